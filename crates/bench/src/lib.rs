@@ -1,0 +1,1 @@
+//! Load generator for servers of the Redis protocol.

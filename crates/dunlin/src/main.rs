@@ -1,0 +1,3 @@
+//! The `dunlin` binary: parses the subcommand, nothing else.
+
+fn main() {}

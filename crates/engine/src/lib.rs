@@ -1,0 +1,1 @@
+//! The store: keyspace, values and commands; no sockets, files, threads or clocks.

@@ -1,0 +1,1 @@
+//! Threads, sockets, files, clocks, configuration: the only crate that has them.
