@@ -1,0 +1,590 @@
+//! Decoding of requests, in place and incrementally.
+//!
+//! The decoder is given the unread part of a connection's input again and again; it takes whole
+//! commands off its front. What it has learned about a command that is still arriving (how many
+//! arguments, where each lies) is kept, so that a command of a million arguments is scanned once
+//! however many pieces it comes in.
+//!
+//! Invariants:
+//! - A span in a [`Batch`] lies inside the input that the batch was decoded from (or inside the
+//!   batch's own text, for quoted inline words).
+//! - Nothing is allocated for an announced length; memory follows the bytes that have arrived.
+//! - After an error the connection must be closed: the input cannot be resynchronized.
+
+use crate::number::parse_integer;
+
+/// Longest header line, and longest inline request, in bytes.
+const LINE_BYTES_MAX: usize = 64 * 1024;
+/// Most arguments of one request.
+const ARGUMENTS_MAX: i64 = i32::MAX as i64;
+/// Most arguments of a request before the client has authenticated.
+const UNAUTHENTICATED_ARGUMENTS_MAX: i64 = 10;
+/// Longest argument, in bytes, before the client has authenticated.
+const UNAUTHENTICATED_BULK_BYTES_MAX: i64 = 16 * 1024;
+/// Marks a span into [`Batch::text`] instead of the input; inputs stay below 2 GiB.
+const IN_TEXT: u32 = 1 << 31;
+
+/// What a request may ask for.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Longest argument in bytes (`proto-max-bulk-len`).
+    pub bulk_bytes_max: u64,
+    /// Whether the client has shown who it is; strangers get far less room.
+    pub authenticated: bool,
+}
+
+/// Where one argument lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    start: u32,
+    length: u32,
+}
+
+impl Span {
+    fn new(start: usize, length: usize) -> Self {
+        debug_assert!(start < IN_TEXT as usize && length < IN_TEXT as usize);
+        Self { start: start as u32, length: length as u32 }
+    }
+
+    fn moved_by(self, offset: usize) -> Self {
+        if self.start & IN_TEXT != 0 { self } else { Self { start: self.start + offset as u32, ..self } }
+    }
+
+    /// Length in bytes.
+    #[inline]
+    #[allow(clippy::len_without_is_empty, reason = "a span is a place, not a container")]
+    pub fn len(self) -> usize {
+        self.length as usize
+    }
+}
+
+/// The complete commands found in one piece of input.
+#[derive(Debug, Default)]
+pub struct Batch {
+    spans: Vec<Span>,
+    /// For each command, the end of its spans and the end of its bytes in the input.
+    ends: Vec<(u32, u32)>,
+    /// Unquoted words of inline requests.
+    text: Vec<u8>,
+}
+
+impl Batch {
+    /// Forgets the commands, keeps the memory (unless it has become very large).
+    pub fn clear(&mut self) {
+        const SPANS_KEPT_MAX: usize = 64 * 1024;
+        self.spans.clear();
+        self.spans.shrink_to(SPANS_KEPT_MAX);
+        self.ends.clear();
+        self.text.clear();
+        self.text.shrink_to(LINE_BYTES_MAX);
+    }
+
+    /// How many commands.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is no command.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The spans of command `index`, its name first; never empty.
+    #[inline]
+    pub fn spans(&self, index: usize) -> &[Span] {
+        let start = if index == 0 { 0 } else { self.ends[index - 1].0 };
+        &self.spans[start as usize..self.ends[index].0 as usize]
+    }
+
+    /// Where command `index` ends in the input, in bytes from the input's start.
+    #[inline]
+    pub fn input_end(&self, index: usize) -> usize {
+        self.ends[index].1 as usize
+    }
+
+    /// The bytes of one argument; `input` is the input that the batch was decoded from.
+    #[inline]
+    pub fn bytes<'a>(&'a self, input: &'a [u8], span: Span) -> &'a [u8] {
+        let start = (span.start & !IN_TEXT) as usize;
+        let source = if span.start & IN_TEXT == 0 { input } else { &self.text };
+        &source[start..start + span.length as usize]
+    }
+
+    fn finish_command(&mut self, input_end: usize) {
+        self.ends.push((self.spans.len() as u32, input_end as u32));
+    }
+
+    /// Spans that belong to no finished command yet.
+    fn unfinished_from(&self) -> usize {
+        self.ends.last().map_or(0, |end| end.0 as usize)
+    }
+}
+
+/// Why decoding stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decoded {
+    /// The batch holds as many commands as were asked for; there may be more.
+    Full,
+    /// The rest of the input is the beginning of a command. `wanted` is how many more bytes the
+    /// argument that is arriving needs at least (0 when its length is not known yet).
+    Incomplete {
+        /// Bytes still missing, including the line end behind them.
+        wanted: usize,
+    },
+}
+
+/// A request that breaks the protocol. The text is what the client is told, behind `-ERR `.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProtocolError {
+    /// A header line of the argument count without an end.
+    CountLineTooLong,
+    /// Not a number, or too large a number of arguments.
+    InvalidCount,
+    /// More arguments than a stranger may send.
+    UnauthenticatedCount,
+    /// A header line of an argument length without an end.
+    LengthLineTooLong,
+    /// Something else where `$` should be.
+    ExpectedDollar(u8),
+    /// Not a number, negative, or over the limit.
+    InvalidLength,
+    /// A longer argument than a stranger may send.
+    UnauthenticatedLength,
+    /// The bytes behind an argument are not CR LF.
+    MissingLineEnd,
+    /// An inline request without an end.
+    InlineTooLong,
+    /// A quote that is not closed, or followed by a letter.
+    UnbalancedQuotes,
+}
+
+impl std::fmt::Display for ProtocolError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Protocol error: ")?;
+        match self {
+            Self::CountLineTooLong => out.write_str("too big mbulk count string"),
+            Self::InvalidCount => out.write_str("invalid multibulk length"),
+            Self::UnauthenticatedCount => out.write_str("unauthenticated multibulk length"),
+            Self::LengthLineTooLong => out.write_str("too big bulk count string"),
+            // The text is one line of a reply: what would break the line is shown as a blank.
+            Self::ExpectedDollar(byte) => {
+                let shown = if byte.is_ascii_graphic() { *byte as char } else { ' ' };
+                write!(out, "expected '$', got '{shown}'")
+            }
+            Self::InvalidLength => out.write_str("invalid bulk length"),
+            Self::UnauthenticatedLength => out.write_str("unauthenticated bulk length"),
+            Self::MissingLineEnd => out.write_str("expected CRLF after bulk"),
+            Self::InlineTooLong => out.write_str("too big inline request"),
+            Self::UnbalancedQuotes => out.write_str("unbalanced quotes in request"),
+        }
+    }
+}
+
+impl std::error::Error for ProtocolError {}
+
+/// What is known of the command that is arriving: one of these a connection.
+#[derive(Debug, Default)]
+pub struct RequestDecoder {
+    /// Arguments still to come; 0 between commands.
+    remaining: i64,
+    /// Bytes of the command already understood, from its first byte.
+    scanned: usize,
+    /// Arguments already complete, relative to the command's first byte.
+    spans: Vec<Span>,
+}
+
+impl RequestDecoder {
+    /// Takes complete commands off `input[*position..]` into `batch`, at most `commands_max`, and
+    /// moves `position` behind them. Until a command is complete, the input from `position` on
+    /// must be presented again, with more behind it. O(bytes) over all calls.
+    pub fn decode(
+        &mut self,
+        input: &[u8],
+        position: &mut usize,
+        batch: &mut Batch,
+        limits: &Limits,
+        commands_max: usize,
+    ) -> Result<Decoded, ProtocolError> {
+        while batch.len() < commands_max {
+            let start = *position;
+            if self.remaining == 0 {
+                match input.get(start) {
+                    None => return Ok(Decoded::Incomplete { wanted: 0 }),
+                    Some(b'*') => {}
+                    Some(_) => {
+                        match decode_inline(&input[start..], start, batch)? {
+                            0 => return Ok(Decoded::Incomplete { wanted: 0 }),
+                            length => *position += length,
+                        }
+                        continue;
+                    }
+                }
+            }
+            match self.decode_multibulk(input, start, batch, limits)? {
+                Ok(end) => *position = end,
+                Err(wanted) => return Ok(Decoded::Incomplete { wanted }),
+            }
+        }
+        Ok(Decoded::Full)
+    }
+
+    /// One command from `start`: its end, or else how many bytes are wanted.
+    #[inline]
+    fn decode_multibulk(
+        &mut self,
+        input: &[u8],
+        start: usize,
+        batch: &mut Batch,
+        limits: &Limits,
+    ) -> Result<Result<usize, usize>, ProtocolError> {
+        let mut at = start + self.scanned;
+        let mut remaining = self.remaining;
+        if remaining == 0 {
+            match read_header(input, at + 1) {
+                Header::Value(count, next) => {
+                    if count > ARGUMENTS_MAX {
+                        return Err(ProtocolError::InvalidCount);
+                    }
+                    if count > UNAUTHENTICATED_ARGUMENTS_MAX && !limits.authenticated {
+                        return Err(ProtocolError::UnauthenticatedCount);
+                    }
+                    if count <= 0 {
+                        return Ok(Ok(next));
+                    }
+                    remaining = count;
+                    at = next;
+                }
+                Header::Incomplete => return Ok(Err(0)),
+                Header::Invalid => return Err(ProtocolError::InvalidCount),
+                Header::TooLong => return Err(ProtocolError::CountLineTooLong),
+            }
+        } else if !self.spans.is_empty() {
+            batch.spans.extend(self.spans.drain(..).map(|span| span.moved_by(start)));
+        }
+        let mut wanted = 0;
+        while remaining > 0 {
+            match input.get(at) {
+                None => break,
+                Some(b'$') => {}
+                Some(&other) => return Err(ProtocolError::ExpectedDollar(other)),
+            }
+            let (length, data) = match read_header(input, at + 1) {
+                Header::Value(length, data) => (length, data),
+                Header::Incomplete => break,
+                Header::Invalid => return Err(ProtocolError::InvalidLength),
+                Header::TooLong => return Err(ProtocolError::LengthLineTooLong),
+            };
+            if length < 0 || length as u64 > limits.bulk_bytes_max {
+                return Err(ProtocolError::InvalidLength);
+            }
+            if length > UNAUTHENTICATED_BULK_BYTES_MAX && !limits.authenticated {
+                return Err(ProtocolError::UnauthenticatedLength);
+            }
+            let end = data + length as usize;
+            match input.get(end..end + 2) {
+                Some(b"\r\n") => {}
+                Some(_) => return Err(ProtocolError::MissingLineEnd),
+                None => {
+                    wanted = end + 2 - input.len();
+                    break;
+                }
+            }
+            batch.spans.push(Span::new(data, length as usize));
+            at = end + 2;
+            remaining -= 1;
+        }
+        if remaining == 0 {
+            self.remaining = 0;
+            self.scanned = 0;
+            batch.finish_command(at);
+            return Ok(Ok(at));
+        }
+        self.remaining = remaining;
+        self.scanned = at - start;
+        let unfinished = batch.unfinished_from();
+        self.spans.extend(
+            batch.spans.drain(unfinished..).map(|span| Span::new(span.start as usize - start, span.len())),
+        );
+        Ok(Err(wanted))
+    }
+}
+
+enum Header {
+    /// A number, and where the line behind it begins.
+    Value(i64, usize),
+    Incomplete,
+    Invalid,
+    TooLong,
+}
+
+/// The number from `at` up to CR LF.
+#[inline]
+fn read_header(input: &[u8], at: usize) -> Header {
+    // Nearly every header is one to four digits: read those without a search.
+    let mut value: i64 = 0;
+    let mut next = at;
+    while let Some(&byte) = input.get(next) {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 || next - at == 9 {
+            break;
+        }
+        value = value * 10 + i64::from(digit);
+        next += 1;
+    }
+    if next > at
+        && (input[at] != b'0' || next == at + 1)
+        && let Some(b"\r\n") = input.get(next..next + 2)
+    {
+        return Header::Value(value, next + 2);
+    }
+    read_header_slow(input, at)
+}
+
+#[cold]
+fn read_header_slow(input: &[u8], at: usize) -> Header {
+    let line = &input[at.min(input.len())..];
+    match memchr::memchr(b'\r', line) {
+        None if line.len() > LINE_BYTES_MAX => Header::TooLong,
+        None => Header::Incomplete,
+        Some(length) => match (line.get(length + 1), parse_integer(&line[..length])) {
+            (None, Some(_)) => Header::Incomplete,
+            (Some(b'\n'), Some(value)) => Header::Value(value, at + length + 2),
+            _ => Header::Invalid,
+        },
+    }
+}
+
+/// One inline request: how many bytes it took, 0 when its end has not arrived.
+fn decode_inline(input: &[u8], start: usize, batch: &mut Batch) -> Result<usize, ProtocolError> {
+    let Some(length) = memchr::memchr(b'\n', input) else {
+        return if input.len() > LINE_BYTES_MAX { Err(ProtocolError::InlineTooLong) } else { Ok(0) };
+    };
+    let line = input[..length].strip_suffix(b"\r").unwrap_or(&input[..length]);
+    let first = batch.spans.len();
+    let mut at = 0;
+    loop {
+        while line.get(at).is_some_and(|byte| is_blank(*byte)) {
+            at += 1;
+        }
+        if at == line.len() {
+            break;
+        }
+        let word = at;
+        while line.get(at).is_some_and(|byte| !is_blank(*byte) && !matches!(byte, b'"' | b'\'')) {
+            at += 1;
+        }
+        if line.get(at).is_none_or(|byte| is_blank(*byte)) {
+            batch.spans.push(Span::new(start + word, at - word));
+        } else {
+            let text_start = batch.text.len();
+            at = match unquote(line, word, &mut batch.text) {
+                Some(end) => end,
+                None => {
+                    batch.spans.truncate(first);
+                    return Err(ProtocolError::UnbalancedQuotes);
+                }
+            };
+            let length = batch.text.len() - text_start;
+            batch.spans.push(Span { start: text_start as u32 | IN_TEXT, length: length as u32 });
+        }
+    }
+    if batch.spans.len() > first {
+        batch.finish_command(start + length + 1);
+    }
+    Ok(length + 1)
+}
+
+/// What separates inline words; a NUL ends them, as in the reference server.
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | 0)
+}
+
+/// Appends the word that begins at `at`, its quotes and escapes resolved; its end, or `None` when a
+/// quote is not closed or is followed by something other than a blank.
+fn unquote(line: &[u8], mut at: usize, out: &mut Vec<u8>) -> Option<usize> {
+    while let Some(&byte) = line.get(at) {
+        match byte {
+            b'"' => {
+                at += 1;
+                loop {
+                    match *line.get(at)? {
+                        b'"' => break,
+                        b'\\' => {
+                            let hex = line
+                                .get(at + 1..at + 4)
+                                .filter(|code| code[0] == b'x')
+                                .and_then(|code| Some(hex_digit(code[1])? << 4 | hex_digit(code[2])?));
+                            if let Some(byte) = hex {
+                                out.push(byte);
+                                at += 4;
+                            } else {
+                                out.push(match *line.get(at + 1)? {
+                                    b'n' => b'\n',
+                                    b'r' => b'\r',
+                                    b't' => b'\t',
+                                    b'b' => 0x08,
+                                    b'a' => 0x07,
+                                    other => other,
+                                });
+                                at += 2;
+                            }
+                        }
+                        other => {
+                            out.push(other);
+                            at += 1;
+                        }
+                    }
+                }
+                return closes(line, at + 1);
+            }
+            b'\'' => {
+                at += 1;
+                loop {
+                    match *line.get(at)? {
+                        b'\'' => break,
+                        b'\\' if line.get(at + 1) == Some(&b'\'') => {
+                            out.push(b'\'');
+                            at += 2;
+                        }
+                        other => {
+                            out.push(other);
+                            at += 1;
+                        }
+                    }
+                }
+                return closes(line, at + 1);
+            }
+            byte if is_blank(byte) => return Some(at),
+            other => {
+                out.push(other);
+                at += 1;
+            }
+        }
+    }
+    Some(at)
+}
+
+/// A closing quote must end its word.
+fn closes(line: &[u8], at: usize) -> Option<usize> {
+    line.get(at).is_none_or(|byte| is_blank(*byte)).then_some(at)
+}
+
+fn hex_digit(byte: u8) -> Option<u8> {
+    (byte as char).to_digit(16).map(|digit| digit as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { bulk_bytes_max: 512 << 20, authenticated: true };
+
+    fn words(batch: &Batch, input: &[u8], index: usize) -> Vec<Vec<u8>> {
+        batch.spans(index).iter().map(|span| batch.bytes(input, *span).to_vec()).collect()
+    }
+
+    /// Feeds `input` in pieces of the given sizes and returns all commands.
+    fn decode_pieces(
+        input: &[u8],
+        piece: usize,
+        limits: &Limits,
+    ) -> Result<Vec<Vec<Vec<u8>>>, ProtocolError> {
+        let mut decoder = RequestDecoder::default();
+        let mut batch = Batch::default();
+        let mut buffer: Vec<u8> = Vec::new();
+        let mut commands = Vec::new();
+        for bytes in input.chunks(piece) {
+            buffer.extend_from_slice(bytes);
+            let mut position = 0;
+            loop {
+                batch.clear();
+                let decoded = decoder.decode(&buffer, &mut position, &mut batch, limits, 3);
+                commands.extend((0..batch.len()).map(|index| words(&batch, &buffer, index)));
+                if decoded? != Decoded::Full {
+                    break;
+                }
+            }
+            buffer.drain(..position);
+        }
+        Ok(commands)
+    }
+
+    fn check(input: &str, expected: &[&[&str]]) {
+        let expected: Vec<Vec<Vec<u8>>> = expected
+            .iter()
+            .map(|command| command.iter().map(|word| word.as_bytes().to_vec()).collect())
+            .collect();
+        for piece in [1, 2, 3, 7, 1 << 20] {
+            let decoded = decode_pieces(input.as_bytes(), piece, &LIMITS).unwrap();
+            assert_eq!(decoded, expected, "{input:?} in pieces of {piece}");
+        }
+    }
+
+    fn check_error(input: &str, expected: ProtocolError) {
+        for piece in [1, 5, 1 << 20] {
+            let error = decode_pieces(input.as_bytes(), piece, &LIMITS).unwrap_err();
+            assert_eq!(error, expected, "{input:?} in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn commands_come_out_whole_however_they_are_split() {
+        check("*1\r\n$4\r\nPING\r\n", &[&["PING"]]);
+        check(
+            "*2\r\n$3\r\nGET\r\n$1\r\na\r\n*3\r\n$3\r\nSET\r\n$0\r\n\r\n$2\r\n\r\n\r\n*1\r\n$4\r\nPING\r\n",
+            &[&["GET", "a"], &["SET", "", "\r\n"], &["PING"]],
+        );
+        check("*0\r\n*-1\r\n*1\r\n$4\r\nPING\r\n", &[&["PING"]]);
+    }
+
+    #[test]
+    fn inline_words_follow_the_quoting_rules() {
+        check("PING\r\n", &[&["PING"]]);
+        check("PING\n", &[&["PING"]]);
+        check("\r\n  \r\nget  a\tb \r\n", &[&["get", "a", "b"]]);
+        check("set k \"a b\"\n", &[&["set", "k", "a b"]]);
+        check("set k 'it\\'s'\n", &[&["set", "k", "it's"]]);
+        check("set k \"\\x41\\n\\q\"\n", &[&["set", "k", "A\nq"]]);
+        check("set k pre\"fix\"\n", &[&["set", "k", "prefix"]]);
+        check("set k \"\"\n", &[&["set", "k", ""]]);
+        check("a\n*1\r\n$1\r\nb\r\nc \"d\"\n", &[&["a"], &["b"], &["c", "d"]]);
+        check_error("set k \"a\n", ProtocolError::UnbalancedQuotes);
+        check_error("set k \"a\"b\n", ProtocolError::UnbalancedQuotes);
+    }
+
+    #[test]
+    fn broken_frames_are_named() {
+        check_error("*x\r\n", ProtocolError::InvalidCount);
+        check_error("*+1\r\n", ProtocolError::InvalidCount);
+        check_error("*01\r\n", ProtocolError::InvalidCount);
+        check_error("*2147483648\r\n", ProtocolError::InvalidCount);
+        check_error("*1\r\nPING\r\n", ProtocolError::ExpectedDollar(b'P'));
+        check_error("*1\r\n$-1\r\n", ProtocolError::InvalidLength);
+        check_error("*1\r\n$536870913\r\n", ProtocolError::InvalidLength);
+        check_error("*1\r\n$4\r\nPINGxx", ProtocolError::MissingLineEnd);
+        check_error(&"x".repeat(LINE_BYTES_MAX + 1), ProtocolError::InlineTooLong);
+        check_error(&format!("*{}", "1".repeat(LINE_BYTES_MAX + 1)), ProtocolError::CountLineTooLong);
+        check_error(&format!("*1\r\n${}", "1".repeat(LINE_BYTES_MAX + 1)), ProtocolError::LengthLineTooLong);
+    }
+
+    #[test]
+    fn strangers_get_little_room() {
+        let stranger = Limits { authenticated: false, ..LIMITS };
+        let error = |input: &str| decode_pieces(input.as_bytes(), 1, &stranger).unwrap_err();
+        assert_eq!(error("*11\r\n"), ProtocolError::UnauthenticatedCount);
+        assert_eq!(error("*1\r\n$16385\r\n"), ProtocolError::UnauthenticatedLength);
+        assert!(decode_pieces(b"*1\r\n$4\r\nPING\r\n", 1, &stranger).is_ok());
+    }
+
+    #[test]
+    fn wanted_tells_how_much_of_an_argument_is_missing() {
+        let mut decoder = RequestDecoder::default();
+        let mut batch = Batch::default();
+        let mut position = 0;
+        let input = b"*2\r\n$3\r\nGET\r\n$100\r\nabc";
+        let decoded = decoder.decode(input, &mut position, &mut batch, &LIMITS, 10);
+        assert_eq!(decoded, Ok(Decoded::Incomplete { wanted: 99 }));
+        assert_eq!(position, 0);
+    }
+}
