@@ -1,1 +1,20 @@
-//! The store: keyspace, values and commands; no sockets, files, threads or clocks.
+//! The store: keyspace, values and commands.
+//!
+//! Nothing here opens a socket or a file, starts a thread, reads a clock or asks the system for
+//! randomness: time and seeds are arguments. What a command needs of connections, configuration or
+//! the process is the host's, behind [`command::Run::Host`].
+
+pub mod command;
+pub mod commands;
+mod context;
+mod execute;
+pub mod glob;
+pub mod keyspace;
+mod statistics;
+pub mod value;
+
+pub use context::{
+    Environment, ExclusiveContext, ExpiryChange, Garbage, KeyspaceContext, ReadContext, Worker, WriteContext,
+};
+pub use execute::{Engine, Request};
+pub use statistics::{Counter, Statistics};

@@ -195,6 +195,13 @@ pub struct RequestDecoder {
 }
 
 impl RequestDecoder {
+    /// Forgets the command that is arriving: the input will be presented from an earlier place.
+    pub fn restart(&mut self) {
+        self.remaining = 0;
+        self.scanned = 0;
+        self.spans.clear();
+    }
+
     /// Takes complete commands off `input[*position..]` into `batch`, at most `commands_max`, and
     /// moves `position` behind them. Until a command is complete, the input from `position` on
     /// must be presented again, with more behind it. O(bytes) over all calls.

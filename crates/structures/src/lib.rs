@@ -1,1 +1,36 @@
 //! The data structures under the keyspace; they know no keys, clients or time.
+//!
+//! ```text
+//! PagePool ── 8 KiB pages ──┬─ Slab: cells of 8..2048 bytes behind 32-bit handles
+//!                           └─ BucketTable: linear hashing from 64-bit hashes to handles
+//! ```
+//!
+//! Slab and table are changed by one owner at a time (`&mut self`). Beside each stands a view made of
+//! atomics only ([`PageDirectory`], [`TableProbe`]) from which any thread may compute addresses to
+//! *prefetch* while the owner is at work. What such a view answers may be stale; it is never dereferenced.
+
+mod bit_set;
+mod bucket_table;
+mod memory_map;
+mod page_pool;
+mod prefetch;
+mod slab;
+mod tiers;
+
+pub use bucket_table::{
+    BUCKETS_MAX, BucketTable, Entries, SLOTS_PER_BUCKET, Slot, TableProbe, Tick, Verdict,
+};
+pub use page_pool::{PAGE_BYTES, PagePool, PoolUsage};
+pub use prefetch::prefetch;
+pub use slab::{CELL_BYTES_MAX, Handle, PageDirectory, Slab, class_bytes};
+
+/// Ends the process with one clear line, because the system refused `bytes` bytes of memory.
+///
+/// The structures give no half-done results: every insertion either happens or never returns. A server
+/// that must refuse writes earlier compares its usage with its own limit before it inserts.
+#[cold]
+#[inline(never)]
+pub fn out_of_memory(bytes: usize) -> ! {
+    eprintln!("out of memory: the system refused {bytes} more bytes; free memory, or lower maxmemory");
+    std::process::abort();
+}

@@ -1,0 +1,81 @@
+//! What a command answers when it cannot do what it was asked: the client's errors.
+//!
+//! Client libraries match on these texts, so they are the protocol's, to the letter.
+
+use std::borrow::Cow;
+
+/// How every handler ends.
+pub type CommandResult = Result<(), CommandError>;
+
+/// An error of the client's making. Displays as the line behind `-`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CommandError {
+    /// The key holds another type.
+    WrongType,
+    /// An option that does not exist, or options that exclude each other.
+    Syntax,
+    /// Not an integer, or not one of 64 bits.
+    NotInteger,
+    /// Not a floating-point number.
+    NotFloat,
+    /// A key that must exist does not.
+    NoSuchKey,
+    /// An index outside the value.
+    IndexOutOfRange,
+    /// An expiry that is zero, negative or too far away; the command's name.
+    InvalidExpire(&'static str),
+    /// A result over `proto-max-bulk-len`.
+    StringTooLong,
+    /// A number of words that the command does not take; its full name (`config|get`).
+    WrongArity(String),
+    /// Over `maxmemory`.
+    OutOfMemory,
+    /// Anything else: code and text.
+    Text(Cow<'static, str>),
+}
+
+impl CommandError {
+    /// An error with a fixed text, code included.
+    pub const fn text(text: &'static str) -> Self {
+        Self::Text(Cow::Borrowed(text))
+    }
+
+    /// An error with a text made for the occasion, code included.
+    pub fn owned(text: String) -> Self {
+        Self::Text(Cow::Owned(text))
+    }
+
+    /// The whole line, code first.
+    pub fn line(&self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Self::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
+            Self::Syntax => "ERR syntax error",
+            Self::NotInteger => "ERR value is not an integer or out of range",
+            Self::NotFloat => "ERR value is not a valid float",
+            Self::NoSuchKey => "ERR no such key",
+            Self::IndexOutOfRange => "ERR index out of range",
+            Self::StringTooLong => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
+            Self::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
+            Self::InvalidExpire(name) => {
+                return Cow::Owned(format!("ERR invalid expire time in '{name}' command"));
+            }
+            Self::WrongArity(name) => {
+                return Cow::Owned(format!("ERR wrong number of arguments for '{name}' command"));
+            }
+            Self::Text(text) => return text.clone(),
+        })
+    }
+
+    /// The code: the first word of the line, what `INFO errorstats` counts.
+    pub fn code(line: &str) -> &str {
+        line.split(' ').next().unwrap_or(line)
+    }
+}
+
+impl std::fmt::Display for CommandError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.line())
+    }
+}
+
+impl std::error::Error for CommandError {}

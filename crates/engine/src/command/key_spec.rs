@@ -1,0 +1,269 @@
+//! Where the keys of a command stand: a beginning is searched, then keys are found from it.
+//!
+//! The model is the one that `COMMAND INFO` publishes to clients, so the same rows drive lock sets,
+//! `COMMAND GETKEYS` and cluster-aware clients.
+
+/// How keys are used, in the terms of `COMMAND INFO`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// The value is read (`RO`).
+    Read,
+    /// The value is read and changed (`RW`).
+    ReadWrite,
+    /// The value is replaced, whatever it was (`OW`).
+    Overwrite,
+    /// The key is removed, whatever it held (`RM`).
+    Remove,
+}
+
+/// What else is said about a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyFlags(u8);
+
+impl KeyFlags {
+    /// Data of the value may be returned.
+    pub const ACCESS: Self = Self(1);
+    /// Data may be changed on the basis of what is there.
+    pub const UPDATE: Self = Self(2);
+    /// Data may be added.
+    pub const INSERT: Self = Self(4);
+    /// Data may be removed.
+    pub const DELETE: Self = Self(8);
+    /// How the key is used depends on the arguments.
+    pub const VARIABLE: Self = Self(16);
+
+    /// The names in `COMMAND INFO`.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        const NAMES: [(u8, &str); 5] =
+            [(1, "access"), (2, "update"), (4, "insert"), (8, "delete"), (16, "variable_flags")];
+        NAMES.into_iter().filter(move |(bit, _)| self.0 & bit != 0).map(|(_, name)| name)
+    }
+}
+
+/// Where the search begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BeginSearch {
+    /// At a fixed word; the command's name is word 0 (of a subcommand: word 1).
+    Index(u16),
+    /// Behind a word, searched from a position (negative: from the end).
+    Keyword {
+        /// The word, in any letter case.
+        word: &'static str,
+        /// Where the search starts.
+        from: i16,
+    },
+}
+
+/// How keys are found from the beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FindKeys {
+    /// A run of words.
+    Range {
+        /// The last key, relative to the first; negative: counted from the request's last word.
+        last: i16,
+        /// Words from one key to the next.
+        step: u16,
+        /// With `last` −1: only the first 1/`limit` of the words (0 and 1: all of them).
+        limit: u16,
+    },
+    /// As many as an argument says.
+    Count {
+        /// The word with the number, relative to the beginning.
+        count_at: u16,
+        /// The first key, relative to the beginning.
+        first: u16,
+        /// Words from one key to the next.
+        step: u16,
+    },
+}
+
+/// One place where a command has keys.
+#[derive(Debug, Clone, Copy)]
+pub struct KeySpec {
+    /// Where the search begins.
+    pub begin: BeginSearch,
+    /// How keys are found from there.
+    pub find: FindKeys,
+    /// How they are used.
+    pub access: Access,
+    /// What else is said of them.
+    pub flags: KeyFlags,
+}
+
+impl KeySpec {
+    /// One key at word `index`, read.
+    pub const fn at(index: u16) -> Self {
+        Self {
+            begin: BeginSearch::Index(index),
+            find: FindKeys::Range { last: 0, step: 1, limit: 0 },
+            access: Access::Read,
+            flags: KeyFlags(0),
+        }
+    }
+
+    /// One key behind a word.
+    pub const fn behind(word: &'static str, from: i16) -> Self {
+        Self { begin: BeginSearch::Keyword { word, from }, ..Self::at(0) }
+    }
+
+    /// Keys up to `last` (relative; negative: from the end), every `step` words.
+    pub const fn through(mut self, last: i16, step: u16) -> Self {
+        self.find = FindKeys::Range { last, step, limit: 0 };
+        self
+    }
+
+    /// Only the first 1/`limit` of the words up to the end.
+    pub const fn limited(mut self, limit: u16) -> Self {
+        self.find = FindKeys::Range { last: -1, step: 1, limit };
+        self
+    }
+
+    /// As many keys as the word at the beginning says, right behind it.
+    pub const fn counted(mut self) -> Self {
+        self.find = FindKeys::Count { count_at: 0, first: 1, step: 1 };
+        self
+    }
+
+    /// The value is read and changed.
+    pub const fn read_write(mut self) -> Self {
+        self.access = Access::ReadWrite;
+        self
+    }
+
+    /// The value is replaced.
+    pub const fn overwrite(mut self) -> Self {
+        self.access = Access::Overwrite;
+        self
+    }
+
+    /// The key is removed.
+    pub const fn remove(mut self) -> Self {
+        self.access = Access::Remove;
+        self
+    }
+
+    /// Data may be returned.
+    pub const fn accesses(self) -> Self {
+        self.flag(KeyFlags::ACCESS)
+    }
+
+    /// Data may be changed on the basis of what is there.
+    pub const fn updates(self) -> Self {
+        self.flag(KeyFlags::UPDATE)
+    }
+
+    /// Data may be added.
+    pub const fn inserts(self) -> Self {
+        self.flag(KeyFlags::INSERT)
+    }
+
+    /// Data may be removed.
+    pub const fn deletes(self) -> Self {
+        self.flag(KeyFlags::DELETE)
+    }
+
+    /// How the key is used depends on the arguments.
+    pub const fn varies(self) -> Self {
+        self.flag(KeyFlags::VARIABLE)
+    }
+
+    const fn flag(mut self, flag: KeyFlags) -> Self {
+        self.flags = KeyFlags(self.flags.0 | flag.0);
+        self
+    }
+
+    /// The positions of the keys among `words`; none where the request is too short or malformed
+    /// (its handler then tells what is wrong).
+    pub fn positions(&self, words: &[&[u8]]) -> Positions {
+        self.try_positions(words).unwrap_or(Positions { next: 0, step: 1, remaining: 0 })
+    }
+
+    fn try_positions(&self, words: &[&[u8]]) -> Option<Positions> {
+        let begin = match self.begin {
+            BeginSearch::Index(index) => usize::from(index),
+            BeginSearch::Keyword { word, from } => {
+                let matches = |at: &usize| words[*at].eq_ignore_ascii_case(word.as_bytes());
+                let found = if from >= 0 {
+                    (from as usize..words.len()).find(matches)
+                } else {
+                    (1..=words.len().checked_sub(from.unsigned_abs() as usize)?).rev().find(matches)
+                };
+                found? + 1
+            }
+        };
+        let (first, step, remaining) = match self.find {
+            FindKeys::Range { last, step, limit } => {
+                let last = if last >= 0 {
+                    begin + last as usize
+                } else if limit > 1 {
+                    begin + words.len().checked_sub(begin)?.checked_div(usize::from(limit))?.checked_sub(1)?
+                } else {
+                    words.len().checked_sub(last.unsigned_abs() as usize)?
+                };
+                if last >= words.len() {
+                    return None;
+                }
+                let step = usize::from(step);
+                (begin, step, (last + 1).checked_sub(begin)?.div_ceil(step))
+            }
+            FindKeys::Count { count_at, first, step } => {
+                let text = words.get(begin + usize::from(count_at))?;
+                let count = usize::try_from(dunlin_resp::number::parse_integer(text)?).ok()?;
+                let (first, step) = (begin + usize::from(first), usize::from(step));
+                let end = first.checked_add(count.checked_mul(step)?)?;
+                if end > words.len() {
+                    return None;
+                }
+                (first, step, count)
+            }
+        };
+        Some(Positions { next: first, step, remaining })
+    }
+}
+
+/// Iterator over the positions of keys among a request's words.
+#[derive(Debug, Clone)]
+pub struct Positions {
+    next: usize,
+    step: usize,
+    remaining: usize,
+}
+
+impl Iterator for Positions {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        self.remaining = self.remaining.checked_sub(1)?;
+        let position = self.next;
+        self.next += self.step;
+        Some(position)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(spec: KeySpec, request: &str, expected: &[&str]) {
+        let words: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
+        let keys: Vec<&str> =
+            spec.positions(&words).map(|at| std::str::from_utf8(words[at]).unwrap()).collect();
+        assert_eq!(keys, expected, "{request}");
+    }
+
+    #[test]
+    fn keys_are_found_in_every_kind_of_place() {
+        check(KeySpec::at(1), "get a", &["a"]);
+        check(KeySpec::at(1).through(-1, 1), "del a b c", &["a", "b", "c"]);
+        check(KeySpec::at(1).through(-1, 2), "mset a 1 b 2", &["a", "b"]);
+        check(KeySpec::at(1).through(-1, 2), "mset a 1 b", &["a", "b"]);
+        check(KeySpec::at(1).through(-2, 1), "blpop a b 0", &["a", "b"]);
+        check(KeySpec::at(2).through(-1, 1), "bitop and d a b", &["d", "a", "b"]);
+        check(KeySpec::at(1).counted(), "lmpop 2 a b left", &["a", "b"]);
+        check(KeySpec::at(1).counted(), "lmpop 3 a b", &[]);
+        check(KeySpec::at(1).counted(), "lmpop -1 a b", &[]);
+        check(KeySpec::behind("STREAMS", 1).limited(2), "xread count 2 streams a b 0 0", &["a", "b"]);
+        check(KeySpec::behind("STORE", -1), "georadius k 1 2 3 m store d", &["d"]);
+        check(KeySpec::behind("STORE", 3), "sort k by", &[]);
+    }
+}

@@ -1,0 +1,293 @@
+//! The machinery of commands: one declarative row a command, from which everything else derives
+//! (dispatch, arity and memory checks, lock sets, `COMMAND` replies, generated documentation).
+//!
+//! A row stands beside its handler in `commands/`, as a `const`. The variant of [`Run`] is what the
+//! command may do: a handler of [`Run::Read`] is never given anything that can write.
+
+mod args;
+mod argument;
+mod error;
+mod key_spec;
+mod table;
+
+pub use args::Args;
+pub use argument::{Argument, ArgumentKind};
+pub use error::{CommandError, CommandResult};
+pub use key_spec::{Access, BeginSearch, FindKeys, KeyFlags, KeySpec, Positions};
+pub use table::{CommandTable, Entry, KeyShape};
+
+use std::any::Any;
+
+use dunlin_resp::ReplyBuffer;
+
+use crate::context::{ExclusiveContext, KeyspaceContext, ReadContext, WriteContext};
+
+/// A command or subcommand: its row.
+#[derive(Debug)]
+pub struct Command {
+    /// Lower-case name; of a subcommand, without its container's name.
+    pub name: &'static str,
+    /// One sentence for `COMMAND DOCS`.
+    pub summary: &'static str,
+    /// The version of Redis or Valkey that introduced the command.
+    pub since: &'static str,
+    /// The family, as documented to users.
+    pub group: Group,
+    /// Time complexity, for `COMMAND DOCS`.
+    pub complexity: &'static str,
+    /// How many words a request has, the name (and the container's name) included.
+    pub arity: Arity,
+    /// What it may do, and the handler.
+    pub run: Run,
+    /// Properties that checks and clients look at.
+    pub flags: Flags,
+    /// Where the keys stand among the words.
+    pub keys: &'static [KeySpec],
+    /// Its arguments, for `COMMAND DOCS`.
+    pub args: &'static [Argument],
+    /// Advice to clients and proxies of a cluster (`request_policy:…`), as `COMMAND INFO` shows it.
+    pub tips: &'static [&'static str],
+    /// The subcommands of a container.
+    pub subcommands: &'static [Command],
+}
+
+impl Command {
+    /// A row whose optional parts are empty, to be completed with `..Command::DEFAULT`.
+    pub const DEFAULT: Command = Command {
+        name: "",
+        summary: "",
+        since: "1.0.0",
+        group: Group::Generic,
+        complexity: "O(1)",
+        arity: Arity::AtLeast(1),
+        run: Run::Container,
+        flags: Flags::NONE,
+        keys: &[],
+        args: &[],
+        tips: &[],
+        subcommands: &[],
+    };
+
+    /// The subcommand of that name, in any letter case.
+    pub fn subcommand(&self, name: &[u8]) -> Option<&Command> {
+        self.subcommands.iter().find(|subcommand| subcommand.name.as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    /// Whether the command may change the data set.
+    pub fn is_write(&self) -> bool {
+        match self.run {
+            Run::Write(_) | Run::Exclusive(_) => true,
+            Run::Read(_) | Run::Keyspace(_) | Run::Host(_) | Run::Container => self.flags.has(Flags::WRITE),
+        }
+    }
+
+    /// Whether the command reads the data set and cannot change it.
+    pub fn is_read_only(&self) -> bool {
+        matches!(self.run, Run::Read(_) | Run::Keyspace(_)) || self.flags.has(Flags::READ_ONLY)
+    }
+}
+
+/// What a command is allowed to do; the variant is the permission.
+pub enum Run {
+    /// Reads values under the locks of its keys.
+    Read(fn(&mut ReadContext<'_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult),
+    /// Changes values under the locks of its keys.
+    Write(fn(&mut WriteContext<'_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult),
+    /// Looks at the keyspace as a whole, one shard at a time.
+    Keyspace(fn(&mut KeyspaceContext<'_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult),
+    /// Changes the keyspace as a whole while nothing else runs.
+    Exclusive(fn(&mut ExclusiveContext<'_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult),
+    /// Belongs to whoever hosts the engine (connections, configuration, the process): a handler of
+    /// a type that only the host knows.
+    Host(&'static (dyn Any + Send + Sync)),
+    /// Only names its subcommands.
+    Container,
+}
+
+impl std::fmt::Debug for Run {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Read(_) => "Read",
+            Self::Write(_) => "Write",
+            Self::Keyspace(_) => "Keyspace",
+            Self::Exclusive(_) => "Exclusive",
+            Self::Host(_) => "Host",
+            Self::Container => "Container",
+        })
+    }
+}
+
+/// How many words a request has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arity {
+    /// Exactly this many.
+    Exactly(u16),
+    /// This many or more.
+    AtLeast(u16),
+}
+
+impl Arity {
+    /// Whether a request of `words` words is acceptable.
+    #[inline]
+    pub fn accepts(self, words: usize) -> bool {
+        match self {
+            Self::Exactly(count) => words == count as usize,
+            Self::AtLeast(count) => words >= count as usize,
+        }
+    }
+
+    /// The number that `COMMAND INFO` shows: negative for a minimum.
+    pub fn signed(self) -> i64 {
+        match self {
+            Self::Exactly(count) => i64::from(count),
+            Self::AtLeast(count) => -i64::from(count),
+        }
+    }
+}
+
+/// The families of commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Group {
+    String,
+    Hash,
+    List,
+    Set,
+    SortedSet,
+    Stream,
+    Generic,
+    Bitmap,
+    HyperLogLog,
+    Geo,
+    PubSub,
+    Transactions,
+    Scripting,
+    Connection,
+    Server,
+    Cluster,
+}
+
+impl Group {
+    /// All of them, in the order of the documentation.
+    pub const ALL: [Group; 16] = [
+        Self::String,
+        Self::Hash,
+        Self::List,
+        Self::Set,
+        Self::SortedSet,
+        Self::Stream,
+        Self::Generic,
+        Self::Bitmap,
+        Self::HyperLogLog,
+        Self::Geo,
+        Self::PubSub,
+        Self::Transactions,
+        Self::Scripting,
+        Self::Connection,
+        Self::Server,
+        Self::Cluster,
+    ];
+
+    /// The name in `COMMAND DOCS`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::Hash => "hash",
+            Self::List => "list",
+            Self::Set => "set",
+            Self::SortedSet => "sorted-set",
+            Self::Stream => "stream",
+            Self::Generic => "generic",
+            Self::Bitmap => "bitmap",
+            Self::HyperLogLog => "hyperloglog",
+            Self::Geo => "geo",
+            Self::PubSub => "pubsub",
+            Self::Transactions => "transactions",
+            Self::Scripting => "scripting",
+            Self::Connection => "connection",
+            Self::Server => "server",
+            Self::Cluster => "cluster",
+        }
+    }
+
+    /// The access-control category that every command of the group belongs to, if there is one.
+    pub fn category(self) -> Option<&'static str> {
+        Some(match self {
+            Self::String => "string",
+            Self::Hash => "hash",
+            Self::List => "list",
+            Self::Set => "set",
+            Self::SortedSet => "sortedset",
+            Self::Stream => "stream",
+            Self::Generic => "keyspace",
+            Self::Bitmap => "bitmap",
+            Self::HyperLogLog => "hyperloglog",
+            Self::Geo => "geo",
+            Self::PubSub => "pubsub",
+            Self::Transactions => "transaction",
+            Self::Scripting => "scripting",
+            Self::Connection => "connection",
+            Self::Server | Self::Cluster => return None,
+        })
+    }
+}
+
+/// Properties of a command beside what [`Run`] says; a small set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flags(u32);
+
+impl Flags {
+    /// No property.
+    pub const NONE: Self = Self(0);
+    /// May need memory: refused while the server is over `maxmemory`.
+    pub const DENY_OOM: Self = Self(1 << 0);
+    /// Constant or logarithmic time.
+    pub const FAST: Self = Self(1 << 1);
+    /// For operators.
+    pub const ADMIN: Self = Self(1 << 2);
+    /// Not available to scripts.
+    pub const NO_SCRIPT: Self = Self(1 << 3);
+    /// Allowed while the data set is being loaded.
+    pub const LOADING: Self = Self(1 << 4);
+    /// Allowed on a replica whose data may be stale.
+    pub const STALE: Self = Self(1 << 5);
+    /// Allowed before authentication.
+    pub const NO_AUTH: Self = Self(1 << 6);
+    /// Publish and subscribe.
+    pub const PUBSUB: Self = Self(1 << 7);
+    /// May block its client.
+    pub const BLOCKING: Self = Self(1 << 8);
+    /// Not available inside MULTI.
+    pub const NO_MULTI: Self = Self(1 << 9);
+    /// Never in the slow log.
+    pub const SKIP_SLOWLOG: Self = Self(1 << 10);
+    /// Never shown to MONITOR.
+    pub const SKIP_MONITOR: Self = Self(1 << 11);
+    /// Allowed while a script has been running for too long.
+    pub const ALLOW_BUSY: Self = Self(1 << 12);
+    /// Not while a replica loads a data set beside the one it serves.
+    pub const NO_ASYNC_LOADING: Self = Self(1 << 13);
+    /// A command of the host that changes the data set.
+    pub const WRITE: Self = Self(1 << 14);
+    /// A command of the host that reads the data set.
+    pub const READ_ONLY: Self = Self(1 << 15);
+    /// Dangerous beyond what the other properties imply.
+    pub const DANGEROUS: Self = Self(1 << 16);
+    /// The access-control category `keyspace`, for commands outside the generic group.
+    pub const KEYSPACE: Self = Self(1 << 17);
+    /// Arguments that can be passwords: shown to nobody.
+    pub const SENSITIVE: Self = Self(1 << 18);
+    /// May run with no key where a cluster would otherwise demand one.
+    pub const NO_MANDATORY_KEYS: Self = Self(1 << 19);
+
+    /// Both sets together.
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether all of `other` is in the set.
+    #[inline]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}

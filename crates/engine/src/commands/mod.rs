@@ -1,0 +1,8 @@
+//! The commands of the store, a module a family; each row stands beside its handler.
+
+mod string;
+
+use crate::command::Command;
+
+/// The rows of all families.
+pub const FAMILIES: &[&[Command]] = &[string::COMMANDS];

@@ -1,0 +1,612 @@
+//! What a running command is given: keys under lock, the time, limits, its worker.
+//!
+//! The type carries the permission: [`ReadContext`] has no way to change a value. All changes go
+//! through [`WriteContext`], which counts them, so that whatever must learn of a change has one
+//! place to stand.
+
+use std::sync::Arc;
+
+use crate::{
+    command::CommandError,
+    keyspace::{Database, EXPIRY_MS_MAX, EntryRef, Key, Keyspace, Locked, Usage, access_clock, idle_seconds},
+    statistics::Statistics,
+    value::{NewString, StringRef},
+};
+
+/// Payloads below this many bytes are freed on the spot; larger ones are worth carrying away.
+const GARBAGE_BYTES_MIN: usize = 32 * 1024;
+
+/// What is the same for all commands of a batch.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    /// Unix time in milliseconds, read once a batch.
+    pub now_ms: u64,
+    /// Longest string, in bytes (`proto-max-bulk-len`).
+    pub string_bytes_max: usize,
+    /// Whether reads leave the keys' access clocks alone (`CLIENT NO-TOUCH`).
+    pub no_touch: bool,
+}
+
+/// Large values and whole databases on their way out. Dropping it frees them: outside all locks,
+/// and on whichever thread can afford it.
+#[derive(Debug, Default)]
+pub struct Garbage {
+    payloads: Vec<Arc<Vec<u8>>>,
+    databases: Vec<Box<Database>>,
+}
+
+impl Garbage {
+    #[inline]
+    pub(crate) fn push(&mut self, payload: Arc<Vec<u8>>) {
+        if payload.capacity() >= GARBAGE_BYTES_MIN {
+            self.payloads.push(payload);
+        }
+    }
+
+    pub(crate) fn push_database(&mut self, database: Box<Database>) {
+        self.databases.push(database);
+    }
+
+    /// Takes everything out.
+    pub fn take(&mut self) -> Garbage {
+        std::mem::take(self)
+    }
+
+    /// Whether there is nothing.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.payloads.is_empty() && self.databases.is_empty()
+    }
+}
+
+/// What a worker brings along: its number, counters, random numbers, garbage.
+#[derive(Debug)]
+pub struct Worker {
+    id: usize,
+    /// Its counters.
+    pub statistics: Arc<Statistics>,
+    /// What its commands have thrown away.
+    pub garbage: Garbage,
+    random: u64,
+}
+
+impl Worker {
+    /// A worker with a number, which is also its place in the gate, and a seed.
+    pub fn new(id: usize, seed: u64) -> Self {
+        Self { id, statistics: Arc::default(), garbage: Garbage::default(), random: seed }
+    }
+
+    /// Its number.
+    #[inline]
+    pub fn id(&self) -> usize {
+        self.id
+    }
+
+    /// The next of its random numbers (SplitMix64, Steele, Lea and Flood 2014): for sampling, not
+    /// for secrets.
+    pub fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// What happens to a key's expiry when its value is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpiryChange {
+    /// It stays as it is.
+    Keep,
+    /// It is removed.
+    Clear,
+    /// It becomes this unix time in milliseconds.
+    At(u64),
+}
+
+/// For commands that read values.
+#[derive(Debug)]
+pub struct ReadContext<'a> {
+    locked: &'a Locked<'a>,
+    database: usize,
+    keys: KnownKeys<'a>,
+    environment: &'a Environment,
+    worker: &'a mut Worker,
+    met_expired: bool,
+}
+
+impl<'a> ReadContext<'a> {
+    #[inline]
+    pub(crate) fn new(
+        locked: &'a Locked<'a>,
+        database: usize,
+        keys: &'a [Key<'a>],
+        environment: &'a Environment,
+        worker: &'a mut Worker,
+    ) -> Self {
+        Self { locked, database, keys: KnownKeys::new(keys), environment, worker, met_expired: false }
+    }
+
+    pub(crate) fn met_expired(&self) -> bool {
+        self.met_expired
+    }
+
+    /// Unix time in milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.environment.now_ms
+    }
+
+    /// What is the same for the whole batch.
+    pub fn environment(&self) -> &'a Environment {
+        self.environment
+    }
+
+    /// The entry of a key that is there and has not expired, without noting the access.
+    pub fn peek(&mut self, key: &[u8]) -> Option<EntryRef<'a>> {
+        self.peek_in(self.database, key)
+    }
+
+    /// [`Self::peek`] in another database.
+    #[inline]
+    pub fn peek_in(&mut self, database: usize, key: &[u8]) -> Option<EntryRef<'a>> {
+        let key = self.keys.resolve(self.locked.keyspace(), key);
+        let database = self.locked.shard(key.shard).database(database)?;
+        let entry = database.entry(database.find(key.hash, key.bytes)?);
+        if entry.is_expired(self.environment.now_ms) {
+            self.met_expired = true;
+            return None;
+        }
+        Some(entry)
+    }
+
+    /// The entry of a key that is there and has not expired; counts a hit or a miss and notes the
+    /// access.
+    #[inline]
+    pub fn find(&mut self, key: &[u8]) -> Option<EntryRef<'a>> {
+        let entry = self.peek(key);
+        match entry {
+            Some(entry) => {
+                self.worker.statistics.keyspace_hits.add(1);
+                if !self.environment.no_touch {
+                    entry.touch(access_clock(self.environment.now_ms));
+                }
+            }
+            None => self.worker.statistics.keyspace_misses.add(1),
+        }
+        entry
+    }
+
+    /// Seconds since a key was last used, in steps of eight.
+    pub fn idle_seconds(&self, entry: EntryRef<'_>) -> u64 {
+        idle_seconds(entry.access(), self.environment.now_ms)
+    }
+
+    /// The string under a key; an error where it holds another type.
+    #[inline]
+    pub fn string(&mut self, key: &[u8]) -> Result<Option<StringRef<'a>>, CommandError> {
+        Ok(self.find(key).map(EntryRef::string))
+    }
+}
+
+/// The keys of a request whose hashes the executor has computed ahead.
+#[derive(Debug)]
+struct KnownKeys<'a> {
+    keys: &'a [Key<'a>],
+    /// The next key that the command will probably ask for.
+    next: usize,
+}
+
+impl<'a> KnownKeys<'a> {
+    #[inline]
+    fn new(keys: &'a [Key<'a>]) -> Self {
+        Self { keys, next: 0 }
+    }
+
+    /// The key with its hash; computed where it is not the one at hand. Commands mostly go through
+    /// their keys in order, or have but one.
+    #[inline]
+    fn resolve<'k>(&mut self, keyspace: &Keyspace, key: &'k [u8]) -> Key<'k> {
+        for at in [self.next, self.next.wrapping_sub(1)] {
+            if let Some(known) = self.keys.get(at)
+                && std::ptr::eq(known.bytes, key)
+            {
+                self.next = at + 1;
+                return Key { bytes: key, ..*known };
+            }
+        }
+        keyspace.key(key)
+    }
+}
+
+/// For commands that change values.
+#[derive(Debug)]
+pub struct WriteContext<'a> {
+    locked: Locked<'a>,
+    database: usize,
+    keys: KnownKeys<'a>,
+    environment: &'a Environment,
+    worker: &'a mut Worker,
+}
+
+impl<'a> WriteContext<'a> {
+    #[inline]
+    pub(crate) fn new(
+        locked: Locked<'a>,
+        database: usize,
+        keys: &'a [Key<'a>],
+        environment: &'a Environment,
+        worker: &'a mut Worker,
+    ) -> Self {
+        Self { locked, database, keys: KnownKeys::new(keys), environment, worker }
+    }
+
+    /// Unix time in milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.environment.now_ms
+    }
+
+    /// What is the same for the whole batch.
+    pub fn environment(&self) -> &'a Environment {
+        self.environment
+    }
+
+    /// The client's database.
+    pub fn database(&self) -> usize {
+        self.database
+    }
+
+    /// How many databases there are.
+    pub fn databases(&self) -> usize {
+        self.locked.keyspace().databases()
+    }
+
+    /// A random number, for sampling.
+    pub fn random(&mut self) -> u64 {
+        self.worker.random()
+    }
+
+    #[inline]
+    fn key<'k>(&mut self, key: &'k [u8]) -> Key<'k> {
+        self.keys.resolve(self.locked.keyspace(), key)
+    }
+
+    /// The slot of a key that is there; an expired one is removed.
+    #[inline]
+    fn slot(&mut self, database: usize, key: &Key<'_>) -> Option<dunlin_structures::Slot> {
+        let stripe = self.locked.shard(key.shard).database(database)?;
+        let slot = stripe.find(key.hash, key.bytes)?;
+        if stripe.entry(slot).is_expired(self.environment.now_ms) {
+            self.remove_slot(database, key.shard, slot);
+            self.worker.statistics.expired_keys.add(1);
+            return None;
+        }
+        Some(slot)
+    }
+
+    fn remove_slot(&mut self, database: usize, shard: usize, slot: dunlin_structures::Slot) {
+        if let Some(stripe) = self.locked.shard_mut(shard).database_mut(database) {
+            stripe.remove(slot, &mut self.worker.garbage);
+        }
+        self.locked.publish_usage(shard, database);
+    }
+
+    /// Removes a key whose time has come.
+    pub(crate) fn remove_expired(&mut self, key: &[u8]) {
+        let key = self.key(key);
+        self.slot(self.database, &key);
+    }
+
+    /// The entry of a key that is there and has not expired.
+    #[inline]
+    pub fn find(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
+        self.find_in(self.database, key)
+    }
+
+    /// [`Self::find`] in another database.
+    #[inline]
+    pub fn find_in(&mut self, database: usize, key: &[u8]) -> Option<EntryRef<'_>> {
+        let key = self.key(key);
+        let slot = self.slot(database, &key)?;
+        let entry = self.locked.shard(key.shard).database(database)?.entry(slot);
+        entry.touch(access_clock(self.environment.now_ms));
+        Some(entry)
+    }
+
+    /// The string under a key; an error where it holds another type.
+    pub fn string(&mut self, key: &[u8]) -> Result<Option<StringRef<'_>>, CommandError> {
+        Ok(self.find(key).map(EntryRef::string))
+    }
+
+    /// Counts a hit or a miss, for commands that read and write.
+    pub fn count_lookup(&mut self, found: bool) {
+        let statistics = &self.worker.statistics;
+        if found { statistics.keyspace_hits.add(1) } else { statistics.keyspace_misses.add(1) }
+    }
+
+    /// Stores a string, whatever the key held.
+    pub fn set_string(&mut self, key: &[u8], value: NewString<'_>, expiry: ExpiryChange) {
+        self.set_string_in(self.database, key, value, expiry);
+    }
+
+    /// [`Self::set_string`] in another database.
+    #[inline]
+    pub fn set_string_in(&mut self, database: usize, key: &[u8], value: NewString<'_>, expiry: ExpiryChange) {
+        let key = self.key(key);
+        let found = self.slot(database, &key);
+        let (stripe, new) = self.locked.shard_mut(key.shard).database_or_new(database);
+        let expiry = match (expiry, found) {
+            (ExpiryChange::At(at), _) => Some(at.min(EXPIRY_MS_MAX)),
+            (ExpiryChange::Keep, Some(slot)) => stripe.entry(slot).expiry(),
+            (ExpiryChange::Keep, None) | (ExpiryChange::Clear, _) => None,
+        };
+        let now_ms = self.environment.now_ms;
+        stripe.put((key.hash, key.bytes), found, value, expiry, now_ms, &mut self.worker.garbage);
+        if new {
+            self.locked.publish_new(key.shard, database);
+        }
+        self.changed(database, key.shard);
+    }
+
+    /// Works on the bytes of the string under a key. The result replaces the text; the expiry
+    /// stays. A missing key is an empty text, and is created.
+    ///
+    /// Long strings are edited in their block: O(edit), not O(text).
+    pub fn edit_string<R>(
+        &mut self,
+        key: &[u8],
+        edit: impl FnOnce(&mut Vec<u8>) -> R,
+    ) -> Result<R, CommandError> {
+        let resolved = self.key(key);
+        let found = self.slot(self.database, &resolved);
+        let mut edit = Some(edit);
+        if let Some(slot) = found {
+            let stripe = self.locked.shard_mut(resolved.shard).database_mut(self.database);
+            let stripe = stripe.expect("the slot was found in it");
+            let result = stripe.edit_shared(slot, |bytes| (edit.take().expect("called once"))(bytes));
+            if let Some(result) = result {
+                self.changed(self.database, resolved.shard);
+                return Ok(result);
+            }
+        }
+        let mut text = match self.string(key)? {
+            Some(value) => value.to_vec(),
+            None => Vec::new(),
+        };
+        let result = (edit.take().expect("not called yet"))(&mut text);
+        self.set_string(key, NewString::from_edited(&text), ExpiryChange::Keep);
+        Ok(result)
+    }
+
+    /// Works on the bytes of the string under a key where its length does not change; `false`, and
+    /// nothing done, where there is no such text (no key, or an integer).
+    pub fn edit_string_in_place(&mut self, key: &[u8], edit: impl FnOnce(&mut [u8])) -> bool {
+        let key = self.key(key);
+        let Some(slot) = self.slot(self.database, &key) else { return false };
+        let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
+        let edited = stripe.expect("the slot was found in it").edit_in_place(slot, edit);
+        if edited {
+            self.changed(self.database, key.shard);
+        }
+        edited
+    }
+
+    /// Removes a key; whether it was there.
+    pub fn remove(&mut self, key: &[u8]) -> bool {
+        self.remove_in(self.database, key)
+    }
+
+    /// [`Self::remove`] in another database.
+    pub fn remove_in(&mut self, database: usize, key: &[u8]) -> bool {
+        let key = self.key(key);
+        let Some(slot) = self.slot(database, &key) else { return false };
+        self.remove_slot(database, key.shard, slot);
+        self.changed(database, key.shard);
+        true
+    }
+
+    /// Gives a key another expiry, or none; whether the key is there. A time that has passed
+    /// removes the key.
+    pub fn set_expiry(&mut self, key: &[u8], expiry: Option<u64>) -> bool {
+        if expiry.is_some_and(|at| at <= self.environment.now_ms) {
+            return self.remove(key);
+        }
+        let key = self.key(key);
+        let Some(slot) = self.slot(self.database, &key) else { return false };
+        let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
+        let expiry = expiry.map(|at| at.min(EXPIRY_MS_MAX));
+        let now_ms = self.environment.now_ms;
+        stripe.expect("the slot was found in it").set_expiry(slot, expiry, now_ms, &mut self.worker.garbage);
+        self.changed(self.database, key.shard);
+        true
+    }
+
+    /// Copies a value with its expiry to another place, replacing what is there; whether the source
+    /// is there. Long values are shared, not copied.
+    pub fn copy(&mut self, from: (usize, &[u8]), to: (usize, &[u8])) -> bool {
+        let Some(entry) = self.find_in(from.0, from.1) else { return false };
+        let expiry = entry.expiry().map_or(ExpiryChange::Clear, ExpiryChange::At);
+        let mut buffer = Vec::new();
+        let value = entry.to_new().copied_to(&mut buffer);
+        self.set_string_in(to.0, to.1, value, expiry);
+        true
+    }
+
+    /// Every change of a value ends here.
+    #[inline]
+    fn changed(&mut self, database: usize, shard: usize) {
+        self.worker.statistics.changes.add(1);
+        self.locked.publish_usage(shard, database);
+    }
+}
+
+/// For commands that look at the keyspace as a whole. No lock is held between visits to shards: what
+/// such a command answers is true of each shard at its own moment.
+#[derive(Debug)]
+pub struct KeyspaceContext<'a> {
+    keyspace: &'a Keyspace,
+    database: usize,
+    environment: &'a Environment,
+    worker: &'a mut Worker,
+}
+
+impl<'a> KeyspaceContext<'a> {
+    pub(crate) fn new(
+        keyspace: &'a Keyspace,
+        database: usize,
+        environment: &'a Environment,
+        worker: &'a mut Worker,
+    ) -> Self {
+        Self { keyspace, database, environment, worker }
+    }
+
+    /// Unix time in milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.environment.now_ms
+    }
+
+    /// Keys of the client's database, expired ones that are still there included.
+    pub fn usage(&self) -> Usage {
+        self.keyspace.usage(Some(self.database))
+    }
+
+    /// Visits all entries that have not expired, a shard at a time.
+    pub fn for_each(&mut self, mut visit: impl FnMut(EntryRef<'_>)) {
+        for shard in self.keyspace.shards() {
+            let locked = self.keyspace.lock_one(shard);
+            if let Some(database) = locked.shard(shard).database(self.database) {
+                database.for_each(|entry| {
+                    if !entry.is_expired(self.environment.now_ms) {
+                        visit(entry);
+                    }
+                });
+            }
+        }
+    }
+
+    /// Visits some entries behind `cursor` that have not expired and answers the next cursor: what
+    /// is there from the first call (with 0) to the last (that answers 0) is visited at least once.
+    /// `count` is about how many are visited.
+    ///
+    /// The cursor is the shard in the low bits and the position inside the shard's table above.
+    pub fn scan(&mut self, cursor: u64, count: usize, mut visit: impl FnMut(EntryRef<'_>)) -> u64 {
+        let shards = self.keyspace.shards().len() as u64;
+        let (mut shard, mut position) = ((cursor % shards) as usize, cursor / shards);
+        let mut seen = 0;
+        // Empty buckets count a little, so that a sparse table does not hold the worker for long.
+        let mut steps = 0;
+        loop {
+            let locked = self.keyspace.lock_one(shard);
+            match locked.shard(shard).database(self.database) {
+                None => position = 0,
+                Some(database) => loop {
+                    position = database.scan(position, |entry| {
+                        seen += 1;
+                        if !entry.is_expired(self.environment.now_ms) {
+                            visit(entry);
+                        }
+                    });
+                    steps += 1;
+                    if position == 0 || seen >= count || steps >= count.saturating_mul(10) {
+                        break;
+                    }
+                },
+            }
+            if position == 0 {
+                shard += 1;
+                if shard == shards as usize {
+                    return 0;
+                }
+            }
+            if seen >= count || steps >= count.saturating_mul(10) {
+                return position * shards + shard as u64;
+            }
+        }
+    }
+
+    /// A key chosen at random among those that have not expired, nearly uniformly.
+    pub fn random_key(&mut self) -> Option<Vec<u8>> {
+        const TRIES_MAX: usize = 100;
+        let keys: Vec<usize> = self
+            .keyspace
+            .shards()
+            .map(|shard| {
+                let locked = self.keyspace.lock_one(shard);
+                locked.shard(shard).database(self.database).map_or(0, Database::len)
+            })
+            .collect();
+        let total: usize = keys.iter().sum();
+        for _ in 0..TRIES_MAX {
+            let mut nth = self.worker.random().checked_rem(total as u64)? as usize;
+            let shard = keys.iter().position(|keys| {
+                let here = nth < *keys;
+                nth -= if here { 0 } else { *keys };
+                here
+            })?;
+            let locked = self.keyspace.lock_one(shard);
+            let entry = locked
+                .shard(shard)
+                .database(self.database)
+                .and_then(|database| database.random(self.worker.random()));
+            if let Some(entry) = entry
+                && !entry.is_expired(self.environment.now_ms)
+            {
+                return Some(entry.key().to_vec());
+            }
+        }
+        None
+    }
+}
+
+/// For commands that change the keyspace as a whole; nothing else runs meanwhile.
+#[derive(Debug)]
+pub struct ExclusiveContext<'a> {
+    locked: Locked<'a>,
+    database: usize,
+    worker: &'a mut Worker,
+}
+
+impl<'a> ExclusiveContext<'a> {
+    pub(crate) fn new(locked: Locked<'a>, database: usize, worker: &'a mut Worker) -> Self {
+        Self { locked, database, worker }
+    }
+
+    /// The client's database.
+    pub fn database(&self) -> usize {
+        self.database
+    }
+
+    /// How many databases there are.
+    pub fn databases(&self) -> usize {
+        self.locked.keyspace().databases()
+    }
+
+    /// Empties one database, or all. O(shards): the keys are freed later, by who takes the
+    /// worker's garbage.
+    pub fn flush(&mut self, database: Option<usize>) {
+        let databases = match database {
+            Some(database) => database..database + 1,
+            None => 0..self.databases(),
+        };
+        let mut keys = 0;
+        for shard in self.locked.keyspace().shards() {
+            for database in databases.clone() {
+                if let Some(taken) = self.locked.shard_mut(shard).take_database(database) {
+                    keys += taken.len() as u64;
+                    self.worker.garbage.push_database(taken);
+                    self.locked.publish_database(shard, database);
+                }
+            }
+        }
+        self.worker.statistics.changes.add(keys);
+    }
+
+    /// Exchanges two databases. O(shards).
+    pub fn swap(&mut self, one: usize, other: usize) {
+        for shard in self.locked.keyspace().shards() {
+            self.locked.shard_mut(shard).swap_databases(one, other);
+            self.locked.publish_database(shard, one);
+            self.locked.publish_database(shard, other);
+        }
+        self.worker.statistics.changes.add(1);
+    }
+}

@@ -1,0 +1,137 @@
+//! Running a command: locks, context, handler, and what must happen once the locks are released.
+
+use dunlin_resp::ReplyBuffer;
+
+use crate::{
+    command::{Args, CommandResult, Entry, Run},
+    context::{Environment, ExclusiveContext, KeyspaceContext, ReadContext, Worker, WriteContext},
+    keyspace::{Inside, Key, Keyspace, ShardSet},
+};
+
+/// A request that has been found acceptable: a known command with a right number of words.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The command.
+    pub entry: &'a Entry,
+    /// The words, the name first.
+    pub words: &'a [&'a [u8]],
+    /// Its keys, in the order of their positions, where they have been computed already: all or none.
+    pub keys: &'a [Key<'a>],
+}
+
+/// The store and its way of running commands.
+#[derive(Debug)]
+pub struct Engine {
+    /// The keys.
+    pub keyspace: Keyspace,
+}
+
+impl Engine {
+    /// Runs a command of the store and appends its reply; on an error the reply is as it was.
+    ///
+    /// `inside` is the caller's pass through the gate: commands that need the keyspace to
+    /// themselves give it back for a moment.
+    ///
+    /// # Panics
+    /// For commands of the host and containers: the caller deals with those.
+    #[inline]
+    pub fn execute<'k>(
+        &'k self,
+        request: &Request<'_>,
+        database: usize,
+        environment: &Environment,
+        worker: &mut Worker,
+        inside: &mut Option<Inside<'k>>,
+        reply: &mut ReplyBuffer,
+    ) -> CommandResult {
+        let mark = reply.mark();
+        let mut args = Args::new(request.words, request.entry.name_words());
+        let result = match request.entry.command.run {
+            Run::Read(handler) => {
+                let locked = self.lock(request);
+                let mut context = ReadContext::new(&locked, database, request.keys, environment, worker);
+                let result = handler(&mut context, &mut args, reply);
+                let met_expired = context.met_expired();
+                if met_expired {
+                    let mut context = WriteContext::new(locked, database, request.keys, environment, worker);
+                    for position in request.entry.key_positions(request.words) {
+                        context.remove_expired(request.words[position]);
+                    }
+                }
+                result
+            }
+            Run::Write(handler) => {
+                let locked = self.lock(request);
+                let mut context = WriteContext::new(locked, database, request.keys, environment, worker);
+                handler(&mut context, &mut args, reply)
+            }
+            Run::Keyspace(handler) => {
+                let mut context = KeyspaceContext::new(&self.keyspace, database, environment, worker);
+                handler(&mut context, &mut args, reply)
+            }
+            Run::Exclusive(handler) => {
+                *inside = None;
+                let result = {
+                    let locked = self.keyspace.close();
+                    let mut context = ExclusiveContext::new(locked, database, worker);
+                    handler(&mut context, &mut args, reply)
+                };
+                *inside = Some(self.keyspace.enter(worker.id()));
+                result
+            }
+            Run::Host(_) | Run::Container => unreachable!("{} is not the store's", request.entry.full_name()),
+        };
+        if result.is_err() {
+            reply.rewind(mark);
+        }
+        result
+    }
+
+    /// Removes expired keys of one shard, looking at no more than `buckets_max` buckets that may
+    /// hold some; whether nothing more is due there. The caller is inside the gate.
+    pub fn expire(&self, shard: usize, now_ms: u64, buckets_max: usize, worker: &mut Worker) -> bool {
+        let mut locked = self.keyspace.lock_one(shard);
+        let mut complete = true;
+        for database in 0..self.keyspace.databases() {
+            let Some(stripe) = locked.shard_mut(shard).database_mut(database) else { continue };
+            if !stripe.has_due(now_ms) {
+                continue;
+            }
+            let (removed, nothing_left) = stripe.expire(now_ms, buckets_max, &mut worker.garbage);
+            worker.statistics.expired_keys.add(removed as u64);
+            locked.publish_usage(shard, database);
+            complete &= nothing_left;
+        }
+        complete
+    }
+
+    /// Gives memory that the keyspace no longer needs back to the system, keeping a reserve of
+    /// `pages_max` pages. The caller is not inside the gate, which is closed for as long as it
+    /// takes to unlink what tables have left over. Bytes given back.
+    pub fn release_memory(&self, pages_max: usize) -> usize {
+        let spare =
+            self.keyspace.shards().filter(|shard| self.keyspace.lock_one(*shard).shard(*shard).has_spare());
+        let spare: Vec<usize> = spare.collect();
+        if !spare.is_empty() {
+            let mut locked = self.keyspace.close();
+            spare.into_iter().for_each(|shard| locked.release_spare(shard));
+        }
+        self.keyspace.pool().trim(pages_max)
+    }
+
+    /// Locks the shards of the request's keys.
+    #[inline]
+    fn lock<'k>(&'k self, request: &Request<'_>) -> crate::keyspace::Locked<'k> {
+        if let [key] = request.keys {
+            return self.keyspace.lock_one(key.shard);
+        }
+        let mut shards = ShardSet::EMPTY;
+        if request.keys.is_empty() {
+            let positions = request.entry.key_positions(request.words);
+            positions.for_each(|position| shards.insert(self.keyspace.shard_of(request.words[position])));
+        } else {
+            request.keys.iter().for_each(|key| shards.insert(key.shard));
+        }
+        self.keyspace.lock_set(shards)
+    }
+}

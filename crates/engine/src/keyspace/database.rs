@@ -1,0 +1,386 @@
+//! One database's stripe in one shard: a table of handles over a slab of entries.
+
+use std::{fmt, sync::Arc};
+
+use dunlin_structures::{
+    BucketTable, Entries, Handle, PageDirectory, PagePool, Slab, Slot, TableProbe, Tick, Verdict,
+    class_bytes, prefetch,
+};
+
+use super::{
+    KeyHasher, Usage,
+    entry::{EntryMut, EntryRef, Shape, access_clock},
+};
+use crate::{
+    context::Garbage,
+    value::{NewString, Payload},
+};
+
+/// Milliseconds to a tick of the table's deadlines, as a power of two: 64 ms.
+const DEADLINE_TICK_SHIFT: u32 = 6;
+/// Bytes of an entry that are fetched ahead: the head, a usual key and a usual value.
+const PREFETCH_BYTES: usize = 128;
+const CACHE_LINE_BYTES: usize = 64;
+
+/// A stripe of a database.
+pub struct Database {
+    table: BucketTable,
+    slab: Slab,
+    hasher: KeyHasher,
+    /// Bytes that entries own outside the slab.
+    heap_bytes: usize,
+    /// Entries with an expiry.
+    expiring: usize,
+    /// Bytes in use when last measured.
+    measured_bytes: usize,
+    probe: Box<Probe>,
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Database").field("keys", &self.table.len()).finish_non_exhaustive()
+    }
+}
+
+/// What may be looked at without the lock, to fetch memory ahead.
+pub(super) struct Probe {
+    table: Arc<TableProbe>,
+    pages: Arc<PageDirectory>,
+}
+
+impl Probe {
+    #[inline]
+    pub(super) fn prefetch_bucket(&self, hash: u64) {
+        self.table.prefetch_bucket(hash);
+    }
+
+    #[inline]
+    pub(super) fn prefetch_entry(&self, hash: u64) {
+        if let Some(handle) = self.table.candidate(hash) {
+            prefetch_entry(self.pages.address(handle));
+        }
+    }
+}
+
+#[inline]
+fn prefetch_entry(address: *const u8) {
+    for line in 0..PREFETCH_BYTES / CACHE_LINE_BYTES {
+        prefetch(address.wrapping_add(line * CACHE_LINE_BYTES));
+    }
+}
+
+/// How the table learns about entries when it moves their handles.
+struct Cells<'a> {
+    slab: &'a Slab,
+    hasher: &'a KeyHasher,
+}
+
+impl Entries for Cells<'_> {
+    fn hash(&self, handle: Handle) -> u64 {
+        // SAFETY: handles in the table refer to entries of the slab beside it.
+        let entry = unsafe { EntryRef::new(self.slab.pointer(handle)) };
+        self.hasher.hash(entry.key())
+    }
+
+    fn prefetch(&self, handle: Handle) {
+        prefetch(self.slab.pointer(handle).as_ptr());
+    }
+}
+
+/// The tick from which on something that expires at `expiry_ms` has expired.
+fn deadline(expiry_ms: u64, now_ms: u64) -> Tick {
+    Tick::deadline((expiry_ms >> DEADLINE_TICK_SHIFT) + 1, now_ms >> DEADLINE_TICK_SHIFT)
+}
+
+/// Frees an entry and its cell.
+///
+/// # Safety
+/// `handle` must refer to an entry of the slab that nobody reads again.
+unsafe fn free_entry(slab: &mut Slab, handle: Handle, garbage: &mut Garbage) {
+    // SAFETY: the caller vouches.
+    let bytes = unsafe {
+        let entry = EntryRef::new(slab.pointer(handle));
+        let bytes = entry.bytes();
+        if let Some(payload) = entry.take_payload() {
+            garbage.push(payload);
+        }
+        entry.free_key();
+        bytes
+    };
+    slab.free(handle, bytes);
+}
+
+/// The current tick.
+fn now_tick(now_ms: u64) -> Tick {
+    Tick::new(now_ms >> DEADLINE_TICK_SHIFT)
+}
+
+impl Database {
+    pub(super) fn new(hasher: KeyHasher, pool: &Arc<PagePool>) -> Self {
+        let table = BucketTable::new(Arc::clone(pool));
+        let slab = Slab::new(Arc::clone(pool));
+        let probe = Box::new(Probe { table: Arc::clone(table.probe()), pages: Arc::clone(slab.directory()) });
+        Self { table, slab, hasher, heap_bytes: 0, expiring: 0, measured_bytes: 0, probe }
+    }
+
+    pub(super) fn probe(&self) -> &Probe {
+        &self.probe
+    }
+
+    /// Keys, expired ones that are still there included.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.table.len() == 0
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        Usage {
+            keys: self.table.len(),
+            expiring: self.expiring,
+            entry_bytes: self.slab.used_bytes(),
+            table_bytes: self.table.memory_bytes(),
+            heap_bytes: self.heap_bytes,
+        }
+    }
+
+    pub(super) fn measured_bytes(&self) -> usize {
+        self.measured_bytes
+    }
+
+    /// Bytes in use when last measured, and now.
+    #[inline]
+    pub(super) fn measure(&mut self) -> (usize, usize) {
+        let now = self.slab.used_bytes() + self.table.memory_bytes() + self.heap_bytes;
+        (std::mem::replace(&mut self.measured_bytes, now), now)
+    }
+
+    #[inline]
+    fn entry_of(&self, handle: Handle) -> EntryRef<'_> {
+        // SAFETY: handles in the table refer to entries of the slab beside it; changing one takes
+        // `&mut self`.
+        unsafe { EntryRef::new(self.slab.pointer(handle)) }
+    }
+
+    #[inline]
+    fn entry_mut(&mut self, slot: Slot) -> EntryMut<'_> {
+        // SAFETY: as in `entry_of`; `&mut self` is borrowed for as long as the result.
+        unsafe { EntryMut::new(self.slab.pointer(slot.handle())) }
+    }
+
+    /// Where a key stands, expired or not. O(1).
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, key: &[u8]) -> Option<Slot> {
+        self.table.find(hash, |handle| self.entry_of(handle).key() == key)
+    }
+
+    /// The entry in a slot.
+    #[inline]
+    pub(crate) fn entry(&self, slot: Slot) -> EntryRef<'_> {
+        self.entry_of(slot.handle())
+    }
+
+    /// Stores a value under a key that stands at `found`, or nowhere. `value` must not borrow from
+    /// this database. O(1).
+    pub(crate) fn put(
+        &mut self,
+        (hash, key): (u64, &[u8]),
+        found: Option<Slot>,
+        value: NewString<'_>,
+        expiry: Option<u64>,
+        now_ms: u64,
+        garbage: &mut Garbage,
+    ) {
+        let clock = access_clock(now_ms);
+        let shape = Shape::new(key, &value, expiry.is_some());
+        if let NewString::Shared(payload) = &value {
+            self.heap_bytes += Payload::of(payload).heap_bytes();
+        }
+        self.expiring += usize::from(expiry.is_some());
+        match found {
+            None => {
+                let handle = self.slab.allocate(shape.bytes());
+                // SAFETY: the cell is fresh and has the shape's size.
+                unsafe { shape.write(self.slab.pointer(handle), key, value, expiry, clock) };
+                self.heap_bytes += self.entry_of(handle).key_heap_bytes();
+                let cells = Cells { slab: &self.slab, hasher: &self.hasher };
+                let slot = self.table.insert(hash, handle, &cells);
+                if let Some(expiry) = expiry {
+                    self.table.note_deadline(slot, deadline(expiry, now_ms));
+                }
+            }
+            Some(slot) => {
+                let handle = slot.handle();
+                let entry = self.entry_of(handle);
+                let old_bytes = entry.bytes();
+                let old_heap_bytes = entry.value_heap_bytes();
+                let expired = usize::from(entry.expiry().is_some());
+                // SAFETY: the value is overwritten below and not read again.
+                if let Some(payload) = unsafe { entry.take_payload() } {
+                    garbage.push(payload);
+                }
+                if class_bytes(old_bytes) == class_bytes(shape.bytes()) {
+                    // SAFETY: the cell holds this key, has room for the shape, and its old value
+                    // has been taken out.
+                    unsafe {
+                        shape.write_behind_key(self.slab.pointer(handle), value, expiry);
+                    }
+                    self.entry_of(handle).touch(clock);
+                } else {
+                    let moved = self.slab.allocate(shape.bytes());
+                    // SAFETY: the new cell is fresh; the old one is not used after it is freed.
+                    unsafe {
+                        shape.write(self.slab.pointer(moved), key, value, expiry, clock);
+                        EntryRef::new(self.slab.pointer(handle)).free_key();
+                    }
+                    self.slab.free(handle, old_bytes);
+                    self.table.replace(slot, moved);
+                }
+                self.heap_bytes -= old_heap_bytes;
+                self.expiring -= expired;
+                if let Some(expiry) = expiry {
+                    self.table.note_deadline(slot, deadline(expiry, now_ms));
+                }
+            }
+        }
+    }
+
+    /// Gives an entry another expiry, or none. O(1).
+    pub(crate) fn set_expiry(&mut self, slot: Slot, expiry: Option<u64>, now_ms: u64, garbage: &mut Garbage) {
+        let entry = self.entry(slot);
+        match (entry.expiry(), expiry) {
+            (None, None) => {}
+            (Some(_), Some(expiry)) => {
+                self.entry_mut(slot).set_expiry(expiry);
+                self.table.note_deadline(slot, deadline(expiry, now_ms));
+            }
+            _ => {
+                // The entry's shape changes: it is written anew from a copy.
+                let key = entry.key().to_vec();
+                let mut buffer = Vec::new();
+                let value = entry.to_new().copied_to(&mut buffer);
+                let hash = self.hasher.hash(&key);
+                self.put((hash, &key), Some(slot), value, expiry, now_ms, garbage);
+            }
+        }
+    }
+
+    /// Works on the bytes of a text in place, where its length does not change; `false` for
+    /// integers, which have none.
+    pub(crate) fn edit_in_place(&mut self, slot: Slot, edit: impl FnOnce(&mut [u8])) -> bool {
+        let mut entry = self.entry_mut(slot);
+        if let Some(bytes) = entry.inline_bytes() {
+            edit(bytes);
+            return true;
+        }
+        self.edit_shared(slot, |bytes| edit(bytes)).is_some()
+    }
+
+    /// Works on the block of a long string; `None` for other strings. Nothing is copied unless a
+    /// reply that is being sent still shares the block.
+    pub(crate) fn edit_shared<R>(&mut self, slot: Slot, edit: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {
+        let before = self.entry(slot).value_heap_bytes();
+        let result = self.entry_mut(slot).edit_shared(edit)?;
+        self.heap_bytes = self.heap_bytes - before + self.entry(slot).value_heap_bytes();
+        Some(result)
+    }
+
+    /// Removes an entry. O(1).
+    pub(crate) fn remove(&mut self, slot: Slot, garbage: &mut Garbage) {
+        let entry = self.entry(slot);
+        let heap_bytes = entry.value_heap_bytes() + entry.key_heap_bytes();
+        let expiring = usize::from(entry.expiry().is_some());
+        self.heap_bytes -= heap_bytes;
+        self.expiring -= expiring;
+        let handle = self.table.remove(slot);
+        // SAFETY: the handle is out of the table, and nothing reads the entry again.
+        unsafe { free_entry(&mut self.slab, handle, garbage) };
+    }
+
+    /// Calls `visit` for the entries behind `cursor` and answers the next cursor, 0 at the end:
+    /// `SCAN`'s guarantee, see [`BucketTable::scan`].
+    pub(crate) fn scan(&self, cursor: u64, mut visit: impl FnMut(EntryRef<'_>)) -> u64 {
+        self.table.scan(cursor, |handle| visit(self.entry_of(handle)))
+    }
+
+    /// Visits all entries. O(n).
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(EntryRef<'_>)) {
+        self.table.for_each(|handle| visit(self.entry_of(handle)));
+    }
+
+    /// An entry chosen by `random`, nearly uniformly.
+    pub(crate) fn random(&self, random: u64) -> Option<EntryRef<'_>> {
+        self.table.random(random).map(|handle| self.entry_of(handle))
+    }
+
+    /// Removes expired entries, looking at no more than `buckets_max` buckets that may hold some;
+    /// how many were removed, and whether nothing more is due.
+    pub(crate) fn expire(&mut self, now_ms: u64, buckets_max: usize, garbage: &mut Garbage) -> (usize, bool) {
+        let (mut removed, mut heap_bytes) = (0, 0);
+        let slab = &mut self.slab;
+        let visited = self.table.due(now_tick(now_ms), buckets_max, |handle| {
+            // SAFETY: handles in the table refer to entries of the slab beside it.
+            let entry = unsafe { EntryRef::new(slab.pointer(handle)) };
+            match entry.expiry() {
+                None => Verdict::Keep,
+                Some(expiry) if expiry > now_ms => Verdict::KeepUntil(deadline(expiry, now_ms)),
+                Some(_) => {
+                    heap_bytes += entry.key_heap_bytes() + entry.value_heap_bytes();
+                    removed += 1;
+                    // SAFETY: the table drops the handle, and nothing reads the entry again.
+                    unsafe { free_entry(slab, handle, garbage) };
+                    Verdict::Remove
+                }
+            }
+        });
+        self.expiring -= removed;
+        self.heap_bytes -= heap_bytes;
+        (removed, visited < buckets_max)
+    }
+
+    /// Whether the table holds memory that it does not need.
+    pub(super) fn has_spare(&self) -> bool {
+        self.table.has_spare()
+    }
+
+    /// Gives that memory up.
+    ///
+    /// # Safety
+    /// Nobody uses the probe meanwhile: the gate is closed.
+    pub(super) unsafe fn release_spare(&mut self) {
+        // SAFETY: the caller vouches.
+        unsafe { self.table.release_spare() };
+        self.slab.release_spare();
+    }
+
+    /// Whether something may be due. O(1).
+    pub(crate) fn has_due(&self, now_ms: u64) -> bool {
+        self.table.next_deadline().is_some_and(|deadline| deadline.is_due(now_tick(now_ms)))
+    }
+
+    /// Frees what the entries own outside the slab; only dropping may follow.
+    fn free_owned(&mut self) {
+        let slab = &self.slab;
+        self.table.for_each(|handle| {
+            // SAFETY: handles in the table refer to entries of the slab beside it; nothing reads
+            // them again.
+            unsafe {
+                let entry = EntryRef::new(slab.pointer(handle));
+                entry.take_payload();
+                entry.free_key();
+            }
+        });
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        // Only entries with something on the heap need a visit; most databases have none.
+        if self.heap_bytes > 0 {
+            self.free_owned();
+        }
+    }
+}

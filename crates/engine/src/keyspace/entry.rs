@@ -1,0 +1,529 @@
+//! An entry: key, expiry and value in one slab cell.
+//!
+//! ```text
+//! byte 0      kind (bits 0–3) │ LONG_KEY │ LONG_VALUE │ EXPIRES
+//! byte 1      access clock
+//! byte 2      bytes of the key as stored
+//! byte 3      bytes of the value as stored, low byte
+//! key         its bytes; LONG_KEY: pointer to a Box<Vec<u8>>
+//! expiry      EXPIRES: unix time in ms, 6 bytes little-endian (until the year 10889)
+//! length      LONG_VALUE: high byte of the value's length
+//! value       Integer: 1–8 bytes little-endian, sign-extended │ Inline, Edited: bytes
+//!             Shared: pointer from Arc<Vec<u8>>
+//! ```
+//!
+//! So a key of 16 bytes with a value of 16 costs 36 bytes, 42 with an expiry. An entry has one
+//! referrer, its bucket slot.
+//!
+//! This module is the only one that reads or writes cells. Invariant: a handle that stands in a
+//! bucket table refers to a cell of the slab beside it that was filled by [`Shape::write`], and its
+//! length is [`EntryRef::bytes`].
+
+use std::{marker::PhantomData, ptr::NonNull, sync::Arc};
+
+use crate::value::{NewString, Payload, StringRef, ValueType};
+
+/// Milliseconds to a tick of the access clock, as a power of two: 8.2 seconds.
+const ACCESS_TICK_SHIFT: u32 = 13;
+
+/// The access clock: 256 ticks, 35 minutes, then round again.
+#[inline]
+pub(crate) fn access_clock(now_ms: u64) -> u8 {
+    (now_ms >> ACCESS_TICK_SHIFT) as u8
+}
+
+/// Seconds between an access noted at `access` and `now_ms`, in steps of a tick.
+pub(crate) fn idle_seconds(access: u8, now_ms: u64) -> u64 {
+    (u64::from(access_clock(now_ms).wrapping_sub(access)) << ACCESS_TICK_SHIFT) / 1000
+}
+
+const KIND: u8 = 0x0f;
+const LONG_KEY: u8 = 0x10;
+const LONG_VALUE: u8 = 0x20;
+const EXPIRES: u8 = 0x40;
+
+const HEAD_BYTES: usize = 4;
+const EXPIRY_BYTES: usize = 6;
+const POINTER_BYTES: usize = size_of::<usize>();
+/// Longest key that stands in its entry.
+const KEY_INLINE_BYTES_MAX: usize = 255;
+/// The latest time an entry can expire at, in unix milliseconds.
+pub(crate) const EXPIRY_MS_MAX: u64 = (1 << 48) - 1;
+
+const _: () = assert!(
+    HEAD_BYTES + KEY_INLINE_BYTES_MAX + EXPIRY_BYTES + 1 + crate::value::INLINE_BYTES_MAX
+        <= dunlin_structures::CELL_BYTES_MAX,
+    "the largest entry fits the largest cell"
+);
+
+/// How the value is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Integer = 0,
+    Inline = 1,
+    Edited = 2,
+    Shared = 3,
+}
+
+/// The layout of an entry to be written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    kind: Kind,
+    key_bytes: usize,
+    long_key: bool,
+    expires: bool,
+    value_bytes: usize,
+}
+
+impl Shape {
+    pub(crate) fn new(key: &[u8], value: &NewString<'_>, expires: bool) -> Self {
+        let (kind, value_bytes) = match value {
+            NewString::Integer(value) => (Kind::Integer, integer_bytes(*value)),
+            NewString::Inline(bytes) => (Kind::Inline, bytes.len()),
+            NewString::Edited(bytes) => (Kind::Edited, bytes.len()),
+            NewString::Shared(_) => (Kind::Shared, POINTER_BYTES),
+        };
+        let long_key = key.len() > KEY_INLINE_BYTES_MAX;
+        let key_bytes = if long_key { POINTER_BYTES } else { key.len() };
+        Self { kind, key_bytes, long_key, expires, value_bytes }
+    }
+
+    /// Bytes of the whole entry.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.value_at() + self.value_bytes
+    }
+
+    fn value_at(&self) -> usize {
+        HEAD_BYTES
+            + self.key_bytes
+            + if self.expires { EXPIRY_BYTES } else { 0 }
+            + usize::from(self.value_bytes > 255)
+    }
+
+    /// Fills a fresh cell.
+    ///
+    /// # Safety
+    /// `cell` must be valid for writes of [`Self::bytes`] bytes, and the arguments those that the
+    /// shape was made for.
+    #[inline]
+    pub(crate) unsafe fn write(
+        &self,
+        cell: NonNull<u8>,
+        key: &[u8],
+        value: NewString<'_>,
+        expiry: Option<u64>,
+        access: u8,
+    ) {
+        // SAFETY: the caller vouches for the cell; all offsets are below `self.bytes()`.
+        unsafe {
+            cell.add(1).write(access);
+            cell.add(2).write(self.key_bytes as u8);
+            let at = cell.add(HEAD_BYTES);
+            if self.long_key {
+                let boxed = Box::into_raw(Box::new(key.to_vec()));
+                at.cast::<*mut Vec<u8>>().write_unaligned(boxed);
+            } else {
+                at.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
+            }
+            self.write_behind_key(cell, value, expiry);
+        }
+    }
+
+    /// Rewrites everything but the key, in place.
+    ///
+    /// # Safety
+    /// As for [`Self::write`]; the cell must already hold the same key, what its old value owned
+    /// must have been taken out, and `value` must not borrow from the cell.
+    #[inline]
+    pub(crate) unsafe fn write_behind_key(
+        &self,
+        cell: NonNull<u8>,
+        value: NewString<'_>,
+        expiry: Option<u64>,
+    ) {
+        debug_assert_eq!(self.expires, expiry.is_some());
+        let flags = if self.long_key { LONG_KEY } else { 0 }
+            | if self.expires { EXPIRES } else { 0 }
+            | if self.value_bytes > 255 { LONG_VALUE } else { 0 };
+        // SAFETY: the caller vouches for the cell; all offsets are below `self.bytes()`.
+        unsafe {
+            cell.write(self.kind as u8 | flags);
+            cell.add(3).write(self.value_bytes as u8);
+            let mut at = cell.add(HEAD_BYTES + self.key_bytes);
+            if let Some(expiry) = expiry {
+                debug_assert!(expiry <= EXPIRY_MS_MAX);
+                at.copy_from_nonoverlapping(NonNull::from(&expiry.to_le_bytes()).cast(), EXPIRY_BYTES);
+                at = at.add(EXPIRY_BYTES);
+            }
+            if self.value_bytes > 255 {
+                at.write((self.value_bytes >> 8) as u8);
+                at = at.add(1);
+            }
+            match value {
+                NewString::Integer(value) => {
+                    at.copy_from_nonoverlapping(NonNull::from(&value.to_le_bytes()).cast(), self.value_bytes);
+                }
+                NewString::Inline(bytes) | NewString::Edited(bytes) => {
+                    at.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
+                }
+                NewString::Shared(payload) => {
+                    at.cast::<*const Vec<u8>>().write_unaligned(Arc::into_raw(payload));
+                }
+            }
+        }
+    }
+}
+
+/// Bytes that an integer needs, 1 to 8, its sign included.
+fn integer_bytes(value: i64) -> usize {
+    let significant = 65 - (value ^ (value >> 63)).leading_zeros() as usize;
+    significant.div_ceil(8)
+}
+
+/// A stored entry.
+#[derive(Clone, Copy)]
+pub struct EntryRef<'a> {
+    cell: NonNull<u8>,
+    lifetime: PhantomData<&'a u8>,
+}
+
+impl<'a> EntryRef<'a> {
+    /// # Safety
+    /// `cell` must hold an entry (the module's invariant) that nothing else changes during `'a`.
+    #[inline]
+    pub(crate) unsafe fn new(cell: NonNull<u8>) -> Self {
+        Self { cell, lifetime: PhantomData }
+    }
+
+    #[inline]
+    fn byte(self, at: usize) -> u8 {
+        // SAFETY: only called with offsets inside the head of a live entry.
+        unsafe { self.cell.add(at).read() }
+    }
+
+    #[inline]
+    fn slice(self, at: usize, length: usize) -> &'a [u8] {
+        // SAFETY: only called with ranges inside a live entry, which is not changed during 'a.
+        unsafe { NonNull::slice_from_raw_parts(self.cell.add(at), length).as_ref() }
+    }
+
+    pub(crate) fn kind(self) -> Kind {
+        match self.byte(0) & KIND {
+            0 => Kind::Integer,
+            1 => Kind::Inline,
+            2 => Kind::Edited,
+            3 => Kind::Shared,
+            other => unreachable!("entry of kind {other}"),
+        }
+    }
+
+    /// The key.
+    #[inline]
+    pub fn key(self) -> &'a [u8] {
+        let stored = self.slice(HEAD_BYTES, usize::from(self.byte(2)));
+        if self.byte(0) & LONG_KEY == 0 { stored } else { self.long_key() }
+    }
+
+    #[cold]
+    fn long_key(self) -> &'a [u8] {
+        // SAFETY: LONG_KEY says that a pointer from Box::into_raw stands here; it lives as long as
+        // the entry.
+        unsafe { &*self.cell.add(HEAD_BYTES).cast::<*const Vec<u8>>().read_unaligned() }
+    }
+
+    #[inline]
+    fn expiry_at(self) -> usize {
+        HEAD_BYTES + usize::from(self.byte(2))
+    }
+
+    /// When the entry expires, in unix milliseconds.
+    #[inline]
+    pub fn expiry(self) -> Option<u64> {
+        (self.byte(0) & EXPIRES != 0).then(|| {
+            let mut bytes = [0; 8];
+            bytes[..EXPIRY_BYTES].copy_from_slice(self.slice(self.expiry_at(), EXPIRY_BYTES));
+            u64::from_le_bytes(bytes)
+        })
+    }
+
+    /// Whether its time has come.
+    #[inline]
+    pub fn is_expired(self, now_ms: u64) -> bool {
+        self.expiry().is_some_and(|expiry| expiry <= now_ms)
+    }
+
+    /// Start and length of the stored value.
+    #[inline]
+    fn value_range(self) -> (usize, usize) {
+        let flags = self.byte(0);
+        let at = self.expiry_at() + if flags & EXPIRES != 0 { EXPIRY_BYTES } else { 0 };
+        let low = usize::from(self.byte(3));
+        if flags & LONG_VALUE == 0 { (at, low) } else { (at + 1, low | usize::from(self.byte(at)) << 8) }
+    }
+
+    /// Bytes of the whole entry in its cell.
+    #[inline]
+    pub(crate) fn bytes(self) -> usize {
+        let (at, length) = self.value_range();
+        at + length
+    }
+
+    /// The value.
+    #[inline]
+    pub fn string(self) -> StringRef<'a> {
+        let (at, length) = self.value_range();
+        let stored = self.slice(at, length);
+        match self.kind() {
+            Kind::Integer => {
+                let negative = stored.last().is_some_and(|byte| byte & 0x80 != 0);
+                let mut bytes = if negative { [0xff; 8] } else { [0; 8] };
+                bytes[..length].copy_from_slice(stored);
+                StringRef::Integer(i64::from_le_bytes(bytes))
+            }
+            Kind::Inline | Kind::Edited => StringRef::Inline(stored),
+            // SAFETY: Shared says that a pointer from Arc::into_raw stands here; the entry owns one
+            // count of it.
+            Kind::Shared => StringRef::Shared(unsafe { Payload::new(&*self.shared_pointer(at)) }),
+        }
+    }
+
+    fn shared_pointer(self, at: usize) -> *const Vec<u8> {
+        // SAFETY: only called for Shared entries with the value's place.
+        unsafe { self.cell.add(at).cast::<*const Vec<u8>>().read_unaligned() }
+    }
+
+    /// The type of the value.
+    pub fn value_type(self) -> ValueType {
+        ValueType::String
+    }
+
+    /// The name that `OBJECT ENCODING` answers.
+    pub fn encoding(self) -> &'static str {
+        match (self.kind(), self.string()) {
+            (Kind::Integer, _) => "int",
+            (Kind::Inline, value) if value.len() <= crate::value::EMBEDDED_BYTES_MAX => "embstr",
+            _ => "raw",
+        }
+    }
+
+    /// Heap bytes that a long key takes outside the cell.
+    #[inline]
+    pub(crate) fn key_heap_bytes(self) -> usize {
+        if self.byte(0) & LONG_KEY == 0 { 0 } else { block_bytes(self.key().len()) }
+    }
+
+    /// Heap bytes that the value takes outside the cell.
+    #[inline]
+    pub(crate) fn value_heap_bytes(self) -> usize {
+        match self.kind() {
+            Kind::Shared => match self.string() {
+                StringRef::Shared(payload) => payload.heap_bytes(),
+                _ => unreachable!("a shared entry holds a shared string"),
+            },
+            _ => 0,
+        }
+    }
+
+    /// Whether the value was edited in place, which `OBJECT ENCODING` can tell.
+    pub(crate) fn is_edited(self) -> bool {
+        self.kind() == Kind::Edited
+    }
+
+    /// The value as it would be stored again.
+    pub(crate) fn to_new(self) -> NewString<'a> {
+        match self.string().to_new() {
+            NewString::Inline(bytes) if self.is_edited() => NewString::Edited(bytes),
+            other => other,
+        }
+    }
+
+    /// The access clock at the last access, see [`access_clock`].
+    #[inline]
+    pub(crate) fn access(self) -> u8 {
+        self.byte(1)
+    }
+
+    /// Notes an access. The store is left out where it would change nothing, so that reading a hot
+    /// key does not dirty its cache line.
+    #[inline]
+    pub(crate) fn touch(self, clock: u8) {
+        if self.byte(1) != clock {
+            // SAFETY: byte 1 of a live entry; it is never part of a borrowed slice, and the shard's
+            // lock, which every user of the entry holds, is exclusive.
+            unsafe { self.cell.add(1).write(clock) };
+        }
+    }
+
+    /// Takes out what the value owns on the heap; the value must be overwritten or the cell freed.
+    ///
+    /// # Safety
+    /// The caller must be the only one to use the entry, and not read its value again.
+    pub(crate) unsafe fn take_payload(self) -> Option<Arc<Vec<u8>>> {
+        if self.kind() != Kind::Shared {
+            return None;
+        }
+        let (at, _) = self.value_range();
+        // SAFETY: the pointer came from Arc::into_raw; the count it stands for passes to the result.
+        Some(unsafe { Arc::from_raw(self.shared_pointer(at)) })
+    }
+
+    /// Frees what the key owns on the heap; the cell must be freed next.
+    ///
+    /// # Safety
+    /// As for [`Self::take_payload`].
+    pub(crate) unsafe fn free_key(self) {
+        if self.byte(0) & LONG_KEY != 0 {
+            // SAFETY: the pointer came from Box::into_raw and is not used again.
+            unsafe { drop(Box::from_raw(self.cell.add(HEAD_BYTES).cast::<*mut Vec<u8>>().read_unaligned())) };
+        }
+    }
+}
+
+impl Payload<'_> {
+    pub(crate) fn heap_bytes(self) -> usize {
+        block_bytes(self.capacity())
+    }
+}
+
+/// Heap bytes of a vector of this capacity in a box or `Arc` of its own.
+fn block_bytes(capacity: usize) -> usize {
+    const HEADER_BYTES: usize = size_of::<Vec<u8>>() + 2 * size_of::<usize>();
+    capacity + HEADER_BYTES
+}
+
+/// A stored entry that may be changed in place.
+pub(crate) struct EntryMut<'a> {
+    entry: EntryRef<'a>,
+}
+
+impl<'a> EntryMut<'a> {
+    /// # Safety
+    /// As for [`EntryRef::new`], and nothing else uses the entry during `'a`.
+    pub(crate) unsafe fn new(cell: NonNull<u8>) -> Self {
+        // SAFETY: the caller vouches.
+        Self { entry: unsafe { EntryRef::new(cell) } }
+    }
+
+    /// Overwrites the expiry; the entry must have one.
+    pub(crate) fn set_expiry(&mut self, expiry: u64) {
+        debug_assert!(self.entry.expiry().is_some() && expiry <= EXPIRY_MS_MAX);
+        // SAFETY: EXPIRES is set, so these six bytes are the expiry, and ours to change.
+        unsafe {
+            let at = self.entry.cell.add(self.entry.expiry_at());
+            at.copy_from_nonoverlapping(NonNull::from(&expiry.to_le_bytes()).cast(), EXPIRY_BYTES);
+        }
+    }
+
+    /// The bytes of an inline text, marked as edited; `None` for other kinds.
+    pub(crate) fn inline_bytes(&mut self) -> Option<&mut [u8]> {
+        if !matches!(self.entry.kind(), Kind::Inline | Kind::Edited) {
+            return None;
+        }
+        let (at, length) = self.entry.value_range();
+        let head = self.entry.byte(0) & !KIND | Kind::Edited as u8;
+        // SAFETY: the range is the value of a live entry that is ours to change.
+        unsafe {
+            self.entry.cell.write(head);
+            Some(NonNull::slice_from_raw_parts(self.entry.cell.add(at), length).as_mut())
+        }
+    }
+
+    /// Works on the block of a long string; `None` for other kinds. The block is copied first if a
+    /// reply still shares it.
+    pub(crate) fn edit_shared<R>(&mut self, edit: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {
+        if self.entry.kind() != Kind::Shared {
+            return None;
+        }
+        let (at, _) = self.entry.value_range();
+        // SAFETY: the entry owns one count of the Arc; it is taken out, and put back before anyone
+        // can look, even if `edit` unwinds.
+        let mut payload = unsafe { PutBack::new(self.entry, at) };
+        Some(edit(Arc::make_mut(&mut payload.payload)))
+    }
+}
+
+/// Puts an entry's `Arc` back where it was taken from.
+struct PutBack<'a> {
+    payload: std::mem::ManuallyDrop<Arc<Vec<u8>>>,
+    entry: EntryRef<'a>,
+    at: usize,
+}
+
+impl<'a> PutBack<'a> {
+    /// # Safety
+    /// `at` must be the place of a Shared value that nothing else uses during `'a`.
+    unsafe fn new(entry: EntryRef<'a>, at: usize) -> Self {
+        // SAFETY: the pointer came from Arc::into_raw.
+        let payload = unsafe { Arc::from_raw(entry.shared_pointer(at)) };
+        Self { payload: std::mem::ManuallyDrop::new(payload), entry, at }
+    }
+}
+
+impl Drop for PutBack<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the payload is taken once, here; the place is the one it came from.
+        unsafe {
+            let payload = std::mem::ManuallyDrop::take(&mut self.payload);
+            self.entry.cell.add(self.at).cast::<*const Vec<u8>>().write_unaligned(Arc::into_raw(payload));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Writes an entry into a buffer and hands it to `check`.
+    fn with_entry(key: &[u8], value: NewString<'_>, expiry: Option<u64>, check: impl FnOnce(EntryRef<'_>)) {
+        let shape = Shape::new(key, &value, expiry.is_some());
+        let mut cell = vec![0xaa_u8; shape.bytes()];
+        let pointer = NonNull::from(cell.as_mut_slice()).cast();
+        // SAFETY: the buffer has the shape's size; the entry is used alone and freed once.
+        unsafe {
+            shape.write(pointer, key, value, expiry, 7);
+            let entry = EntryRef::new(pointer);
+            assert_eq!(entry.bytes(), shape.bytes());
+            assert_eq!(entry.access(), 7);
+            check(entry);
+            entry.take_payload();
+            entry.free_key();
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            key in proptest::collection::vec(any::<u8>(), 0..600),
+            text in proptest::collection::vec(any::<u8>(), 0..4000),
+            expiry in proptest::option::of(0..=EXPIRY_MS_MAX),
+        ) {
+            with_entry(&key, NewString::from_text(&text), expiry, |entry| {
+                assert_eq!(entry.key(), key);
+                assert_eq!(entry.string().to_vec(), text);
+                assert_eq!(entry.expiry(), expiry);
+            });
+        }
+
+        #[test]
+        fn integers_keep_their_value(value: i64, shift in 0..64) {
+            let value = value >> shift;
+            with_entry(b"k", NewString::Integer(value), None, |entry| {
+                assert_eq!(entry.string().integer(), Some(value));
+                assert_eq!(entry.encoding(), "int");
+            });
+        }
+    }
+
+    #[test]
+    fn sixteen_and_sixteen_cost_thirty_six() {
+        with_entry(b"key:000000000001", NewString::Inline(b"value:0000000001"), None, |entry| {
+            assert_eq!(entry.bytes(), 36);
+        });
+        with_entry(b"key:000000000001", NewString::Inline(b"value:0000000001"), Some(1), |entry| {
+            assert_eq!(entry.bytes(), 42);
+        });
+    }
+}

@@ -1,0 +1,117 @@
+//! The lock of a shard: one word, a short spin, then the kernel's queue.
+//!
+//! ```text
+//! FREE ──lock──▶ HELD ──another waits──▶ CONTENDED
+//!   ▲──unlock─────┘  ▲────────unlock (wake one)─┘
+//! ```
+//!
+//! The three-state mutex of Drepper, "Futexes Are Tricky" (2011), §6: an unlock makes a system call
+//! only where somebody sleeps. It is not std's mutex because the word stands in the shard's own
+//! cache line and because sets of locks are released without guards.
+
+#[cfg(loom)]
+use loom::sync::atomic::AtomicU32;
+#[cfg(not(loom))]
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+const CONTENDED: u32 = 2;
+
+/// Tries before sleeping. Critical sections take well under a microsecond; a preempted holder is
+/// not worth more than that of spinning.
+const SPINS_MAX: u32 = if cfg!(loom) { 1 } else { 100 };
+
+/// A lock without data of its own.
+#[derive(Debug)]
+pub(super) struct ShardLock(AtomicU32);
+
+impl ShardLock {
+    pub(super) fn new() -> Self {
+        Self(AtomicU32::new(FREE))
+    }
+
+    #[inline]
+    pub(super) fn lock(&self) {
+        if self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
+            self.lock_contended();
+        }
+    }
+
+    #[cold]
+    fn lock_contended(&self) {
+        for _ in 0..SPINS_MAX {
+            std::hint::spin_loop();
+            if self.0.load(Relaxed) == FREE && self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
+                return;
+            }
+        }
+        while self.0.swap(CONTENDED, Acquire) != FREE {
+            wait(&self.0, CONTENDED);
+        }
+    }
+
+    /// Releases the lock; the caller must hold it.
+    #[inline]
+    pub(super) fn unlock(&self) {
+        if self.0.swap(FREE, Release) == CONTENDED {
+            wake_one(&self.0);
+        }
+    }
+}
+
+/// Sleeps until woken, if the word still is `expected`; may return early.
+#[cfg(not(loom))]
+pub(super) fn wait(word: &AtomicU32, expected: u32) {
+    atomic_wait::wait(word, expected);
+}
+
+#[cfg(not(loom))]
+pub(super) fn wake_one(word: &AtomicU32) {
+    atomic_wait::wake_one(word);
+}
+
+#[cfg(not(loom))]
+pub(super) fn wake_all(word: &AtomicU32) {
+    atomic_wait::wake_all(word);
+}
+
+#[cfg(loom)]
+pub(super) fn wait(_: &AtomicU32, _: u32) {
+    loom::thread::yield_now();
+}
+
+#[cfg(loom)]
+pub(super) fn wake_one(_: &AtomicU32) {}
+
+#[cfg(loom)]
+pub(super) fn wake_all(_: &AtomicU32) {}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::{cell::UnsafeCell, sync::Arc, thread};
+
+    #[test]
+    fn holders_exclude_each_other() {
+        loom::model(|| {
+            let shared = Arc::new((ShardLock::new(), UnsafeCell::new(0)));
+            let increment = |shared: Arc<(ShardLock, UnsafeCell<i32>)>| {
+                shared.0.lock();
+                // SAFETY: the lock is held.
+                shared.1.with_mut(|value| unsafe { *value += 1 });
+                shared.0.unlock();
+            };
+            let other = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || increment(shared))
+            };
+            increment(Arc::clone(&shared));
+            other.join().unwrap();
+            shared.0.lock();
+            // SAFETY: the lock is held.
+            shared.1.with(|value| unsafe { assert_eq!(*value, 2) });
+        });
+    }
+}

@@ -1,0 +1,290 @@
+//! The keyspace: databases of keys, striped over shards that are locked one by one.
+//!
+//! ```text
+//! Keyspace ─▶ gate                        every batch passes it shared
+//!          ─▶ shards[N]  lock │ state ─▶ databases[16] ─▶ table: hash → handle ┐
+//!                                                         slab:  handle → entry ┘
+//! ```
+//!
+//! A key's shard is its cluster slot modulo the number of shards, so keys with one hash tag share a
+//! shard, and a slot never spans shards.
+//!
+//! Invariants:
+//! - The state of a shard is reached only through [`Locked`], which holds the shard's lock (or the
+//!   closed gate).
+//! - Locks of several shards are taken in ascending order, all before anything runs.
+//! - Entries are freed only under the lock of their shard; tables only behind the closed gate.
+
+mod database;
+mod entry;
+mod gate;
+mod key;
+mod lock;
+mod shard;
+mod shard_set;
+
+use std::{fmt, ops::Range, sync::Arc};
+
+use dunlin_structures::PagePool;
+
+pub use database::Database;
+pub use entry::EntryRef;
+pub(crate) use entry::{EXPIRY_MS_MAX, access_clock, idle_seconds};
+pub use gate::Inside;
+use gate::{Closed, Gate};
+pub(crate) use key::KeyHasher;
+pub use key::{Key, SLOTS, slot};
+use shard::Shard;
+pub(crate) use shard::ShardState;
+pub use shard_set::{SHARDS_MAX, ShardSet};
+
+/// Fewest shards: enough that two workers rarely meet.
+const SHARDS_MIN: usize = 64;
+/// Shards per worker.
+const SHARDS_PER_WORKER: usize = 16;
+
+/// All databases of a server.
+pub struct Keyspace {
+    shards: Box<[Shard]>,
+    gate: Gate,
+    hasher: KeyHasher,
+    databases: usize,
+    pool: Arc<PagePool>,
+}
+
+impl fmt::Debug for Keyspace {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Keyspace")
+            .field("shards", &self.shards.len())
+            .field("databases", &self.databases)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Sums over the keyspace, in keys and bytes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Keys.
+    pub keys: usize,
+    /// Keys with an expiry.
+    pub expiring: usize,
+    /// Bytes of entries, by the cells they occupy.
+    pub entry_bytes: usize,
+    /// Bytes of the index.
+    pub table_bytes: usize,
+    /// Bytes of long strings and keys outside the cells.
+    pub heap_bytes: usize,
+}
+
+impl Usage {
+    /// Bytes in all.
+    pub fn bytes(&self) -> usize {
+        self.entry_bytes + self.table_bytes + self.heap_bytes
+    }
+
+    pub(crate) fn add(&mut self, other: Usage) {
+        self.keys += other.keys;
+        self.expiring += other.expiring;
+        self.entry_bytes += other.entry_bytes;
+        self.table_bytes += other.table_bytes;
+        self.heap_bytes += other.heap_bytes;
+    }
+}
+
+impl Keyspace {
+    /// An empty keyspace for `workers` workers and `databases` databases. `seeds` are the secret of
+    /// the process. `participants` is how many threads will pass the gate.
+    pub fn new(workers: usize, participants: usize, databases: usize, seeds: [u64; 4]) -> Self {
+        let shards = (workers * SHARDS_PER_WORKER).next_power_of_two().clamp(SHARDS_MIN, SHARDS_MAX);
+        let hasher = KeyHasher::new(seeds);
+        let pool = Arc::new(PagePool::new());
+        Self {
+            shards: (0..shards).map(|_| Shard::new(databases, &hasher, &pool)).collect(),
+            gate: Gate::new(participants),
+            hasher,
+            databases,
+            pool,
+        }
+    }
+
+    /// How many databases.
+    pub fn databases(&self) -> usize {
+        self.databases
+    }
+
+    /// The numbers of all shards.
+    pub fn shards(&self) -> Range<usize> {
+        0..self.shards.len()
+    }
+
+    /// Where the memory of entries and tables comes from.
+    pub fn pool(&self) -> &PagePool {
+        &self.pool
+    }
+
+    /// The shard of a key.
+    #[inline]
+    pub fn shard_of(&self, key: &[u8]) -> usize {
+        usize::from(slot(key)) & (self.shards.len() - 1)
+    }
+
+    /// A key with its shard and hash.
+    #[inline]
+    pub fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
+        Key { bytes, hash: self.hasher.hash(bytes), shard: self.shard_of(bytes) }
+    }
+
+    /// Asks the processor for the bucket that a key will be looked up in. No lock is needed.
+    #[inline]
+    pub fn prefetch_bucket(&self, database: usize, key: &Key<'_>) {
+        self.shards[key.shard].prefetch_bucket(database, key.hash);
+    }
+
+    /// Asks the processor for the entry that a key will probably be found in, some time after
+    /// [`Self::prefetch_bucket`]. No lock is needed; the caller is inside the gate.
+    #[inline]
+    pub fn prefetch_entry(&self, database: usize, key: &Key<'_>) {
+        self.shards[key.shard].prefetch_entry(database, key.hash);
+    }
+
+    /// Passes the gate.
+    #[inline]
+    pub fn enter(&self, participant: usize) -> Inside<'_> {
+        self.gate.enter(participant)
+    }
+
+    /// Locks one shard.
+    #[inline]
+    pub fn lock_one(&self, shard: usize) -> Locked<'_> {
+        self.shards[shard].lock();
+        Locked { keyspace: self, held: Held::One(shard) }
+    }
+
+    /// Locks a set of shards, in ascending order.
+    pub fn lock_set(&self, shards: ShardSet) -> Locked<'_> {
+        for shard in shards.iter() {
+            self.shards[shard].lock();
+        }
+        Locked { keyspace: self, held: Held::Set(shards) }
+    }
+
+    /// Waits until no batch is running and keeps new ones out. The caller must not be inside.
+    pub fn close(&self) -> Locked<'_> {
+        Locked { keyspace: self, held: Held::All(self.gate.close()) }
+    }
+
+    /// Keys and bytes of one database or of all. Shards are visited one after the other.
+    pub fn usage(&self, database: Option<usize>) -> Usage {
+        let mut usage = Usage::default();
+        for shard in self.shards() {
+            usage.add(self.lock_one(shard).shard(shard).usage(database));
+        }
+        usage
+    }
+
+    /// Bytes in use, as the shards last reported them: no lock is taken. O(shards).
+    pub fn used_bytes(&self) -> usize {
+        self.shards.iter().map(Shard::used_bytes).sum()
+    }
+}
+
+#[derive(Debug)]
+enum Held<'k> {
+    One(usize),
+    Set(ShardSet),
+    All(#[allow(dead_code, reason = "held for its drop")] Closed<'k>),
+}
+
+/// Locked shards: the only way to what they hold.
+#[derive(Debug)]
+pub struct Locked<'k> {
+    keyspace: &'k Keyspace,
+    held: Held<'k>,
+}
+
+impl<'k> Locked<'k> {
+    /// The keyspace.
+    #[inline]
+    pub fn keyspace(&self) -> &'k Keyspace {
+        self.keyspace
+    }
+
+    #[inline]
+    fn holds(&self, shard: usize) -> bool {
+        match &self.held {
+            Held::One(one) => *one == shard,
+            Held::Set(set) => set.contains(shard),
+            Held::All(_) => true,
+        }
+    }
+
+    /// The state of a locked shard.
+    ///
+    /// # Panics
+    /// When the shard is not locked: a command whose key specification lies.
+    #[inline]
+    pub(crate) fn shard(&self, shard: usize) -> &ShardState {
+        assert!(self.holds(shard), "shard {shard} is not locked");
+        // SAFETY: the lock is held by self (or the gate is closed), and `&self` keeps
+        // `shard_mut` from being called meanwhile.
+        unsafe { self.keyspace.shards[shard].state() }
+    }
+
+    /// The state of a locked shard, to be changed.
+    ///
+    /// # Panics
+    /// As [`Self::shard`].
+    #[inline]
+    pub(crate) fn shard_mut(&mut self, shard: usize) -> &mut ShardState {
+        assert!(self.holds(shard), "shard {shard} is not locked");
+        // SAFETY: the lock is held by self (or the gate is closed), and `&mut self` makes this the
+        // only reference.
+        unsafe { self.keyspace.shards[shard].state_mut() }
+    }
+
+    /// Tells everyone how much memory the shard uses, after a change in `database`.
+    #[inline]
+    pub(crate) fn publish_usage(&mut self, shard: usize, database: usize) {
+        let bytes = self.shard_mut(shard).measure(database);
+        self.keyspace.shards[shard].set_used_bytes(bytes);
+    }
+
+    /// Tells prefetching about a database that has just been created.
+    pub(crate) fn publish_new(&mut self, shard: usize, database: usize) {
+        assert!(self.holds(shard));
+        // SAFETY: the shard is locked, and the database was not published before.
+        unsafe { self.keyspace.shards[shard].publish(database) };
+    }
+
+    /// Lets the tables of a shard give up the memory they no longer need.
+    pub(crate) fn release_spare(&mut self, shard: usize) {
+        assert!(self.is_exclusive());
+        // SAFETY: nobody prefetches behind the closed gate.
+        unsafe { self.shard_mut(shard).release_spare() };
+    }
+
+    /// Whether the gate is closed, so that tables may be replaced.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        matches!(self.held, Held::All(_))
+    }
+
+    /// Tells prefetching and statistics about a database that was replaced.
+    pub(crate) fn publish_database(&mut self, shard: usize, database: usize) {
+        assert!(self.is_exclusive());
+        // SAFETY: the gate is closed.
+        unsafe { self.keyspace.shards[shard].publish(database) };
+        let bytes = self.shard(shard).used_bytes();
+        self.keyspace.shards[shard].set_used_bytes(bytes);
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        match &self.held {
+            Held::One(shard) => self.keyspace.shards[*shard].unlock(),
+            Held::Set(shards) => shards.iter().for_each(|shard| self.keyspace.shards[shard].unlock()),
+            Held::All(_) => {}
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! A shard: one lock over one stripe of every database.
+
+use std::{
+    cell::UnsafeCell,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicPtr, AtomicUsize, Ordering},
+    },
+};
+
+use dunlin_structures::PagePool;
+
+use super::{
+    KeyHasher, Usage,
+    database::{Database, Probe},
+    lock::ShardLock,
+};
+
+/// A stripe of the keyspace. Two cache lines of its own, so that neighbours' locks do not share one
+/// (processors fetch lines in pairs).
+#[repr(align(128))]
+pub(super) struct Shard {
+    lock: ShardLock,
+    /// Bytes in use as last published, for limits and statistics.
+    used_bytes: AtomicUsize,
+    /// What prefetching needs to know of each database, null where the database is empty.
+    probes: Box<[AtomicPtr<Probe>]>,
+    state: UnsafeCell<ShardState>,
+}
+
+// SAFETY: `state` is reached only under the lock or behind the closed gate; the rest is atomic.
+unsafe impl Sync for Shard {}
+
+/// What the lock of a shard guards.
+pub(crate) struct ShardState {
+    databases: Box<[Option<Box<Database>>]>,
+    /// Bytes in use by all databases.
+    used_bytes: usize,
+    hasher: KeyHasher,
+    pool: Arc<PagePool>,
+}
+
+impl fmt::Debug for ShardState {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("ShardState").field("databases", &self.databases.len()).finish_non_exhaustive()
+    }
+}
+
+impl Shard {
+    pub(super) fn new(databases: usize, hasher: &KeyHasher, pool: &Arc<PagePool>) -> Self {
+        Self {
+            lock: ShardLock::new(),
+            used_bytes: AtomicUsize::new(0),
+            probes: (0..databases).map(|_| AtomicPtr::default()).collect(),
+            state: UnsafeCell::new(ShardState {
+                databases: (0..databases).map(|_| None).collect(),
+                used_bytes: 0,
+                hasher: hasher.clone(),
+                pool: Arc::clone(pool),
+            }),
+        }
+    }
+
+    #[inline]
+    pub(super) fn lock(&self) {
+        self.lock.lock();
+    }
+
+    #[inline]
+    pub(super) fn unlock(&self) {
+        self.lock.unlock();
+    }
+
+    /// # Safety
+    /// The caller holds the lock or has closed the gate, and nobody changes the state meanwhile.
+    #[inline]
+    pub(super) unsafe fn state(&self) -> &ShardState {
+        // SAFETY: the caller vouches.
+        unsafe { &*self.state.get() }
+    }
+
+    /// # Safety
+    /// The caller holds the lock or has closed the gate, and this is the only reference.
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "the lock is what makes it exclusive")]
+    pub(super) unsafe fn state_mut(&self) -> &mut ShardState {
+        // SAFETY: the caller vouches.
+        unsafe { &mut *self.state.get() }
+    }
+
+    pub(super) fn used_bytes(&self) -> usize {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_used_bytes(&self, bytes: usize) {
+        self.used_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Makes a database known to prefetching.
+    ///
+    /// # Safety
+    /// The caller holds the lock. A probe that was published before may only be replaced behind the
+    /// closed gate.
+    pub(super) unsafe fn publish(&self, database: usize) {
+        // SAFETY: the caller vouches.
+        let state = unsafe { self.state() };
+        let probe = state.databases[database].as_ref().map_or(std::ptr::null(), |database| database.probe());
+        self.probes[database].store(probe.cast_mut(), Ordering::Release);
+    }
+
+    #[inline]
+    fn probe(&self, database: usize) -> Option<&Probe> {
+        // SAFETY: a published probe lives until it is replaced behind the closed gate, and who
+        // prefetches is inside.
+        unsafe { self.probes[database].load(Ordering::Acquire).as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn prefetch_bucket(&self, database: usize, hash: u64) {
+        if let Some(probe) = self.probe(database) {
+            probe.prefetch_bucket(hash);
+        }
+    }
+
+    #[inline]
+    pub(super) fn prefetch_entry(&self, database: usize, hash: u64) {
+        if let Some(probe) = self.probe(database) {
+            probe.prefetch_entry(hash);
+        }
+    }
+}
+
+impl ShardState {
+    /// A database, unless it has always been empty.
+    #[inline]
+    pub(crate) fn database(&self, database: usize) -> Option<&Database> {
+        self.databases[database].as_deref()
+    }
+
+    #[inline]
+    pub(crate) fn database_mut(&mut self, database: usize) -> Option<&mut Database> {
+        self.databases[database].as_deref_mut()
+    }
+
+    /// A database, created if need be; whether it was.
+    #[inline]
+    pub(crate) fn database_or_new(&mut self, database: usize) -> (&mut Database, bool) {
+        let slot = &mut self.databases[database];
+        let new = slot.is_none();
+        (slot.get_or_insert_with(|| Box::new(Database::new(self.hasher.clone(), &self.pool))), new)
+    }
+
+    /// Takes a database out.
+    pub(crate) fn take_database(&mut self, database: usize) -> Option<Box<Database>> {
+        let taken = self.databases[database].take()?;
+        self.used_bytes -= taken.measured_bytes();
+        Some(taken)
+    }
+
+    pub(crate) fn swap_databases(&mut self, one: usize, other: usize) {
+        self.databases.swap(one, other);
+    }
+
+    /// Whether tables or slabs hold memory that they do not need.
+    pub(crate) fn has_spare(&self) -> bool {
+        self.databases.iter().flatten().any(|database| database.has_spare())
+    }
+
+    /// # Safety
+    /// The gate is closed.
+    pub(crate) unsafe fn release_spare(&mut self) {
+        for database in self.databases.iter_mut().flatten() {
+            // SAFETY: the caller vouches.
+            unsafe { database.release_spare() };
+        }
+    }
+
+    /// Bytes in use, as last measured.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.used_bytes
+    }
+
+    /// Bytes in use after a change in `database`. O(1).
+    #[inline]
+    pub(crate) fn measure(&mut self, database: usize) -> usize {
+        if let Some(database) = self.databases[database].as_deref_mut() {
+            let (before, after) = database.measure();
+            self.used_bytes = self.used_bytes + after - before;
+        }
+        self.used_bytes
+    }
+
+    /// Keys and bytes of one database or of all.
+    pub(crate) fn usage(&self, database: Option<usize>) -> Usage {
+        let mut usage = Usage::default();
+        match database {
+            Some(database) => usage.add(self.database(database).map(Database::usage).unwrap_or_default()),
+            None => self.databases.iter().flatten().for_each(|database| usage.add(database.usage())),
+        }
+        usage
+    }
+}

@@ -1,0 +1,47 @@
+//! Counters that one worker writes and anyone may read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A count with one writer: adding is a plain load and store, never a read-modify-write.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds; only the owning worker may.
+    #[inline]
+    pub fn add(&self, amount: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
+    }
+
+    /// The count as last written.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Starts anew (`CONFIG RESETSTAT`); a concurrent addition may win.
+    pub fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+/// What one worker has done to the keyspace.
+#[derive(Debug, Default)]
+pub struct Statistics {
+    /// Reads that found their key.
+    pub keyspace_hits: Counter,
+    /// Reads that did not.
+    pub keyspace_misses: Counter,
+    /// Keys removed because their time had come.
+    pub expired_keys: Counter,
+    /// Changes to the data set, as `rdb_changes_since_last_save` counts them.
+    pub changes: Counter,
+}
+
+impl Statistics {
+    /// Starts all counters anew, but for the changes, which are not a statistic.
+    pub fn reset(&self) {
+        self.keyspace_hits.reset();
+        self.keyspace_misses.reset();
+        self.expired_keys.reset();
+    }
+}

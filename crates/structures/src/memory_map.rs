@@ -1,0 +1,117 @@
+//! The four requests to the system behind the page pool, and nothing else.
+//!
+//! Under Miri, which knows no system calls, the general allocator stands in and advice is ignored.
+
+use std::ptr::NonNull;
+
+/// Bytes of a region: what is asked of the system at once.
+pub(crate) const REGION_BYTES: usize = 4 << 20;
+/// Bytes of a huge page on x86-64 and on aarch64 with 4 KiB pages; regions are aligned to it.
+pub(crate) const HUGE_BYTES: usize = 2 << 20;
+
+const _: () = assert!(REGION_BYTES.is_multiple_of(HUGE_BYTES), "a region is whole huge pages");
+
+/// Maps a zero-filled region aligned to [`HUGE_BYTES`], or `None` when the system has no memory left.
+#[cfg(not(miri))]
+pub(crate) fn map_region() -> Option<NonNull<u8>> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    // The system aligns to 4 KiB only: map one huge page more, then cut off both ends.
+    const MAPPED_BYTES: usize = REGION_BYTES + HUGE_BYTES;
+    // SAFETY: a fresh private mapping at an address of the system's choice overlaps nothing.
+    let mapped = unsafe {
+        mmap_anonymous(
+            std::ptr::null_mut(),
+            MAPPED_BYTES,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
+    }
+    .ok()?
+    .cast::<u8>();
+    let head_bytes = mapped.align_offset(HUGE_BYTES);
+    let tail_bytes = HUGE_BYTES - head_bytes;
+    // A failed cut only leaves address space unused, never memory: its pages are not touched.
+    // SAFETY: both ends lie inside the mapping just made and nothing refers to them.
+    unsafe {
+        if head_bytes > 0 {
+            let _ = munmap(mapped.cast(), head_bytes);
+        }
+        if tail_bytes > 0 {
+            let _ = munmap(mapped.add(head_bytes + REGION_BYTES).cast(), tail_bytes);
+        }
+        let region = NonNull::new(mapped.add(head_bytes))?;
+        prefer_huge_pages(region, REGION_BYTES, true);
+        Some(region)
+    }
+}
+
+/// Gives a region back.
+///
+/// # Safety
+/// `region` came from [`map_region`], and nothing refers to its memory any more.
+#[cfg(not(miri))]
+pub(crate) unsafe fn unmap_region(region: NonNull<u8>) {
+    // SAFETY: by the caller. An error could only mean that the region stays mapped.
+    let _ = unsafe { rustix::mm::munmap(region.as_ptr().cast(), REGION_BYTES) };
+}
+
+/// Gives the memory behind an address range back; the range stays mapped and later reads as unspecified
+/// bytes (zeroes on Linux).
+///
+/// # Safety
+/// The range lies inside a region and nobody needs its contents.
+#[cfg(not(miri))]
+pub(crate) unsafe fn discard(start: NonNull<u8>, bytes: usize) {
+    use rustix::mm::{Advice, madvise};
+    #[cfg(target_os = "linux")]
+    const ADVICE: Advice = Advice::LinuxDontNeed;
+    #[cfg(not(target_os = "linux"))]
+    const ADVICE: Advice = Advice::DontNeed;
+    // SAFETY: by the caller. On an error the memory merely stays resident.
+    let _ = unsafe { madvise(start.as_ptr().cast(), bytes, ADVICE) };
+}
+
+/// Tells the system whether huge pages are wanted in a range. Only Linux listens; a kernel without huge
+/// pages refuses, which changes nothing but speed.
+///
+/// # Safety
+/// The range lies inside a region.
+#[cfg(not(miri))]
+pub(crate) unsafe fn prefer_huge_pages(start: NonNull<u8>, bytes: usize, wanted: bool) {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::mm::{Advice, madvise};
+        let advice = if wanted { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
+        // SAFETY: this advice never changes contents.
+        let _ = unsafe { madvise(start.as_ptr().cast(), bytes, advice) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (start, bytes, wanted);
+}
+
+#[cfg(miri)]
+pub(crate) use stand_in::{discard, map_region, prefer_huge_pages, unmap_region};
+
+#[cfg(miri)]
+mod stand_in {
+    use super::{HUGE_BYTES, NonNull, REGION_BYTES};
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+
+    fn layout() -> Layout {
+        Layout::from_size_align(REGION_BYTES, HUGE_BYTES).expect("constant and valid")
+    }
+
+    pub(crate) fn map_region() -> Option<NonNull<u8>> {
+        // SAFETY: the layout is not empty.
+        NonNull::new(unsafe { alloc_zeroed(layout()) })
+    }
+
+    pub(crate) unsafe fn unmap_region(region: NonNull<u8>) {
+        // SAFETY: `map_region` used the same layout.
+        unsafe { dealloc(region.as_ptr(), layout()) };
+    }
+
+    pub(crate) unsafe fn discard(_start: NonNull<u8>, _bytes: usize) {}
+
+    pub(crate) unsafe fn prefer_huge_pages(_start: NonNull<u8>, _bytes: usize, _wanted: bool) {}
+}

@@ -1,0 +1,437 @@
+//! Cells of 8 to 2048 bytes behind 32-bit handles: one slab per shard, changed by one owner at a time.
+//!
+//! ```text
+//! handle   page number (22 bits) | granule in page (10 bits)      granule = 8 bytes; 32 GiB per slab
+//! page     cell cell cell cell … fresh ────────▶ end              cells of one size class
+//!                 │         ▲
+//!                 └─────────┘ free cells of the page, linked by the granule number in their first 2 bytes
+//! class    room: doubly linked list of pages with a free or fresh cell; empty: at most one page in reserve
+//! ```
+//!
+//! Free cells are listed by page, not by class (as mimalloc does it, Leijen et al., 2019), so a page knows
+//! when its last cell is freed and goes back to the pool at once; one empty page a class stays, so that a
+//! size that comes and goes does not pull pages in and out. Size classes: every 8 bytes up to 256, then the
+//! largest sizes of which a whole number fits a page, about 12.5% apart: a finer step could not fit one more
+//! cell into the page, a larger one would waste more inside the cell.
+//!
+//! Invariants: page numbers start at [`FIRST_PAGE`], so a handle is never 0. A page is in its class's `room`
+//! list exactly when 0 < live < cells; `live == 0` means reserve or pool; `used_bytes` is the sum of the
+//! class sizes of all live cells.
+
+use crate::page_pool::{PAGE_BYTES, Page, PagePool};
+use crate::tiers::Tiers;
+use std::num::NonZeroU32;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// The largest size a slab serves; larger ones belong to the general allocator.
+pub const CELL_BYTES_MAX: usize = 2048;
+
+const GRANULE_BYTES: usize = 8;
+const GRANULE_BITS: u32 = (PAGE_BYTES / GRANULE_BYTES).ilog2();
+const FIRST_PAGE_LOG2: u32 = 6;
+/// The lowest page number: it makes the numbers the indices of a [`Tiers`] without arithmetic.
+const FIRST_PAGE: u32 = 1 << FIRST_PAGE_LOG2;
+const PAGES_END: u32 = 1 << (32 - GRANULE_BITS);
+const TIER_COUNT: usize = (PAGES_END.ilog2() - FIRST_PAGE_LOG2) as usize;
+
+const FINE_BYTES_MAX: usize = 256;
+const FINE_CLASSES: usize = FINE_BYTES_MAX / GRANULE_BYTES;
+/// Cells per page of the classes above [`FINE_BYTES_MAX`].
+const COARSE_CELLS: [usize; 17] = [28, 25, 22, 20, 18, 16, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4];
+const CLASS_COUNT: usize = FINE_CLASSES + COARSE_CELLS.len();
+
+/// Bytes of a cell by class.
+const CLASS_BYTES: [u16; CLASS_COUNT] = {
+    let mut bytes = [0; CLASS_COUNT];
+    let mut class = 0;
+    while class < CLASS_COUNT {
+        bytes[class] = if class < FINE_CLASSES {
+            ((class + 1) * GRANULE_BYTES) as u16
+        } else {
+            (PAGE_BYTES / COARSE_CELLS[class - FINE_CLASSES] / GRANULE_BYTES * GRANULE_BYTES) as u16
+        };
+        class += 1;
+    }
+    bytes
+};
+
+/// The smallest class that holds a number of granules.
+const CLASS_OF_GRANULES: [u8; CELL_BYTES_MAX / GRANULE_BYTES + 1] = {
+    let mut classes = [0; CELL_BYTES_MAX / GRANULE_BYTES + 1];
+    let mut granules = 1;
+    let mut class = 0;
+    while granules < classes.len() {
+        if granules * GRANULE_BYTES > CLASS_BYTES[class] as usize {
+            class += 1;
+        }
+        classes[granules] = class as u8;
+        granules += 1;
+    }
+    classes
+};
+
+const CLASS_CELLS: [u16; CLASS_COUNT] = {
+    let mut cells = [0; CLASS_COUNT];
+    let mut class = 0;
+    while class < CLASS_COUNT {
+        cells[class] = (PAGE_BYTES / CLASS_BYTES[class] as usize) as u16;
+        class += 1;
+    }
+    cells
+};
+
+const _: () = {
+    assert!(1 << GRANULE_BITS == PAGE_BYTES / GRANULE_BYTES, "granules of a page fill their bits");
+    assert!(CLASS_BYTES[CLASS_COUNT - 1] as usize == CELL_BYTES_MAX, "the last class is the largest cell");
+    assert!(CLASS_CELLS[CLASS_COUNT - 1] >= 2, "a page is never full and empty one step apart");
+    assert!(1 << GRANULE_BITS < NO_GRANULE as usize, "no granule has the number that means none");
+    assert!(CLASS_COUNT < VACANT as usize, "no class has the number that means none");
+    let mut class = 1;
+    while class < CLASS_COUNT {
+        assert!(CLASS_BYTES[class] > CLASS_BYTES[class - 1], "classes ascend");
+        class += 1;
+    }
+};
+
+const NO_PAGE: u32 = 0;
+const NO_GRANULE: u16 = u16::MAX;
+/// `PageState::class` of a number that no page has.
+const VACANT: u8 = u8::MAX;
+
+/// The bytes that a cell for `size` bytes takes. O(1).
+///
+/// # Panics
+/// When `size` is above [`CELL_BYTES_MAX`].
+#[inline]
+pub fn class_bytes(size: usize) -> usize {
+    usize::from(CLASS_BYTES[class_of(size)])
+}
+
+#[inline]
+fn class_of(size: usize) -> usize {
+    usize::from(CLASS_OF_GRANULES[size.div_ceil(GRANULE_BYTES)])
+}
+
+/// The name of a cell in its slab. `Option<Handle>` takes four bytes too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Handle(NonZeroU32);
+
+impl Handle {
+    /// The handle with a number that [`Handle::raw`] gave, or `None` where no handle has it (as with 0).
+    #[inline]
+    pub const fn from_raw(raw: u32) -> Option<Self> {
+        match NonZeroU32::new(raw) {
+            Some(number) if raw >= FIRST_PAGE << GRANULE_BITS => Some(Self(number)),
+            _ => None,
+        }
+    }
+
+    /// The handle as a number, never 0.
+    #[inline]
+    pub const fn raw(self) -> u32 {
+        self.0.get()
+    }
+
+    #[inline]
+    const fn new(page: u32, granule: u16) -> Self {
+        match Self::from_raw((page << GRANULE_BITS) | granule as u32) {
+            Some(handle) => handle,
+            None => panic!("page numbers start at FIRST_PAGE"),
+        }
+    }
+
+    #[inline]
+    const fn page(self) -> u32 {
+        self.raw() >> GRANULE_BITS
+    }
+
+    #[inline]
+    const fn granule(self) -> u16 {
+        (self.raw() & ((1 << GRANULE_BITS) - 1)) as u16
+    }
+}
+
+/// Page numbers → addresses: the part of a slab that other threads may look at while the owner changes it.
+pub struct PageDirectory {
+    pages: Tiers<AtomicPtr<u8>, TIER_COUNT, FIRST_PAGE_LOG2>,
+}
+
+impl PageDirectory {
+    /// Where the cell of `handle` is, or was, or null-based nonsense when its page is gone: good for
+    /// [`prefetch`](crate::prefetch()) and nothing else. O(1).
+    #[inline]
+    pub fn address(&self, handle: Handle) -> *const u8 {
+        let base = self.base(handle.page());
+        base.wrapping_add(usize::from(handle.granule()) * GRANULE_BYTES)
+    }
+
+    #[inline]
+    fn base(&self, page: u32) -> *mut u8 {
+        self.pages.get(page).map_or(ptr::null_mut(), |address| address.load(Ordering::Relaxed))
+    }
+}
+
+/// What the owner knows about the page of one number; 16 bytes.
+#[derive(Debug, Clone, Copy)]
+struct PageState {
+    /// Neighbours in the room list of the class; `next` also links vacant numbers.
+    next: u32,
+    previous: u32,
+    /// First free cell, by granule.
+    free: u16,
+    /// First granule never given out since the page was empty.
+    fresh: u16,
+    live: u16,
+    class: u8,
+}
+
+const _: () = assert!(size_of::<PageState>() == 16, "page metadata stays at a fifth of a percent");
+
+#[derive(Debug, Clone, Copy)]
+struct Class {
+    /// First page with room.
+    room: u32,
+    /// The empty page in reserve.
+    empty: u32,
+}
+
+/// A slab allocator; see the module's head.
+///
+/// It gives out memory without looking into it: what a cell holds, and that it is only used between
+/// [`allocate`](Self::allocate) and [`free`](Self::free), is the caller's business. Dropping the slab
+/// returns its pages to the pool, whatever lives in them; it may be sent to another thread for that.
+pub struct Slab {
+    pool: Arc<PagePool>,
+    directory: Arc<PageDirectory>,
+    /// By page number less [`FIRST_PAGE`].
+    pages: Vec<PageState>,
+    classes: [Class; CLASS_COUNT],
+    vacant_number: u32,
+    page_count: usize,
+    used_bytes: usize,
+}
+
+impl Slab {
+    /// An empty slab; takes its first page with the first cell.
+    pub fn new(pool: Arc<PagePool>) -> Self {
+        Self {
+            pool,
+            directory: Arc::new(PageDirectory { pages: Tiers::new() }),
+            pages: Vec::new(),
+            classes: [Class { room: NO_PAGE, empty: NO_PAGE }; CLASS_COUNT],
+            vacant_number: NO_PAGE,
+            page_count: 0,
+            used_bytes: 0,
+        }
+    }
+
+    /// The view for other threads' prefetches. It may outlive the slab.
+    pub fn directory(&self) -> &Arc<PageDirectory> {
+        &self.directory
+    }
+
+    /// Bytes in live cells, each at its class's size. Exact.
+    #[inline]
+    pub fn used_bytes(&self) -> usize {
+        self.used_bytes
+    }
+
+    /// Bytes of pages held, reserves included.
+    #[inline]
+    pub fn page_bytes(&self) -> usize {
+        self.page_count * PAGE_BYTES
+    }
+
+    /// Bytes of bookkeeping in the general allocator. O(1).
+    pub fn overhead_bytes(&self) -> usize {
+        let numbers = self.pages.len() as u32;
+        let tiers = if numbers == 0 { 0 } else { (FIRST_PAGE + numbers).next_power_of_two() - FIRST_PAGE };
+        size_of::<PageDirectory>()
+            + tiers as usize * size_of::<AtomicPtr<u8>>()
+            + self.pages.capacity() * size_of::<PageState>()
+    }
+
+    /// A cell of at least `size` bytes, aligned to 8, with unspecified contents. O(1); ends the process by
+    /// [`out_of_memory`](crate::out_of_memory) when there is no more memory, or the slab's 32 GiB are used.
+    ///
+    /// # Panics
+    /// When `size` is above [`CELL_BYTES_MAX`].
+    #[inline]
+    pub fn allocate(&mut self, size: usize) -> Handle {
+        let class = class_of(size);
+        let mut number = self.classes[class].room;
+        if number == NO_PAGE {
+            number = self.open_page(class);
+        }
+        let page = &mut self.pages[(number - FIRST_PAGE) as usize];
+        let granule = page.free;
+        let granule = if granule != NO_GRANULE {
+            let base = self.directory.base(number);
+            // SAFETY: a listed granule starts a free cell of this page, which belongs to the slab, and whose
+            // first two bytes `free` set to the next one.
+            page.free = unsafe { base.add(usize::from(granule) * GRANULE_BYTES).cast::<u16>().read() };
+            granule
+        } else {
+            let granule = page.fresh;
+            page.fresh += CLASS_BYTES[class] / GRANULE_BYTES as u16;
+            granule
+        };
+        page.live += 1;
+        if page.live == CLASS_CELLS[class] {
+            self.unlink_room(class, number);
+        }
+        self.used_bytes += usize::from(CLASS_BYTES[class]);
+        Handle::new(number, granule)
+    }
+
+    /// Frees the cell that `allocate(size)` gave, or one of the same class. O(1). The last cell of a page
+    /// takes the page with it, up to the one in reserve.
+    ///
+    /// # Panics
+    /// When the handle's page is not one of this slab's, or of another class. Debug builds also notice a
+    /// handle that names no cell, a page without live cells and the cell freed last.
+    #[inline]
+    pub fn free(&mut self, handle: Handle, size: usize) {
+        let class = class_of(size);
+        let number = handle.page();
+        let granule = handle.granule();
+        let page = &mut self.pages[(number - FIRST_PAGE) as usize];
+        assert!(usize::from(page.class) == class, "a cell is freed with the size it was allocated with");
+        debug_assert!(page.live > 0 && granule < page.fresh && granule != page.free, "the cell is live");
+        debug_assert!(
+            (usize::from(granule) * GRANULE_BYTES).is_multiple_of(usize::from(CLASS_BYTES[class])),
+            "a handle names the start of a cell"
+        );
+        let base = self.directory.base(number);
+        // SAFETY: the page is one of the slab's (its class is not vacant), the granule lies inside it, and
+        // the caller has given up the cell, which is at least 8 bytes long.
+        unsafe { base.add(usize::from(granule) * GRANULE_BYTES).cast::<u16>().write(page.free) };
+        page.free = granule;
+        page.live -= 1;
+        self.used_bytes -= usize::from(CLASS_BYTES[class]);
+        if page.live == 0 {
+            self.unlink_room(class, number);
+            self.retire_page(class, number);
+        } else if page.live == CLASS_CELLS[class] - 1 {
+            self.link_room(class, number);
+        }
+    }
+
+    /// Where the cell of `handle` is. The address holds until the cell is freed. O(1).
+    ///
+    /// # Panics
+    /// When the handle's page is not one of this slab's.
+    #[inline]
+    pub fn pointer(&self, handle: Handle) -> NonNull<u8> {
+        let base = NonNull::new(self.directory.base(handle.page())).expect("the handle's page is the slab's");
+        // SAFETY: a page is PAGE_BYTES long and a granule number is below PAGE_BYTES / GRANULE_BYTES.
+        unsafe { base.add(usize::from(handle.granule()) * GRANULE_BYTES) }
+    }
+
+    /// Gives the reserve pages back to the pool.
+    pub fn release_spare(&mut self) {
+        for class in 0..CLASS_COUNT {
+            let number = std::mem::replace(&mut self.classes[class].empty, NO_PAGE);
+            if number != NO_PAGE {
+                self.close_page(number);
+            }
+        }
+    }
+
+    fn link_room(&mut self, class: usize, number: u32) {
+        let next = std::mem::replace(&mut self.classes[class].room, number);
+        if next != NO_PAGE {
+            self.pages[(next - FIRST_PAGE) as usize].previous = number;
+        }
+        let page = &mut self.pages[(number - FIRST_PAGE) as usize];
+        page.next = next;
+        page.previous = NO_PAGE;
+    }
+
+    fn unlink_room(&mut self, class: usize, number: u32) {
+        let PageState { next, previous, .. } = self.pages[(number - FIRST_PAGE) as usize];
+        if previous == NO_PAGE {
+            debug_assert_eq!(self.classes[class].room, number, "the first page of a list is its head");
+            self.classes[class].room = next;
+        } else {
+            self.pages[(previous - FIRST_PAGE) as usize].next = next;
+        }
+        if next != NO_PAGE {
+            self.pages[(next - FIRST_PAGE) as usize].previous = previous;
+        }
+    }
+
+    /// Puts an empty page into the room list of a class: its reserve, or one from the pool.
+    #[cold]
+    #[inline(never)]
+    fn open_page(&mut self, class: usize) -> u32 {
+        let mut number = std::mem::replace(&mut self.classes[class].empty, NO_PAGE);
+        if number == NO_PAGE {
+            number = self.vacant_number;
+            if number != NO_PAGE {
+                self.vacant_number = self.pages[(number - FIRST_PAGE) as usize].next;
+            } else {
+                number = FIRST_PAGE + self.pages.len() as u32;
+                if number >= PAGES_END {
+                    crate::out_of_memory(PAGE_BYTES);
+                }
+                self.pages.push(PageState {
+                    next: NO_PAGE,
+                    previous: NO_PAGE,
+                    free: NO_GRANULE,
+                    fresh: 0,
+                    live: 0,
+                    class: VACANT,
+                });
+            }
+            let (address, _) = self.directory.pages.ensure(number);
+            address.store(self.pool.take().into_address().as_ptr(), Ordering::Relaxed);
+            self.page_count += 1;
+        }
+        let page = &mut self.pages[(number - FIRST_PAGE) as usize];
+        page.class = class as u8;
+        page.free = NO_GRANULE;
+        page.fresh = 0;
+        debug_assert_eq!(page.live, 0, "an opened page is empty");
+        self.link_room(class, number);
+        number
+    }
+
+    /// Keeps an empty page as the reserve of its class, or gives it back.
+    #[cold]
+    #[inline(never)]
+    fn retire_page(&mut self, class: usize, number: u32) {
+        if self.classes[class].empty == NO_PAGE {
+            self.classes[class].empty = number;
+        } else {
+            self.close_page(number);
+        }
+    }
+
+    fn close_page(&mut self, number: u32) {
+        let page = self.take_page(number).expect("a page that is closed was open");
+        self.pool.give_back_all([page]);
+        let vacant = self.vacant_number;
+        let state = &mut self.pages[(number - FIRST_PAGE) as usize];
+        state.class = VACANT;
+        state.next = vacant;
+        self.vacant_number = number;
+        self.page_count -= 1;
+    }
+
+    /// Removes the page of a number from the directory.
+    fn take_page(&self, number: u32) -> Option<Page> {
+        let address = self.directory.pages.get(number)?.swap(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: the directory held the address of a page from `into_address`, and no longer does.
+        NonNull::new(address).map(|address| unsafe { Page::from_address(address) })
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        let numbers = FIRST_PAGE..FIRST_PAGE + self.pages.len() as u32;
+        self.pool.give_back_all(numbers.filter_map(|number| self.take_page(number)));
+    }
+}
