@@ -1,0 +1,241 @@
+//! `dunlin server [CONFIG-FILE] [--directive value ...] [-]`.
+//!
+//! Every directive is a flag that takes the words up to the next flag, as in redis-server, so
+//! `--bind 127.0.0.1 -::1 --save "" --slowlog-log-slower-than -1` needs no quoting. `--name=value`
+//! works too, and is how a value begins with `--`. clap cannot express "any words up to the next
+//! flag" when words may begin with `-`; so clap renders the help from the table, and the reading is here.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use clap::{Arg, Command};
+
+use super::directive::Group;
+use super::documents;
+use super::snapshot::Config;
+use super::source::{LoadError, Origin, load_file, load_text, load_words};
+use super::table::DIRECTIVES;
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Request {
+    /// Run a server.
+    Run(Box<Launch>),
+    /// Print this text and exit.
+    Print(String),
+}
+
+/// A configuration to start with.
+#[derive(Debug)]
+pub struct Launch {
+    /// The values of file, standard input and flags, in this order.
+    pub config: Config,
+    /// The configuration file, absolute.
+    pub file: Option<PathBuf>,
+}
+
+/// Reads the words after `dunlin server`, the files they name, and `input` if they say so.
+pub fn parse(words: impl IntoIterator<Item = OsString>, input: &mut dyn Read) -> Result<Request, LoadError> {
+    let mut words: Vec<Vec<u8>> = words.into_iter().map(OsString::into_vec).collect();
+    for word in &words {
+        match word.as_slice() {
+            b"--help" | b"-h" => return Ok(Request::Print(help())),
+            b"--print-config" => return Ok(Request::Print(documents::default_file())),
+            _ => {}
+        }
+    }
+    let has_input = words.pop_if(|word| word == b"-").is_some();
+    let has_file = words.first().is_some_and(|word| !word.starts_with(b"--"));
+    let file = has_file.then(|| PathBuf::from(OsString::from_vec(words.remove(0))));
+
+    let mut config = Config::default();
+    let file = file.map(|file| open(&file, &mut config)).transpose()?;
+    if has_input {
+        let mut text = Vec::new();
+        let unreadable = |error| LoadError::Unreadable { path: "standard input".into(), from: None, error };
+        input.read_to_end(&mut text).map_err(unreadable)?;
+        load_text(&text, None, &mut config)?;
+    }
+    for flag in words.chunk_by(|_, next| !next.starts_with(b"--")) {
+        load_words(&Origin::Flag, &flag_words(flag)?, &mut config)?;
+    }
+    Ok(Request::Run(Box::new(Launch { config, file })))
+}
+
+fn open(file: &std::path::Path, config: &mut Config) -> Result<PathBuf, LoadError> {
+    load_file(file, config)?;
+    std::path::absolute(file).map_err(|error| LoadError::Unreadable {
+        path: file.to_owned(),
+        from: None,
+        error,
+    })
+}
+
+/// The line of a file that a flag and the words up to the next one stand for.
+fn flag_words(flag: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, LoadError> {
+    let (first, values) = flag.split_first().expect("chunk_by gives no empty chunk");
+    let Some(name) = first.strip_prefix(b"--") else {
+        return Err(LoadError::Usage(format!(
+            "unexpected '{}': dunlin server takes one configuration file, then --directive value ...",
+            String::from_utf8_lossy(first).escape_debug()
+        )));
+    };
+    let mut line = match name.iter().position(|byte| *byte == b'=').and_then(|at| name.split_at_checked(at)) {
+        Some((name, value)) => vec![name.to_vec(), value.get(1..).unwrap_or_default().to_vec()],
+        None => vec![name.to_vec()],
+    };
+    line.extend_from_slice(values);
+    Ok(line)
+}
+
+/// The subcommand as clap describes it, every directive included: for help, and for completions.
+pub fn command() -> Command {
+    let mut command = Command::new("server")
+        .about("Run a server")
+        .override_usage("dunlin server [CONFIG-FILE] [--directive value ...] [-]")
+        .arg(
+            Arg::new("config-file")
+                .value_name("CONFIG-FILE")
+                .help("Configuration file, in the syntax of redis.conf; `-` reads it from standard input"),
+        )
+        .arg(
+            Arg::new("print-config")
+                .long("print-config")
+                .num_args(0)
+                .help("Print a configuration file with every default, and exit"),
+        )
+        .after_help(
+            "Examples:\n  \
+             dunlin server\n  \
+             dunlin server --port 7000 --bind 127.0.0.1 ::1 --maxmemory 2gb\n  \
+             dunlin server /etc/dunlin.conf --loglevel verbose\n  \
+             echo 'maxmemory 128mb' | dunlin server -\n\n\
+             Flags are applied after the file. Sizes take kb, mb and gb.",
+        );
+    for group in Group::ALL {
+        for directive in DIRECTIVES.iter().filter(|directive| directive.group == group) {
+            let words = if directive.takes_several_words() { 1..=usize::MAX } else { 1..=1 };
+            command = command.arg(
+                Arg::new(directive.name)
+                    .long(directive.name)
+                    .aliases(directive.aliases)
+                    .help_heading(group.title())
+                    .value_name(directive.value_name())
+                    .num_args(words)
+                    .default_value(directive.default)
+                    .help(format!("{} [{}]", directive.doc, directive.values())),
+            );
+        }
+    }
+    command
+}
+
+fn help() -> String {
+    command().bin_name("dunlin server").term_width(100).render_help().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::ScratchDir;
+
+    fn parse_words(words: &[&str], input: &str) -> Result<Launch, String> {
+        match parse(words.iter().map(OsString::from), &mut input.as_bytes()) {
+            Ok(Request::Run(launch)) => Ok(*launch),
+            Ok(Request::Print(text)) => panic!("{text}"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn flags_take_the_words_up_to_the_next_flag() {
+        let words = [
+            "--save",
+            "",
+            "--bind",
+            "127.0.0.1",
+            "-::1",
+            "--port",
+            "7000",
+            "--slowlog-log-slower-than",
+            "-1",
+            "--requirepass=--x",
+            "--HZ",
+            "20",
+            "--hz",
+            "30",
+            "--client-output-buffer-limit",
+            "normal",
+            "1",
+            "2",
+            "3",
+            "slave",
+            "4",
+            "5",
+            "6",
+        ];
+        let launch = parse_words(&words, "").unwrap();
+        assert_eq!(launch.file, None);
+        let config = launch.config;
+        assert_eq!(config.bind, ["127.0.0.1", "-::1"]);
+        assert_eq!((config.port, config.hz, config.slowlog_log_slower_than), (7000, 30, -1));
+        assert_eq!(config.requirepass.bytes(), b"--x");
+        assert_eq!(config.client_output_buffer_limit.replica.soft_bytes, 5);
+    }
+
+    #[test]
+    fn file_then_input_then_flags() {
+        let dir = ScratchDir::new("order");
+        dir.write("a.conf", "port 1\nhz 11\ntimeout 1\n");
+        let file = dir.path("a.conf");
+        let launch = parse_words(&[file.to_str().unwrap(), "--port", "3", "-"], "port 2\nhz 12\n").unwrap();
+        assert_eq!((launch.config.port, launch.config.hz, launch.config.timeout), (3, 12, 1));
+        assert_eq!(launch.file, Some(file));
+        assert_eq!(parse_words(&["-"], "port 5").unwrap().config.port, 5);
+        assert_eq!(parse_words(&[], "port 5").unwrap().config, Config::default());
+    }
+
+    #[test]
+    fn mistakes_are_one_line() {
+        for (words, expected) in [
+            (
+                &["--port", "x"][..],
+                "--port x: argument couldn't be parsed into an integer (port: integer, 0 to 65535; default 6379)",
+            ),
+            (&["--port"], "--port: wrong number of arguments (port: integer, 0 to 65535; default 6379)"),
+            (&["--prot", "1"], "--prot 1: unknown directive; did you mean port?"),
+            (
+                &["--requirepass", "a", "b"],
+                "--requirepass (redacted): wrong number of arguments (requirepass: text; default \"\")",
+            ),
+            (&["/nonexistent.conf"], "cannot read /nonexistent.conf: No such file or directory"),
+            (
+                &["-"],
+                "standard input:1: 'hz': wrong number of arguments (hz: integer, 0 or more; default 10)",
+            ),
+        ] {
+            assert_eq!(parse_words(words, "hz").unwrap_err(), expected);
+        }
+        let dir = ScratchDir::new("two");
+        dir.write("a.conf", "");
+        let error = parse_words(&[dir.path("a.conf").to_str().unwrap(), "b.conf"], "").unwrap_err();
+        assert_eq!(
+            error,
+            "unexpected 'b.conf': dunlin server takes one configuration file, then --directive value ..."
+        );
+    }
+
+    #[test]
+    fn help_has_every_directive_under_its_group() {
+        command().debug_assert();
+        let Ok(Request::Print(help)) = parse(["--help".into()], &mut std::io::empty()) else { panic!() };
+        for directive in DIRECTIVES {
+            assert!(help.contains(&format!("--{} ", directive.name)), "{}", directive.name);
+        }
+        for group in Group::ALL {
+            assert!(help.contains(&format!("\n{}:\n", group.title())), "{help}");
+        }
+    }
+}

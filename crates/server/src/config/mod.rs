@@ -1,0 +1,67 @@
+//! The configuration: one table of directives, and everything that derives from it.
+//!
+//! ```text
+//! table ──┬── source, command_line   files, standard input, flags ─► Config
+//!         ├── store                  CONFIG GET, SET; publishes Config to the workers
+//!         ├── rewrite                CONFIG REWRITE
+//!         └── documents              --help, --print-config, docs/configuration.md
+//! ```
+//! A row of the table names a field of [`Config`] and how to read, check and print it; no other
+//! place knows a directive by name. A directive exists only when the server obeys it, and a value
+//! that it cannot obey is refused with the reason.
+
+mod command_line;
+mod directive;
+mod documents;
+mod glob;
+mod rewrite;
+mod snapshot;
+mod source;
+mod store;
+mod table;
+mod units;
+mod words;
+
+pub use command_line::{Launch, Request, command, parse};
+pub use directive::{Change, Directive, Group, ValueError};
+pub use snapshot::{
+    BindAddress, Config, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits, Permission,
+    SavePoint, Secret, ShutdownFlags,
+};
+pub use source::{LoadError, Origin};
+pub(crate) use source::{describe, escape_control};
+pub use store::{ConfigReader, ConfigStore, Hook, RewriteError, SetError};
+pub use table::{DIRECTIVES, find};
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::path::PathBuf;
+
+    /// A directory of a test's own, removed in the end.
+    pub(crate) struct ScratchDir(PathBuf);
+
+    impl ScratchDir {
+        pub(crate) fn new(name: &str) -> Self {
+            let dir = std::env::temp_dir().join(format!("dunlin-{}-{name}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&dir);
+            std::fs::create_dir_all(&dir).unwrap();
+            Self(dir)
+        }
+
+        pub(crate) fn path(&self, name: &str) -> PathBuf {
+            self.0.join(name)
+        }
+
+        pub(crate) fn write(&self, name: &str, text: &str) {
+            let path = self.path(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+    }
+
+    impl Drop for ScratchDir {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}

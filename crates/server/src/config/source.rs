@@ -1,0 +1,412 @@
+//! Configuration text from files, standard input and flags into a [`Config`].
+//!
+//! Lines apply in order, so the last one wins. `include PATH` reads another file in its place; the
+//! path may be a glob pattern, and a relative one starts at the directory of the file that names it.
+//! The first mistake ends the reading and says where it is and what would be right.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::directive::ValueError;
+use super::glob;
+use super::snapshot::Config;
+use super::table::{REFUSED, find, names};
+use super::words;
+
+/// Files that include one another at most this deep; more is taken for a circle.
+const INCLUDE_DEPTH_MAX: usize = 16;
+
+/// Where a line comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// A line of a file, counted from 1.
+    File(PathBuf, usize),
+    /// A line of standard input, counted from 1.
+    StandardInput(usize),
+    /// The command line.
+    Flag,
+}
+
+/// Why the server cannot start with this configuration. One line that says what to do.
+#[derive(Debug)]
+pub enum LoadError {
+    /// A file that cannot be read.
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The line that includes it.
+        from: Option<Origin>,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A line that cannot be obeyed.
+    Line {
+        /// Where it is.
+        origin: Origin,
+        /// The line; passwords are left out.
+        line: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// The command line has a word where none belongs.
+    Usage(String),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { path, from, error } => {
+                if let Some(from) = from {
+                    write!(out, "{from}: ")?;
+                }
+                write!(out, "cannot read {}: {}", path.display(), describe(error))
+            }
+            Self::Line { origin: Origin::Flag, line, reason } => write!(out, "--{line}: {reason}"),
+            Self::Line { origin, line, reason } => write!(out, "{origin}: '{line}': {reason}"),
+            Self::Usage(message) => out.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path, line) => write!(out, "{}:{line}", path.display()),
+            Self::StandardInput(line) => write!(out, "standard input:{line}"),
+            Self::Flag => out.write_str("command line"),
+        }
+    }
+}
+
+/// The system's words for an error, without Rust's number of it: as strerror has them.
+pub(crate) fn describe(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
+    }
+}
+
+/// Reads a file, and what it includes, into `config`.
+pub fn load_file(path: &Path, config: &mut Config) -> Result<(), LoadError> {
+    let unreadable = |error| LoadError::Unreadable { path: path.to_owned(), from: None, error };
+    let text = std::fs::read(path).map_err(unreadable)?;
+    load_text(&text, Some(path), config)
+}
+
+/// Reads text as if it were the contents of `path`, or of standard input.
+pub fn load_text(text: &[u8], path: Option<&Path>, config: &mut Config) -> Result<(), LoadError> {
+    load_nested(text, path, config, 0)
+}
+
+/// Reads one directive and its values, as a flag or a line has them.
+pub fn load_words(origin: &Origin, line: &[Vec<u8>], config: &mut Config) -> Result<(), LoadError> {
+    load_directive(origin, line, config, 0)
+}
+
+fn load_nested(text: &[u8], path: Option<&Path>, config: &mut Config, depth: usize) -> Result<(), LoadError> {
+    for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
+        let origin = match path {
+            Some(path) => Origin::File(path.to_owned(), index + 1),
+            None => Origin::StandardInput(index + 1),
+        };
+        match words::split(line) {
+            Ok(words) if words.is_empty() => {}
+            Ok(words) => load_directive(&origin, &words, config, depth)?,
+            Err(unbalanced) => {
+                let line = shown(line.trim_ascii());
+                return Err(LoadError::Line { origin, line, reason: unbalanced.to_string() });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn load_directive(
+    origin: &Origin,
+    line: &[Vec<u8>],
+    config: &mut Config,
+    depth: usize,
+) -> Result<(), LoadError> {
+    let fail = |reason: String| {
+        let line = shown(&line.join(&b' '));
+        Err(LoadError::Line { origin: origin.clone(), line, reason })
+    };
+    let Some((name, values)) = line.split_first() else { return Ok(()) };
+    if name.eq_ignore_ascii_case(b"include") {
+        return match values {
+            [pattern] if depth < INCLUDE_DEPTH_MAX => include(origin, pattern, config, depth + 1),
+            [_] => fail(format!(
+                "files include one another more than {INCLUDE_DEPTH_MAX} deep: break the circle"
+            )),
+            _ => fail("include takes one path".to_owned()),
+        };
+    }
+    if let Some(directive) = find(name) {
+        return directive.assign(values, config).or_else(|error| {
+            let takes = directive.values();
+            match error {
+                ValueError::Invalid(reason) if !reason.contains(&takes) => {
+                    fail(format!("{reason} ({}: {takes}; default {})", directive.name, directive.default))
+                }
+                error => fail(error.to_string()),
+            }
+        });
+    }
+    let refused = REFUSED.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name));
+    fail(match (refused, nearest(name)) {
+        (Some((_, why)), _) => format!("not supported: {why}"),
+        (None, Some(near)) => format!("unknown directive; did you mean {near}?"),
+        (None, None) => "unknown directive; `dunlin server --help` lists all of them".to_owned(),
+    })
+}
+
+fn include(origin: &Origin, pattern: &[u8], config: &mut Config, depth: usize) -> Result<(), LoadError> {
+    let base = match origin {
+        Origin::File(path, _) => path.parent().unwrap_or(Path::new("")),
+        _ => Path::new(""),
+    };
+    let unreadable = |path: PathBuf, error| LoadError::Unreadable { path, from: Some(origin.clone()), error };
+    let paths = if glob::is_pattern(pattern) {
+        expand(base, pattern).map_err(|(path, error)| unreadable(path, error))?
+    } else {
+        vec![base.join(OsStr::from_bytes(pattern))]
+    };
+    for path in paths {
+        let text = std::fs::read(&path).map_err(|error| unreadable(path.clone(), error))?;
+        load_nested(&text, Some(&path), config, depth)?;
+    }
+    Ok(())
+}
+
+/// The existing paths that a pattern names, in order. As in a shell, names that begin with a dot
+/// match only patterns that do.
+fn expand(base: &Path, pattern: &[u8]) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
+    let start = if pattern.starts_with(b"/") { PathBuf::from("/") } else { base.to_owned() };
+    let mut paths = vec![start];
+    for part in pattern.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+        let mut next = Vec::new();
+        for path in paths {
+            if !glob::is_pattern(part) {
+                next.push(path.join(OsStr::from_bytes(part)));
+                continue;
+            }
+            let listed = if path.as_os_str().is_empty() { Path::new(".") } else { &path };
+            let entries = match std::fs::read_dir(listed) {
+                Ok(entries) => entries,
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+                {
+                    continue;
+                }
+                Err(error) => return Err((path, error)),
+            };
+            for entry in entries {
+                let name = entry.map_err(|error| (path.clone(), error))?.file_name();
+                let bytes = name.as_bytes();
+                let hidden = bytes.starts_with(b".") && !part.starts_with(b".");
+                if !hidden && glob::matches(part, bytes, false) {
+                    next.push(path.join(name));
+                }
+            }
+        }
+        next.retain(|path| path.as_os_str().is_empty() || path.exists());
+        next.sort();
+        paths = next;
+    }
+    Ok(paths)
+}
+
+/// A line for an error message: passwords hidden, control characters escaped, cut where it is long.
+fn shown(line: &[u8]) -> String {
+    const LENGTH_MAX: usize = 200;
+    let name = line.split(u8::is_ascii_whitespace).next().unwrap_or_default();
+    if let Some(secret) = find(name).filter(|directive| directive.is_secret()) {
+        return format!("{} (redacted)", secret.name);
+    }
+    let text = String::from_utf8_lossy(line.get(..LENGTH_MAX).unwrap_or(line));
+    let mut shown: String = text.chars().flat_map(escape_control).collect();
+    if line.len() > LENGTH_MAX {
+        shown.push('…');
+    }
+    shown
+}
+
+/// A character, or its escape if it would disturb a line of text.
+pub(crate) fn escape_control(character: char) -> impl Iterator<Item = char> {
+    let escaped = character.is_control().then(|| character.escape_default());
+    let plain = escaped.is_none().then_some(character);
+    escaped.into_iter().flatten().chain(plain)
+}
+
+/// The known name that is at most two edits away.
+fn nearest(name: &[u8]) -> Option<&'static str> {
+    // Longer ones cannot be near, and the distance costs their length.
+    if name.len() > 64 {
+        return None;
+    }
+    let name = name.to_ascii_lowercase();
+    let near = names().map(|(known, _)| (edit_distance(&name, known.as_bytes()), known)).min()?;
+    (near.0 <= 2 && near.0 < name.len()).then_some(near.1)
+}
+
+/// Levenshtein's distance, row by row. O(one × other).
+fn edit_distance(one: &[u8], other: &[u8]) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, a) in one.iter().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (cell, b) in row.iter_mut().skip(1).zip(other) {
+            let here = (diagonal + usize::from(a != b)).min(left + 1).min(*cell + 1);
+            diagonal = *cell;
+            *cell = here;
+            left = here;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::ScratchDir;
+    use proptest::prelude::*;
+
+    fn load(text: &str) -> Result<Config, String> {
+        let mut config = Config::default();
+        let path = Path::new("/etc/dunlin.conf");
+        load_text(text.as_bytes(), Some(path), &mut config).map_err(|error| error.to_string())?;
+        Ok(config)
+    }
+
+    #[test]
+    fn a_file_of_redis_loads() {
+        let config = load(
+            "# comment\n\nbind 127.0.0.1 -::1\r\nPORT 7000\nmaxmemory 100mb\nsave \"\"\nappendonly no\n\
+             daemonize no\nrequirepass \"a b\"\nunixsocketperm 700\nloglevel debug\n\
+             client-output-buffer-limit normal 1mb 1kb 10\nclient-output-buffer-limit slave 1gb 0 0\nport 7001",
+        )
+        .unwrap();
+        assert_eq!(config.bind, ["127.0.0.1", "-::1"]);
+        assert_eq!(config.port, 7001, "the last line wins");
+        assert_eq!(config.maxmemory, 100 << 20);
+        assert_eq!(config.requirepass.bytes(), b"a b");
+        assert_eq!(config.unixsocketperm, 0o700);
+        assert_eq!(config.client_output_buffer_limit.normal.hard_bytes, 1 << 20);
+        assert_eq!(config.client_output_buffer_limit.replica.hard_bytes, 1 << 30);
+        assert_eq!(config.client_output_buffer_limit.pubsub.hard_bytes, 32 << 20);
+    }
+
+    #[test]
+    fn mistakes_name_the_line_and_the_remedy() {
+        for (text, expected) in [
+            (
+                "\nhz abc",
+                "/etc/dunlin.conf:2: 'hz abc': argument couldn't be parsed into an integer (hz: integer, 0 or more; default 10)",
+            ),
+            (
+                "port 70000",
+                "/etc/dunlin.conf:1: 'port 70000': argument must be between 0 and 65535 inclusive (port: integer, 0 to 65535; default 6379)",
+            ),
+            (
+                "hz 1 2",
+                "/etc/dunlin.conf:1: 'hz 1 2': wrong number of arguments (hz: integer, 0 or more; default 10)",
+            ),
+            (
+                "hz",
+                "/etc/dunlin.conf:1: 'hz': wrong number of arguments (hz: integer, 0 or more; default 10)",
+            ),
+            ("hz \"1", "/etc/dunlin.conf:1: 'hz \"1': unbalanced quotes in configuration line"),
+            ("maxmemry 1", "/etc/dunlin.conf:1: 'maxmemry 1': unknown directive; did you mean maxmemory?"),
+            (
+                "foo\u{1b}[2J 1",
+                "/etc/dunlin.conf:1: 'foo\\u{1b}[2J 1': unknown directive; `dunlin server --help` lists all of them",
+            ),
+            (
+                "loadmodule /x.so",
+                "/etc/dunlin.conf:1: 'loadmodule /x.so': not supported: modules cannot be loaded; remove the line",
+            ),
+            (
+                "save 900 1",
+                "/etc/dunlin.conf:1: 'save 900 1': this version keeps data in memory only: snapshots do not exist yet, use an empty value (\"\")",
+            ),
+            (
+                "loglevel loud",
+                "/etc/dunlin.conf:1: 'loglevel loud': argument(s) must be one of the following: debug, verbose, notice, warning, nothing",
+            ),
+            ("include", "/etc/dunlin.conf:1: 'include': include takes one path"),
+            (
+                "include /nonexistent/x.conf",
+                "/etc/dunlin.conf:1: cannot read /nonexistent/x.conf: No such file or directory",
+            ),
+        ] {
+            assert_eq!(load(text).unwrap_err(), expected);
+        }
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        for text in ["requirepass hush hush", "requirepass \"hush", "REQUIREPASS 'hush'x"] {
+            let error = load(text).unwrap_err();
+            assert!(error.contains("requirepass (redacted)") && !error.contains("hush"), "{error}");
+        }
+        let config = load("requirepass hush").unwrap();
+        assert!(!format!("{config:?}").contains("hush"));
+    }
+
+    #[test]
+    fn includes_follow_patterns_and_relative_paths() {
+        let dir = ScratchDir::new("include");
+        dir.write("main.conf", "port 1\ninclude conf.d/*.conf\ninclude none-*.conf\nhz 30\n");
+        dir.write("conf.d/10.conf", "port 10\nhz 10\ninclude ../shared.conf\n");
+        dir.write("conf.d/20.conf", "port 20\n");
+        dir.write("conf.d/.hidden.conf", "port 30\n");
+        dir.write("conf.d/20.conf.orig", "port 40\n");
+        dir.write("shared.conf", "maxclients 77\n");
+        let mut config = Config::default();
+        load_file(&dir.path("main.conf"), &mut config).unwrap();
+        assert_eq!((config.port, config.hz, config.maxclients), (20, 30, 77));
+    }
+
+    #[test]
+    fn a_circle_of_includes_ends() {
+        let dir = ScratchDir::new("circle");
+        dir.write("a.conf", "include b.conf\n");
+        dir.write("b.conf", "include a.conf\n");
+        let error = load_file(&dir.path("a.conf"), &mut Config::default()).unwrap_err().to_string();
+        assert!(error.ends_with("more than 16 deep: break the circle"), "{error}");
+    }
+
+    #[test]
+    fn edits_are_counted() {
+        assert_eq!(edit_distance(b"port", b"port"), 0);
+        assert_eq!(edit_distance(b"prot", b"port"), 2);
+        assert_eq!(edit_distance(b"", b"port"), 4);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_load_or_are_refused(text: Vec<u8>) {
+            let _ = load_text(&text, None, &mut Config::default());
+        }
+
+        #[test]
+        fn any_value_of_any_directive_loads_or_is_refused(
+            row in 0..super::super::DIRECTIVES.len(),
+            values in proptest::collection::vec(any::<Vec<u8>>(), 0..5),
+            text in "[ -~]{0,24}",
+        ) {
+            let directive = &super::super::DIRECTIVES[row];
+            let _ = directive.assign(&values, &mut Config::default());
+            let _ = directive.assign_argument(text.as_bytes(), &mut Config::default());
+        }
+    }
+}

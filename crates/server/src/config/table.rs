@@ -1,0 +1,615 @@
+//! The table of directives, sorted by name. A new directive is one row here and one field of
+//! [`super::Config`]; then `UPDATE_DOCS=1 cargo test -p dunlin-server documentation`.
+
+use super::directive::{Change, Directive, Field, Group, Kind, Number, choice, field, number};
+use super::snapshot::{Config, LogLevel, MaxmemoryPolicy, Permission, Words};
+
+const INT_MAX: i64 = i32::MAX as i64;
+/// Largest size in bytes that Redis takes where its own type is signed.
+const SIGNED_MAX: u64 = i64::MAX as u64;
+const MB: u64 = 1 << 20;
+
+/// Every directive.
+pub static DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "active-expire-effort",
+        aliases: &[],
+        group: Group::Memory,
+        kind: Kind::Integer { field: number!(active_expire_effort), min: 1, max: 10 },
+        default: "1",
+        change: Change::Anytime,
+        doc: "How much time the background search for expired keys may take: 1 is a few percent of a core, 10 frees memory soonest.",
+        settle: as_is,
+    },
+    Directive {
+        name: "appendonly",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: Kind::Flag(field!(appendonly)),
+        default: "no",
+        change: Change::Anytime,
+        doc: "Append-only file. This version keeps data in memory only, so `yes` is refused.",
+        settle: |config| {
+            if config.appendonly {
+                return Err(
+                    "this version keeps data in memory only: the append-only file does not exist yet, use 'no'",
+                );
+            }
+            Ok(())
+        },
+    },
+    Directive {
+        name: "bind",
+        aliases: &[],
+        group: Group::Network,
+        kind: Kind::Addresses(field!(bind)),
+        default: "* -::*",
+        change: Change::AtStart,
+        doc: "Addresses to listen on. `*` is every IPv4 address, `::*` every IPv6 address; with a leading `-` the server starts even where this host lacks the address. Empty listens on none.",
+        settle: as_is,
+    },
+    Directive {
+        name: "client-output-buffer-limit",
+        aliases: &[],
+        group: Group::Clients,
+        kind: Kind::OutputLimits(field!(client_output_buffer_limit)),
+        default: "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60",
+        change: Change::Anytime,
+        doc: "Unsent replies a client of a class (normal, replica, pubsub) may pile up: it is closed above the first limit at once, above the second after that many seconds. 0 is no limit; classes left out keep theirs.",
+        settle: as_is,
+    },
+    Directive {
+        name: "client-query-buffer-limit",
+        aliases: &[],
+        group: Group::Clients,
+        kind: Kind::Memory { field: field!(client_query_buffer_limit), min: MB, max: SIGNED_MAX },
+        default: "1gb",
+        change: Change::Anytime,
+        doc: "Unfinished request a client may send before it is closed.",
+        settle: as_is,
+    },
+    Directive {
+        name: "commandlog-large-reply-max-len",
+        aliases: &[],
+        group: Group::Monitoring,
+        kind: Kind::Integer { field: number!(commandlog_large_reply_max_len), min: 0, max: i64::MAX },
+        default: "128",
+        change: Change::Anytime,
+        doc: "Entries that the log of large replies keeps.",
+        settle: as_is,
+    },
+    Directive {
+        name: "commandlog-large-request-max-len",
+        aliases: &[],
+        group: Group::Monitoring,
+        kind: Kind::Integer { field: number!(commandlog_large_request_max_len), min: 0, max: i64::MAX },
+        default: "128",
+        change: Change::Anytime,
+        doc: "Entries that the log of large requests keeps.",
+        settle: as_is,
+    },
+    Directive {
+        name: "commandlog-reply-larger-than",
+        aliases: &[],
+        group: Group::Monitoring,
+        kind: Kind::Integer { field: number!(commandlog_reply_larger_than), min: -1, max: i64::MAX },
+        default: "1048576",
+        change: Change::Anytime,
+        doc: "Commands whose reply is larger, in bytes, are logged; -1 logs none.",
+        settle: as_is,
+    },
+    Directive {
+        name: "commandlog-request-larger-than",
+        aliases: &[],
+        group: Group::Monitoring,
+        kind: Kind::Integer { field: number!(commandlog_request_larger_than), min: -1, max: i64::MAX },
+        default: "1048576",
+        change: Change::Anytime,
+        doc: "Commands whose request is larger, in bytes, are logged; -1 logs none.",
+        settle: as_is,
+    },
+    Directive {
+        name: "daemonize",
+        aliases: &[],
+        group: Group::Process,
+        kind: Kind::Flag(field!(daemonize)),
+        default: "no",
+        change: Change::AtStart,
+        doc: "The server always stays in the foreground, so `yes` is refused: run it under systemd, a container or `nohup … &`.",
+        settle: |config| {
+            if config.daemonize {
+                return Err(
+                    "the server stays in the foreground: use 'no' and start it from systemd, a container or with nohup and &",
+                );
+            }
+            Ok(())
+        },
+    },
+    Directive {
+        name: "databases",
+        aliases: &[],
+        group: Group::Memory,
+        kind: Kind::Integer { field: number!(databases), min: 1, max: INT_MAX },
+        default: "16",
+        change: Change::AtStart,
+        doc: "Number of databases that SELECT offers.",
+        settle: as_is,
+    },
+    Directive {
+        name: "dir",
+        aliases: &[],
+        group: Group::Process,
+        kind: Kind::Path(field!(dir)),
+        default: ".",
+        change: Change::Protected,
+        doc: "Working directory: other relative paths start here, whichever line comes first.",
+        settle: as_is,
+    },
+    Directive {
+        name: "dynamic-hz",
+        aliases: &[],
+        group: Group::Process,
+        kind: Kind::Flag(field!(dynamic_hz)),
+        default: "yes",
+        change: Change::Anytime,
+        doc: "More background rounds while many clients are connected.",
+        settle: as_is,
+    },
+    Directive {
+        name: "enable-debug-command",
+        aliases: &[],
+        group: Group::Security,
+        kind: choice!(enable_debug_command: Permission),
+        default: "no",
+        change: Change::AtStart,
+        doc: "Who may use DEBUG: nobody, every client, or clients on this host.",
+        settle: as_is,
+    },
+    Directive {
+        name: "enable-protected-configs",
+        aliases: &[],
+        group: Group::Security,
+        kind: choice!(enable_protected_configs: Permission),
+        default: "no",
+        change: Change::AtStart,
+        doc: "Who may change protected directives with CONFIG SET: nobody, every client, or clients on this host.",
+        settle: as_is,
+    },
+    Directive {
+        name: "hz",
+        aliases: &[],
+        group: Group::Process,
+        kind: Kind::Integer { field: number!(hz), min: 0, max: INT_MAX },
+        default: "10",
+        change: Change::Anytime,
+        doc: "Background rounds a second; values outside 1 to 500 become the nearer of the two.",
+        settle: |config| {
+            config.hz = config.hz.clamp(1, 500);
+            Ok(())
+        },
+    },
+    Directive {
+        name: "latency-monitor-threshold",
+        aliases: &[],
+        group: Group::Monitoring,
+        kind: Kind::Integer { field: number!(latency_monitor_threshold), min: 0, max: i64::MAX },
+        default: "0",
+        change: Change::Anytime,
+        doc: "Events that take this many milliseconds or more are kept for LATENCY; 0 keeps none.",
+        settle: as_is,
+    },
+    Directive {
+        name: "latency-tracking",
+        aliases: &[],
+        group: Group::Monitoring,
+        kind: Kind::Flag(field!(latency_tracking)),
+        default: "yes",
+        change: Change::Anytime,
+        doc: "Whether the latencies of each command are recorded, for INFO latencystats and LATENCY HISTOGRAM.",
+        settle: as_is,
+    },
+    Directive {
+        name: "latency-tracking-info-percentiles",
+        aliases: &[],
+        group: Group::Monitoring,
+        kind: Kind::Percentiles(field!(latency_tracking_info_percentiles)),
+        default: "50 99 99.9",
+        change: Change::Anytime,
+        doc: "The percentiles that INFO latencystats shows.",
+        settle: as_is,
+    },
+    Directive {
+        name: "lazyfree-lazy-eviction",
+        aliases: &[],
+        group: Group::Memory,
+        kind: Kind::Flag(field!(lazyfree_lazy_eviction)),
+        default: "no",
+        change: Change::Anytime,
+        doc: "Free large evicted values in the background.",
+        settle: as_is,
+    },
+    Directive {
+        name: "lazyfree-lazy-expire",
+        aliases: &[],
+        group: Group::Memory,
+        kind: Kind::Flag(field!(lazyfree_lazy_expire)),
+        default: "no",
+        change: Change::Anytime,
+        doc: "Free large expired values in the background.",
+        settle: as_is,
+    },
+    Directive {
+        name: "lazyfree-lazy-server-del",
+        aliases: &[],
+        group: Group::Memory,
+        kind: Kind::Flag(field!(lazyfree_lazy_server_del)),
+        default: "no",
+        change: Change::Anytime,
+        doc: "Free large values that a command such as RENAME or SET replaces in the background.",
+        settle: as_is,
+    },
+    Directive {
+        name: "lazyfree-lazy-user-del",
+        aliases: &[],
+        group: Group::Memory,
+        kind: Kind::Flag(field!(lazyfree_lazy_user_del)),
+        default: "no",
+        change: Change::Anytime,
+        doc: "DEL frees large values in the background, as UNLINK does.",
+        settle: as_is,
+    },
+    Directive {
+        name: "lazyfree-lazy-user-flush",
+        aliases: &[],
+        group: Group::Memory,
+        kind: Kind::Flag(field!(lazyfree_lazy_user_flush)),
+        default: "no",
+        change: Change::Anytime,
+        doc: "FLUSHALL and FLUSHDB without SYNC or ASYNC free in the background.",
+        settle: as_is,
+    },
+    Directive {
+        name: "logfile",
+        aliases: &[],
+        group: Group::Monitoring,
+        kind: Kind::Path(field!(logfile)),
+        default: "\"\"",
+        change: Change::AtStart,
+        doc: "File for the log, opened again when it is moved away; empty for standard output.",
+        settle: as_is,
+    },
+    Directive {
+        name: "loglevel",
+        aliases: &[],
+        group: Group::Monitoring,
+        kind: choice!(loglevel: LogLevel),
+        default: "notice",
+        change: Change::Anytime,
+        doc: "The least important lines that the log still has.",
+        settle: as_is,
+    },
+    Directive {
+        name: "maxclients",
+        aliases: &[],
+        group: Group::Clients,
+        kind: Kind::Integer { field: number!(maxclients), min: 1, max: u32::MAX as i64 },
+        default: "10000",
+        change: Change::Anytime,
+        doc: "Connections at one time; more are refused. The limit of open files is raised for it.",
+        settle: as_is,
+    },
+    Directive {
+        name: "maxmemory",
+        aliases: &[],
+        group: Group::Memory,
+        kind: Kind::Memory { field: field!(maxmemory), min: 0, max: u64::MAX },
+        default: "0",
+        change: Change::Anytime,
+        doc: "Memory above which writes that need more are refused; 0 for no limit.",
+        settle: as_is,
+    },
+    Directive {
+        name: "maxmemory-policy",
+        aliases: &[],
+        group: Group::Memory,
+        kind: choice!(maxmemory_policy: MaxmemoryPolicy),
+        default: "noeviction",
+        change: Change::Anytime,
+        doc: "What happens at `maxmemory`. This version only refuses writes (noeviction); the other policies are refused.",
+        settle: |config| {
+            if config.maxmemory_policy != MaxmemoryPolicy::Noeviction {
+                return Err("this version does not evict keys yet: only 'noeviction' is supported");
+            }
+            Ok(())
+        },
+    },
+    Directive {
+        name: "pidfile",
+        aliases: &[],
+        group: Group::Process,
+        kind: Kind::Path(field!(pidfile)),
+        default: "\"\"",
+        change: Change::AtStart,
+        doc: "File that holds the process id while the server runs; empty for none.",
+        settle: as_is,
+    },
+    Directive {
+        name: "port",
+        aliases: &[],
+        group: Group::Network,
+        kind: Kind::Integer { field: number!(port), min: 0, max: 65535 },
+        default: "6379",
+        change: Change::AtStart,
+        doc: "TCP port; 0 listens on no TCP address.",
+        settle: as_is,
+    },
+    Directive {
+        name: "protected-mode",
+        aliases: &[],
+        group: Group::Security,
+        kind: Kind::Flag(field!(protected_mode)),
+        default: "yes",
+        change: Change::Anytime,
+        doc: "While there is no password, serve only clients on this host.",
+        settle: as_is,
+    },
+    Directive {
+        name: "proto-max-bulk-len",
+        aliases: &[],
+        group: Group::Clients,
+        kind: Kind::Memory { field: field!(proto_max_bulk_len), min: MB, max: SIGNED_MAX },
+        default: "512mb",
+        change: Change::Anytime,
+        doc: "Longest single argument of a request, and longest string value.",
+        settle: as_is,
+    },
+    Directive {
+        name: "requirepass",
+        aliases: &[],
+        group: Group::Security,
+        kind: Kind::Secret(field!(requirepass)),
+        default: "\"\"",
+        change: Change::Anytime,
+        doc: "Password that clients give with AUTH or HELLO; empty for none.",
+        settle: as_is,
+    },
+    Directive {
+        name: "save",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: Kind::SavePoints(field!(save)),
+        default: "\"\"",
+        change: Change::Anytime,
+        doc: "When to write a snapshot. This version keeps data in memory only, so anything but `save \"\"` is refused.",
+        settle: |config| {
+            if !config.save.is_empty() {
+                return Err(
+                    "this version keeps data in memory only: snapshots do not exist yet, use an empty value (\"\")",
+                );
+            }
+            Ok(())
+        },
+    },
+    Directive {
+        name: "shutdown-on-sigint",
+        aliases: &[],
+        group: Group::Process,
+        kind: Kind::Shutdown(field!(shutdown_on_sigint)),
+        default: "default",
+        change: Change::Anytime,
+        doc: "What SIGINT does, as options of SHUTDOWN.",
+        settle: |config| refuse_save(config.shutdown_on_sigint.save),
+    },
+    Directive {
+        name: "shutdown-on-sigterm",
+        aliases: &[],
+        group: Group::Process,
+        kind: Kind::Shutdown(field!(shutdown_on_sigterm)),
+        default: "default",
+        change: Change::Anytime,
+        doc: "What SIGTERM does, as options of SHUTDOWN.",
+        settle: |config| refuse_save(config.shutdown_on_sigterm.save),
+    },
+    Directive {
+        name: "shutdown-timeout",
+        aliases: &[],
+        group: Group::Process,
+        kind: Kind::Integer { field: number!(shutdown_timeout), min: 0, max: INT_MAX },
+        default: "10",
+        change: Change::Anytime,
+        doc: "Seconds that an orderly shutdown waits for replies still being sent; 0 does not wait.",
+        settle: as_is,
+    },
+    Directive {
+        name: "slowlog-log-slower-than",
+        aliases: &["commandlog-execution-slower-than"],
+        group: Group::Monitoring,
+        kind: Kind::Integer { field: number!(slowlog_log_slower_than), min: -1, max: i64::MAX },
+        default: "10000",
+        change: Change::Anytime,
+        doc: "Commands that run longer, in microseconds, are logged; 0 logs all, -1 none.",
+        settle: as_is,
+    },
+    Directive {
+        name: "slowlog-max-len",
+        aliases: &["commandlog-slow-execution-max-len"],
+        group: Group::Monitoring,
+        kind: Kind::Integer { field: number!(slowlog_max_len), min: 0, max: i64::MAX },
+        default: "128",
+        change: Change::Anytime,
+        doc: "Entries that the log of slow commands keeps.",
+        settle: as_is,
+    },
+    Directive {
+        name: "tcp-backlog",
+        aliases: &[],
+        group: Group::Network,
+        kind: Kind::Integer { field: number!(tcp_backlog), min: 0, max: INT_MAX },
+        default: "511",
+        change: Change::AtStart,
+        doc: "Connections that may wait to be accepted; the system's own limit (net.core.somaxconn) applies too.",
+        settle: as_is,
+    },
+    Directive {
+        name: "tcp-keepalive",
+        aliases: &[],
+        group: Group::Network,
+        kind: Kind::Integer { field: number!(tcp_keepalive), min: 0, max: INT_MAX },
+        default: "300",
+        change: Change::Anytime,
+        doc: "Seconds of silence after which the system probes whether a client is alive; 0 for off. Holds for connections accepted from then on.",
+        settle: as_is,
+    },
+    Directive {
+        name: "threads",
+        aliases: &[],
+        group: Group::Process,
+        kind: Kind::Integer { field: number!(threads), min: 0, max: 256 },
+        default: "0",
+        change: Change::AtStart,
+        doc: "Worker threads, each of which reads, executes and replies; 0 is one per core.",
+        settle: as_is,
+    },
+    Directive {
+        name: "timeout",
+        aliases: &[],
+        group: Group::Clients,
+        kind: Kind::Integer { field: number!(timeout), min: 0, max: INT_MAX },
+        default: "0",
+        change: Change::Anytime,
+        doc: "Seconds after which an idle client is closed; 0 for never.",
+        settle: as_is,
+    },
+    Directive {
+        name: "unixsocket",
+        aliases: &[],
+        group: Group::Network,
+        kind: Kind::Path(field!(unixsocket)),
+        default: "\"\"",
+        change: Change::AtStart,
+        doc: "Path of a Unix domain socket to listen on too; empty for none.",
+        settle: as_is,
+    },
+    Directive {
+        name: "unixsocketperm",
+        aliases: &[],
+        group: Group::Network,
+        kind: Kind::FileMode(field!(unixsocketperm)),
+        default: "0",
+        change: Change::AtStart,
+        doc: "Permission bits of that socket; 0 leaves what the umask gives.",
+        settle: as_is,
+    },
+];
+
+/// Directives of other servers that are refused on purpose, and why: ignoring them would be unsafe.
+pub(super) static REFUSED: &[(&str, &str)] = &[
+    ("aclfile", "access control lists do not exist yet; use requirepass"),
+    ("loadmodule", "modules cannot be loaded; remove the line"),
+    (
+        "rename-command",
+        "commands cannot be renamed; remove the line and keep untrusted clients away from the port",
+    ),
+    ("user", "access control lists do not exist yet; use requirepass"),
+];
+
+fn as_is(_: &mut Config) -> Result<(), &'static str> {
+    Ok(())
+}
+
+fn refuse_save(save: bool) -> Result<(), &'static str> {
+    if save {
+        return Err("this version keeps data in memory only: 'save' cannot be honoured, leave it out");
+    }
+    Ok(())
+}
+
+/// The directive of this name or alias, in any case. O(number of directives).
+pub fn find(name: &[u8]) -> Option<&'static Directive> {
+    find_name(name).map(|(_, directive)| directive)
+}
+
+/// As [`find`], and the name or alias in the table's spelling.
+pub(super) fn find_name(name: &[u8]) -> Option<(&'static str, &'static Directive)> {
+    names().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// Every name and alias with its directive.
+pub(super) fn names() -> impl Iterator<Item = (&'static str, &'static Directive)> {
+    DIRECTIVES.iter().flat_map(|directive| directive.names().map(move |name| (name, directive)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn rows_are_sorted_and_names_are_unique() {
+        assert!(DIRECTIVES.is_sorted_by(|one, next| one.name < next.name));
+        let mut seen = BTreeSet::new();
+        for (name, _) in names() {
+            assert!(seen.insert(name), "{name} twice");
+            let spelled = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            assert!(name.bytes().all(spelled), "{name}");
+        }
+        for (name, _) in REFUSED {
+            assert!(!seen.contains(name), "{name} is refused and taken");
+        }
+    }
+
+    #[test]
+    fn rows_have_documentation_and_the_field_of_their_name() {
+        let debug = format!("{:?}", Config::default());
+        for directive in DIRECTIVES {
+            let name = directive.name;
+            assert!(directive.doc.ends_with('.') && directive.doc.len() > 20, "{name}");
+            assert!(!directive.values().is_empty(), "{name}");
+            assert!(debug.contains(&format!("{}: ", name.replace('-', "_"))), "{name}");
+        }
+    }
+
+    #[test]
+    fn defaults_print_as_they_are_written() {
+        let config = Config::default();
+        for directive in DIRECTIVES {
+            let printed = super::super::words::join(directive.name, &directive.words(&config));
+            let printed = String::from_utf8(printed).unwrap();
+            assert_eq!(
+                printed,
+                format!("{} {}", directive.name, directive.default),
+                "the default is not in its canonical spelling"
+            );
+        }
+    }
+
+    #[test]
+    fn every_row_reads_and_writes_its_own_field_only() {
+        for directive in DIRECTIVES {
+            let mut config = Config::default();
+            let other = ["7", "yes", "no", "warning", "local", "now", "normal 1 2 3", "12 13", "2mb", "600"];
+            let changed = other.iter().any(|value| {
+                directive.assign_argument(value.as_bytes(), &mut config).is_ok()
+                    && !directive.is_same(&config, &Config::default())
+            });
+            let refuses_all =
+                ["appendonly", "daemonize", "maxmemory-policy", "save"].contains(&directive.name);
+            assert_eq!(changed, !refuses_all, "{}", directive.name);
+            for untouched in DIRECTIVES.iter().filter(|row| row.name != directive.name) {
+                assert!(
+                    untouched.is_same(&config, &Config::default()),
+                    "{} changed {}",
+                    directive.name,
+                    untouched.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_found_in_any_case_and_by_alias() {
+        assert_eq!(find(b"MaxMemory").unwrap().name, "maxmemory");
+        assert_eq!(find(b"commandlog-execution-slower-than").unwrap().name, "slowlog-log-slower-than");
+        assert!(find(b"maxmemor").is_none());
+    }
+}

@@ -1,0 +1,274 @@
+//! The log: one line an event, to standard output or to `logfile`.
+//!
+//! ```text
+//! 4711:M 2026-11-21T09:37:34.314Z * Ready to accept connections
+//! │    │ │                        │ message, then other fields as name=value
+//! │    │ UTC, milliseconds        level: . debug  - verbose  * notice  # warning
+//! │    role: M primary
+//! process id
+//! ```
+//! Times are UTC, so that lines of several hosts sort together and no time zone database is read.
+//! Control characters are escaped: an event is one line whatever a client sends. The file is opened
+//! again when it has been moved away or removed, which one `stat` a line finds out; rotation needs
+//! no signal. Lines that cannot be written to the file go to standard error.
+
+use std::fmt::{self, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::config::{LogLevel, escape_control};
+
+/// Changes the level of the installed log.
+#[derive(Clone)]
+pub struct LogHandle {
+    level: Arc<AtomicU8>,
+}
+
+impl LogHandle {
+    /// From now on, lines below `level` are dropped.
+    pub fn set_level(&self, level: LogLevel) {
+        self.level.store(level as u8, Ordering::Relaxed);
+        // tracing remembers per call site whether anybody listens.
+        tracing::callsite::rebuild_interest_cache();
+    }
+}
+
+/// Installs the log for the whole process; call it once. `file` is empty for standard output, and
+/// is created if need be: the error says why it cannot be.
+pub fn install(level: LogLevel, file: &Path) -> io::Result<LogHandle> {
+    let sink =
+        if file.as_os_str().is_empty() { Sink::StandardOutput } else { Sink::File(LogFile::open(file)?) };
+    let lines = Lines { level: Arc::new(AtomicU8::new(level as u8)), sink: Mutex::new(sink) };
+    let handle = LogHandle { level: lines.level.clone() };
+    tracing_subscriber::registry().with(lines).try_init().map_err(io::Error::other)?;
+    Ok(handle)
+}
+
+enum Sink {
+    StandardOutput,
+    File(LogFile),
+}
+
+struct LogFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl LogFile {
+    fn open(path: &Path) -> io::Result<Self> {
+        // Absolute, so that a change of `dir` does not move the log.
+        let path = std::path::absolute(path)?;
+        let file = Self::append_to(&path)?;
+        Ok(Self { path, file })
+    }
+
+    fn append_to(path: &Path) -> io::Result<File> {
+        OpenOptions::new().append(true).create(true).open(path)
+    }
+
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        let opened = self.file.metadata()?;
+        let is_same = |named: std::fs::Metadata| (named.dev(), named.ino()) == (opened.dev(), opened.ino());
+        if !std::fs::metadata(&self.path).is_ok_and(is_same) {
+            self.file = Self::append_to(&self.path)?;
+        }
+        self.file.write_all(line)
+    }
+}
+
+impl Sink {
+    fn write(&mut self, line: &[u8]) {
+        let written = match self {
+            Self::StandardOutput => io::stdout().lock().write_all(line),
+            Self::File(file) => file.write(line),
+        };
+        if written.is_err() {
+            // Nowhere is left to report a failure of this one.
+            let _ = io::stderr().lock().write_all(line);
+        }
+    }
+}
+
+struct Lines {
+    level: Arc<AtomicU8>,
+    sink: Mutex<Sink>,
+}
+
+/// The level of the configuration at which an event is written, and its mark.
+fn rank(level: Level) -> (LogLevel, char) {
+    match level {
+        Level::TRACE => (LogLevel::Debug, '.'),
+        Level::DEBUG => (LogLevel::Verbose, '-'),
+        Level::INFO => (LogLevel::Notice, '*'),
+        _ => (LogLevel::Warning, '#'),
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        rank(*metadata.level()).0 as u8 >= self.level.load(Ordering::Relaxed)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        let level = self.level.load(Ordering::Relaxed);
+        let all = [Level::TRACE, Level::DEBUG, Level::INFO, Level::WARN];
+        let first = all.into_iter().find(|shown| rank(*shown).0 as u8 >= level);
+        Some(first.map_or(LevelFilter::OFF, LevelFilter::from_level))
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        let line = line(std::process::id(), now_ms, rank(*event.metadata().level()).1, &text);
+        self.sink.lock().unwrap_or_else(PoisonError::into_inner).write(line.as_bytes());
+    }
+}
+
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string cannot fail.
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, " {name}={value:?}"),
+        };
+    }
+}
+
+fn line(process: u32, now_ms: u64, mark: char, text: &Text) -> String {
+    let mut line = format!("{process}:M {} {mark} ", Utc(now_ms));
+    line.extend(text.message.chars().chain(text.fields.chars()).flat_map(escape_control));
+    line.push('\n');
+    line
+}
+
+/// Milliseconds since 1970 as `2026-11-21T09:37:34.314Z`.
+pub(crate) struct Utc(pub u64);
+
+impl fmt::Display for Utc {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+        let (year, month, day) = civil_date(self.0 / DAY_MS);
+        let of_day = self.0 % DAY_MS;
+        let (seconds, ms) = (of_day / 1000, of_day % 1000);
+        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        write!(out, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+    }
+}
+
+/// Year, month and day of a day counted from 1 January 1970. The year is taken to begin in March,
+/// so that the leap day is its last: the method of Howard Hinnant, "chrono-compatible low-level date
+/// algorithms", for days that are not negative.
+fn civil_date(day: u64) -> (u64, u64, u64) {
+    const ERA_DAYS: u64 = 146_097; // 400 years
+    let day = day + 719_468; // from 1 March of the year 0
+    let (era, of_era) = (day / ERA_DAYS, day % ERA_DAYS);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    (year, month, of_year - (153 * from_march + 2) / 5 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::ScratchDir;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (ms, expected) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399_999, "2000-02-28T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_709_251_200_000, "2024-03-01T00:00:00.000Z"),
+            (1_795_253_854_314, "2026-11-21T09:37:34.314Z"),
+            (4_107_542_399_000, "2100-02-28T23:59:59.000Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(Utc(ms).to_string(), expected);
+        }
+    }
+
+    fn logging_to(path: &Path, level: LogLevel) -> (impl Subscriber, LogHandle) {
+        let sink = Mutex::new(Sink::File(LogFile::open(path).unwrap()));
+        let lines = Lines { level: Arc::new(AtomicU8::new(level as u8)), sink };
+        let handle = LogHandle { level: lines.level.clone() };
+        (tracing_subscriber::registry().with(lines), handle)
+    }
+
+    /// The lines without process and time.
+    fn read(path: &Path) -> Vec<String> {
+        let text = std::fs::read_to_string(path).unwrap();
+        let prefix = format!("{}:M ", std::process::id());
+        let strip =
+            |line: &str| line.strip_prefix(&prefix).and_then(|rest| rest.get(25..)).map(str::to_owned);
+        text.lines().map(|line| strip(line).unwrap_or_else(|| panic!("{line}"))).collect()
+    }
+
+    #[test]
+    fn the_level_decides_and_can_change() {
+        let dir = ScratchDir::new("log");
+        let path = dir.path("a.log");
+        let (subscriber, handle) = logging_to(&path, LogLevel::Notice);
+        tracing::subscriber::with_default(subscriber, || {
+            for level in [LogLevel::Notice, LogLevel::Debug, LogLevel::Warning, LogLevel::Nothing] {
+                handle.set_level(level);
+                tracing::error!("{level} error");
+                tracing::warn!("{level} warn");
+                tracing::info!(clients = 3, "{level} info");
+                tracing::debug!("{level} debug");
+                tracing::trace!("{level} trace\nforged");
+            }
+        });
+        assert_eq!(
+            read(&path),
+            [
+                "# notice error",
+                "# notice warn",
+                "* notice info clients=3",
+                "# debug error",
+                "# debug warn",
+                "* debug info clients=3",
+                "- debug debug",
+                ". debug trace\\nforged",
+                "# warning error",
+                "# warning warn",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_moved_away_is_opened_again() {
+        let dir = ScratchDir::new("rotate");
+        let path = dir.path("a.log");
+        let (subscriber, _) = logging_to(&path, LogLevel::Notice);
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::info!("one");
+            std::fs::rename(&path, dir.path("a.log.1")).unwrap();
+            tracing::info!("two");
+            std::fs::remove_file(&path).unwrap();
+            tracing::info!("three");
+        });
+        assert_eq!(read(&dir.path("a.log.1")), ["* one"]);
+        assert_eq!(read(&path), ["* three"]);
+    }
+}
