@@ -1,1 +1,3 @@
 //! Threads, sockets, files, clocks, configuration: the only crate that has them.
+
+pub mod net;
