@@ -2,4 +2,5 @@
 
 pub mod config;
 pub mod log;
+pub mod net;
 pub mod startup;

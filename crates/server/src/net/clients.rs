@@ -1,0 +1,266 @@
+//! All clients of all workers, for `CLIENT LIST`, `CLIENT KILL` and `INFO`.
+//!
+//! A [`Client`] is written by the worker that owns the connection, with relaxed stores, and read by
+//! whoever lists. The registry is locked only when a client comes, goes, or clients are listed.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Counter, Now};
+
+/// Where a client came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Transport {
+    /// A TCP connection.
+    Tcp {
+        /// The client's end.
+        peer: SocketAddr,
+        /// Our end.
+        local: SocketAddr,
+    },
+    /// A connection to the Unix socket at this path.
+    Unix(Arc<Path>),
+}
+
+impl Transport {
+    /// `addr` of `CLIENT LIST`: the client's address and port, or the socket's path and `:0`.
+    pub fn peer_text(&self) -> String {
+        match self {
+            Self::Tcp { peer, .. } => peer.to_string(),
+            Self::Unix(path) => format!("{}:0", path.display()),
+        }
+    }
+
+    /// `laddr` of `CLIENT LIST`: our address and port, or the socket's path and `:0`.
+    pub fn local_text(&self) -> String {
+        match self {
+            Self::Tcp { local, .. } => local.to_string(),
+            Self::Unix(path) => format!("{}:0", path.display()),
+        }
+    }
+}
+
+/// Where to send mail for a client. Stays unique after the client has gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Address {
+    /// The client's number, growing from 1.
+    pub id: u64,
+    /// The worker that owns the connection.
+    pub worker: u32,
+    /// The connection's place in that worker.
+    pub slot: u32,
+}
+
+/// Which `client-output-buffer-limit` applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum OutputClass {
+    /// Clients that send requests.
+    #[default]
+    Normal = 0,
+    /// Replicas.
+    Replica = 1,
+    /// Clients with a subscription.
+    Pubsub = 2,
+}
+
+/// What clients call themselves; written rarely.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names {
+    /// `CLIENT SETNAME`.
+    pub name: Vec<u8>,
+    /// `CLIENT SETINFO lib-name`.
+    pub library_name: Vec<u8>,
+    /// `CLIENT SETINFO lib-ver`.
+    pub library_version: Vec<u8>,
+    /// The user it authenticated as.
+    pub user: Vec<u8>,
+}
+
+/// One client as others see it. Fields above the line are the layer's, those below the service's.
+#[derive(Debug)]
+pub struct Client {
+    /// Where its mail goes.
+    pub address: Address,
+    /// How it is connected.
+    pub transport: Transport,
+    /// The number of its socket in this process.
+    pub descriptor: i32,
+    /// When it connected, in milliseconds since 1970.
+    pub created_ms: u64,
+    /// When bytes last arrived, in milliseconds since 1970.
+    pub last_interaction_ms: Counter,
+    /// `qbuf`: received bytes that wait to be served.
+    pub query_buffer_bytes: Counter,
+    /// `qbuf-free`: unused bytes of the client's own input buffer.
+    pub query_buffer_free_bytes: Counter,
+    /// `oll`: chunks that wait to be sent.
+    pub output_chunks: Counter,
+    /// `omem`: bytes that wait to be sent.
+    pub output_bytes: Counter,
+    /// `tot-net-in`.
+    pub input_bytes_total: Counter,
+    /// `tot-net-out`.
+    pub output_bytes_total: Counter,
+
+    /// An [`OutputClass`] as a number.
+    output_class: Counter,
+    /// `db`.
+    pub database: Counter,
+    /// Index of the last command in the command table, `u64::MAX` before the first.
+    pub command: Counter,
+    /// `resp`: 2 or 3.
+    pub protocol: Counter,
+    /// Flags of the service (`flags` is rendered from them).
+    pub flags: Counter,
+    /// `sub`: channels subscribed to.
+    pub channels: Counter,
+    /// `psub`: patterns subscribed to.
+    pub patterns: Counter,
+    /// `ssub`: shard channels subscribed to.
+    pub shard_channels: Counter,
+    /// Commands queued by `MULTI`, plus 1; 0 outside of a transaction.
+    pub queued_commands: Counter,
+    /// `multi-mem`: bytes of the queued commands.
+    pub queued_bytes: Counter,
+    /// `watch`: keys watched.
+    pub watched_keys: Counter,
+    /// `argv-mem`: bytes of the request in progress, outside of the input buffer.
+    pub argument_bytes: Counter,
+    /// `redir`: the client that invalidations go to, plus 1; 0 for none.
+    pub redirection: Counter,
+    /// `tot-cmds`.
+    pub commands_total: Counter,
+    names: Mutex<Names>,
+}
+
+impl Client {
+    pub(super) fn new(address: Address, transport: Transport, descriptor: i32, now: Now) -> Self {
+        let zero = Counter::default;
+        Self {
+            address,
+            transport,
+            descriptor,
+            created_ms: now.unix_ms,
+            last_interaction_ms: Counter::new(now.unix_ms),
+            query_buffer_bytes: zero(),
+            query_buffer_free_bytes: zero(),
+            output_chunks: zero(),
+            output_bytes: zero(),
+            input_bytes_total: zero(),
+            output_bytes_total: zero(),
+            output_class: zero(),
+            database: zero(),
+            command: Counter::new(u64::MAX),
+            protocol: Counter::new(2),
+            flags: zero(),
+            channels: zero(),
+            patterns: zero(),
+            shard_channels: zero(),
+            queued_commands: zero(),
+            queued_bytes: zero(),
+            watched_keys: zero(),
+            argument_bytes: zero(),
+            redirection: zero(),
+            commands_total: zero(),
+            names: Mutex::default(),
+        }
+    }
+
+    /// The client's number.
+    #[inline]
+    pub fn id(&self) -> u64 {
+        self.address.id
+    }
+
+    /// What the client calls itself.
+    pub fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which output limit applies to it.
+    #[inline]
+    pub fn output_class(&self) -> OutputClass {
+        match self.output_class.get() {
+            1 => OutputClass::Replica,
+            2 => OutputClass::Pubsub,
+            _ => OutputClass::Normal,
+        }
+    }
+
+    /// Changes which output limit applies. Owner only.
+    pub fn set_output_class(&self, class: OutputClass) {
+        self.output_class.set(class as u64);
+    }
+}
+
+impl std::fmt::Display for Client {
+    /// For log lines: number, address and name.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = self.names();
+        write!(out, "client {} ({}", self.id(), self.transport.peer_text())?;
+        if !name.name.is_empty() {
+            write!(out, ", {}", name.name.escape_ascii())?;
+        }
+        out.write_str(")")
+    }
+}
+
+/// The registry.
+#[derive(Debug, Default)]
+pub struct Clients {
+    /// Clients admitted and not yet gone, those on their way to a worker included.
+    connected: AtomicUsize,
+    id_last: AtomicU64,
+    by_id: Mutex<HashMap<u64, Arc<Client>>>,
+}
+
+impl Clients {
+    /// How many clients are connected.
+    pub fn connected(&self) -> usize {
+        self.connected.load(Relaxed)
+    }
+
+    /// All clients, oldest first. O(n log n).
+    pub fn list(&self) -> Vec<Arc<Client>> {
+        let mut clients: Vec<_> = self.by_id().values().cloned().collect();
+        clients.sort_unstable_by_key(|client| client.id());
+        clients
+    }
+
+    /// One client by its number.
+    pub fn find(&self, id: u64) -> Option<Arc<Client>> {
+        self.by_id().get(&id).cloned()
+    }
+
+    /// Makes room for one more client and numbers it; `None` when there are `clients_max`. Called
+    /// by the one thread that accepts, so that the check cannot be overtaken.
+    pub(super) fn admit(&self, clients_max: usize) -> Option<u64> {
+        if self.connected() >= clients_max {
+            return None;
+        }
+        self.connected.fetch_add(1, Relaxed);
+        Some(self.id_last.fetch_add(1, Relaxed) + 1)
+    }
+
+    /// Takes back what [`Self::admit`] granted to a client that was never registered.
+    pub(super) fn withdraw(&self) {
+        self.connected.fetch_sub(1, Relaxed);
+    }
+
+    pub(super) fn register(&self, client: &Arc<Client>) {
+        self.by_id().insert(client.id(), client.clone());
+    }
+
+    pub(super) fn remove(&self, id: u64) {
+        self.by_id().remove(&id);
+        self.connected.fetch_sub(1, Relaxed);
+    }
+
+    fn by_id(&self) -> MutexGuard<'_, HashMap<u64, Arc<Client>>> {
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

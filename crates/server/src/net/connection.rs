@@ -1,0 +1,456 @@
+//! One connection: receive, serve, send.
+//!
+//! ```text
+//!            readable                       backlog
+//!  socket ────────────▶ shared or own ───────────────▶ service
+//!                       input                            │ reply
+//!            writable                                    ▼
+//!  socket ◀──────────── output (only what the socket did not take at once)
+//! ```
+//!
+//! A connection is *serving* unless it is
+//! - *stalled*: more than [`STALLED_BYTES_MIN`] of replies wait for the client, until most have left;
+//! - *parked*: its service waits for a letter or a deadline;
+//! - *closing*: nothing more is served, the rest of the replies leaves.
+//!
+//! While stalled or parked, input is still received, up to [`HELD_BYTES_MAX`]: a client that writes
+//! its whole pipeline before it reads the first reply must not wait for us while we wait for it.
+//!
+//! Invariants:
+//! - `readable` stays set until a read has come back short, and `writable` until a write has: the
+//!   poller reports edges only.
+//! - `backlog` is set when held input may contain a complete request.
+//! - The poller watches for writability exactly while output waits.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use dunlin_resp::ReplyBuffer;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use rustix::io::Errno;
+use socket2::Socket;
+
+use super::input::Input;
+use super::output::{self, Output};
+use super::{Client, Limits, Next, Now, Served, Service, Traffic};
+
+/// Capacity of the buffer that a worker shares among its connections: what one read takes.
+pub(super) const SHARED_BYTES: usize = 64 * 1024;
+/// Above this much waiting output a connection is not served; half of it, and it is again.
+const STALLED_BYTES_MIN: usize = 1024 * 1024;
+/// Input received for a connection that is not served.
+const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Requests are decoded with 31-bit offsets, so no setting may let input grow beyond.
+const INPUT_BYTES_MAX: u64 = (1 << 31) - (1 << 24);
+/// Reply memory that a worker keeps between requests.
+const REPLY_CAPACITY_MAX: usize = 1024 * 1024;
+/// Unread input that is thrown away before closing, so that the peer is not sent a reset.
+const DISCARDED_BYTES_MAX: usize = 1024 * 1024;
+
+/// What a worker lends to the connection whose turn it is.
+pub(super) struct Kit<S> {
+    pub(super) service: S,
+    /// Input of the connection whose turn it is, unless it needs a buffer of its own.
+    pub(super) shared: Vec<u8>,
+    pub(super) reply: ReplyBuffer,
+    pub(super) limits: Arc<Limits>,
+    pub(super) registry: Registry,
+    pub(super) now: Now,
+    pub(super) traffic: Arc<[Traffic]>,
+    pub(super) worker: usize,
+}
+
+impl<S> Kit<S> {
+    fn traffic(&self) -> &Traffic {
+        &self.traffic[self.worker]
+    }
+}
+
+/// How a connection leaves its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Outcome {
+    /// The poller, a letter or a deadline will bring it back.
+    Wait,
+    /// There is more to do right away; others first.
+    Again,
+    /// It is over.
+    Close,
+}
+
+#[derive(Debug)]
+pub(super) struct Connection<T> {
+    pub(super) client: Arc<Client>,
+    pub(super) session: T,
+    /// Whether the worker has it on its list for the next tick.
+    pub(super) queued: bool,
+    socket: Socket,
+    input: Input,
+    /// Bytes that the request at hand still needs, as far as known.
+    wanted: usize,
+    output: Output,
+    readable: bool,
+    writable: bool,
+    /// The poller has seen the peer's end of stream; a short read does not mean drained then.
+    hung_up: bool,
+    /// The peer's end of stream has been read.
+    ended: bool,
+    backlog: bool,
+    stalled: bool,
+    closing: bool,
+    watching_writable: bool,
+    parked: Option<Parked>,
+    last_active: Instant,
+    /// Since when the soft limit of output is exceeded.
+    over_soft_limit: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Parked {
+    until: Option<Instant>,
+}
+
+impl<T> Connection<T> {
+    /// Registers the socket with the poller.
+    pub(super) fn new<S: Service<Session = T>>(
+        socket: Socket,
+        client: Arc<Client>,
+        kit: &mut Kit<S>,
+    ) -> io::Result<Self> {
+        let token = Token(client.address.slot as usize);
+        kit.registry.register(&mut SourceFd(&socket.as_raw_fd()), token, Interest::READABLE)?;
+        Ok(Self {
+            session: kit.service.open(&client),
+            client,
+            queued: false,
+            socket,
+            input: Input::default(),
+            wanted: 0,
+            output: Output::default(),
+            readable: false,
+            writable: true,
+            hung_up: false,
+            ended: false,
+            backlog: false,
+            stalled: false,
+            closing: false,
+            watching_writable: false,
+            parked: None,
+            last_active: kit.now.instant,
+            over_soft_limit: None,
+        })
+    }
+
+    /// Notes what the poller has seen. `false`: nobody is there any more.
+    pub(super) fn note_readiness(&mut self, event: &mio::event::Event) -> bool {
+        self.hung_up |= event.is_read_closed();
+        self.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+        self.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
+        // Who waits for an answer that will take its time is gone when it has hung up.
+        !(self.hung_up && self.parked.is_some())
+    }
+
+    /// Receives, serves and sends what can be, each at most once.
+    pub(super) fn turn<S: Service<Session = T>>(&mut self, kit: &mut Kit<S>) -> Outcome {
+        match self.try_turn(kit) {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                tracing::debug!("{}: {error}", self.client);
+                Outcome::Close
+            }
+        }
+    }
+
+    fn try_turn<S: Service<Session = T>>(&mut self, kit: &mut Kit<S>) -> io::Result<Outcome> {
+        if !self.output.is_empty() && self.writable {
+            self.flush(kit)?;
+        }
+        let serving = self.is_serving();
+        if !self.closing && self.receive(kit, serving)? == Outcome::Close {
+            return Ok(Outcome::Close);
+        }
+        Ok(self.settle(kit))
+    }
+
+    fn is_serving(&self) -> bool {
+        !self.closing && !self.stalled && self.parked.is_none()
+    }
+
+    /// Reads once where that makes sense, and serves what is there.
+    fn receive<S: Service<Session = T>>(&mut self, kit: &mut Kit<S>, serving: bool) -> io::Result<Outcome> {
+        if !self.wants_input(kit, serving) {
+            if serving && self.backlog {
+                return self.serve(kit, false);
+            }
+            return Ok(Outcome::Wait);
+        }
+        // Short beginnings of requests go back to the shared buffer, which takes larger reads.
+        let in_shared = serving && self.input.len() + self.wanted <= SHARED_BYTES / 2;
+        let arrived = if in_shared {
+            kit.shared.clear();
+            kit.shared.extend_from_slice(self.input.held());
+            self.input = Input::default();
+            self.read_into(&mut kit.shared)
+        } else {
+            let mut input = std::mem::take(&mut self.input);
+            let arrived = self.read_into(input.with_room(self.wanted));
+            self.input = input;
+            arrived
+        }?;
+        if arrived > 0 {
+            self.last_active = kit.now.instant;
+            self.client.last_interaction_ms.set(kit.now.unix_ms);
+            self.client.input_bytes_total.add(arrived as u64);
+            kit.traffic().input_bytes.add(arrived as u64);
+        }
+        kit.traffic().reads.add(1);
+        if serving && (arrived > 0 || in_shared) {
+            return self.serve(kit, in_shared);
+        }
+        self.backlog |= arrived > 0;
+        Ok(Outcome::Wait)
+    }
+
+    fn wants_input<S>(&self, kit: &Kit<S>, serving: bool) -> bool {
+        if !self.readable || self.ended || self.closing {
+            return false;
+        }
+        if serving {
+            !self.backlog
+        } else {
+            self.input.len() < HELD_BYTES_MAX.min(query_buffer_max(&kit.limits))
+        }
+    }
+
+    /// One read into the spare capacity of `buffer`.
+    fn read_into(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        let room = buffer.capacity() - buffer.len();
+        match rustix::io::read(&self.socket, rustix::buffer::spare_capacity(buffer)) {
+            Ok(0) => {
+                self.ended = true;
+                self.readable = false;
+                Ok(0)
+            }
+            Ok(count) => {
+                self.readable = count == room || self.hung_up;
+                Ok(count)
+            }
+            Err(Errno::AGAIN) => {
+                self.readable = false;
+                Ok(0)
+            }
+            Err(Errno::INTR) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Lets the service take requests off the input, and sends its reply.
+    fn serve<S: Service<Session = T>>(&mut self, kit: &mut Kit<S>, in_shared: bool) -> io::Result<Outcome> {
+        let input = if in_shared { &kit.shared[..] } else { self.input.held() };
+        if input.is_empty() {
+            self.backlog = false;
+            return Ok(Outcome::Wait);
+        }
+        let Served { consumed, next, wanted } = kit.service.serve(&mut self.session, input, &mut kit.reply);
+        assert!(consumed <= input.len(), "a service consumes what it was given");
+        if !in_shared {
+            self.input.consume(consumed);
+        } else if consumed < kit.shared.len() {
+            self.input.hold(&kit.shared[consumed..]);
+        }
+        self.wanted = wanted;
+        self.backlog = false;
+        if !self.apply(next) {
+            return Ok(Outcome::Close);
+        }
+        self.send(kit)?;
+        if self.input.len() > query_buffer_max(&kit.limits) && !self.backlog {
+            tracing::warn!(
+                "closing {}: its request of over {} bytes exceeds client-query-buffer-limit",
+                self.client,
+                self.input.len()
+            );
+            kit.traffic().query_buffer_disconnections.add(1);
+            return Ok(Outcome::Close);
+        }
+        Ok(Outcome::Wait)
+    }
+
+    /// Follows the service's word. `false`: close now.
+    fn apply(&mut self, next: Next) -> bool {
+        let was_parked = self.parked.take().is_some();
+        match next {
+            Next::Read => self.backlog |= was_parked,
+            Next::Again => self.backlog = true,
+            Next::Park { until } => {
+                self.backlog = true;
+                self.parked = Some(Parked { until });
+            }
+            Next::CloseAfterReply => self.closing = true,
+            Next::CloseNow => return false,
+        }
+        true
+    }
+
+    /// Sends the worker's reply buffer, or queues what the socket does not take.
+    fn send<S>(&mut self, kit: &mut Kit<S>) -> io::Result<()> {
+        if kit.reply.is_empty() {
+            return Ok(());
+        }
+        if !self.output.is_empty() || !self.writable {
+            self.output.push(&mut kit.reply, 0);
+        } else if kit.reply.is_contiguous() {
+            let taken = output::write(&self.socket, kit.reply.bytes())?;
+            self.count_sent(kit, taken);
+            if taken < kit.reply.bytes().len() {
+                self.writable = false;
+                self.output.push(&mut kit.reply, taken);
+            }
+        } else {
+            self.output.push(&mut kit.reply, 0);
+            self.flush(kit)?;
+        }
+        kit.reply.clear(REPLY_CAPACITY_MAX);
+        Ok(())
+    }
+
+    /// Offers waiting output to the socket once.
+    fn flush<S>(&mut self, kit: &Kit<S>) -> io::Result<()> {
+        let (taken, full) = self.output.flush(&self.socket)?;
+        self.writable = !full;
+        self.count_sent(kit, taken);
+        Ok(())
+    }
+
+    fn count_sent<S>(&self, kit: &Kit<S>, count: usize) {
+        self.client.output_bytes_total.add(count as u64);
+        kit.traffic().output_bytes.add(count as u64);
+        kit.traffic().writes.add(1);
+    }
+
+    /// Draws the conclusions at the end of a turn.
+    fn settle<S>(&mut self, kit: &Kit<S>) -> Outcome {
+        if self.ended {
+            if self.parked.is_some() {
+                return Outcome::Close;
+            }
+            self.closing |= !self.backlog;
+        }
+        if self.closing && self.output.is_empty() {
+            return Outcome::Close;
+        }
+        let threshold = if self.stalled { STALLED_BYTES_MIN / 2 } else { STALLED_BYTES_MIN };
+        self.stalled = self.output.len() > threshold;
+        if self.exceeds_output_limit(kit) {
+            return Outcome::Close;
+        }
+        if self.watching_writable == self.output.is_empty() && self.watch_writable(kit).is_err() {
+            return Outcome::Close;
+        }
+        self.client.query_buffer_bytes.set(self.input.len() as u64);
+        self.client.query_buffer_free_bytes.set(self.input.unused_bytes() as u64);
+        self.client.output_chunks.set(self.output.chunks() as u64);
+        self.client.output_bytes.set(self.output.len() as u64);
+        let serving = self.is_serving();
+        let more = (serving && self.backlog)
+            || self.wants_input(kit, serving)
+            || (!self.output.is_empty() && self.writable);
+        if more { Outcome::Again } else { Outcome::Wait }
+    }
+
+    fn watch_writable<S>(&mut self, kit: &Kit<S>) -> io::Result<()> {
+        self.watching_writable = !self.output.is_empty();
+        let interest =
+            if self.watching_writable { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        let token = Token(self.client.address.slot as usize);
+        kit.registry.reregister(&mut SourceFd(&self.socket.as_raw_fd()), token, interest)
+    }
+
+    fn exceeds_output_limit<S>(&mut self, kit: &Kit<S>) -> bool {
+        let waiting = self.output.len() as u64;
+        let limit = &kit.limits.output[self.client.output_class() as usize];
+        let over_hard = limit.hard_bytes > 0 && waiting > limit.hard_bytes;
+        self.over_soft_limit = (limit.soft_bytes > 0 && waiting > limit.soft_bytes)
+            .then(|| self.over_soft_limit.unwrap_or(kit.now.instant));
+        let over_soft = self
+            .over_soft_limit
+            .is_some_and(|since| kit.now.instant.duration_since(since) >= limit.soft_duration);
+        if over_hard || over_soft {
+            tracing::warn!(
+                "closing {}: {waiting} bytes of replies that it does not read exceed client-output-buffer-limit",
+                self.client
+            );
+            kit.traffic().output_buffer_disconnections.add(1);
+        }
+        over_hard || over_soft
+    }
+
+    /// Hands a letter to the service. What it answers leaves in the next turn, together with the
+    /// answers to further letters. `false`: close now.
+    pub(super) fn deliver<S: Service<Session = T>>(&mut self, kit: &mut Kit<S>, letter: S::Letter) -> bool {
+        if self.closing {
+            return true;
+        }
+        let next = kit.service.deliver(&mut self.session, letter, &mut kit.reply);
+        self.output.push(&mut kit.reply, 0);
+        next.is_none_or(|next| self.apply(next))
+    }
+
+    /// When a parked connection is to be resumed.
+    pub(super) fn parked_until(&self) -> Option<Instant> {
+        self.parked.and_then(|parked| parked.until)
+    }
+
+    /// Tells the service that the deadline has passed. `false`: close now.
+    pub(super) fn resume<S: Service<Session = T>>(&mut self, kit: &mut Kit<S>) -> bool {
+        let next = kit.service.resume(&mut self.session, &mut kit.reply);
+        self.output.push(&mut kit.reply, 0);
+        self.apply(next)
+    }
+
+    /// The checks that only time brings about: the idle `timeout` and the soft limit of output.
+    pub(super) fn is_overdue<S>(&mut self, kit: &Kit<S>) -> bool {
+        let idle_for = kit.now.instant.duration_since(self.last_active);
+        let may_idle = self.parked.is_some() || self.client.output_class() != super::OutputClass::Normal;
+        if !may_idle && kit.limits.idle_max.is_some_and(|idle_max| idle_for >= idle_max) {
+            tracing::debug!("closing {}: idle for {idle_for:?}", self.client);
+            return true;
+        }
+        self.exceeds_output_limit(kit)
+    }
+
+    /// Serves nothing more; the worker gives it another turn to send the rest.
+    pub(super) fn stop(&mut self) {
+        self.closing = true;
+    }
+
+    /// Ends the connection; the service gets its session back.
+    pub(super) fn close(self) -> T {
+        if self.closing && !self.ended && self.output.is_empty() {
+            finish(&self.socket);
+        }
+        self.session
+    }
+}
+
+/// Ends a conversation so that the peer reads our last words: closing a socket with unread input
+/// resets the connection, which may overtake them.
+pub(super) fn finish(socket: &Socket) {
+    if socket.shutdown(std::net::Shutdown::Write).is_err() {
+        return;
+    }
+    let mut discarded = [0; 4096];
+    for _ in 0..DISCARDED_BYTES_MAX / discarded.len() {
+        match rustix::io::read(socket, &mut discarded) {
+            Ok(count) if count == discarded.len() => {}
+            _ => return,
+        }
+    }
+}
+
+fn query_buffer_max(limits: &Limits) -> usize {
+    limits.query_buffer_max.min(INPUT_BYTES_MAX) as usize
+}

@@ -1,0 +1,46 @@
+//! The I/O layer: worker threads, listeners, connections and the mail between workers.
+//!
+//! What executes commands is a [`Service`]; this module does not know any command. The real server
+//! and the constant-answer server of the benchmarks are two services on the same layer.
+//!
+//! ```text
+//!             accept            read            serve              write
+//!  listener ────────▶ worker ─────────▶ input ────────▶ reply ──────────────▶ socket
+//!  (worker 0)  mail            shared or own            │  what the socket
+//!                              buffer                   ▼  does not take
+//!                                                     output ──(writable)───▶ socket
+//! ```
+//!
+//! One tick of a worker: poll → every ready connection reads once, is served and answers at once →
+//! mail → what mail made others say → a slice of background work.
+//!
+//! Invariants:
+//! - Everything of a connection is touched by its own worker only; other threads send mail.
+//! - A worker never blocks except in its poll, and holds no lock across a system call.
+//! - Memory of a connection follows what has arrived, never what has been announced, and both
+//!   directions are bounded (see [`connection`]).
+//! - A ready socket costs one read and one write: readiness is edge triggered and a short read
+//!   means that the socket is drained.
+
+mod clients;
+mod connection;
+mod counter;
+mod input;
+mod limits;
+mod listener;
+mod mailbox;
+mod open_files;
+mod output;
+mod post;
+mod service;
+mod worker;
+mod workers;
+
+pub use clients::{Address, Client, Clients, Names, OutputClass, Transport};
+pub use counter::{Counter, Traffic};
+pub use limits::{Limits, OutputLimit};
+pub use listener::{ListenError, ListenOptions};
+pub use open_files::{OpenFilesError, reserve_open_files};
+pub use post::PostOffice;
+pub use service::{Next, Now, REPLY_BYTES_MAX, Served, Service, To};
+pub use workers::{Running, StartError, WorkerContext, Workers};

@@ -1,0 +1,182 @@
+//! Replies that a socket has not taken yet.
+//!
+//! ```text
+//! queue   [sent|waiting] [waiting] … [waiting]
+//! ```
+//!
+//! Chunks are shared: a large value waits here by reference, however many clients it goes to.
+//!
+//! Invariants: no chunk is empty; `sent` is below the length of the first chunk, and 0 when there
+//! is none; `bytes` is the sum of what waits.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use dunlin_resp::ReplyBuffer;
+use rustix::io::Errno;
+
+/// Slices of one vectored write.
+const SLICES_MAX: usize = 64;
+/// Small replies are gathered in chunks of up to this many bytes.
+const GATHERED_BYTES_MAX: usize = 64 * 1024;
+
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    queue: VecDeque<Arc<Vec<u8>>>,
+    sent: usize,
+    bytes: usize,
+}
+
+impl Output {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Bytes that wait.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Chunks that wait.
+    #[inline]
+    pub(super) fn chunks(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Queues `reply` behind what waits, except for its first `sent` bytes, which have left
+    /// already; then nothing else may be waiting. Leaves `reply` empty.
+    pub(super) fn push(&mut self, reply: &mut ReplyBuffer, sent: usize) {
+        debug_assert!(sent == 0 || self.is_empty());
+        if reply.is_contiguous() && reply.bytes().len() - sent <= GATHERED_BYTES_MAX {
+            self.gather(&reply.bytes()[sent..]);
+            reply.clear(usize::MAX);
+        } else {
+            self.bytes += reply.len() - sent;
+            self.queue.extend(reply.take_chunks());
+            self.skip_sent(sent);
+        }
+    }
+
+    fn gather(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.bytes += bytes.len();
+        // A chunk that nobody else holds is ours to append to, unless it is a large value.
+        if let Some(last) = self.queue.back_mut().and_then(Arc::get_mut)
+            && last.len() + bytes.len() <= GATHERED_BYTES_MAX
+        {
+            last.extend_from_slice(bytes);
+        } else {
+            self.queue.push_back(Arc::new(bytes.to_vec()));
+        }
+    }
+
+    /// Offers what waits to the socket, once. Returns the bytes taken and whether the socket is full.
+    pub(super) fn flush(&mut self, socket: impl AsFd) -> io::Result<(usize, bool)> {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let (mut count, mut offered, mut skip) = (0, 0, self.sent);
+        for chunk in self.queue.iter().take(SLICES_MAX) {
+            slices[count] = IoSlice::new(&chunk[skip..]);
+            offered += chunk.len() - skip;
+            (count, skip) = (count + 1, 0);
+        }
+        let taken = taken(rustix::io::writev(socket, &slices[..count]))?;
+        self.bytes -= taken;
+        self.skip_sent(taken);
+        Ok((taken, taken < offered))
+    }
+
+    fn skip_sent(&mut self, count: usize) {
+        self.sent += count;
+        while let Some(first) = self.queue.front()
+            && self.sent >= first.len()
+        {
+            self.sent -= first.len();
+            self.queue.pop_front();
+        }
+        if self.queue.is_empty() {
+            // The queue of a client that was slow once is not kept for its lifetime.
+            debug_assert_eq!((self.sent, self.bytes), (0, 0));
+            self.queue = VecDeque::new();
+        }
+    }
+}
+
+/// Writes what the socket takes. It never raises SIGPIPE: Rust's runtime ignores that signal.
+#[inline]
+pub(super) fn write(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    taken(rustix::io::write(socket, bytes))
+}
+
+/// A socket that would block, and a signal, are both "took nothing this time".
+#[inline]
+fn taken(written: Result<usize, Errno>) -> io::Result<usize> {
+    match written {
+        Ok(count) => Ok(count),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    /// Replies of every shape, queued with any part already sent, arrive whole however little the
+    /// socket takes at a time.
+    #[test]
+    fn every_byte_leaves_once_and_in_order() {
+        let large = Arc::new((0..40_000_u32).map(|number| number as u8).collect::<Vec<u8>>());
+        let write_reply = |reply: &mut ReplyBuffer| {
+            reply.ok();
+            reply.bulk_shared(&large);
+            reply.integer(7);
+            reply.bulk_shared(&large);
+        };
+        let mut whole = ReplyBuffer::default();
+        write_reply(&mut whole);
+        let whole: Vec<u8> = whole.chunks().flatten().copied().collect();
+        for sent in [0, 1, 5, 6, 100, 40_000, 40_013, 40_014, 40_020, whole.len() - 1] {
+            let mut output = Output::default();
+            let mut reply = ReplyBuffer::default();
+            write_reply(&mut reply);
+            output.push(&mut reply, sent);
+            assert!(reply.is_empty());
+            assert_eq!(output.len(), whole.len() - sent);
+            reply.ok();
+            output.push(&mut reply, 0);
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            socket2::SockRef::from(&ours).set_send_buffer_size(4096).unwrap();
+            let mut received = whole[..sent].to_vec();
+            let mut piece = vec![0; 3001];
+            while !output.is_empty() {
+                output.flush(&ours).unwrap();
+                let count = theirs.read(&mut piece).unwrap();
+                received.extend_from_slice(&piece[..count]);
+            }
+            assert_eq!(output.len(), 0);
+            drop(ours);
+            theirs.read_to_end(&mut received).unwrap();
+            assert_eq!(received, [&whole[..], b"+OK\r\n"].concat(), "{sent} bytes had been sent");
+        }
+    }
+
+    #[test]
+    fn small_replies_share_a_chunk() {
+        let mut output = Output::default();
+        for _ in 0..1000 {
+            let mut reply = ReplyBuffer::default();
+            reply.ok();
+            output.push(&mut reply, 0);
+        }
+        assert_eq!((output.len(), output.chunks()), (5000, 1));
+    }
+}

@@ -1,0 +1,96 @@
+//! Mail between workers, and from other threads to workers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::Socket;
+
+use super::mailbox::Mailbox;
+use super::{Address, To, Transport};
+
+/// A connection on its way from the listener to its worker.
+#[derive(Debug)]
+pub(super) struct Newcomer {
+    pub(super) id: u64,
+    pub(super) socket: Socket,
+    pub(super) transport: Transport,
+}
+
+#[derive(Debug)]
+pub(super) enum Mail<L> {
+    Newcomer(Newcomer),
+    Letter(To, L),
+    Kill(Address),
+    /// Answer what has been served, for at most this long, and end.
+    Stop(Duration),
+}
+
+pub(super) type WorkerMailbox<L> = Mailbox<Mail<L>, mio::Waker>;
+
+/// Posts mail to any worker, from any thread. Cheap to clone. A letter is received in the
+/// receiving worker's next tick; letters from one thread to one worker arrive in order.
+#[derive(Debug)]
+pub struct PostOffice<L> {
+    mailboxes: Arc<[WorkerMailbox<L>]>,
+}
+
+impl<L> Clone for PostOffice<L> {
+    fn clone(&self) -> Self {
+        Self { mailboxes: self.mailboxes.clone() }
+    }
+}
+
+impl<L> PostOffice<L> {
+    pub(super) fn new(mailboxes: Vec<WorkerMailbox<L>>) -> Self {
+        Self { mailboxes: mailboxes.into() }
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.mailboxes.len()
+    }
+
+    /// Sends a letter to one client. Dropped when the client has gone.
+    pub fn send(&self, client: Address, letter: L) {
+        self.post(client.worker as usize, Mail::Letter(To::Client(client), letter));
+    }
+
+    /// Sends a letter to the service of one worker.
+    ///
+    /// # Panics
+    /// When there is no such worker.
+    pub fn send_to_service(&self, worker: usize, letter: L) {
+        self.post(worker, Mail::Letter(To::Service, letter));
+    }
+
+    /// Sends a letter to every client of every worker.
+    pub fn send_to_everyone(&self, letter: L)
+    where
+        L: Clone,
+    {
+        for mailbox in &*self.mailboxes {
+            mailbox.post(Mail::Letter(To::EveryClient, letter.clone()));
+        }
+    }
+
+    /// Closes a client, whatever waits to be sent to it.
+    pub fn kill(&self, client: Address) {
+        self.post(client.worker as usize, Mail::Kill(client));
+    }
+
+    /// Ends all workers: nothing more is accepted or read, what has been served is answered for at
+    /// most `grace`.
+    pub fn stop(&self, grace: Duration) {
+        for mailbox in &*self.mailboxes {
+            mailbox.post(Mail::Stop(grace));
+        }
+    }
+
+    pub(super) fn post(&self, worker: usize, mail: Mail<L>) {
+        self.mailboxes[worker].post(mail);
+    }
+
+    pub(super) fn mailbox(&self, worker: usize) -> &WorkerMailbox<L> {
+        &self.mailboxes[worker]
+    }
+}

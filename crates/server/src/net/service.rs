@@ -1,0 +1,114 @@
+//! What the layer asks of the program on top of it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use dunlin_resp::ReplyBuffer;
+
+use super::Client;
+
+/// The clocks, read once a tick.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// Wall clock, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Monotonic clock, for deadlines.
+    pub instant: Instant,
+}
+
+impl Now {
+    /// Reads both clocks.
+    pub fn read() -> Self {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { unix_ms: since_epoch.as_millis() as u64, instant: Instant::now() }
+    }
+}
+
+/// What becomes of a connection after its service has seen it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Every complete request has been served: go on when more bytes arrive.
+    Read,
+    /// The input may hold more complete requests: send the reply, then serve again.
+    Again,
+    /// Serve nothing from this connection until [`Service::deliver`] says otherwise or the deadline
+    /// passes ([`Service::resume`]). Input is still received, up to a bound, and a peer that hangs
+    /// up still ends the connection.
+    Park {
+        /// When to resume; `None` waits for a letter.
+        until: Option<Instant>,
+    },
+    /// Serve nothing more; close once all that was answered has been sent.
+    CloseAfterReply,
+    /// Close now, whatever waits to be sent.
+    CloseNow,
+}
+
+/// The outcome of [`Service::serve`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Served {
+    /// Bytes of the input that are done with. The rest is presented again, with more behind it.
+    pub consumed: usize,
+    /// How to go on.
+    pub next: Next,
+    /// How many bytes the argument that is arriving still needs, 0 when unknown: sizes the buffer.
+    pub wanted: usize,
+}
+
+/// Whom a service's letter is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum To {
+    /// One client; the letter is dropped when it has gone.
+    Client(super::Address),
+    /// Every client of the worker that receives the letter.
+    EveryClient,
+    /// The worker's service itself.
+    Service,
+}
+
+/// Replies of this many bytes should leave before more requests of their connection are served.
+pub const REPLY_BYTES_MAX: usize = 256 * 1024;
+
+/// What executes requests: one instance per worker thread, made and used there only, hence plain
+/// `&mut` and no locks.
+///
+/// A service never blocks. It bounds one call by stopping with [`Next::Again`] once `reply` holds
+/// [`REPLY_BYTES_MAX`]; the layer goes on when the client has taken most of it.
+pub trait Service: Sized + 'static {
+    /// What the service keeps for each connection.
+    type Session;
+    /// What services of different workers tell each other.
+    type Letter: Clone + Send + 'static;
+
+    /// A connection has been accepted.
+    fn open(&mut self, client: &Arc<Client>) -> Self::Session;
+
+    /// A tick begins: this is the time until the next.
+    fn tick(&mut self, now: Now);
+
+    /// Serves complete requests off the front of `input`, which is never empty and begins with
+    /// what the last call left. `reply` arrives empty, in whatever protocol was last used.
+    fn serve(&mut self, session: &mut Self::Session, input: &[u8], reply: &mut ReplyBuffer) -> Served;
+
+    /// The deadline of [`Next::Park`] has passed.
+    fn resume(&mut self, session: &mut Self::Session, reply: &mut ReplyBuffer) -> Next;
+
+    /// A letter for this client. `None` leaves the connection as it is: in particular a parked one
+    /// stays parked. Requests held back while parked are served after [`Next::Read`] or
+    /// [`Next::Again`], whichever is answered.
+    fn deliver(
+        &mut self,
+        session: &mut Self::Session,
+        letter: Self::Letter,
+        reply: &mut ReplyBuffer,
+    ) -> Option<Next>;
+
+    /// A letter for the service.
+    fn receive(&mut self, letter: Self::Letter);
+
+    /// The connection is gone.
+    fn close(&mut self, session: Self::Session);
+
+    /// A slice of background work; returns how long the worker may wait before the next.
+    fn background(&mut self, now: Now) -> Duration;
+}

@@ -1,0 +1,170 @@
+//! Starting and stopping the worker threads.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use mio::{Poll, Waker};
+
+use super::listener::{self, ListenError, ListenOptions};
+use super::mailbox::Mailbox;
+use super::worker::{BELL, Shared, Worker};
+use super::{Clients, Limits, PostOffice, Service, Traffic};
+
+/// What a service is given when it is made, on its worker's thread.
+#[derive(Debug)]
+pub struct WorkerContext<L> {
+    /// Which worker, from 0.
+    pub worker: usize,
+    /// Mail to all workers.
+    pub post: PostOffice<L>,
+    /// All clients.
+    pub clients: Arc<Clients>,
+    /// What each worker has moved.
+    pub traffic: Arc<[Traffic]>,
+}
+
+/// How to start.
+#[derive(Debug)]
+pub struct Workers {
+    /// Number of threads, at least 1.
+    pub threads: usize,
+    /// Where to listen.
+    pub listen: ListenOptions,
+    /// The limits, replaced whenever the configuration changes.
+    pub limits: Arc<ArcSwap<Limits>>,
+}
+
+/// Why the workers could not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// A listener.
+    Listen(ListenError),
+    /// A poller or a thread.
+    System(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen(error) => error.fmt(out),
+            Self::System(error) => write!(out, "cannot start the worker threads: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<ListenError> for StartError {
+    fn from(error: ListenError) -> Self {
+        Self::Listen(error)
+    }
+}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+impl Workers {
+    /// Opens the listeners and starts the threads `worker-0`, `worker-1`, …; `make` builds each
+    /// worker's service on its thread. When this returns, clients can connect.
+    ///
+    /// # Panics
+    /// When `threads` is 0.
+    pub fn start<S: Service>(
+        self,
+        make: impl Fn(WorkerContext<S::Letter>) -> S + Clone + Send + 'static,
+    ) -> Result<Running<S::Letter>, StartError> {
+        assert!(self.threads > 0, "a server has at least one worker");
+        let mut listeners = listener::listen(&self.listen)?;
+        let addresses = listeners.iter().filter_map(listener::Listener::tcp_address).collect();
+        let mut polls = Vec::with_capacity(self.threads);
+        let mut mailboxes = Vec::with_capacity(self.threads);
+        for _ in 0..self.threads {
+            let poll = Poll::new()?;
+            mailboxes.push(Mailbox::new(Waker::new(poll.registry(), BELL)?));
+            polls.push(poll);
+        }
+        let shared = Arc::new(Shared {
+            post: PostOffice::new(mailboxes),
+            clients: Arc::new(Clients::default()),
+            limits: self.limits,
+            traffic: (0..self.threads).map(|_| Traffic::default()).collect(),
+            population: (0..self.threads).map(|_| Default::default()).collect(),
+        });
+        let mut threads = Vec::with_capacity(self.threads);
+        for (index, poll) in polls.into_iter().enumerate() {
+            let context = WorkerContext {
+                worker: index,
+                post: shared.post.clone(),
+                clients: shared.clients.clone(),
+                traffic: shared.traffic.clone(),
+            };
+            // The first worker has all listeners.
+            let (make, shared, listeners) = (make.clone(), shared.clone(), std::mem::take(&mut listeners));
+            let thread = std::thread::Builder::new()
+                .name(format!("worker-{index}"))
+                .spawn(move || Worker::new(index, poll, make(context), shared, listeners)?.run())?;
+            threads.push(thread);
+        }
+        Ok(Running { shared, threads, addresses })
+    }
+}
+
+/// Workers at work.
+#[derive(Debug)]
+pub struct Running<L> {
+    shared: Arc<Shared<L>>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl<L> Running<L> {
+    /// Mail to the workers; any thread may hold a clone.
+    pub fn post(&self) -> &PostOffice<L> {
+        &self.shared.post
+    }
+
+    /// All clients.
+    pub fn clients(&self) -> &Arc<Clients> {
+        &self.shared.clients
+    }
+
+    /// What each worker has moved.
+    pub fn traffic(&self) -> &[Traffic] {
+        &self.shared.traffic
+    }
+
+    /// The bound TCP addresses.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Ends all workers: what has been served is answered for at most `grace`.
+    pub fn shutdown(&self, grace: Duration) {
+        self.shared.post.stop(grace);
+    }
+
+    /// Waits until all workers have ended.
+    ///
+    /// # Errors
+    /// When a poller has failed.
+    ///
+    /// # Panics
+    /// When a worker has panicked.
+    pub fn join(self) -> io::Result<()> {
+        for thread in self.threads {
+            match thread.join() {
+                Ok(ended) => ended?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,155 @@
+//! The service under the tests: requests are lines, which makes every byte visible.
+//!
+//! ```text
+//! echo TEXT       TEXT
+//! fill N          N times 'f'
+//! big N           N times 'b', shared rather than copied
+//! put N           (followed by N bytes) the sum of these bytes
+//! id              the client's number
+//! park            parks until a letter comes, whose text is the answer
+//! nap MS          parks for so many milliseconds, then "rested"
+//! tell ID TEXT    sends TEXT as a letter
+//! announce TEXT   sends TEXT as a letter to everyone
+//! kill ID         closes that client
+//! quit            "bye", then closes
+//! ```
+//!
+//! Answers end with LF.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin_resp::ReplyBuffer;
+use dunlin_server::net::{Client, Next, Now, REPLY_BYTES_MAX, Served, Service, WorkerContext};
+
+pub struct Lines {
+    context: WorkerContext<String>,
+    now: Now,
+    big: Arc<Vec<u8>>,
+}
+
+pub struct Session {
+    client: Arc<Client>,
+    parked: bool,
+}
+
+impl Lines {
+    pub fn new(context: WorkerContext<String>) -> Self {
+        Self { context, now: Now::read(), big: Arc::default() }
+    }
+
+    fn run(&mut self, session: &mut Session, line: &str, reply: &mut ReplyBuffer) -> Next {
+        let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let number = || rest.parse::<u64>().expect("a number");
+        match name {
+            "echo" => reply.raw(rest.as_bytes()),
+            "fill" => reply.raw(&vec![b'f'; number() as usize]),
+            "big" => {
+                if self.big.len() != number() as usize {
+                    self.big = Arc::new(vec![b'b'; number() as usize]);
+                }
+                reply.bulk_shared(&self.big);
+                return Next::Read;
+            }
+            "id" => reply.raw(session.client.id().to_string().as_bytes()),
+            "park" => {
+                session.parked = true;
+                return Next::Park { until: None };
+            }
+            "nap" => {
+                session.parked = true;
+                return Next::Park { until: Some(self.now.instant + Duration::from_millis(number())) };
+            }
+            "tell" => {
+                let (id, text) = rest.split_once(' ').expect("tell ID TEXT");
+                if let Some(client) = self.context.clients.find(id.parse().expect("a number")) {
+                    self.context.post.send(client.address, text.to_owned());
+                }
+                reply.raw(b"told");
+            }
+            "announce" => {
+                self.context.post.send_to_everyone(rest.to_owned());
+                return Next::Read;
+            }
+            "kill" => {
+                if let Some(client) = self.context.clients.find(number()) {
+                    self.context.post.kill(client.address);
+                }
+                reply.raw(b"killed");
+            }
+            "quit" => {
+                reply.raw(b"bye\n");
+                return Next::CloseAfterReply;
+            }
+            _ => panic!("no request {line:?}"),
+        }
+        reply.raw(b"\n");
+        Next::Read
+    }
+}
+
+impl Service for Lines {
+    type Session = Session;
+    type Letter = String;
+
+    fn open(&mut self, client: &Arc<Client>) -> Session {
+        Session { client: client.clone(), parked: false }
+    }
+
+    fn tick(&mut self, now: Now) {
+        self.now = now;
+    }
+
+    fn serve(&mut self, session: &mut Session, input: &[u8], reply: &mut ReplyBuffer) -> Served {
+        assert!(!session.parked, "a parked connection is not served");
+        assert!(!input.is_empty() && reply.is_empty());
+        let mut consumed = 0;
+        let mut next = Next::Read;
+        while next == Next::Read {
+            let rest = &input[consumed..];
+            let Some(length) = rest.iter().position(|&byte| byte == b'\n') else { break };
+            let line = std::str::from_utf8(&rest[..length]).expect("text");
+            if let Some(count) = line.strip_prefix("put ") {
+                let count: usize = count.parse().expect("a number");
+                let Some(payload) = rest.get(length + 1..length + 1 + count) else {
+                    return Served { consumed, next, wanted: length + 1 + count - rest.len() };
+                };
+                let sum: u64 = payload.iter().map(|&byte| u64::from(byte)).sum();
+                reply.raw(format!("{sum}\n").as_bytes());
+                consumed += length + 1 + count;
+            } else {
+                next = self.run(session, line, reply);
+                consumed += length + 1;
+            }
+            if next == Next::Read && reply.len() >= REPLY_BYTES_MAX {
+                next = Next::Again;
+            }
+        }
+        Served { consumed, next, wanted: 0 }
+    }
+
+    fn resume(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
+        assert!(std::mem::take(&mut session.parked));
+        reply.raw(b"rested\n");
+        Next::Read
+    }
+
+    fn deliver(&mut self, session: &mut Session, letter: String, reply: &mut ReplyBuffer) -> Option<Next> {
+        reply.raw(format!("{letter}\n").as_bytes());
+        match letter.as_str() {
+            "leave" => Some(Next::CloseAfterReply),
+            _ if std::mem::take(&mut session.parked) => Some(Next::Read),
+            _ => None,
+        }
+    }
+
+    fn receive(&mut self, letter: String) {
+        panic!("nobody sends letters to services here: {letter}");
+    }
+
+    fn close(&mut self, _session: Session) {}
+
+    fn background(&mut self, _now: Now) -> Duration {
+        Duration::from_secs(60)
+    }
+}
