@@ -11,6 +11,8 @@ mod execute;
 pub mod glob;
 pub mod keyspace;
 mod statistics;
+#[cfg(test)]
+mod transcript;
 pub mod value;
 
 pub use context::{

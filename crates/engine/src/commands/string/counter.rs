@@ -37,3 +37,28 @@ fn add(context: &mut WriteContext<'_>, key: &[u8], amount: i64, reply: &mut Repl
     reply.integer(sum);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::transcript::check;
+
+    #[test]
+    fn incr_counts_and_refuses_what_is_not_a_number() {
+        check(
+            "
+            > INCR n
+            :1
+            > SET n 9223372036854775807
+            +OK
+            > INCR n
+            -ERR increment or decrement would overflow
+            > SET n x
+            +OK
+            > INCR n
+            -ERR value is not an integer or out of range
+            > INCR
+            -ERR wrong number of arguments for 'incr' command
+            ",
+        );
+    }
+}

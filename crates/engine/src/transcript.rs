@@ -1,0 +1,96 @@
+//! Command scripts: a story of commands and the exact replies they get.
+//!
+//! ```text
+//! > SET key "a value" PX 100      a command, words quoted as on an inline request
+//! +OK                             its reply, CR LF shown as a blank
+//! @ +100                          time passes: milliseconds
+//! 3> HELLO …                      the same in RESP3
+//! ```
+
+use dunlin_resp::{Batch, Limits, Protocol, ReplyBuffer, RequestDecoder};
+
+use crate::{Engine, Environment, Request, Worker, command::CommandTable, commands, keyspace::Keyspace};
+
+/// A store to talk to, in database 0.
+pub(crate) struct Story {
+    engine: Engine,
+    table: CommandTable,
+    worker: Worker,
+    pub(crate) environment: Environment,
+    pub(crate) database: usize,
+}
+
+impl Story {
+    pub(crate) fn new() -> Self {
+        Self {
+            engine: Engine { keyspace: Keyspace::new(1, 1, 16, [1, 2, 3, 4]) },
+            table: CommandTable::new(commands::FAMILIES),
+            worker: Worker::new(0, 1),
+            environment: Environment {
+                now_ms: 1_700_000_000_000,
+                string_bytes_max: 512 << 20,
+                no_touch: false,
+            },
+            database: 0,
+        }
+    }
+
+    /// The reply to one command line.
+    pub(crate) fn reply(&mut self, line: &str, protocol: Protocol) -> Vec<u8> {
+        let input = format!("{line}\n");
+        let mut batch = Batch::default();
+        let limits = Limits { bulk_bytes_max: 512 << 20, authenticated: true };
+        let decoded = RequestDecoder::default().decode(input.as_bytes(), &mut 0, &mut batch, &limits, 1);
+        decoded.expect("a well-formed line");
+        let words: Vec<&[u8]> =
+            batch.spans(0).iter().map(|span| batch.bytes(input.as_bytes(), *span)).collect();
+        let mut entry = self.table.find(words[0]).unwrap_or_else(|| panic!("no such command: {line}"));
+        if !entry.subcommands.is_empty() {
+            entry = self.table.find_subcommand(entry, words[1]).expect("a subcommand");
+        }
+        let mut reply = ReplyBuffer::default();
+        reply.set_protocol(protocol);
+        if !entry.command.arity.accepts(words.len()) {
+            reply.error(format!("ERR wrong number of arguments for '{}' command", entry.full_name()));
+        } else {
+            let request = Request { entry, words: &words, keys: &[] };
+            let mut inside = Some(self.engine.keyspace.enter(0));
+            let result = self.engine.execute(
+                &request,
+                self.database,
+                &self.environment,
+                &mut self.worker,
+                &mut inside,
+                &mut reply,
+            );
+            if let Err(error) = result {
+                reply.error(error.line().as_bytes());
+            }
+        }
+        reply.chunks().flatten().copied().collect()
+    }
+
+    /// Plays a script and compares every reply.
+    pub(crate) fn play(&mut self, script: &str) {
+        let mut lines = script.lines().map(str::trim).filter(|line| !line.is_empty());
+        while let Some(line) = lines.next() {
+            if let Some(passed) = line.strip_prefix("@ +") {
+                self.environment.now_ms += passed.parse::<u64>().expect("milliseconds");
+                continue;
+            }
+            let (protocol, command) = match (line.strip_prefix("> "), line.strip_prefix("3> ")) {
+                (Some(command), _) => (Protocol::Resp2, command),
+                (_, Some(command)) => (Protocol::Resp3, command),
+                _ => panic!("neither a command nor a time: {line}"),
+            };
+            let reply = String::from_utf8_lossy(&self.reply(command, protocol)).replace("\r\n", " ");
+            let expected = lines.next().expect("a reply");
+            assert_eq!(reply.trim_end(), expected, "reply to {command}");
+        }
+    }
+}
+
+/// Plays a script on an empty store.
+pub(crate) fn check(script: &str) {
+    Story::new().play(script);
+}

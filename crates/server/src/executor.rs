@@ -1,0 +1,388 @@
+//! Running requests: the service that the network layer calls.
+//!
+//! ```text
+//! input ─decode─▶ window of up to WINDOW commands
+//!       ─find───▶ table entry, keys hashed, buckets prefetched      (pass 1)
+//!       ────────▶ entries prefetched                                (pass 2)
+//!       ─run────▶ checks, locks, handler, statistics                (pass 3, in order)
+//! ```
+//!
+//! The passes let memory arrive while other commands of the pipeline are looked at; a window is as
+//! deep as the first-level cache bears.
+
+use std::{sync::Arc, time::Duration};
+
+use dunlin_engine::{
+    Environment, Request, Worker,
+    command::{Args, CommandError, CommandResult, Entry, Flags, KeyShape, Run},
+    keyspace::{Inside, Key},
+};
+use dunlin_resp::{Batch, Decoded, Limits, Protocol, ReplyBuffer, RequestDecoder};
+
+use crate::{
+    config::ConfigReader,
+    net::{Client, Next, Now, REPLY_BYTES_MAX, Served, Service},
+    shared::Shared,
+};
+
+/// Mail between executors: none yet has anything to say.
+#[derive(Debug, Clone, Copy)]
+pub enum Letter {}
+
+/// Commands that are decoded and prefetched together.
+const WINDOW: usize = 32;
+
+/// What is kept for a connection.
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) client: Arc<Client>,
+    pub(crate) decoder: RequestDecoder,
+    pub(crate) database: usize,
+    pub(crate) protocol: Protocol,
+    pub(crate) authenticated: bool,
+}
+
+/// One worker's executor.
+pub struct Executor {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) worker: Worker,
+    pub(crate) environment: Environment,
+    pub(crate) config: ConfigReader,
+    /// Memory that is used again for every window.
+    window: Window<'static>,
+    batch: Batch,
+}
+
+/// The commands of a window, looked up.
+#[derive(Debug, Default)]
+struct Window<'a> {
+    words: Vec<&'a [u8]>,
+    keys: Vec<Key<'a>>,
+    commands: Vec<Prepared>,
+}
+
+/// A command of a window.
+#[derive(Debug, Clone, Copy)]
+struct Prepared {
+    /// Ends of its words and keys in the window.
+    words_end: usize,
+    keys_end: usize,
+    /// Its place in the command table, `None` for an unknown command.
+    entry: Option<usize>,
+}
+
+impl Window<'_> {
+    /// An empty window on the same memory: collecting nothing from a vector keeps its allocation.
+    fn recycle<'b>(mut self) -> Window<'b> {
+        self.words.clear();
+        self.keys.clear();
+        self.commands.clear();
+        Window {
+            words: self.words.into_iter().map(|_| -> &[u8] { unreachable!("it is empty") }).collect(),
+            keys: self.keys.into_iter().map(|_| -> Key<'_> { unreachable!("it is empty") }).collect(),
+            commands: self.commands,
+        }
+    }
+}
+
+/// How a connection goes on after one of its commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// With the next command.
+    Continue,
+    /// The layer below decides when.
+    Stop(Next),
+}
+
+impl Executor {
+    /// The executor of worker `worker.id()`.
+    pub(crate) fn new(shared: Arc<Shared>, worker: Worker) -> Self {
+        let config = ConfigReader::new(Arc::clone(&shared.config));
+        let environment = Environment {
+            now_ms: 0,
+            string_bytes_max: config.config().proto_max_bulk_len as usize,
+            no_touch: false,
+        };
+        Self { shared, worker, environment, config, window: Window::default(), batch: Batch::default() }
+    }
+
+    fn limits(&self, session: &Session) -> Limits {
+        Limits {
+            bulk_bytes_max: self.environment.string_bytes_max as u64,
+            authenticated: session.authenticated,
+        }
+    }
+
+    /// Passes 1 and 2: finds the commands of the batch, hashes their keys, fetches ahead.
+    fn prepare<'a>(
+        shared: &Shared,
+        batch: &'a Batch,
+        input: &'a [u8],
+        database: usize,
+        window: &mut Window<'a>,
+    ) {
+        let keyspace = &shared.engine.keyspace;
+        for index in 0..batch.len() {
+            let first = window.words.len();
+            window.words.extend(batch.spans(index).iter().map(|span| batch.bytes(input, *span)));
+            let words = &window.words[first..];
+            let entry = shared.commands.find(words[0]);
+            match entry.map(|entry| (entry, entry.keys)) {
+                Some((_, KeyShape::One(at))) => {
+                    if let Some(word) = words.get(usize::from(at)) {
+                        let key = keyspace.key(word);
+                        keyspace.prefetch_bucket(database, &key);
+                        window.keys.push(key);
+                    }
+                }
+                Some((entry, KeyShape::Many)) => {
+                    for spec in entry.command.keys {
+                        for position in spec.positions(words) {
+                            let key = keyspace.key(words[position]);
+                            keyspace.prefetch_bucket(database, &key);
+                            window.keys.push(key);
+                        }
+                    }
+                }
+                Some((_, KeyShape::None)) | None => {}
+            }
+            window.commands.push(Prepared {
+                words_end: window.words.len(),
+                keys_end: window.keys.len(),
+                entry: entry.map(|entry| entry.index),
+            });
+        }
+        for key in &window.keys {
+            keyspace.prefetch_entry(database, key);
+        }
+    }
+}
+
+impl Executor {
+    /// Pass 3: runs the commands of a window in order. How many were run, and how to go on.
+    fn run_window<'k>(
+        &mut self,
+        shared: &'k Shared,
+        session: &mut Session,
+        window: &Window<'_>,
+        inside: &mut Option<Inside<'k>>,
+        reply: &mut ReplyBuffer,
+    ) -> (usize, Flow) {
+        let (mut words_start, mut keys_start) = (0, 0);
+        for (index, prepared) in window.commands.iter().enumerate() {
+            let words = &window.words[words_start..prepared.words_end];
+            let keys = &window.keys[keys_start..prepared.keys_end];
+            (words_start, keys_start) = (prepared.words_end, prepared.keys_end);
+            let entry = prepared.entry.map(|entry| &shared.commands.entries()[entry]);
+            let flow = self.run(shared, session, entry, words, keys, inside, reply);
+            let flow = match flow {
+                Flow::Continue if reply.len() >= REPLY_BYTES_MAX => Flow::Stop(Next::Again),
+                other => other,
+            };
+            if flow != Flow::Continue {
+                return (index + 1, flow);
+            }
+        }
+        (window.commands.len(), Flow::Continue)
+    }
+
+    /// Runs one command, or tells why not.
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "one caller; a struct would only rename them")]
+    fn run<'k>(
+        &mut self,
+        shared: &'k Shared,
+        session: &mut Session,
+        entry: Option<&'k Entry>,
+        words: &[&[u8]],
+        keys: &[Key<'_>],
+        inside: &mut Option<Inside<'k>>,
+        reply: &mut ReplyBuffer,
+    ) -> Flow {
+        let entry = match self.admit(shared, session, entry, words) {
+            Ok(entry) => entry,
+            Err(error) => {
+                reply.error(error.line().as_bytes());
+                return Flow::Continue;
+            }
+        };
+        let mut flow = Flow::Continue;
+        let result = match entry.command.run {
+            Run::Host(handler) => {
+                let Handler(handler) = handler.downcast_ref().expect("the server's own handlers");
+                let mark = reply.mark();
+                let mut args = Args::new(words, entry.name_words());
+                let mut context =
+                    ServerContext { executor: self, session, inside, shared, flow: Flow::Continue };
+                let result = handler(&mut context, &mut args, reply);
+                flow = context.flow;
+                if result.is_err() {
+                    reply.rewind(mark);
+                }
+                result
+            }
+            _ => {
+                let request = Request { entry, words, keys };
+                let database = session.database;
+                let (environment, worker) = (&self.environment, &mut self.worker);
+                shared.engine.execute(&request, database, environment, worker, inside, reply)
+            }
+        };
+        if let Err(error) = result {
+            reply.error(error.line().as_bytes());
+        }
+        flow
+    }
+
+    /// Whether the command exists and may run now.
+    #[inline]
+    fn admit<'t>(
+        &self,
+        shared: &'t Shared,
+        session: &Session,
+        entry: Option<&'t Entry>,
+        words: &[&[u8]],
+    ) -> Result<&'t Entry, CommandError> {
+        let mut entry = entry.ok_or_else(|| unknown_command(words))?;
+        if matches!(entry.command.run, Run::Container) {
+            let Some(name) = words.get(1) else {
+                return Err(CommandError::WrongArity(entry.full_name()));
+            };
+            entry = shared
+                .commands
+                .find_subcommand(entry, name)
+                .ok_or_else(|| unknown_subcommand(entry, name))?;
+        }
+        if !entry.command.arity.accepts(words.len()) {
+            return Err(CommandError::WrongArity(entry.full_name()));
+        }
+        if !session.authenticated && !entry.command.flags.has(Flags::NO_AUTH) {
+            return Err(CommandError::text("NOAUTH Authentication required."));
+        }
+        if entry.command.flags.has(Flags::DENY_OOM) && self.over_memory_limit() {
+            return Err(CommandError::OutOfMemory);
+        }
+        Ok(entry)
+    }
+
+    fn over_memory_limit(&self) -> bool {
+        false
+    }
+}
+
+fn unknown_command(words: &[&[u8]]) -> CommandError {
+    /// How much of a stranger's words is shown.
+    const SHOWN_BYTES_MAX: usize = 128;
+    let shown =
+        |word: &[u8], room: usize| String::from_utf8_lossy(&word[..word.len().min(room)]).into_owned();
+    let mut arguments = String::new();
+    for word in &words[1..] {
+        if arguments.len() >= SHOWN_BYTES_MAX {
+            break;
+        }
+        arguments += &format!("'{}' ", shown(word, SHOWN_BYTES_MAX - arguments.len()));
+    }
+    let name = shown(words[0], SHOWN_BYTES_MAX);
+    CommandError::owned(format!("ERR unknown command '{name}', with args beginning with: {arguments}"))
+}
+
+fn unknown_subcommand(container: &Entry, name: &[u8]) -> CommandError {
+    let shown = String::from_utf8_lossy(&name[..name.len().min(128)]);
+    let container = container.command.name.to_uppercase();
+    CommandError::owned(format!("ERR unknown subcommand '{shown}'. Try {container} HELP."))
+}
+
+/// A handler of the server: what [`Run::Host`] holds in the rows of this crate.
+pub(crate) struct Handler(
+    pub(crate) fn(&mut ServerContext<'_, '_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult,
+);
+
+/// What the server's own commands are given.
+pub(crate) struct ServerContext<'a, 'k> {
+    pub(crate) executor: &'a mut Executor,
+    pub(crate) session: &'a mut Session,
+    pub(crate) shared: &'k Shared,
+    /// The pass through the gate; a command that works on the whole keyspace gives it back first.
+    pub(crate) inside: &'a mut Option<Inside<'k>>,
+    /// How the connection goes on.
+    pub(crate) flow: Flow,
+}
+
+impl Service for Executor {
+    type Session = Session;
+    type Letter = Letter;
+
+    fn open(&mut self, client: &Arc<Client>) -> Session {
+        Session {
+            client: Arc::clone(client),
+            decoder: RequestDecoder::default(),
+            database: 0,
+            protocol: Protocol::Resp2,
+            authenticated: true,
+        }
+    }
+
+    fn tick(&mut self, now: Now) {
+        self.environment.now_ms = now.unix_ms;
+        if self.config.refresh() {
+            self.environment.string_bytes_max = self.config.config().proto_max_bulk_len as usize;
+        }
+    }
+
+    fn serve(&mut self, session: &mut Session, input: &[u8], reply: &mut ReplyBuffer) -> Served {
+        reply.set_protocol(session.protocol);
+        let shared = Arc::clone(&self.shared);
+        let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
+        let mut batch = std::mem::take(&mut self.batch);
+        let mut window = std::mem::take(&mut self.window);
+        let (mut position, mut consumed) = (0, 0);
+        let served = loop {
+            batch.clear();
+            let limits = self.limits(session);
+            let decoded = session.decoder.decode(input, &mut position, &mut batch, &limits, WINDOW);
+            let mut current = window.recycle();
+            Self::prepare(&shared, &batch, input, session.database, &mut current);
+            let (run, flow) = self.run_window(&shared, session, &current, &mut inside, reply);
+            window = current.recycle();
+            if run > 0 {
+                consumed = batch.input_end(run - 1);
+            }
+            if let Flow::Stop(next) = flow {
+                session.decoder.restart();
+                break Served { consumed, next, wanted: 0 };
+            }
+            match decoded {
+                Ok(Decoded::Full) => {}
+                Ok(Decoded::Incomplete { wanted }) => {
+                    break Served { consumed: position, next: Next::Read, wanted };
+                }
+                Err(error) => {
+                    reply.error(format!("ERR {error}"));
+                    break Served { consumed: input.len(), next: Next::CloseAfterReply, wanted: 0 };
+                }
+            }
+        };
+        drop(inside);
+        self.batch = batch;
+        self.window = window;
+        served
+    }
+
+    fn resume(&mut self, _: &mut Session, _: &mut ReplyBuffer) -> Next {
+        Next::Read
+    }
+
+    fn deliver(&mut self, _: &mut Session, letter: Letter, _: &mut ReplyBuffer) -> Option<Next> {
+        match letter {}
+    }
+
+    fn receive(&mut self, letter: Letter) {
+        match letter {}
+    }
+
+    fn close(&mut self, _: Session) {}
+
+    fn background(&mut self, _: Now) -> Duration {
+        Duration::from_millis(100)
+    }
+}

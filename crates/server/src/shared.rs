@@ -1,0 +1,34 @@
+//! What all workers of a server share.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use dunlin_engine::{Engine, command::CommandTable};
+
+use crate::{commands, config::ConfigStore};
+
+/// What all workers of a server share.
+pub(crate) struct Shared {
+    pub(crate) engine: Engine,
+    pub(crate) commands: CommandTable,
+    pub(crate) config: Arc<ConfigStore>,
+    stopping: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(engine: Engine, config: Arc<ConfigStore>) -> Self {
+        let commands = CommandTable::new(&[dunlin_engine::commands::FAMILIES, commands::FAMILIES].concat());
+        Self { engine, commands, config, stopping: AtomicBool::new(false) }
+    }
+
+    /// Asks the server to end; [`crate::server::run`] sees it.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}
