@@ -1,6 +1,12 @@
 //! One database's stripe in one shard: a table of handles over a slab of entries.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use dunlin_structures::{
     BucketTable, Entries, Handle, PageDirectory, PagePool, Slab, Slot, TableProbe, Tick, Verdict,
@@ -18,9 +24,12 @@ use crate::{
 
 /// Milliseconds to a tick of the table's deadlines, as a power of two: 64 ms.
 const DEADLINE_TICK_SHIFT: u32 = 6;
-/// Bytes of an entry that are fetched ahead: the head, a usual key and a usual value.
-const PREFETCH_BYTES: usize = 128;
+/// Most bytes of an entry that are fetched ahead; behind them the processor's own prefetcher is at
+/// work.
+const PREFETCH_BYTES_MAX: usize = 256;
 const CACHE_LINE_BYTES: usize = 64;
+/// Insertions between two looks at how large entries are on average.
+const SIZE_SAMPLE_INSERTIONS: usize = 256;
 
 /// A stripe of a database.
 pub struct Database {
@@ -46,6 +55,8 @@ impl fmt::Debug for Database {
 pub(super) struct Probe {
     table: Arc<TableProbe>,
     pages: Arc<PageDirectory>,
+    /// Bytes of an entry on average, [`PREFETCH_BYTES_MAX`] at most: what is worth fetching.
+    entry_bytes: AtomicUsize,
 }
 
 impl Probe {
@@ -56,16 +67,15 @@ impl Probe {
 
     #[inline]
     pub(super) fn prefetch_entry(&self, hash: u64) {
-        if let Some(handle) = self.table.candidate(hash) {
-            prefetch_entry(self.pages.address(handle));
+        let Some(handle) = self.table.candidate(hash) else { return };
+        let start = self.pages.address(handle);
+        // The average is a size class, hence rarely exact; the last byte of the average entry
+        // decides how many lines are fetched, wherever in its first line the entry begins.
+        let last = self.entry_bytes.load(Ordering::Relaxed).saturating_sub(1);
+        for line in 0..=last / CACHE_LINE_BYTES {
+            prefetch(start.wrapping_add(line * CACHE_LINE_BYTES));
         }
-    }
-}
-
-#[inline]
-fn prefetch_entry(address: *const u8) {
-    for line in 0..PREFETCH_BYTES / CACHE_LINE_BYTES {
-        prefetch(address.wrapping_add(line * CACHE_LINE_BYTES));
+        prefetch(start.wrapping_add(last));
     }
 }
 
@@ -119,7 +129,11 @@ impl Database {
     pub(super) fn new(hasher: KeyHasher, pool: &Arc<PagePool>) -> Self {
         let table = BucketTable::new(Arc::clone(pool));
         let slab = Slab::new(Arc::clone(pool));
-        let probe = Box::new(Probe { table: Arc::clone(table.probe()), pages: Arc::clone(slab.directory()) });
+        let probe = Box::new(Probe {
+            table: Arc::clone(table.probe()),
+            pages: Arc::clone(slab.directory()),
+            entry_bytes: AtomicUsize::new(CACHE_LINE_BYTES),
+        });
         Self { table, slab, hasher, heap_bytes: 0, expiring: 0, measured_bytes: 0, probe }
     }
 
@@ -208,6 +222,10 @@ impl Database {
                 self.heap_bytes += self.entry_of(handle).key_heap_bytes();
                 let cells = Cells { slab: &self.slab, hasher: &self.hasher };
                 let slot = self.table.insert(hash, handle, &cells);
+                if self.table.len() % SIZE_SAMPLE_INSERTIONS == 0 {
+                    let average = self.slab.used_bytes() / self.table.len();
+                    self.probe.entry_bytes.store(average.min(PREFETCH_BYTES_MAX), Ordering::Relaxed);
+                }
                 if let Some(expiry) = expiry {
                     self.table.note_deadline(slot, deadline(expiry, now_ms));
                 }
