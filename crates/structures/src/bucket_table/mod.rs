@@ -140,6 +140,12 @@ impl BucketTable {
         self.buckets
     }
 
+    /// Entries outside their primary bucket: the share of successful lookups that read a second line or more.
+    /// O(N).
+    pub fn overflow_entries(&self) -> usize {
+        self.len - (0..self.buckets).map(|index| self.primary(index).occupied().len()).sum::<usize>()
+    }
+
     /// Bytes that the table takes, this struct not included: buckets in use or spare, and their directory.
     pub fn memory_bytes(&self) -> usize {
         // An Arc carries two counters.
