@@ -96,7 +96,9 @@ fn main() {
             let bytes = store.table.memory_bytes() as f64 / target as f64;
             sum += bytes;
             let overflow = 100.0 * store.table.overflow_entries() as f64 / target as f64;
-            println!("{target:>11}  {bytes:>11.2}  {overflow:>10.1}%  {insert:>9.0}  {hit:>6.0}  {miss:>7.0}");
+            println!(
+                "{target:>11}  {bytes:>11.2}  {overflow:>10.1}%  {insert:>9.0}  {hit:>6.0}  {miss:>7.0}"
+            );
         }
         let remove = nanoseconds(inserted, |number| store.remove(number));
         println!("mean over the doubling: {:.2} bytes/entry; remove {remove:.0} ns", sum / STEPS as f64);
