@@ -273,7 +273,8 @@ fn a_scan_of_a_table_at_rest_returns_everything_once() {
         }
         let mut seen = BTreeSet::new();
         let mut cursor = 0;
-        loop {
+        for calls in 0.. {
+            assert!(calls <= table.buckets(), "a scan ends");
             cursor = table.scan(cursor, |found| assert!(seen.insert(found)));
             if cursor == 0 {
                 break;
