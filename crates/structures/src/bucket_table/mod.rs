@@ -56,7 +56,7 @@ const BUCKETS_MIN: u32 = 2;
 /// | 80 | 7.95 to 8.47, 8.24 | 7 to 13% |
 /// | 84 | 7.75 to 8.32, 8.08 | 8 to 15% |
 ///
-/// Beyond 80, a fiftieth less memory costs a fifth more second cache misses.
+/// Beyond 80, a fiftieth less memory costs a sixth more second cache misses.
 const SPLIT_PERCENT: usize = 80;
 /// Entries per 100 primary slots below which a removal merges two buckets: far enough from the other that
 /// a table of changing size does not split and merge by turns.
