@@ -393,3 +393,153 @@ impl Drop for State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Marks a page with a number, at both ends.
+    fn mark(page: &Page, number: u64) {
+        let first = page.0.cast::<u64>();
+        // SAFETY: the page is owned by the test, PAGE_BYTES long and aligned.
+        unsafe {
+            first.write(number);
+            first.add(PAGE_BYTES / 8 - 1).write(number);
+        }
+    }
+
+    fn marks(page: &Page) -> (u64, u64) {
+        let first = page.0.cast::<u64>();
+        // SAFETY: as above, and mapped memory is initialized.
+        unsafe { (first.read(), first.add(PAGE_BYTES / 8 - 1).read()) }
+    }
+
+    #[test]
+    fn pages_are_aligned_zeroed_at_first_and_distinct() {
+        let pool = PagePool::new();
+        let pages: Vec<Page> = (0..1500).map(|_| pool.take()).collect();
+        for (number, page) in pages.iter().enumerate() {
+            assert!(page.0.addr().get().is_multiple_of(PAGE_BYTES));
+            assert_eq!(marks(page), (0, 0));
+            mark(page, number as u64 + 1);
+        }
+        for (number, page) in pages.iter().enumerate() {
+            assert_eq!(marks(page), (number as u64 + 1, number as u64 + 1));
+        }
+        let usage = pool.usage();
+        assert_eq!((usage.handed_out_bytes, usage.mapped_bytes), (1500 * PAGE_BYTES, 3 * REGION_BYTES));
+        pool.give_back_all(pages);
+    }
+
+    #[test]
+    fn returned_pages_are_taken_first_and_from_the_bottom() {
+        let pool = PagePool::new();
+        let mut pages: Vec<Page> = (0..600).map(|_| pool.take()).collect();
+        let high = pages.remove(550);
+        let low = pages.remove(10);
+        let low_address = low.0;
+        pool.give_back(high);
+        pool.give_back(low);
+        assert_eq!(pool.usage().free_resident_bytes, 2 * PAGE_BYTES);
+        let again = pool.take();
+        assert_eq!(again.0, low_address);
+        pages.push(again);
+        pool.give_back_all(pages);
+        assert_eq!(pool.usage().handed_out_bytes, 0);
+    }
+
+    #[test]
+    fn trim_returns_whole_stretches_first_and_holes_only_where_they_are_many() {
+        let pool = PagePool::new();
+        let mut pages: Vec<Page> = (0..3 * STRETCH_PAGES).map(|_| pool.take()).collect();
+        // The third stretch becomes free, the second gets many holes, the first a few.
+        pool.give_back_all(pages.split_off(2 * STRETCH_PAGES));
+        let second = pages.split_off(STRETCH_PAGES);
+        let mut kept = Vec::new();
+        for (number, page) in second.into_iter().enumerate() {
+            mark(&page, 77);
+            if number % 2 == 0 { kept.push(page) } else { pool.give_back(page) }
+        }
+        pool.give_back_all(pages.drain(..STRETCH_TRIM_PAGES_MIN - 1));
+
+        assert_eq!(pool.trim(1), STRETCH_PAGES, "a free stretch goes in one piece");
+        assert_eq!(pool.trim(100), 100);
+        assert_eq!(pool.trim(usize::MAX), STRETCH_PAGES / 2 - 100);
+        assert_eq!(pool.trim(usize::MAX), 0, "the first stretch keeps its huge page");
+        assert_eq!(pool.usage().free_resident_bytes, (STRETCH_TRIM_PAGES_MIN - 1) * PAGE_BYTES);
+        assert!(kept.iter().all(|page| marks(page) == (77, 77)), "pages in use are left alone");
+
+        let mapped = pool.usage().mapped_bytes;
+        let again: Vec<Page> = (0..STRETCH_PAGES).map(|_| pool.take()).collect();
+        assert_eq!(pool.usage().mapped_bytes, mapped, "discarded pages are used again");
+        pool.give_back_all(again);
+        pool.give_back_all(kept);
+        pool.give_back_all(pages);
+        pool.trim(usize::MAX);
+        assert_eq!((pool.usage().handed_out_bytes, pool.usage().free_resident_bytes), (0, 0));
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn trimmed_memory_leaves_the_process() {
+        /// Resident KiB of the mapping that holds an address, from the kernel.
+        fn resident_kib(base: usize) -> usize {
+            let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let mut inside = false;
+            let mut total = 0;
+            for line in maps.lines() {
+                let first = line.split(' ').next().unwrap();
+                if let Some((start, end)) = first.split_once('-') {
+                    let bounds = (usize::from_str_radix(start, 16), usize::from_str_radix(end, 16));
+                    inside =
+                        matches!(bounds, (Ok(start), Ok(end)) if start < base + REGION_BYTES && end > base);
+                } else if inside && first == "Rss:" {
+                    total += line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap();
+                }
+            }
+            total
+        }
+        let pool = PagePool::new();
+        let mut pages: Vec<Page> = (0..2 * STRETCH_PAGES).map(|_| pool.take()).collect();
+        let base = pages[0].0.addr().get();
+        pages.iter().for_each(|page| mark(page, 1));
+        let full = resident_kib(base);
+        assert!(full >= REGION_BYTES / 1024, "{full}");
+        let mut number = 0;
+        pages.retain(|page| {
+            number += 1;
+            let keep = number % 16 == 1;
+            if !keep {
+                // SAFETY: `retain` drops its page right after, which has no effect on the memory.
+                pool.give_back(unsafe { Page::from_address(page.0) });
+            }
+            keep
+        });
+        pool.trim(usize::MAX);
+        // Other tests map beside us; what counts is that most of this region is gone.
+        let left = resident_kib(base);
+        assert!(left <= full.saturating_sub(REGION_BYTES / 1024 * 3 / 4), "{left} of {full} KiB left");
+        assert_eq!(marks(&pages[0]), (1, 1));
+        pool.give_back_all(pages);
+    }
+
+    #[test]
+    fn threads_may_share_a_pool() {
+        let pool = PagePool::new();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let pool = &pool;
+                scope.spawn(move || {
+                    for round in 0..20 {
+                        let pages: Vec<Page> = (0..40).map(|_| pool.take()).collect();
+                        pages.iter().for_each(|page| mark(page, thread));
+                        pool.trim(round);
+                        assert!(pages.iter().all(|page| marks(page) == (thread, thread)));
+                        pool.give_back_all(pages);
+                    }
+                });
+            }
+        });
+        assert_eq!(pool.usage().handed_out_bytes, 0);
+    }
+}

@@ -435,3 +435,139 @@ impl Drop for Slab {
         self.pool.give_back_all(numbers.filter_map(|number| self.take_page(number)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn fill(slab: &Slab, handle: Handle, size: usize, byte: u8) {
+        // SAFETY: the cell is live and holds at least `size` bytes.
+        unsafe { slab.pointer(handle).as_ptr().write_bytes(byte, size) };
+    }
+
+    fn holds(slab: &Slab, handle: Handle, size: usize, byte: u8) -> bool {
+        // SAFETY: the cell is live and `fill` wrote `size` bytes.
+        let cell = unsafe { std::slice::from_raw_parts(slab.pointer(handle).as_ptr(), size) };
+        cell.iter().all(|other| *other == byte)
+    }
+
+    #[test]
+    fn classes_hold_their_sizes_and_waste_little() {
+        for size in 1..=CELL_BYTES_MAX {
+            let cell = class_bytes(size);
+            assert!(cell >= size && cell.is_multiple_of(GRANULE_BYTES));
+            // What a size costs is its share of the page. Above 1024 bytes no class between fits once more.
+            let cost = PAGE_BYTES / (PAGE_BYTES / cell);
+            let best = PAGE_BYTES / (PAGE_BYTES / size.next_multiple_of(GRANULE_BYTES));
+            assert!(cost * 100 <= best * 116, "{size} bytes cost {cost}, at best {best}");
+        }
+        assert_eq!(class_bytes(0), 8);
+        assert_eq!((class_bytes(256), class_bytes(257), class_bytes(2048)), (256, 288, 2048));
+    }
+
+    #[test]
+    #[should_panic]
+    fn a_size_above_the_largest_is_refused() {
+        class_bytes(CELL_BYTES_MAX + 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "the size it was allocated with")]
+    fn a_cell_freed_as_another_class_is_noticed() {
+        let mut slab = Slab::new(Arc::new(PagePool::new()));
+        let handle = slab.allocate(16);
+        slab.free(handle, 17);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "the cell is live")]
+    fn a_cell_freed_twice_in_a_row_is_noticed() {
+        let mut slab = Slab::new(Arc::new(PagePool::new()));
+        let (handle, _other) = (slab.allocate(16), slab.allocate(16));
+        slab.free(handle, 16);
+        slab.free(handle, 16);
+    }
+
+    #[test]
+    fn emptied_pages_go_back_but_for_one_in_reserve() {
+        let pool = Arc::new(PagePool::new());
+        let mut slab = Slab::new(pool.clone());
+        let cells: Vec<Handle> = (0..10 * 128).map(|_| slab.allocate(64)).collect();
+        assert_eq!((slab.page_bytes(), slab.used_bytes()), (10 * PAGE_BYTES, 10 * PAGE_BYTES));
+        let old = cells[0];
+        for handle in cells {
+            slab.free(handle, 64);
+        }
+        assert_eq!((slab.page_bytes(), slab.used_bytes()), (PAGE_BYTES, 0));
+        slab.release_spare();
+        assert_eq!(pool.usage().handed_out_bytes, 0);
+        assert!(slab.directory().address(old).addr() < PAGE_BYTES, "a stale handle has no page");
+        let handle = slab.allocate(64);
+        assert_eq!(slab.directory().address(handle), slab.pointer(handle).as_ptr().cast_const());
+        let directory = slab.directory().clone();
+        drop(slab);
+        assert_eq!(pool.usage().handed_out_bytes, 0);
+        directory.address(handle);
+    }
+
+    #[test]
+    fn the_directory_may_be_read_while_the_slab_grows() {
+        let mut slab = Slab::new(Arc::new(PagePool::new()));
+        let pages = if cfg!(miri) { 200 } else { 5000 };
+        let first = slab.allocate(2048);
+        std::thread::scope(|scope| {
+            let directory = slab.directory().clone();
+            scope.spawn(move || {
+                for step in 0..pages * 4 {
+                    let handle = Handle::from_raw(first.raw() + (step << (GRANULE_BITS - 2))).unwrap();
+                    crate::prefetch(directory.address(handle));
+                }
+            });
+            for _ in 0..pages * 4 {
+                slab.allocate(2048);
+            }
+        });
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 64 }))]
+
+        #[test]
+        fn cells_never_overlap_and_are_counted_exactly(
+            steps in proptest::collection::vec((0_u8..5, prop_oneof![1_usize..300, 1..=CELL_BYTES_MAX], any::<prop::sample::Index>()), 1..1500),
+        ) {
+            let pool = Arc::new(PagePool::new());
+            let mut slab = Slab::new(pool.clone());
+            let mut live: BTreeMap<Handle, (usize, u8)> = BTreeMap::new();
+            let mut used = 0;
+            for (count, (kind, size, index)) in steps.into_iter().enumerate() {
+                if kind < 3 || live.is_empty() {
+                    let byte = count as u8;
+                    let handle = slab.allocate(size);
+                    fill(&slab, handle, size, byte);
+                    prop_assert!(live.insert(handle, (size, byte)).is_none(), "a live cell was given out");
+                    used += class_bytes(size);
+                } else if kind == 3 {
+                    let (&handle, &(size, byte)) = live.iter().nth(index.index(live.len())).unwrap();
+                    prop_assert!(holds(&slab, handle, size, byte), "a cell was overwritten");
+                    slab.free(handle, size);
+                    live.remove(&handle);
+                    used -= class_bytes(size);
+                } else {
+                    slab.release_spare();
+                }
+                prop_assert_eq!(slab.used_bytes(), used);
+                prop_assert_eq!(slab.page_bytes(), pool.usage().handed_out_bytes);
+            }
+            for (handle, (size, byte)) in live {
+                prop_assert!(holds(&slab, handle, size, byte), "a cell was overwritten");
+                slab.free(handle, size);
+            }
+            slab.release_spare();
+            prop_assert_eq!((slab.used_bytes(), slab.page_bytes(), pool.usage().handed_out_bytes), (0, 0, 0));
+        }
+    }
+}

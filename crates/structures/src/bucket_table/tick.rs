@@ -1,18 +1,18 @@
 //! Coarse points in time that fit three bytes.
 //!
-//! The unit is the owner's business (Dunlin: 64 ms, so 2^24 ticks are 12.4 days). A tick is a count modulo
-//! 2^24, and two ticks are compared as TCP compares sequence numbers (RFC 1982): by the sign of their
-//! distance. That is right as long as all ticks in a table lie within half a range of each other, so:
+//! The unit is the owner's business (Dunlin: 64 ms, so the range is 12.4 days). A tick is a count modulo
+//! 2^24 - 1, plus 1, because 0 means "no deadline" in memory. Two ticks are compared as TCP compares sequence
+//! numbers (RFC 1982): by the sign of their distance on a ring of 2^24 points, of which 0 is never used and so
+//! changes no order. That is right as long as all ticks in a table lie within half a ring of each other, so:
 //!
 //! - a deadline is noted at most [`Tick::REACH`] (a quarter of the range, 3.1 days) ahead; one that lies
 //!   farther is noted as that far, which only means that its bucket is looked at once more on the way;
 //! - the owner asks for what is due at least once per [`Tick::REACH`].
 //!
 //! An owner that breaks the second rule (a machine suspended for days) has no deadline lost, but some may
-//! be found up to half a range late. 0 means "no deadline" in memory; a count that ends in 24 zero bits is
-//! noted one tick early instead. Early is always harmless, late never happens.
+//! be found up to half a range late.
 
-/// A point in time, modulo 2^24, never 0. See the module's head for the rules.
+/// A point in time, 1..2^24. See the module's head for the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tick(u32);
 
@@ -24,8 +24,7 @@ impl Tick {
     /// The tick of an absolute count, for "now".
     #[inline]
     pub const fn new(count: u64) -> Self {
-        let low = count as u32 & Self::MASK;
-        if low == 0 { Self(Self::MASK) } else { Self(low) }
+        Self((count % Self::MASK as u64) as u32 + 1)
     }
 
     /// The tick to note for a deadline at an absolute count, moved to the nearest of `now ..= now + REACH`.
@@ -75,16 +74,23 @@ mod tests {
 
     #[test]
     fn comparison_survives_the_wrap_and_zero() {
-        for start in
-            [1_u64, 1 << 23, (1 << 24) - 3, (1 << 24) - 1, 1 << 24, (1 << 30) - 1, u64::from(u32::MAX)]
-        {
+        for start in [
+            0_u64,
+            1,
+            1 << 23,
+            (1 << 24) - 3,
+            (1 << 24) - 2,
+            (1 << 24) - 1,
+            1 << 24,
+            (1 << 30) - 1,
+            u64::from(u32::MAX),
+        ] {
             for ahead in [1, 2, 100, Tick::REACH - 1, Tick::REACH] {
                 let now = Tick::new(start);
                 let deadline = Tick::deadline(start + ahead, start);
-                // The tick that would be 0 stands one early and may coincide with its predecessor.
-                assert!(now.is_before(deadline) || (now == deadline && ahead == 1), "{start} + {ahead}");
-                assert!(!deadline.is_before(now), "{start} + {ahead}");
-                assert!(deadline.is_due(Tick::new(start + ahead)), "never late: {start} + {ahead}");
+                assert!(now.is_before(deadline) && !deadline.is_before(now), "{start} + {ahead}");
+                assert!(!deadline.is_due(Tick::new(start + ahead - 1)), "not early: {start} + {ahead}");
+                assert!(deadline.is_due(Tick::new(start + ahead)), "not late: {start} + {ahead}");
                 assert_eq!(Tick::earlier(Some(now), Some(deadline)), Some(now));
             }
         }
