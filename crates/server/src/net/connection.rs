@@ -281,9 +281,10 @@ impl<T> Connection<T> {
 
     /// Follows the service's word. `false`: close now.
     fn apply(&mut self, next: Next) -> bool {
-        let was_parked = self.parked.take().is_some();
+        self.parked = None;
         match next {
-            Next::Read => self.backlog |= was_parked,
+            // Requests held back while parked are a backlog already.
+            Next::Read => {}
             Next::Again => self.backlog = true,
             Next::Park { until } => {
                 self.backlog = true;
