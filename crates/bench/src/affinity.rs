@@ -1,0 +1,28 @@
+//! Which processors a thread runs on.
+
+use std::io;
+
+/// Pins the calling thread, and what it starts from now on, to one processor.
+#[cfg(target_os = "linux")]
+pub fn pin(processor: Option<usize>) -> io::Result<()> {
+    let Some(processor) = processor else { return Ok(()) };
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(processor);
+    rustix::thread::sched_setaffinity(None, &set).map_err(io::Error::from)
+}
+
+/// Elsewhere threads cannot be pinned.
+#[cfg(not(target_os = "linux"))]
+pub fn pin(processor: Option<usize>) -> io::Result<()> {
+    match processor {
+        None => Ok(()),
+        Some(_) => Err(io::Error::new(io::ErrorKind::Unsupported, "threads can be pinned on Linux only")),
+    }
+}
+
+/// The processors that this process may use.
+#[cfg(target_os = "linux")]
+pub fn allowed() -> io::Result<Vec<usize>> {
+    let set = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&processor| set.is_set(processor)).collect())
+}
