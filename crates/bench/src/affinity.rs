@@ -5,9 +5,14 @@ use std::io;
 /// Pins the calling thread, and what it starts from now on, to one processor.
 #[cfg(target_os = "linux")]
 pub fn pin(processor: Option<usize>) -> io::Result<()> {
-    let Some(processor) = processor else { return Ok(()) };
+    processor.map_or(Ok(()), |processor| restrict(&[processor]))
+}
+
+/// Restricts the calling thread, and what it starts from now on, to some processors.
+#[cfg(target_os = "linux")]
+pub fn restrict(processors: &[usize]) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
-    set.set(processor);
+    processors.iter().for_each(|&processor| set.set(processor));
     rustix::thread::sched_setaffinity(None, &set).map_err(io::Error::from)
 }
 

@@ -197,7 +197,10 @@ impl<'a> Worker<'a> {
     fn send_due(&mut self, start: Instant) -> Result<(), LoadError> {
         let connections = self.connections.len();
         let now_ns = nanoseconds(start);
-        let Some(due) = self.schedule.as_ref().map(|schedule| schedule.due(now_ns)) else { return Ok(()) };
+        // What falls due at the very end of the time is no longer part of it.
+        let last_ns = self.plan.duration.map_or(u64::MAX, |duration| duration.as_nanos() as u64 - 1);
+        let due = self.schedule.as_ref().map(|schedule| schedule.due(now_ns.min(last_ns)));
+        let Some(due) = due else { return Ok(()) };
         let share = due.div_ceil(connections as u64);
         let mut left = due;
         for _ in 0..connections {
