@@ -124,10 +124,10 @@ impl<'a> Worker<'a> {
             }
             if answered > 0 || self.awaited == 0 {
                 last_activity_ns = now_ns;
-            } else if let Some(limit) = self.plan.stall_max {
-                if Duration::from_nanos(now_ns.saturating_sub(last_activity_ns)) > limit {
-                    return Err(LoadError::Stalled(limit));
-                }
+            } else if let Some(limit) = self.plan.stall_max
+                && Duration::from_nanos(now_ns.saturating_sub(last_activity_ns)) > limit
+            {
+                return Err(LoadError::Stalled(limit));
             }
         }
         self.outcome.elapsed = Duration::from_nanos(self.last_reply_ns);

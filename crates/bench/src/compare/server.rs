@@ -120,8 +120,8 @@ impl Server {
             let ended = self.child.try_wait().map_err(|error| error.to_string())?;
             if let Some(status) = ended {
                 let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-                let last = log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
-                return Err(format!("{} ended at once ({status}): {last}", self.program.path.display()));
+                let reason = telling_line(&log);
+                return Err(format!("{} ended at once ({status}): {reason}", self.program.path.display()));
             }
             let ready = self.target(Transport::Unix).client().is_ok()
                 && self
@@ -192,6 +192,16 @@ impl Drop for Server {
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+/// The line of a log that most likely says what went wrong.
+fn telling_line(log: &str) -> &str {
+    let mut lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
+    let tells = |line: &&str| {
+        let line = line.to_ascii_lowercase();
+        ["error", "fatal", "fail"].iter().any(|word| line.contains(word))
+    };
+    lines.clone().find(tells).or(lines.next_back()).unwrap_or("it said nothing")
 }
 
 fn free_port() -> std::io::Result<u16> {
