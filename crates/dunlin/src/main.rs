@@ -1,14 +1,40 @@
 //! The `dunlin` binary: parses the subcommand, nothing else.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// An in-memory data store that speaks the Redis protocol.
+#[derive(Parser)]
+#[command(name = "dunlin", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serves clients: dunlin server [CONFIG-FILE] [--directive value …]
+    #[command(disable_help_flag = true)]
+    Server {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Measures a server of the Redis protocol (dunlin bench --help)
+    #[command(disable_help_flag = true)]
+    Bench {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+}
+
 fn main() -> ExitCode {
-    let mut words = std::env::args_os().skip(1);
-    match words.next() {
-        Some(word) if word == "server" => dunlin_server::server::main(words),
-        _ => ExitCode::FAILURE,
+    match Arguments::parse().command {
+        Command::Server { arguments } => dunlin_server::server::main(arguments),
+        Command::Bench { arguments } => dunlin_bench::run(arguments),
     }
 }

@@ -15,6 +15,8 @@
 pub mod number;
 mod reply;
 mod request;
+mod value;
 
 pub use reply::{Mark, Protocol, ReplyBuffer};
 pub use request::{Batch, Decoded, Limits, ProtocolError, RequestDecoder, Span};
+pub use value::{ReplyLimits, Value, ValueDecoder, ValueError};

@@ -1,0 +1,319 @@
+//! What the methods of the table do. Every measurement checks the server's answers and gives up with
+//! one line when they are wrong.
+
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::rows::{Method, Row, Scale, Transport, Verb};
+use super::server::Server;
+use crate::load::{Load, Outcome, Plan, Progress};
+use crate::template::{Filling, Template};
+
+const VALUE_BYTES: usize = 100;
+const CLIENTS: usize = 50;
+const FILL_PIPELINE: usize = 100;
+const GROWTH_CLIENTS: usize = 8;
+const GROWTH_PIPELINE: usize = 16;
+const HOT_PIPELINE: usize = 16;
+/// Keys without expiry that are read while the others expire.
+const LASTING_KEYS: u64 = 1000;
+/// How long expired keys may stay before the row is given up.
+const EXPIRY_MAX: Duration = Duration::from_secs(120);
+/// How often a server is asked whether the keys are gone.
+const EXPIRY_POLL: Duration = Duration::from_millis(10);
+/// What the connections that ask and probe may add to used_memory, in bytes.
+const ASKING_BYTES: f64 = 1024.0 * 1024.0;
+/// Resident memory is at rest when it moves less than this fraction in [`REST`].
+const REST_FRACTION: f64 = 0.001;
+const REST: Duration = Duration::from_millis(500);
+const REST_MAX: Duration = Duration::from_secs(60);
+
+/// One figure of one measurement.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// What it is.
+    pub metric: &'static str,
+    /// Unit of the value.
+    pub unit: &'static str,
+    /// The figure.
+    pub value: f64,
+}
+
+fn sample(metric: &'static str, unit: &'static str, value: f64) -> Sample {
+    Sample { metric, unit, value }
+}
+
+/// How measurements are made.
+#[derive(Debug, Clone, Copy)]
+pub struct Conditions {
+    /// How much of everything.
+    pub scale: Scale,
+    /// Processor of the client, where it has one of its own.
+    pub client_processor: Option<usize>,
+    /// Distinguishes the random numbers of rounds.
+    pub seed: u64,
+}
+
+impl Conditions {
+    /// Takes one measurement of a row; its first sample is the headline.
+    pub fn measure(&self, row: &Row, server: &Server) -> Result<Vec<Sample>, String> {
+        let samples = match row.method {
+            Method::Cost(verb, transport, pipeline) => self.cost(server, verb, transport, pipeline),
+            Method::HotKey(verb) => self.hot_key(server, verb),
+            Method::EmptyMemory => settled_bytes(server)
+                .map(|bytes| vec![sample("resident memory, empty", "MiB", bytes / f64::from(1 << 20))]),
+            Method::Memory { value_bytes, expiry } => self.memory(server, value_bytes, expiry),
+            Method::Growth => self.growth(server),
+            Method::Expiry => self.expiry(server),
+        };
+        samples.map_err(|error| format!("{} on {}: {error}", row.name, server.program.name))
+    }
+
+    /// Fills a server with the keys that the request rows use.
+    pub fn preload(&self, server: &Server) -> Result<(), String> {
+        if server.program.is_constant {
+            return Ok(());
+        }
+        self.fill(server, "SET key:__seq_int__ __data__", self.scale.keys, VALUE_BYTES)?;
+        expect_keys(server, self.scale.keys)
+    }
+
+    fn plan(&self, words: &str, keyspace: Option<u64>, value_bytes: usize) -> Plan {
+        let mut plan = Plan::new(Template::words(words), Filling::new(keyspace, value_bytes));
+        plan.clients = CLIENTS;
+        plan.seed = self.seed;
+        plan.pin_to = self.client_processor;
+        plan
+    }
+
+    /// Sends exactly `requests` requests, numbered from 0.
+    fn fill(
+        &self,
+        server: &Server,
+        words: &str,
+        requests: u64,
+        value_bytes: usize,
+    ) -> Result<Outcome, String> {
+        let mut plan = self.plan(words, None, value_bytes);
+        plan.requests = Some(requests);
+        plan.clients = GROWTH_CLIENTS;
+        plan.pipeline = FILL_PIPELINE;
+        run(server, Transport::Tcp, &plan)
+    }
+
+    /// A warmed-up, timed run of GET or SET; what it gave and the CPU time it cost the server.
+    fn timed(
+        &self,
+        server: &Server,
+        verb: Verb,
+        transport: Transport,
+        pipeline: usize,
+        keyspace: Option<u64>,
+    ) -> Result<(Outcome, u64), String> {
+        let words = match verb {
+            Verb::Get => "GET key:__rand_int__",
+            Verb::Set => "SET key:__rand_int__ __data__",
+        };
+        let mut plan = self.plan(words, keyspace, VALUE_BYTES);
+        plan.requests = None;
+        plan.pipeline = pipeline;
+        plan.duration = Some(self.scale.warmup);
+        run(server, transport, &plan)?;
+        plan.duration = Some(self.scale.measured);
+        let target = server.target(transport);
+        let load = Load::connect(&target, &plan).map_err(|error| error.to_string())?;
+        let cpu_before_ns = server.cpu_ns()?;
+        let outcome = load.run(&Progress::default(), None).map_err(|error| error.to_string())?;
+        let cpu_ns = server.cpu_ns()? - cpu_before_ns;
+        check_answers(server, verb, &outcome)?;
+        if !server.program.is_constant {
+            expect_keys(server, self.scale.keys)?;
+        }
+        Ok((outcome, cpu_ns))
+    }
+
+    fn cost(
+        &self,
+        server: &Server,
+        verb: Verb,
+        transport: Transport,
+        pipeline: usize,
+    ) -> Result<Vec<Sample>, String> {
+        let (outcome, cpu_ns) = self.timed(server, verb, transport, pipeline, Some(self.scale.keys))?;
+        Ok(vec![
+            sample("server CPU per request", "µs", cpu_ns as f64 / 1e3 / outcome.tally.replies as f64),
+            sample("throughput", "requests/s", outcome.requests_per_second()),
+        ])
+    }
+
+    fn hot_key(&self, server: &Server, verb: Verb) -> Result<Vec<Sample>, String> {
+        let (uniform, _) = self.timed(server, verb, Transport::Tcp, HOT_PIPELINE, Some(self.scale.keys))?;
+        let (hot, _) = self.timed(server, verb, Transport::Tcp, HOT_PIPELINE, None)?;
+        let (uniform, hot) = (uniform.requests_per_second(), hot.requests_per_second());
+        Ok(vec![
+            sample("one key ÷ uniform keys", "×", hot / uniform),
+            sample("uniform keys", "requests/s", uniform),
+            sample("one key", "requests/s", hot),
+        ])
+    }
+
+    fn memory(&self, server: &Server, value_bytes: usize, expiry: bool) -> Result<Vec<Sample>, String> {
+        let keys = self.scale.memory_keys;
+        let empty = settled_bytes(server)?;
+        let words =
+            if expiry { "SET key:__seq_int__ __data__ EX 86400" } else { "SET key:__seq_int__ __data__" };
+        let outcome = self.fill(server, words, keys, value_bytes)?;
+        check_answers(server, Verb::Set, &outcome)?;
+        expect_keys(server, keys)?;
+        let full = settled_bytes(server)?;
+        Ok(vec![
+            sample("memory per key", "B", (full - empty) / keys as f64),
+            sample("resident memory, full", "MiB", full / f64::from(1 << 20)),
+        ])
+    }
+
+    fn growth(&self, server: &Server) -> Result<Vec<Sample>, String> {
+        let mut plan = self.plan("SET key:__seq_int__ __data__", None, 16);
+        plan.requests = Some(self.scale.growth_keys);
+        plan.clients = GROWTH_CLIENTS;
+        plan.pipeline = GROWTH_PIPELINE;
+        let outcome = run(server, Transport::Tcp, &plan)?;
+        check_answers(server, Verb::Set, &outcome)?;
+        expect_keys(server, self.scale.growth_keys)?;
+        Ok(vec![
+            sample("slowest request", "ms", outcome.latencies.summary().max),
+            sample("p99.99", "ms", outcome.latencies.quantile_ms(0.9999)),
+            sample("throughput", "requests/s", outcome.requests_per_second()),
+        ])
+    }
+
+    fn expiry(&self, server: &Server) -> Result<Vec<Sample>, String> {
+        let keys = self.scale.expiry_keys;
+        self.fill(server, "SET lasting:__seq_int__ __data__", LASTING_KEYS, 16)?;
+        expect_keys(server, LASTING_KEYS)?;
+        let memory_before = used_memory(server)?;
+        // Time enough to write the keys at 200,000 a second.
+        let expires_at_s = unix_now().as_secs() + 2 + keys / 200_000;
+        let expires_at = Duration::from_secs(expires_at_s);
+        let words = format!("SET key:__seq_int__ __data__ EXAT {expires_at_s}");
+        self.fill(server, &words, keys, 16)?;
+        expect_keys(server, LASTING_KEYS + keys)?;
+        let memory_full = used_memory(server)?;
+        if unix_now() >= expires_at {
+            return Err("the keys could not be written before they expired".into());
+        }
+        let memory_limit = memory_before + ASKING_BYTES + (memory_full - memory_before) * 0.1;
+
+        let mut probe = self.plan("GET lasting:__rand_int__", Some(LASTING_KEYS), 16);
+        probe.requests = None;
+        probe.clients = 1;
+        let progress = Progress::default();
+        thread::sleep(expires_at.saturating_sub(unix_now() + Duration::from_millis(200)));
+        let (gone, probed) = thread::scope(|scope| {
+            let prober = scope.spawn(|| run_watched(server, Transport::Tcp, &probe, &progress));
+            let gone = await_expired(server, expires_at, memory_limit);
+            progress.stop();
+            (gone, prober.join().expect("the probing thread panicked"))
+        });
+        let (gone, probed) = (gone?, probed?);
+        if probed.tally.nulls > 0 {
+            return Err(format!("{} keys without expiry were missing", probed.tally.nulls));
+        }
+        Ok(vec![
+            sample("until memory is back", "s", gone.as_secs_f64()),
+            sample("slowest request meanwhile", "ms", probed.latencies.summary().max),
+            sample("p99.9 meanwhile", "ms", probed.latencies.quantile_ms(0.999)),
+        ])
+    }
+}
+
+/// Waits until only the lasting keys are counted and the memory is back; how long after `expires_at`
+/// that was.
+fn await_expired(server: &Server, expires_at: Duration, memory_limit: f64) -> Result<Duration, String> {
+    thread::sleep(expires_at.saturating_sub(unix_now()));
+    loop {
+        let asked_at = unix_now();
+        if server.key_count()? == LASTING_KEYS && used_memory(server)? <= memory_limit {
+            return Ok(asked_at.saturating_sub(expires_at));
+        }
+        if asked_at > expires_at + EXPIRY_MAX {
+            return Err(format!("the memory was not back after {} s", EXPIRY_MAX.as_secs()));
+        }
+        thread::sleep(EXPIRY_POLL);
+    }
+}
+
+fn run(server: &Server, transport: Transport, plan: &Plan) -> Result<Outcome, String> {
+    run_watched(server, transport, plan, &Progress::default())
+}
+
+fn run_watched(
+    server: &Server,
+    transport: Transport,
+    plan: &Plan,
+    progress: &Progress,
+) -> Result<Outcome, String> {
+    let target = server.target(transport);
+    let outcome = Load::connect(&target, plan)
+        .and_then(|load| load.run(progress, None))
+        .map_err(|error| error.to_string())?;
+    match outcome.errors.iter().next() {
+        Some((text, count)) => Err(format!("{count} requests were answered with: {text}")),
+        None => Ok(outcome),
+    }
+}
+
+/// Whether every GET found its whole value and nothing was answered with an error.
+fn check_answers(server: &Server, verb: Verb, outcome: &Outcome) -> Result<(), String> {
+    let tally = &outcome.tally;
+    if tally.replies == 0 {
+        return Err("no request was answered".into());
+    }
+    if let Some((text, count)) = outcome.errors.iter().next() {
+        return Err(format!("{count} requests were answered with: {text}"));
+    }
+    if server.program.is_constant {
+        return Ok(());
+    }
+    let payload_bytes = if verb == Verb::Get { tally.replies * VALUE_BYTES as u64 } else { 0 };
+    if tally.nulls > 0 || tally.payload_bytes != payload_bytes {
+        return Err(format!(
+            "wrong answers: {} of {} were null, {} bytes came instead of {payload_bytes}",
+            tally.nulls, tally.replies, tally.payload_bytes
+        ));
+    }
+    Ok(())
+}
+
+fn expect_keys(server: &Server, expected: u64) -> Result<(), String> {
+    match server.key_count()? {
+        count if count == expected => Ok(()),
+        count => Err(format!("the server holds {count} keys instead of {expected}")),
+    }
+}
+
+fn used_memory(server: &Server) -> Result<f64, String> {
+    let info = server.client()?.info("memory").map_err(|error| error.to_string())?;
+    info.and_then(|info| info.number("used_memory")).ok_or_else(|| "INFO has no used_memory".to_string())
+}
+
+/// Resident memory once it has come to rest, in bytes.
+fn settled_bytes(server: &Server) -> Result<f64, String> {
+    let start = Instant::now();
+    let mut last = server.resident_bytes()? as f64;
+    loop {
+        thread::sleep(REST);
+        let bytes = server.resident_bytes()? as f64;
+        if (bytes - last).abs() <= last * REST_FRACTION {
+            return Ok(bytes);
+        }
+        if start.elapsed() > REST_MAX {
+            return Err("the resident memory does not come to rest".into());
+        }
+        last = bytes;
+    }
+}
+
+fn unix_now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
