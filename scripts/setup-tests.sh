@@ -3,7 +3,7 @@
 #   redis-server     the oracle of the differential tests (Debian package)
 #   tests/.env       a Python environment with tests/requirements.txt
 #   node_modules     the Node client, as locked in tests/clients/package-lock.json
-#   Go modules       the Go client, as locked in tests/clients/goredis/go.sum
+#   Go modules       the Go client, as locked in tests/clients/goredis/go.sum, built into tests/.env/bin
 # Each step leaves a stamp named after the hash of its inputs, so a second run only compares hashes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -86,5 +86,5 @@ fi
 
 once python tests/requirements.txt -- make_environment
 once node tests/clients/package-lock.json -- npm ci --prefix tests/clients --no-audit --no-fund --loglevel=error
-once go tests/clients/goredis/go.sum -- go -C tests/clients/goredis build -o "$PWD/tests/.env/bin/goredis" .
+once go tests/clients/goredis/{go.mod,go.sum,main.go} -- go -C tests/clients/goredis build -o "$PWD/tests/.env/bin/goredis" .
 say "ready ($(redis-server --version | cut -d' ' -f3), $(tests/.env/bin/python --version), node $(node --version), $(go version | cut -d' ' -f3))"
