@@ -43,7 +43,7 @@ pub static DIRECTIVES: &[Directive] = &[
         aliases: &[],
         group: Group::Network,
         kind: Kind::Addresses(field!(bind)),
-        default: "* -::*",
+        default: "127.0.0.1 -::1",
         change: Change::AtStart,
         doc: "Addresses to listen on. `*` is every IPv4 address, `::*` every IPv6 address; with a leading `-` the server starts even where this host lacks the address. Empty listens on none.",
         settle: as_is,

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Runs fuzz targets (all, or those named) for FUZZ_SECONDS each. libFuzzer needs compiler flags that
+# only nightly accepts; without a nightly toolchain, RUSTC_BOOTSTRAP=1 unlocks them in the stable one.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if ! cargo fuzz --version >/dev/null 2>&1; then
+    echo "fuzz: installing cargo-fuzz"
+    cargo install --locked cargo-fuzz
+fi
+if rustup run nightly rustc --version >/dev/null 2>&1; then
+    fuzz() { rustup run nightly cargo fuzz "$@"; }
+else
+    echo "fuzz: no nightly toolchain, using the default one with RUSTC_BOOTSTRAP=1"
+    fuzz() { RUSTC_BOOTSTRAP=1 cargo fuzz "$@"; }
+fi
+
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(fuzz list)
+for target in "${targets[@]}"; do
+    echo "fuzz: $target for ${FUZZ_SECONDS:=60} s"
+    fuzz run "$target" -- -max_total_time="$FUZZ_SECONDS" -rss_limit_mb=2048 -timeout=10
+done

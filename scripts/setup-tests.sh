@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Installs what the black-box tests need beyond Rust, make, python3, node and go:
+#   redis-server     the oracle of the differential tests (Debian package)
+#   tests/.env       a Python environment with tests/requirements.txt
+#   node_modules     the Node client, as locked in tests/clients/package-lock.json
+#   Go modules       the Go client, as locked in tests/clients/goredis/go.sum, built into tests/.env/bin
+# Each step leaves a stamp named after the hash of its inputs, so a second run only compares hashes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { echo "setup: $*"; }
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then "$@"
+    elif command -v sudo >/dev/null; then sudo "$@"
+    else
+        echo "setup: '$*' needs root; run it yourself and try again" >&2
+        exit 1
+    fi
+}
+
+apt_updated=
+apt_install() {
+    if ! command -v apt-get >/dev/null; then
+        echo "setup: please install $* with this system's package manager and try again" >&2
+        exit 1
+    fi
+    if [ -z "$apt_updated" ]; then
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+        apt_updated=1
+    fi
+    say "installing $*"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null
+}
+
+# The package starts a server of its own on port 6379, which nobody here asked for.
+stop_service() {
+    if [ -d /run/systemd/system ] && command -v systemctl >/dev/null; then
+        as_root systemctl disable --now "$1" >/dev/null 2>&1 || true
+    elif command -v service >/dev/null; then
+        as_root service "$1" stop >/dev/null 2>&1 || true
+    fi
+}
+
+stamps=tests/.env/stamps
+
+# `once NAME FILE... -- COMMAND...` runs the command unless it already succeeded with the same files.
+once() {
+    local name=$1 files=() hash
+    shift
+    while [ "$1" != -- ]; do files+=("$1"); shift; done
+    shift
+    hash=$(cat "${files[@]}" | cksum | tr ' ' -)
+    [ -e "$stamps/$name-$hash" ] && return
+    say "$name"
+    "$@"
+    mkdir -p "$stamps"
+    rm -f "$stamps/$name"-*
+    touch "$stamps/$name-$hash"
+}
+
+make_environment() {
+    if ! python3 -m venv --clear tests/.env 2>/dev/null; then
+        apt_install python3-venv
+        python3 -m venv --clear tests/.env
+    fi
+    tests/.env/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+}
+
+need() {
+    command -v "$1" >/dev/null || { echo "setup: $1 is missing: $2" >&2; exit 1; }
+}
+
+need cargo "install Rust from https://rustup.rs"
+need python3 "install Python 3.9 or newer"
+need npm "install Node.js 18 or newer with npm"
+need go "install Go 1.22 or newer"
+
+if ! command -v redis-server >/dev/null; then
+    apt_install redis-server
+    stop_service redis-server
+fi
+if ! command -v cc >/dev/null; then
+    apt_install build-essential
+fi
+
+once python tests/requirements.txt -- make_environment
+once node tests/clients/package-lock.json -- npm ci --prefix tests/clients --no-audit --no-fund --loglevel=error
+once go tests/clients/goredis/{go.mod,go.sum,main.go} -- go -C tests/clients/goredis build -o "$PWD/tests/.env/bin/goredis" .
+say "ready ($(redis-server --version | cut -d' ' -f3), $(tests/.env/bin/python --version), node $(node --version), $(go version | cut -d' ' -f3))"

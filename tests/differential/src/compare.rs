@@ -1,0 +1,110 @@
+//! Whether two replies agree, and the table of differences that are intended.
+
+use dunlin_test_support::resp::Reply;
+
+use crate::grammar::Compare;
+
+/// A difference that Dunlin means.
+pub struct Intended {
+    /// The command, as its rows name it (no subcommand).
+    pub command: &'static str,
+    /// Whether this pair of replies (ours, the oracle's) is the intended difference.
+    pub holds: fn(&[Vec<u8>], &Reply, &Reply) -> bool,
+    /// Why Dunlin differs.
+    pub reason: &'static str,
+}
+
+/// Every intended difference; each needs a reason that a user would accept.
+pub const INTENDED: &[Intended] = &[];
+
+/// Whether `ours` and the oracle's reply to a command agree under a rule.
+pub fn agree(rule: Compare, ours: &Reply, oracle: &Reply) -> bool {
+    if ours == oracle {
+        return true;
+    }
+    match rule {
+        Compare::Exact | Compare::Transaction => false,
+        Compare::Unordered => !ours.is_error() && sorted(ours) == sorted(oracle),
+        Compare::UnorderedPairs => match (ours.elements(), oracle.elements()) {
+            (Some(a), Some(b)) => ours.kind() == oracle.kind() && pairs(a) == pairs(b),
+            _ => false,
+        },
+        Compare::Near(distance) => match (ours.integer(), oracle.integer()) {
+            (Some(a), Some(b)) => (a < 0) == (b < 0) && a.abs_diff(b) <= distance as u64 && a >= 0,
+            _ => false,
+        },
+        Compare::Shape => same_shape(ours, oracle),
+        Compare::Outcome => ours.is_error() == oracle.is_error() && !ours.is_error(),
+    }
+}
+
+/// The entry of the table above that a difference falls under.
+pub fn intended(command: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> Option<&'static Intended> {
+    let name = command.first().map(Vec::as_slice).unwrap_or_default();
+    INTENDED.iter().find(|entry| {
+        entry.command.as_bytes().eq_ignore_ascii_case(name) && (entry.holds)(command, ours, oracle)
+    })
+}
+
+fn sorted(reply: &Reply) -> Reply {
+    match reply {
+        Reply::Array(kind, elements) => {
+            let mut elements: Vec<_> = elements.iter().map(sorted).collect();
+            elements.sort();
+            Reply::Array(*kind, elements)
+        }
+        other => other.clone(),
+    }
+}
+
+fn pairs(elements: &[Reply]) -> Vec<&[Reply]> {
+    let mut pairs: Vec<_> = elements.chunks(2).collect();
+    pairs.sort();
+    pairs
+}
+
+fn same_shape(a: &Reply, b: &Reply) -> bool {
+    match (a, b) {
+        (Reply::Array(x, a), Reply::Array(y, b)) => {
+            x == y && a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_shape(a, b))
+        }
+        _ => a.kind() == b.kind() && !a.is_error(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_test_support::resp::parse;
+
+    use super::*;
+
+    #[test]
+    fn each_rule_accepts_and_refuses() {
+        use Compare::*;
+        let table: &[(Compare, &str, &str, bool)] = &[
+            (Exact, ":1\r\n", ":1\r\n", true),
+            (Exact, ":1\r\n", "$1\r\n1\r\n", false),
+            (Exact, "*-1\r\n", "$-1\r\n", false),
+            (Exact, "-ERR a\r\n", "-ERR b\r\n", false),
+            (Unordered, "*2\r\n:1\r\n:2\r\n", "*2\r\n:2\r\n:1\r\n", true),
+            (Unordered, "*2\r\n:1\r\n:2\r\n", "*2\r\n:1\r\n:1\r\n", false),
+            (Unordered, "*1\r\n:1\r\n", "~1\r\n:1\r\n", false),
+            (UnorderedPairs, "*4\r\n:1\r\n:2\r\n:3\r\n:4\r\n", "*4\r\n:3\r\n:4\r\n:1\r\n:2\r\n", true),
+            (UnorderedPairs, "*4\r\n:1\r\n:2\r\n:3\r\n:4\r\n", "*4\r\n:1\r\n:4\r\n:3\r\n:2\r\n", false),
+            (Near(5), ":100\r\n", ":104\r\n", true),
+            (Near(5), ":100\r\n", ":106\r\n", false),
+            (Near(5), ":-1\r\n", ":-2\r\n", false),
+            (Near(5), ":-1\r\n", ":0\r\n", false),
+            (Shape, ":1\r\n", ":9\r\n", true),
+            (Shape, "*1\r\n:1\r\n", "*2\r\n:1\r\n:1\r\n", false),
+            (Shape, "-ERR a\r\n", "-ERR b\r\n", false),
+            (Outcome, "+a\r\n", "*0\r\n", true),
+            (Outcome, "-ERR a\r\n", "*0\r\n", false),
+            (Outcome, "-ERR a\r\n", "-ERR b\r\n", false),
+        ];
+        for (rule, ours, oracle, expected) in table {
+            let read = |text: &str| parse(text.as_bytes()).expect("the table holds replies").0;
+            assert_eq!(agree(*rule, &read(ours), &read(oracle)), *expected, "{rule:?} {ours:?} {oracle:?}");
+        }
+    }
+}

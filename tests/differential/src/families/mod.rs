@@ -1,0 +1,68 @@
+//! One file per command family; each holds one table.
+
+mod bitmap;
+mod connection;
+mod generic;
+mod geo;
+mod hash;
+mod hyperloglog;
+mod list;
+mod scripting;
+mod server;
+mod set;
+mod sorted_set;
+mod sorted_set_lex;
+mod stream;
+mod string;
+mod transaction;
+
+use crate::grammar::Family;
+
+/// Every family there is a grammar for.
+pub const ALL: &[&Family] = &[
+    &string::FAMILY,
+    &generic::FAMILY,
+    &bitmap::FAMILY,
+    &connection::FAMILY,
+    &server::FAMILY,
+    &hash::FAMILY,
+    &list::FAMILY,
+    &set::FAMILY,
+    &sorted_set::FAMILY,
+    &sorted_set_lex::FAMILY,
+    &stream::FAMILY,
+    &hyperloglog::FAMILY,
+    &geo::FAMILY,
+    &transaction::FAMILY,
+    &scripting::FAMILY,
+];
+
+/// The families that the server under test claims to have: what a run covers unless told otherwise.
+pub const ENABLED: &[&str] = &["string", "generic", "bitmap", "connection", "server"];
+
+/// Finds a family by name.
+pub fn named(name: &str) -> Option<&'static Family> {
+    ALL.iter().copied().find(|family| family.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_enabled_ones_exist() {
+        let mut names: Vec<_> = ALL.iter().map(|family| family.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ALL.len());
+        assert!(ENABLED.iter().all(|name| named(name).is_some()));
+    }
+
+    #[test]
+    fn every_row_can_be_drawn() {
+        for family in ALL {
+            assert!(!family.rows.is_empty());
+            assert!(family.rows.iter().all(|row| row.weight > 0), "{}", family.name);
+        }
+    }
+}

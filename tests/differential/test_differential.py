@@ -1,0 +1,39 @@
+"""Random command streams to the server under test and to Redis; see src/main.rs.
+
+DIFFERENTIAL_COMMANDS sets how many commands each case sends; a failure prints its seed and the shortest
+transcript that still fails.
+"""
+
+import os
+
+import pytest
+
+from harness import DUNLIN, ORACLE, driver
+
+COMMANDS = int(os.environ.get("DIFFERENTIAL_COMMANDS", "200000"))
+SEED = os.environ.get("DIFFERENTIAL_SEED")
+
+CASES = {
+    "string": ["string"],
+    "generic": ["generic"],
+    "bitmap": ["bitmap"],
+    "connection-and-server": ["connection", "server"],
+    "everything": [],
+}
+
+
+@pytest.mark.parametrize("families", CASES.values(), ids=CASES.keys())
+def test_replies_are_those_of_redis(families):
+    arguments = ["--server", DUNLIN, "--oracle", ORACLE, "--commands", COMMANDS]
+    if families:
+        arguments += ["--families", ",".join(families)]
+    if SEED:
+        arguments += ["--seed", SEED]
+    driver("dunlin-differential", *arguments)
+
+
+def test_it_can_fail():
+    """Two Redis servers of which one knows fewer commands have to be told apart."""
+    arguments = ["--server", ORACLE, "--oracle", ORACLE, "--families", "string", "--commands", 10_000, "--seed", 1]
+    with pytest.raises(AssertionError):
+        driver("dunlin-differential", *arguments, "--directive=--rename-command", "--directive=GETEX", "--directive=")

@@ -1,0 +1,145 @@
+"""Starts and stops the servers that the black-box tests talk to.
+
+The server under test is the program that the environment variable DUNLIN names; any program of the
+same protocol will do (`DUNLIN=redis-server make test` shows what the tests say about Redis itself).
+"""
+
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+DUNLIN = os.environ.get("DUNLIN", str(TARGET / "fast" / "dunlin"))
+DRIVERS = pathlib.Path(os.environ.get("DUNLIN_DRIVERS", TARGET / "fast"))
+ORACLE = os.environ.get("DUNLIN_ORACLE", "redis-server")
+START_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 30
+
+# The limit of open files goes to the servers too; ten thousand connections need it.
+_soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (_hard, _hard))
+
+
+def is_redis(program):
+    name = pathlib.Path(program).name
+    return "redis" in name or "valkey" in name
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def command(program, *arguments):
+    """The command line that starts this program as a server."""
+    return [program, *([] if is_redis(program) else ["server"]), *map(str, arguments)]
+
+
+class Server:
+    """A server in a folder of its own, on a port and a Unix socket of its own."""
+
+    def __init__(self, *directives, program=DUNLIN, config=None):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dunlin-test-"))
+        self.program = program
+        self.port = free_port()
+        self.socket = self.folder / "socket"
+        self.log_path = self.folder / "output"
+        arguments = []
+        if config is not None:
+            path = self.folder / "server.conf"
+            path.write_text(config)
+            arguments.append(path)
+        if is_redis(program):
+            arguments += ["--save", ""]
+        arguments += ["--bind", "127.0.0.1", "--port", self.port]
+        arguments += ["--unixsocket", self.socket, "--dir", self.folder, *directives]
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen(
+                command(program, *arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+        try:
+            self._await_ping()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _await_ping(self):
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            if self.process.poll() is not None:
+                raise AssertionError(f"{self.program} ended with {self.process.returncode}:\n{self.log()}")
+            try:
+                with self.connect() as client:
+                    client.sendall(b"PING\r\n")
+                    if client.recv(64):
+                        return
+            except OSError:
+                pass
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{self.program} does not answer PING:\n{self.log()}")
+            time.sleep(0.01)
+
+    def connect(self, unix=False, timeout=30):
+        """A plain socket to the server."""
+        if unix:
+            client = socket.socket(socket.AF_UNIX)
+            client.settimeout(timeout)
+            client.connect(str(self.socket))
+        else:
+            client = socket.create_connection(("127.0.0.1", self.port), timeout)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return client
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def stop(self):
+        """SIGTERM; asserts that the server ends in time, with code 0, and that no thread panicked."""
+        try:
+            if self.process.poll() is None:
+                self.process.send_signal(signal.SIGTERM)
+            code = self.process.wait(STOP_TIMEOUT_S)
+            log = self.log()
+        finally:
+            self.kill()
+        assert code == 0, f"exit code {code}:\n{log}"
+        assert "panicked at" not in log, log
+
+    def kill(self):
+        """Ends the process, whatever its state, and removes its folder."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if kind is None:
+            self.stop()
+        else:
+            # The test has failed already; what the server said helps to see why.
+            print(self.log())
+            self.kill()
+
+
+def driver(name, *arguments, timeout=1800):
+    """Runs one of the Rust test drivers and asserts that it succeeds."""
+    program = DRIVERS / name
+    assert program.exists(), f"build it first: cargo build --profile fast -p {name}"
+    result = subprocess.run(
+        [str(program), *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout
+    )
+    output = result.stdout.decode(errors="replace")
+    print(output)
+    assert result.returncode == 0, f"{name} failed; its output is below"
+    return output

@@ -1,0 +1,2 @@
+//! History checker (being written).
+fn main() {}
