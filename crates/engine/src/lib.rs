@@ -18,5 +18,6 @@ pub mod value;
 pub use context::{
     Environment, ExclusiveContext, ExpiryChange, Garbage, KeyspaceContext, ReadContext, Worker, WriteContext,
 };
+pub use dunlin_structures::PAGE_BYTES;
 pub use execute::{Engine, Request};
 pub use statistics::{Counter, Statistics};

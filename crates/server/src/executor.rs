@@ -21,6 +21,7 @@ use dunlin_resp::{Batch, Decoded, Limits, Protocol, ReplyBuffer, RequestDecoder}
 
 use crate::{
     config::ConfigReader,
+    expiry::ExpiryCycle,
     net::{Client, Next, Now, REPLY_BYTES_MAX, Served, Service},
     shared::Shared,
 };
@@ -48,6 +49,7 @@ pub struct Executor {
     pub(crate) worker: Worker,
     pub(crate) environment: Environment,
     pub(crate) config: ConfigReader,
+    expiry: ExpiryCycle,
     /// Memory that is used again for every window.
     window: Window<'static>,
     batch: Batch,
@@ -103,7 +105,16 @@ impl Executor {
             string_bytes_max: config.config().proto_max_bulk_len as usize,
             no_touch: false,
         };
-        Self { shared, worker, environment, config, window: Window::default(), batch: Batch::default() }
+        let expiry = ExpiryCycle::new(worker.id(), shared.workers);
+        Self {
+            shared,
+            worker,
+            environment,
+            config,
+            expiry,
+            window: Window::default(),
+            batch: Batch::default(),
+        }
     }
 
     fn limits(&self, session: &Session) -> Limits {
@@ -363,6 +374,9 @@ impl Service for Executor {
             }
         };
         drop(inside);
+        if !self.worker.garbage.is_empty() {
+            self.shared.maintenance.discard(self.worker.garbage.take());
+        }
         self.batch = batch;
         self.window = window;
         served
@@ -382,7 +396,11 @@ impl Service for Executor {
 
     fn close(&mut self, _: Session) {}
 
-    fn background(&mut self, _: Now) -> Duration {
-        Duration::from_millis(100)
+    fn background(&mut self, now: Now) -> Duration {
+        let pause = self.expiry.run(&self.shared.engine, &mut self.worker, self.config.config(), now);
+        if !self.worker.garbage.is_empty() {
+            self.shared.maintenance.discard(self.worker.garbage.take());
+        }
+        pause
     }
 }

@@ -3,7 +3,9 @@
 mod commands;
 pub mod config;
 mod executor;
+mod expiry;
 pub mod log;
+mod maintenance;
 pub mod net;
 pub mod server;
 mod shared;

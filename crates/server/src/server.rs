@@ -13,6 +13,7 @@ use crate::{
     config::{self, Config, ConfigStore, Launch, Request},
     executor::Executor,
     log,
+    maintenance::{self, Maintenance},
     net::{Limits, ListenOptions, OutputLimit, Workers, reserve_open_files},
     shared::Shared,
     startup::{self, PidFile},
@@ -60,7 +61,9 @@ fn run(launch: Launch) -> Result<(), String> {
     startup::register_hooks(&store, log);
 
     let engine = Engine { keyspace: Keyspace::new(threads, threads, databases, seeds()?) };
-    let shared = Arc::new(Shared::new(engine, Arc::clone(&store)));
+    let (maintenance, orders) = Maintenance::new();
+    let shared = Arc::new(Shared::new(engine, Arc::clone(&store), threads, maintenance));
+    maintenance::start(orders, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
     let mut signals =
         Signals::new([SIGTERM, SIGINT]).map_err(|error| format!("cannot handle signals: {error}"))?;
     let workers = Workers { threads, listen, limits };

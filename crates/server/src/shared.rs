@@ -7,20 +7,28 @@ use std::sync::{
 
 use dunlin_engine::{Engine, command::CommandTable};
 
-use crate::{commands, config::ConfigStore};
+use crate::{commands, config::ConfigStore, maintenance::Maintenance};
 
 /// What all workers of a server share.
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) commands: CommandTable,
     pub(crate) config: Arc<ConfigStore>,
+    /// How many workers there are.
+    pub(crate) workers: usize,
+    pub(crate) maintenance: Maintenance,
     stopping: AtomicBool,
 }
 
 impl Shared {
-    pub(crate) fn new(engine: Engine, config: Arc<ConfigStore>) -> Self {
+    pub(crate) fn new(
+        engine: Engine,
+        config: Arc<ConfigStore>,
+        workers: usize,
+        maintenance: Maintenance,
+    ) -> Self {
         let commands = CommandTable::new(&[dunlin_engine::commands::FAMILIES, commands::FAMILIES].concat());
-        Self { engine, commands, config, stopping: AtomicBool::new(false) }
+        Self { engine, commands, config, workers, maintenance, stopping: AtomicBool::new(false) }
     }
 
     /// Asks the server to end; [`crate::server::run`] sees it.

@@ -227,7 +227,7 @@ mod tests {
             backlog_warning(511, "128\n").unwrap(),
             "tcp-backlog 511 is cut to 128 by the system: raise it with sysctl net.core.somaxconn=511"
         );
-        let open = Config { protected_mode: false, ..Config::default() };
+        let open = Config { protected_mode: false, bind: vec!["*".into()], ..Config::default() };
         assert!(listens_beyond_this_host(&open));
         assert!(warnings(&open).iter().any(|line| line.contains("requirepass")));
         let local = Config { bind: vec!["127.0.0.1".into(), "-::1".into()], ..open };

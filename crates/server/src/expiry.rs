@@ -1,0 +1,65 @@
+//! Background expiry: each worker goes round its share of the shards in slices.
+//!
+//! What is due is known from the tables' deadline hints, so a round with nothing due costs a lock and
+//! a comparison a shard. With much due, slices alternate with the worker's connections: a slice is
+//! bounded in time, and the next one comes after one more poll.
+
+use std::time::{Duration, Instant};
+
+use dunlin_engine::{Engine, Worker};
+
+use crate::{config::Config, net::Now};
+
+/// How long a slice may take at `active-expire-effort 1`; each further step adds as much.
+const SLICE_PER_EFFORT: Duration = Duration::from_micros(200);
+/// Buckets that are looked at between two looks at the clock, under one hold of a shard's lock:
+/// about 20 µs.
+const BUCKETS_PER_STEP: usize = 16;
+
+/// A worker's progress round its shards.
+#[derive(Debug)]
+pub(crate) struct ExpiryCycle {
+    /// The worker's first shard; its others follow at distances of `workers`.
+    first: usize,
+    workers: usize,
+    /// The shard of the next step.
+    shard: usize,
+    /// When the present round is over, the next may begin.
+    next_round: Option<Instant>,
+}
+
+impl ExpiryCycle {
+    pub(crate) fn new(worker: usize, workers: usize) -> Self {
+        Self { first: worker, workers, shard: worker, next_round: None }
+    }
+
+    /// Runs a slice; how long the worker may wait before the next.
+    pub(crate) fn run(
+        &mut self,
+        engine: &Engine,
+        worker: &mut Worker,
+        config: &Config,
+        now: Now,
+    ) -> Duration {
+        let round = Duration::from_secs(1) / config.hz.max(1);
+        let due = *self.next_round.get_or_insert(now.instant);
+        if now.instant < due {
+            return due - now.instant;
+        }
+        let slice = SLICE_PER_EFFORT * config.active_expire_effort;
+        let shards = engine.keyspace.shards();
+        let started = Instant::now();
+        let _inside = engine.keyspace.enter(worker.id());
+        while shards.contains(&self.shard) {
+            if engine.expire(self.shard, now.unix_ms, BUCKETS_PER_STEP, worker) {
+                self.shard += self.workers;
+            }
+            if started.elapsed() >= slice {
+                return Duration::ZERO;
+            }
+        }
+        self.shard = self.first;
+        self.next_round = Some(now.instant + round);
+        round
+    }
+}
