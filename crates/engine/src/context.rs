@@ -32,7 +32,7 @@ pub struct Environment {
 #[derive(Debug, Default)]
 pub struct Garbage {
     payloads: Vec<Arc<Vec<u8>>>,
-    databases: Vec<Box<Database>>,
+    databases: Vec<Database>,
 }
 
 impl Garbage {
@@ -43,7 +43,7 @@ impl Garbage {
         }
     }
 
-    pub(crate) fn push_database(&mut self, database: Box<Database>) {
+    pub(crate) fn push_database(&mut self, database: Database) {
         self.databases.push(database);
     }
 
@@ -592,7 +592,7 @@ impl<'a> ExclusiveContext<'a> {
             for database in databases.clone() {
                 if let Some(taken) = self.locked.shard_mut(shard).take_database(database) {
                     keys += taken.len() as u64;
-                    self.worker.garbage.push_database(taken);
+                    self.worker.garbage.push_database(*taken);
                     self.locked.publish_database(shard, database);
                 }
             }

@@ -222,7 +222,7 @@ impl Database {
                 self.heap_bytes += self.entry_of(handle).key_heap_bytes();
                 let cells = Cells { slab: &self.slab, hasher: &self.hasher };
                 let slot = self.table.insert(hash, handle, &cells);
-                if self.table.len() % SIZE_SAMPLE_INSERTIONS == 0 {
+                if self.table.len().is_multiple_of(SIZE_SAMPLE_INSERTIONS) {
                     let average = self.slab.used_bytes() / self.table.len();
                     self.probe.entry_bytes.store(average.min(PREFETCH_BYTES_MAX), Ordering::Relaxed);
                 }
