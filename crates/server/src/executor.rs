@@ -2,20 +2,19 @@
 //!
 //! ```text
 //! input ─decode─▶ window of up to WINDOW commands
-//!       ─find───▶ table entry, keys hashed, buckets prefetched      (pass 1)
-//!       ────────▶ entries prefetched                                (pass 2)
-//!       ─run────▶ checks, locks, handler, statistics                (pass 3, in order)
+//!       ─find───▶ table entry, keys hashed, buckets and entries prefetched
+//!       ─run────▶ checks, locks, handler, statistics, in order
 //! ```
 //!
-//! The passes let memory arrive while other commands of the pipeline are looked at; a window is as
-//! deep as the first-level cache bears.
+//! Memory arrives while other commands of the pipeline are looked at; a window is as deep as the
+//! first-level cache bears.
 
 use std::{sync::Arc, time::Duration};
 
 use dunlin_engine::{
     Environment, Request, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, KeyShape, Run},
-    keyspace::{Inside, Key},
+    keyspace::{Inside, Key, Keyspace},
 };
 use dunlin_resp::{Batch, Decoded, Limits, Protocol, ReplyBuffer, RequestDecoder};
 
@@ -31,7 +30,9 @@ use crate::{
 pub enum Letter {}
 
 /// Commands that are decoded and prefetched together.
-const WINDOW: usize = 32;
+const WINDOW: usize = 64;
+/// Keys between asking for a bucket and asking for the entry it names: what a miss takes, in keys.
+const LEAD: usize = 8;
 
 /// What is kept for a connection.
 #[derive(Debug)]
@@ -124,7 +125,7 @@ impl Executor {
         }
     }
 
-    /// Passes 1 and 2: finds the commands of the batch, hashes their keys, fetches ahead.
+    /// Finds the commands of the batch, hashes their keys, fetches ahead.
     fn prepare<'a>(
         shared: &Shared,
         batch: &'a Batch,
@@ -141,17 +142,13 @@ impl Executor {
             match entry.map(|entry| (entry, entry.keys)) {
                 Some((_, KeyShape::One(at))) => {
                     if let Some(word) = words.get(usize::from(at)) {
-                        let key = keyspace.key(word);
-                        keyspace.prefetch_bucket(database, &key);
-                        window.keys.push(key);
+                        Self::look_ahead(keyspace, database, word, &mut window.keys);
                     }
                 }
                 Some((entry, KeyShape::Many)) => {
                     for spec in entry.command.keys {
                         for position in spec.positions(words) {
-                            let key = keyspace.key(words[position]);
-                            keyspace.prefetch_bucket(database, &key);
-                            window.keys.push(key);
+                            Self::look_ahead(keyspace, database, words[position], &mut window.keys);
                         }
                     }
                 }
@@ -163,14 +160,27 @@ impl Executor {
                 entry: entry.map(|entry| entry.index),
             });
         }
-        for key in &window.keys {
+        let rest = window.keys.len().saturating_sub(LEAD);
+        for key in &window.keys[rest..] {
             keyspace.prefetch_entry(database, key);
         }
+    }
+
+    /// Hashes a key and has its bucket fetched, and the entry of the key `LEAD` before it, whose
+    /// bucket has arrived by now.
+    #[inline]
+    fn look_ahead<'a>(keyspace: &Keyspace, database: usize, word: &'a [u8], keys: &mut Vec<Key<'a>>) {
+        if let Some(earlier) = keys.len().checked_sub(LEAD) {
+            keyspace.prefetch_entry(database, &keys[earlier]);
+        }
+        let key = keyspace.key(word);
+        keyspace.prefetch_bucket(database, &key);
+        keys.push(key);
     }
 }
 
 impl Executor {
-    /// Pass 3: runs the commands of a window in order. How many were run, and how to go on.
+    /// Runs the commands of a window in order. How many were run, and how to go on.
     fn run_window<'k>(
         &mut self,
         shared: &'k Shared,
