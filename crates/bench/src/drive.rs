@@ -25,7 +25,7 @@ pub fn bench(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments =
         match BenchArguments::try_parse_from(std::iter::once("dunlin bench".into()).chain(arguments)) {
             Ok(arguments) => arguments,
-            Err(error) => error.exit(),
+            Err(error) => return crate::refused(&error),
         };
     match run(&arguments, &mut io::stdout().lock()) {
         Ok(true) => ExitCode::SUCCESS,

@@ -45,3 +45,10 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     }
     drive::bench(arguments)
 }
+
+/// Shows help or what is wrong with a command line; the code to end with.
+fn refused(error: &clap::Error) -> ExitCode {
+    // Where even that cannot be printed, the code still tells.
+    let _ = error.print();
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}

@@ -73,7 +73,7 @@ fn run(arguments: &str) -> bool {
 fn every_built_in_test_runs_without_an_error_reply() {
     let redis = Redis::start("all");
     assert!(redis.bench("-q -n 500 -c 5 -r 1000 -P 3"));
-    assert!(redis.bench("-q -n 500 -c 5 -3 --threads 2 --csv"), "RESP3");
+    assert!(redis.bench("-n 500 -c 5 -3 --threads 2 --csv"), "RESP3");
     assert!(redis.bench("-q -n 50 -c 5 -k 0 -t set,get,zadd --dbnum 3"), "a connection for each pipeline");
 }
 
@@ -92,6 +92,7 @@ fn errors_of_the_server_fail_the_program() {
     assert!(!redis.bench("-q -n 10 NOSUCH command"));
     assert!(!redis.bench("-q -n 10 -a wrong PING"));
     assert!(!redis.bench("-q -n 10 --dbnum 99 PING"));
+    assert!(!redis.bench("-q -n 10 --no-such-flag PING"));
 }
 
 #[test]

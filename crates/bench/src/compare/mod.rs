@@ -86,7 +86,7 @@ pub fn compare(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments = std::iter::once("dunlin bench compare".into()).chain(arguments);
     let result = match CompareArguments::try_parse_from(arguments) {
         Ok(arguments) => arguments.run(),
-        Err(error) => error.exit(),
+        Err(error) => return crate::refused(&error),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

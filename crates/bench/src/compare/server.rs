@@ -158,6 +158,7 @@ impl Server {
     pub fn key_count(&self) -> Result<u64, String> {
         match self.client()?.call(&["DBSIZE"]) {
             Ok(Value::Integer(count)) => Ok(count.max(0) as u64),
+            Ok(Value::Error(text)) => Err(format!("DBSIZE: {}", String::from_utf8_lossy(&text))),
             Ok(other) => Err(format!("{}: DBSIZE answered {other:?}", self.program.name)),
             Err(error) => Err(format!("{}: {error}", self.program.name)),
         }
