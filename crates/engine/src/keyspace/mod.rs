@@ -39,7 +39,7 @@ pub(crate) use shard::ShardState;
 pub use shard_set::{SHARDS_MAX, ShardSet};
 
 /// Fewest shards: enough that two workers rarely meet.
-const SHARDS_MIN: usize = 64;
+const SHARDS_MIN: usize = 16;
 /// Shards per worker.
 const SHARDS_PER_WORKER: usize = 16;
 

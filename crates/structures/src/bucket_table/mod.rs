@@ -57,7 +57,7 @@ const BUCKETS_MIN: u32 = 2;
 /// | 84 | 7.75 to 8.32, 8.08 | 8 to 15% |
 ///
 /// Beyond 80, a fiftieth less memory costs a sixth more second cache misses.
-const SPLIT_PERCENT: usize = 80;
+const SPLIT_PERCENT: usize = 72;
 /// Entries per 100 primary slots below which a removal merges two buckets: far enough from the other that
 /// a table of changing size does not split and merge by turns.
 const MERGE_PERCENT: usize = SPLIT_PERCENT / 2;
