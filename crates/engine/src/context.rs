@@ -10,7 +10,7 @@ use crate::{
     command::CommandError,
     keyspace::{Database, EXPIRY_MS_MAX, EntryRef, Key, Keyspace, Locked, Usage, access_clock, idle_seconds},
     statistics::Statistics,
-    value::{NewString, StringRef},
+    value::{NewString, StringRef, ValueType},
 };
 
 /// Payloads below this many bytes are freed on the spot; larger ones are worth carrying away.
@@ -184,7 +184,15 @@ impl<'a> ReadContext<'a> {
     /// The string under a key; an error where it holds another type.
     #[inline]
     pub fn string(&mut self, key: &[u8]) -> Result<Option<StringRef<'a>>, CommandError> {
-        Ok(self.find(key).map(EntryRef::string))
+        self.find(key).map(string_of).transpose()
+    }
+}
+
+/// The string of an entry; an error where it holds another type.
+#[inline]
+pub(crate) fn string_of(entry: EntryRef<'_>) -> Result<StringRef<'_>, CommandError> {
+    match entry.value_type() {
+        ValueType::String => Ok(entry.string()),
     }
 }
 
@@ -202,11 +210,11 @@ impl<'a> KnownKeys<'a> {
         Self { keys, next: 0 }
     }
 
-    /// The key with its hash; computed where it is not the one at hand. Commands mostly go through
-    /// their keys in order, or have but one.
+    /// The key with its hash; computed where it is not one of those at hand. Commands mostly go
+    /// through their keys in order, some twice, and some leave the first one for last.
     #[inline]
     fn resolve<'k>(&mut self, keyspace: &Keyspace, key: &'k [u8]) -> Key<'k> {
-        for at in [self.next, self.next.wrapping_sub(1)] {
+        for at in [self.next, self.next.wrapping_sub(1), self.next + 1, 0] {
             if let Some(known) = self.keys.get(at)
                 && std::ptr::eq(known.bytes, key)
             {
@@ -314,7 +322,7 @@ impl<'a> WriteContext<'a> {
 
     /// The string under a key; an error where it holds another type.
     pub fn string(&mut self, key: &[u8]) -> Result<Option<StringRef<'_>>, CommandError> {
-        Ok(self.find(key).map(EntryRef::string))
+        self.find(key).map(string_of).transpose()
     }
 
     /// Counts a hit or a miss, for commands that read and write.
@@ -323,7 +331,7 @@ impl<'a> WriteContext<'a> {
         if found { statistics.keyspace_hits.add(1) } else { statistics.keyspace_misses.add(1) }
     }
 
-    /// Stores a string, whatever the key held.
+    /// Stores a string, whatever the key held. With an expiry that has passed, the key is removed.
     pub fn set_string(&mut self, key: &[u8], value: NewString<'_>, expiry: ExpiryChange) {
         self.set_string_in(self.database, key, value, expiry);
     }
@@ -333,13 +341,54 @@ impl<'a> WriteContext<'a> {
     pub fn set_string_in(&mut self, database: usize, key: &[u8], value: NewString<'_>, expiry: ExpiryChange) {
         let key = self.key(key);
         let found = self.slot(database, &key);
+        self.store(database, &key, found, value, expiry);
+    }
+
+    /// Stores the string that `decide` makes of what the key holds, if it makes one; whether it did.
+    /// With an expiry that has passed, the key is removed instead.
+    ///
+    /// The key is looked up once.
+    #[inline]
+    pub fn replace_string<'v>(
+        &mut self,
+        key: &[u8],
+        expiry: ExpiryChange,
+        decide: impl FnOnce(Option<EntryRef<'_>>) -> Result<Option<NewString<'v>>, CommandError>,
+    ) -> Result<bool, CommandError> {
+        let key = self.key(key);
+        let found = self.slot(self.database, &key);
+        let stripe = self.locked.shard(key.shard).database(self.database);
+        let entry = found.and_then(|slot| Some(stripe?.entry(slot)));
+        let Some(value) = decide(entry)? else { return Ok(false) };
+        self.store(self.database, &key, found, value, expiry);
+        Ok(true)
+    }
+
+    /// Stores a string under a key that stands at `found`, or nowhere.
+    #[inline]
+    fn store(
+        &mut self,
+        database: usize,
+        key: &Key<'_>,
+        found: Option<dunlin_structures::Slot>,
+        value: NewString<'_>,
+        expiry: ExpiryChange,
+    ) {
+        let now_ms = self.environment.now_ms;
+        if let ExpiryChange::At(at) = expiry
+            && at <= now_ms
+        {
+            if let Some(slot) = found {
+                self.remove_slot(database, key.shard, slot);
+            }
+            return self.changed(database, key.shard);
+        }
         let (stripe, new) = self.locked.shard_mut(key.shard).database_or_new(database);
         let expiry = match (expiry, found) {
             (ExpiryChange::At(at), _) => Some(at.min(EXPIRY_MS_MAX)),
             (ExpiryChange::Keep, Some(slot)) => stripe.entry(slot).expiry(),
             (ExpiryChange::Keep, None) | (ExpiryChange::Clear, _) => None,
         };
-        let now_ms = self.environment.now_ms;
         stripe.put((key.hash, key.bytes), found, value, expiry, now_ms, &mut self.worker.garbage);
         if new {
             self.locked.publish_new(key.shard, database);
@@ -373,21 +422,24 @@ impl<'a> WriteContext<'a> {
             None => Vec::new(),
         };
         let result = (edit.take().expect("not called yet"))(&mut text);
-        self.set_string(key, NewString::from_edited(&text), ExpiryChange::Keep);
+        self.set_string(key, NewString::from_edited(&mut text), ExpiryChange::Keep);
         Ok(result)
     }
 
-    /// Works on the bytes of the string under a key where its length does not change; `false`, and
-    /// nothing done, where there is no such text (no key, or an integer).
-    pub fn edit_string_in_place(&mut self, key: &[u8], edit: impl FnOnce(&mut [u8])) -> bool {
+    /// Works on the bytes of the string under a key where its length does not change. `None`, and
+    /// nothing done, where there is no such text (no key, an integer, another type) or where `edit`
+    /// says so and has left the bytes alone.
+    pub fn edit_string_in_place<R>(
+        &mut self,
+        key: &[u8],
+        edit: impl FnOnce(&mut [u8]) -> Option<R>,
+    ) -> Option<R> {
         let key = self.key(key);
-        let Some(slot) = self.slot(self.database, &key) else { return false };
+        let slot = self.slot(self.database, &key)?;
         let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
-        let edited = stripe.expect("the slot was found in it").edit_in_place(slot, edit);
-        if edited {
-            self.changed(self.database, key.shard);
-        }
-        edited
+        let edited = stripe.expect("the slot was found in it").edit_in_place(slot, edit)?;
+        self.changed(self.database, key.shard);
+        Some(edited)
     }
 
     /// Removes a key; whether it was there.

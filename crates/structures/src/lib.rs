@@ -5,11 +5,14 @@
 //!                           └─ BucketTable: linear hashing from 64-bit hashes to handles
 //! ```
 //!
+//! [`bits`] are algorithms on strings as arrays of bits.
+//!
 //! Slab and table are changed by one owner at a time (`&mut self`). Beside each stands a view made of
 //! atomics only ([`PageDirectory`], [`TableProbe`]) from which any thread may compute addresses to
 //! *prefetch* while the owner is at work. What such a view answers may be stale; it is never dereferenced.
 
 mod bit_set;
+pub mod bits;
 mod bucket_table;
 mod memory_map;
 mod page_pool;

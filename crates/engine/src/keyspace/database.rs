@@ -286,15 +286,18 @@ impl Database {
         }
     }
 
-    /// Works on the bytes of a text in place, where its length does not change; `false` for
-    /// integers, which have none.
-    pub(crate) fn edit_in_place(&mut self, slot: Slot, edit: impl FnOnce(&mut [u8])) -> bool {
+    /// Works on the bytes of a text in place, where its length does not change; `None` for
+    /// integers, which have none, and where `edit` answers so.
+    pub(crate) fn edit_in_place<R>(
+        &mut self,
+        slot: Slot,
+        edit: impl FnOnce(&mut [u8]) -> Option<R>,
+    ) -> Option<R> {
         let mut entry = self.entry_mut(slot);
         if let Some(bytes) = entry.inline_bytes() {
-            edit(bytes);
-            return true;
+            return edit(bytes);
         }
-        self.edit_shared(slot, |bytes| edit(bytes)).is_some()
+        self.edit_shared(slot, |bytes| edit(bytes)).flatten()
     }
 
     /// Works on the block of a long string; `None` for other strings. Nothing is copied unless a

@@ -1,7 +1,9 @@
 //! Values as commands see them; how they are stored stays behind these types.
 
+mod extended;
 mod string;
 
+pub use extended::ExtendedFloat;
 pub(crate) use string::{EMBEDDED_BYTES_MAX, INLINE_BYTES_MAX};
 pub use string::{NewString, Payload, StringRef, parse_float};
 

@@ -183,10 +183,20 @@ impl<'a> NewString<'a> {
     }
 
     /// Chooses the storage for a text that was edited in place (`APPEND`, `SETRANGE`, `SETBIT`):
-    /// it stays text even if it looks like a number.
-    pub fn from_edited(text: &'a [u8]) -> Self {
+    /// it stays text even if it looks like a number. A long one is taken out of `text`.
+    pub fn from_edited(text: &'a mut Vec<u8>) -> Self {
         if text.len() <= INLINE_BYTES_MAX {
             Self::Edited(text)
+        } else {
+            Self::Shared(Arc::new(std::mem::take(text)))
+        }
+    }
+
+    /// Chooses the storage for a text that a command computed: as [`Self::from_text`], but never an
+    /// integer.
+    pub fn from_computed(text: &'a [u8]) -> Self {
+        if text.len() <= INLINE_BYTES_MAX {
+            Self::Inline(text)
         } else {
             Self::Shared(Arc::new(text.to_vec()))
         }

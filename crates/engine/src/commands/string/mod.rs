@@ -1,10 +1,42 @@
 //! Commands on strings.
 
+mod compare;
 mod counter;
+mod expiry;
 mod get;
+mod lcs;
+mod many;
+mod range;
 mod set;
 
 use crate::command::Command;
 
 /// The rows of the family.
-pub(super) const COMMANDS: &[Command] = &[get::GET, set::SET, counter::INCR];
+pub(super) const COMMANDS: &[Command] = &[
+    range::APPEND,
+    counter::DECR,
+    counter::DECRBY,
+    compare::DELEX,
+    compare::DELIFEQ,
+    compare::DIGEST,
+    get::GET,
+    get::GETDEL,
+    get::GETEX,
+    range::GETRANGE,
+    get::GETSET,
+    counter::INCR,
+    counter::INCRBY,
+    counter::INCRBYFLOAT,
+    lcs::LCS,
+    many::MGET,
+    many::MSET,
+    many::MSETEX,
+    many::MSETNX,
+    set::PSETEX,
+    set::SET,
+    set::SETEX,
+    set::SETNX,
+    range::SETRANGE,
+    get::STRLEN,
+    range::SUBSTR,
+];

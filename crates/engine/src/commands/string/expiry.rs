@@ -1,0 +1,95 @@
+//! The expiry that `SET` and its kin take among their options.
+
+use crate::{
+    command::{Args, CommandError},
+    context::ExpiryChange,
+};
+
+/// How an option tells a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Clock {
+    /// `EX`: in so many seconds.
+    Seconds,
+    /// `PX`: in so many milliseconds.
+    Milliseconds,
+    /// `EXAT`: at a unix time in seconds.
+    AtSeconds,
+    /// `PXAT`: at a unix time in milliseconds.
+    AtMilliseconds,
+}
+
+impl Clock {
+    const TOKENS: [(&'static str, Clock); 4] = [
+        ("EX", Clock::Seconds),
+        ("PX", Clock::Milliseconds),
+        ("EXAT", Clock::AtSeconds),
+        ("PXAT", Clock::AtMilliseconds),
+    ];
+
+    /// The unix time in milliseconds that an amount means. It may have passed, but what does not lie
+    /// behind zero, or not within 63 bits, is an error that names `command`.
+    pub(super) fn at(self, amount: &[u8], now_ms: u64, command: &'static str) -> Result<u64, CommandError> {
+        let amount = dunlin_resp::number::parse_integer(amount).ok_or(CommandError::NotInteger)?;
+        let per_unit = match self {
+            Self::Seconds | Self::AtSeconds => 1000,
+            Self::Milliseconds | Self::AtMilliseconds => 1,
+        };
+        let origin = match self {
+            Self::Seconds | Self::Milliseconds => now_ms as i64,
+            Self::AtSeconds | Self::AtMilliseconds => 0,
+        };
+        let at = (amount > 0)
+            .then(|| amount.checked_mul(per_unit)?.checked_add(origin))
+            .flatten()
+            .and_then(|at| u64::try_from(at).ok());
+        at.ok_or(CommandError::InvalidExpire(command))
+    }
+}
+
+/// What a request says about the expiry.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum ExpiryOption<'a> {
+    /// Nothing.
+    #[default]
+    None,
+    /// A time: the clock and the amount as it was written.
+    Time(Clock, &'a [u8]),
+    /// `KEEPTTL`.
+    Keep,
+    /// `PERSIST`.
+    Persist,
+}
+
+impl<'a> ExpiryOption<'a> {
+    /// Reads the next option if it is one about the expiry; `word_option` is the one without an
+    /// amount that the command takes. Naming the same option again is harmless, another one is a
+    /// syntax error.
+    pub(super) fn read(&mut self, args: &mut Args<'a>, word_option: (&str, Self)) -> bool {
+        let told = if args.token(word_option.0) {
+            word_option.1
+        } else {
+            let clock = Clock::TOKENS.into_iter().find(|(token, _)| args.token_with(token, 1));
+            let Some((_, clock)) = clock else { return false };
+            Self::Time(clock, args.word())
+        };
+        let compatible = match (*self, told) {
+            (Self::None, _) => true,
+            (Self::Time(one, _), Self::Time(other, _)) => one == other,
+            (one, other) => one == other,
+        };
+        if !compatible {
+            args.fail(CommandError::Syntax);
+        }
+        *self = told;
+        true
+    }
+
+    /// What becomes of the expiry of a value that is written.
+    pub(super) fn change(self, now_ms: u64, command: &'static str) -> Result<ExpiryChange, CommandError> {
+        Ok(match self {
+            Self::None | Self::Persist => ExpiryChange::Clear,
+            Self::Keep => ExpiryChange::Keep,
+            Self::Time(clock, amount) => ExpiryChange::At(clock.at(amount, now_ms, command)?),
+        })
+    }
+}
