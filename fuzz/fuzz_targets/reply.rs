@@ -8,7 +8,7 @@
 
 #![no_main]
 
-use dunlin_resp::value::{ReplyLimits, Value, ValueDecoder, ValueError};
+use dunlin_resp::{ReplyLimits, Value, ValueDecoder, ValueError};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: ReplyLimits = ReplyLimits { bulk_bytes_max: 1 << 16, elements_max: 1 << 12, depth_max: 16 };

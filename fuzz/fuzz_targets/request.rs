@@ -9,7 +9,7 @@
 
 #![no_main]
 
-use dunlin_resp::request::{Batch, Decoded, Limits, ProtocolError, RequestDecoder};
+use dunlin_resp::{Batch, Decoded, Limits, ProtocolError, RequestDecoder};
 use libfuzzer_sys::fuzz_target;
 
 type Command = Vec<Vec<u8>>;
