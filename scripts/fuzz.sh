@@ -19,5 +19,9 @@ targets=("$@")
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(fuzz list)
 for target in "${targets[@]}"; do
     echo "fuzz: $target for ${FUZZ_SECONDS:=60} s"
-    fuzz run "$target" -- -max_total_time="$FUZZ_SECONDS" -rss_limit_mb=2048 -timeout=10
+    # The corpus grows from run to run on this machine; the seeds are in the repository. One allocation
+    # of 64 MiB from a few bytes of input would be a length believed unchecked.
+    mkdir -p "fuzz/corpus/$target"
+    fuzz run "$target" "fuzz/corpus/$target" "fuzz/seeds/$target" -- \
+        -max_total_time="$FUZZ_SECONDS" -rss_limit_mb=2048 -malloc_limit_mb=64 -timeout=10
 done

@@ -91,8 +91,9 @@ class Server:
         """A plain socket to the server."""
         if unix:
             client = socket.socket(socket.AF_UNIX)
-            client.settimeout(timeout)
+            # Without a timeout a full backlog makes connect wait; with one it would fail at once.
             client.connect(str(self.socket))
+            client.settimeout(timeout)
         else:
             client = socket.create_connection(("127.0.0.1", self.port), timeout)
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,0 +1,33 @@
+"""Several connections, the same keys: no reply that an order of the commands cannot explain (src/main.rs)."""
+
+import pytest
+
+from harness import DUNLIN, ORACLE, driver, is_redis
+
+SCENARIOS = [
+    "increments",
+    "one-winner",
+    "torn-reads",
+    "all-or-nothing",
+    "handed-out-once",
+    "one-place",
+    "whole-copies",
+    "appended-records",
+    "mutual-exclusion",
+    "no-going-back",
+    "swapped-databases",
+]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("threads", [2, 4])
+def test_history_is_explicable(scenario, threads):
+    directives = [] if is_redis(DUNLIN) else ["--directive=--threads", f"--directive={threads}"]
+    driver("dunlin-history", "--server", DUNLIN, *directives, scenario)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_it_can_fail(scenario):
+    """With clients that do in several commands what they should do in one, a violation has to show."""
+    with pytest.raises(AssertionError):
+        driver("dunlin-history", "--server", ORACLE, "--broken", scenario)

@@ -1,0 +1,89 @@
+"""Bytes on a socket, and what comes back."""
+
+import socket
+import time
+
+SENTINEL = b"*2\r\n$4\r\nECHO\r\n$8\r\nsentinel\r\n"
+SENTINEL_REPLY = b"$8\r\nsentinel\r\n"
+
+
+def command(*words):
+    """A command as an array of bulks."""
+    words = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+
+
+def exactly(client, count):
+    """Reads this many bytes; fewer where the server closes before."""
+    parts = []
+    while count > 0:
+        part = client.recv(min(count, 1 << 20))
+        if not part:
+            break
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def rest(client, last=b""):
+    """What the server sends until it closes the connection, or until `last`; and whether it closed."""
+    got = bytearray()
+    while True:
+        try:
+            part = client.recv(1 << 16)
+        except ConnectionResetError:
+            return bytes(got), True
+        if not part:
+            return bytes(got), True
+        got += part
+        if last and got.endswith(last):
+            return bytes(got), False
+
+
+def converse(server, data, unix=False):
+    """Sends bytes and a sentinel: what comes back without the sentinel, and whether the server closed."""
+    with server.connect(unix=unix) as client:
+        try:
+            client.sendall(data + SENTINEL)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        got, closed = rest(client, SENTINEL_REPLY)
+        return (got if closed else got[: -len(SENTINEL_REPLY)]), closed
+
+
+class Bystander:
+    """Another client that has to keep working, whatever somebody else does to the server."""
+
+    def __init__(self, server):
+        self.client = server.connect()
+        self.turn = 0
+
+    def __enter__(self):
+        self.works()
+        return self
+
+    def works(self):
+        self.turn += 1
+        value = b"turn %d" % self.turn
+        self.client.sendall(command("SET", "bystander", value) + command("GET", "bystander"))
+        expected = b"+OK\r\n$%d\r\n%s\r\n" % (len(value), value)
+        assert exactly(self.client, len(expected)) == expected
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            self.works()
+        self.client.close()
+
+
+def eventually(condition, what, timeout_s=20):
+    """Waits for something that happens in the background; fails when it does not."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.005)
+
+
+def shut(client):
+    """Closes with a reset, without waiting for anything."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+    client.close()
