@@ -1,8 +1,9 @@
 //! The commands of the store, a module a family; each row stands beside its handler.
 
+mod generic;
 mod string;
 
 use crate::command::Command;
 
 /// The rows of all families.
-pub const FAMILIES: &[&[Command]] = &[string::COMMANDS];
+pub const FAMILIES: &[&[Command]] = &[generic::COMMANDS, string::COMMANDS];
