@@ -20,7 +20,7 @@ use dunlin_engine::{
 use dunlin_resp::{Batch, Decoded, Limits, Protocol, ReplyBuffer, RequestDecoder};
 
 use crate::{
-    config::ConfigReader,
+    config::{Config, ConfigReader},
     net::{Client, Next, Now, REPLY_BYTES_MAX, Served, Service},
     shared::Shared,
 };
