@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::{
     command::CommandError,
+    glob,
     keyspace::{Database, EXPIRY_MS_MAX, EntryRef, Key, Keyspace, Locked, Usage, access_clock, idle_seconds},
     statistics::Statistics,
     value::{NewString, StringRef, ValueType},
@@ -25,6 +26,10 @@ pub struct Environment {
     pub string_bytes_max: usize,
     /// Whether reads leave the keys' access clocks alone (`CLIENT NO-TOUCH`).
     pub no_touch: bool,
+    /// Whether `DEL` leaves the freeing of what it removes for later (`lazyfree-lazy-user-del`).
+    pub lazyfree_user_del: bool,
+    /// Whether `FLUSHALL` and `FLUSHDB` do so where they are not told (`lazyfree-lazy-user-flush`).
+    pub lazyfree_user_flush: bool,
 }
 
 /// Large values and whole databases on their way out. Dropping it frees them: outside all locks,
@@ -45,6 +50,16 @@ impl Garbage {
 
     pub(crate) fn push_database(&mut self, database: Database) {
         self.databases.push(database);
+    }
+
+    /// How many long strings there are.
+    fn payloads(&self) -> usize {
+        self.payloads.len()
+    }
+
+    /// Takes the long strings out that came after the first `kept`.
+    fn split_off(&mut self, kept: usize) -> Garbage {
+        Garbage { payloads: self.payloads.split_off(kept), databases: Vec::new() }
     }
 
     /// Takes everything out.
@@ -176,6 +191,25 @@ impl<'a> ReadContext<'a> {
         entry
     }
 
+    /// [`Self::find`] for questions about a key that do not count as its use.
+    pub fn inspect(&mut self, key: &[u8]) -> Option<EntryRef<'a>> {
+        let entry = self.peek(key);
+        let statistics = &self.worker.statistics;
+        if entry.is_some() {
+            statistics.keyspace_hits.add(1)
+        } else {
+            statistics.keyspace_misses.add(1)
+        }
+        entry
+    }
+
+    /// Notes an access even where reads do not; whether the key is there.
+    pub fn touch(&mut self, key: &[u8]) -> bool {
+        let clock = access_clock(self.environment.now_ms);
+        let entry = self.inspect(key);
+        entry.inspect(|entry| entry.touch(clock)).is_some()
+    }
+
     /// Seconds since a key was last used, in steps of eight.
     pub fn idle_seconds(&self, entry: EntryRef<'_>) -> u64 {
         idle_seconds(entry.access(), self.environment.now_ms)
@@ -234,6 +268,8 @@ pub struct WriteContext<'a> {
     keys: KnownKeys<'a>,
     environment: &'a Environment,
     worker: &'a mut Worker,
+    /// From which piece of garbage on it is freed before the answer leaves.
+    freed_from: Option<usize>,
 }
 
 impl<'a> WriteContext<'a> {
@@ -245,7 +281,20 @@ impl<'a> WriteContext<'a> {
         environment: &'a Environment,
         worker: &'a mut Worker,
     ) -> Self {
-        Self { locked, database, keys: KnownKeys::new(keys), environment, worker }
+        Self { locked, database, keys: KnownKeys::new(keys), environment, worker, freed_from: None }
+    }
+
+    /// Releases the locks; what is left to be freed before the answer leaves.
+    #[inline]
+    pub(crate) fn finish(self) -> Option<Garbage> {
+        let Self { worker, freed_from, .. } = self;
+        freed_from.map(|kept| worker.garbage.split_off(kept))
+    }
+
+    /// Has the values that the command removes from here on freed before its answer leaves, though
+    /// outside the locks, instead of handing them over.
+    pub fn free_before_answering(&mut self) {
+        self.freed_from = Some(self.worker.garbage.payloads());
     }
 
     /// Unix time in milliseconds.
@@ -318,6 +367,12 @@ impl<'a> WriteContext<'a> {
         let entry = self.locked.shard(key.shard).database(database)?.entry(slot);
         entry.touch(access_clock(self.environment.now_ms));
         Some(entry)
+    }
+
+    /// Whether a key is there and has not expired.
+    pub fn contains_in(&mut self, database: usize, key: &[u8]) -> bool {
+        let key = self.key(key);
+        self.slot(database, &key).is_some()
     }
 
     /// The string under a key; an error where it holds another type.
@@ -467,7 +522,7 @@ impl<'a> WriteContext<'a> {
         let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
         let expiry = expiry.map(|at| at.min(EXPIRY_MS_MAX));
         let now_ms = self.environment.now_ms;
-        stripe.expect("the slot was found in it").set_expiry(slot, expiry, now_ms, &mut self.worker.garbage);
+        stripe.expect("the slot was found in it").set_expiry(slot, expiry, now_ms);
         self.changed(self.database, key.shard);
         true
     }
@@ -479,6 +534,20 @@ impl<'a> WriteContext<'a> {
         let expiry = entry.expiry().map_or(ExpiryChange::Clear, ExpiryChange::At);
         let mut buffer = Vec::new();
         let value = entry.to_new().copied_to(&mut buffer);
+        self.set_string_in(to.0, to.1, value, expiry);
+        true
+    }
+
+    /// Moves a value with its expiry to another place, replacing what is there; whether the source
+    /// is there. The places must differ. Long values are handed on, not copied.
+    pub fn relocate(&mut self, from: (usize, &[u8]), to: (usize, &[u8])) -> bool {
+        let key = self.key(from.1);
+        let Some(slot) = self.slot(from.0, &key) else { return false };
+        let stripe = self.locked.shard_mut(key.shard).database_mut(from.0);
+        let mut buffer = Vec::new();
+        let (value, expiry) = stripe.expect("the slot was found in it").take(slot, &mut buffer);
+        self.locked.publish_usage(key.shard, from.0);
+        let expiry = expiry.map_or(ExpiryChange::Clear, ExpiryChange::At);
         self.set_string_in(to.0, to.1, value, expiry);
         true
     }
@@ -516,14 +585,30 @@ impl<'a> KeyspaceContext<'a> {
         self.environment.now_ms
     }
 
-    /// Keys of the client's database, expired ones that are still there included.
+    /// Keys and bytes of the client's database, expired keys that are still there included.
     pub fn usage(&self) -> Usage {
         self.keyspace.usage(Some(self.database))
     }
 
-    /// Visits all entries that have not expired, a shard at a time.
-    pub fn for_each(&mut self, mut visit: impl FnMut(EntryRef<'_>)) {
-        for shard in self.keyspace.shards() {
+    /// Whether a key is there and has not expired.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        let key = self.keyspace.key(key);
+        let locked = self.keyspace.lock_one(key.shard);
+        let database = locked.shard(key.shard).database(self.database);
+        database
+            .and_then(|database| Some(database.entry(database.find(key.hash, key.bytes)?)))
+            .is_some_and(|entry| !entry.is_expired(self.environment.now_ms))
+    }
+
+    /// The shard that holds every key that can match a pattern, where its hash tag says so.
+    pub fn shard_of_pattern(&self, pattern: &[u8]) -> Option<usize> {
+        glob::hash_tag(pattern).map(|tag| self.keyspace.shard_of(tag))
+    }
+
+    /// Visits all entries, or those of one shard, that have not expired; a shard at a time.
+    pub fn for_each(&mut self, only: Option<usize>, mut visit: impl FnMut(EntryRef<'_>)) {
+        let shards = only.map_or(self.keyspace.shards(), |shard| shard..shard + 1);
+        for shard in shards {
             let locked = self.keyspace.lock_one(shard);
             if let Some(database) = locked.shard(shard).database(self.database) {
                 database.for_each(|entry| {
@@ -537,12 +622,23 @@ impl<'a> KeyspaceContext<'a> {
 
     /// Visits some entries behind `cursor` that have not expired and answers the next cursor: what
     /// is there from the first call (with 0) to the last (that answers 0) is visited at least once.
-    /// `count` is about how many are visited.
+    /// `count` is about how many are visited. `only` confines the calls to one shard.
     ///
     /// The cursor is the shard in the low bits and the position inside the shard's table above.
-    pub fn scan(&mut self, cursor: u64, count: usize, mut visit: impl FnMut(EntryRef<'_>)) -> u64 {
+    pub fn scan(
+        &mut self,
+        cursor: u64,
+        count: usize,
+        only: Option<usize>,
+        mut visit: impl FnMut(EntryRef<'_>),
+    ) -> u64 {
         let shards = self.keyspace.shards().len() as u64;
         let (mut shard, mut position) = ((cursor % shards) as usize, cursor / shards);
+        let mut end = shards as usize;
+        if let Some(only) = only {
+            position = if shard == only { position } else { 0 };
+            (shard, end) = (only, only + 1);
+        }
         let mut seen = 0;
         // Empty buckets count a little, so that a sparse table does not hold the worker for long.
         let mut steps = 0;
@@ -565,7 +661,7 @@ impl<'a> KeyspaceContext<'a> {
             }
             if position == 0 {
                 shard += 1;
-                if shard == shards as usize {
+                if shard == end {
                     return 0;
                 }
             }
@@ -605,7 +701,14 @@ impl<'a> KeyspaceContext<'a> {
                 return Some(entry.key().to_vec());
             }
         }
-        None
+        // Nearly everything has expired and awaits its removal: the first that has not will do.
+        let (mut cursor, mut found) = (0, None);
+        loop {
+            cursor = self.scan(cursor, 1, None, |entry| found = Some(entry.key().to_vec()));
+            if cursor == 0 || found.is_some() {
+                return found;
+            }
+        }
     }
 }
 
@@ -614,12 +717,30 @@ impl<'a> KeyspaceContext<'a> {
 pub struct ExclusiveContext<'a> {
     locked: Locked<'a>,
     database: usize,
+    environment: &'a Environment,
     worker: &'a mut Worker,
+    /// What is freed before the answer leaves.
+    freed: Garbage,
 }
 
 impl<'a> ExclusiveContext<'a> {
-    pub(crate) fn new(locked: Locked<'a>, database: usize, worker: &'a mut Worker) -> Self {
-        Self { locked, database, worker }
+    pub(crate) fn new(
+        locked: Locked<'a>,
+        database: usize,
+        environment: &'a Environment,
+        worker: &'a mut Worker,
+    ) -> Self {
+        Self { locked, database, environment, worker, freed: Garbage::default() }
+    }
+
+    /// Opens the gate; what is left to be freed before the answer leaves.
+    pub(crate) fn finish(self) -> Garbage {
+        self.freed
+    }
+
+    /// What is the same for the whole batch.
+    pub fn environment(&self) -> &'a Environment {
+        self.environment
     }
 
     /// The client's database.
@@ -632,19 +753,20 @@ impl<'a> ExclusiveContext<'a> {
         self.locked.keyspace().databases()
     }
 
-    /// Empties one database, or all. O(shards): the keys are freed later, by who takes the
-    /// worker's garbage.
-    pub fn flush(&mut self, database: Option<usize>) {
+    /// Empties one database, or all. O(shards) while everything stands still: the keys are freed
+    /// later, before the answer leaves or, if `lazy`, by who takes the worker's garbage.
+    pub fn flush(&mut self, database: Option<usize>, lazy: bool) {
         let databases = match database {
             Some(database) => database..database + 1,
             None => 0..self.databases(),
         };
+        let garbage = if lazy { &mut self.worker.garbage } else { &mut self.freed };
         let mut keys = 0;
         for shard in self.locked.keyspace().shards() {
             for database in databases.clone() {
                 if let Some(taken) = self.locked.shard_mut(shard).take_database(database) {
                     keys += taken.len() as u64;
-                    self.worker.garbage.push_database(*taken);
+                    garbage.push_database(*taken);
                     self.locked.publish_database(shard, database);
                 }
             }

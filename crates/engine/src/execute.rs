@@ -63,7 +63,9 @@ impl Engine {
             Run::Write(handler) => {
                 let locked = self.lock(request);
                 let mut context = WriteContext::new(locked, database, request.keys, environment, worker);
-                handler(&mut context, &mut args, reply)
+                let result = handler(&mut context, &mut args, reply);
+                drop(context.finish());
+                result
             }
             Run::Keyspace(handler) => {
                 let mut context = KeyspaceContext::new(&self.keyspace, database, environment, worker);
@@ -71,13 +73,19 @@ impl Engine {
             }
             Run::Exclusive(handler) => {
                 *inside = None;
-                let result = {
+                let (result, freed) = {
                     let locked = self.keyspace.close();
-                    let mut context = ExclusiveContext::new(locked, database, worker);
-                    handler(&mut context, &mut args, reply)
+                    let mut context = ExclusiveContext::new(locked, database, environment, worker);
+                    (handler(&mut context, &mut args, reply), context.finish())
                 };
+                drop(freed);
                 *inside = Some(self.keyspace.enter(worker.id()));
                 result
+            }
+            Run::Help(lines) => {
+                reply.array(lines.len());
+                lines.iter().for_each(|line| reply.simple(line));
+                Ok(())
             }
             Run::Host(_) | Run::Container => unreachable!("{} is not the store's", request.entry.full_name()),
         };

@@ -13,6 +13,24 @@ pub fn matches_ignoring_case(pattern: &[u8], text: &[u8]) -> bool {
     matches_folded(pattern, text, true)
 }
 
+/// The text when a pattern has nothing but itself to match.
+pub fn literal(pattern: &[u8]) -> Option<&[u8]> {
+    (!pattern.iter().any(is_special)).then_some(pattern)
+}
+
+/// The hash tag, braces included, that every key has which matches: what stands in front of its end
+/// is literal.
+pub fn hash_tag(pattern: &[u8]) -> Option<&[u8]> {
+    let open = pattern.iter().position(|byte| *byte == b'{')?;
+    let length = pattern[open..].iter().position(|byte| *byte == b'}')?;
+    let end = open + length + 1;
+    (length > 1 && !pattern[..end].iter().any(is_special)).then_some(&pattern[open..end])
+}
+
+fn is_special(byte: &u8) -> bool {
+    matches!(byte, b'*' | b'?' | b'[' | b'\\')
+}
+
 fn matches_folded(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
     let (mut at, mut next) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;
@@ -120,5 +138,23 @@ mod tests {
         }
         assert!(matches_ignoring_case(b"MAX*[A-C]", b"maxmemory-b"));
         assert!(!matches(b"MAX*", b"maxmemory"));
+    }
+    #[test]
+    fn literal_beginnings_are_recognized() {
+        for (pattern, expected) in [
+            ("{user}:*", Some("{user}")),
+            ("a{user}", Some("{user}")),
+            ("a{{b}*", Some("{{b}")),
+            ("*{user}", None),
+            ("{us?r}", None),
+            ("{}{user}*", None),
+            ("{user*", None),
+            ("{a\\}b}", None),
+            ("user", None),
+        ] {
+            assert_eq!(hash_tag(pattern.as_bytes()), expected.map(str::as_bytes), "{pattern}");
+        }
+        assert_eq!(literal(b"a]{b}"), Some(&b"a]{b}"[..]));
+        assert_eq!(literal(b"a[b]"), None);
     }
 }

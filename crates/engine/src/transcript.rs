@@ -15,7 +15,7 @@ use crate::{Engine, Environment, Request, Worker, command::CommandTable, command
 pub(crate) struct Story {
     engine: Engine,
     table: CommandTable,
-    worker: Worker,
+    pub(crate) worker: Worker,
     pub(crate) environment: Environment,
     pub(crate) database: usize,
 }
@@ -30,6 +30,8 @@ impl Story {
                 now_ms: 1_700_000_000_000,
                 string_bytes_max: 512 << 20,
                 no_touch: false,
+                lazyfree_user_del: false,
+                lazyfree_user_flush: false,
             },
             database: 0,
         }

@@ -19,7 +19,7 @@ use dunlin_engine::{
 use dunlin_resp::{Batch, Decoded, Limits, Protocol, ReplyBuffer, RequestDecoder};
 
 use crate::{
-    config::ConfigReader,
+    config::{Config, ConfigReader},
     expiry::ExpiryCycle,
     net::{Client, Next, Now, REPLY_BYTES_MAX, Served, Service},
     shared::Shared,
@@ -101,11 +101,7 @@ impl Executor {
     /// The executor of worker `worker.id()`.
     pub(crate) fn new(shared: Arc<Shared>, worker: Worker) -> Self {
         let config = ConfigReader::new(Arc::clone(&shared.config));
-        let environment = Environment {
-            now_ms: 0,
-            string_bytes_max: config.config().proto_max_bulk_len as usize,
-            no_touch: false,
-        };
+        let environment = environment(config.config());
         let expiry = ExpiryCycle::new(worker.id(), shared.workers);
         Self {
             shared,
@@ -291,6 +287,17 @@ impl Executor {
     }
 }
 
+/// What commands are to know of the configuration.
+fn environment(config: &Config) -> Environment {
+    Environment {
+        now_ms: 0,
+        string_bytes_max: config.proto_max_bulk_len as usize,
+        no_touch: false,
+        lazyfree_user_del: config.lazyfree_lazy_user_del,
+        lazyfree_user_flush: config.lazyfree_lazy_user_flush,
+    }
+}
+
 fn unknown_command(words: &[&[u8]]) -> CommandError {
     /// How much of a stranger's words is shown.
     const SHOWN_BYTES_MAX: usize = 128;
@@ -346,7 +353,8 @@ impl Service for Executor {
     fn tick(&mut self, now: Now) {
         self.environment.now_ms = now.unix_ms;
         if self.config.refresh() {
-            self.environment.string_bytes_max = self.config.config().proto_max_bulk_len as usize;
+            let now_ms = self.environment.now_ms;
+            self.environment = Environment { now_ms, ..environment(self.config.config()) };
         }
     }
 

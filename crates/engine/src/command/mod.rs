@@ -77,7 +77,9 @@ impl Command {
     pub fn is_write(&self) -> bool {
         match self.run {
             Run::Write(_) | Run::Exclusive(_) => true,
-            Run::Read(_) | Run::Keyspace(_) | Run::Host(_) | Run::Container => self.flags.has(Flags::WRITE),
+            Run::Read(_) | Run::Keyspace(_) | Run::Host(_) | Run::Help(_) | Run::Container => {
+                self.flags.has(Flags::WRITE)
+            }
         }
     }
 
@@ -100,6 +102,8 @@ pub enum Run {
     /// Belongs to whoever hosts the engine (connections, configuration, the process): a handler of
     /// a type that only the host knows.
     Host(&'static (dyn Any + Send + Sync)),
+    /// Answers these lines.
+    Help(&'static [&'static str]),
     /// Only names its subcommands.
     Container,
 }
@@ -112,6 +116,7 @@ impl std::fmt::Debug for Run {
             Self::Keyspace(_) => "Keyspace",
             Self::Exclusive(_) => "Exclusive",
             Self::Host(_) => "Host",
+            Self::Help(_) => "Help",
             Self::Container => "Container",
         })
     }

@@ -1,9 +1,10 @@
 //! The commands of the store, a module a family; each row stands beside its handler.
 
 mod bitmap;
+mod generic;
 mod string;
 
 use crate::command::Command;
 
 /// The rows of all families.
-pub const FAMILIES: &[&[Command]] = &[bitmap::COMMANDS, string::COMMANDS];
+pub const FAMILIES: &[&[Command]] = &[bitmap::COMMANDS, generic::COMMANDS, string::COMMANDS];

@@ -266,24 +266,53 @@ impl Database {
         }
     }
 
-    /// Gives an entry another expiry, or none. O(1).
-    pub(crate) fn set_expiry(&mut self, slot: Slot, expiry: Option<u64>, now_ms: u64, garbage: &mut Garbage) {
+    /// Gives an entry another expiry, or none. O(1); what the entry owns stays where it is.
+    pub(crate) fn set_expiry(&mut self, slot: Slot, expiry: Option<u64>, now_ms: u64) {
         let entry = self.entry(slot);
         match (entry.expiry(), expiry) {
-            (None, None) => {}
-            (Some(_), Some(expiry)) => {
-                self.entry_mut(slot).set_expiry(expiry);
-                self.table.note_deadline(slot, deadline(expiry, now_ms));
-            }
-            _ => {
-                // The entry's shape changes: it is written anew from a copy.
-                let key = entry.key().to_vec();
-                let mut buffer = Vec::new();
-                let value = entry.to_new().copied_to(&mut buffer);
-                let hash = self.hasher.hash(&key);
-                self.put((hash, &key), Some(slot), value, expiry, now_ms, garbage);
+            (None, None) => return,
+            (Some(_), Some(expiry)) => self.entry_mut(slot).set_expiry(expiry),
+            (old, _) => {
+                let bytes = (entry.bytes(), entry.bytes_with_expiry(expiry.is_some()));
+                let handle = slot.handle();
+                let pointer = self.slab.pointer(handle);
+                if class_bytes(bytes.0) == class_bytes(bytes.1) {
+                    // SAFETY: the cell has room for the other form, and `&mut self` makes this the
+                    // only use of the entry.
+                    unsafe { EntryMut::new(pointer).move_to(pointer, expiry) };
+                } else {
+                    let moved = self.slab.allocate(bytes.1);
+                    // SAFETY: the new cell is fresh and has room; the old one is only freed.
+                    unsafe { EntryMut::new(pointer).move_to(self.slab.pointer(moved), expiry) };
+                    self.slab.free(handle, bytes.0);
+                    self.table.replace(slot, moved);
+                }
+                self.expiring = self.expiring + usize::from(expiry.is_some()) - usize::from(old.is_some());
             }
         }
+        if let Some(expiry) = expiry {
+            self.table.note_deadline(slot, deadline(expiry, now_ms));
+        }
+    }
+
+    /// Removes an entry and hands out its value, with `buffer` to hold a short one, and its expiry.
+    /// O(1); a long value is not copied.
+    pub(crate) fn take<'b>(&mut self, slot: Slot, buffer: &'b mut Vec<u8>) -> (NewString<'b>, Option<u64>) {
+        let entry = self.entry(slot);
+        let (bytes, expiry) = (entry.bytes(), entry.expiry());
+        let heap_bytes = entry.value_heap_bytes() + entry.key_heap_bytes();
+        // SAFETY: the entry is removed below, and its value not read again.
+        let value = match unsafe { entry.take_payload() } {
+            Some(payload) => NewString::Shared(payload),
+            None => entry.to_new().copied_to(buffer),
+        };
+        self.heap_bytes -= heap_bytes;
+        self.expiring -= usize::from(expiry.is_some());
+        let handle = self.table.remove(slot);
+        // SAFETY: the handle is out of the table, and nothing reads the entry again.
+        unsafe { EntryRef::new(self.slab.pointer(handle)).free_key() };
+        self.slab.free(handle, bytes);
+        (value, expiry)
     }
 
     /// Works on the bytes of a text in place, where its length does not change; `None` for

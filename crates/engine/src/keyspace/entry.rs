@@ -270,6 +270,12 @@ impl<'a> EntryRef<'a> {
         at + length
     }
 
+    /// What [`Self::bytes`] would be with an expiry, or without.
+    pub(crate) fn bytes_with_expiry(self, expires: bool) -> usize {
+        let has = if self.expiry().is_some() { EXPIRY_BYTES } else { 0 };
+        self.bytes() - has + if expires { EXPIRY_BYTES } else { 0 }
+    }
+
     /// The value.
     #[inline]
     pub fn string(self) -> StringRef<'a> {
@@ -413,6 +419,36 @@ impl<'a> EntryMut<'a> {
         unsafe {
             let at = self.entry.cell.add(self.entry.expiry_at());
             at.copy_from_nonoverlapping(NonNull::from(&expiry.to_le_bytes()).cast(), EXPIRY_BYTES);
+        }
+    }
+
+    /// Moves the entry to another cell, or within its own, with another expiry. What it owns moves
+    /// along.
+    ///
+    /// # Safety
+    /// `to` must be valid for writes of [`EntryRef::bytes_with_expiry`] bytes and be the entry's own
+    /// cell or one that does not overlap it; an old cell is not used again but to be freed.
+    pub(crate) unsafe fn move_to(self, to: NonNull<u8>, expiry: Option<u64>) {
+        let EntryRef { cell, .. } = self.entry;
+        let expiry_at = self.entry.expiry_at();
+        let length = self.entry.bytes();
+        let tail_at = |expires| expiry_at + if expires { EXPIRY_BYTES } else { 0 };
+        let (from_tail, to_tail) = (tail_at(self.entry.expiry().is_some()), tail_at(expiry.is_some()));
+        let flag = if expiry.is_some() { EXPIRES } else { 0 };
+        let head = self.entry.byte(0) & !EXPIRES | flag;
+        // SAFETY: all ranges lie inside the entry's old and new lengths. The tail goes first, since
+        // within one cell it may be overwritten by the expiry.
+        unsafe {
+            cell.add(from_tail).copy_to(to.add(to_tail), length - from_tail);
+            if to != cell {
+                cell.copy_to_nonoverlapping(to, expiry_at);
+            }
+            to.write(head);
+            if let Some(expiry) = expiry {
+                debug_assert!(expiry <= EXPIRY_MS_MAX);
+                let bytes = expiry.to_le_bytes();
+                to.add(expiry_at).copy_from_nonoverlapping(NonNull::from(&bytes).cast(), EXPIRY_BYTES);
+            }
         }
     }
 

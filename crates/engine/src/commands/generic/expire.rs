@@ -1,0 +1,324 @@
+//! Giving keys an expiry, and taking it away.
+
+use dunlin_resp::ReplyBuffer;
+
+use crate::{
+    command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, KeySpec, Run},
+    context::WriteContext,
+};
+
+const CONDITION: Argument = Argument::one_of(
+    "condition",
+    &[
+        Argument::word("nx", "NX"),
+        Argument::word("xx", "XX"),
+        Argument::word("gt", "GT"),
+        Argument::word("lt", "LT"),
+    ],
+)
+.optional()
+.since("7.0.0");
+
+const ROW: Command = Command {
+    since: "2.6.0",
+    complexity: "O(1)",
+    arity: Arity::AtLeast(3),
+    flags: Flags::FAST,
+    keys: &[KeySpec::at(1).read_write().updates()],
+    ..Command::DEFAULT
+};
+
+pub(super) const EXPIRE: Command = Command {
+    name: "expire",
+    summary: "Lets a key expire after so many seconds.",
+    since: "1.0.0",
+    run: Run::Write(expire),
+    args: &[Argument::key("key"), Argument::integer("seconds"), CONDITION],
+    ..ROW
+};
+
+pub(super) const PEXPIRE: Command = Command {
+    name: "pexpire",
+    summary: "Lets a key expire after so many milliseconds.",
+    run: Run::Write(pexpire),
+    args: &[Argument::key("key"), Argument::integer("milliseconds"), CONDITION],
+    ..ROW
+};
+
+pub(super) const EXPIREAT: Command = Command {
+    name: "expireat",
+    summary: "Lets a key expire at a unix time in seconds.",
+    since: "1.2.0",
+    run: Run::Write(expireat),
+    args: &[Argument::key("key"), Argument::unix_time("unix-time-seconds"), CONDITION],
+    ..ROW
+};
+
+pub(super) const PEXPIREAT: Command = Command {
+    name: "pexpireat",
+    summary: "Lets a key expire at a unix time in milliseconds.",
+    run: Run::Write(pexpireat),
+    args: &[Argument::key("key"), Argument::unix_time("unix-time-milliseconds"), CONDITION],
+    ..ROW
+};
+
+pub(super) const PERSIST: Command = Command {
+    name: "persist",
+    summary: "Takes the expiry away from a key.",
+    since: "2.2.0",
+    arity: Arity::Exactly(2),
+    run: Run::Write(persist),
+    args: &[Argument::key("key")],
+    ..ROW
+};
+
+fn expire(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let base_ms = context.now_ms();
+    set(context, args, reply, "expire", 1000, base_ms)
+}
+
+fn pexpire(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let base_ms = context.now_ms();
+    set(context, args, reply, "pexpire", 1, base_ms)
+}
+
+fn expireat(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    set(context, args, reply, "expireat", 1000, 0)
+}
+
+fn pexpireat(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    set(context, args, reply, "pexpireat", 1, 0)
+}
+
+/// Which expiries may be replaced.
+#[derive(Debug, Default)]
+struct Conditions {
+    absent: bool,
+    present: bool,
+    later: bool,
+    earlier: bool,
+}
+
+impl Conditions {
+    fn parse(words: &[&[u8]]) -> Result<Self, CommandError> {
+        let mut conditions = Self::default();
+        for word in words {
+            let condition = match word.to_ascii_uppercase().as_slice() {
+                b"NX" => &mut conditions.absent,
+                b"XX" => &mut conditions.present,
+                b"GT" => &mut conditions.later,
+                b"LT" => &mut conditions.earlier,
+                _ => {
+                    let shown = String::from_utf8_lossy(word);
+                    return Err(CommandError::owned(format!("ERR Unsupported option {shown}")));
+                }
+            };
+            *condition = true;
+        }
+        let Self { absent, present, later, earlier } = conditions;
+        if absent && (present || later || earlier) {
+            return Err(CommandError::text(
+                "ERR NX and XX, GT or LT options at the same time are not compatible",
+            ));
+        }
+        if later && earlier {
+            return Err(CommandError::text("ERR GT and LT options at the same time are not compatible"));
+        }
+        Ok(conditions)
+    }
+
+    /// Whether an expiry may be replaced by `at`; a key without one counts as never expiring.
+    fn allow(&self, current: Option<u64>, at: i64) -> bool {
+        let current = current.map(|current| current as i64);
+        !(self.absent && current.is_some()
+            || self.present && current.is_none()
+            || self.later && current.is_none_or(|current| at <= current)
+            || self.earlier && current.is_some_and(|current| at >= current))
+    }
+}
+
+fn set(
+    context: &mut WriteContext<'_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+    name: &'static str,
+    unit_ms: i64,
+    base_ms: u64,
+) -> CommandResult {
+    let key = args.word();
+    let conditions = Conditions::parse(args.rest().get(1..).unwrap_or_default())?;
+    let time = args.integer();
+    args.check()?;
+    let at = time.checked_mul(unit_ms).and_then(|time| time.checked_add_unsigned(base_ms));
+    let at = at.ok_or(CommandError::InvalidExpire(name))?;
+    let allowed = match context.find(key) {
+        Some(entry) => conditions.allow(entry.expiry(), at),
+        None => false,
+    };
+    // A time before 1970 has passed like any other.
+    let at = u64::try_from(at).unwrap_or(0);
+    reply.integer(i64::from(allowed && context.set_expiry(key, Some(at))));
+    Ok(())
+}
+
+fn persist(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let key = args.word();
+    let expires = context.find(key).is_some_and(|entry| entry.expiry().is_some());
+    reply.integer(i64::from(expires && context.set_expiry(key, None)));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::transcript::check;
+
+    #[test]
+    fn a_key_expires_when_its_time_has_come() {
+        check(
+            "
+            > SET k v
+            +OK
+            > EXPIRE k 10
+            :1
+            > PTTL k
+            :10000
+            @ +9999
+            > GET k
+            $1 v
+            @ +1
+            > GET k
+            $-1
+            > DBSIZE
+            :0
+            > EXPIRE k 10
+            :0
+            > SET k 77
+            +OK
+            > PEXPIREAT k 1700000010100
+            :1
+            > EXPIRETIME k
+            :1700000010
+            > INCR k
+            :78
+            > PTTL k
+            :100
+            > EXPIREAT k 1
+            :1
+            > EXISTS k
+            :0
+            > SET k v
+            +OK
+            > PEXPIRE k -5
+            :1
+            > DBSIZE
+            :0
+            ",
+        );
+    }
+
+    #[test]
+    fn persist_takes_the_expiry_away() {
+        check(
+            "
+            > PERSIST k
+            :0
+            > SET k v
+            +OK
+            > PERSIST k
+            :0
+            > EXPIRE k 1
+            :1
+            > PERSIST k
+            :1
+            > TTL k
+            :-1
+            @ +5000
+            > GET k
+            $1 v
+            > EXPIRE k 1
+            :1
+            > SET k w
+            +OK
+            > TTL k
+            :-1
+            > EXPIRE k 1
+            :1
+            @ +1000
+            > PERSIST k
+            :0
+            ",
+        );
+    }
+
+    #[test]
+    fn conditions_guard_the_expiry_that_is_there() {
+        check(
+            "
+            > SET k v
+            +OK
+            > EXPIRE k 100 XX
+            :0
+            > EXPIRE k 100 GT
+            :0
+            > EXPIRE k 100 NX
+            :1
+            > EXPIRE k 200 NX
+            :0
+            > EXPIRE k 50 GT
+            :0
+            > EXPIRE k 100 gt
+            :0
+            > EXPIRE k 200 GT XX
+            :1
+            > EXPIRE k 200 LT
+            :0
+            > EXPIRE k 20 lt
+            :1
+            > TTL k
+            :20
+            > PERSIST k
+            :1
+            > EXPIRE k 30 LT
+            :1
+            > PERSIST k
+            :1
+            > EXPIRE k 30 LT XX
+            :0
+            > EXPIREAT k 1 GT
+            :0
+            > EXPIRE k -1 LT
+            :1
+            > EXISTS k
+            :0
+            ",
+        );
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        check(
+            "
+            > EXPIRE k
+            -ERR wrong number of arguments for 'expire' command
+            > EXPIRE k x
+            -ERR value is not an integer or out of range
+            > EXPIRE k x foo
+            -ERR Unsupported option foo
+            > EXPIRE k 1 nx gt
+            -ERR NX and XX, GT or LT options at the same time are not compatible
+            > EXPIRE k 1 lt gt
+            -ERR GT and LT options at the same time are not compatible
+            > EXPIRE k 9223372036854775
+            -ERR invalid expire time in 'expire' command
+            > EXPIRE k -9223372036854776
+            -ERR invalid expire time in 'expire' command
+            > EXPIREAT k 9223372036854776
+            -ERR invalid expire time in 'expireat' command
+            > PEXPIRE k 9223372036854775807
+            -ERR invalid expire time in 'pexpire' command
+            > PEXPIREAT k 9223372036854775807
+            :0
+            ",
+        );
+    }
+}

@@ -1,0 +1,206 @@
+//! How values are kept.
+
+use dunlin_resp::ReplyBuffer;
+
+use crate::{
+    command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, KeySpec, Run},
+    context::ReadContext,
+    value::StringRef,
+};
+
+pub(super) const OBJECT: Command = Command {
+    name: "object",
+    summary: "Holds the commands that tell how values are kept.",
+    since: "2.2.3",
+    complexity: "Depends on the subcommand.",
+    arity: Arity::AtLeast(2),
+    run: Run::Container,
+    subcommands: &[ENCODING, FREQ, HELP, IDLETIME, REFCOUNT],
+    ..Command::DEFAULT
+};
+
+const SUBCOMMAND: Command = Command {
+    since: "2.2.3",
+    complexity: "O(1)",
+    arity: Arity::Exactly(3),
+    keys: &[KeySpec::at(2)],
+    args: &[Argument::key("key")],
+    tips: &["nondeterministic_output"],
+    ..Command::DEFAULT
+};
+
+const ENCODING: Command = Command {
+    name: "encoding",
+    summary: "Returns the encoding of the value under a key.",
+    run: Run::Read(encoding),
+    ..SUBCOMMAND
+};
+
+const FREQ: Command = Command {
+    name: "freq",
+    summary: "Returns how often the value under a key is used, on a logarithmic scale.",
+    since: "4.0.0",
+    run: Run::Read(frequency),
+    ..SUBCOMMAND
+};
+
+const HELP: Command = Command {
+    name: "help",
+    summary: "Lists the subcommands.",
+    since: "6.2.0",
+    complexity: "O(1)",
+    arity: Arity::Exactly(2),
+    run: Run::Help(&[
+        "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "ENCODING <key>",
+        "    The encoding of the value under <key>.",
+        "FREQ <key>",
+        "    How often <key> is used, on a logarithmic scale. Needs an LFU maxmemory policy.",
+        "IDLETIME <key>",
+        "    Seconds since <key> was last used.",
+        "REFCOUNT <key>",
+        "    How many references there are to the value under <key>.",
+        "HELP",
+        "    This text.",
+    ]),
+    flags: Flags::LOADING.and(Flags::STALE),
+    ..Command::DEFAULT
+};
+
+const IDLETIME: Command = Command {
+    name: "idletime",
+    summary: "Returns how many seconds ago a key was last used.",
+    run: Run::Read(idle_time),
+    ..SUBCOMMAND
+};
+
+const REFCOUNT: Command = Command {
+    name: "refcount",
+    summary: "Returns how many references there are to the value under a key.",
+    run: Run::Read(reference_count),
+    ..SUBCOMMAND
+};
+
+fn encoding(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    match context.inspect(args.word()) {
+        Some(entry) => reply.bulk(entry.encoding().as_bytes()),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+fn frequency(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    const NO_LFU: CommandError = CommandError::text(
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. \
+         Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
+    );
+    match context.inspect(args.word()) {
+        Some(_) => Err(NO_LFU),
+        None => {
+            reply.null();
+            Ok(())
+        }
+    }
+}
+
+fn idle_time(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    match context.inspect(args.word()) {
+        Some(entry) => reply.integer(context.idle_seconds(entry) as i64),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+fn reference_count(
+    context: &mut ReadContext<'_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    /// What Redis answers for the small integers that it keeps once for all keys.
+    const SHARED_FOREVER: i64 = i32::MAX as i64;
+    match context.inspect(args.word()).map(|entry| entry.string()) {
+        Some(StringRef::Integer(0..10_000)) => reply.integer(SHARED_FOREVER),
+        Some(_) => reply.integer(1),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::transcript::check;
+
+    #[test]
+    fn encodings_are_named() {
+        let (short, long) = ("x".repeat(44), "x".repeat(45));
+        check(&format!(
+            "
+            > OBJECT ENCODING k
+            $-1
+            3> OBJECT ENCODING k
+            _
+            > SET k -5
+            +OK
+            > OBJECT ENCODING k
+            $3 int
+            > SET k {short}
+            +OK
+            > OBJECT ENCODING k
+            $6 embstr
+            > SET k {long}
+            +OK
+            > OBJECT ENCODING k
+            $3 raw
+            "
+        ));
+    }
+
+    #[test]
+    fn idle_time_is_told_and_asking_is_no_use() {
+        check(
+            "
+            > OBJECT IDLETIME k
+            $-1
+            > SET k v
+            +OK
+            > OBJECT IDLETIME k
+            :0
+            @ +81920
+            > TTL k
+            :-1
+            > EXISTS k
+            :1
+            > OBJECT IDLETIME k
+            :81
+            > TOUCH k
+            :1
+            > OBJECT IDLETIME k
+            :0
+            ",
+        );
+    }
+
+    #[test]
+    fn the_rest_is_as_expected() {
+        check(
+            "
+            > OBJECT FREQ k
+            $-1
+            > OBJECT REFCOUNT k
+            $-1
+            > SET k v
+            +OK
+            > OBJECT REFCOUNT k
+            :1
+            > OBJECT FREQ k
+            -ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.
+            > SET k 9999
+            +OK
+            > OBJECT REFCOUNT k
+            :2147483647
+            > OBJECT FREQ
+            -ERR wrong number of arguments for 'object|freq' command
+            ",
+        );
+    }
+}

@@ -1,0 +1,292 @@
+//! Values that go elsewhere: renamed, moved to another database, copied.
+
+use dunlin_resp::ReplyBuffer;
+
+use super::database_index;
+use crate::{
+    command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, KeySpec, Run},
+    context::WriteContext,
+};
+
+const SAME_OBJECT: CommandError = CommandError::text("ERR source and destination objects are the same");
+
+pub(super) const RENAME: Command = Command {
+    name: "rename",
+    summary: "Gives a value with its expiry another key, replacing what that key held.",
+    since: "1.0.0",
+    complexity: "O(1)",
+    arity: Arity::Exactly(3),
+    run: Run::Write(rename),
+    keys: &[KeySpec::at(1).read_write().accesses().deletes(), KeySpec::at(2).overwrite().updates()],
+    args: &[Argument::key("key"), Argument::key("newkey").key_spec(1)],
+    ..Command::DEFAULT
+};
+
+pub(super) const RENAMENX: Command = Command {
+    name: "renamenx",
+    summary: "Gives a value with its expiry another key, unless that key is there.",
+    run: Run::Write(renamenx),
+    flags: Flags::FAST,
+    keys: &[KeySpec::at(1).read_write().accesses().deletes(), KeySpec::at(2).overwrite().inserts()],
+    ..RENAME
+};
+
+pub(super) const MOVE: Command = Command {
+    name: "move",
+    summary: "Moves a key with its value and expiry to another database, unless it is there.",
+    since: "1.0.0",
+    complexity: "O(1)",
+    arity: Arity::Exactly(3),
+    run: Run::Write(move_key),
+    flags: Flags::FAST,
+    keys: &[KeySpec::at(1).read_write().accesses().updates()],
+    args: &[Argument::key("key"), Argument::integer("db")],
+    ..Command::DEFAULT
+};
+
+pub(super) const COPY: Command = Command {
+    name: "copy",
+    summary: "Copies a value with its expiry to another key.",
+    since: "6.2.0",
+    complexity: "O(1) for strings: long ones are shared until one side changes",
+    arity: Arity::AtLeast(3),
+    run: Run::Write(copy),
+    flags: Flags::DENY_OOM,
+    keys: &[KeySpec::at(1).accesses(), KeySpec::at(2).overwrite().updates()],
+    args: &[
+        Argument::key("source"),
+        Argument::key("destination").key_spec(1),
+        Argument::integer("destination-db").after("DB").optional(),
+        Argument::word("replace", "REPLACE").optional(),
+    ],
+    ..Command::DEFAULT
+};
+
+fn rename(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let (from, to, database) = (args.word(), args.word(), context.database());
+    if !context.contains_in(database, from) {
+        return Err(CommandError::NoSuchKey);
+    }
+    if from != to {
+        context.relocate((database, from), (database, to));
+    }
+    reply.ok();
+    Ok(())
+}
+
+fn renamenx(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let (from, to, database) = (args.word(), args.word(), context.database());
+    if !context.contains_in(database, from) {
+        return Err(CommandError::NoSuchKey);
+    }
+    let free = from != to && !context.contains_in(database, to);
+    reply.integer(i64::from(free && context.relocate((database, from), (database, to))));
+    Ok(())
+}
+
+fn move_key(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let (key, from) = (args.word(), context.database());
+    let to = database_index(args, context.databases())?;
+    if from == to {
+        return Err(SAME_OBJECT);
+    }
+    let free = !context.contains_in(to, key);
+    reply.integer(i64::from(free && context.relocate((from, key), (to, key))));
+    Ok(())
+}
+
+fn copy(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let from = (context.database(), args.word());
+    let mut to = (context.database(), args.word());
+    let mut replace = false;
+    while !args.is_empty() {
+        if args.token("REPLACE") {
+            replace = true;
+        } else if args.token_with("DB", 1) {
+            to.0 = database_index(args, context.databases())?;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    if from == to {
+        return Err(SAME_OBJECT);
+    }
+    let found = context.contains_in(from.0, from.1);
+    context.count_lookup(found);
+    let free = replace || !context.contains_in(to.0, to.1);
+    reply.integer(i64::from(found && free && context.copy(from, to)));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::transcript::{Story, check};
+
+    #[test]
+    fn renaming_takes_value_and_expiry_along() {
+        check(
+            "
+            > RENAME a b
+            -ERR no such key
+            > RENAMENX a a
+            -ERR no such key
+            > SET a 1
+            +OK
+            > SET b 2
+            +OK
+            > EXPIRE a 100
+            :1
+            > RENAME a a
+            +OK
+            > RENAMENX a a
+            :0
+            > RENAMENX a b
+            :0
+            > RENAME a b
+            +OK
+            > GET a
+            $-1
+            > GET b
+            $1 1
+            > TTL b
+            :100
+            > RENAMENX b a
+            :1
+            > TTL a
+            :100
+            > SET b 2
+            +OK
+            > RENAME b a
+            +OK
+            > TTL a
+            :-1
+            > DBSIZE
+            :1
+            ",
+        );
+    }
+
+    #[test]
+    fn an_expired_destination_is_in_nobodys_way() {
+        check(
+            "
+            > SET a 1
+            +OK
+            > SET b 2
+            +OK
+            > PEXPIRE b 5
+            :1
+            @ +5
+            > RENAMENX a b
+            :1
+            > TTL b
+            :-1
+            > PEXPIRE b 5
+            :1
+            @ +5
+            > COPY b c
+            :0
+            > RENAME b c
+            -ERR no such key
+            ",
+        );
+    }
+
+    #[test]
+    fn keys_move_between_databases() {
+        let mut story = Story::new();
+        story.play(
+            "
+            > SET a 1
+            +OK
+            > EXPIRE a 100
+            :1
+            > MOVE a 2
+            :1
+            > MOVE a 2
+            :0
+            > DBSIZE
+            :0
+            > SET a 3
+            +OK
+            > MOVE a 2
+            :0
+            > MOVE a 0
+            -ERR source and destination objects are the same
+            > MOVE a 16
+            -ERR DB index is out of range
+            > MOVE a -1
+            -ERR DB index is out of range
+            > MOVE a x
+            -ERR value is not an integer or out of range
+            > MOVE a 4294967296
+            -ERR value is out of range, value must between -2147483648 and 2147483647
+            ",
+        );
+        story.database = 2;
+        story.play("> GET a\n$1 1\n> TTL a\n:100");
+    }
+
+    #[test]
+    fn copies_are_independent() {
+        let mut story = Story::new();
+        story.play(
+            "
+            > COPY a b
+            :0
+            > SET a 1
+            +OK
+            > EXPIRE a 100
+            :1
+            > COPY a b
+            :1
+            > COPY a b
+            :0
+            > INCR a
+            :2
+            > GET b
+            $1 1
+            > TTL b
+            :100
+            > PERSIST a
+            :1
+            > COPY a b REPLACE
+            :1
+            > GET b
+            $1 2
+            > TTL b
+            :-1
+            > COPY a a
+            -ERR source and destination objects are the same
+            > COPY a a DB 0 REPLACE
+            -ERR source and destination objects are the same
+            > COPY a a DB 3
+            :1
+            > COPY a a replace db 3
+            :1
+            > COPY a b DB
+            -ERR syntax error
+            > COPY a b NX
+            -ERR syntax error
+            > COPY a b DB x
+            -ERR value is not an integer or out of range
+            > COPY a b DB 16
+            -ERR DB index is out of range
+            ",
+        );
+        story.database = 3;
+        story.play("> GET a\n$1 2");
+    }
+
+    #[test]
+    fn long_values_travel_whole() {
+        let long = "x".repeat(100_000);
+        let mut story = Story::new();
+        story.play(&format!(
+            "> SET a {long}\n+OK\n> RENAME a b\n+OK\n> COPY b a\n:1\n> MOVE b 1\n:1\n> DEL a\n:1"
+        ));
+        assert!(story.worker.garbage.is_empty(), "renaming and moving throw nothing away");
+        story.database = 1;
+        story.play(&format!("> GET b\n$100000 {long}"));
+    }
+}
