@@ -11,7 +11,7 @@ use crate::{
     glob,
     keyspace::{Database, EXPIRY_MS_MAX, EntryRef, Key, Keyspace, Locked, Usage, access_clock, idle_seconds},
     statistics::Statistics,
-    value::{NewString, StringRef, ValueType},
+    value::{Collection, NewString, NewValue, Owned, Resources, StringRef},
 };
 
 /// Payloads below this many bytes are freed on the spot; larger ones are worth carrying away.
@@ -36,15 +36,15 @@ pub struct Environment {
 /// and on whichever thread can afford it.
 #[derive(Debug, Default)]
 pub struct Garbage {
-    payloads: Vec<Arc<Vec<u8>>>,
+    values: Vec<Owned>,
     databases: Vec<Database>,
 }
 
 impl Garbage {
     #[inline]
-    pub(crate) fn push(&mut self, payload: Arc<Vec<u8>>) {
-        if payload.capacity() >= GARBAGE_BYTES_MIN {
-            self.payloads.push(payload);
+    pub(crate) fn push(&mut self, value: Owned) {
+        if value.heap_bytes() >= GARBAGE_BYTES_MIN {
+            self.values.push(value);
         }
     }
 
@@ -52,14 +52,14 @@ impl Garbage {
         self.databases.push(database);
     }
 
-    /// How many long strings there are.
-    fn payloads(&self) -> usize {
-        self.payloads.len()
+    /// How many values there are.
+    fn values(&self) -> usize {
+        self.values.len()
     }
 
-    /// Takes the long strings out that came after the first `kept`.
+    /// Takes the values out that came after the first `kept`.
     fn split_off(&mut self, kept: usize) -> Garbage {
-        Garbage { payloads: self.payloads.split_off(kept), databases: Vec::new() }
+        Garbage { values: self.values.split_off(kept), databases: Vec::new() }
     }
 
     /// Takes everything out.
@@ -70,7 +70,7 @@ impl Garbage {
     /// Whether there is nothing.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.payloads.is_empty() && self.databases.is_empty()
+        self.values.is_empty() && self.databases.is_empty()
     }
 }
 
@@ -220,14 +220,24 @@ impl<'a> ReadContext<'a> {
     pub fn string(&mut self, key: &[u8]) -> Result<Option<StringRef<'a>>, CommandError> {
         self.find(key).map(string_of).transpose()
     }
+
+    /// The collection under a key; an error where it holds another type.
+    #[inline]
+    pub fn collection<T: Collection>(&mut self, key: &[u8]) -> Result<Option<&'a T>, CommandError> {
+        self.find(key).map(collection_of).transpose()
+    }
 }
 
 /// The string of an entry; an error where it holds another type.
 #[inline]
 pub(crate) fn string_of(entry: EntryRef<'_>) -> Result<StringRef<'_>, CommandError> {
-    match entry.value_type() {
-        ValueType::String => Ok(entry.string()),
-    }
+    if entry.object().is_some() { Err(CommandError::WrongType) } else { Ok(entry.string()) }
+}
+
+/// The collection of an entry; an error where it holds another type.
+#[inline]
+fn collection_of<'a, T: Collection>(entry: EntryRef<'a>) -> Result<&'a T, CommandError> {
+    entry.object().and_then(T::of).ok_or(CommandError::WrongType)
 }
 
 /// The keys of a request whose hashes the executor has computed ahead.
@@ -294,7 +304,7 @@ impl<'a> WriteContext<'a> {
     /// Has the values that the command removes from here on freed before its answer leaves, though
     /// outside the locks, instead of handing them over.
     pub fn free_before_answering(&mut self) {
-        self.freed_from = Some(self.worker.garbage.payloads());
+        self.freed_from = Some(self.worker.garbage.values());
     }
 
     /// Unix time in milliseconds.
@@ -380,6 +390,69 @@ impl<'a> WriteContext<'a> {
         self.find(key).map(string_of).transpose()
     }
 
+    /// The collection under a key; an error where it holds another type.
+    pub fn collection<T: Collection>(&mut self, key: &[u8]) -> Result<Option<&T>, CommandError> {
+        self.find(key).map(collection_of).transpose()
+    }
+
+    /// Works on the collection under a key; `None` where there is none, an error where the key holds
+    /// another type. A collection that is empty afterwards is removed with its key.
+    pub fn edit<T: Collection, R>(
+        &mut self,
+        key: &[u8],
+        edit: impl FnOnce(&mut T) -> R,
+    ) -> Result<Option<R>, CommandError> {
+        let key = self.key(key);
+        let Some(slot) = self.slot(self.database, &key) else { return Ok(None) };
+        let now_ms = self.environment.now_ms;
+        let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
+        let stripe = stripe.expect("the slot was found in it");
+        stripe.entry(slot).touch(access_clock(now_ms));
+        let edited = stripe.edit_object(slot, |object| {
+            T::of_mut(object).map(|collection| (edit(collection), collection.is_empty()))
+        });
+        let (result, is_empty) = edited.flatten().ok_or(CommandError::WrongType)?;
+        if is_empty {
+            self.remove_slot(self.database, key.shard, slot);
+        }
+        self.changed(self.database, key.shard);
+        Ok(Some(result))
+    }
+
+    /// [`Self::edit`], on a new collection where the key is missing. One that is left empty is not
+    /// stored.
+    pub fn edit_or_create<T: Collection, R>(
+        &mut self,
+        key: &[u8],
+        edit: impl FnOnce(&mut T) -> R,
+    ) -> Result<R, CommandError> {
+        let mut edit = Some(edit);
+        let mut run = |collection: &mut T| (edit.take().expect("called once"))(collection);
+        if let Some(result) = self.edit(key, &mut run)? {
+            return Ok(result);
+        }
+        let mut collection = T::new(self.resources());
+        let result = run(&mut collection);
+        if !collection.is_empty() {
+            self.set_collection(key, collection, ExpiryChange::Clear);
+        }
+        Ok(result)
+    }
+
+    /// Stores a collection, whatever the key held; an empty one removes the key.
+    pub fn set_collection<T: Collection>(&mut self, key: &[u8], collection: T, expiry: ExpiryChange) {
+        if collection.is_empty() {
+            self.remove(key);
+            return;
+        }
+        self.set_value_in(self.database, key, NewValue::Object(Box::new(collection.into_object())), expiry);
+    }
+
+    /// What new collections need.
+    pub fn resources(&self) -> &'a Arc<Resources> {
+        self.locked.keyspace().resources()
+    }
+
     /// Counts a hit or a miss, for commands that read and write.
     pub fn count_lookup(&mut self, found: bool) {
         let statistics = &self.worker.statistics;
@@ -394,6 +467,18 @@ impl<'a> WriteContext<'a> {
     /// [`Self::set_string`] in another database.
     #[inline]
     pub fn set_string_in(&mut self, database: usize, key: &[u8], value: NewString<'_>, expiry: ExpiryChange) {
+        self.set_value_in(database, key, NewValue::String(value), expiry);
+    }
+
+    /// Stores a value, whatever the key held.
+    #[inline]
+    pub(crate) fn set_value_in(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        value: NewValue<'_>,
+        expiry: ExpiryChange,
+    ) {
         let key = self.key(key);
         let found = self.slot(database, &key);
         self.store(database, &key, found, value, expiry);
@@ -415,7 +500,7 @@ impl<'a> WriteContext<'a> {
         let stripe = self.locked.shard(key.shard).database(self.database);
         let entry = found.and_then(|slot| Some(stripe?.entry(slot)));
         let Some(value) = decide(entry)? else { return Ok(false) };
-        self.store(self.database, &key, found, value, expiry);
+        self.store(self.database, &key, found, NewValue::String(value), expiry);
         Ok(true)
     }
 
@@ -426,7 +511,7 @@ impl<'a> WriteContext<'a> {
         database: usize,
         key: &Key<'_>,
         found: Option<dunlin_structures::Slot>,
-        value: NewString<'_>,
+        value: NewValue<'_>,
         expiry: ExpiryChange,
     ) {
         let now_ms = self.environment.now_ms;
@@ -534,7 +619,7 @@ impl<'a> WriteContext<'a> {
         let expiry = entry.expiry().map_or(ExpiryChange::Clear, ExpiryChange::At);
         let mut buffer = Vec::new();
         let value = entry.to_new().copied_to(&mut buffer);
-        self.set_string_in(to.0, to.1, value, expiry);
+        self.set_value_in(to.0, to.1, value, expiry);
         true
     }
 
@@ -548,7 +633,7 @@ impl<'a> WriteContext<'a> {
         let (value, expiry) = stripe.expect("the slot was found in it").take(slot, &mut buffer);
         self.locked.publish_usage(key.shard, from.0);
         let expiry = expiry.map_or(ExpiryChange::Clear, ExpiryChange::At);
-        self.set_string_in(to.0, to.1, value, expiry);
+        self.set_value_in(to.0, to.1, value, expiry);
         true
     }
 

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     context::Garbage,
-    value::{NewString, Payload},
+    value::{NewString, NewValue, Object, Owned},
 };
 
 /// Milliseconds to a tick of the table's deadlines, as a power of two: 64 ms.
@@ -111,8 +111,8 @@ unsafe fn free_entry(slab: &mut Slab, handle: Handle, garbage: &mut Garbage) {
     let bytes = unsafe {
         let entry = EntryRef::new(slab.pointer(handle));
         let bytes = entry.bytes();
-        if let Some(payload) = entry.take_payload() {
-            garbage.push(payload);
+        if let Some(owned) = entry.take_owned() {
+            garbage.push(owned);
         }
         entry.free_key();
         bytes
@@ -203,16 +203,14 @@ impl Database {
         &mut self,
         (hash, key): (u64, &[u8]),
         found: Option<Slot>,
-        value: NewString<'_>,
+        value: NewValue<'_>,
         expiry: Option<u64>,
         now_ms: u64,
         garbage: &mut Garbage,
     ) {
         let clock = access_clock(now_ms);
         let shape = Shape::new(key, &value, expiry.is_some());
-        if let NewString::Shared(payload) = &value {
-            self.heap_bytes += Payload::of(payload).heap_bytes();
-        }
+        self.heap_bytes += value.heap_bytes();
         self.expiring += usize::from(expiry.is_some());
         match found {
             None => {
@@ -237,8 +235,8 @@ impl Database {
                 let old_heap_bytes = entry.value_heap_bytes();
                 let expired = usize::from(entry.expiry().is_some());
                 // SAFETY: the value is overwritten below and not read again.
-                if let Some(payload) = unsafe { entry.take_payload() } {
-                    garbage.push(payload);
+                if let Some(owned) = unsafe { entry.take_owned() } {
+                    garbage.push(owned);
                 }
                 if class_bytes(old_bytes) == class_bytes(shape.bytes()) {
                     // SAFETY: the cell holds this key, has room for the shape, and its old value
@@ -297,13 +295,14 @@ impl Database {
 
     /// Removes an entry and hands out its value, with `buffer` to hold a short one, and its expiry.
     /// O(1); a long value is not copied.
-    pub(crate) fn take<'b>(&mut self, slot: Slot, buffer: &'b mut Vec<u8>) -> (NewString<'b>, Option<u64>) {
+    pub(crate) fn take<'b>(&mut self, slot: Slot, buffer: &'b mut Vec<u8>) -> (NewValue<'b>, Option<u64>) {
         let entry = self.entry(slot);
         let (bytes, expiry) = (entry.bytes(), entry.expiry());
         let heap_bytes = entry.value_heap_bytes() + entry.key_heap_bytes();
         // SAFETY: the entry is removed below, and its value not read again.
-        let value = match unsafe { entry.take_payload() } {
-            Some(payload) => NewString::Shared(payload),
+        let value = match unsafe { entry.take_owned() } {
+            Some(Owned::Block(payload)) => NewValue::String(NewString::Shared(payload)),
+            Some(Owned::Object(object)) => NewValue::Object(object),
             None => entry.to_new().copied_to(buffer),
         };
         self.heap_bytes -= heap_bytes;
@@ -327,6 +326,14 @@ impl Database {
             return edit(bytes);
         }
         self.edit_shared(slot, |bytes| edit(bytes)).flatten()
+    }
+
+    /// Works on an object; `None` for strings.
+    pub(crate) fn edit_object<R>(&mut self, slot: Slot, edit: impl FnOnce(&mut Object) -> R) -> Option<R> {
+        let before = self.entry(slot).value_heap_bytes();
+        let result = edit(self.entry_mut(slot).object()?);
+        self.heap_bytes = self.heap_bytes - before + self.entry(slot).value_heap_bytes();
+        Some(result)
     }
 
     /// Works on the block of a long string; `None` for other strings. Nothing is copied unless a
@@ -419,7 +426,7 @@ impl Database {
             // them again.
             unsafe {
                 let entry = EntryRef::new(slab.pointer(handle));
-                entry.take_payload();
+                entry.take_owned();
                 entry.free_key();
             }
         });

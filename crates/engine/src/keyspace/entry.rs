@@ -9,7 +9,7 @@
 //! expiry      EXPIRES: unix time in ms, 6 bytes little-endian (until the year 10889)
 //! length      LONG_VALUE: high byte of the value's length
 //! value       Integer: 1–8 bytes little-endian, sign-extended │ Inline, Edited: bytes
-//!             Shared: pointer from Arc<Vec<u8>>
+//!             Shared: pointer from Arc<Vec<u8>> │ Object: pointer from Box<Object>
 //! ```
 //!
 //! So a key of 16 bytes with a value of 16 costs 36 bytes, 42 with an expiry. An entry has one
@@ -21,7 +21,7 @@
 
 use std::{marker::PhantomData, ptr::NonNull, sync::Arc};
 
-use crate::value::{NewString, Payload, StringRef, ValueType};
+use crate::value::{NewString, NewValue, Object, Owned, Payload, StringRef, ValueType};
 
 /// Milliseconds to a tick of the access clock, as a power of two: 8.2 seconds.
 const ACCESS_TICK_SHIFT: u32 = 13;
@@ -64,6 +64,7 @@ pub(crate) enum Kind {
     Inline = 1,
     Edited = 2,
     Shared = 3,
+    Object = 4,
 }
 
 /// The layout of an entry to be written.
@@ -77,12 +78,13 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn new(key: &[u8], value: &NewString<'_>, expires: bool) -> Self {
+    pub(crate) fn new(key: &[u8], value: &NewValue<'_>, expires: bool) -> Self {
         let (kind, value_bytes) = match value {
-            NewString::Integer(value) => (Kind::Integer, integer_bytes(*value)),
-            NewString::Inline(bytes) => (Kind::Inline, bytes.len()),
-            NewString::Edited(bytes) => (Kind::Edited, bytes.len()),
-            NewString::Shared(_) => (Kind::Shared, POINTER_BYTES),
+            NewValue::String(NewString::Integer(value)) => (Kind::Integer, integer_bytes(*value)),
+            NewValue::String(NewString::Inline(bytes)) => (Kind::Inline, bytes.len()),
+            NewValue::String(NewString::Edited(bytes)) => (Kind::Edited, bytes.len()),
+            NewValue::String(NewString::Shared(_)) => (Kind::Shared, POINTER_BYTES),
+            NewValue::Object(_) => (Kind::Object, POINTER_BYTES),
         };
         let long_key = key.len() > KEY_INLINE_BYTES_MAX;
         let key_bytes = if long_key { POINTER_BYTES } else { key.len() };
@@ -112,7 +114,7 @@ impl Shape {
         &self,
         cell: NonNull<u8>,
         key: &[u8],
-        value: NewString<'_>,
+        value: NewValue<'_>,
         expiry: Option<u64>,
         access: u8,
     ) {
@@ -140,7 +142,7 @@ impl Shape {
     pub(crate) unsafe fn write_behind_key(
         &self,
         cell: NonNull<u8>,
-        value: NewString<'_>,
+        value: NewValue<'_>,
         expiry: Option<u64>,
     ) {
         debug_assert_eq!(self.expires, expiry.is_some());
@@ -162,14 +164,17 @@ impl Shape {
                 at = at.add(1);
             }
             match value {
-                NewString::Integer(value) => {
+                NewValue::String(NewString::Integer(value)) => {
                     at.copy_from_nonoverlapping(NonNull::from(&value.to_le_bytes()).cast(), self.value_bytes);
                 }
-                NewString::Inline(bytes) | NewString::Edited(bytes) => {
+                NewValue::String(NewString::Inline(bytes) | NewString::Edited(bytes)) => {
                     at.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
                 }
-                NewString::Shared(payload) => {
+                NewValue::String(NewString::Shared(payload)) => {
                     at.cast::<*const Vec<u8>>().write_unaligned(Arc::into_raw(payload));
+                }
+                NewValue::Object(object) => {
+                    at.cast::<*mut Object>().write_unaligned(Box::into_raw(object));
                 }
             }
         }
@@ -215,6 +220,7 @@ impl<'a> EntryRef<'a> {
             1 => Kind::Inline,
             2 => Kind::Edited,
             3 => Kind::Shared,
+            4 => Kind::Object,
             other => unreachable!("entry of kind {other}"),
         }
     }
@@ -276,7 +282,10 @@ impl<'a> EntryRef<'a> {
         self.bytes() - has + if expires { EXPIRY_BYTES } else { 0 }
     }
 
-    /// The value.
+    /// The value of an entry that holds a string.
+    ///
+    /// # Panics
+    /// For other types.
     #[inline]
     pub fn string(self) -> StringRef<'a> {
         let (at, length) = self.value_range();
@@ -292,7 +301,24 @@ impl<'a> EntryRef<'a> {
             // SAFETY: Shared says that a pointer from Arc::into_raw stands here; the entry owns one
             // count of it.
             Kind::Shared => StringRef::Shared(unsafe { Payload::new(&*self.shared_pointer(at)) }),
+            Kind::Object => unreachable!("an object is no string"),
         }
+    }
+
+    /// The value of an entry that holds anything but a string.
+    #[inline]
+    pub fn object(self) -> Option<&'a Object> {
+        (self.kind() == Kind::Object).then(|| {
+            let (at, _) = self.value_range();
+            // SAFETY: Object says that a pointer from Box::into_raw stands here; the box lives as
+            // long as the entry, which nothing changes during 'a.
+            unsafe { &*self.object_pointer(at) }
+        })
+    }
+
+    fn object_pointer(self, at: usize) -> *mut Object {
+        // SAFETY: only called for Object entries with the value's place.
+        unsafe { self.cell.add(at).cast::<*mut Object>().read_unaligned() }
     }
 
     fn shared_pointer(self, at: usize) -> *const Vec<u8> {
@@ -302,11 +328,14 @@ impl<'a> EntryRef<'a> {
 
     /// The type of the value.
     pub fn value_type(self) -> ValueType {
-        ValueType::String
+        self.object().map_or(ValueType::String, Object::value_type)
     }
 
     /// The name that `OBJECT ENCODING` answers.
     pub fn encoding(self) -> &'static str {
+        if let Some(object) = self.object() {
+            return object.encoding();
+        }
         match (self.kind(), self.string()) {
             (Kind::Integer, _) => "int",
             (Kind::Inline, value) if value.len() <= crate::value::EMBEDDED_BYTES_MAX => "embstr",
@@ -328,6 +357,7 @@ impl<'a> EntryRef<'a> {
                 StringRef::Shared(payload) => payload.heap_bytes(),
                 _ => unreachable!("a shared entry holds a shared string"),
             },
+            Kind::Object => self.object().map_or(0, |object| size_of::<Object>() + object.heap_bytes()),
             _ => 0,
         }
     }
@@ -337,12 +367,15 @@ impl<'a> EntryRef<'a> {
         self.kind() == Kind::Edited
     }
 
-    /// The value as it would be stored again.
-    pub(crate) fn to_new(self) -> NewString<'a> {
-        match self.string().to_new() {
+    /// The value as it would be stored again: objects are copied in depth.
+    pub(crate) fn to_new(self) -> NewValue<'a> {
+        if let Some(object) = self.object() {
+            return NewValue::Object(Box::new(object.clone()));
+        }
+        NewValue::String(match self.string().to_new() {
             NewString::Inline(bytes) if self.is_edited() => NewString::Edited(bytes),
             other => other,
-        }
+        })
     }
 
     /// The access clock at the last access, see [`access_clock`].
@@ -366,19 +399,22 @@ impl<'a> EntryRef<'a> {
     ///
     /// # Safety
     /// The caller must be the only one to use the entry, and not read its value again.
-    pub(crate) unsafe fn take_payload(self) -> Option<Arc<Vec<u8>>> {
-        if self.kind() != Kind::Shared {
-            return None;
-        }
+    pub(crate) unsafe fn take_owned(self) -> Option<Owned> {
         let (at, _) = self.value_range();
-        // SAFETY: the pointer came from Arc::into_raw; the count it stands for passes to the result.
-        Some(unsafe { Arc::from_raw(self.shared_pointer(at)) })
+        match self.kind() {
+            // SAFETY: the pointer came from Arc::into_raw; the count it stands for passes to the
+            // result.
+            Kind::Shared => Some(Owned::Block(unsafe { Arc::from_raw(self.shared_pointer(at)) })),
+            // SAFETY: the pointer came from Box::into_raw; the box passes to the result.
+            Kind::Object => Some(Owned::Object(unsafe { Box::from_raw(self.object_pointer(at)) })),
+            Kind::Integer | Kind::Inline | Kind::Edited => None,
+        }
     }
 
     /// Frees what the key owns on the heap; the cell must be freed next.
     ///
     /// # Safety
-    /// As for [`Self::take_payload`].
+    /// As for [`Self::take_owned`].
     pub(crate) unsafe fn free_key(self) {
         if self.byte(0) & LONG_KEY != 0 {
             // SAFETY: the pointer came from Box::into_raw and is not used again.
@@ -466,6 +502,17 @@ impl<'a> EntryMut<'a> {
         }
     }
 
+    /// The object, to be changed; `None` for strings.
+    pub(crate) fn object(&mut self) -> Option<&mut Object> {
+        if self.entry.kind() != Kind::Object {
+            return None;
+        }
+        let (at, _) = self.entry.value_range();
+        // SAFETY: Object says that a pointer from Box::into_raw stands here, and `&mut self` makes
+        // this the only use of the box.
+        Some(unsafe { &mut *self.entry.object_pointer(at) })
+    }
+
     /// Works on the block of a long string; `None` for other kinds. The block is copied first if a
     /// reply still shares it.
     pub(crate) fn edit_shared<R>(&mut self, edit: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {
@@ -514,6 +561,7 @@ mod tests {
 
     /// Writes an entry into a buffer and hands it to `check`.
     fn with_entry(key: &[u8], value: NewString<'_>, expiry: Option<u64>, check: impl FnOnce(EntryRef<'_>)) {
+        let value = NewValue::String(value);
         let shape = Shape::new(key, &value, expiry.is_some());
         let mut cell = vec![0xaa_u8; shape.bytes()];
         let pointer = NonNull::from(cell.as_mut_slice()).cast();
@@ -524,7 +572,7 @@ mod tests {
             assert_eq!(entry.bytes(), shape.bytes());
             assert_eq!(entry.access(), 7);
             check(entry);
-            entry.take_payload();
+            entry.take_owned();
             entry.free_key();
         }
     }

@@ -27,6 +27,8 @@ use std::{fmt, ops::Range, sync::Arc};
 
 use dunlin_structures::PagePool;
 
+use crate::value::Resources;
+
 pub use database::Database;
 pub use entry::EntryRef;
 pub(crate) use entry::{EXPIRY_MS_MAX, access_clock, idle_seconds};
@@ -50,6 +52,7 @@ pub struct Keyspace {
     hasher: KeyHasher,
     databases: usize,
     pool: Arc<PagePool>,
+    resources: Arc<Resources>,
 }
 
 impl fmt::Debug for Keyspace {
@@ -101,6 +104,7 @@ impl Keyspace {
         Self {
             shards: (0..shards).map(|_| Shard::new(databases, &hasher, &pool)).collect(),
             gate: Gate::new(participants),
+            resources: Resources::new(Arc::clone(&pool), hasher.clone()),
             hasher,
             databases,
             pool,
@@ -120,6 +124,11 @@ impl Keyspace {
     /// Where the memory of entries and tables comes from.
     pub fn pool(&self) -> &PagePool {
         &self.pool
+    }
+
+    /// What collections need.
+    pub(crate) fn resources(&self) -> &Arc<Resources> {
+        &self.resources
     }
 
     /// The shard of a key.

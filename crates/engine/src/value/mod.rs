@@ -1,17 +1,32 @@
 //! Values as commands see them; how they are stored stays behind these types.
 
 mod extended;
+mod member_table;
+mod object;
 mod string;
 
+use std::sync::Arc;
+
+use dunlin_structures::PagePool;
+
+use crate::keyspace::KeyHasher;
+
 pub use extended::ExtendedFloat;
+pub use member_table::{MemberTable, Record};
+pub use object::{Collection, Object};
 pub(crate) use string::{EMBEDDED_BYTES_MAX, INLINE_BYTES_MAX};
 pub use string::{NewString, Payload, StringRef, parse_float};
 
 /// The types of values, with the names that `TYPE` answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum ValueType {
-    /// A string.
     String,
+    Hash,
+    List,
+    Set,
+    SortedSet,
+    Stream,
 }
 
 impl ValueType {
@@ -19,6 +34,81 @@ impl ValueType {
     pub fn name(self) -> &'static str {
         match self {
             Self::String => "string",
+            Self::Hash => "hash",
+            Self::List => "list",
+            Self::Set => "set",
+            Self::SortedSet => "zset",
+            Self::Stream => "stream",
         }
+    }
+}
+
+/// A value to be stored.
+#[derive(Debug)]
+pub(crate) enum NewValue<'a> {
+    /// A string.
+    String(NewString<'a>),
+    /// Anything else.
+    Object(Box<Object>),
+}
+
+impl NewValue<'_> {
+    /// Heap bytes that the value will take outside its entry's cell.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::String(NewString::Shared(payload)) => Payload::of(payload).heap_bytes(),
+            Self::String(_) => 0,
+            Self::Object(object) => size_of::<Object>() + object.heap_bytes(),
+        }
+    }
+
+    /// The same value, short bytes that it borrows moved to `buffer`.
+    pub(crate) fn copied_to(self, buffer: &mut Vec<u8>) -> NewValue<'_> {
+        match self {
+            Self::String(string) => NewValue::String(string.copied_to(buffer)),
+            Self::Object(object) => NewValue::Object(object),
+        }
+    }
+}
+
+/// What a value owned on the heap, taken out of its entry.
+#[derive(Debug)]
+pub(crate) enum Owned {
+    /// The block of a long string.
+    Block(Arc<Vec<u8>>),
+    /// Anything but a string.
+    Object(Box<Object>),
+}
+
+impl Owned {
+    /// Roughly what freeing it gives back, in bytes.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Block(block) => block.capacity(),
+            Self::Object(object) => object.heap_bytes(),
+        }
+    }
+}
+
+/// What collections need from their keyspace: memory, and a secret to hash members under.
+#[derive(Debug)]
+pub struct Resources {
+    pub(crate) pool: Arc<PagePool>,
+    hasher: KeyHasher,
+}
+
+impl Resources {
+    pub(crate) fn new(pool: Arc<PagePool>, hasher: KeyHasher) -> Arc<Self> {
+        Arc::new(Self { pool, hasher })
+    }
+
+    #[inline]
+    pub(crate) fn hash(&self, member: &[u8]) -> u64 {
+        self.hasher.hash(member)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_tests() -> Arc<Self> {
+        Self::new(Arc::default(), KeyHasher::new([1, 2, 3, 4]))
     }
 }

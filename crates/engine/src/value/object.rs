@@ -1,0 +1,41 @@
+//! Values that are not strings. Each lives in a box of its own, with all the memory it needs: it can
+//! be freed, copied or carried to another thread without its shard.
+
+use std::sync::Arc;
+
+use super::{Resources, ValueType};
+
+/// A type of value that holds elements. A key with an empty collection does not exist.
+pub trait Collection: Sized {
+    /// An empty collection.
+    fn new(resources: &Arc<Resources>) -> Self;
+    /// The collection in an object of its type.
+    fn of(object: &Object) -> Option<&Self>;
+    /// The same, to be changed.
+    fn of_mut(object: &mut Object) -> Option<&mut Self>;
+    /// The object that holds it.
+    fn into_object(self) -> Object;
+    /// Whether there is no element.
+    fn is_empty(&self) -> bool;
+}
+
+/// A value that is not a string.
+#[derive(Debug, Clone)]
+pub enum Object {}
+
+impl Object {
+    /// Its type.
+    pub fn value_type(&self) -> ValueType {
+        match *self {}
+    }
+
+    /// The name that `OBJECT ENCODING` answers.
+    pub fn encoding(&self) -> &'static str {
+        match *self {}
+    }
+
+    /// Bytes outside the object itself. O(1).
+    pub fn heap_bytes(&self) -> usize {
+        match *self {}
+    }
+}
