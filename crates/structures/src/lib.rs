@@ -13,6 +13,7 @@ mod bit_set;
 mod bucket_table;
 mod corrupt;
 mod decimal;
+mod intset;
 mod listpack;
 mod memory_map;
 mod page_pool;
@@ -24,6 +25,7 @@ pub use bucket_table::{
     BUCKETS_MAX, BucketTable, Entries, SLOTS_PER_BUCKET, Slot, TableProbe, Tick, Verdict,
 };
 pub use corrupt::Corrupt;
+pub use intset::{IntSet, IntSetRef, validate as validate_intset};
 pub use listpack::{
     Element, Elements, LISTPACK_BYTES_EMPTY, LISTPACK_BYTES_MAX, Listpack, ListpackRef, Position,
     validate as validate_listpack,
