@@ -14,6 +14,10 @@
 mod bit_set;
 pub mod bits;
 mod bucket_table;
+mod corrupt;
+mod decimal;
+mod intset;
+mod listpack;
 mod memory_map;
 mod page_pool;
 mod prefetch;
@@ -22,6 +26,12 @@ mod tiers;
 
 pub use bucket_table::{
     BUCKETS_MAX, BucketTable, Entries, SLOTS_PER_BUCKET, Slot, TableProbe, Tick, Verdict,
+};
+pub use corrupt::Corrupt;
+pub use intset::{IntSet, IntSetRef, validate as validate_intset};
+pub use listpack::{
+    Element, Elements, LISTPACK_BYTES_EMPTY, LISTPACK_BYTES_MAX, Listpack, ListpackRef, Position,
+    validate as validate_listpack,
 };
 pub use page_pool::{PAGE_BYTES, PagePool, PoolUsage};
 pub use prefetch::prefetch;
