@@ -135,7 +135,7 @@ fn split(bytes: &[u8], range: Range<u64>) -> Option<(Partial, &[u8], Partial)> {
         Partial { value, mask, start: byte * 8, next_byte }
     };
     let (first, last) = (range.start / 8, end / 8);
-    Some(if range.start % 8 == 0 {
+    Some(if range.start.is_multiple_of(8) {
         (partial(first, 0..0), &bytes[first as usize..last as usize], partial(last, 0..end % 8))
     } else if first == last {
         (partial(first, range.start % 8..end % 8), &[], partial(last, 0..0))

@@ -9,6 +9,8 @@
 //! Reading, adding and printing are done exactly with integers of any length, then rounded once, to
 //! the nearest, ties to even: what IEEE 754 asks of the hardware and of the C library.
 
+use std::ops::Add;
+
 use num_bigint::BigUint;
 
 /// Bits of the mantissa.
@@ -111,28 +113,6 @@ impl ExtendedFloat {
         })
     }
 
-    /// The sum, rounded; infinite where it is too large.
-    pub fn add(self, other: Self) -> Self {
-        let (
-            Self::Finite { negative: one_negative, mantissa: one, exponent: one_exponent },
-            Self::Finite { negative: other_negative, mantissa: other, exponent: other_exponent },
-        ) = (self, other)
-        else {
-            return Self::Infinite;
-        };
-        let exponent = one_exponent.min(other_exponent);
-        let one = BigUint::from(one) << (one_exponent - exponent) as u64;
-        let other = BigUint::from(other) << (other_exponent - exponent) as u64;
-        let (negative, integer) = if one_negative == other_negative {
-            (one_negative, one + other)
-        } else if one >= other {
-            (one_negative && one != other, one - other)
-        } else {
-            (other_negative, other - one)
-        };
-        Self::round(negative, &Exact { integer, exponent, inexact: false })
-    }
-
     /// The nearest number, ties to even.
     fn round(negative: bool, exact: &Exact) -> Self {
         let bits = exact.integer.bits() as i64;
@@ -183,6 +163,32 @@ impl ExtendedFloat {
             text.push_str(fraction);
         }
         Some(text)
+    }
+}
+
+impl Add for ExtendedFloat {
+    type Output = Self;
+
+    /// The sum, rounded; infinite where it is too large.
+    fn add(self, other: Self) -> Self {
+        let (
+            Self::Finite { negative: one_negative, mantissa: one, exponent: one_exponent },
+            Self::Finite { negative: other_negative, mantissa: other, exponent: other_exponent },
+        ) = (self, other)
+        else {
+            return Self::Infinite;
+        };
+        let exponent = one_exponent.min(other_exponent);
+        let one = BigUint::from(one) << (one_exponent - exponent) as u64;
+        let other = BigUint::from(other) << (other_exponent - exponent) as u64;
+        let (negative, integer) = if one_negative == other_negative {
+            (one_negative, one + other)
+        } else if one >= other {
+            (one_negative && one != other, one - other)
+        } else {
+            (other_negative, other - one)
+        };
+        Self::round(negative, &Exact { integer, exponent, inexact: false })
     }
 }
 
@@ -245,7 +251,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn sum(one: &str, other: &str) -> Option<String> {
-        ExtendedFloat::parse(one.as_bytes())?.add(ExtendedFloat::parse(other.as_bytes())?).to_text()
+        (ExtendedFloat::parse(one.as_bytes())? + ExtendedFloat::parse(other.as_bytes())?).to_text()
     }
 
     #[test]

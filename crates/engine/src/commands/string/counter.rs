@@ -107,7 +107,7 @@ fn incrbyfloat(
     };
     let amount = ExtendedFloat::parse(amount).ok_or(CommandError::NotFloat)?;
     let not_finite = CommandError::text("ERR increment would produce NaN or Infinity");
-    let sum = current.add(amount).to_text().ok_or(not_finite)?;
+    let sum = (current + amount).to_text().ok_or(not_finite)?;
     context.set_string(key, NewString::from_computed(sum.as_bytes()), ExpiryChange::Keep);
     reply.bulk(sum.as_bytes());
     Ok(())
