@@ -99,7 +99,7 @@ impl Entries for Cells<'_> {
 
 /// The tick from which on something that expires at `expiry_ms` has expired.
 fn deadline(expiry_ms: u64, now_ms: u64) -> Tick {
-    Tick::deadline((expiry_ms >> DEADLINE_TICK_SHIFT) + 1, now_ms >> DEADLINE_TICK_SHIFT)
+    Tick::deadline(expiry_ms.div_ceil(1 << DEADLINE_TICK_SHIFT), now_ms >> DEADLINE_TICK_SHIFT)
 }
 
 /// Frees an entry and its cell.

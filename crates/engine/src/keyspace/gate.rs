@@ -47,6 +47,7 @@ impl Gate {
         debug_assert_eq!(word.load(Relaxed), 0, "a participant entered the gate twice");
         loop {
             word.store(1, SeqCst);
+            loom_fence();
             if self.closed.load(SeqCst) == 0 {
                 return Inside { gate: self, participant };
             }
@@ -59,6 +60,7 @@ impl Gate {
     pub fn close(&self) -> Closed<'_> {
         let closer = self.closer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.closed.store(1, SeqCst);
+        loom_fence();
         for word in &self.inside {
             while word.0.load(SeqCst) != 0 {
                 #[cfg(loom)]
@@ -69,6 +71,14 @@ impl Gate {
         }
         Closed { gate: self, _closer: closer }
     }
+}
+
+/// Loom takes sequentially consistent loads and stores for acquire and release, which lets each side
+/// miss the other's store; it does model fences. The processor needs none here.
+#[inline(always)]
+fn loom_fence() {
+    #[cfg(loom)]
+    loom::sync::atomic::fence(SeqCst);
 }
 
 /// Proof of being inside; leaving is dropping it.

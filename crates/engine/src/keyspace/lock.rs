@@ -77,9 +77,12 @@ pub(super) fn wake_all(word: &AtomicU32) {
     atomic_wait::wake_all(word);
 }
 
+/// Loom has no futex: who waits looks again whenever another thread has taken a step.
 #[cfg(loom)]
-pub(super) fn wait(_: &AtomicU32, _: u32) {
-    loom::thread::yield_now();
+pub(super) fn wait(word: &AtomicU32, expected: u32) {
+    while word.load(Relaxed) == expected {
+        loom::thread::yield_now();
+    }
 }
 
 #[cfg(loom)]

@@ -270,6 +270,9 @@ impl<'k> Locked<'k> {
         assert!(self.is_exclusive());
         // SAFETY: nobody prefetches behind the closed gate.
         unsafe { self.shard_mut(shard).release_spare() };
+        for database in 0..self.keyspace.databases() {
+            self.publish_usage(shard, database);
+        }
     }
 
     /// Whether the gate is closed, so that tables may be replaced.

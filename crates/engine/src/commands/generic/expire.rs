@@ -5,6 +5,7 @@ use dunlin_resp::ReplyBuffer;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, KeySpec, Run},
     context::WriteContext,
+    keyspace::EXPIRY_MS_MAX,
 };
 
 const CONDITION: Argument = Argument::one_of(
@@ -152,7 +153,7 @@ fn set(
     let at = time.checked_mul(unit_ms).and_then(|time| time.checked_add_unsigned(base_ms));
     let at = at.ok_or(CommandError::InvalidExpire(name))?;
     let allowed = match context.find(key) {
-        Some(entry) => conditions.allow(entry.expiry(), at),
+        Some(entry) => conditions.allow(entry.expiry(), at.min(EXPIRY_MS_MAX as i64)),
         None => false,
     };
     // A time before 1970 has passed like any other.
@@ -285,6 +286,10 @@ mod tests {
             > EXPIRE k 30 LT XX
             :0
             > EXPIREAT k 1 GT
+            :0
+            > EXPIREAT k 9000000000000000
+            :1
+            > PEXPIRE k 9000000000000000 GT
             :0
             > EXPIRE k -1 LT
             :1

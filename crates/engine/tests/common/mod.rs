@@ -1,0 +1,95 @@
+//! A store and clients that talk to it without a network.
+
+#![allow(dead_code, reason = "each test uses its part")]
+
+use dunlin_engine::{
+    Engine, Environment, Request, Worker,
+    command::{CommandTable, Run},
+    commands,
+    keyspace::Keyspace,
+};
+use dunlin_resp::ReplyBuffer;
+
+pub const DATABASES: usize = 4;
+pub const START_MS: u64 = 1_700_000_000_000;
+
+/// A store for some clients.
+pub struct Store {
+    pub engine: Engine,
+    pub table: CommandTable,
+}
+
+impl Store {
+    pub fn new(clients: usize) -> Self {
+        Self {
+            engine: Engine { keyspace: Keyspace::new(1, clients, DATABASES, [1, 2, 3, 4]) },
+            table: CommandTable::new(commands::FAMILIES),
+        }
+    }
+
+    pub fn client(&self, number: usize) -> Client<'_> {
+        let environment = Environment {
+            now_ms: START_MS,
+            string_bytes_max: 512 << 20,
+            no_touch: false,
+            lazyfree_user_del: false,
+            lazyfree_user_flush: false,
+        };
+        Client { store: self, worker: Worker::new(number, number as u64), environment, database: 0 }
+    }
+}
+
+/// A client with a worker of its own.
+pub struct Client<'a> {
+    pub store: &'a Store,
+    pub worker: Worker,
+    pub environment: Environment,
+    pub database: usize,
+}
+
+impl Client<'_> {
+    /// Runs a command as a worker does, hashing and prefetching ahead; its reply as encoded.
+    pub fn run(&mut self, words: &[&[u8]]) -> Vec<u8> {
+        let keyspace = &self.store.engine.keyspace;
+        let mut entry = self.store.table.find(words[0]).expect("a known command");
+        if matches!(entry.command.run, Run::Container) {
+            entry = self.store.table.find_subcommand(entry, words[1]).expect("a known subcommand");
+        }
+        assert!(entry.command.arity.accepts(words.len()), "{words:?}");
+        let mut inside = Some(keyspace.enter(self.worker.id()));
+        let keys: Vec<_> = entry.key_positions(words).map(|at| keyspace.key(words[at])).collect();
+        keys.iter().for_each(|key| keyspace.prefetch_bucket(self.database, key));
+        keys.iter().for_each(|key| keyspace.prefetch_entry(self.database, key));
+        let request = Request { entry, words, keys: &keys };
+        let mut reply = ReplyBuffer::default();
+        let result = self.store.engine.execute(
+            &request,
+            self.database,
+            &self.environment,
+            &mut self.worker,
+            &mut inside,
+            &mut reply,
+        );
+        if let Err(error) = result {
+            reply.error(error.line().as_bytes());
+        }
+        drop(inside);
+        reply.chunks().flatten().copied().collect()
+    }
+
+    /// Runs a command line; its reply with blanks for line ends.
+    pub fn say(&mut self, line: &str) -> String {
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        String::from_utf8_lossy(&self.run(&words)).replace("\r\n", " ").trim_end().to_owned()
+    }
+
+    /// Removes what has expired, in small slices, until nothing more is due.
+    pub fn expire(&mut self) {
+        let engine = &self.store.engine;
+        let inside = engine.keyspace.enter(self.worker.id());
+        for shard in engine.keyspace.shards() {
+            while !engine.expire(shard, self.environment.now_ms, 3, &mut self.worker) {}
+        }
+        drop(inside);
+    }
+}
