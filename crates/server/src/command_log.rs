@@ -160,7 +160,8 @@ mod tests {
         let word = &shortened(&[b"open", &long])[1];
         assert_eq!(word, &[&long[..128], b"... (72 more bytes)"].concat());
 
-        let full: Vec<&[u8]> = std::iter::once(&b"open"[..]).chain(std::iter::repeat_n(&b"a"[..], 31)).collect();
+        let full: Vec<&[u8]> =
+            std::iter::once(&b"open"[..]).chain(std::iter::repeat_n(&b"a"[..], 31)).collect();
         assert_eq!(shortened(&full).len(), 32);
         assert_eq!(shortened(&full)[31], b"a");
         let over: Vec<&[u8]> = full.iter().copied().chain([&b"a"[..]; 3]).collect();

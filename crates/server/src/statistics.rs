@@ -54,6 +54,9 @@ pub(crate) struct WorkerStatistics {
     pub(crate) commands: Box<[CommandCounters]>,
     /// Error replies by code; only errors take the lock.
     errors: Mutex<BTreeMap<String, u64>>,
+    /// Rounds of background expiry that ran out of time, and the time all rounds took.
+    pub(crate) expiry_caps: Counter,
+    pub(crate) expiry_us: Counter,
     /// Time on the processor so far, in user and kernel mode, in microseconds.
     pub(crate) user_us: Counter,
     pub(crate) system_us: Counter,
@@ -64,6 +67,8 @@ impl WorkerStatistics {
         Self {
             commands: table.entries().iter().map(|_| CommandCounters::default()).collect(),
             errors: Mutex::default(),
+            expiry_caps: Counter::default(),
+            expiry_us: Counter::default(),
             user_us: Counter::default(),
             system_us: Counter::default(),
         }
@@ -93,6 +98,8 @@ impl WorkerStatistics {
             command.histogram.get().inspect(|histogram| histogram.reset());
         }
         self.errors().clear();
+        self.expiry_caps.reset();
+        self.expiry_us.reset();
     }
 }
 
@@ -460,9 +467,14 @@ mod tests {
 
     #[test]
     fn low_thresholds_ask_for_exact_times() {
-        for (slower_than_us, monitor_ms, exact) in
-            [(10_000, 0, false), (-1, 0, false), (1000, 0, false), (999, 0, true), (0, 0, true), (-1, 5, true)]
-        {
+        for (slower_than_us, monitor_ms, exact) in [
+            (10_000, 0, false),
+            (-1, 0, false),
+            (1000, 0, false),
+            (999, 0, true),
+            (0, 0, true),
+            (-1, 5, true),
+        ] {
             let (mut meter, get, ..) = meter(|config| {
                 config.slowlog_log_slower_than = slower_than_us;
                 config.latency_monitor_threshold = monitor_ms;

@@ -504,7 +504,8 @@ mod tests {
 
     #[test]
     fn keys_come_with_their_actual_use() {
-        let words = |line: &'static str| -> Vec<&'static [u8]> { line.split(' ').map(str::as_bytes).collect() };
+        let words =
+            |line: &'static str| -> Vec<&'static [u8]> { line.split(' ').map(str::as_bytes).collect() };
         for (request, expected) in [
             ("set a b", "*1 *2 $1 a ~2 +OW +update"),
             ("set a b GET", "*1 *2 $1 a ~3 +RW +access +update"),
