@@ -13,6 +13,11 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
     }
 
+    /// Replaces the count; only the owning worker may.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
     /// The count as last written.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -24,8 +29,10 @@ impl Counter {
     }
 }
 
-/// What one worker has done to the keyspace.
+/// What one worker has done to the keyspace. On cache lines of its own, since workers write these
+/// all the time.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct Statistics {
     /// Reads that found their key.
     pub keyspace_hits: Counter,

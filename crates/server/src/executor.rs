@@ -9,7 +9,10 @@
 //! Memory arrives while other commands of the pipeline are looked at; a window is as deep as the
 //! first-level cache bears.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use dunlin_engine::{
     Environment, Request, Worker,
@@ -19,10 +22,13 @@ use dunlin_engine::{
 use dunlin_resp::{Batch, Decoded, Limits, Protocol, ReplyBuffer, RequestDecoder};
 
 use crate::{
+    command_log::{LogEntry, LogKind, shorten},
     config::{Config, ConfigReader},
     expiry::ExpiryCycle,
     net::{Client, Next, Now, REPLY_BYTES_MAX, Served, Service},
+    process::ProcessorTime,
     shared::Shared,
+    statistics::Meter,
 };
 
 /// Mail between executors: none yet has anything to say.
@@ -51,6 +57,7 @@ pub struct Executor {
     pub(crate) environment: Environment,
     pub(crate) config: ConfigReader,
     expiry: ExpiryCycle,
+    meter: Meter,
     /// Memory that is used again for every window.
     window: Window<'static>,
     batch: Batch,
@@ -70,6 +77,8 @@ struct Prepared {
     /// Ends of its words and keys in the window.
     words_end: usize,
     keys_end: usize,
+    /// Bytes that it takes of the input.
+    bytes: usize,
     /// Its place in the command table, `None` for an unknown command.
     entry: Option<usize>,
 }
@@ -99,16 +108,20 @@ pub(crate) enum Flow {
 
 impl Executor {
     /// The executor of worker `worker.id()`.
-    pub(crate) fn new(shared: Arc<Shared>, worker: Worker) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, mut worker: Worker) -> Self {
+        worker.statistics = Arc::clone(&shared.monitor.keyspace[worker.id()]);
         let config = ConfigReader::new(Arc::clone(&shared.config));
         let environment = environment(config.config());
         let expiry = ExpiryCycle::new(worker.id(), shared.workers);
+        let statistics = Arc::clone(&shared.monitor.workers[worker.id()]);
+        let meter = Meter::new(statistics, &shared.commands, config.config());
         Self {
             shared,
             worker,
             environment,
             config,
             expiry,
+            meter,
             window: Window::default(),
             batch: Batch::default(),
         }
@@ -126,10 +139,12 @@ impl Executor {
         shared: &Shared,
         batch: &'a Batch,
         input: &'a [u8],
+        batch_start: usize,
         database: usize,
         window: &mut Window<'a>,
     ) {
         let keyspace = &shared.engine.keyspace;
+        let mut input_start = batch_start;
         for index in 0..batch.len() {
             let first = window.words.len();
             window.words.extend(batch.spans(index).iter().map(|span| batch.bytes(input, *span)));
@@ -153,8 +168,10 @@ impl Executor {
             window.commands.push(Prepared {
                 words_end: window.words.len(),
                 keys_end: window.keys.len(),
+                bytes: batch.input_end(index) - input_start,
                 entry: entry.map(|entry| entry.index),
             });
+            input_start = batch.input_end(index);
         }
         let rest = window.keys.len().saturating_sub(LEAD);
         for key in &window.keys[rest..] {
@@ -186,21 +203,89 @@ impl Executor {
         reply: &mut ReplyBuffer,
     ) -> (usize, Flow) {
         let (mut words_start, mut keys_start) = (0, 0);
+        let mut reply_bytes = reply.len();
+        let mut last: (&[&[u8]], usize) = (&[], 0);
+        let mut outcome = (window.commands.len(), Flow::Continue);
+        self.meter.start();
         for (index, prepared) in window.commands.iter().enumerate() {
             let words = &window.words[words_start..prepared.words_end];
             let keys = &window.keys[keys_start..prepared.keys_end];
             (words_start, keys_start) = (prepared.words_end, prepared.keys_end);
             let entry = prepared.entry.map(|entry| &shared.commands.entries()[entry]);
             let flow = self.run(shared, session, entry, words, keys, inside, reply);
+            let reply_end = reply.len();
+            let reply_len = reply_end - reply_bytes;
+            reply_bytes = reply_end;
+            if self.meter.is_due(prepared.bytes, reply_len) {
+                self.measure(shared, session, words, prepared.bytes, reply_len);
+            }
+            last = (words, prepared.bytes);
             let flow = match flow {
-                Flow::Continue if reply.len() >= REPLY_BYTES_MAX => Flow::Stop(Next::Again),
+                Flow::Continue if reply_end >= REPLY_BYTES_MAX => Flow::Stop(Next::Again),
                 other => other,
             };
             if flow != Flow::Continue {
-                return (index + 1, flow);
+                outcome = (index + 1, flow);
+                break;
             }
         }
-        (window.commands.len(), Flow::Continue)
+        self.measure(shared, session, last.0, last.1, 0);
+        outcome
+    }
+
+    /// Ends the run of measured commands whose last one had these words, and logs that one if it is
+    /// remarkable by itself.
+    fn measure(
+        &mut self,
+        shared: &Shared,
+        session: &Session,
+        words: &[&[u8]],
+        request_bytes: usize,
+        reply_bytes: usize,
+    ) {
+        let Some(measured) = self.meter.finish() else { return };
+        let thresholds = self.meter.thresholds();
+        let entry = &shared.commands.entries()[measured.index];
+        // A run of several has taken its time together: none of them is to blame.
+        let nanoseconds = if measured.count == 1 { measured.nanoseconds } else { 0 };
+        let (request, response) = (request_bytes as u64, reply_bytes as u64);
+        let time_s = self.environment.now_ms / 1000;
+        if nanoseconds / 1_000_000 >= thresholds.event_ms {
+            let is_fast = entry.command.flags.has(Flags::FAST);
+            let event = if is_fast { "fast-command" } else { "command" };
+            shared.monitor.latency.record(event, time_s, nanoseconds / 1_000_000);
+        }
+        if entry.command.flags.has(Flags::SKIP_SLOWLOG) {
+            return;
+        }
+        let kinds = [
+            (LogKind::Slow, measured.count == 1 && nanoseconds >= thresholds.slow_ns, nanoseconds / 1000),
+            (LogKind::LargeRequest, request > thresholds.request_bytes, request),
+            (LogKind::LargeReply, response > thresholds.reply_bytes, response),
+        ];
+        for (kind, _, value) in kinds.into_iter().filter(|(_, applies, _)| *applies) {
+            let logged = LogEntry {
+                id: 0,
+                time_s,
+                value,
+                words: shorten(entry, words),
+                peer: session.client.transport.peer_text(),
+                client_name: session.client.names().name.clone(),
+            };
+            shared.monitor.logs.add(kind, kind.entries_max(self.config.config()), logged);
+        }
+    }
+
+    /// Counts an error reply, and a command that was not run at all as rejected.
+    #[cold]
+    fn count_error(&self, entry: Option<&Entry>, line: &str, has_run: bool) {
+        let statistics = self.meter.statistics();
+        statistics.count_error(CommandError::code(line));
+        if let Some(entry) = entry {
+            let counters = &statistics.commands[entry.index];
+            let counter = if has_run { &counters.failed } else { &counters.rejected };
+            counter.add(1);
+        }
     }
 
     /// Runs one command, or tells why not.
@@ -219,10 +304,14 @@ impl Executor {
         let entry = match self.admit(shared, session, entry, words) {
             Ok(entry) => entry,
             Err(error) => {
-                reply.error(error.line().as_bytes());
+                let line = error.line();
+                let entry = entry.map(|entry| shared.commands.resolve(entry, words));
+                self.count_error(entry, &line, false);
+                reply.error(line.as_bytes());
                 return Flow::Continue;
             }
         };
+        self.meter.begin(entry.index);
         let mut flow = Flow::Continue;
         let result = match entry.command.run {
             Run::Host(handler) => {
@@ -246,7 +335,9 @@ impl Executor {
             }
         };
         if let Err(error) = result {
-            reply.error(error.line().as_bytes());
+            let line = error.line();
+            self.count_error(Some(entry), &line, true);
+            reply.error(line.as_bytes());
         }
         flow
     }
@@ -261,16 +352,15 @@ impl Executor {
         words: &[&[u8]],
     ) -> Result<&'t Entry, CommandError> {
         let mut entry = entry.ok_or_else(|| unknown_command(words))?;
-        if matches!(entry.command.run, Run::Container) {
-            let Some(name) = words.get(1) else {
-                return Err(CommandError::WrongArity(entry.full_name()));
-            };
+        if !entry.subcommands.is_empty()
+            && let Some(name) = words.get(1)
+        {
             entry = shared
                 .commands
                 .find_subcommand(entry, name)
                 .ok_or_else(|| unknown_subcommand(entry, name))?;
         }
-        if !entry.command.arity.accepts(words.len()) {
+        if !entry.command.arity.accepts(words.len()) || matches!(entry.command.run, Run::Container) {
             return Err(CommandError::WrongArity(entry.full_name()));
         }
         if !session.authenticated && !entry.command.flags.has(Flags::NO_AUTH) {
@@ -280,6 +370,20 @@ impl Executor {
             return Err(CommandError::OutOfMemory);
         }
         Ok(entry)
+    }
+
+    /// Publishes what a slice of background work has cost, and the thread's processor time so far.
+    fn note_background(&self, expiry: Duration, out_of_time: bool) {
+        let statistics = self.meter.statistics();
+        statistics.expiry_us.add(expiry.as_micros() as u64);
+        statistics.expiry_caps.add(u64::from(out_of_time));
+        if expiry.as_millis() as u64 >= self.meter.thresholds().event_ms {
+            let time_s = self.environment.now_ms / 1000;
+            self.shared.monitor.latency.record("expire-cycle", time_s, expiry.as_millis() as u64);
+        }
+        let used = ProcessorTime::of_thread();
+        statistics.user_us.set(used.user.as_micros() as u64);
+        statistics.system_us.set(used.system.as_micros() as u64);
     }
 
     fn over_memory_limit(&self) -> bool {
@@ -355,6 +459,7 @@ impl Service for Executor {
         if self.config.refresh() {
             let now_ms = self.environment.now_ms;
             self.environment = Environment { now_ms, ..environment(self.config.config()) };
+            self.meter.configure(self.config.config());
         }
     }
 
@@ -370,7 +475,7 @@ impl Service for Executor {
             let limits = self.limits(session);
             let decoded = session.decoder.decode(input, &mut position, &mut batch, &limits, WINDOW);
             let mut current = window.recycle();
-            Self::prepare(&shared, &batch, input, session.database, &mut current);
+            Self::prepare(&shared, &batch, input, consumed, session.database, &mut current);
             let (run, flow) = self.run_window(&shared, session, &current, &mut inside, reply);
             window = current.recycle();
             if run > 0 {
@@ -415,7 +520,9 @@ impl Service for Executor {
     fn close(&mut self, _: Session) {}
 
     fn background(&mut self, now: Now) -> Duration {
+        let started = Instant::now();
         let pause = self.expiry.run(&self.shared.engine, &mut self.worker, self.config.config(), now);
+        self.note_background(started.elapsed(), pause.is_zero());
         if !self.worker.garbage.is_empty() {
             self.shared.maintenance.discard(self.worker.garbage.take());
         }

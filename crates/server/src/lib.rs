@@ -1,12 +1,18 @@
 //! Threads, sockets, files, clocks, configuration: the only crate that has them.
 
+mod command_log;
 mod commands;
 pub mod config;
 mod executor;
 mod expiry;
+mod info;
+mod latency;
 pub mod log;
 mod maintenance;
+mod monitor;
 pub mod net;
+mod process;
 pub mod server;
 mod shared;
 pub mod startup;
+mod statistics;

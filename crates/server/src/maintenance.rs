@@ -1,4 +1,5 @@
-//! Work that must not hold up a worker: freeing large values and whole databases, giving memory back.
+//! Work that must not hold up a worker: freeing large values and whole databases, giving memory back,
+//! sampling statistics.
 
 use std::{
     io,
@@ -12,7 +13,7 @@ use std::{
 
 use dunlin_engine::{Engine, Garbage};
 
-use crate::shared::Shared;
+use crate::{monitor::SAMPLE_INTERVAL, shared::Shared};
 
 /// How often memory is given back.
 const RELEASE_INTERVAL: Duration = Duration::from_millis(250);
@@ -45,14 +46,21 @@ pub(crate) fn start(orders: Receiver<Garbage>, shared: &Arc<Shared>) -> io::Resu
     let shared = Arc::downgrade(shared);
     thread::Builder::new().name("maintenance".to_owned()).spawn(move || {
         let mut next_release = Instant::now() + RELEASE_INTERVAL;
+        let mut next_sample = Instant::now();
         loop {
-            match orders.recv_timeout(next_release.saturating_duration_since(Instant::now())) {
+            let next = next_release.min(next_sample);
+            match orders.recv_timeout(next.saturating_duration_since(Instant::now())) {
                 Ok(garbage) => drop(garbage),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            if Instant::now() >= next_release {
-                let Some(shared) = shared.upgrade() else { return };
+            let Some(shared) = shared.upgrade() else { return };
+            let now = Instant::now();
+            if now >= next_sample {
+                shared.monitor.sample(&shared.engine, now);
+                next_sample = now + SAMPLE_INTERVAL;
+            }
+            if now >= next_release {
                 release_memory(&shared.engine);
                 next_release = Instant::now() + RELEASE_INTERVAL;
             }

@@ -15,6 +15,7 @@ use crate::{
     log,
     maintenance::{self, Maintenance},
     net::{Limits, ListenOptions, OutputLimit, Workers, reserve_open_files},
+    process::Process,
     shared::Shared,
     startup::{self, PidFile},
 };
@@ -62,7 +63,7 @@ fn run(launch: Launch) -> Result<(), String> {
 
     let engine = Engine { keyspace: Keyspace::new(threads, threads, databases, seeds()?) };
     let (maintenance, orders) = Maintenance::new();
-    let shared = Arc::new(Shared::new(engine, Arc::clone(&store), threads, maintenance));
+    let shared = Arc::new(Shared::new(engine, Arc::clone(&store), threads, maintenance, Process::new()?));
     maintenance::start(orders, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
     let mut signals =
         Signals::new([SIGTERM, SIGINT]).map_err(|error| format!("cannot handle signals: {error}"))?;
@@ -71,6 +72,7 @@ fn run(launch: Launch) -> Result<(), String> {
         let shared = Arc::clone(&shared);
         move |context: crate::net::WorkerContext<_>| {
             let seed = u64::from(std::process::id()) << 32 | context.worker as u64;
+            shared.monitor.attach(context.clients, context.traffic);
             Executor::new(Arc::clone(&shared), Worker::new(context.worker, seed))
         }
     };

@@ -7,7 +7,7 @@ use std::sync::{
 
 use dunlin_engine::{Engine, command::CommandTable};
 
-use crate::{commands, config::ConfigStore, maintenance::Maintenance};
+use crate::{commands, config::ConfigStore, maintenance::Maintenance, monitor::Monitor, process::Process};
 
 /// What all workers of a server share.
 pub(crate) struct Shared {
@@ -17,6 +17,7 @@ pub(crate) struct Shared {
     /// How many workers there are.
     pub(crate) workers: usize,
     pub(crate) maintenance: Maintenance,
+    pub(crate) monitor: Monitor,
     stopping: AtomicBool,
 }
 
@@ -26,9 +27,12 @@ impl Shared {
         config: Arc<ConfigStore>,
         workers: usize,
         maintenance: Maintenance,
+        process: Process,
     ) -> Self {
-        let commands = CommandTable::new(&[dunlin_engine::commands::FAMILIES, commands::FAMILIES].concat());
-        Self { engine, commands, config, workers, maintenance, stopping: AtomicBool::new(false) }
+        let commands = commands::table();
+        let monitor = Monitor::new(&engine, &commands, workers, process);
+        let stopping = AtomicBool::new(false);
+        Self { engine, commands, config, workers, maintenance, monitor, stopping }
     }
 
     /// Asks the server to end; [`crate::server::run`] sees it.

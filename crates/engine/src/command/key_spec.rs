@@ -32,6 +32,11 @@ impl KeyFlags {
     /// How the key is used depends on the arguments.
     pub const VARIABLE: Self = Self(16);
 
+    /// Whether all of `other` is in the set.
+    pub fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
     /// The names in `COMMAND INFO`.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         const NAMES: [(u8, &str); 5] =
@@ -170,6 +175,26 @@ impl KeySpec {
     const fn flag(mut self, flag: KeyFlags) -> Self {
         self.flags = KeyFlags(self.flags.0 | flag.0);
         self
+    }
+
+    /// The specification as this request uses it: what depends on the arguments (see
+    /// [`KeyFlags::VARIABLE`]) is settled.
+    pub fn used_by(self, command: &super::Command, words: &[&[u8]]) -> Self {
+        if !self.flags.has(KeyFlags::VARIABLE) {
+            return self;
+        }
+        let says = |token: &str| words.iter().skip(1).any(|word| word.eq_ignore_ascii_case(token.as_bytes()));
+        let settled = KeySpec { flags: KeyFlags(0), ..self };
+        match command.name {
+            // SET hands the old value out only when asked to.
+            "set" if !words.iter().skip(3).any(|word| word.eq_ignore_ascii_case(b"GET")) => {
+                settled.overwrite().updates()
+            }
+            "bitfield" if !says("SET") && !says("INCRBY") => {
+                KeySpec { access: Access::Read, ..settled }.accesses()
+            }
+            _ => settled.read_write().accesses().updates(),
+        }
     }
 
     /// The positions of the keys among `words`; none where the request is too short or malformed

@@ -6,6 +6,7 @@
 
 mod args;
 mod argument;
+pub mod describe;
 mod error;
 mod key_spec;
 mod table;
@@ -35,6 +36,8 @@ pub struct Command {
     pub group: Group,
     /// Time complexity, for `COMMAND DOCS`.
     pub complexity: &'static str,
+    /// The version that deprecated it, and what to use instead.
+    pub deprecated: Option<(&'static str, &'static str)>,
     /// How many words a request has, the name (and the container's name) included.
     pub arity: Arity,
     /// What it may do, and the handler.
@@ -59,6 +62,7 @@ impl Command {
         since: "1.0.0",
         group: Group::Generic,
         complexity: "O(1)",
+        deprecated: None,
         arity: Arity::AtLeast(1),
         run: Run::Container,
         flags: Flags::NONE,
@@ -284,6 +288,8 @@ impl Flags {
     pub const SENSITIVE: Self = Self(1 << 18);
     /// May run with no key where a cluster would otherwise demand one.
     pub const NO_MANDATORY_KEYS: Self = Self(1 << 19);
+    /// The access-control category `connection`, for commands outside the connection group.
+    pub const CONNECTION: Self = Self(1 << 20);
 
     /// Both sets together.
     pub const fn and(self, other: Self) -> Self {

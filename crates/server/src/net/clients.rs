@@ -231,6 +231,18 @@ impl Clients {
         clients
     }
 
+    /// Bytes of all clients' buffers. O(n).
+    pub fn buffer_bytes(&self) -> usize {
+        let bytes = |client: &Arc<Client>| {
+            client.query_buffer_bytes.get()
+                + client.query_buffer_free_bytes.get()
+                + client.output_bytes.get()
+                + client.argument_bytes.get()
+                + client.queued_bytes.get()
+        };
+        self.by_id().values().map(bytes).sum::<u64>() as usize
+    }
+
     /// One client by its number.
     pub fn find(&self, id: u64) -> Option<Arc<Client>> {
         self.by_id().get(&id).cloned()

@@ -1,0 +1,86 @@
+//! Memory and keys.
+
+use super::{Lines, Source, ratio};
+use crate::process;
+
+pub(super) fn memory(source: &Source<'_>, lines: &mut Lines) {
+    let (shared, monitor) = (source.shared, &source.shared.monitor);
+    let keyspace = &shared.engine.keyspace;
+    let buffers = monitor.visit_buffers() as u64;
+    let used = monitor.used_bytes(&shared.engine) as u64;
+    let (peak, startup) = (monitor.peak_bytes() as u64, monitor.startup_bytes as u64);
+    let usage = keyspace.usage(None);
+    let overhead = usage.table_bytes as u64 + buffers;
+    let dataset = used.saturating_sub(overhead);
+    let resident = process::resident_bytes();
+    let total = process::system_memory_bytes();
+
+    lines.add_bytes("used_memory", used);
+    lines.add_bytes("used_memory_rss", resident);
+    lines.add_bytes("used_memory_peak", peak);
+    lines.add("used_memory_peak_perc", format_args!("{:.2}%", 100.0 * ratio(used, peak)));
+    lines.add("used_memory_overhead", overhead);
+    lines.add("used_memory_startup", startup);
+    lines.add("used_memory_dataset", dataset);
+    let above_startup = used.saturating_sub(startup);
+    lines.add("used_memory_dataset_perc", format_args!("{:.2}%", 100.0 * ratio(dataset, above_startup)));
+
+    // Entries and tables live in pages of the pool, everything else on the heap.
+    let pool = keyspace.pool().usage();
+    let in_pages = (usage.entry_bytes + usage.table_bytes) as u64;
+    let active = used.saturating_sub(in_pages) + pool.handed_out_bytes as u64;
+    let allocator_resident = active + pool.free_resident_bytes as u64;
+    lines.add("allocator_allocated", used);
+    lines.add("allocator_active", active);
+    lines.add("allocator_resident", allocator_resident);
+    lines.add_bytes("total_system_memory", total);
+    for name in ["used_memory_lua", "used_memory_vm_total", "used_memory_scripts"] {
+        lines.add_bytes(name, 0);
+    }
+    lines.add_all(
+        &[
+            "used_memory_vm_eval",
+            "used_memory_scripts_eval",
+            "number_of_cached_scripts",
+            "number_of_functions",
+            "number_of_libraries",
+            "used_memory_vm_functions",
+            "used_memory_functions",
+        ],
+        0,
+    );
+    lines.add_bytes("maxmemory", source.config.maxmemory);
+    lines.add("maxmemory_policy", source.config.maxmemory_policy);
+    let mut compare = |names: [&str; 2], outer: u64, inner: u64| {
+        lines.add(names[0], format_args!("{:.2}", ratio(outer, inner)));
+        lines.add(names[1], outer as i64 - inner as i64);
+    };
+    compare(["allocator_frag_ratio", "allocator_frag_bytes"], active, used);
+    compare(["allocator_rss_ratio", "allocator_rss_bytes"], allocator_resident, active);
+    compare(["rss_overhead_ratio", "rss_overhead_bytes"], resident, allocator_resident);
+    compare(["mem_fragmentation_ratio", "mem_fragmentation_bytes"], resident, used);
+    lines.add_all(
+        &[
+            "mem_not_counted_for_evict",
+            "mem_replication_backlog",
+            "mem_total_replication_buffers",
+            "mem_clients_slaves",
+        ],
+        0,
+    );
+    lines.add("mem_clients_normal", buffers);
+    lines.add_all(&["mem_cluster_links", "mem_aof_buffer"], 0);
+    lines.add("mem_allocator", "mimalloc");
+    lines.add_all(&["active_defrag_running", "lazyfree_pending_objects", "lazyfreed_objects"], 0);
+}
+
+pub(super) fn keyspace(source: &Source<'_>, lines: &mut Lines) {
+    let keyspace = &source.shared.engine.keyspace;
+    for database in 0..keyspace.databases() {
+        let usage = keyspace.usage(Some(database));
+        if usage.keys > 0 {
+            let (keys, expires) = (usage.keys, usage.expiring);
+            lines.add(format_args!("db{database}"), format_args!("keys={keys},expires={expires},avg_ttl=0"));
+        }
+    }
+}

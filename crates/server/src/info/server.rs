@@ -1,0 +1,86 @@
+//! What the server is: process, persistence, replication.
+
+use super::{COMPATIBLE_VERSION, Lines, Source};
+use crate::process;
+
+pub(super) fn server(source: &Source<'_>, lines: &mut Lines) {
+    let (config, process) = (source.config, &source.shared.monitor.process);
+    let uptime_s = process.uptime().as_secs();
+    lines.add("redis_version", COMPATIBLE_VERSION);
+    lines.add("server_name", "dunlin");
+    lines.add("dunlin_version", env!("CARGO_PKG_VERSION"));
+    lines.add("redis_git_sha1", "00000000");
+    lines.add("redis_git_dirty", 0);
+    lines.add("redis_build_id", 0);
+    lines.add("redis_mode", "standalone");
+    lines.add("os", &process.system);
+    lines.add("arch_bits", usize::BITS);
+    lines.add("monotonic_clock", "POSIX clock_gettime");
+    lines.add("multiplexing_api", if cfg!(target_os = "linux") { "epoll" } else { "kqueue" });
+    lines.add("process_id", std::process::id());
+    lines.add("process_supervised", "no");
+    lines.add("run_id", &process.run_id);
+    lines.add("tcp_port", config.port);
+    lines.add("server_time_usec", process::unix_us());
+    lines.add("uptime_in_seconds", uptime_s);
+    lines.add("uptime_in_days", uptime_s / 86_400);
+    lines.add("hz", config.hz);
+    lines.add("configured_hz", config.hz);
+    // Seconds in 24 bits, the unit of OBJECT IDLETIME elsewhere.
+    lines.add("lru_clock", (source.now_ms / 1000) & 0xff_ffff);
+    lines.add("executable", process.executable.display());
+    let file = source.shared.config.file().unwrap_or_default();
+    lines.add("config_file", file.display());
+    lines.add("io_threads_active", 0);
+    lines.add("worker_threads", source.shared.workers);
+}
+
+pub(super) fn persistence(source: &Source<'_>, lines: &mut Lines) {
+    let changes = source.shared.monitor.keyspace_total(|counters| &counters.changes);
+    lines.add_all(
+        &["loading", "async_loading", "current_cow_peak", "current_cow_size", "current_cow_size_age"],
+        0,
+    );
+    lines.add("current_fork_perc", "0.00");
+    lines.add_all(&["current_save_keys_processed", "current_save_keys_total"], 0);
+    lines.add("rdb_changes_since_last_save", changes);
+    lines.add_all(&["rdb_bgsave_in_progress", "rdb_last_save_time"], 0);
+    lines.add("rdb_last_bgsave_status", "ok");
+    lines.add_all(&["rdb_last_bgsave_time_sec", "rdb_current_bgsave_time_sec"], -1);
+    lines.add_all(
+        &[
+            "rdb_saves",
+            "rdb_last_cow_size",
+            "rdb_last_load_keys_expired",
+            "rdb_last_load_keys_loaded",
+            "aof_enabled",
+            "aof_rewrite_in_progress",
+            "aof_rewrite_scheduled",
+        ],
+        0,
+    );
+    lines.add_all(&["aof_last_rewrite_time_sec", "aof_current_rewrite_time_sec"], -1);
+    lines.add("aof_last_bgrewrite_status", "ok");
+    lines.add_all(&["aof_rewrites", "aof_rewrites_consecutive_failures"], 0);
+    lines.add("aof_last_write_status", "ok");
+    lines.add_all(&["aof_last_cow_size", "module_fork_in_progress", "module_fork_last_cow_size"], 0);
+}
+
+pub(super) fn replication(source: &Source<'_>, lines: &mut Lines) {
+    lines.add("role", "master");
+    lines.add("connected_slaves", 0);
+    lines.add("master_failover_state", "no-failover");
+    lines.add("master_replid", &source.shared.monitor.process.replication_id);
+    lines.add("master_replid2", "0".repeat(40));
+    lines.add("master_repl_offset", 0);
+    lines.add("second_repl_offset", -1);
+    lines.add_all(
+        &[
+            "repl_backlog_active",
+            "repl_backlog_size",
+            "repl_backlog_first_byte_offset",
+            "repl_backlog_histlen",
+        ],
+        0,
+    );
+}
