@@ -392,7 +392,9 @@ fn is_brief(entry: &Entry) -> bool {
     let on_values = matches!(command.run, Run::Read(_) | Run::Write(_));
     let on_one_key = matches!(entry.keys, KeyShape::One(_));
     let waits = command.flags.has(Flags::BLOCKING);
-    on_values && !waits && (command.flags.has(Flags::FAST) || (on_one_key && command.complexity == "O(1)"))
+    on_values
+        && !waits
+        && (command.flags.has(Flags::FAST) || (on_one_key && command.complexity.starts_with("O(1)")))
 }
 
 #[cfg(test)]
