@@ -30,6 +30,8 @@ pub struct Environment {
     pub lazyfree_user_del: bool,
     /// Whether `FLUSHALL` and `FLUSHDB` do so where they are not told (`lazyfree-lazy-user-flush`).
     pub lazyfree_user_flush: bool,
+    /// Whether keys that have expired stay where they are, seen by nobody (`CLIENT PAUSE`).
+    pub keep_expired: bool,
 }
 
 /// Large values and whole databases on their way out. Dropping it frees them: outside all locks,
@@ -375,7 +377,9 @@ impl<'a> WriteContext<'a> {
         let key = self.key(key);
         let slot = self.slot(database, &key)?;
         let entry = self.locked.shard(key.shard).database(database)?.entry(slot);
-        entry.touch(access_clock(self.environment.now_ms));
+        if !self.environment.no_touch {
+            entry.touch(access_clock(self.environment.now_ms));
+        }
         Some(entry)
     }
 

@@ -52,7 +52,7 @@ impl Engine {
                 let mut context = ReadContext::new(&locked, database, request.keys, environment, worker);
                 let result = handler(&mut context, &mut args, reply);
                 let met_expired = context.met_expired();
-                if met_expired {
+                if met_expired && !environment.keep_expired {
                     let mut context = WriteContext::new(locked, database, request.keys, environment, worker);
                     for position in request.entry.key_positions(request.words) {
                         context.remove_expired(request.words[position]);

@@ -32,6 +32,7 @@ impl Story {
                 no_touch: false,
                 lazyfree_user_del: false,
                 lazyfree_user_flush: false,
+                keep_expired: false,
             },
             database: 0,
         }

@@ -19,36 +19,32 @@ use dunlin_engine::{
     command::{Args, CommandError, CommandResult, Entry, Flags, KeyShape, Run},
     keyspace::{Inside, Key, Keyspace},
 };
-use dunlin_resp::{Batch, Decoded, Limits, Protocol, ReplyBuffer, RequestDecoder};
+use dunlin_resp::{Batch, Decoded, Limits, ReplyBuffer};
 
 use crate::{
+    access,
     command_log::{LogEntry, LogKind, shorten},
     config::{Config, ConfigReader},
     expiry::ExpiryCycle,
-    net::{Client, Next, Now, REPLY_BYTES_MAX, Served, Service},
+    net::{Client, Clients, Next, Now, PostOffice, REPLY_BYTES_MAX, Served, Service, WorkerContext},
+    pause::Held,
     process::ProcessorTime,
+    session::{ClientFlags, Replies, Session},
     shared::Shared,
     statistics::Meter,
 };
 
-/// Mail between executors: none yet has anything to say.
+/// Mail between executors.
 #[derive(Debug, Clone, Copy)]
-pub enum Letter {}
+pub enum Letter {
+    /// To every client: a pause has ended before its time.
+    Unpaused,
+}
 
 /// Commands that are decoded and prefetched together.
 const WINDOW: usize = 64;
 /// Keys between asking for a bucket and asking for the entry it names: what a miss takes, in keys.
 const LEAD: usize = 8;
-
-/// What is kept for a connection.
-#[derive(Debug)]
-pub struct Session {
-    pub(crate) client: Arc<Client>,
-    pub(crate) decoder: RequestDecoder,
-    pub(crate) database: usize,
-    pub(crate) protocol: Protocol,
-    pub(crate) authenticated: bool,
-}
 
 /// One worker's executor.
 pub struct Executor {
@@ -56,6 +52,9 @@ pub struct Executor {
     pub(crate) worker: Worker,
     pub(crate) environment: Environment,
     pub(crate) config: ConfigReader,
+    now: Now,
+    post: PostOffice<Letter>,
+    clients: Arc<Clients>,
     expiry: ExpiryCycle,
     meter: Meter,
     /// Memory that is used again for every window.
@@ -102,13 +101,18 @@ impl Window<'_> {
 pub(crate) enum Flow {
     /// With the next command.
     Continue,
+    /// The command has not run: it is presented again at that time, or when a letter says so.
+    Postpone {
+        /// `None` for a moment beyond the clock.
+        until: Option<Instant>,
+    },
     /// The layer below decides when.
     Stop(Next),
 }
 
 impl Executor {
-    /// The executor of worker `worker.id()`.
-    pub(crate) fn new(shared: Arc<Shared>, mut worker: Worker) -> Self {
+    /// The executor of worker `worker.id()`, with its connections to the others.
+    pub(crate) fn new(shared: Arc<Shared>, mut worker: Worker, context: WorkerContext<Letter>) -> Self {
         worker.statistics = Arc::clone(&shared.monitor.keyspace[worker.id()]);
         let config = ConfigReader::new(Arc::clone(&shared.config));
         let environment = environment(config.config());
@@ -120,6 +124,9 @@ impl Executor {
             worker,
             environment,
             config,
+            now: Now::read(),
+            post: context.post,
+            clients: context.clients,
             expiry,
             meter,
             window: Window::default(),
@@ -127,10 +134,37 @@ impl Executor {
         }
     }
 
+    /// The time of this tick.
+    pub(crate) fn now(&self) -> Now {
+        self.now
+    }
+
+    /// Mail to all workers.
+    pub(crate) fn post(&self) -> &PostOffice<Letter> {
+        &self.post
+    }
+
+    /// The clients of all workers.
+    pub(crate) fn clients(&self) -> &Clients {
+        &self.clients
+    }
+
+    /// The configuration as it is now, which may have changed since the tick began.
+    pub(crate) fn newest_config(&mut self) -> &Config {
+        self.config.refresh();
+        self.config.config()
+    }
+
+    /// Whether a client has yet to say who it is.
+    #[inline]
+    pub(crate) fn is_stranger(&self, session: &Session) -> bool {
+        !session.authenticated && !access::is_open(self.config.config())
+    }
+
     fn limits(&self, session: &Session) -> Limits {
         Limits {
             bulk_bytes_max: self.environment.string_bytes_max as u64,
-            authenticated: session.authenticated,
+            authenticated: !self.is_stranger(session),
         }
     }
 
@@ -212,7 +246,16 @@ impl Executor {
             let keys = &window.keys[keys_start..prepared.keys_end];
             (words_start, keys_start) = (prepared.words_end, prepared.keys_end);
             let entry = prepared.entry.map(|entry| &shared.commands.entries()[entry]);
+            let mark = reply.mark();
             let flow = self.run(shared, session, entry, words, keys, inside, reply);
+            if let Flow::Postpone { until } = flow {
+                outcome = (index, Flow::Stop(Next::Park { until }));
+                break;
+            }
+            session.commands += 1;
+            if session.replies != Replies::On {
+                session.settle_reply(mark, reply);
+            }
             let reply_end = reply.len();
             let reply_len = reply_end - reply_bytes;
             reply_bytes = reply_end;
@@ -311,6 +354,12 @@ impl Executor {
                 return Flow::Continue;
             }
         };
+        session.last_command = Some(entry.index);
+        if shared.pause.is_set()
+            && let Some(flow) = self.postpone(shared, session, entry)
+        {
+            return flow;
+        }
         self.meter.begin(entry.index);
         let mut flow = Flow::Continue;
         let result = match entry.command.run {
@@ -363,7 +412,10 @@ impl Executor {
         if !entry.command.arity.accepts(words.len()) || matches!(entry.command.run, Run::Container) {
             return Err(CommandError::WrongArity(entry.full_name()));
         }
-        if !session.authenticated && !entry.command.flags.has(Flags::NO_AUTH) {
+        if !session.authenticated
+            && !entry.command.flags.has(Flags::NO_AUTH)
+            && !access::is_open(self.config.config())
+        {
             return Err(CommandError::text("NOAUTH Authentication required."));
         }
         if entry.command.flags.has(Flags::DENY_OOM) && self.over_memory_limit() {
@@ -386,6 +438,19 @@ impl Executor {
         statistics.system_us.set(used.system.as_micros() as u64);
     }
 
+    /// Whether a pause holds the command back. `CLIENT UNPAUSE` always passes, or nobody could end
+    /// a pause of everything.
+    #[cold]
+    fn postpone(&self, shared: &Shared, session: &mut Session, entry: &Entry) -> Option<Flow> {
+        let (held, until) = shared.pause.in_force(self.now.instant)?;
+        let ends_it = entry.command.name == "unpause" && entry.container.is_some();
+        if ends_it || (held == Held::Writes && !entry.command.is_write()) {
+            return None;
+        }
+        session.flags.set(ClientFlags::BLOCKED, true);
+        Some(Flow::Postpone { until })
+    }
+
     fn over_memory_limit(&self) -> bool {
         false
     }
@@ -397,6 +462,7 @@ fn environment(config: &Config) -> Environment {
         now_ms: 0,
         string_bytes_max: config.proto_max_bulk_len as usize,
         no_touch: false,
+        keep_expired: false,
         lazyfree_user_del: config.lazyfree_lazy_user_del,
         lazyfree_user_flush: config.lazyfree_lazy_user_flush,
     }
@@ -445,16 +511,11 @@ impl Service for Executor {
     type Letter = Letter;
 
     fn open(&mut self, client: &Arc<Client>) -> Session {
-        Session {
-            client: Arc::clone(client),
-            decoder: RequestDecoder::default(),
-            database: 0,
-            protocol: Protocol::Resp2,
-            authenticated: true,
-        }
+        Session::new(client, access::is_open(self.newest_config()))
     }
 
     fn tick(&mut self, now: Now) {
+        self.now = now;
         self.environment.now_ms = now.unix_ms;
         if self.config.refresh() {
             let now_ms = self.environment.now_ms;
@@ -464,16 +525,25 @@ impl Service for Executor {
     }
 
     fn serve(&mut self, session: &mut Session, input: &[u8], reply: &mut ReplyBuffer) -> Served {
+        if session.client.is_killed() {
+            return Served { consumed: input.len(), next: Next::CloseNow, wanted: 0 };
+        }
         reply.set_protocol(session.protocol);
+        session.flags.set(ClientFlags::BLOCKED, false);
         let shared = Arc::clone(&self.shared);
         let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
+        self.environment.no_touch = session.flags.has(ClientFlags::NO_TOUCH);
+        self.environment.keep_expired =
+            shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
         let mut batch = std::mem::take(&mut self.batch);
         let mut window = std::mem::take(&mut self.window);
         let (mut position, mut consumed) = (0, 0);
         let served = loop {
             batch.clear();
             let limits = self.limits(session);
-            let decoded = session.decoder.decode(input, &mut position, &mut batch, &limits, WINDOW);
+            // What a stranger says first decides how the rest is to be read.
+            let depth = if limits.authenticated { WINDOW } else { 1 };
+            let decoded = session.decoder.decode(input, &mut position, &mut batch, &limits, depth);
             let mut current = window.recycle();
             Self::prepare(&shared, &batch, input, consumed, session.database, &mut current);
             let (run, flow) = self.run_window(&shared, session, &current, &mut inside, reply);
@@ -491,12 +561,15 @@ impl Service for Executor {
                     break Served { consumed: position, next: Next::Read, wanted };
                 }
                 Err(error) => {
-                    reply.error(format!("ERR {error}"));
+                    if session.replies == Replies::On {
+                        reply.error(format!("ERR {error}"));
+                    }
                     break Served { consumed: input.len(), next: Next::CloseAfterReply, wanted: 0 };
                 }
             }
         };
         drop(inside);
+        session.publish();
         if !self.worker.garbage.is_empty() {
             self.shared.maintenance.discard(self.worker.garbage.take());
         }
@@ -509,19 +582,23 @@ impl Service for Executor {
         Next::Read
     }
 
-    fn deliver(&mut self, _: &mut Session, letter: Letter, _: &mut ReplyBuffer) -> Option<Next> {
-        match letter {}
+    fn deliver(&mut self, session: &mut Session, letter: Letter, _: &mut ReplyBuffer) -> Option<Next> {
+        match letter {
+            Letter::Unpaused => session.flags.has(ClientFlags::BLOCKED).then_some(Next::Again),
+        }
     }
 
     fn receive(&mut self, letter: Letter) {
-        match letter {}
+        match letter {
+            Letter::Unpaused => {}
+        }
     }
 
     fn close(&mut self, _: Session) {}
 
     fn background(&mut self, now: Now) -> Duration {
         let started = Instant::now();
-        let pause = self.expiry.run(&self.shared.engine, &mut self.worker, self.config.config(), now);
+        let pause = self.expiry.run(&self.shared, &mut self.worker, self.config.config(), now);
         self.note_background(started.elapsed(), pause.is_zero());
         if !self.worker.garbage.is_empty() {
             self.shared.maintenance.discard(self.worker.garbage.take());

@@ -6,9 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use dunlin_engine::{Engine, Worker};
+use dunlin_engine::Worker;
 
-use crate::{config::Config, net::Now};
+use crate::{config::Config, net::Now, shared::Shared};
 
 /// How long a slice may take at `active-expire-effort 1`; each further step adds as much.
 const SLICE_PER_EFFORT: Duration = Duration::from_micros(200);
@@ -33,10 +33,11 @@ impl ExpiryCycle {
         Self { first: worker, workers, shard: worker, next_round: None }
     }
 
-    /// Runs a slice; how long the worker may wait before the next.
+    /// Runs a slice; how long the worker may wait before the next. During `CLIENT PAUSE` nothing
+    /// changes by itself either.
     pub(crate) fn run(
         &mut self,
-        engine: &Engine,
+        shared: &Shared,
         worker: &mut Worker,
         config: &Config,
         now: Now,
@@ -46,10 +47,15 @@ impl ExpiryCycle {
         if now.instant < due {
             return due - now.instant;
         }
+        let engine = &shared.engine;
         let slice = SLICE_PER_EFFORT * config.active_expire_effort;
         let shards = engine.keyspace.shards();
         let started = Instant::now();
         let _inside = engine.keyspace.enter(worker.id());
+        // Inside the gate, as `CLIENT PAUSE` waits for whoever is there.
+        if shared.pause.in_force(now.instant).is_some() {
+            return round;
+        }
         while shards.contains(&self.shard) {
             if engine.expire(self.shard, now.unix_ms, BUCKETS_PER_STEP, worker) {
                 self.shard += self.workers;

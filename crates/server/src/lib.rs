@@ -1,5 +1,6 @@
 //! Threads, sockets, files, clocks, configuration: the only crate that has them.
 
+mod access;
 mod command_log;
 mod commands;
 pub mod config;
@@ -11,8 +12,10 @@ pub mod log;
 mod maintenance;
 mod monitor;
 pub mod net;
+mod pause;
 mod process;
 pub mod server;
+mod session;
 mod shared;
 pub mod startup;
 mod statistics;

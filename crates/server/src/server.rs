@@ -72,8 +72,8 @@ fn run(launch: Launch) -> Result<(), String> {
         let shared = Arc::clone(&shared);
         move |context: crate::net::WorkerContext<_>| {
             let seed = u64::from(std::process::id()) << 32 | context.worker as u64;
-            shared.monitor.attach(context.clients, context.traffic);
-            Executor::new(Arc::clone(&shared), Worker::new(context.worker, seed))
+            shared.monitor.attach(context.clients.clone(), context.traffic.clone());
+            Executor::new(Arc::clone(&shared), Worker::new(context.worker, seed), context)
         }
     };
     let running = workers.start(make).map_err(|error| error.to_string())?;

@@ -1,13 +1,18 @@
 //! What all workers of a server share.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
 };
 
 use dunlin_engine::{Engine, command::CommandTable};
 
-use crate::{commands, config::ConfigStore, maintenance::Maintenance, monitor::Monitor, process::Process};
+use crate::{
+    commands, config::ConfigStore, maintenance::Maintenance, monitor::Monitor, pause::Pause, process::Process,
+};
 
 /// What all workers of a server share.
 pub(crate) struct Shared {
@@ -18,6 +23,7 @@ pub(crate) struct Shared {
     pub(crate) workers: usize,
     pub(crate) maintenance: Maintenance,
     pub(crate) monitor: Monitor,
+    pub(crate) pause: Pause,
     stopping: AtomicBool,
 }
 
@@ -31,8 +37,9 @@ impl Shared {
     ) -> Self {
         let commands = commands::table();
         let monitor = Monitor::new(&engine, &commands, workers, process);
+        let pause = Pause::new(Instant::now());
         let stopping = AtomicBool::new(false);
-        Self { engine, commands, config, workers, maintenance, monitor, stopping }
+        Self { engine, commands, config, workers, maintenance, monitor, pause, stopping }
     }
 
     /// Asks the server to end; [`crate::server::run`] sees it.

@@ -1,13 +1,80 @@
-//! Commands on a client's own connection.
+//! Commands on a client's own connection, but for `CLIENT`.
+//!
+//! Texts and flags are those of redis-server 7.0; `HELLO` does nothing unless it can do all that it
+//! is asked, as later versions do it.
 
 use dunlin_engine::command::{
     Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, Run,
 };
-use dunlin_resp::ReplyBuffer;
+use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
-use crate::executor::{Handler, ServerContext};
+use super::client::check_name;
+use crate::{
+    access,
+    executor::{Flow, Handler, ServerContext},
+    info::COMPATIBLE_VERSION,
+    net::Next,
+};
 
-pub(super) const COMMANDS: &[Command] = &[PING];
+pub(super) const COMMANDS: &[Command] = &[AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT];
+
+/// Of the commands with which a conversation begins or ends.
+const HANDSHAKE: Flags = Flags::NO_SCRIPT
+    .and(Flags::LOADING)
+    .and(Flags::STALE)
+    .and(Flags::FAST)
+    .and(Flags::NO_AUTH)
+    .and(Flags::ALLOW_BUSY);
+
+const AUTH: Command = Command {
+    name: "auth",
+    summary: "Says who the client is, with a password.",
+    since: "1.0.0",
+    group: Group::Connection,
+    complexity: "O(n) in the number of passwords that the user has",
+    arity: Arity::AtLeast(2),
+    run: Run::Host(&Handler(auth)),
+    flags: HANDSHAKE.and(Flags::SENSITIVE),
+    args: &[Argument::string("username").since("6.0.0").optional(), Argument::string("password")],
+    ..Command::DEFAULT
+};
+
+const ECHO: Command = Command {
+    name: "echo",
+    summary: "Answers the message it is given.",
+    since: "1.0.0",
+    group: Group::Connection,
+    arity: Arity::Exactly(2),
+    run: Run::Host(&Handler(echo)),
+    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+    args: &[Argument::string("message")],
+    ..Command::DEFAULT
+};
+
+const HELLO: Command = Command {
+    name: "hello",
+    summary: "Chooses the protocol, optionally with a password and a name, and describes the server.",
+    since: "6.0.0",
+    group: Group::Connection,
+    arity: Arity::AtLeast(1),
+    run: Run::Host(&Handler(hello)),
+    flags: HANDSHAKE.and(Flags::SENSITIVE),
+    args: &[Argument::block(
+        "arguments",
+        &[
+            Argument::integer("protover"),
+            Argument::block(
+                "username_password",
+                &[Argument::string("username"), Argument::string("password")],
+            )
+            .after("AUTH")
+            .optional(),
+            Argument::string("clientname").after("SETNAME").optional(),
+        ],
+    )
+    .optional()],
+    ..Command::DEFAULT
+};
 
 const PING: Command = Command {
     name: "ping",
@@ -22,11 +89,179 @@ const PING: Command = Command {
     ..Command::DEFAULT
 };
 
+const QUIT: Command = Command {
+    name: "quit",
+    summary: "Closes the connection once everything has been answered.",
+    since: "1.0.0",
+    group: Group::Connection,
+    arity: Arity::AtLeast(1),
+    run: Run::Host(&Handler(quit)),
+    flags: HANDSHAKE,
+    ..Command::DEFAULT
+};
+
+const RESET: Command = Command {
+    name: "reset",
+    summary: "Makes the connection as good as new.",
+    since: "6.2.0",
+    group: Group::Connection,
+    arity: Arity::Exactly(1),
+    run: Run::Host(&Handler(reset)),
+    flags: HANDSHAKE,
+    ..Command::DEFAULT
+};
+
+const SELECT: Command = Command {
+    name: "select",
+    summary: "Chooses the database that the commands behind it work on.",
+    since: "1.0.0",
+    group: Group::Connection,
+    arity: Arity::Exactly(2),
+    run: Run::Host(&Handler(select)),
+    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+    args: &[Argument::integer("index")],
+    ..Command::DEFAULT
+};
+
+const WRONG_PASSWORD: CommandError =
+    CommandError::text("WRONGPASS invalid username-password pair or user is disabled.");
+
+fn auth(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let (user, password) = match args.take_rest() {
+        [password] => {
+            if access::is_open(context.executor.newest_config()) {
+                return Err(CommandError::text(
+                    "ERR AUTH <password> called without any password configured for the default user. \
+                     Are you sure your configuration is correct?",
+                ));
+            }
+            (access::DEFAULT_USER, *password)
+        }
+        [user, password] => (*user, *password),
+        _ => return Err(CommandError::Syntax),
+    };
+    authenticate(context, user, password)?;
+    reply.ok();
+    Ok(())
+}
+
+fn authenticate(context: &mut ServerContext<'_, '_>, user: &[u8], password: &[u8]) -> CommandResult {
+    if !access::is_password_of(context.executor.newest_config(), user, password) {
+        return Err(WRONG_PASSWORD);
+    }
+    context.session.authenticated = true;
+    context.session.client.names().user = user.to_vec();
+    Ok(())
+}
+
+fn echo(_: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    reply.bulk(args.word());
+    Ok(())
+}
+
+fn hello(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let mut protocol = None;
+    if let Some(word) = args.optional() {
+        protocol = Some(match parse_integer(word) {
+            Some(2) => Protocol::Resp2,
+            Some(3) => Protocol::Resp3,
+            Some(_) => return Err(CommandError::text("NOPROTO unsupported protocol version")),
+            None => {
+                return Err(CommandError::text("ERR Protocol version is not an integer or out of range"));
+            }
+        });
+    }
+    let (mut credentials, mut name) = (None, None);
+    while !args.is_empty() {
+        if args.token_with("AUTH", 2) {
+            credentials = Some((args.word(), args.word()));
+        } else if args.token_with("SETNAME", 1) {
+            let word = args.word();
+            check_name(word)?;
+            name = Some(word);
+        } else {
+            let option = String::from_utf8_lossy(args.word());
+            return Err(CommandError::owned(format!("ERR Syntax error in HELLO option '{option}'")));
+        }
+    }
+    if let Some((user, password)) = credentials {
+        authenticate(context, user, password)?;
+    }
+    if context.executor.is_stranger(context.session) {
+        return Err(CommandError::text(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH \
+             <user> <pass> option can be used to authenticate the client and select the RESP protocol \
+             version at the same time",
+        ));
+    }
+    if let Some(name) = name {
+        context.session.client.names().name = name.to_vec();
+    }
+    if let Some(protocol) = protocol {
+        context.session.protocol = protocol;
+        reply.set_protocol(protocol);
+    }
+    describe_server(context, reply);
+    Ok(())
+}
+
+fn describe_server(context: &ServerContext<'_, '_>, reply: &mut ReplyBuffer) {
+    let session = &context.session;
+    reply.map(7);
+    reply.bulk(b"server");
+    reply.bulk(b"redis");
+    reply.bulk(b"version");
+    reply.bulk(COMPATIBLE_VERSION.as_bytes());
+    reply.bulk(b"proto");
+    reply.integer(if session.protocol == Protocol::Resp3 { 3 } else { 2 });
+    reply.bulk(b"id");
+    reply.integer(session.client.id() as i64);
+    reply.bulk(b"mode");
+    reply.bulk(b"standalone");
+    reply.bulk(b"role");
+    reply.bulk(b"master");
+    reply.bulk(b"modules");
+    reply.array(0);
+}
+
 fn ping(_: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     match args.optional() {
         _ if !args.is_empty() => return Err(CommandError::WrongArity("ping".to_owned())),
         Some(message) => reply.bulk(message),
         None => reply.simple("PONG"),
     }
+    Ok(())
+}
+
+fn quit(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    context.flow = Flow::Stop(Next::CloseAfterReply);
+    reply.ok();
+    Ok(())
+}
+
+fn reset(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let open = access::is_open(context.executor.newest_config());
+    context.session.reset(open);
+    context.executor.environment.no_touch = false;
+    reply.set_protocol(context.session.protocol);
+    reply.simple("RESET");
+    Ok(())
+}
+
+fn select(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let index = args.integer();
+    args.finish()?;
+    let index = i32::try_from(index).map_err(|_| {
+        CommandError::text("ERR value is out of range, value must between -2147483648 and 2147483647")
+    })?;
+    context.session.database = usize::try_from(index)
+        .ok()
+        .filter(|index| *index < context.shared.engine.keyspace.databases())
+        .ok_or(CommandError::text("ERR DB index is out of range"))?;
+    reply.ok();
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The commands of the server: connections, configuration, the process.
 
+mod client;
 mod command;
 mod connection;
 #[cfg(test)]
@@ -15,7 +16,7 @@ use crate::executor::ServerContext;
 
 /// The rows of all families.
 const FAMILIES: &[&[Command]] =
-    &[command::COMMANDS, connection::COMMANDS, info::COMMANDS, latency::COMMANDS, slowlog::COMMANDS];
+    &[client::COMMANDS, command::COMMANDS, connection::COMMANDS, info::COMMANDS, latency::COMMANDS, slowlog::COMMANDS];
 
 /// All commands: the store's and the server's.
 pub(crate) fn table() -> CommandTable {

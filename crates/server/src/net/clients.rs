@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Counter, Now};
@@ -135,6 +135,7 @@ pub struct Client {
     /// `tot-cmds`.
     pub commands_total: Counter,
     names: Mutex<Names>,
+    killed: AtomicBool,
 }
 
 impl Client {
@@ -167,6 +168,7 @@ impl Client {
             redirection: zero(),
             commands_total: zero(),
             names: Mutex::default(),
+            killed: AtomicBool::new(false),
         }
     }
 
@@ -179,6 +181,18 @@ impl Client {
     /// What the client calls itself.
     pub fn names(&self) -> MutexGuard<'_, Names> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that the client is about to be closed: it is listed no more. Any thread; to be
+    /// followed by [`super::PostOffice::kill`].
+    pub fn mark_killed(&self) {
+        self.killed.store(true, Relaxed);
+    }
+
+    /// Whether [`Self::mark_killed`] was called.
+    #[inline]
+    pub fn is_killed(&self) -> bool {
+        self.killed.load(Relaxed)
     }
 
     /// Which output limit applies to it.
@@ -224,9 +238,10 @@ impl Clients {
         self.connected.load(Relaxed)
     }
 
-    /// All clients, oldest first. O(n log n).
+    /// All clients that are not about to be closed, oldest first. O(n log n).
     pub fn list(&self) -> Vec<Arc<Client>> {
-        let mut clients: Vec<_> = self.by_id().values().cloned().collect();
+        let mut clients: Vec<_> =
+            self.by_id().values().filter(|client| !client.is_killed()).cloned().collect();
         clients.sort_unstable_by_key(|client| client.id());
         clients
     }

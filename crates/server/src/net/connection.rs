@@ -69,6 +69,12 @@ impl<S> Kit<S> {
     }
 }
 
+/// What a connection costs before anything has arrived: its own record and its client's, in bytes,
+/// for a service whose sessions are `T`.
+pub const fn connection_bytes<T>() -> usize {
+    size_of::<Connection<T>>() + size_of::<Client>()
+}
+
 /// How a connection leaves its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]

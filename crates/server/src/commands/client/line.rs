@@ -1,0 +1,131 @@
+//! The line of `CLIENT LIST` and `CLIENT INFO`.
+//!
+//! Fields stand in the order of Redis 7.0, with Valkey's additions where Valkey has them. A worker
+//! answers from one reply buffer for all its connections: nobody has one of his own, so `rbs`,
+//! `rbp` and `obl` are 0.
+
+use std::fmt::Write;
+
+use dunlin_engine::command::CommandTable;
+
+use crate::{
+    access,
+    net::{Client, Names, Now, OutputClass, Transport, connection_bytes},
+    session::{ClientFlags, Session},
+};
+
+/// What kind of client, by the output limits that apply to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Normal,
+    Replica,
+    Pubsub,
+    /// The server that this one replicates from.
+    Primary,
+}
+
+impl Kind {
+    pub(super) fn parse(word: &[u8]) -> Option<Self> {
+        Some(match &word.to_ascii_lowercase()[..] {
+            b"normal" => Self::Normal,
+            b"replica" | b"slave" => Self::Replica,
+            b"pubsub" => Self::Pubsub,
+            b"primary" | b"master" => Self::Primary,
+            _ => return None,
+        })
+    }
+
+    pub(super) fn of(client: &Client) -> Self {
+        match client.output_class() {
+            OutputClass::Normal => Self::Normal,
+            OutputClass::Replica => Self::Replica,
+            OutputClass::Pubsub => Self::Pubsub,
+        }
+    }
+}
+
+/// The user that a client acts as.
+pub(super) fn user(names: &Names) -> &[u8] {
+    if names.user.is_empty() { access::DEFAULT_USER } else { &names.user }
+}
+
+/// `flags`: one letter for each property, `N` for none.
+pub(super) fn flags(client: &Client) -> String {
+    let own = ClientFlags::of(client);
+    let subscribed = client.channels.get() + client.patterns.get() + client.shard_channels.get() > 0;
+    let letters: String = [
+        (client.output_class() == OutputClass::Replica, 'S'),
+        (subscribed, 'P'),
+        (client.queued_commands.get() > 0, 'x'),
+        (own.has(ClientFlags::BLOCKED), 'b'),
+        (own.has(ClientFlags::CLOSING), 'c'),
+        (matches!(client.transport, Transport::Unix(_)), 'U'),
+        (own.has(ClientFlags::NO_EVICT), 'e'),
+        (own.has(ClientFlags::NO_TOUCH), 'T'),
+    ]
+    .into_iter()
+    .filter_map(|(on, letter)| on.then_some(letter))
+    .collect();
+    if letters.is_empty() { "N".to_owned() } else { letters }
+}
+
+/// `capa`: one letter for each capability that the client has claimed.
+pub(super) fn capabilities(client: &Client) -> &'static str {
+    if ClientFlags::of(client).has(ClientFlags::CAN_REDIRECT) { "r" } else { "" }
+}
+
+/// Appends a client's line, without its end.
+pub(super) fn write(out: &mut String, client: &Client, commands: &CommandTable, now: Now) {
+    let seconds_since = |then_ms: u64| now.unix_ms.saturating_sub(then_ms) / 1000;
+    let names = client.names();
+    let text = String::from_utf8_lossy;
+    let command = usize::try_from(client.command.get()).ok();
+    let command = command.and_then(|index| commands.entries().get(index)).map(|entry| entry.full_name());
+    let redirection = client.redirection.get() as i64 - 1;
+    let queued = client.queued_commands.get() as i64 - 1;
+    let query_bytes = client.query_buffer_bytes.get();
+    let query_free_bytes = client.query_buffer_free_bytes.get();
+    let names_bytes =
+        names.name.len() + names.library_name.len() + names.library_version.len() + names.user.len();
+    let total_bytes = (connection_bytes::<Session>() + names_bytes) as u64
+        + query_bytes
+        + query_free_bytes
+        + client.argument_bytes.get()
+        + client.queued_bytes.get()
+        + client.output_bytes.get();
+    let events = if client.output_bytes.get() > 0 { "rw" } else { "r" };
+    // Writing to a string cannot fail.
+    let _ = write!(
+        out,
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} capa={} db={} sub={} psub={} ssub={} \
+         multi={queued} watch={} qbuf={query_bytes} qbuf-free={query_free_bytes} argv-mem={} multi-mem={} \
+         rbs=0 rbp=0 obl=0 oll={} omem={} tot-mem={total_bytes} events={events} cmd={} user={} \
+         redir={redirection} resp={} lib-name={} lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={}",
+        client.id(),
+        client.transport.peer_text(),
+        client.transport.local_text(),
+        client.descriptor,
+        text(&names.name),
+        seconds_since(client.created_ms),
+        seconds_since(client.last_interaction_ms.get()),
+        flags(client),
+        capabilities(client),
+        client.database.get(),
+        client.channels.get(),
+        client.patterns.get(),
+        client.shard_channels.get(),
+        client.watched_keys.get(),
+        client.argument_bytes.get(),
+        client.queued_bytes.get(),
+        client.output_chunks.get(),
+        client.output_bytes.get(),
+        command.as_deref().unwrap_or("NULL"),
+        text(user(&names)),
+        client.protocol.get(),
+        text(&names.library_name),
+        text(&names.library_version),
+        client.input_bytes_total.get(),
+        client.output_bytes_total.get(),
+        client.commands_total.get(),
+    );
+}

@@ -1,0 +1,282 @@
+//! `CLIENT`: what a client says about itself, and how clients are listed, paused and closed.
+//!
+//! Clients are found in the registry, whichever worker they belong to. A client of another worker
+//! is closed by mail; from the moment it is marked, it is listed no more and nothing more of it is run.
+
+mod docs;
+mod filter;
+mod line;
+
+use dunlin_engine::command::{Args, Command, CommandError, CommandResult};
+use dunlin_resp::{ReplyBuffer, number::parse_integer};
+
+use self::filter::{Filter, Purpose};
+use crate::{
+    executor::{Flow, Letter, ServerContext},
+    net::Next,
+    pause::Held,
+    session::{ClientFlags, Replies},
+};
+
+pub(super) const COMMANDS: &[Command] = &[docs::CLIENT];
+
+type Context<'a, 'b, 'k> = &'a mut ServerContext<'b, 'k>;
+
+/// Whether a word can be a name: it must not break the lines of `CLIENT LIST`.
+fn is_printable(word: &[u8]) -> bool {
+    word.iter().all(|byte| (b'!'..=b'~').contains(byte))
+}
+
+/// Refuses what cannot be a client's name; the empty word takes the name away.
+pub(super) fn check_name(word: &[u8]) -> CommandResult {
+    if is_printable(word) {
+        return Ok(());
+    }
+    Err(CommandError::text("ERR Client names cannot contain spaces, newlines or special characters."))
+}
+
+/// Reads `ON` or `OFF`.
+fn switch(args: &mut Args<'_>) -> Result<bool, CommandError> {
+    match args.word() {
+        word if word.eq_ignore_ascii_case(b"on") => Ok(true),
+        word if word.eq_ignore_ascii_case(b"off") => Ok(false),
+        _ => Err(CommandError::Syntax),
+    }
+}
+
+fn id(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    reply.integer(context.session.client.id() as i64);
+    Ok(())
+}
+
+fn get_name(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let names = context.session.client.names();
+    if names.name.is_empty() {
+        reply.null()
+    } else {
+        reply.bulk(&names.name)
+    }
+    Ok(())
+}
+
+fn set_name(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let name = args.word();
+    check_name(name)?;
+    context.session.client.names().name = name.to_vec();
+    reply.ok();
+    Ok(())
+}
+
+fn set_info(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let (attribute, value) = (args.word(), args.word());
+    let mut names = context.session.client.names();
+    let field = if attribute.eq_ignore_ascii_case(b"lib-name") {
+        &mut names.library_name
+    } else if attribute.eq_ignore_ascii_case(b"lib-ver") {
+        &mut names.library_version
+    } else {
+        let attribute = String::from_utf8_lossy(attribute);
+        return Err(CommandError::owned(format!("ERR Unrecognized option '{attribute}'")));
+    };
+    if !is_printable(value) {
+        let attribute = String::from_utf8_lossy(attribute);
+        return Err(CommandError::owned(format!(
+            "ERR {attribute} cannot contain spaces, newlines or special characters."
+        )));
+    }
+    *field = value.to_vec();
+    reply.ok();
+    Ok(())
+}
+
+fn capa(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    // Capabilities of the future are none of ours.
+    if args.take_rest().iter().any(|word| word.eq_ignore_ascii_case(b"redirect")) {
+        context.session.flags.set(ClientFlags::CAN_REDIRECT, true);
+    }
+    reply.ok();
+    Ok(())
+}
+
+fn info(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    context.session.publish();
+    let mut text = String::new();
+    line::write(&mut text, &context.session.client, &context.shared.commands, context.executor.now());
+    text.push('\n');
+    reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+fn list(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let databases = context.shared.engine.keyspace.databases();
+    let filter = Filter::parse(args, Purpose::List, databases)?;
+    context.session.publish();
+    let (me, now) = (context.session.client.id(), context.executor.now());
+    let mut text = String::new();
+    for client in context.executor.clients().list() {
+        if (filter.skip_me && client.id() == me) || !filter.matches(&client, now) {
+            continue;
+        }
+        line::write(&mut text, &client, &context.shared.commands, now);
+        text.push('\n');
+    }
+    reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+fn kill(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    if args.remaining() == 1 {
+        return match kill_matching(context, &Filter::address(args.word())) {
+            0 => Err(CommandError::text("ERR No such client")),
+            _ => {
+                reply.ok();
+                Ok(())
+            }
+        };
+    }
+    let databases = context.shared.engine.keyspace.databases();
+    let filter = Filter::parse(args, Purpose::Kill, databases)?;
+    reply.count(kill_matching(context, &filter));
+    Ok(())
+}
+
+/// Closes clients; who asks goes once he has been answered. How many.
+fn kill_matching(context: Context<'_, '_, '_>, filter: &Filter<'_>) -> usize {
+    context.session.publish();
+    let (me, now) = (context.session.client.id(), context.executor.now());
+    let mut killed = 0;
+    for client in context.executor.clients().list() {
+        if (filter.skip_me && client.id() == me) || !filter.matches(&client, now) {
+            continue;
+        }
+        killed += 1;
+        if client.id() == me {
+            context.session.flags.set(ClientFlags::CLOSING, true);
+            context.flow = Flow::Stop(Next::CloseAfterReply);
+        } else {
+            client.mark_killed();
+            context.executor.post().kill(client.address);
+        }
+    }
+    killed
+}
+
+fn replies(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let session = &mut *context.session;
+    match &args.word().to_ascii_lowercase()[..] {
+        b"on" => {
+            session.replies = Replies::On;
+            reply.ok();
+        }
+        b"off" => session.replies = Replies::Off,
+        b"skip" if session.replies == Replies::Off => {}
+        b"skip" => session.replies = Replies::SkipNext,
+        _ => return Err(CommandError::Syntax),
+    }
+    Ok(())
+}
+
+fn pause(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    if args.remaining() > 2 {
+        return Err(too_many("PAUSE"));
+    }
+    let timeout_ms = parse_integer(args.word());
+    let held = match args.optional() {
+        None => Held::Everything,
+        Some(word) if word.eq_ignore_ascii_case(b"write") => Held::Writes,
+        Some(word) if word.eq_ignore_ascii_case(b"all") => Held::Everything,
+        Some(_) => return Err(CommandError::text("ERR CLIENT PAUSE mode must be WRITE or ALL")),
+    };
+    let Some(timeout_ms) = timeout_ms else {
+        return Err(CommandError::text("ERR timeout is not an integer or out of range"));
+    };
+    let timeout_ms = u64::try_from(timeout_ms).map_err(|_| CommandError::text("ERR timeout is negative"))?;
+    let now = context.executor.now();
+    if timeout_ms > i64::MAX as u64 - now.unix_ms {
+        return Err(CommandError::text("ERR timeout is out of range"));
+    }
+    context.shared.pause.begin(now.instant, timeout_ms, held);
+    // Batches that are under way may not have seen it: wait for their end.
+    *context.inside = None;
+    drop(context.shared.engine.keyspace.close());
+    *context.inside = Some(context.shared.engine.keyspace.enter(context.executor.worker.id()));
+    reply.ok();
+    Ok(())
+}
+
+fn unpause(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    context.shared.pause.end();
+    // Behind the store: whoever has parked before it finds the letter in his worker's mail.
+    context.executor.post().send_to_everyone(Letter::Unpaused);
+    reply.ok();
+    Ok(())
+}
+
+fn no_evict(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let on = switch(args)?;
+    context.session.flags.set(ClientFlags::NO_EVICT, on);
+    reply.ok();
+    Ok(())
+}
+
+fn no_touch(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let on = switch(args)?;
+    context.session.flags.set(ClientFlags::NO_TOUCH, on);
+    context.executor.environment.no_touch = on;
+    reply.ok();
+    Ok(())
+}
+
+fn unblock(_: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    if args.remaining() > 2 {
+        return Err(too_many("UNBLOCK"));
+    }
+    let id = args.word();
+    let known = |word: &[u8]| word.eq_ignore_ascii_case(b"timeout") || word.eq_ignore_ascii_case(b"error");
+    if args.optional().is_some_and(|reason| !known(reason)) {
+        return Err(CommandError::text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
+    }
+    parse_integer(id).ok_or(CommandError::NotInteger)?;
+    // No command blocks its client for anything but a pause, which UNBLOCK leaves alone.
+    reply.integer(0);
+    Ok(())
+}
+
+fn tracking(_: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    if switch(args)? {
+        return Err(CommandError::text("ERR CLIENT TRACKING is not available in this version"));
+    }
+    args.take_rest();
+    reply.ok();
+    Ok(())
+}
+
+fn tracking_info(_: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    reply.map(3);
+    reply.bulk(b"flags");
+    reply.set(1);
+    reply.bulk(b"off");
+    reply.bulk(b"redirect");
+    reply.integer(-1);
+    reply.bulk(b"prefixes");
+    reply.array(0);
+    Ok(())
+}
+
+fn caching(_: Context<'_, '_, '_>, _: &mut Args<'_>, _: &mut ReplyBuffer) -> CommandResult {
+    Err(CommandError::text(
+        "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode \
+         enabled",
+    ))
+}
+
+fn get_redirection(_: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    reply.integer(-1);
+    Ok(())
+}
+
+fn too_many(subcommand: &str) -> CommandError {
+    CommandError::owned(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{subcommand}'. Try CLIENT HELP."
+    ))
+}

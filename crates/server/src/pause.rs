@@ -1,0 +1,135 @@
+//! `CLIENT PAUSE`: commands of all clients are held back until a moment, or until `CLIENT UNPAUSE`.
+//!
+//! ```text
+//! state = 0                          nobody is held back
+//! state = until_ms << 1 | all        until_ms counts from `origin`
+//! ```
+//!
+//! A worker looks at the state before every command; a command that has to wait stays in its
+//! connection's input, and the connection is parked. Who pauses closes the gate once after storing
+//! the state: when its reply leaves, no worker is inside a batch that has not seen it.
+//!
+//! A pause on top of another one makes it longer or stricter, never shorter or laxer.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// Which commands are held back; the greater holds back more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Held {
+    /// Those that may change the data set.
+    Writes,
+    /// All.
+    Everything,
+}
+
+/// The pause of a server.
+#[derive(Debug)]
+pub(crate) struct Pause {
+    origin: Instant,
+    state: AtomicU64,
+}
+
+impl Pause {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { origin: now, state: AtomicU64::new(0) }
+    }
+
+    /// Whether a pause was begun and may be in force.
+    #[inline]
+    pub(crate) fn is_set(&self) -> bool {
+        self.state.load(SeqCst) != 0
+    }
+
+    /// What is held back at `now`, and until when; `None` in place of a moment that the clock
+    /// cannot express.
+    pub(crate) fn in_force(&self, now: Instant) -> Option<(Held, Option<Instant>)> {
+        let state = self.state.load(SeqCst);
+        if state == 0 {
+            return None;
+        }
+        if state >> 1 <= self.milliseconds(now) {
+            // Another worker may have begun a new one meanwhile, which stays.
+            let _ = self.state.compare_exchange(state, 0, SeqCst, SeqCst);
+            return None;
+        }
+        let until = self.origin.checked_add(Duration::from_millis(state >> 1));
+        Some((held(state), until))
+    }
+
+    /// Holds `held` back for `timeout_ms` milliseconds from `now` on, at most `i64::MAX` of them.
+    pub(crate) fn begin(&self, now: Instant, timeout_ms: u64, held: Held) {
+        let now_ms = self.milliseconds(now);
+        let until_ms = now_ms.saturating_add(timeout_ms).min(i64::MAX as u64);
+        let merged = |state: u64| {
+            let in_force = state >> 1 > now_ms;
+            let before = if in_force { state } else { 0 };
+            let all = before & 1 != 0 || held == Held::Everything;
+            (until_ms > now_ms || in_force).then_some((before >> 1).max(until_ms) << 1 | u64::from(all))
+        };
+        // Refused only where nothing changes: a pause of no time on none.
+        let _ = self.state.fetch_update(SeqCst, SeqCst, merged);
+    }
+
+    /// Holds nothing back any more.
+    pub(crate) fn end(&self) {
+        self.state.store(0, SeqCst);
+    }
+
+    fn milliseconds(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.origin).as_millis() as u64
+    }
+}
+
+fn held(state: u64) -> Held {
+    if state & 1 == 0 { Held::Writes } else { Held::Everything }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(pause: &Pause, ms: u64) -> Instant {
+        pause.origin + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_pause_ends_by_itself() {
+        let pause = Pause::new(Instant::now());
+        assert_eq!(pause.in_force(at(&pause, 0)), None);
+        pause.begin(at(&pause, 5), 10, Held::Writes);
+        assert_eq!(pause.in_force(at(&pause, 14)), Some((Held::Writes, Some(at(&pause, 15)))));
+        assert!(pause.is_set());
+        assert_eq!(pause.in_force(at(&pause, 15)), None);
+        assert!(!pause.is_set(), "what is over costs nothing any more");
+    }
+
+    #[test]
+    fn a_second_pause_only_adds_to_the_first() {
+        let pause = Pause::new(Instant::now());
+        pause.begin(at(&pause, 0), 100, Held::Writes);
+        pause.begin(at(&pause, 10), 20, Held::Everything);
+        assert_eq!(pause.in_force(at(&pause, 50)), Some((Held::Everything, Some(at(&pause, 100)))));
+        pause.begin(at(&pause, 50), 100, Held::Writes);
+        assert_eq!(pause.in_force(at(&pause, 149)), Some((Held::Everything, Some(at(&pause, 150)))));
+        pause.end();
+        assert_eq!(pause.in_force(at(&pause, 51)), None);
+    }
+
+    #[test]
+    fn nothing_of_a_pause_that_is_over_lives_on() {
+        let pause = Pause::new(Instant::now());
+        pause.begin(at(&pause, 0), 10, Held::Everything);
+        pause.begin(at(&pause, 20), 10, Held::Writes);
+        assert_eq!(pause.in_force(at(&pause, 20)), Some((Held::Writes, Some(at(&pause, 30)))));
+    }
+
+    #[test]
+    fn a_pause_of_no_time_is_none_and_the_longest_does_not_overflow() {
+        let pause = Pause::new(Instant::now());
+        pause.begin(at(&pause, 3), 0, Held::Everything);
+        assert!(!pause.is_set());
+        pause.begin(at(&pause, 3), i64::MAX as u64, Held::Everything);
+        assert!(pause.in_force(at(&pause, 1 << 40)).is_some());
+    }
+}

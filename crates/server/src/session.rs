@@ -1,0 +1,128 @@
+//! [`Session`]: what an executor keeps for one connection.
+//!
+//! What others may see of it (`CLIENT LIST`, `INFO`) is copied into the connection's
+//! [`Client`] once per call of the service, and before a client is shown to itself.
+
+use std::sync::Arc;
+
+use dunlin_resp::{Mark, Protocol, ReplyBuffer, RequestDecoder};
+
+use crate::net::Client;
+
+/// Properties of a client that `CLIENT LIST` shows as letters, as bits of [`Client::flags`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ClientFlags(u64);
+
+impl ClientFlags {
+    /// A command waits for the end of `CLIENT PAUSE`.
+    pub(crate) const BLOCKED: Self = Self(1 << 0);
+    /// The connection closes once its last reply has left.
+    pub(crate) const CLOSING: Self = Self(1 << 1);
+    /// `CLIENT NO-EVICT on`.
+    pub(crate) const NO_EVICT: Self = Self(1 << 2);
+    /// `CLIENT NO-TOUCH on`.
+    pub(crate) const NO_TOUCH: Self = Self(1 << 3);
+    /// `CLIENT CAPA redirect`.
+    pub(crate) const CAN_REDIRECT: Self = Self(1 << 4);
+
+    /// What a client has published.
+    pub(crate) fn of(client: &Client) -> Self {
+        Self(client.flags.get())
+    }
+
+    /// Whether all of `other` is set.
+    #[inline]
+    pub(crate) fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Sets or clears `other`.
+    #[inline]
+    pub(crate) fn set(&mut self, other: Self, on: bool) {
+        if on { self.0 |= other.0 } else { self.0 &= !other.0 }
+    }
+}
+
+/// Which replies a client wants (`CLIENT REPLY`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Replies {
+    /// All.
+    #[default]
+    On,
+    /// None.
+    Off,
+    /// None to the command that is running, which is `CLIENT REPLY SKIP`, nor to the one behind it.
+    SkipNext,
+    /// None to the next command.
+    Skip,
+}
+
+/// What is kept for a connection.
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) client: Arc<Client>,
+    pub(crate) decoder: RequestDecoder,
+    pub(crate) database: usize,
+    pub(crate) protocol: Protocol,
+    /// Whether the client has shown who it is, or did not have to when it came.
+    pub(crate) authenticated: bool,
+    pub(crate) replies: Replies,
+    pub(crate) flags: ClientFlags,
+    /// Index of the last known command in the command table.
+    pub(crate) last_command: Option<usize>,
+    /// Commands that have been answered.
+    pub(crate) commands: u64,
+}
+
+impl Session {
+    pub(crate) fn new(client: &Arc<Client>, authenticated: bool) -> Self {
+        Self {
+            client: Arc::clone(client),
+            decoder: RequestDecoder::default(),
+            database: 0,
+            protocol: Protocol::Resp2,
+            authenticated,
+            replies: Replies::On,
+            flags: ClientFlags::default(),
+            last_command: None,
+            commands: 0,
+        }
+    }
+
+    /// `RESET`: as if it had just connected, but for what it is: its number and its library.
+    pub(crate) fn reset(&mut self, authenticated: bool) {
+        self.database = 0;
+        self.protocol = Protocol::Resp2;
+        self.authenticated = authenticated;
+        self.replies = Replies::On;
+        self.flags.set(ClientFlags::NO_EVICT, false);
+        self.flags.set(ClientFlags::NO_TOUCH, false);
+        let mut names = self.client.names();
+        names.name.clear();
+        names.user.clear();
+    }
+
+    /// Withdraws the reply written since `mark` where the client does not want it. To be called
+    /// after every command while replies are not [`Replies::On`].
+    #[cold]
+    pub(crate) fn settle_reply(&mut self, mark: Mark, reply: &mut ReplyBuffer) {
+        self.replies = match self.replies {
+            Replies::On => return,
+            Replies::Off => Replies::Off,
+            Replies::SkipNext => Replies::Skip,
+            Replies::Skip => Replies::On,
+        };
+        reply.rewind(mark);
+    }
+
+    /// Shows others how it stands.
+    #[inline]
+    pub(crate) fn publish(&self) {
+        let client = &*self.client;
+        client.database.set(self.database as u64);
+        client.protocol.set(if self.protocol == Protocol::Resp3 { 3 } else { 2 });
+        client.command.set(self.last_command.map_or(u64::MAX, |index| index as u64));
+        client.commands_total.set(self.commands);
+        client.flags.set(self.flags.0);
+    }
+}
