@@ -15,8 +15,14 @@ use dunlin_resp::ReplyBuffer;
 use crate::executor::ServerContext;
 
 /// The rows of all families.
-const FAMILIES: &[&[Command]] =
-    &[client::COMMANDS, command::COMMANDS, connection::COMMANDS, info::COMMANDS, latency::COMMANDS, slowlog::COMMANDS];
+const FAMILIES: &[&[Command]] = &[
+    client::COMMANDS,
+    command::COMMANDS,
+    connection::COMMANDS,
+    info::COMMANDS,
+    latency::COMMANDS,
+    slowlog::COMMANDS,
+];
 
 /// All commands: the store's and the server's.
 pub(crate) fn table() -> CommandTable {
