@@ -136,7 +136,7 @@ fn info(context: &mut Context<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuf
     for name in names {
         match table.find_full(name) {
             Some(entry) => describe::write_info(table, entry, reply),
-            None => reply.null_array(),
+            None => reply.null(),
         }
     }
     Ok(())
