@@ -18,7 +18,7 @@ use crate::{
 const GARBAGE_BYTES_MIN: usize = 32 * 1024;
 
 /// What is the same for all commands of a batch.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Environment {
     /// Unix time in milliseconds, read once a batch.
     pub now_ms: u64,

@@ -29,10 +29,7 @@ impl Story {
             environment: Environment {
                 now_ms: 1_700_000_000_000,
                 string_bytes_max: 512 << 20,
-                no_touch: false,
-                lazyfree_user_del: false,
-                lazyfree_user_flush: false,
-                keep_expired: false,
+                ..Environment::default()
             },
             database: 0,
         }

@@ -31,9 +31,7 @@ impl Store {
         let environment = Environment {
             now_ms: START_MS,
             string_bytes_max: 512 << 20,
-            no_touch: false,
-            lazyfree_user_del: false,
-            lazyfree_user_flush: false,
+            ..Environment::default()
         };
         Client { store: self, worker: Worker::new(number, number as u64), environment, database: 0 }
     }
