@@ -64,7 +64,7 @@ impl Story {
                 &mut reply,
             );
             if let Err(error) = result {
-                reply.error(error.line().as_bytes());
+                reply.error(error.line());
             }
         }
         reply.chunks().flatten().copied().collect()

@@ -321,7 +321,7 @@ impl Executor {
 
     /// Counts an error reply, and a command that was not run at all as rejected.
     #[cold]
-    fn count_error(&self, entry: Option<&Entry>, line: &str, has_run: bool) {
+    fn count_error(&self, entry: Option<&Entry>, line: &[u8], has_run: bool) {
         let statistics = self.meter.statistics();
         statistics.count_error(CommandError::code(line));
         if let Some(entry) = entry {
@@ -349,10 +349,11 @@ impl Executor {
             Err(error) => {
                 let line = error.line();
                 // A subcommand that does not exist is nobody's.
-                let exists = |entry: &&Entry| !matches!(entry.command.run, Run::Container) || words.len() == 1;
+                let exists =
+                    |entry: &&Entry| !matches!(entry.command.run, Run::Container) || words.len() == 1;
                 let entry = entry.map(|entry| shared.commands.resolve(entry, words)).filter(exists);
                 self.count_error(entry, &line, false);
-                reply.error(line.as_bytes());
+                reply.error(&line);
                 return Flow::Continue;
             }
         };
@@ -388,7 +389,7 @@ impl Executor {
         if let Err(error) = result {
             let line = error.line();
             self.count_error(Some(entry), &line, true);
-            reply.error(line.as_bytes());
+            reply.error(&line);
         }
         flow
     }
@@ -473,23 +474,28 @@ fn environment(config: &Config) -> Environment {
 fn unknown_command(words: &[&[u8]]) -> CommandError {
     /// How much of a stranger's words is shown.
     const SHOWN_BYTES_MAX: usize = 128;
-    let shown =
-        |word: &[u8], room: usize| String::from_utf8_lossy(&word[..word.len().min(room)]).into_owned();
-    let mut arguments = String::new();
+    let shown = |word: &[u8], room: usize| word[..word.len().min(room)].to_vec();
+    let mut text = shown(words[0], SHOWN_BYTES_MAX);
+    text.extend_from_slice(b"', with args beginning with: ");
+    let mut room = SHOWN_BYTES_MAX;
     for word in &words[1..] {
-        if arguments.len() >= SHOWN_BYTES_MAX {
+        if room == 0 {
             break;
         }
-        arguments += &format!("'{}' ", shown(word, SHOWN_BYTES_MAX - arguments.len()));
+        let quoted = [b"'", shown(word, room).as_slice(), b"' "].concat();
+        room = room.saturating_sub(quoted.len());
+        text.extend_from_slice(&quoted);
     }
-    let name = shown(words[0], SHOWN_BYTES_MAX);
-    CommandError::owned(format!("ERR unknown command '{name}', with args beginning with: {arguments}"))
+    CommandError::quoting("ERR unknown command '", &text)
 }
 
 fn unknown_subcommand(container: &Entry, name: &[u8]) -> CommandError {
-    let shown = String::from_utf8_lossy(&name[..name.len().min(128)]);
     let container = container.command.name.to_uppercase();
-    CommandError::owned(format!("ERR unknown subcommand '{shown}'. Try {container} HELP."))
+    let shown = &name[..name.len().min(128)];
+    CommandError::quoting(
+        "ERR unknown subcommand '",
+        &[shown, b"'. Try ", container.as_bytes(), b" HELP."].concat(),
+    )
 }
 
 /// A handler of the server: what [`Run::Host`] holds in the rows of this crate.

@@ -15,7 +15,25 @@ pub struct Intended {
 }
 
 /// Every intended difference; each needs a reason that a user would accept.
-pub const INTENDED: &[Intended] = &[];
+pub const INTENDED: &[Intended] = &[
+    Intended { command: "PEXPIRETIME", holds: far_future_ms, reason: FAR_FUTURE },
+    Intended { command: "EXPIRETIME", holds: far_future_seconds, reason: FAR_FUTURE },
+    Intended { command: "PTTL", holds: far_future_ms, reason: FAR_FUTURE },
+    Intended { command: "TTL", holds: far_future_seconds, reason: FAR_FUTURE },
+];
+
+const FAR_FUTURE: &str = "an expiry beyond the year 10889 is kept as that year: times take 48 bits";
+/// The year 10000 or so, in unix milliseconds.
+const FAR_MS: i64 = 253_402_300_800_000;
+
+fn far_future_ms(_: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
+    ours.integer().zip(oracle.integer()).is_some_and(|(ours, oracle)| ours > FAR_MS && oracle > ours)
+}
+
+fn far_future_seconds(_: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
+    let far = FAR_MS / 1000;
+    ours.integer().zip(oracle.integer()).is_some_and(|(ours, oracle)| ours > far && oracle > ours)
+}
 
 /// Whether `ours` and the oracle's reply to a command agree under a rule.
 pub fn agree(rule: Compare, ours: &Reply, oracle: &Reply) -> bool {

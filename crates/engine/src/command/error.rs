@@ -30,24 +30,29 @@ pub enum CommandError {
     WrongArity(String),
     /// Over `maxmemory`.
     OutOfMemory,
-    /// Anything else: code and text.
-    Text(Cow<'static, str>),
+    /// Anything else: code and text. It may quote what the client sent, hence bytes.
+    Text(Cow<'static, [u8]>),
 }
 
 impl CommandError {
     /// An error with a fixed text, code included.
     pub const fn text(text: &'static str) -> Self {
-        Self::Text(Cow::Borrowed(text))
+        Self::Text(Cow::Borrowed(text.as_bytes()))
     }
 
     /// An error with a text made for the occasion, code included.
     pub fn owned(text: String) -> Self {
-        Self::Text(Cow::Owned(text))
+        Self::Text(Cow::Owned(text.into_bytes()))
+    }
+
+    /// An error that quotes words of the client's as they are.
+    pub fn quoting(text: &str, words: &[u8]) -> Self {
+        Self::Text(Cow::Owned([text.as_bytes(), words].concat()))
     }
 
     /// The whole line, code first.
-    pub fn line(&self) -> Cow<'static, str> {
-        Cow::Borrowed(match self {
+    pub fn line(&self) -> Cow<'static, [u8]> {
+        let text = match self {
             Self::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
             Self::Syntax => "ERR syntax error",
             Self::NotInteger => "ERR value is not an integer or out of range",
@@ -57,24 +62,28 @@ impl CommandError {
             Self::StringTooLong => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
             Self::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
             Self::InvalidExpire(name) => {
-                return Cow::Owned(format!("ERR invalid expire time in '{name}' command"));
+                return Cow::Owned(format!("ERR invalid expire time in '{name}' command").into_bytes());
             }
             Self::WrongArity(name) => {
-                return Cow::Owned(format!("ERR wrong number of arguments for '{name}' command"));
+                return Cow::Owned(
+                    format!("ERR wrong number of arguments for '{name}' command").into_bytes(),
+                );
             }
             Self::Text(text) => return text.clone(),
-        })
+        };
+        Cow::Borrowed(text.as_bytes())
     }
 
     /// The code: the first word of the line, what `INFO errorstats` counts.
-    pub fn code(line: &str) -> &str {
-        line.split(' ').next().unwrap_or(line)
+    pub fn code(line: &[u8]) -> &str {
+        let code = line.split(|byte| *byte == b' ').next().unwrap_or(line);
+        std::str::from_utf8(code).unwrap_or("ERR")
     }
 }
 
 impl std::fmt::Display for CommandError {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(&self.line())
+        out.write_str(&String::from_utf8_lossy(&self.line()))
     }
 }
 

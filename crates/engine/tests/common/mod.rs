@@ -28,11 +28,8 @@ impl Store {
     }
 
     pub fn client(&self, number: usize) -> Client<'_> {
-        let environment = Environment {
-            now_ms: START_MS,
-            string_bytes_max: 512 << 20,
-            ..Environment::default()
-        };
+        let environment =
+            Environment { now_ms: START_MS, string_bytes_max: 512 << 20, ..Environment::default() };
         Client { store: self, worker: Worker::new(number, number as u64), environment, database: 0 }
     }
 }
@@ -69,7 +66,7 @@ impl Client<'_> {
             &mut reply,
         );
         if let Err(error) = result {
-            reply.error(error.line().as_bytes());
+            reply.error(error.line());
         }
         drop(inside);
         reply.chunks().flatten().copied().collect()

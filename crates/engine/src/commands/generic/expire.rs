@@ -110,8 +110,7 @@ impl Conditions {
                 b"GT" => &mut conditions.later,
                 b"LT" => &mut conditions.earlier,
                 _ => {
-                    let shown = String::from_utf8_lossy(word);
-                    return Err(CommandError::owned(format!("ERR Unsupported option {shown}")));
+                    return Err(CommandError::quoting("ERR Unsupported option ", word));
                 }
             };
             *condition = true;

@@ -132,10 +132,18 @@ fn scan(context: &mut KeyspaceContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     Ok(())
 }
 
-/// A cursor is an unsigned number of 64 bits; ours stay below 2^42.
+/// A cursor is an unsigned number of 64 bits; ours stay below 2^42. A sign is accepted as `strtoul`
+/// does: a minus takes the number's complement.
 fn parse_cursor(text: &[u8]) -> Result<u64, CommandError> {
-    let cursor = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    cursor.ok_or(CommandError::text("ERR invalid cursor"))
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    let digits = digits.first().is_some_and(u8::is_ascii_digit).then_some(digits);
+    let cursor: Option<u64> = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+    let cursor = cursor.ok_or(CommandError::text("ERR invalid cursor"))?;
+    Ok(if negative { cursor.wrapping_neg() } else { cursor })
 }
 
 #[cfg(test)]

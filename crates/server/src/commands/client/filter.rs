@@ -254,7 +254,7 @@ mod tests {
 
     fn parse(line: &'static str, purpose: Purpose) -> Result<Filter<'static>, String> {
         let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-        Filter::parse(&mut Args::new(words.leak(), 0), purpose, 16).map_err(|error| error.line().into_owned())
+        Filter::parse(&mut Args::new(words.leak(), 0), purpose, 16).map_err(|error| error.to_string())
     }
 
     #[test]
