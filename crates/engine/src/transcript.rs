@@ -30,6 +30,8 @@ impl Story {
                 now_ms: 1_700_000_000_000,
                 string_bytes_max: 512 << 20,
                 no_touch: false,
+                lazyfree_expire: false,
+                lazyfree_server_del: false,
                 lazyfree_user_del: false,
                 lazyfree_user_flush: false,
             },

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use dunlin_engine::{Engine, Worker};
+use dunlin_engine::{Engine, Environment, Worker};
 
 use crate::{config::Config, net::Now};
 
@@ -38,6 +38,7 @@ impl ExpiryCycle {
         &mut self,
         engine: &Engine,
         worker: &mut Worker,
+        environment: &Environment,
         config: &Config,
         now: Now,
     ) -> Duration {
@@ -51,7 +52,7 @@ impl ExpiryCycle {
         let started = Instant::now();
         let _inside = engine.keyspace.enter(worker.id());
         while shards.contains(&self.shard) {
-            if engine.expire(self.shard, now.unix_ms, BUCKETS_PER_STEP, worker) {
+            if engine.expire(self.shard, environment, BUCKETS_PER_STEP, worker) {
                 self.shard += self.workers;
             }
             if started.elapsed() >= slice {

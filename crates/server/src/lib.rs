@@ -1,5 +1,6 @@
 //! Threads, sockets, files, clocks, configuration: the only crate that has them.
 
+mod allocator;
 mod command_log;
 mod commands;
 pub mod config;

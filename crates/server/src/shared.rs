@@ -1,13 +1,18 @@
 //! What all workers of a server share.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::{Arc, atomic::AtomicBool, mpsc::Sender};
+use std::time::Duration;
 
 use dunlin_engine::{Engine, command::CommandTable};
 
 use crate::{commands, config::ConfigStore, maintenance::Maintenance, monitor::Monitor, process::Process};
+
+/// An order to end the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stop {
+    /// How long clients get to take replies that are on their way.
+    pub(crate) grace: Duration,
+}
 
 /// What all workers of a server share.
 pub(crate) struct Shared {
@@ -18,7 +23,10 @@ pub(crate) struct Shared {
     pub(crate) workers: usize,
     pub(crate) maintenance: Maintenance,
     pub(crate) monitor: Monitor,
-    stopping: AtomicBool,
+    /// Whether keys are removed when their time has come though nobody asks for them
+    /// (`DEBUG SET-ACTIVE-EXPIRE`).
+    pub(crate) active_expire: AtomicBool,
+    orders: Sender<Stop>,
 }
 
 impl Shared {
@@ -28,19 +36,17 @@ impl Shared {
         workers: usize,
         maintenance: Maintenance,
         process: Process,
+        orders: Sender<Stop>,
     ) -> Self {
         let commands = commands::table();
         let monitor = Monitor::new(&engine, &commands, workers, process);
-        let stopping = AtomicBool::new(false);
-        Self { engine, commands, config, workers, maintenance, monitor, stopping }
+        let active_expire = AtomicBool::new(true);
+        Self { engine, commands, config, workers, maintenance, monitor, active_expire, orders }
     }
 
-    /// Asks the server to end; [`crate::server::run`] sees it.
-    pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+    /// Asks the server to end.
+    pub(crate) fn stop(&self, stop: Stop) {
+        // Who waits for orders leaves only when the server is ending.
+        let _ = self.orders.send(stop);
     }
 }

@@ -32,6 +32,8 @@ impl Store {
             now_ms: START_MS,
             string_bytes_max: 512 << 20,
             no_touch: false,
+            lazyfree_expire: false,
+            lazyfree_server_del: false,
             lazyfree_user_del: false,
             lazyfree_user_flush: false,
         };
@@ -88,7 +90,7 @@ impl Client<'_> {
         let engine = &self.store.engine;
         let inside = engine.keyspace.enter(self.worker.id());
         for shard in engine.keyspace.shards() {
-            while !engine.expire(shard, self.environment.now_ms, 3, &mut self.worker) {}
+            while !engine.expire(shard, &self.environment, 3, &mut self.worker) {}
         }
         drop(inside);
     }

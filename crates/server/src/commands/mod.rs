@@ -1,12 +1,18 @@
 //! The commands of the server: connections, configuration, the process.
 
 mod command;
+mod config;
 mod connection;
+mod debug;
 #[cfg(test)]
 mod documents;
 mod info;
 mod latency;
+mod lolwut;
+mod memory;
+mod shutdown;
 mod slowlog;
+mod time;
 
 use dunlin_engine::command::{Args, Command, CommandResult, CommandTable, describe};
 use dunlin_resp::ReplyBuffer;
@@ -14,8 +20,19 @@ use dunlin_resp::ReplyBuffer;
 use crate::executor::ServerContext;
 
 /// The rows of all families.
-const FAMILIES: &[&[Command]] =
-    &[command::COMMANDS, connection::COMMANDS, info::COMMANDS, latency::COMMANDS, slowlog::COMMANDS];
+const FAMILIES: &[&[Command]] = &[
+    command::COMMANDS,
+    config::COMMANDS,
+    connection::COMMANDS,
+    debug::COMMANDS,
+    info::COMMANDS,
+    latency::COMMANDS,
+    lolwut::COMMANDS,
+    memory::COMMANDS,
+    shutdown::COMMANDS,
+    slowlog::COMMANDS,
+    time::COMMANDS,
+];
 
 /// All commands: the store's and the server's.
 pub(crate) fn table() -> CommandTable {
