@@ -26,6 +26,10 @@ pub struct Environment {
     pub string_bytes_max: usize,
     /// Whether reads leave the keys' access clocks alone (`CLIENT NO-TOUCH`).
     pub no_touch: bool,
+    /// Whether the freeing of what has expired is left for later (`lazyfree-lazy-expire`).
+    pub lazyfree_expire: bool,
+    /// Whether the freeing of what a command replaces is (`lazyfree-lazy-server-del`).
+    pub lazyfree_server_del: bool,
     /// Whether `DEL` leaves the freeing of what it removes for later (`lazyfree-lazy-user-del`).
     pub lazyfree_user_del: bool,
     /// Whether `FLUSHALL` and `FLUSHDB` do so where they are not told (`lazyfree-lazy-user-flush`).
@@ -55,12 +59,12 @@ impl Garbage {
     }
 
     /// How many values there are.
-    fn values(&self) -> usize {
+    pub(crate) fn values(&self) -> usize {
         self.values.len()
     }
 
     /// Takes the values out that came after the first `kept`.
-    fn split_off(&mut self, kept: usize) -> Garbage {
+    pub(crate) fn split_off(&mut self, kept: usize) -> Garbage {
         Garbage { values: self.values.split_off(kept), databases: Vec::new() }
     }
 
@@ -212,6 +216,12 @@ impl<'a> ReadContext<'a> {
         entry.inspect(|entry| entry.touch(clock)).is_some()
     }
 
+    /// Bytes that a key takes: its cell, what key and value have on the heap, and its slot in the
+    /// index. No access is noted. Free slots and cells are nobody's: `MEMORY STATS` shows them.
+    pub fn memory_bytes(&mut self, key: &[u8]) -> Option<usize> {
+        self.peek(key).map(EntryRef::memory_bytes)
+    }
+
     /// Seconds since a key was last used, in steps of eight.
     pub fn idle_seconds(&self, entry: EntryRef<'_>) -> u64 {
         idle_seconds(entry.access(), self.environment.now_ms)
@@ -300,13 +310,14 @@ impl<'a> WriteContext<'a> {
     #[inline]
     pub(crate) fn finish(self) -> Option<Garbage> {
         let Self { worker, freed_from, .. } = self;
-        freed_from.map(|kept| worker.garbage.split_off(kept))
+        let kept = freed_from.filter(|kept| *kept < worker.garbage.values())?;
+        Some(worker.garbage.split_off(kept))
     }
 
     /// Has the values that the command removes from here on freed before its answer leaves, though
     /// outside the locks, instead of handing them over.
     pub fn free_before_answering(&mut self) {
-        self.freed_from = Some(self.worker.garbage.values());
+        self.freed_from.get_or_insert(self.worker.garbage.values());
     }
 
     /// Unix time in milliseconds.
@@ -345,6 +356,9 @@ impl<'a> WriteContext<'a> {
         let stripe = self.locked.shard(key.shard).database(database)?;
         let slot = stripe.find(key.hash, key.bytes)?;
         if stripe.entry(slot).is_expired(self.environment.now_ms) {
+            if !self.environment.lazyfree_expire {
+                self.free_before_answering();
+            }
             self.remove_slot(database, key.shard, slot);
             self.worker.statistics.expired_keys.add(1);
             return None;
@@ -527,6 +541,9 @@ impl<'a> WriteContext<'a> {
             }
             return self.changed(database, key.shard);
         }
+        if found.is_some() && !self.environment.lazyfree_server_del {
+            self.free_before_answering();
+        }
         let (stripe, new) = self.locked.shard_mut(key.shard).database_or_new(database);
         let expiry = match (expiry, found) {
             (ExpiryChange::At(at), _) => Some(at.min(EXPIRY_MS_MAX)),
@@ -694,12 +711,22 @@ impl<'a> KeyspaceContext<'a> {
         glob::hash_tag(pattern).map(|tag| self.keyspace.shard_of(tag))
     }
 
+    /// How many databases there are.
+    pub fn databases(&self) -> usize {
+        self.keyspace.databases()
+    }
+
     /// Visits all entries, or those of one shard, that have not expired; a shard at a time.
-    pub fn for_each(&mut self, only: Option<usize>, mut visit: impl FnMut(EntryRef<'_>)) {
+    pub fn for_each(&mut self, only: Option<usize>, visit: impl FnMut(EntryRef<'_>)) {
+        self.for_each_in(self.database, only, visit);
+    }
+
+    /// [`Self::for_each`] in another database.
+    pub fn for_each_in(&mut self, database: usize, only: Option<usize>, mut visit: impl FnMut(EntryRef<'_>)) {
         let shards = only.map_or(self.keyspace.shards(), |shard| shard..shard + 1);
         for shard in shards {
             let locked = self.keyspace.lock_one(shard);
-            if let Some(database) = locked.shard(shard).database(self.database) {
+            if let Some(database) = locked.shard(shard).database(database) {
                 database.for_each(|entry| {
                     if !entry.is_expired(self.environment.now_ms) {
                         visit(entry);

@@ -1,6 +1,7 @@
 //! Running a command: locks, context, handler, and what must happen once the locks are released.
 
 use dunlin_resp::ReplyBuffer;
+use dunlin_structures::PAGE_BYTES;
 
 use crate::{
     command::{Args, CommandResult, Entry, Run},
@@ -57,6 +58,7 @@ impl Engine {
                     for position in request.entry.key_positions(request.words) {
                         context.remove_expired(request.words[position]);
                     }
+                    drop(context.finish());
                 }
                 result
             }
@@ -97,7 +99,15 @@ impl Engine {
 
     /// Removes expired keys of one shard, looking at no more than `buckets_max` buckets that may
     /// hold some; whether nothing more is due there. The caller is inside the gate.
-    pub fn expire(&self, shard: usize, now_ms: u64, buckets_max: usize, worker: &mut Worker) -> bool {
+    pub fn expire(
+        &self,
+        shard: usize,
+        environment: &Environment,
+        buckets_max: usize,
+        worker: &mut Worker,
+    ) -> bool {
+        let now_ms = environment.now_ms;
+        let kept = worker.garbage.values();
         let mut locked = self.keyspace.lock_one(shard);
         let mut complete = true;
         for database in 0..self.keyspace.databases() {
@@ -110,13 +120,17 @@ impl Engine {
             locked.publish_usage(shard, database);
             complete &= nothing_left;
         }
+        drop(locked);
+        if !environment.lazyfree_expire {
+            drop(worker.garbage.split_off(kept));
+        }
         complete
     }
 
     /// Gives memory that the keyspace no longer needs back to the system, keeping a reserve of
-    /// `pages_max` pages. The caller is not inside the gate, which is closed for as long as it
-    /// takes to unlink what tables have left over. Bytes given back.
-    pub fn release_memory(&self, pages_max: usize) -> usize {
+    /// `pages_kept` pages. The caller is not inside the gate, which is closed for as long as it
+    /// takes to unlink what tables have left over. Pages given back.
+    pub fn release_memory(&self, pages_kept: usize) -> usize {
         let spare =
             self.keyspace.shards().filter(|shard| self.keyspace.lock_one(*shard).shard(*shard).has_spare());
         let spare: Vec<usize> = spare.collect();
@@ -124,7 +138,9 @@ impl Engine {
             let mut locked = self.keyspace.close();
             spare.into_iter().for_each(|shard| locked.release_spare(shard));
         }
-        self.keyspace.pool().trim(pages_max)
+        let pool = self.keyspace.pool();
+        let free = pool.usage().free_resident_bytes / PAGE_BYTES;
+        free.checked_sub(pages_kept).map_or(0, |excess| pool.trim(excess))
     }
 
     /// Locks the shards of the request's keys.

@@ -7,6 +7,7 @@
 pub mod command;
 pub mod commands;
 mod context;
+mod digest;
 mod execute;
 pub mod glob;
 pub mod keyspace;

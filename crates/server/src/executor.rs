@@ -10,7 +10,7 @@
 //! first-level cache bears.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -57,9 +57,22 @@ pub struct Executor {
     clients: Arc<Clients>,
     expiry: ExpiryCycle,
     meter: Meter,
+    memory: MemoryCheck,
     /// Memory that is used again for every window.
     window: Window<'static>,
     batch: Batch,
+}
+
+/// Bytes of arguments that may be admitted on the strength of one sum of the memory in use.
+const ADMITTED_BYTES_MAX: usize = 16 * 1024;
+
+/// What is known of the memory in use, while there is a limit.
+#[derive(Debug, Default)]
+struct MemoryCheck {
+    /// Bytes in use when last summed up, in this window.
+    used: Option<usize>,
+    /// Bytes of arguments admitted since then.
+    admitted: usize,
 }
 
 /// The commands of a window, looked up.
@@ -129,6 +142,7 @@ impl Executor {
             clients: context.clients,
             expiry,
             meter,
+            memory: MemoryCheck::default(),
             window: Window::default(),
             batch: Batch::default(),
         }
@@ -159,6 +173,22 @@ impl Executor {
     #[inline]
     pub(crate) fn is_stranger(&self, session: &Session) -> bool {
         !session.authenticated && !access::is_open(self.config.config())
+    }
+
+    /// Takes a changed configuration over.
+    pub(crate) fn refresh_config(&mut self) {
+        if self.config.refresh() {
+            let now_ms = self.environment.now_ms;
+            self.environment = Environment { now_ms, ..environment(self.config.config()) };
+            self.meter.configure(self.config.config());
+        }
+    }
+
+    /// Hands over what can be freed elsewhere.
+    fn dispose(&mut self) {
+        if !self.worker.garbage.is_empty() {
+            self.shared.maintenance.discard(self.worker.garbage.take());
+        }
     }
 
     fn limits(&self, session: &Session) -> Limits {
@@ -241,6 +271,7 @@ impl Executor {
         let mut last: (&[&[u8]], usize) = (&[], 0);
         let mut outcome = (window.commands.len(), Flow::Continue);
         self.meter.start();
+        self.memory = MemoryCheck::default();
         for (index, prepared) in window.commands.iter().enumerate() {
             let words = &window.words[words_start..prepared.words_end];
             let keys = &window.keys[keys_start..prepared.keys_end];
@@ -397,7 +428,7 @@ impl Executor {
     /// Whether the command exists and may run now.
     #[inline]
     fn admit<'t>(
-        &self,
+        &mut self,
         shared: &'t Shared,
         session: &Session,
         entry: Option<&'t Entry>,
@@ -421,7 +452,7 @@ impl Executor {
         {
             return Err(CommandError::text("NOAUTH Authentication required."));
         }
-        if entry.command.flags.has(Flags::DENY_OOM) && self.over_memory_limit() {
+        if entry.command.flags.has(Flags::DENY_OOM) && self.over_memory_limit(words) {
             return Err(CommandError::OutOfMemory);
         }
         Ok(entry)
@@ -454,8 +485,21 @@ impl Executor {
         Some(Flow::Postpone { until })
     }
 
-    fn over_memory_limit(&self) -> bool {
-        false
+    /// Whether more memory is in use than `maxmemory`. The sum is as old as this window of the
+    /// pipeline, or as [`ADMITTED_BYTES_MAX`].
+    fn over_memory_limit(&mut self, words: &[&[u8]]) -> bool {
+        let limit = self.config.config().maxmemory;
+        if limit == 0 {
+            return false;
+        }
+        let shared = &self.shared;
+        let used = *self.memory.used.get_or_insert_with(|| shared.monitor.used_bytes(&shared.engine));
+        self.memory.admitted += words.iter().map(|word| word.len()).sum::<usize>();
+        let over = used as u64 > limit;
+        if over || self.memory.admitted > ADMITTED_BYTES_MAX {
+            self.memory = MemoryCheck::default();
+        }
+        over
     }
 }
 
@@ -466,6 +510,8 @@ fn environment(config: &Config) -> Environment {
         string_bytes_max: config.proto_max_bulk_len as usize,
         no_touch: false,
         keep_expired: false,
+        lazyfree_expire: config.lazyfree_lazy_expire,
+        lazyfree_server_del: config.lazyfree_lazy_server_del,
         lazyfree_user_del: config.lazyfree_lazy_user_del,
         lazyfree_user_flush: config.lazyfree_lazy_user_flush,
     }
@@ -525,11 +571,7 @@ impl Service for Executor {
     fn tick(&mut self, now: Now) {
         self.now = now;
         self.environment.now_ms = now.unix_ms;
-        if self.config.refresh() {
-            let now_ms = self.environment.now_ms;
-            self.environment = Environment { now_ms, ..environment(self.config.config()) };
-            self.meter.configure(self.config.config());
-        }
+        self.refresh_config();
     }
 
     fn serve(&mut self, session: &mut Session, input: &[u8], reply: &mut ReplyBuffer) -> Served {
@@ -578,15 +620,17 @@ impl Service for Executor {
         };
         drop(inside);
         session.publish();
-        if !self.worker.garbage.is_empty() {
-            self.shared.maintenance.discard(self.worker.garbage.take());
-        }
+        self.dispose();
         self.batch = batch;
         self.window = window;
         served
     }
 
-    fn resume(&mut self, _: &mut Session, _: &mut ReplyBuffer) -> Next {
+    fn resume(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
+        if let Some(answer) = session.answer_later.take() {
+            reply.set_protocol(session.protocol);
+            answer(reply);
+        }
         Next::Read
     }
 
@@ -606,11 +650,14 @@ impl Service for Executor {
 
     fn background(&mut self, now: Now) -> Duration {
         let started = Instant::now();
-        let pause = self.expiry.run(&self.shared, &mut self.worker, self.config.config(), now);
+        let config = self.config.config();
+        let pause = if self.shared.active_expire.load(Ordering::Relaxed) {
+            self.expiry.run(&self.shared, &mut self.worker, &self.environment, config, now)
+        } else {
+            Duration::from_secs(1) / config.hz
+        };
         self.note_background(started.elapsed(), pause.is_zero());
-        if !self.worker.garbage.is_empty() {
-            self.shared.maintenance.discard(self.worker.garbage.take());
-        }
+        self.dispose();
         pause
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use dunlin_engine::Worker;
+use dunlin_engine::{Environment, Worker};
 
 use crate::{config::Config, net::Now, shared::Shared};
 
@@ -39,6 +39,7 @@ impl ExpiryCycle {
         &mut self,
         shared: &Shared,
         worker: &mut Worker,
+        environment: &Environment,
         config: &Config,
         now: Now,
     ) -> Duration {
@@ -57,7 +58,7 @@ impl ExpiryCycle {
             return round;
         }
         while shards.contains(&self.shard) {
-            if engine.expire(self.shard, now.unix_ms, BUCKETS_PER_STEP, worker) {
+            if engine.expire(self.shard, environment, BUCKETS_PER_STEP, worker) {
                 self.shard += self.workers;
             }
             if started.elapsed() >= slice {

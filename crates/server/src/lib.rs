@@ -1,6 +1,7 @@
 //! Threads, sockets, files, clocks, configuration: the only crate that has them.
 
 mod access;
+mod allocator;
 mod command_log;
 mod commands;
 pub mod config;

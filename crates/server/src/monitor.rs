@@ -13,7 +13,7 @@ use dunlin_engine::{Engine, Statistics, command::CommandTable};
 use crate::{
     command_log::CommandLogs,
     latency::LatencyMonitor,
-    net::{Clients, Traffic},
+    net::{Clients, SHARED_BYTES, Traffic},
     process::Process,
     statistics::WorkerStatistics,
 };
@@ -22,8 +22,6 @@ use crate::{
 pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Samples that a rate is the average over.
 const SAMPLES_MAX: usize = 16;
-/// Samples from one visit of all clients' buffers to the next.
-const SAMPLES_PER_BUFFER_VISIT: u32 = 10;
 
 /// What the server knows of itself.
 #[derive(Debug)]
@@ -43,7 +41,7 @@ pub(crate) struct Monitor {
     buffer_bytes: AtomicUsize,
     /// The most memory that any sample has seen.
     peak_bytes: AtomicUsize,
-    /// Memory in use before the first command.
+    /// What the server's own structures take before the first command: shards, workers' buffers.
     pub(crate) startup_bytes: usize,
 }
 
@@ -109,7 +107,6 @@ struct Samples {
     last: Option<(Instant, Counts)>,
     /// Rates a second, newest last.
     rates: VecDeque<Rates>,
-    taken: u32,
 }
 
 /// How much there is of something a second, averaged over the last samples.
@@ -150,7 +147,7 @@ impl Samples {
 
 impl Monitor {
     pub(crate) fn new(engine: &Engine, table: &CommandTable, workers: usize, process: Process) -> Self {
-        let used = engine.keyspace.used_bytes();
+        let startup_bytes = engine.keyspace.fixed_bytes() + workers * SHARED_BYTES;
         Self {
             workers: (0..workers).map(|_| Arc::new(WorkerStatistics::new(table))).collect(),
             keyspace: (0..workers).map(|_| Arc::default()).collect(),
@@ -161,8 +158,8 @@ impl Monitor {
             samples: Mutex::default(),
             baseline: Mutex::default(),
             buffer_bytes: AtomicUsize::new(0),
-            peak_bytes: AtomicUsize::new(used),
-            startup_bytes: used,
+            peak_bytes: AtomicUsize::new(startup_bytes),
+            startup_bytes,
         }
     }
 
@@ -214,15 +211,9 @@ impl Monitor {
             input_bytes: moved.input_bytes,
             output_bytes: moved.output_bytes,
         };
-        let mut samples = lock(&self.samples);
-        samples.add(now, counts);
-        samples.taken += 1;
-        if samples.taken == SAMPLES_PER_BUFFER_VISIT {
-            samples.taken = 0;
-            self.visit_buffers();
-        }
-        drop(samples);
-        self.used_bytes(engine);
+        lock(&self.samples).add(now, counts);
+        self.visit_buffers();
+        self.peak_bytes(engine);
     }
 
     /// Sums up the clients' buffers. O(clients).
@@ -232,16 +223,16 @@ impl Monitor {
         bytes
     }
 
-    /// Memory in use: the keyspace as of now, the clients' buffers as of the last visit, at most a
-    /// second ago. O(shards).
+    /// Memory in use, which `maxmemory` limits: the keyspace as of now, the clients' buffers as of the
+    /// last visit, at most a [`SAMPLE_INTERVAL`] ago. O(shards), no lock.
     pub(crate) fn used_bytes(&self, engine: &Engine) -> usize {
-        let bytes = engine.keyspace.used_bytes() + self.buffer_bytes.load(Relaxed);
-        self.peak_bytes.fetch_max(bytes, Relaxed);
-        bytes
+        self.startup_bytes + engine.keyspace.used_bytes() + self.buffer_bytes.load(Relaxed)
     }
 
-    pub(crate) fn peak_bytes(&self) -> usize {
-        self.peak_bytes.load(Relaxed)
+    /// The most memory that was in use at any sample, and now.
+    pub(crate) fn peak_bytes(&self, engine: &Engine) -> usize {
+        let bytes = self.used_bytes(engine);
+        self.peak_bytes.fetch_max(bytes, Relaxed).max(bytes)
     }
 
     /// Starts all statistics anew: `CONFIG RESETSTAT`.

@@ -1,6 +1,7 @@
 //! Facts about this process and its host, for `INFO`.
 
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What does not change while the process runs.
@@ -9,8 +10,10 @@ pub(crate) struct Process {
     /// 40 hexadecimal digits, drawn afresh by every process.
     pub(crate) run_id: String,
     /// The identity of the data set's history, drawn likewise.
-    pub(crate) replication_id: String,
+    replication_id: Mutex<String>,
     pub(crate) started: Instant,
+    /// The same in seconds since 1970.
+    pub(crate) started_s: u64,
     /// Empty where the system does not tell.
     pub(crate) executable: PathBuf,
     /// Name and release of the system, and the machine.
@@ -24,11 +27,23 @@ impl Process {
         let parts = [system.sysname(), system.release(), system.machine()];
         Ok(Self {
             run_id: random_id()?,
-            replication_id: random_id()?,
+            replication_id: Mutex::new(random_id()?),
             started: Instant::now(),
+            started_s: (unix_us() / 1_000_000) as u64,
             executable: std::env::current_exe().unwrap_or_default(),
             system: parts.map(|part| part.to_string_lossy()).join(" "),
         })
+    }
+
+    /// The identity of the data set's history.
+    pub(crate) fn replication_id(&self) -> String {
+        self.replication_id.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Begins another history: `DEBUG CHANGE-REPL-ID`.
+    pub(crate) fn change_replication_id(&self) -> Result<(), String> {
+        *self.replication_id.lock().unwrap_or_else(PoisonError::into_inner) = random_id()?;
+        Ok(())
     }
 
     pub(crate) fn uptime(&self) -> Duration {
@@ -110,7 +125,10 @@ mod tests {
     fn the_system_tells() {
         let process = Process::new().unwrap();
         assert_eq!(process.run_id.len(), 40);
-        assert_ne!(process.run_id, process.replication_id);
+        let before = process.replication_id();
+        assert_ne!(process.run_id, before);
+        process.change_replication_id().unwrap();
+        assert_ne!(process.replication_id(), before);
         assert!(process.system.split(' ').count() >= 3, "{}", process.system);
         let started = Instant::now();
         while ProcessorTime::of_thread().user + ProcessorTime::of_thread().system == Duration::ZERO {

@@ -1,6 +1,17 @@
 //! A server from start to end.
 
-use std::{ffi::OsString, io, path::Path, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    ffi::OsString,
+    io,
+    net::SocketAddr,
+    path::Path,
+    process::ExitCode,
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+    time::Duration,
+};
 
 use arc_swap::ArcSwap;
 use dunlin_engine::{Engine, Worker, keyspace::Keyspace};
@@ -10,13 +21,13 @@ use signal_hook::{
 };
 
 use crate::{
-    config::{self, Config, ConfigStore, Launch, Request},
-    executor::Executor,
-    log,
+    config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags},
+    executor::{Executor, Letter},
+    log::{self, LogHandle},
     maintenance::{self, Maintenance},
-    net::{Limits, ListenOptions, OutputLimit, Workers, reserve_open_files},
+    net::{Limits, ListenOptions, OutputLimit, Running, WorkerContext, Workers, reserve_open_files},
     process::Process,
-    shared::Shared,
+    shared::{Shared, Stop},
     startup::{self, PidFile},
 };
 
@@ -42,55 +53,180 @@ fn report(result: Result<(), String>) -> ExitCode {
     }
 }
 
+/// A server at work in this process.
+pub struct Server {
+    shared: Arc<Shared>,
+    running: Running<Letter>,
+    /// Kept so that orders can be given before anyone asks for them.
+    stopper: Sender<Stop>,
+    orders: Receiver<Stop>,
+}
+
+impl Server {
+    /// Starts the worker threads. What belongs to the whole process (working directory, log, signals,
+    /// pidfile) is the caller's; `log` is what `CONFIG SET loglevel` changes. The error is one line
+    /// for the operator.
+    pub fn start(launch: Launch, log: Option<LogHandle>) -> Result<Self, String> {
+        let Launch { mut config, file } = launch;
+        let wanted = config.maxclients as usize;
+        let room = reserve_open_files(wanted).map_err(|error| error.to_string())?;
+        if room < wanted {
+            tracing::warn!(
+                "maxclients is {room} instead of {wanted}: the limit of open files leaves no room for more; raise it (ulimit -n)"
+            );
+            config.maxclients = room as u32;
+        }
+        let threads = config.worker_count();
+        let databases = config.databases as usize;
+        let limits = Arc::new(ArcSwap::from_pointee(limits(&config)));
+        let workers = Workers { threads, listen: listen_options(&config), limits: Arc::clone(&limits) };
+        let store = Arc::new(ConfigStore::new(config, file));
+        register_hooks(&store, log, limits);
+
+        let engine = Engine { keyspace: Keyspace::new(threads, threads, databases, seeds()?) };
+        let (maintenance, discarded) = Maintenance::new();
+        let (stopper, orders) = channel();
+        let shared = Shared::new(engine, store, threads, maintenance, Process::new()?, stopper.clone());
+        let shared = Arc::new(shared);
+        maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
+        let make = {
+            let shared = Arc::clone(&shared);
+            move |context: WorkerContext<_>| {
+                shared.monitor.attach(context.clients.clone(), context.traffic.clone());
+                let seed = u64::from(std::process::id()) << 32 | context.worker as u64;
+                Executor::new(Arc::clone(&shared), Worker::new(context.worker, seed), context)
+            }
+        };
+        let running = workers.start(make).map_err(|error| error.to_string())?;
+        Ok(Self { shared, running, stopper, orders })
+    }
+
+    /// The TCP addresses that it listens on.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        self.running.addresses()
+    }
+
+    /// The configuration, as it is at this moment.
+    pub fn config(&self) -> Arc<Config> {
+        self.shared.config.snapshot()
+    }
+
+    /// A handle to stop it with, from any thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper { shared: Arc::clone(&self.shared), orders: self.stopper.clone() }
+    }
+
+    /// Waits until it is told to stop, by SHUTDOWN or by a [`Stopper`], and has ended. The error is one
+    /// line for the operator.
+    pub fn wait(self) -> Result<(), String> {
+        // It holds a sender of its own: there is always somebody who may give an order.
+        if let Ok(stop) = self.orders.recv() {
+            self.running.shutdown(stop.grace);
+        }
+        self.running.join().map_err(|error| format!("a worker failed: {error}"))
+    }
+}
+
+/// Stops a server.
+#[derive(Clone)]
+pub struct Stopper {
+    shared: Arc<Shared>,
+    orders: Sender<Stop>,
+}
+
+impl Stopper {
+    /// As SHUTDOWN with these options would. Clients that are being answered get `shutdown-timeout` to
+    /// take their replies, unless `now` is among the options.
+    pub fn stop(&self, flags: ShutdownFlags) {
+        let grace = grace(flags, &self.shared.config.snapshot());
+        // When nobody receives it, the server has ended already.
+        let _ = self.orders.send(Stop { grace });
+    }
+}
+
+/// How long clients get to take their last replies.
+pub(crate) fn grace(flags: ShutdownFlags, config: &Config) -> Duration {
+    if flags.now { Duration::ZERO } else { Duration::from_secs(config.shutdown_timeout.into()) }
+}
+
 /// Runs a server until SIGTERM, SIGINT or SHUTDOWN. The error is one line for the operator.
-fn run(launch: Launch) -> Result<(), String> {
-    let Launch { mut config, file } = launch;
-    startup::enter_directory(&mut config)
+fn run(mut launch: Launch) -> Result<(), String> {
+    let config = &mut launch.config;
+    startup::enter_directory(config)
         .map_err(|reason| format!("cannot enter dir {}: {reason}", config.dir.display()))?;
     let log = log::install(config.loglevel, &config.logfile)
         .map_err(|error| format!("cannot open logfile {}: {error}", config.logfile.display()))?;
-    let pidfile = PidFile::write(&config.pidfile)?;
-    let clients_max = reserve_open_files(config.maxclients as usize).map_err(|error| error.to_string())?;
-    config.maxclients = clients_max as u32;
-
-    let threads = config.worker_count();
-    let limits = Arc::new(ArcSwap::from_pointee(limits(&config)));
-    let listen = listen_options(&config);
-    let databases = config.databases as usize;
-    let announced = config.clone();
-    let store = Arc::new(ConfigStore::new(config, file.clone()));
-    startup::register_hooks(&store, log);
-
-    let engine = Engine { keyspace: Keyspace::new(threads, threads, databases, seeds()?) };
-    let (maintenance, orders) = Maintenance::new();
-    let shared = Arc::new(Shared::new(engine, Arc::clone(&store), threads, maintenance, Process::new()?));
-    maintenance::start(orders, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
-    let mut signals =
+    // Redis's own configuration file names one that only root can write.
+    let pidfile = PidFile::write(&config.pidfile).unwrap_or_else(|reason| {
+        tracing::warn!("{reason}");
+        None
+    });
+    let file = launch.file.clone();
+    let signals =
         Signals::new([SIGTERM, SIGINT]).map_err(|error| format!("cannot handle signals: {error}"))?;
-    let workers = Workers { threads, listen, limits };
-    let make = {
-        let shared = Arc::clone(&shared);
-        move |context: crate::net::WorkerContext<_>| {
-            let seed = u64::from(std::process::id()) << 32 | context.worker as u64;
-            shared.monitor.attach(context.clients.clone(), context.traffic.clone());
-            Executor::new(Arc::clone(&shared), Worker::new(context.worker, seed), context)
-        }
-    };
-    let running = workers.start(make).map_err(|error| error.to_string())?;
-    announce(&announced, file.as_deref(), running.addresses());
-
-    while !shared.is_stopping() {
-        if let Some(signal) = signals.wait().next() {
-            let name = if signal == SIGTERM { "SIGTERM" } else { "SIGINT" };
-            tracing::warn!("Received {name}, shutting down");
-            shared.stop();
-        }
-    }
-    running.shutdown(Duration::from_secs(1));
-    running.join().map_err(|error| format!("a worker failed: {error}"))?;
+    let server = Server::start(launch, Some(log))?;
+    announce(&server.config(), file.as_deref(), server.addresses());
+    obey_signals(signals, server.stopper()).map_err(|error| format!("cannot start a thread: {error}"))?;
+    server.wait()?;
     drop(pidfile);
     tracing::warn!("Dunlin is now ready to exit, bye bye");
     Ok(())
+}
+
+/// Makes SIGTERM and SIGINT stop the server, as `shutdown-on-sigterm` and `shutdown-on-sigint` say. A
+/// second SIGINT ends the process at once.
+fn obey_signals(mut signals: Signals, stopper: Stopper) -> io::Result<()> {
+    let obey = move || {
+        let mut stopping = false;
+        for signal in signals.forever() {
+            let config = stopper.shared.config.snapshot();
+            let (name, flags) = match signal {
+                SIGTERM => ("SIGTERM", config.shutdown_on_sigterm),
+                _ => ("SIGINT", config.shutdown_on_sigint),
+            };
+            if std::mem::replace(&mut stopping, true) && signal == SIGINT {
+                tracing::warn!("Received SIGINT again, exiting at once");
+                std::process::exit(1);
+            }
+            tracing::warn!("Received {name}, shutting down");
+            stopper.stop(flags);
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(obey).map(drop)
+}
+
+/// Registers what a change of the configuration sets in motion.
+fn register_hooks(store: &ConfigStore, log: Option<LogHandle>, published: Arc<ArcSwap<Limits>>) {
+    startup::register_hooks(store, log);
+    store.on_change(
+        &["maxclients"],
+        Box::new(|_, new| {
+            let wanted = new.maxclients as usize;
+            let room = reserve_open_files(wanted).unwrap_or_default();
+            if room < wanted {
+                return Err(format!(
+                    "The operating system is not able to handle the specified number of clients, try with {room}"
+                ));
+            }
+            Ok(())
+        }),
+    );
+    // The last, since it cannot fail.
+    store.on_change(
+        &[
+            "maxclients",
+            "timeout",
+            "tcp-keepalive",
+            "client-query-buffer-limit",
+            "client-output-buffer-limit",
+            "protected-mode",
+            "requirepass",
+        ],
+        Box::new(move |_, new| {
+            published.store(Arc::new(limits(new)));
+            Ok(())
+        }),
+    );
 }
 
 fn announce(config: &Config, file: Option<&Path>, tcp: &[std::net::SocketAddr]) {

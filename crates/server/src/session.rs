@@ -72,6 +72,8 @@ pub struct Session {
     pub(crate) last_command: Option<usize>,
     /// Commands that have been answered.
     pub(crate) commands: u64,
+    /// What to answer when the deadline of a parked connection has passed.
+    pub(crate) answer_later: Option<fn(&mut ReplyBuffer)>,
 }
 
 impl Session {
@@ -86,6 +88,7 @@ impl Session {
             flags: ClientFlags::default(),
             last_command: None,
             commands: 0,
+            answer_later: None,
         }
     }
 

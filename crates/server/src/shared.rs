@@ -1,11 +1,8 @@
 //! What all workers of a server share.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Instant,
+    sync::{Arc, atomic::AtomicBool, mpsc::Sender},
+    time::{Duration, Instant},
 };
 
 use dunlin_engine::{Engine, command::CommandTable};
@@ -13,6 +10,13 @@ use dunlin_engine::{Engine, command::CommandTable};
 use crate::{
     commands, config::ConfigStore, maintenance::Maintenance, monitor::Monitor, pause::Pause, process::Process,
 };
+
+/// An order to end the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stop {
+    /// How long clients get to take replies that are on their way.
+    pub(crate) grace: Duration,
+}
 
 /// What all workers of a server share.
 pub(crate) struct Shared {
@@ -24,7 +28,10 @@ pub(crate) struct Shared {
     pub(crate) maintenance: Maintenance,
     pub(crate) monitor: Monitor,
     pub(crate) pause: Pause,
-    stopping: AtomicBool,
+    /// Whether keys are removed when their time has come though nobody asks for them
+    /// (`DEBUG SET-ACTIVE-EXPIRE`).
+    pub(crate) active_expire: AtomicBool,
+    orders: Sender<Stop>,
 }
 
 impl Shared {
@@ -34,20 +41,18 @@ impl Shared {
         workers: usize,
         maintenance: Maintenance,
         process: Process,
+        orders: Sender<Stop>,
     ) -> Self {
         let commands = commands::table();
         let monitor = Monitor::new(&engine, &commands, workers, process);
         let pause = Pause::new(Instant::now());
-        let stopping = AtomicBool::new(false);
-        Self { engine, commands, config, workers, maintenance, monitor, pause, stopping }
+        let active_expire = AtomicBool::new(true);
+        Self { engine, commands, config, workers, maintenance, monitor, pause, active_expire, orders }
     }
 
-    /// Asks the server to end; [`crate::server::run`] sees it.
-    pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+    /// Asks the server to end.
+    pub(crate) fn stop(&self, stop: Stop) {
+        // Who waits for orders leaves only when the server is ending.
+        let _ = self.orders.send(stop);
     }
 }

@@ -19,15 +19,17 @@ pub fn enter_directory(config: &mut Config) -> Result<(), String> {
 }
 
 /// Registers the side effects of CONFIG SET that belong to the process: `dir` and `loglevel`.
-pub fn register_hooks(store: &ConfigStore, log: LogHandle) {
+pub fn register_hooks(store: &ConfigStore, log: Option<LogHandle>) {
     store.on_change(&["dir"], Box::new(|_, new| enter_directory(new)));
-    store.on_change(
-        &["loglevel"],
-        Box::new(move |_, new| {
-            log.set_level(new.loglevel);
-            Ok(())
-        }),
-    );
+    if let Some(log) = log {
+        store.on_change(
+            &["loglevel"],
+            Box::new(move |_, new| {
+                log.set_level(new.loglevel);
+                Ok(())
+            }),
+        );
+    }
 }
 
 /// The file that holds this process's id; removed when dropped, unless another process took it over.
@@ -119,7 +121,7 @@ pub fn announcement(config: &Config, file: Option<&Path>, addresses: &[String]) 
 
 /// What an operator should know about this configuration on this host, as lines of level warning.
 pub fn warnings(config: &Config) -> Vec<String> {
-    let mut warnings = Vec::new();
+    let mut warnings: Vec<String> = config.ignored.iter().map(ToString::to_string).collect();
     let somaxconn = std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok();
     if config.port != 0 {
         warnings.extend(somaxconn.and_then(|text| backlog_warning(config.tcp_backlog, &text)));

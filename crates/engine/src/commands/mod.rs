@@ -1,7 +1,9 @@
 //! The commands of the store, a module a family; each row stands beside its handler.
 
 mod bitmap;
+pub mod debug;
 mod generic;
+pub mod memory;
 mod string;
 
 use crate::command::Command;

@@ -47,6 +47,8 @@ const EXPIRY_BYTES: usize = 6;
 const POINTER_BYTES: usize = size_of::<usize>();
 /// Longest key that stands in its entry.
 const KEY_INLINE_BYTES_MAX: usize = 255;
+/// Bytes of one of the slots that an index bucket of a cache line is divided into, rounded up.
+const SLOT_BYTES: usize = 64usize.div_ceil(dunlin_structures::SLOTS_PER_BUCKET);
 /// The latest time an entry can expire at, in unix milliseconds.
 pub(crate) const EXPIRY_MS_MAX: u64 = (1 << 48) - 1;
 
@@ -280,6 +282,19 @@ impl<'a> EntryRef<'a> {
     pub(crate) fn bytes_with_expiry(self, expires: bool) -> usize {
         let has = if self.expiry().is_some() { EXPIRY_BYTES } else { 0 };
         self.bytes() - has + if expires { EXPIRY_BYTES } else { 0 }
+    }
+
+    /// Bytes of the entry, all told: cell, heap, slot in the index.
+    pub fn memory_bytes(self) -> usize {
+        dunlin_structures::class_bytes(self.bytes())
+            + self.key_heap_bytes()
+            + self.value_heap_bytes()
+            + SLOT_BYTES
+    }
+
+    /// Where it stands in memory, for people who look for patterns.
+    pub(crate) fn address(self) -> *const u8 {
+        self.cell.as_ptr()
     }
 
     /// The value of an entry that holds a string.

@@ -191,6 +191,12 @@ impl Keyspace {
         usage
     }
 
+    /// Bytes of the shards and their lists of databases: what an empty keyspace takes.
+    pub fn fixed_bytes(&self) -> usize {
+        let database = size_of::<Option<Box<Database>>>() + size_of::<usize>();
+        self.shards.len() * (size_of::<Shard>() + self.databases * database)
+    }
+
     /// Bytes in use, as the shards last reported them: no lock is taken. O(shards).
     pub fn used_bytes(&self) -> usize {
         self.shards.iter().map(Shard::used_bytes).sum()

@@ -83,7 +83,7 @@ impl Client<'_> {
         let engine = &self.store.engine;
         let inside = engine.keyspace.enter(self.worker.id());
         for shard in engine.keyspace.shards() {
-            while !engine.expire(shard, self.environment.now_ms, 3, &mut self.worker) {}
+            while !engine.expire(shard, &self.environment, 3, &mut self.worker) {}
         }
         drop(inside);
     }

@@ -2,12 +2,18 @@
 
 mod client;
 mod command;
+mod config;
 mod connection;
+mod debug;
 #[cfg(test)]
 mod documents;
 mod info;
 mod latency;
+mod lolwut;
+mod memory;
+mod shutdown;
 mod slowlog;
+mod time;
 
 use dunlin_engine::command::{Args, Command, CommandResult, CommandTable, describe};
 use dunlin_resp::ReplyBuffer;
@@ -18,10 +24,16 @@ use crate::executor::ServerContext;
 const FAMILIES: &[&[Command]] = &[
     client::COMMANDS,
     command::COMMANDS,
+    config::COMMANDS,
     connection::COMMANDS,
+    debug::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
+    lolwut::COMMANDS,
+    memory::COMMANDS,
+    shutdown::COMMANDS,
     slowlog::COMMANDS,
+    time::COMMANDS,
 ];
 
 /// All commands: the store's and the server's.

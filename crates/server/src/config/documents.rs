@@ -61,6 +61,20 @@ fn configuration_page() -> String {
             out.push_str(&row(directive));
         }
     }
+    out.push_str(
+        "\n## Directives of other servers\n\n\
+         Files written for Redis or Valkey load. A directive with a value of the column *obeyed* asks for what\n\
+         Dunlin does anyway. What becomes of others is in the last column; of each line that is ignored, a\n\
+         line of the log tells at start.\n\n| directive | obeyed | other values |\n|---|---|---|\n",
+    );
+    for (names, obeyed, otherwise) in super::foreign::rows() {
+        let quoted = |words: Vec<&str>| {
+            let quoted =
+                |word: &&str| if word.is_empty() { "`\"\"`".to_owned() } else { format!("`{word}`") };
+            words.iter().map(quoted).collect::<Vec<_>>().join(", ")
+        };
+        let _ = writeln!(out, "| {} | {} | {otherwise} |", quoted(names), quoted(obeyed));
+    }
     out
 }
 

@@ -2,17 +2,20 @@
 //!
 //! ```text
 //! table ──┬── source, command_line   files, standard input, flags ─► Config
+//!         │   foreign                directives of other servers
 //!         ├── store                  CONFIG GET, SET; publishes Config to the workers
 //!         ├── rewrite                CONFIG REWRITE
 //!         └── documents              --help, --print-config, docs/configuration.md
 //! ```
 //! A row of the table names a field of [`Config`] and how to read, check and print it; no other
 //! place knows a directive by name. A directive exists only when the server obeys it, and a value
-//! that it cannot obey is refused with the reason.
+//! that it cannot obey is refused with the reason. Directives of other servers are judged one by one
+//! (see [`foreign`]).
 
 mod command_line;
 mod directive;
 mod documents;
+mod foreign;
 mod glob;
 mod rewrite;
 mod snapshot;
@@ -24,6 +27,7 @@ mod words;
 
 pub use command_line::{Launch, Request, command, parse};
 pub use directive::{Change, Directive, Group, ValueError};
+pub use foreign::IgnoredLine;
 pub use snapshot::{
     BindAddress, Config, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits, Permission,
     SavePoint, Secret, ShutdownFlags,

@@ -6,11 +6,11 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::DIRECTIVES;
+use super::{DIRECTIVES, IgnoredLine};
 
 macro_rules! snapshot {
     ($($(#[$attribute:meta])* $name:ident: $type:ty,)*) => {
-        /// The value of every directive at one moment.
+        /// The value of every directive at one moment, and what came with it.
         #[derive(Debug, Clone, PartialEq)]
         pub struct Config {
             $($(#[$attribute])* pub $name: $type,)*
@@ -50,22 +50,20 @@ snapshot! {
     databases: u32,
     /// Working directory; absolute once the server has entered it.
     dir: PathBuf,
-    /// Whether `hz` rises with the number of clients.
-    dynamic_hz: bool,
     /// Who may use DEBUG.
     enable_debug_command: Permission,
     /// Who may set protected directives at run time.
     enable_protected_configs: Permission,
     /// Background rounds a second.
     hz: u32,
+    /// Lines that have no effect; not a directive.
+    ignored: Vec<IgnoredLine>,
     /// Milliseconds from which an event is sampled; 0 for never.
     latency_monitor_threshold: u64,
     /// Whether latencies are recorded per command.
     latency_tracking: bool,
     /// In percent.
     latency_tracking_info_percentiles: Vec<f64>,
-    /// Free evicted values in the background.
-    lazyfree_lazy_eviction: bool,
     /// Free expired values in the background.
     lazyfree_lazy_expire: bool,
     /// Free overwritten values in the background.

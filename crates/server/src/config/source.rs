@@ -11,9 +11,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::directive::ValueError;
+use super::foreign;
 use super::glob;
 use super::snapshot::Config;
-use super::table::{REFUSED, find, names};
+use super::table::{find, names};
 use super::words;
 
 /// Files that include one another at most this deep; more is taken for a circle.
@@ -151,6 +152,11 @@ fn load_directive(
         return directive.assign(values, config).or_else(|error| {
             let takes = directive.values();
             match error {
+                // A good value that this version cannot obey: judged as if the directive were foreign.
+                ValueError::Unsupported(reason) => match foreign::load(origin, name, values, config) {
+                    Some(Ok(())) => Ok(()),
+                    _ => fail(reason.to_owned()),
+                },
                 ValueError::Invalid(reason) if !reason.contains(&takes) => {
                     fail(format!("{reason} ({}: {takes}; default {})", directive.name, directive.default))
                 }
@@ -158,12 +164,14 @@ fn load_directive(
             }
         });
     }
-    let refused = REFUSED.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name));
-    fail(match (refused, nearest(name)) {
-        (Some((_, why)), _) => format!("not supported: {why}"),
-        (None, Some(near)) => format!("unknown directive; did you mean {near}?"),
-        (None, None) => "unknown directive; `dunlin server --help` lists all of them".to_owned(),
-    })
+    match foreign::load(origin, name, values, config) {
+        Some(Ok(())) => Ok(()),
+        Some(Err(why)) => fail(format!("not supported: {why}")),
+        None => fail(match nearest(name) {
+            Some(near) => format!("unknown directive; did you mean {near}?"),
+            None => "unknown directive; `dunlin server --help` lists all of them".to_owned(),
+        }),
+    }
 }
 
 fn include(origin: &Origin, pattern: &[u8], config: &mut Config, depth: usize) -> Result<(), LoadError> {
@@ -335,8 +343,8 @@ mod tests {
                 "/etc/dunlin.conf:1: 'loadmodule /x.so': not supported: modules cannot be loaded; remove the line",
             ),
             (
-                "save 900 1",
-                "/etc/dunlin.conf:1: 'save 900 1': this version keeps data in memory only: snapshots do not exist yet, use an empty value (\"\")",
+                "appendonly yes",
+                "/etc/dunlin.conf:1: 'appendonly yes': this version keeps data in memory only: the append-only file does not exist yet, use 'no'",
             ),
             (
                 "loglevel loud",

@@ -299,7 +299,7 @@ mod tests {
             ("hz=x;maxclients=x", failed("hz", "argument couldn't be parsed into an integer")),
             ("maxmemory=-1", failed("maxmemory", "argument must be a memory value")),
             ("maxmemory=1.5g", failed("maxmemory", "argument must be a memory value")),
-            ("dynamic-hz=maybe", failed("dynamic-hz", "argument must be 'yes' or 'no'")),
+            ("latency-tracking=maybe", failed("latency-tracking", "argument must be 'yes' or 'no'")),
             (
                 "LOGLEVEL=foo",
                 failed(

@@ -18,7 +18,7 @@ pub static DIRECTIVES: &[Directive] = &[
         kind: Kind::Integer { field: number!(active_expire_effort), min: 1, max: 10 },
         default: "1",
         change: Change::Anytime,
-        doc: "How much time the background search for expired keys may take: 1 is a few percent of a core, 10 frees memory soonest.",
+        doc: "How long a worker looks for expired keys between two looks at its clients while there are some: 0.2 ms times this.",
         settle: as_is,
     },
     Directive {
@@ -146,16 +146,6 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
-        name: "dynamic-hz",
-        aliases: &[],
-        group: Group::Process,
-        kind: Kind::Flag(field!(dynamic_hz)),
-        default: "yes",
-        change: Change::Anytime,
-        doc: "More background rounds while many clients are connected.",
-        settle: as_is,
-    },
-    Directive {
         name: "enable-debug-command",
         aliases: &[],
         group: Group::Security,
@@ -216,16 +206,6 @@ pub static DIRECTIVES: &[Directive] = &[
         default: "50 99 99.9",
         change: Change::Anytime,
         doc: "The percentiles that INFO latencystats shows.",
-        settle: as_is,
-    },
-    Directive {
-        name: "lazyfree-lazy-eviction",
-        aliases: &[],
-        group: Group::Memory,
-        kind: Kind::Flag(field!(lazyfree_lazy_eviction)),
-        default: "no",
-        change: Change::Anytime,
-        doc: "Free large evicted values in the background.",
         settle: as_is,
     },
     Directive {
@@ -305,7 +285,7 @@ pub static DIRECTIVES: &[Directive] = &[
         kind: Kind::Memory { field: field!(maxmemory), min: 0, max: u64::MAX },
         default: "0",
         change: Change::Anytime,
-        doc: "Memory above which writes that need more are refused; 0 for no limit.",
+        doc: "Memory above which writes that need more are refused; 0 for no limit. Keys, values, their index and the buffers of clients count.",
         settle: as_is,
     },
     Directive {
@@ -330,7 +310,7 @@ pub static DIRECTIVES: &[Directive] = &[
         kind: Kind::Path(field!(pidfile)),
         default: "\"\"",
         change: Change::AtStart,
-        doc: "File that holds the process id while the server runs; empty for none.",
+        doc: "File that holds the process id while the server runs; empty for none. Where it cannot be written, a line of the log says so.",
         settle: as_is,
     },
     Directive {
@@ -380,7 +360,7 @@ pub static DIRECTIVES: &[Directive] = &[
         kind: Kind::SavePoints(field!(save)),
         default: "\"\"",
         change: Change::Anytime,
-        doc: "When to write a snapshot. This version keeps data in memory only, so anything but `save \"\"` is refused.",
+        doc: "When to write a snapshot. This version keeps data in memory only: CONFIG SET refuses anything but `\"\"`; lines of a file, and flags, with save points are ignored, which a line of the log says at start.",
         settle: |config| {
             if !config.save.is_empty() {
                 return Err(
@@ -417,7 +397,7 @@ pub static DIRECTIVES: &[Directive] = &[
         kind: Kind::Integer { field: number!(shutdown_timeout), min: 0, max: INT_MAX },
         default: "10",
         change: Change::Anytime,
-        doc: "Seconds that an orderly shutdown waits for replies still being sent; 0 does not wait.",
+        doc: "Seconds that a shutdown waits for clients to take the replies that are being sent to them; 0 does not wait.",
         settle: as_is,
     },
     Directive {
@@ -502,17 +482,6 @@ pub static DIRECTIVES: &[Directive] = &[
     },
 ];
 
-/// Directives of other servers that are refused on purpose, and why: ignoring them would be unsafe.
-pub(super) static REFUSED: &[(&str, &str)] = &[
-    ("aclfile", "access control lists do not exist yet; use requirepass"),
-    ("loadmodule", "modules cannot be loaded; remove the line"),
-    (
-        "rename-command",
-        "commands cannot be renamed; remove the line and keep untrusted clients away from the port",
-    ),
-    ("user", "access control lists do not exist yet; use requirepass"),
-];
-
 fn as_is(_: &mut Config) -> Result<(), &'static str> {
     Ok(())
 }
@@ -552,9 +521,6 @@ mod tests {
             assert!(seen.insert(name), "{name} twice");
             let spelled = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
             assert!(name.bytes().all(spelled), "{name}");
-        }
-        for (name, _) in REFUSED {
-            assert!(!seen.contains(name), "{name} is refused and taken");
         }
     }
 

@@ -8,9 +8,9 @@ pub(super) fn memory(source: &Source<'_>, lines: &mut Lines) {
     let keyspace = &shared.engine.keyspace;
     let buffers = monitor.visit_buffers() as u64;
     let used = monitor.used_bytes(&shared.engine) as u64;
-    let (peak, startup) = (monitor.peak_bytes() as u64, monitor.startup_bytes as u64);
+    let (peak, startup) = (monitor.peak_bytes(&shared.engine) as u64, monitor.startup_bytes as u64);
     let usage = keyspace.usage(None);
-    let overhead = usage.table_bytes as u64 + buffers;
+    let overhead = startup + usage.table_bytes as u64 + buffers;
     let dataset = used.saturating_sub(overhead);
     let resident = process::resident_bytes();
     let total = process::system_memory_bytes();

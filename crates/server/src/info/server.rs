@@ -44,7 +44,8 @@ pub(super) fn persistence(source: &Source<'_>, lines: &mut Lines) {
     lines.add("current_fork_perc", "0.00");
     lines.add_all(&["current_save_keys_processed", "current_save_keys_total"], 0);
     lines.add("rdb_changes_since_last_save", changes);
-    lines.add_all(&["rdb_bgsave_in_progress", "rdb_last_save_time"], 0);
+    lines.add("rdb_bgsave_in_progress", 0);
+    lines.add("rdb_last_save_time", source.shared.monitor.process.started_s);
     lines.add("rdb_last_bgsave_status", "ok");
     lines.add_all(&["rdb_last_bgsave_time_sec", "rdb_current_bgsave_time_sec"], -1);
     lines.add_all(
@@ -70,7 +71,7 @@ pub(super) fn replication(source: &Source<'_>, lines: &mut Lines) {
     lines.add("role", "master");
     lines.add("connected_slaves", 0);
     lines.add("master_failover_state", "no-failover");
-    lines.add("master_replid", &source.shared.monitor.process.replication_id);
+    lines.add("master_replid", source.shared.monitor.process.replication_id());
     lines.add("master_replid2", "0".repeat(40));
     lines.add("master_repl_offset", 0);
     lines.add("second_repl_offset", -1);

@@ -34,6 +34,14 @@ impl Transport {
         }
     }
 
+    /// Whether the client is on this host: on a Unix socket or a loopback address.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp { peer, .. } => peer.ip().to_canonical().is_loopback(),
+            Self::Unix(_) => true,
+        }
+    }
+
     /// `laddr` of `CLIENT LIST`: our address and port, or the socket's path and `:0`.
     pub fn local_text(&self) -> String {
         match self {
@@ -289,5 +297,27 @@ impl Clients {
 
     fn by_id(&self) -> MutexGuard<'_, HashMap<u64, Arc<Client>>> {
         self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_of_this_host_are_told_from_others() {
+        for (peer, local) in [
+            ("127.0.0.1:1", true),
+            ("127.1.2.3:1", true),
+            ("[::1]:1", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            ("192.0.2.1:1", false),
+            ("[2001:db8::1]:1", false),
+            ("[::ffff:192.0.2.1]:1", false),
+        ] {
+            let peer: SocketAddr = peer.parse().unwrap();
+            assert_eq!(Transport::Tcp { peer, local: peer }.is_local(), local, "{peer}");
+        }
+        assert!(Transport::Unix(Path::new("/tmp/socket").into()).is_local());
     }
 }

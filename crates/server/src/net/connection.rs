@@ -38,7 +38,7 @@ use super::output::{self, Output};
 use super::{Client, Limits, Next, Now, Served, Service, Traffic};
 
 /// Capacity of the buffer that a worker shares among its connections: what one read takes.
-pub(super) const SHARED_BYTES: usize = 64 * 1024;
+pub(crate) const SHARED_BYTES: usize = 64 * 1024;
 /// Above this much waiting output a connection is not served; half of it, and it is again.
 const STALLED_BYTES_MIN: usize = 1024 * 1024;
 /// Input received for a connection that is not served.

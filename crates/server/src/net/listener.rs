@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -238,37 +238,9 @@ impl Refusal {
     }
 }
 
-/// Whether the client comes from another host.
-pub(super) fn is_remote(transport: &Transport) -> bool {
-    match transport {
-        Transport::Unix(_) => false,
-        Transport::Tcp { peer, .. } => match peer.ip() {
-            IpAddr::V4(ip) => !ip.is_loopback(),
-            IpAddr::V6(ip) => !ip.is_loopback() && !ip.to_ipv4_mapped().is_some_and(|ip| ip.is_loopback()),
-        },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn protected_mode_tells_hosts_apart() {
-        for (peer, remote) in [
-            ("127.0.0.1:1", false),
-            ("127.1.2.3:1", false),
-            ("[::1]:1", false),
-            ("[::ffff:127.0.0.1]:1", false),
-            ("192.0.2.1:1", true),
-            ("[2001:db8::1]:1", true),
-            ("[::ffff:192.0.2.1]:1", true),
-        ] {
-            let peer: SocketAddr = peer.parse().unwrap();
-            assert_eq!(is_remote(&Transport::Tcp { peer, local: peer }), remote, "{peer}");
-        }
-        assert!(!is_remote(&Transport::Unix(Path::new("/tmp/socket").into())));
-    }
 
     #[test]
     fn a_refusal_is_one_line() {

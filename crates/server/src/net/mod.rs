@@ -37,6 +37,7 @@ mod worker;
 mod workers;
 
 pub use clients::{Address, Client, Clients, Names, OutputClass, Transport};
+pub(crate) use connection::SHARED_BYTES;
 pub use connection::connection_bytes;
 pub use counter::{Counter, Traffic};
 pub use limits::{Limits, OutputLimit};

@@ -24,7 +24,7 @@ impl std::fmt::Display for OpenFilesError {
 impl std::error::Error for OpenFilesError {}
 
 /// Raises this process's limit of open files for `clients_max` clients, and returns how many
-/// clients there is room for: `clients_max`, or fewer when the system does not allow it, which is logged.
+/// clients there is room for: `clients_max`, or fewer when the system does not allow it.
 pub fn reserve_open_files(clients_max: usize) -> Result<usize, OpenFilesError> {
     let needed = (clients_max as u64).saturating_add(RESERVED_FILES);
     let before = getrlimit(Resource::Nofile);
@@ -42,14 +42,7 @@ pub fn reserve_open_files(clients_max: usize) -> Result<usize, OpenFilesError> {
     } else {
         current
     };
-    let room = room_for_clients(granted, clients_max).ok_or(OpenFilesError { limit: granted })?;
-    if room < clients_max {
-        tracing::warn!(
-            "maxclients is {room} instead of {clients_max}: this process may open {granted} files and needs {needed}; \
-             raise the limit (ulimit -n {needed}) to allow more"
-        );
-    }
-    Ok(room)
+    room_for_clients(granted, clients_max).ok_or(OpenFilesError { limit: granted })
 }
 
 fn room_for_clients(files: u64, clients_max: usize) -> Option<usize> {

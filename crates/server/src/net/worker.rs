@@ -19,7 +19,7 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 
 use super::connection::{self, Connection, Kit, Outcome, SHARED_BYTES};
-use super::listener::{Listener, Refusal, is_remote};
+use super::listener::{Listener, Refusal};
 use super::post::{Mail, Newcomer};
 use super::{Address, Client, Clients, Limits, Now, PostOffice, Service, To, Traffic, Transport, output};
 
@@ -364,7 +364,7 @@ impl<S: Service> Worker<S> {
     fn welcome(&mut self, socket: socket2::Socket, transport: Transport) {
         let traffic = &self.kit.traffic[self.index];
         traffic.connections_received.add(1);
-        let refusal = if self.kit.limits.loopback_only && is_remote(&transport) {
+        let refusal = if self.kit.limits.loopback_only && !transport.is_local() {
             Refusal::NotLoopback
         } else if let Some(id) = self.shared.clients.admit(self.kit.limits.clients_max) {
             let population = &self.shared.population;

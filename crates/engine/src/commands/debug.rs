@@ -1,0 +1,124 @@
+//! The parts of DEBUG that look at keys. They are no commands of their own: the host's DEBUG finds
+//! them in a private table, by the name of the subcommand, and runs them on the words from there on.
+
+use dunlin_resp::ReplyBuffer;
+
+use crate::{
+    command::{Args, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
+    context::{ExpiryChange, KeyspaceContext, ReadContext, WriteContext},
+    digest::Digest,
+    keyspace::EntryRef,
+    value::{NewString, StringRef},
+};
+
+/// The rows for the host's private table.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "digest",
+        summary: "Digest of the data set.",
+        arity: Arity::Exactly(1),
+        run: Run::Keyspace(digest),
+        ..PART
+    },
+    Command {
+        name: "digest-value",
+        summary: "Digests of values.",
+        arity: Arity::AtLeast(1),
+        run: Run::Read(digest_value),
+        keys: &[KeySpec::at(1).through(-1, 1)],
+        ..PART
+    },
+    Command {
+        name: "object",
+        summary: "How a value is stored.",
+        arity: Arity::Exactly(2),
+        run: Run::Read(object),
+        keys: &[KeySpec::at(1)],
+        ..PART
+    },
+    Command {
+        name: "populate",
+        summary: "Stores a string where there is no key: one step of DEBUG POPULATE.",
+        arity: Arity::Exactly(3),
+        run: Run::Write(populate),
+        keys: &[KeySpec::at(1).overwrite()],
+        ..PART
+    },
+];
+
+const PART: Command = Command { group: Group::Server, flags: Flags::ADMIN, ..Command::DEFAULT };
+
+fn digest(context: &mut KeyspaceContext<'_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let mut digest = Digest::default();
+    for database in 0..context.databases() {
+        let mut is_empty = true;
+        context.for_each_in(database, None, |entry| {
+            if std::mem::take(&mut is_empty) {
+                digest.mix_database(database);
+            }
+            digest.add_key(entry);
+        });
+    }
+    reply.simple(&digest.to_string());
+    Ok(())
+}
+
+fn digest_value(
+    context: &mut ReadContext<'_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    reply.array(args.remaining());
+    for key in args.take_rest() {
+        let mut digest = Digest::default();
+        if let Some(entry) = context.peek(key) {
+            digest.add_value(entry);
+        }
+        reply.simple(&digest.to_string());
+    }
+    Ok(())
+}
+
+fn object(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let entry = context.peek(args.word()).ok_or(CommandError::NoSuchKey)?;
+    let idle_seconds = context.idle_seconds(entry);
+    let lru = (context.now_ms() / 1000).saturating_sub(idle_seconds) & LRU_MASK;
+    reply.simple(&format!(
+        "Value at:{:p} refcount:1 encoding:{} serializedlength:{} lru:{lru} lru_seconds_idle:{idle_seconds}",
+        entry.address(),
+        entry.encoding(),
+        serialized_bytes(entry),
+    ));
+    Ok(())
+}
+
+/// Bits of the access time that Redis keeps.
+const LRU_MASK: u64 = (1 << 24) - 1;
+
+/// Bytes of a value in a dump, uncompressed: RDB's string encoding.
+fn serialized_bytes(entry: EntryRef<'_>) -> usize {
+    if let Some(object) = entry.object() {
+        match *object {}
+    }
+    let by_length = |length: usize| match length {
+        0..64 => 1,
+        64..16_384 => 2,
+        16_384..=0xffff_ffff => 5,
+        _ => 9,
+    };
+    match entry.string() {
+        StringRef::Integer(value) if i8::try_from(value).is_ok() => 2,
+        StringRef::Integer(value) if i16::try_from(value).is_ok() => 3,
+        StringRef::Integer(value) if i32::try_from(value).is_ok() => 5,
+        other => by_length(other.len()) + other.len(),
+    }
+}
+
+fn populate(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let (key, value) = (args.word(), args.word());
+    if context.find(key).is_none() {
+        context.set_string(key, NewString::from_text(value), ExpiryChange::Clear);
+    }
+    reply.ok();
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! Digests of the data set, for `DEBUG DIGEST` and `DEBUG DIGEST-VALUE`.
+//!
+//! They are computed as Redis computes them, so that a data set can be compared across servers:
+//!
+//! ```text
+//! xor(d, x)    d ← d ⊕ SHA1(x)                     order does not matter
+//! mix(d, x)    xor(d, x), then d ← SHA1(d)         order matters
+//! value        mix(type), mix(value), xor("!!expire!!") where the key expires
+//! key          mix(name), then as its value
+//! data set     for each database that is not empty: mix(number), xor of its keys' digests
+//! ```
+//! Numbers are 32 bits, big-endian.
+
+use sha1::{Digest as _, Sha1};
+
+use crate::keyspace::EntryRef;
+
+/// The number of the type in a digest.
+const TYPE_STRING: u32 = 0;
+const EXPIRES: &[u8] = b"!!expire!!";
+
+/// A digest under construction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Digest([u8; 20]);
+
+impl Digest {
+    /// Adds something whose place does not matter.
+    fn xor(&mut self, bytes: &[u8]) {
+        let hash = Sha1::digest(bytes);
+        self.0.iter_mut().zip(hash).for_each(|(mine, other)| *mine ^= other);
+    }
+
+    /// Adds something whose place matters.
+    fn mix(&mut self, bytes: &[u8]) {
+        self.xor(bytes);
+        self.0 = Sha1::digest(self.0).into();
+    }
+
+    /// Begins with a database of the data set; call it for those that are not empty.
+    pub(crate) fn mix_database(&mut self, number: usize) {
+        self.mix(&(number as u32).to_be_bytes());
+    }
+
+    /// Adds a key and its value to the data set.
+    pub(crate) fn add_key(&mut self, entry: EntryRef<'_>) {
+        let mut digest = Self::default();
+        digest.mix(entry.key());
+        digest.add_value(entry);
+        self.xor(&digest.0);
+    }
+
+    /// Adds a value without its key.
+    pub(crate) fn add_value(&mut self, entry: EntryRef<'_>) {
+        if let Some(object) = entry.object() {
+            match *object {}
+        }
+        self.mix(&TYPE_STRING.to_be_bytes());
+        self.mix(entry.string().text(&mut itoa::Buffer::new()));
+        if entry.expiry().is_some() {
+            self.xor(EXPIRES);
+        }
+    }
+}
+
+impl std::fmt::Display for Digest {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+    }
+}

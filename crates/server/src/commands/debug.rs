@@ -1,0 +1,318 @@
+//! DEBUG: what test suites ask for. Refused unless `enable-debug-command` allows it.
+//!
+//! A subcommand is a row of [`PARTS`]; COMMAND knows of DEBUG alone, as in Redis. Parts that look at keys
+//! are the store's, in a private table.
+
+use std::{
+    ops::RangeInclusive,
+    sync::{LazyLock, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use dunlin_engine::{
+    Request,
+    command::{Args, Arity, Command, CommandError, CommandResult, CommandTable, Flags, Group, Run},
+    commands, glob,
+};
+use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
+
+use crate::{
+    executor::{Flow, Handler, ServerContext},
+    net::Next,
+};
+
+pub(super) const COMMANDS: &[Command] = &[DEBUG];
+
+const DEBUG: Command = Command {
+    name: "debug",
+    summary: "Looks into the server and makes it misbehave, for tests.",
+    since: "1.0.0",
+    group: Group::Server,
+    complexity: "Depends on the subcommand.",
+    arity: Arity::AtLeast(2),
+    run: Run::Host(&Handler(debug)),
+    flags: Flags::ADMIN.and(Flags::NO_SCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    ..Command::DEFAULT
+};
+
+type Handle = fn(&mut ServerContext<'_, '_>, &[&[u8]], &mut ReplyBuffer) -> CommandResult;
+
+/// A subcommand.
+struct Part {
+    name: &'static str,
+    /// How many words may follow the name.
+    operands: RangeInclusive<usize>,
+    run: Handle,
+    /// Lines of the help.
+    help: &'static [&'static str],
+}
+
+const ANY: usize = usize::MAX;
+
+#[rustfmt::skip]
+static PARTS: &[Part] = &[
+    Part { name: "change-repl-id", operands: 0..=0, run: change_replication_id, help: &[
+        "CHANGE-REPL-ID",
+        "    Draw another replication ID.",
+    ] },
+    Part { name: "digest", operands: 0..=0, run: of_store, help: &[
+        "DIGEST",
+        "    Digest of all databases; data sets with the same digest are the same, in Redis too.",
+    ] },
+    Part { name: "digest-value", operands: 0..=ANY, run: of_store, help: &[
+        "DIGEST-VALUE <key> [<key> ...]",
+        "    Digests of the values under the keys.",
+    ] },
+    Part { name: "error", operands: 1..=1, run: error, help: &[
+        "ERROR <string>",
+        "    Answer with this error.",
+    ] },
+    Part { name: "help", operands: 0..=0, run: help, help: &[
+        "HELP",
+        "    This text.",
+    ] },
+    Part { name: "log", operands: 1..=1, run: log, help: &[
+        "LOG <message>",
+        "    Write a line of level warning to the server's log.",
+    ] },
+    Part { name: "object", operands: 1..=1, run: of_store, help: &[
+        "OBJECT <key>",
+        "    Show how the value under the key is stored.",
+    ] },
+    Part { name: "populate", operands: 1..=3, run: populate, help: &[
+        "POPULATE <count> [<prefix>] [<size>]",
+        "    Create strings `prefix:0` and so on, where there is no key; the prefix is `key`. Values",
+        "    are `value:0` and so on, cut or filled with zeros to <size> bytes if that is given.",
+    ] },
+    Part { name: "protocol", operands: 1..=1, run: protocol, help: &[
+        "PROTOCOL <type>",
+        "    Answer with a value of that type: string, integer, double, bignum, null, array, set, map,",
+        "    attrib, push, verbatim, true, false.",
+    ] },
+    Part { name: "set-active-expire", operands: 1..=1, run: set_active_expire, help: &[
+        "SET-ACTIVE-EXPIRE <0|1>",
+        "    With 0, expired keys are removed only when they are asked for.",
+    ] },
+    Part { name: "sleep", operands: 1..=1, run: sleep, help: &[
+        "SLEEP <seconds>",
+        "    Answer after this time, decimals allowed. Only the asking client waits: the workers go on.",
+    ] },
+    Part { name: "stringmatch-len", operands: 2..=2, run: string_match_length, help: &[
+        "STRINGMATCH-LEN <length> <pattern>",
+        "    Whether the glob pattern matches a text of <length> times the letter `a`: 1 or 0.",
+    ] },
+];
+
+/// Subcommands that test suites know and this version cannot have, and why.
+static UNAVAILABLE: &[(&str, &str)] = &[
+    ("listpack", "there are no lists, hashes or sorted sets in this version"),
+    ("loadaof", "there is no append-only file in this version"),
+    ("pause-cron", "background work cannot be paused as a whole; see SET-ACTIVE-EXPIRE"),
+    ("quicklist-packed-threshold", "there are no lists in this version"),
+    ("reload", "there are no snapshots in this version"),
+    ("replicate", "there are no replicas in this version"),
+];
+
+fn debug(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let allowed = context.executor.config.config().enable_debug_command;
+    if !allowed.allows(context.session.client.transport.is_local()) {
+        return Err(CommandError::text(
+            "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", \
+             you can run it from a local connection, otherwise you need to set this option in the \
+             configuration file, and then restart the server.",
+        ));
+    }
+    let words = args.take_rest();
+    let (typed, operands) = words.split_first().expect("its arity asks for a subcommand");
+    let is_typed = |name: &str| name.as_bytes().eq_ignore_ascii_case(typed);
+    if let Some((name, why)) = UNAVAILABLE.iter().find(|(name, _)| is_typed(name)) {
+        return Err(CommandError::owned(format!(
+            "ERR DEBUG {} is not available: {why}",
+            name.to_uppercase()
+        )));
+    }
+    match PARTS.iter().find(|part| is_typed(part.name) && part.operands.contains(&operands.len())) {
+        Some(part) => (part.run)(context, words, reply),
+        None => {
+            let shown = String::from_utf8_lossy(&typed[..typed.len().min(128)]);
+            Err(CommandError::owned(format!(
+                "ERR unknown subcommand or wrong number of arguments for '{shown}'. Try DEBUG HELP."
+            )))
+        }
+    }
+}
+
+/// The parts that are the store's.
+static OF_STORE: LazyLock<CommandTable> = LazyLock::new(|| CommandTable::new(&[commands::debug::COMMANDS]));
+
+/// Runs a part of the store.
+fn of_store(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
+    let entry = OF_STORE.find(words[0]).expect("a row of the store");
+    let request = Request { entry, words, keys: &[] };
+    let (environment, worker) = (&context.executor.environment, &mut context.executor.worker);
+    let database = context.session.database;
+    context.shared.engine.execute(&request, database, environment, worker, context.inside, reply)
+}
+
+const NOT_POSITIVE: CommandError = CommandError::text("ERR value is out of range, must be positive");
+
+/// A number that is not negative.
+fn positive(word: &[u8]) -> Result<u64, CommandError> {
+    parse_integer(word).and_then(|value| u64::try_from(value).ok()).ok_or(NOT_POSITIVE)
+}
+
+fn populate(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
+    let count = positive(words[1])?;
+    let prefix = words.get(2).copied().unwrap_or(b"key");
+    let size = words.get(3).map_or(Ok(0), |word| positive(word))?;
+    let size_max = context.executor.environment.string_bytes_max as u64;
+    if size > size_max {
+        return Err(CommandError::StringTooLong);
+    }
+    let mut ignored = ReplyBuffer::default();
+    for number in 0..count {
+        let key = [prefix, format!(":{number}").as_bytes()].concat();
+        let mut value = format!("value:{number}").into_bytes();
+        if size > 0 {
+            value.resize(size as usize, 0);
+        }
+        of_store(context, &[b"populate", &key, &value], &mut ignored)?;
+        ignored.clear(0);
+    }
+    reply.ok();
+    Ok(())
+}
+
+fn change_replication_id(
+    context: &mut ServerContext<'_, '_>,
+    _: &[&[u8]],
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let changed = context.shared.monitor.process.change_replication_id();
+    changed.map_err(|error| CommandError::owned(format!("ERR {error}")))?;
+    reply.ok();
+    Ok(())
+}
+
+fn error(_: &mut ServerContext<'_, '_>, words: &[&[u8]], _: &mut ReplyBuffer) -> CommandResult {
+    Err(CommandError::owned(String::from_utf8_lossy(words[1]).into_owned()))
+}
+
+fn log(_: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
+    tracing::warn!("DEBUG LOG: {}", String::from_utf8_lossy(words[1]));
+    reply.ok();
+    Ok(())
+}
+
+fn set_active_expire(
+    context: &mut ServerContext<'_, '_>,
+    words: &[&[u8]],
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let on = parse_integer(words[1]).is_some_and(|value| value != 0);
+    context.shared.active_expire.store(on, Ordering::Relaxed);
+    reply.ok();
+    Ok(())
+}
+
+fn sleep(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
+    // What is not a number is no time, as in Redis.
+    let seconds = std::str::from_utf8(words[1]).ok().and_then(|text| text.trim().parse::<f64>().ok());
+    let wanted = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default();
+    match Instant::now().checked_add(wanted) {
+        Some(until) if !wanted.is_zero() => {
+            context.session.answer_later = Some(ReplyBuffer::ok);
+            context.flow = Flow::Stop(Next::Park { until: Some(until) });
+        }
+        _ => reply.ok(),
+    }
+    Ok(())
+}
+
+fn string_match_length(
+    context: &mut ServerContext<'_, '_>,
+    words: &[&[u8]],
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let length = positive(words[1])?;
+    if length > context.executor.environment.string_bytes_max as u64 {
+        return Err(CommandError::StringTooLong);
+    }
+    let text = vec![b'a'; length as usize];
+    reply.integer(glob::matches(words[2], &text).into());
+    Ok(())
+}
+
+fn protocol(_: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
+    match words[1].to_ascii_lowercase().as_slice() {
+        b"string" => reply.bulk(b"Hello World"),
+        b"integer" => reply.integer(12345),
+        b"double" => reply.double(3141.0 / 1000.0),
+        b"bignum" => reply.big_number("1234567999999999999999999999999999999"),
+        b"null" => reply.null(),
+        b"array" => {
+            reply.array(3);
+            (0..3).for_each(|value| reply.integer(value));
+        }
+        b"set" => {
+            reply.set(3);
+            (0..3).for_each(|value| reply.integer(value));
+        }
+        b"map" => {
+            reply.map(3);
+            for key in 0..3 {
+                reply.integer(key);
+                reply.boolean(key == 1);
+            }
+        }
+        b"attrib" => {
+            if reply.protocol() == Protocol::Resp3 {
+                reply.raw(b"|1\r\n");
+                reply.bulk(b"key-popularity");
+                reply.array(2);
+                reply.bulk(b"key:123");
+                reply.integer(90);
+            }
+            reply.bulk(b"Some real reply following the attribute");
+        }
+        b"push" => {
+            if reply.protocol() == Protocol::Resp2 {
+                return Err(CommandError::text("ERR RESP2 is not supported by this command"));
+            }
+            reply.push(2);
+            reply.bulk(b"server-cpu-usage");
+            reply.integer(42);
+            reply.bulk(b"Some real reply following the push reply");
+        }
+        b"true" => reply.boolean(true),
+        b"false" => reply.boolean(false),
+        b"verbatim" => reply.verbatim("txt", b"This is a verbatim\nstring"),
+        _ => {
+            return Err(CommandError::text(
+                "ERR Wrong protocol type name. Please use one of the following: string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn help(_: &mut ServerContext<'_, '_>, _: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
+    let lines: Vec<&str> = PARTS.iter().flat_map(|part| part.help).copied().collect();
+    reply.array(lines.len() + 1);
+    reply.simple("DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:");
+    lines.iter().for_each(|line| reply.simple(line));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_the_store_have_rows_there() {
+        let run = of_store as *const ();
+        for part in PARTS.iter().filter(|part| std::ptr::eq(part.run as *const (), run)) {
+            assert!(OF_STORE.find(part.name.as_bytes()).is_some(), "{}", part.name);
+        }
+    }
+}

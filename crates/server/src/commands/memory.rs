@@ -1,0 +1,314 @@
+//! MEMORY: what the data set and the process take.
+
+use dunlin_engine::{
+    command::{Args, Arity, Command, CommandResult, Flags, Group, Run},
+    commands::memory::USAGE,
+    keyspace::Usage,
+};
+use dunlin_resp::ReplyBuffer;
+
+use crate::{
+    allocator,
+    executor::{Handler, ServerContext},
+    net::Clients,
+    process,
+    shared::Shared,
+};
+
+pub(super) const COMMANDS: &[Command] = &[MEMORY];
+
+const MEMORY: Command = Command {
+    name: "memory",
+    summary: "Shows what keys and the server take, and gives memory back.",
+    since: "4.0.0",
+    group: Group::Server,
+    complexity: "Depends on the subcommand.",
+    arity: Arity::AtLeast(2),
+    subcommands: &[DOCTOR, HELP, MALLOC_STATS, PURGE, STATS, USAGE],
+    ..Command::DEFAULT
+};
+
+/// What the answers of a cluster's nodes need.
+const OF_ONE_NODE: &[&str] =
+    &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"];
+
+const DOCTOR: Command = Command {
+    name: "doctor",
+    summary: "Returns what is remarkable about the server's memory, in words.",
+    since: "4.0.0",
+    group: Group::Server,
+    arity: Arity::Exactly(2),
+    run: Run::Host(&Handler(doctor)),
+    tips: OF_ONE_NODE,
+    ..Command::DEFAULT
+};
+
+const HELP: Command = Command {
+    name: "help",
+    summary: "Shows this help.",
+    since: "4.0.0",
+    group: Group::Server,
+    arity: Arity::Exactly(2),
+    run: Run::Host(&Handler(super::help)),
+    flags: Flags::LOADING.and(Flags::STALE),
+    ..Command::DEFAULT
+};
+
+const MALLOC_STATS: Command = Command {
+    name: "malloc-stats",
+    summary: "Returns the allocator's own statistics.",
+    since: "4.0.0",
+    group: Group::Server,
+    complexity: "Depends on how much memory is allocated.",
+    arity: Arity::Exactly(2),
+    run: Run::Host(&Handler(malloc_stats)),
+    tips: OF_ONE_NODE,
+    ..Command::DEFAULT
+};
+
+const PURGE: Command = Command {
+    name: "purge",
+    summary: "Gives memory that is not needed back to the system.",
+    since: "4.0.0",
+    group: Group::Server,
+    complexity: "Depends on how much memory is free.",
+    arity: Arity::Exactly(2),
+    run: Run::Host(&Handler(purge)),
+    tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+    ..Command::DEFAULT
+};
+
+const STATS: Command = Command {
+    name: "stats",
+    summary: "Returns the server's use of memory in figures.",
+    since: "4.0.0",
+    group: Group::Server,
+    complexity: "O(N) where N is the number of shards and databases.",
+    arity: Arity::Exactly(2),
+    run: Run::Host(&Handler(stats)),
+    tips: OF_ONE_NODE,
+    ..Command::DEFAULT
+};
+
+/// The figures that STATS shows and DOCTOR judges, in bytes.
+struct Figures {
+    used: usize,
+    peak: usize,
+    fixed: usize,
+    clients: usize,
+    data: Usage,
+    /// Databases that are not empty.
+    databases: Vec<(usize, Usage)>,
+    /// What is allocated, in whole pages where it is in pages.
+    active: usize,
+    /// The same with free pages that are still in the machine's memory.
+    allocator_resident: usize,
+    /// The whole process in the machine's memory.
+    resident: usize,
+}
+
+impl Figures {
+    fn measure(shared: &Shared) -> Self {
+        let (engine, monitor) = (&shared.engine, &shared.monitor);
+        let keyspace = &engine.keyspace;
+        let clients = monitor.visit_buffers();
+        let pool = keyspace.pool().usage();
+        let (used, data) = (monitor.used_bytes(engine), keyspace.usage(None));
+        // As INFO has it: entries and tables live in pages of the pool, everything else on the heap.
+        let active = used.saturating_sub(data.entry_bytes + data.table_bytes) + pool.handed_out_bytes;
+        let databases = (0..keyspace.databases()).map(|number| (number, keyspace.usage(Some(number))));
+        Self {
+            used,
+            peak: monitor.peak_bytes(engine),
+            fixed: monitor.startup_bytes,
+            clients,
+            data,
+            databases: databases.filter(|(_, usage)| usage.keys > 0).collect(),
+            active,
+            allocator_resident: active + pool.free_resident_bytes,
+            resident: process::resident_bytes() as usize,
+        }
+    }
+
+    /// Everything but keys and values.
+    fn overhead(&self) -> usize {
+        self.fixed + self.clients + self.data.table_bytes
+    }
+
+    fn dataset(&self) -> usize {
+        self.used.saturating_sub(self.overhead())
+    }
+
+    /// Bytes that came with keys and clients.
+    fn grown(&self) -> usize {
+        self.used.saturating_sub(self.fixed)
+    }
+}
+
+/// A ratio, 0 of nothing.
+fn ratio(one: usize, other: usize) -> f64 {
+    if other == 0 { 0.0 } else { one as f64 / other as f64 }
+}
+
+fn difference(one: usize, other: usize) -> i64 {
+    one as i64 - other as i64
+}
+
+enum Figure {
+    Count(i64),
+    Real(f64),
+}
+
+fn stats(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    use Figure::{Count, Real};
+    let figures = Figures::measure(context.shared);
+    let count = |bytes: usize| Count(bytes as i64);
+    // Names and their order are Redis's. What this server has nothing of is zero.
+    let first = [
+        ("peak.allocated", count(figures.peak)),
+        ("total.allocated", count(figures.used)),
+        ("startup.allocated", count(figures.fixed)),
+        ("replication.backlog", Count(0)),
+        ("clients.slaves", Count(0)),
+        ("clients.normal", count(figures.clients)),
+        ("cluster.links", Count(0)),
+        ("aof.buffer", Count(0)),
+        ("lua.caches", Count(0)),
+        ("functions.caches", Count(0)),
+    ];
+    let last = [
+        ("overhead.total", count(figures.overhead())),
+        ("keys.count", count(figures.data.keys)),
+        ("keys.bytes-per-key", count(figures.grown().checked_div(figures.data.keys).unwrap_or(0))),
+        ("dataset.bytes", count(figures.dataset())),
+        ("dataset.percentage", Real(ratio(figures.dataset(), figures.grown()) * 100.0)),
+        ("peak.percentage", Real(ratio(figures.used, figures.peak) * 100.0)),
+        ("allocator.allocated", count(figures.used)),
+        ("allocator.active", count(figures.active)),
+        ("allocator.resident", count(figures.allocator_resident)),
+        ("allocator-fragmentation.ratio", Real(ratio(figures.active, figures.used))),
+        ("allocator-fragmentation.bytes", Count(difference(figures.active, figures.used))),
+        ("allocator-rss.ratio", Real(ratio(figures.allocator_resident, figures.active))),
+        ("allocator-rss.bytes", Count(difference(figures.allocator_resident, figures.active))),
+        ("rss-overhead.ratio", Real(ratio(figures.resident, figures.allocator_resident))),
+        ("rss-overhead.bytes", Count(difference(figures.resident, figures.allocator_resident))),
+        ("fragmentation", Real(ratio(figures.resident, figures.used))),
+        ("fragmentation.bytes", Count(difference(figures.resident, figures.used))),
+    ];
+    let write = |reply: &mut ReplyBuffer, (name, figure): (&str, Figure)| {
+        reply.bulk(name.as_bytes());
+        match figure {
+            Count(value) => reply.integer(value),
+            Real(value) => reply.double(value),
+        }
+    };
+    reply.map(first.len() + figures.databases.len() + last.len());
+    first.into_iter().for_each(|row| write(reply, row));
+    for (number, usage) in &figures.databases {
+        reply.bulk(format!("db.{number}").as_bytes());
+        reply.map(3);
+        write(reply, ("overhead.hashtable.main", count(usage.table_bytes)));
+        // Expiries stand in the entries, and slots are found by their shards.
+        write(reply, ("overhead.hashtable.expires", Count(0)));
+        write(reply, ("overhead.hashtable.slot-to-keys", Count(0)));
+    }
+    last.into_iter().for_each(|row| write(reply, row));
+    Ok(())
+}
+
+/// Below this many bytes of data, proportions mean nothing.
+const JUDGED_BYTES_MIN: usize = 5 << 20;
+
+fn doctor(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let figures = Figures::measure(context.shared);
+    let clients = context.shared.monitor.clients().map_or(0, Clients::connected);
+    let limit = context.executor.config.config().maxmemory;
+    let text = diagnosis(&figures, clients, limit);
+    reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+fn diagnosis(figures: &Figures, clients: usize, limit: u64) -> String {
+    const CLIENT_BYTES_MAX: usize = 200 * 1024;
+    if figures.grown() < JUDGED_BYTES_MIN {
+        return "There is too little data to say anything about memory.\n".to_owned();
+    }
+    let percent = |part: usize, whole: usize| (ratio(part, whole) * 100.0) as u64;
+    let mut findings = Vec::new();
+    if figures.peak > figures.used + figures.used / 2 {
+        findings.push(format!(
+            "Peak: {}% of what is used now was used once. Memory that came back is given to the system soon; MEMORY PURGE does it at once.",
+            percent(figures.peak, figures.used)
+        ));
+    }
+    if figures.resident > figures.used + figures.used / 2 {
+        findings.push(format!(
+            "Fragmentation: the process takes {}% of what is used. If that lasts, MEMORY PURGE gives back what is free.",
+            percent(figures.resident, figures.used)
+        ));
+    }
+    if figures.clients / clients.max(1) > CLIENT_BYTES_MAX {
+        findings.push(format!(
+            "Clients: their buffers take {} bytes each on average. Look for slow readers in CLIENT LIST, and see client-output-buffer-limit.",
+            figures.clients / clients.max(1)
+        ));
+    }
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    if limit > 0 && figures.used > limit - limit / 10 {
+        findings.push(format!(
+            "Limit: {}% of maxmemory is used. Above it, commands that need memory are refused.",
+            percent(figures.used, limit)
+        ));
+    }
+    match findings.is_empty() {
+        true => "Nothing remarkable about memory.\n".to_owned(),
+        false => findings.join("\n") + "\n",
+    }
+}
+
+fn malloc_stats(_: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    reply.verbatim("txt", &allocator::report());
+    Ok(())
+}
+
+fn purge(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let shared = context.shared;
+    *context.inside = None;
+    shared.engine.release_memory(0);
+    *context.inside = Some(shared.engine.keyspace.enter(context.executor.worker.id()));
+    allocator::collect();
+    reply.ok();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_doctor_finds_what_is_there() {
+        const MB: usize = 1 << 20;
+        let healthy = || Figures {
+            used: 100 * MB,
+            peak: 110 * MB,
+            fixed: MB,
+            clients: MB,
+            data: Usage::default(),
+            databases: Vec::new(),
+            active: 110 * MB,
+            allocator_resident: 115 * MB,
+            resident: 120 * MB,
+        };
+        for (figures, clients, limit, expected) in [
+            (healthy(), 10, 0, "Nothing remarkable"),
+            (Figures { used: MB, peak: MB, ..healthy() }, 10, 0, "too little data"),
+            (Figures { peak: 160 * MB, ..healthy() }, 10, 0, "Peak: 160%"),
+            (Figures { resident: 170 * MB, ..healthy() }, 10, 0, "Fragmentation: the process takes 170%"),
+            (Figures { clients: 10 * MB, ..healthy() }, 10, 0, "Clients: their buffers take 1048576 bytes"),
+            (healthy(), 10, 105 << 20, "Limit: 95% of maxmemory"),
+        ] {
+            let text = diagnosis(&figures, clients, limit);
+            assert!(text.contains(expected) && text.lines().count() == 1, "{text}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! SHUTDOWN.
+
+use dunlin_engine::command::{
+    Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, Run,
+};
+use dunlin_resp::ReplyBuffer;
+
+use crate::{
+    config::ShutdownFlags,
+    executor::{Flow, Handler, ServerContext},
+    net::Next,
+    server::grace,
+    shared::Stop,
+};
+
+pub(super) const COMMANDS: &[Command] = &[SHUTDOWN];
+
+const SHUTDOWN: Command = Command {
+    name: "shutdown",
+    summary: "Ends the server; clients that are being answered get shutdown-timeout to take their replies.",
+    since: "1.0.0",
+    group: Group::Server,
+    complexity: "O(N) where N is the number of clients.",
+    arity: Arity::AtLeast(1),
+    run: Run::Host(&Handler(shutdown)),
+    flags: Flags::ADMIN
+        .and(Flags::NO_SCRIPT)
+        .and(Flags::LOADING)
+        .and(Flags::STALE)
+        .and(Flags::NO_MULTI)
+        .and(Flags::ALLOW_BUSY),
+    args: &[
+        Argument::one_of(
+            "nosave_save",
+            &[Argument::word("nosave", "NOSAVE"), Argument::word("save", "SAVE")],
+        )
+        .optional(),
+        Argument::word("now", "NOW").since("7.0.0").optional(),
+        Argument::word("force", "FORCE").since("7.0.0").optional(),
+        Argument::word("abort", "ABORT").since("7.0.0").optional(),
+    ],
+    ..Command::DEFAULT
+};
+
+fn shutdown(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, _: &mut ReplyBuffer) -> CommandResult {
+    let mut flags = ShutdownFlags::default();
+    let mut abort = false;
+    while let Some(word) = args.optional() {
+        match word.to_ascii_lowercase().as_slice() {
+            b"nosave" => flags.nosave = true,
+            b"save" => flags.save = true,
+            b"now" => flags.now = true,
+            b"force" => flags.force = true,
+            b"abort" => abort = true,
+            _ => return Err(CommandError::Syntax),
+        }
+    }
+    if (abort && flags != ShutdownFlags::default()) || (flags.save && flags.nosave) {
+        return Err(CommandError::Syntax);
+    }
+    if abort {
+        // One that has begun cannot be told anything: no client is served any more.
+        return Err(CommandError::text("ERR No shutdown in progress."));
+    }
+    if flags.save && !flags.force {
+        return Err(CommandError::text(
+            "ERR Errors trying to SHUTDOWN: this version keeps data in memory only and cannot save it; use NOSAVE or FORCE",
+        ));
+    }
+    tracing::warn!("User requested shutdown by {}", context.session.client);
+    context.shared.stop(Stop { grace: grace(flags, context.executor.config.config()) });
+    context.flow = Flow::Stop(Next::CloseAfterReply);
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! Clocks and roles: TIME, LASTSAVE, ROLE.
+
+use dunlin_engine::command::{Args, Arity, Command, CommandResult, Flags, Group, Run};
+use dunlin_resp::ReplyBuffer;
+
+use crate::{
+    executor::{Handler, ServerContext},
+    process::unix_us,
+};
+
+pub(super) const COMMANDS: &[Command] = &[LASTSAVE, ROLE, TIME];
+
+const LASTSAVE: Command = Command {
+    name: "lastsave",
+    summary: "Returns the unix time of the last snapshot: as there is none yet, that of the server's start.",
+    since: "1.0.0",
+    group: Group::Server,
+    arity: Arity::Exactly(1),
+    run: Run::Host(&Handler(last_save)),
+    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST).and(Flags::DANGEROUS),
+    tips: &["nondeterministic_output"],
+    ..Command::DEFAULT
+};
+
+const ROLE: Command = Command {
+    name: "role",
+    summary: "Returns the server's role in replication.",
+    since: "2.8.12",
+    group: Group::Server,
+    arity: Arity::Exactly(1),
+    run: Run::Host(&Handler(role)),
+    flags: Flags::NO_SCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::DANGEROUS),
+    ..Command::DEFAULT
+};
+
+const TIME: Command = Command {
+    name: "time",
+    summary: "Returns the server's clock: unix seconds, and microseconds into the second.",
+    since: "2.6.0",
+    group: Group::Server,
+    arity: Arity::Exactly(1),
+    run: Run::Host(&Handler(time)),
+    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+    tips: &["nondeterministic_output"],
+    ..Command::DEFAULT
+};
+
+fn last_save(
+    context: &mut ServerContext<'_, '_>,
+    _: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    reply.integer(context.shared.monitor.process.started_s as i64);
+    Ok(())
+}
+
+/// A primary without replicas, at the beginning of its history.
+fn role(_: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    reply.array(3);
+    reply.bulk(b"master");
+    reply.integer(0);
+    reply.array(0);
+    Ok(())
+}
+
+fn time(_: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let now_us = unix_us();
+    reply.array(2);
+    reply.bulk_integer((now_us / 1_000_000) as i64);
+    reply.bulk_integer((now_us % 1_000_000) as i64);
+    Ok(())
+}

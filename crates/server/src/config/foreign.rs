@@ -1,0 +1,235 @@
+//! Directives of other servers of the protocol: configuration files that were written for them load.
+//!
+//! A directive that asks for what this server does anyway is obeyed by that. One that speaks of
+//! something that does not exist here, and whose absence harms nobody, has no effect: that is told at
+//! start, in a line each, never passed over in silence. One whose absence would break a promise (a
+//! password, durability, encryption) is refused.
+
+use super::snapshot::Config;
+use super::source::Origin;
+
+/// One directive of others, or a family of them.
+struct Foreign {
+    /// Lowercase; a name that ends with `*` stands for all that begin so.
+    names: &'static [&'static str],
+    /// The values, in lowercase, that ask for what this server does.
+    obeyed: &'static [&'static str],
+    /// What becomes of other values.
+    otherwise: Otherwise,
+}
+
+enum Otherwise {
+    /// No effect, and why that does no harm.
+    Ignored(&'static str),
+    /// The server does not start, and what to do.
+    Refused(&'static str),
+}
+
+use Otherwise::{Ignored, Refused};
+
+/// A line that has no effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IgnoredLine {
+    /// Where it stands.
+    pub origin: Origin,
+    /// Its directive.
+    pub name: String,
+    /// Why it has no effect.
+    pub reason: &'static str,
+}
+
+impl std::fmt::Display for IgnoredLine {
+    /// For the log.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}: {} is ignored: {}", self.origin, self.name, self.reason)
+    }
+}
+
+const IN_MEMORY: Otherwise = Ignored("persistence is not available in this version, data is in memory only");
+const NO_REPLICATION: Otherwise = Ignored("replication is not available in this version");
+const NO_CLUSTER: Otherwise = Ignored("the cluster is not available in this version");
+const NO_EVICTION: Otherwise = Ignored("this version refuses writes at maxmemory and evicts nothing");
+const NO_COLLECTIONS: Otherwise = Ignored("only strings are available in this version");
+const NO_ACCESS_LISTS: Otherwise = Refused("access control lists do not exist yet; use requirepass");
+const NO_TLS: Otherwise =
+    Refused("TLS is not available in this version; remove the line and put a TLS proxy in front");
+
+/// In the order of redis.conf. `save` stands in the table of directives too: the value that it can
+/// have is taken there, all others come here.
+#[rustfmt::skip]
+static FOREIGN: &[Foreign] = &[
+    Foreign { names: &["save"], obeyed: &[], otherwise: IN_MEMORY },
+    Foreign { names: &["loadmodule"], obeyed: &[], otherwise: Refused("modules cannot be loaded; remove the line") },
+    Foreign { names: &["bind-source-addr"], obeyed: &[""], otherwise: NO_REPLICATION },
+    Foreign { names: &["socket-mark-id"], obeyed: &["0"], otherwise: Refused("sockets are not marked; remove the line") },
+    Foreign { names: &["tls-port"], obeyed: &["0"], otherwise: NO_TLS },
+    Foreign { names: &["tls-*"], obeyed: &[], otherwise: NO_TLS },
+    Foreign { names: &["supervised"], obeyed: &["no", "auto"], otherwise: Refused("no supervisor is told of the start; use 'no', and Type=simple in a systemd unit") },
+    Foreign { names: &["crash-log-enabled", "crash-memcheck-enabled"], obeyed: &["no"], otherwise: Ignored("a crash leaves one line on standard error") },
+    Foreign { names: &["syslog-enabled"], obeyed: &["no"], otherwise: Refused("nothing is sent to syslog; use 'no', and logfile or standard output") },
+    Foreign { names: &["syslog-ident", "syslog-facility"], obeyed: &[], otherwise: Ignored("nothing is sent to syslog") },
+    Foreign { names: &["always-show-logo"], obeyed: &["no"], otherwise: Ignored("there is no logo") },
+    Foreign { names: &["set-proc-title"], obeyed: &["no"], otherwise: Ignored("the process keeps the title that it was started with") },
+    Foreign { names: &["proc-title-template"], obeyed: &[], otherwise: Ignored("the process keeps the title that it was started with") },
+    Foreign { names: &["locale-collate"], obeyed: &[], otherwise: Ignored("nothing is sorted by a locale in this version") },
+    Foreign { names: &["stop-writes-on-bgsave-error", "rdbcompression", "rdbchecksum", "dbfilename", "rdb-del-sync-files", "rdb-save-incremental-fsync", "sanitize-dump-payload"], obeyed: &[], otherwise: IN_MEMORY },
+    Foreign { names: &["replicaof", "slaveof"], obeyed: &["no one"], otherwise: Refused("replication is not available in this version; remove the line") },
+    Foreign { names: &["min-replicas-to-write", "min-slaves-to-write"], obeyed: &["0"], otherwise: Refused("replication is not available in this version, so no write could be accepted; use 0") },
+    Foreign { names: &["masterauth", "masteruser", "primaryauth", "primaryuser", "min-replicas-max-lag", "min-slaves-max-lag", "repl-*", "replica-*", "slave-*", "propagation-error-behavior"], obeyed: &[], otherwise: NO_REPLICATION },
+    Foreign { names: &["tracking-table-max-keys"], obeyed: &[], otherwise: Ignored("client-side caching is not available in this version") },
+    Foreign { names: &["user", "aclfile"], obeyed: &[], otherwise: NO_ACCESS_LISTS },
+    Foreign { names: &["acllog-max-len", "acl-pubsub-default"], obeyed: &[], otherwise: Ignored("access control lists are not available in this version") },
+    Foreign { names: &["rename-command"], obeyed: &[], otherwise: Refused("commands cannot be renamed; remove the line and keep untrusted clients away from the port") },
+    Foreign { names: &["enable-module-command"], obeyed: &["no"], otherwise: Refused("modules cannot be loaded; use 'no'") },
+    Foreign { names: &["maxmemory-clients"], obeyed: &["0"], otherwise: Refused("clients are not evicted; use 0, and client-output-buffer-limit") },
+    Foreign { names: &["maxmemory-samples", "maxmemory-eviction-tenacity", "lfu-log-factor", "lfu-decay-time", "lazyfree-lazy-eviction"], obeyed: &[], otherwise: NO_EVICTION },
+    Foreign { names: &["replica-ignore-maxmemory", "slave-ignore-maxmemory"], obeyed: &[], otherwise: NO_REPLICATION },
+    Foreign { names: &["io-threads", "io-threads-do-reads", "events-per-io-thread"], obeyed: &[], otherwise: Ignored("every worker thread reads, executes and replies; see threads") },
+    Foreign { names: &["dynamic-hz"], obeyed: &["no"], otherwise: Ignored("background work does not grow with the number of clients") },
+    Foreign { names: &["oom-score-adj"], obeyed: &["no"], otherwise: Refused("the score is left alone; use 'no', and OOMScoreAdjust= in a systemd unit") },
+    Foreign { names: &["oom-score-adj-values"], obeyed: &[], otherwise: Ignored("the score is left alone") },
+    Foreign { names: &["disable-thp"], obeyed: &["no"], otherwise: Ignored("huge pages are used where the system offers them, and nothing is forked that they could slow down") },
+    Foreign { names: &["appendfilename", "appenddirname", "appendfsync", "no-appendfsync-on-rewrite", "auto-aof-*", "aof-*"], obeyed: &[], otherwise: IN_MEMORY },
+    Foreign { names: &["lua-time-limit", "busy-reply-threshold"], obeyed: &[], otherwise: Ignored("scripts are not available in this version") },
+    Foreign { names: &["cluster-enabled"], obeyed: &["no"], otherwise: Refused("the cluster is not available in this version; use 'no'") },
+    Foreign { names: &["cluster-*"], obeyed: &[], otherwise: NO_CLUSTER },
+    Foreign { names: &["notify-keyspace-events"], obeyed: &[""], otherwise: Refused("keyspace events are not available in this version; use \"\"") },
+    Foreign { names: &["hash-max-*", "list-max-*", "list-compress-depth", "set-max-*", "zset-max-*", "hll-sparse-max-bytes", "stream-node-max-*"], obeyed: &[], otherwise: NO_COLLECTIONS },
+    Foreign { names: &["activerehashing"], obeyed: &[], otherwise: Ignored("tables grow a bucket at a time and are never rehashed") },
+    Foreign { names: &["activedefrag"], obeyed: &["no"], otherwise: Refused("memory is not moved about; use 'no'") },
+    Foreign { names: &["active-defrag-*"], obeyed: &[], otherwise: Ignored("memory is not moved about") },
+    Foreign { names: &["jemalloc-bg-thread"], obeyed: &[], otherwise: Ignored("the allocator is not jemalloc") },
+    Foreign { names: &["server_cpulist", "server-cpulist", "bio_cpulist", "bio-cpulist", "aof_rewrite_cpulist", "bgsave_cpulist"], obeyed: &[], otherwise: Ignored("threads are not bound to cores; use taskset or CPUAffinity= in a systemd unit") },
+    Foreign { names: &["ignore-warnings"], obeyed: &["", "arm64-cow-bug"], otherwise: Ignored("there is no such warning") },
+];
+
+/// What becomes of a line of another server: `None` for a name that nobody knows, an error that says
+/// what to do where it must not be ignored.
+pub(super) fn load(
+    origin: &Origin,
+    name: &[u8],
+    values: &[Vec<u8>],
+    config: &mut Config,
+) -> Option<Result<(), &'static str>> {
+    let name = String::from_utf8(name.to_ascii_lowercase()).ok()?;
+    let is_meant = |known: &&str| match known.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => name == **known,
+    };
+    let foreign = FOREIGN.iter().find(|foreign| foreign.names.iter().any(&is_meant))?;
+    let value = values.join(&b' ').to_ascii_lowercase();
+    if foreign.obeyed.iter().any(|obeyed| obeyed.as_bytes() == value) {
+        return Some(Ok(()));
+    }
+    Some(match foreign.otherwise {
+        Refused(why) => Err(why),
+        Ignored(reason) => {
+            // Of lines that repeat a directive (`save`) one is told.
+            config.ignored.retain(|line| line.name != name);
+            config.ignored.push(IgnoredLine { origin: origin.clone(), name, reason });
+            Ok(())
+        }
+    })
+}
+
+/// The rows of docs/configuration.md: names, values that are obeyed, what becomes of others.
+#[cfg(test)]
+pub(super) fn rows() -> impl Iterator<Item = (Vec<&'static str>, Vec<&'static str>, String)> {
+    FOREIGN.iter().map(|foreign| {
+        let otherwise = match foreign.otherwise {
+            Ignored(reason) => format!("ignored: {reason}"),
+            Refused(why) => format!("refused: {why}"),
+        };
+        (foreign.names.to_vec(), foreign.obeyed.to_vec(), otherwise)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{find, source};
+    use std::path::Path;
+
+    fn load(text: &str) -> Result<Vec<String>, String> {
+        let mut config = Config::default();
+        source::load_text(text.as_bytes(), Some(Path::new("/r.conf")), &mut config)
+            .map_err(|error| error.to_string())?;
+        Ok(config.ignored.iter().map(ToString::to_string).collect())
+    }
+
+    /// The directives that redis.conf of Redis 7.0 sets and this server does not have, as it sets them.
+    const STOCK: &str = "always-show-logo no\nset-proc-title yes\n\
+        proc-title-template \"{title} {listen-addr} {server-mode}\"\nstop-writes-on-bgsave-error yes\n\
+        rdbcompression yes\nrdbchecksum yes\ndbfilename dump.rdb\nrdb-del-sync-files no\n\
+        replica-serve-stale-data yes\nreplica-read-only yes\nrepl-diskless-sync yes\n\
+        repl-diskless-sync-delay 5\nrepl-diskless-sync-max-replicas 0\nrepl-diskless-load disabled\n\
+        repl-disable-tcp-nodelay no\nreplica-priority 100\nacllog-max-len 128\nreplica-lazy-flush no\n\
+        lazyfree-lazy-eviction no\ndynamic-hz yes\noom-score-adj no\noom-score-adj-values 0 200 800\ndisable-thp yes\n\
+        appendfilename \"appendonly.aof\"\nappenddirname \"appendonlydir\"\nappendfsync everysec\n\
+        no-appendfsync-on-rewrite no\nauto-aof-rewrite-percentage 100\nauto-aof-rewrite-min-size 64mb\n\
+        aof-load-truncated yes\naof-use-rdb-preamble yes\naof-timestamp-enabled no\n\
+        notify-keyspace-events \"\"\nhash-max-listpack-entries 512\nhash-max-listpack-value 64\n\
+        list-max-listpack-size -2\nlist-compress-depth 0\nset-max-intset-entries 512\n\
+        zset-max-listpack-entries 128\nzset-max-listpack-value 64\nhll-sparse-max-bytes 3000\n\
+        stream-node-max-bytes 4096\nstream-node-max-entries 100\nactiverehashing yes\n\
+        aof-rewrite-incremental-fsync yes\nrdb-save-incremental-fsync yes\njemalloc-bg-thread yes\n";
+
+    #[test]
+    fn the_stock_file_of_redis_loads_and_every_line_without_effect_is_told() {
+        let told = load(STOCK).unwrap();
+        let obeyed = ["always-show-logo", "oom-score-adj", "notify-keyspace-events"];
+        let expected: Vec<&str> = STOCK
+            .lines()
+            .filter_map(|line| line.split_whitespace().next())
+            .filter(|name| !obeyed.contains(name))
+            .collect();
+        let names: Vec<&str> =
+            told.iter().map(|line| line.split_once(": ").unwrap().1.split(' ').next().unwrap()).collect();
+        assert_eq!(names, expected);
+        assert_eq!(
+            told[2],
+            "/r.conf:4: stop-writes-on-bgsave-error is ignored: persistence is not available in this version, data is in memory only"
+        );
+    }
+
+    #[test]
+    fn save_points_are_told_once_and_never_shown_as_if_they_held() {
+        let text = "save 3600 1 300 100 60 10000\nsave 900 1\n";
+        assert_eq!(
+            load(text).unwrap(),
+            [
+                "/r.conf:2: save is ignored: persistence is not available in this version, data is in memory only"
+            ]
+        );
+        let mut config = Config::default();
+        source::load_text(text.as_bytes(), None, &mut config).unwrap();
+        assert!(config.save.is_empty());
+        assert!(load("save \"\"").unwrap().is_empty());
+        assert!(load("save x").is_err(), "not a save point at all");
+    }
+
+    #[test]
+    fn what_would_break_a_promise_is_refused() {
+        for (line, expected) in [
+            ("appendonly yes", "does not exist yet"),
+            ("replicaof host 1", "replication is not available"),
+            ("CLUSTER-ENABLED yes", "the cluster is not available"),
+            ("tls-cert-file /x", "TLS is not available"),
+            ("user default off", "use requirepass"),
+            ("notify-keyspace-events KEA", "keyspace events"),
+            ("supervised systemd", "Type=simple"),
+            ("min-replicas-to-write 1", "use 0"),
+        ] {
+            let error = load(line).unwrap_err();
+            assert!(error.starts_with("/r.conf:1: '") && error.contains(expected), "{error}");
+        }
+        assert!(load("supervised no\ncluster-enabled no\ntls-port 0\nreplicaof NO ONE").unwrap().is_empty());
+    }
+
+    #[test]
+    fn no_directive_of_this_server_is_taken_for_one_of_others() {
+        for name in FOREIGN.iter().flat_map(|foreign| foreign.names).filter(|name| **name != "save") {
+            assert!(find(name.as_bytes()).is_none(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The server's own commands over real sockets: exact bytes.
+
+mod configuration;
+mod debug;
+mod harness;
+mod memory;
+mod shutdown;
