@@ -88,13 +88,21 @@ pub struct Worker {
     pub statistics: Arc<Statistics>,
     /// What its commands have thrown away.
     pub garbage: Garbage,
+    /// Where short texts are edited before they are stored again.
+    scratch: Vec<u8>,
     random: u64,
 }
 
 impl Worker {
     /// A worker with a number, which is also its place in the gate, and a seed.
     pub fn new(id: usize, seed: u64) -> Self {
-        Self { id, statistics: Arc::default(), garbage: Garbage::default(), random: seed }
+        Self {
+            id,
+            statistics: Arc::default(),
+            garbage: Garbage::default(),
+            scratch: Vec::new(),
+            random: seed,
+        }
     }
 
     /// Its number.
@@ -566,24 +574,51 @@ impl<'a> WriteContext<'a> {
         key: &[u8],
         edit: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> Result<R, CommandError> {
-        let resolved = self.key(key);
-        let found = self.slot(self.database, &resolved);
+        let key = self.key(key);
+        let found = self.slot(self.database, &key);
+        self.edit_found(&key, found, |text| Ok(edit(text)))
+    }
+
+    /// [`Self::edit_string`] where the key is there, `None` where it is not. An `edit` that fails has
+    /// left the bytes alone.
+    pub fn edit_existing_string<R>(
+        &mut self,
+        key: &[u8],
+        edit: impl FnOnce(&mut Vec<u8>) -> Result<R, CommandError>,
+    ) -> Result<Option<R>, CommandError> {
+        let key = self.key(key);
+        match self.slot(self.database, &key) {
+            Some(slot) => self.edit_found(&key, Some(slot), edit).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn edit_found<R>(
+        &mut self,
+        key: &Key<'_>,
+        found: Option<dunlin_structures::Slot>,
+        edit: impl FnOnce(&mut Vec<u8>) -> Result<R, CommandError>,
+    ) -> Result<R, CommandError> {
         let mut edit = Some(edit);
+        let mut text = std::mem::take(&mut self.worker.scratch);
+        text.clear();
         if let Some(slot) = found {
-            let stripe = self.locked.shard_mut(resolved.shard).database_mut(self.database);
+            let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
             let stripe = stripe.expect("the slot was found in it");
             let result = stripe.edit_shared(slot, |bytes| (edit.take().expect("called once"))(bytes));
             if let Some(result) = result {
-                self.changed(self.database, resolved.shard);
-                return Ok(result);
+                if result.is_ok() {
+                    self.changed(self.database, key.shard);
+                }
+                return result;
             }
+            let value = string_of(stripe.entry(slot))?;
+            text.extend_from_slice(value.text(&mut itoa::Buffer::new()));
         }
-        let mut text = match self.string(key)? {
-            Some(value) => value.to_vec(),
-            None => Vec::new(),
-        };
-        let result = (edit.take().expect("not called yet"))(&mut text);
-        self.set_string(key, NewString::from_edited(&mut text), ExpiryChange::Keep);
+        let result = (edit.take().expect("not called yet"))(&mut text)?;
+        let value = NewValue::String(NewString::from_edited(&mut text));
+        self.store(self.database, key, found, value, ExpiryChange::Keep);
+        self.worker.scratch = text;
         Ok(result)
     }
 

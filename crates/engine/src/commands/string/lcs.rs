@@ -215,6 +215,12 @@ mod tests {
             +OK
             > LCS n m
             $3 134
+            > MSET ab ab ba ba
+            +OK
+            > LCS ab ba
+            $1 b
+            > LCS ba ab
+            $1 a
             ",
         );
     }

@@ -24,23 +24,22 @@ pub(super) const APPEND: Command = Command {
 
 fn append(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, tail) = (args.word(), args.word());
-    let Some(length) = context.string(key)?.map(StringRef::len) else {
-        context.set_string(key, NewString::from_text(tail), ExpiryChange::Clear);
-        reply.count(tail.len());
-        return Ok(());
-    };
-    check_length(length, tail.len(), context)?;
-    let length = context.edit_string(key, |text| {
+    let bytes_max = context.environment().string_bytes_max;
+    let length = context.edit_existing_string(key, |text| {
+        check_length(text.len(), tail.len(), bytes_max)?;
         text.extend_from_slice(tail);
-        text.len()
+        Ok(text.len())
     })?;
-    reply.count(length);
+    if length.is_none() {
+        context.set_string(key, NewString::from_text(tail), ExpiryChange::Clear);
+    }
+    reply.count(length.unwrap_or(tail.len()));
     Ok(())
 }
 
-fn check_length(offset: usize, length: usize, context: &WriteContext<'_>) -> CommandResult {
+fn check_length(offset: usize, length: usize, bytes_max: usize) -> CommandResult {
     match offset.checked_add(length) {
-        Some(end) if end <= context.environment().string_bytes_max => Ok(()),
+        Some(end) if end <= bytes_max => Ok(()),
         _ => Err(CommandError::StringTooLong),
     }
 }
@@ -68,7 +67,7 @@ fn setrange(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
         reply.count(length);
         return Ok(());
     }
-    check_length(offset, part.len(), context)?;
+    check_length(offset, part.len(), context.environment().string_bytes_max)?;
     let end = offset + part.len();
     let edited = (end <= length)
         .then(|| {
