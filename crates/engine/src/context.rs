@@ -230,7 +230,8 @@ impl<'a> ReadContext<'a> {
         self.peek(key).map(EntryRef::memory_bytes)
     }
 
-    /// Seconds since a key was last used, in steps of eight.
+    /// Seconds since a key was last used, in steps of eight and modulo 35 minutes: one byte of an
+    /// entry is all there is for it.
     pub fn idle_seconds(&self, entry: EntryRef<'_>) -> u64 {
         idle_seconds(entry.access(), self.environment.now_ms)
     }

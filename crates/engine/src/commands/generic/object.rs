@@ -69,7 +69,7 @@ const HELP: Command = Command {
 
 const IDLETIME: Command = Command {
     name: "idletime",
-    summary: "Returns how many seconds ago a key was last used.",
+    summary: "Returns how many seconds ago a key was last used, in steps of eight and modulo 35 minutes.",
     run: Run::Read(idle_time),
     ..SUBCOMMAND
 };
@@ -118,10 +118,13 @@ fn reference_count(
 ) -> CommandResult {
     /// What Redis answers for the small integers that it keeps once for all keys.
     const SHARED_FOREVER: i64 = i32::MAX as i64;
-    match context.inspect(args.word()).map(|entry| entry.string()) {
-        Some(StringRef::Integer(0..10_000)) => reply.integer(SHARED_FOREVER),
-        Some(_) => reply.integer(1),
+    match context.inspect(args.word()) {
         None => reply.null(),
+        Some(entry) => {
+            let text = entry.object().is_none().then(|| entry.string());
+            let shared = matches!(text, Some(StringRef::Integer(0..10_000)));
+            reply.integer(if shared { SHARED_FOREVER } else { 1 });
+        }
     }
     Ok(())
 }
