@@ -20,7 +20,37 @@ pub const INTENDED: &[Intended] = &[
     Intended { command: "EXPIRETIME", holds: far_future_seconds, reason: FAR_FUTURE },
     Intended { command: "PTTL", holds: far_future_ms, reason: FAR_FUTURE },
     Intended { command: "TTL", holds: far_future_seconds, reason: FAR_FUTURE },
+    Intended {
+        command: "SCAN",
+        holds: |command, ours, _| {
+            ours.bytes() == Some(b"ERR invalid cursor")
+                && command.get(1).is_some_and(|cursor| matches!(cursor.first(), None | Some(b'-' | b'+')))
+        },
+        reason: "SCAN refuses cursors that no server ever gave: empty ones, and those with a sign",
+    },
+    Intended {
+        command: "COMMAND",
+        holds: |_, ours, oracle| agree(Compare::Unordered, &without_notes(ours), &without_notes(oracle)),
+        reason: "COMMAND INFO has no prose in its key specifications",
+    },
 ];
+
+/// A reply without the pairs of `notes` and a text that describe a key specification.
+fn without_notes(reply: &Reply) -> Reply {
+    let Reply::Array(kind, elements) = reply else {
+        return reply.clone();
+    };
+    let mut kept = Vec::new();
+    let mut elements = elements.iter();
+    while let Some(element) = elements.next() {
+        if element.bytes() == Some(b"notes") {
+            elements.next();
+        } else {
+            kept.push(without_notes(element));
+        }
+    }
+    Reply::Array(*kind, kept)
+}
 
 const FAR_FUTURE: &str = "an expiry beyond the year 10889 is kept as that year: times take 48 bits";
 /// The year 10000 or so, in unix milliseconds.
