@@ -511,9 +511,8 @@ impl<'a> Generator<'a> {
             5 => b"*:[^45]".to_vec(),
             6 => b"\\{tag\\}*".to_vec(),
             7 => b"{tag}*:?".to_vec(),
-            8 => {
-                self.pick(&["", "[", "*[", "a\\", "[]", "[^]", "[z-a]*", "***", "?", "[a-", "*\\*", "[\\]]*"])
-            }
+            8 => self
+                .pick(&["", "[", "*[", "a\\", "[]", "[^]", "[z-a]*", "**:**", "?", "[a-", "*\\*", "[\\]]*"]),
             9 => self.any_key(),
             10 => self.member(),
             _ => format!("*{}", self.random.below(KEYS_PER_FAMILY)).into_bytes(),
