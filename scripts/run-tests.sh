@@ -47,6 +47,6 @@ part "server and test drivers (profile fast)" '^$' \
 
 export DUNLIN=${DUNLIN:-$target/fast/dunlin}
 export DUNLIN_DRIVERS=${DUNLIN_DRIVERS:-$target/fast}
-part "black-box tests (pytest)" '^=+ .* in [0-9.]+s' tests/.env/bin/pytest tests ${PYTEST_ARGS:-}
+part "black-box tests (pytest)" '^(=+ )?[0-9]+ (passed|failed|errors?)\b.* in [0-9.]+s' tests/.env/bin/pytest tests ${PYTEST_ARGS:-}
 echo "took $((SECONDS - start)) s"
 finish

@@ -511,9 +511,8 @@ impl<'a> Generator<'a> {
             5 => b"*:[^45]".to_vec(),
             6 => b"\\{tag\\}*".to_vec(),
             7 => b"{tag}*:?".to_vec(),
-            8 => {
-                self.pick(&["", "[", "*[", "a\\", "[]", "[^]", "[z-a]*", "***", "?", "[a-", "*\\*", "[\\]]*"])
-            }
+            8 => self
+                .pick(&["", "[", "*[", "a\\", "[]", "[^]", "[z-a]*", "**:**", "?", "[a-", "*\\*", "[\\]]*"]),
             9 => self.any_key(),
             10 => self.member(),
             _ => format!("*{}", self.random.below(KEYS_PER_FAMILY)).into_bytes(),
@@ -546,33 +545,66 @@ fn is_born_expired(arguments: &[Vec<u8>]) -> bool {
         })
 }
 
-/// Replaces arguments that a bad call got by accident and that no comparison could bear: offsets that
-/// would make both servers fill hundreds of megabytes, and lives so short that the servers' clocks decide.
+/// Times that Dunlin keeps exactly: it has 48 bits for a Unix time in milliseconds (the year 10889) and
+/// holds on to the last of them where Redis counts on, so that GT and LT cannot be compared there.
+const UNIX_MS_MAX: u128 = 1 << 47;
+
+/// What `tame` does to a number.
+enum Tame {
+    /// An offset that is written to: both servers would fill hundreds of megabytes.
+    Offset,
+    /// A time: the unit in milliseconds, and whether it counts from now.
+    Time { unit_ms: u128, relative: bool },
+    /// A value to saturate: near the limits of 64 bits Redis's own arithmetic overflows, so that it picks
+    /// the wrong bound.
+    Saturated,
+}
+
+/// Replaces numbers that no comparison could bear, in good calls and in those that got them by accident.
 /// What is refused anyway stays.
 fn tame(arguments: &mut [Vec<u8>], action: Action) {
+    use Tame::*;
     let Some(name) = arguments.first().map(|name| name.to_ascii_uppercase()) else {
         return;
     };
     let is_bit_type = |text: &[u8]| matches!(text, [b'u' | b'i', rest @ ..] if rest.first().is_some_and(u8::is_ascii_digit));
-    let is_expiry_word = |text: &[u8]| text.eq_ignore_ascii_case(b"EX") || text.eq_ignore_ascii_case(b"PX");
+    let saturates = arguments.iter().any(|argument| argument.eq_ignore_ascii_case(b"SAT"));
     for at in 2..arguments.len() {
-        let before = &arguments[at - 1];
         let digits = arguments[at].strip_prefix(b"#").unwrap_or(&arguments[at]);
-        let Some(number) = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u64>().ok())
+        let Some(number) = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<i128>().ok())
         else {
             continue;
         };
-        let (is_offset, is_life) = match &name[..] {
-            b"SETBIT" | b"SETRANGE" => (at == 2, false),
-            b"BITFIELD" => (is_bit_type(before), false),
-            b"EXPIRE" | b"PEXPIRE" | b"SETEX" | b"PSETEX" => (false, at == 2),
-            b"SET" | b"GETEX" => (false, is_expiry_word(before)),
-            _ => (false, false),
+        let word = arguments[at - 1].to_ascii_uppercase();
+        let kind = match (&name[..], &word[..]) {
+            (b"SETBIT" | b"SETRANGE", _) if at == 2 => Offset,
+            (b"BITFIELD", _) if is_bit_type(&arguments[at - 1]) => Offset,
+            (b"BITFIELD", _) if saturates => Saturated,
+            (b"EXPIRE" | b"SETEX", _) if at == 2 => Time { unit_ms: 1000, relative: true },
+            (b"PEXPIRE" | b"PSETEX", _) if at == 2 => Time { unit_ms: 1, relative: true },
+            (b"EXPIREAT", _) if at == 2 => Time { unit_ms: 1000, relative: false },
+            (b"PEXPIREAT", _) if at == 2 => Time { unit_ms: 1, relative: false },
+            (b"SET" | b"GETEX", b"EX") => Time { unit_ms: 1000, relative: true },
+            (b"SET" | b"GETEX", b"PX") => Time { unit_ms: 1, relative: true },
+            (b"SET" | b"GETEX", b"EXAT") => Time { unit_ms: 1000, relative: false },
+            (b"SET" | b"GETEX", b"PXAT") => Time { unit_ms: 1, relative: false },
+            _ => continue,
         };
-        if is_offset && (200_000..1 << 32).contains(&number) {
-            arguments[at] = b"77".to_vec();
-        } else if is_life && (1..100_000).contains(&number) && action != Action::LetExpire {
-            arguments[at] = (number * 1_000_000_000).to_string().into_bytes();
+        match kind {
+            Offset if (200_000..1 << 32).contains(&number) => arguments[at] = b"77".to_vec(),
+            Saturated if number.unsigned_abs() > 1 << 62 => arguments[at] = (number >> 2).to_string().into(),
+            Time { unit_ms, relative } if number > 0 && action != Action::LetExpire => {
+                let time_ms = number.unsigned_abs() * unit_ms;
+                // Any clock that runs this test is past 2001, so this sum is no more than the servers'.
+                let is_refused = time_ms + if relative { 1_000_000_000_000 } else { 0 } > i64::MAX as u128;
+                if relative && number < 100_000 {
+                    // So short a life that the servers' clocks would decide.
+                    arguments[at] = (number * 1_000_000_000 / unit_ms as i128).to_string().into();
+                } else if time_ms > UNIX_MS_MAX && !is_refused && arguments.len() > 3 {
+                    arguments[at] = (100_000_000_000_000 / unit_ms).to_string().into();
+                }
+            }
+            _ => {}
         }
     }
 }

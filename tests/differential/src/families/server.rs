@@ -66,7 +66,7 @@ pub const FAMILY: Family = Family {
         row("CONFIG RESETSTAT", 1, &[]),
         row("CONFIG NONSENSE", 1, &[]),
         row("COMMAND COUNT", 1, &[]).shape(),
-        row("COMMAND INFO", 4, &[Repeat(1, 3, &[COMMAND_NAME])]).unordered(),
+        row("COMMAND INFO", 4, &[Repeat(1, 3, &[COMMAND_NAME])]).unordered().unspoiled(),
         row("COMMAND LIST", 1, &[Word("FILTERBY"), Word("PATTERN"), Pick(&["set*", "getr*", "nothing*"])])
             .outcome(),
         row(
@@ -97,7 +97,8 @@ pub const FAMILY: Family = Family {
                 &[Word("BITFIELD"), AnyKey, Word("INCRBY"), Word("u8"), Word("0"), Word("1")],
             ])],
         )
-        .unordered(),
+        .unordered()
+        .unspoiled(),
         row("COMMAND NONSENSE", 1, &[]),
         row("MEMORY USAGE", 2, &[AnyKey]).shape(),
         row("MEMORY NONSENSE", 1, &[]),
