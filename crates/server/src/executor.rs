@@ -306,7 +306,8 @@ impl Executor {
             Err(error) => {
                 let line = error.line();
                 // A subcommand that does not exist is nobody's.
-                let exists = |entry: &&Entry| !matches!(entry.command.run, Run::Container) || words.len() == 1;
+                let exists =
+                    |entry: &&Entry| !matches!(entry.command.run, Run::Container) || words.len() == 1;
                 let entry = entry.map(|entry| shared.commands.resolve(entry, words)).filter(exists);
                 self.count_error(entry, &line, false);
                 reply.error(line.as_bytes());
