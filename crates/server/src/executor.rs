@@ -165,7 +165,7 @@ impl Executor {
 
     /// The configuration as it is now, which may have changed since the tick began.
     pub(crate) fn newest_config(&mut self) -> &Config {
-        self.config.refresh();
+        self.refresh_config();
         self.config.config()
     }
 
@@ -178,8 +178,9 @@ impl Executor {
     /// Takes a changed configuration over.
     pub(crate) fn refresh_config(&mut self) {
         if self.config.refresh() {
-            let now_ms = self.environment.now_ms;
-            self.environment = Environment { now_ms, ..environment(self.config.config()) };
+            let Environment { now_ms, no_touch, keep_expired, .. } = self.environment;
+            let configured = environment(self.config.config());
+            self.environment = Environment { now_ms, no_touch, keep_expired, ..configured };
             self.meter.configure(self.config.config());
         }
     }

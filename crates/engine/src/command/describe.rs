@@ -136,7 +136,7 @@ impl Entry {
             "connection" if flags.has(Flags::CONNECTION) => true,
             "write" => command.is_write(),
             "read" => command.is_read_only() && group != Some("scripting"),
-            "admin" => flags.has(Flags::ADMIN),
+            "admin" => flags.has(Flags::ADMIN) || flags.has(Flags::ADMIN_CATEGORY),
             "dangerous" => flags.has(Flags::ADMIN) || flags.has(Flags::DANGEROUS),
             "pubsub" if flags.has(Flags::PUBSUB) => true,
             "fast" => flags.has(Flags::FAST),

@@ -290,6 +290,8 @@ impl Flags {
     pub const NO_MANDATORY_KEYS: Self = Self(1 << 19);
     /// The access-control category `connection`, for commands outside the connection group.
     pub const CONNECTION: Self = Self(1 << 20);
+    /// The access-control category `admin`, for commands without the property of that name.
+    pub const ADMIN_CATEGORY: Self = Self(1 << 21);
 
     /// Both sets together.
     pub const fn and(self, other: Self) -> Self {

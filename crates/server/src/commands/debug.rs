@@ -19,6 +19,7 @@ use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 use crate::{
     executor::{Flow, Handler, ServerContext},
     net::Next,
+    session::Replies,
 };
 
 pub(super) const COMMANDS: &[Command] = &[DEBUG];
@@ -221,7 +222,8 @@ fn sleep(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut Reply
     let wanted = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default();
     match Instant::now().checked_add(wanted) {
         Some(until) if !wanted.is_zero() => {
-            context.session.answer_later = Some(ReplyBuffer::ok);
+            let is_heard = context.session.replies == Replies::On;
+            context.session.answer_later = is_heard.then_some(ReplyBuffer::ok);
             context.flow = Flow::Stop(Next::Park { until: Some(until) });
         }
         _ => reply.ok(),

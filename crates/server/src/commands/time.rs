@@ -17,7 +17,7 @@ const LASTSAVE: Command = Command {
     group: Group::Server,
     arity: Arity::Exactly(1),
     run: Run::Host(&Handler(last_save)),
-    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST).and(Flags::DANGEROUS),
+    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST).and(Flags::DANGEROUS).and(Flags::ADMIN_CATEGORY),
     tips: &["nondeterministic_output"],
     ..Command::DEFAULT
 };
@@ -29,7 +29,12 @@ const ROLE: Command = Command {
     group: Group::Server,
     arity: Arity::Exactly(1),
     run: Run::Host(&Handler(role)),
-    flags: Flags::NO_SCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::DANGEROUS),
+    flags: Flags::NO_SCRIPT
+        .and(Flags::LOADING)
+        .and(Flags::STALE)
+        .and(Flags::FAST)
+        .and(Flags::DANGEROUS)
+        .and(Flags::ADMIN_CATEGORY),
     ..Command::DEFAULT
 };
 
