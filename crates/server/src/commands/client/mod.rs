@@ -13,7 +13,7 @@ use dunlin_resp::{ReplyBuffer, number::parse_integer};
 use self::filter::{Filter, Purpose};
 use crate::{
     executor::{Flow, Letter, ServerContext},
-    net::Next,
+    net::{Next, Now},
     pause::Held,
     session::{ClientFlags, Replies},
 };
@@ -191,7 +191,8 @@ fn pause(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuf
         return Err(CommandError::text("ERR timeout is not an integer or out of range"));
     };
     let timeout_ms = u64::try_from(timeout_ms).map_err(|_| CommandError::text("ERR timeout is negative"))?;
-    let now = context.executor.now();
+    // Counted from now, not from the beginning of the tick, which may be a while ago.
+    let now = Now::read();
     if timeout_ms > i64::MAX as u64 - now.unix_ms {
         return Err(CommandError::text("ERR timeout is out of range"));
     }
