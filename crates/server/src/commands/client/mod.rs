@@ -75,14 +75,11 @@ fn set_info(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut Reply
     } else if attribute.eq_ignore_ascii_case(b"lib-ver") {
         &mut names.library_version
     } else {
-        let attribute = String::from_utf8_lossy(attribute);
-        return Err(CommandError::owned(format!("ERR Unrecognized option '{attribute}'")));
+        return Err(CommandError::quoting("ERR Unrecognized option '", &[attribute, b"'"].concat()));
     };
     if !is_printable(value) {
-        let attribute = String::from_utf8_lossy(attribute);
-        return Err(CommandError::owned(format!(
-            "ERR {attribute} cannot contain spaces, newlines or special characters."
-        )));
+        let text = [attribute, b" cannot contain spaces, newlines or special characters."].concat();
+        return Err(CommandError::quoting("ERR ", &text));
     }
     *field = value.to_vec();
     reply.ok();
