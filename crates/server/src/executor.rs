@@ -378,6 +378,13 @@ impl Executor {
     ) -> Flow {
         let entry = match self.admit(shared, session, entry, words) {
             Ok(entry) => entry,
+            Err(_) if entry.is_none() && is_http(words[0]) => {
+                tracing::warn!(
+                    "closing {}: it speaks HTTP, perhaps through a browser that was made to",
+                    session.client
+                );
+                return Flow::Stop(Next::CloseNow);
+            }
             Err(error) => {
                 let line = error.line();
                 // A subcommand that does not exist is nobody's.
@@ -516,6 +523,12 @@ fn environment(config: &Config) -> Environment {
         lazyfree_user_del: config.lazyfree_lazy_user_del,
         lazyfree_user_flush: config.lazyfree_lazy_user_flush,
     }
+}
+
+/// Whether a line of an HTTP request has arrived in place of a command: a page in somebody's browser
+/// may be sending orders in his name. The lines are those that every such request has.
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
 fn unknown_command(words: &[&[u8]]) -> CommandError {

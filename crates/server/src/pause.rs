@@ -60,12 +60,14 @@ impl Pause {
     /// Holds `held` back for `timeout_ms` milliseconds from `now` on, at most `i64::MAX` of them.
     pub(crate) fn begin(&self, now: Instant, timeout_ms: u64, held: Held) {
         let now_ms = self.milliseconds(now);
-        let until_ms = now_ms.saturating_add(timeout_ms).min(i64::MAX as u64);
+        // Rounded up: no pause is shorter than asked for.
+        let begin_ms = now.saturating_duration_since(self.origin).as_nanos().div_ceil(1_000_000) as u64;
+        let until_ms = begin_ms.saturating_add(timeout_ms).min(i64::MAX as u64);
         let merged = |state: u64| {
             let in_force = state >> 1 > now_ms;
             let before = if in_force { state } else { 0 };
             let all = before & 1 != 0 || held == Held::Everything;
-            (until_ms > now_ms || in_force).then_some((before >> 1).max(until_ms) << 1 | u64::from(all))
+            (timeout_ms > 0 || in_force).then_some((before >> 1).max(until_ms) << 1 | u64::from(all))
         };
         // Refused only where nothing changes: a pause of no time on none.
         let _ = self.state.fetch_update(SeqCst, SeqCst, merged);
@@ -122,6 +124,14 @@ mod tests {
         pause.begin(at(&pause, 0), 10, Held::Everything);
         pause.begin(at(&pause, 20), 10, Held::Writes);
         assert_eq!(pause.in_force(at(&pause, 20)), Some((Held::Writes, Some(at(&pause, 30)))));
+    }
+
+    #[test]
+    fn a_pause_is_never_shorter_than_asked_for() {
+        let pause = Pause::new(Instant::now());
+        let begin = pause.origin + Duration::from_micros(1);
+        pause.begin(begin, 10, Held::Writes);
+        assert!(pause.in_force(begin + Duration::from_micros(9_999)).is_some());
     }
 
     #[test]

@@ -92,12 +92,15 @@ impl Session {
         }
     }
 
-    /// `RESET`: as if it had just connected, but for what it is: its number and its library.
+    /// `RESET`: as if it had just connected, but for what it is: its number and its library. Where
+    /// the reply to `RESET` itself is to be skipped, it is.
     pub(crate) fn reset(&mut self, authenticated: bool) {
         self.database = 0;
         self.protocol = Protocol::Resp2;
         self.authenticated = authenticated;
-        self.replies = Replies::On;
+        if self.replies != Replies::Skip {
+            self.replies = Replies::On;
+        }
         self.flags.set(ClientFlags::NO_EVICT, false);
         self.flags.set(ClientFlags::NO_TOUCH, false);
         let mut names = self.client.names();

@@ -180,8 +180,8 @@ fn hello(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut R
             check_name(word)?;
             name = Some(word);
         } else {
-            let option = String::from_utf8_lossy(args.word());
-            return Err(CommandError::owned(format!("ERR Syntax error in HELLO option '{option}'")));
+            let option = [args.word(), b"'"].concat();
+            return Err(CommandError::quoting("ERR Syntax error in HELLO option '", &option));
         }
     }
     if let Some((user, password)) = credentials {

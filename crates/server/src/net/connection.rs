@@ -161,13 +161,16 @@ impl<T> Connection<T> {
 
     /// Receives, serves and sends what can be, each at most once.
     pub(super) fn turn<S: Service<Session = T>>(&mut self, kit: &mut Kit<S>) -> Outcome {
-        match self.try_turn(kit) {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                tracing::debug!("{}: {error}", self.client);
-                Outcome::Close
-            }
+        let outcome = self.try_turn(kit).unwrap_or_else(|error| {
+            tracing::debug!("{}: {error}", self.client);
+            Outcome::Close
+        });
+        if outcome == Outcome::Close {
+            // What could not be sent is for nobody else.
+            kit.reply.clear(REPLY_CAPACITY_MAX);
         }
+        debug_assert!(kit.reply.is_empty(), "a reply stays with its connection");
+        outcome
     }
 
     fn try_turn<S: Service<Session = T>>(&mut self, kit: &mut Kit<S>) -> io::Result<Outcome> {

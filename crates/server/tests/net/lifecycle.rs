@@ -76,6 +76,21 @@ fn a_client_that_quits_gets_its_answer_and_no_more() {
     assert_eq!(peer.rest(), b"one\nbye\n");
 }
 
+/// A reply that cannot be sent, because the client is gone, once went to whoever was served next.
+#[test]
+fn a_reply_that_nobody_takes_goes_to_nobody_else() {
+    let server = Server::start(1);
+    let mut other = server.connect();
+    for _ in 0..100 {
+        let mut vanishing = server.connect();
+        vanishing.send("echo for one only\n".repeat(1000));
+        socket2::SockRef::from(&vanishing.stream).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(vanishing);
+        other.send("echo for the other\n");
+        other.expect("for the other\n");
+    }
+}
+
 #[test]
 fn a_shutdown_sends_what_has_been_answered() {
     let server = Server::start(2);

@@ -201,16 +201,15 @@ fn ids(args: &mut Args<'_>, purpose: Purpose, negated: bool) -> Result<Vec<i64>,
 }
 
 fn kind(word: &[u8]) -> Result<Kind, CommandError> {
-    Kind::parse(word).ok_or_else(|| {
-        CommandError::owned(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(word)))
-    })
+    Kind::parse(word)
+        .ok_or_else(|| CommandError::quoting("ERR Unknown client type '", &[word, b"'"].concat()))
 }
 
 fn existing_user(word: &[u8]) -> Result<&[u8], CommandError> {
     if access::user_exists(word) {
         return Ok(word);
     }
-    Err(CommandError::owned(format!("ERR No such user '{}'", String::from_utf8_lossy(word))))
+    Err(CommandError::quoting("ERR No such user '", &[word, b"'"].concat()))
 }
 
 fn positive(word: &[u8], name: &str) -> Result<i64, CommandError> {
@@ -244,8 +243,7 @@ fn letters<'a>(
         return Ok(word);
     }
     let place = if negated { format!("the NOT-{option} filter") } else { "the provided filter".to_owned() };
-    let word = String::from_utf8_lossy(word);
-    Err(CommandError::owned(format!("ERR Unknown {what} found in {place}: {word}")))
+    Err(CommandError::quoting(&format!("ERR Unknown {what} found in {place}: "), word))
 }
 
 #[cfg(test)]

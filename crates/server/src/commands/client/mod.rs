@@ -13,7 +13,7 @@ use dunlin_resp::{ReplyBuffer, number::parse_integer};
 use self::filter::{Filter, Purpose};
 use crate::{
     executor::{Flow, Letter, ServerContext},
-    net::Next,
+    net::{Next, Now},
     pause::Held,
     session::{ClientFlags, Replies},
 };
@@ -75,14 +75,11 @@ fn set_info(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut Reply
     } else if attribute.eq_ignore_ascii_case(b"lib-ver") {
         &mut names.library_version
     } else {
-        let attribute = String::from_utf8_lossy(attribute);
-        return Err(CommandError::owned(format!("ERR Unrecognized option '{attribute}'")));
+        return Err(CommandError::quoting("ERR Unrecognized option '", &[attribute, b"'"].concat()));
     };
     if !is_printable(value) {
-        let attribute = String::from_utf8_lossy(attribute);
-        return Err(CommandError::owned(format!(
-            "ERR {attribute} cannot contain spaces, newlines or special characters."
-        )));
+        let text = [attribute, b" cannot contain spaces, newlines or special characters."].concat();
+        return Err(CommandError::quoting("ERR ", &text));
     }
     *field = value.to_vec();
     reply.ok();
@@ -191,7 +188,8 @@ fn pause(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuf
         return Err(CommandError::text("ERR timeout is not an integer or out of range"));
     };
     let timeout_ms = u64::try_from(timeout_ms).map_err(|_| CommandError::text("ERR timeout is negative"))?;
-    let now = context.executor.now();
+    // Counted from now, not from the beginning of the tick, which may be a while ago.
+    let now = Now::read();
     if timeout_ms > i64::MAX as u64 - now.unix_ms {
         return Err(CommandError::text("ERR timeout is out of range"));
     }
