@@ -19,6 +19,7 @@ mod decimal;
 mod intset;
 mod listpack;
 mod memory_map;
+mod order_tree;
 mod page_pool;
 mod prefetch;
 mod slab;
@@ -33,6 +34,7 @@ pub use listpack::{
     Element, Elements, LISTPACK_BYTES_EMPTY, LISTPACK_BYTES_MAX, Listpack, ListpackRef, Position,
     validate as validate_listpack,
 };
+pub use order_tree::{Members, OrderRange, OrderTree, Scored};
 pub use page_pool::{PAGE_BYTES, PagePool, PoolUsage};
 pub use prefetch::prefetch;
 pub use slab::{CELL_BYTES_MAX, Handle, PageDirectory, Slab, class_bytes};
