@@ -3,6 +3,10 @@
 //! ```text
 //! PagePool ── 8 KiB pages ──┬─ Slab: cells of 8..2048 bytes behind 32-bit handles
 //!                           └─ BucketTable: linear hashing from 64-bit hashes to handles
+//!
+//! Listpack    strings and integers in one run of bytes ── BlockDeque: a list as a deque of listpacks
+//! IntSet      integers in one run of bytes
+//! OrderTree   scores and handles in order, with ranks
 //! ```
 //!
 //! [`bits`] are algorithms on strings as arrays of bits.
@@ -13,6 +17,7 @@
 
 mod bit_set;
 pub mod bits;
+mod block_deque;
 mod bucket_table;
 mod corrupt;
 mod decimal;
@@ -25,6 +30,7 @@ mod prefetch;
 mod slab;
 mod tiers;
 
+pub use block_deque::{BlockDeque, BlockLimit, BlockRef, DequeRange, ListEnd};
 pub use bucket_table::{
     BUCKETS_MAX, BucketTable, Entries, SLOTS_PER_BUCKET, Slot, TableProbe, Tick, Verdict,
 };

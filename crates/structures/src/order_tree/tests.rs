@@ -79,7 +79,8 @@ fn bytes_an_element(tree: &OrderTree) -> f64 {
 #[test]
 fn elements_take_at_most_sixteen_bytes() {
     const COUNT: u64 = 200_000;
-    let cases: [(&str, f64, fn(u64) -> u64); 4] = [
+    type Score = fn(u64) -> u64;
+    let cases: [(&str, f64, Score); 4] = [
         ("ascending", 12.7, |number| number),
         ("descending", 12.7, |number| COUNT - number),
         ("random", 16.0, scramble),
