@@ -3,6 +3,10 @@
 //! ```text
 //! PagePool ── 8 KiB pages ──┬─ Slab: cells of 8..2048 bytes behind 32-bit handles
 //!                           └─ BucketTable: linear hashing from 64-bit hashes to handles
+//!
+//! Listpack    strings and integers in one run of bytes ── BlockDeque: a list as a deque of listpacks
+//! IntSet      integers in one run of bytes
+//! OrderTree   scores and handles in order, with ranks
 //! ```
 //!
 //! [`bits`] are algorithms on strings as arrays of bits.
@@ -13,17 +17,20 @@
 
 mod bit_set;
 pub mod bits;
+mod block_deque;
 mod bucket_table;
 mod corrupt;
 mod decimal;
 mod intset;
 mod listpack;
 mod memory_map;
+mod order_tree;
 mod page_pool;
 mod prefetch;
 mod slab;
 mod tiers;
 
+pub use block_deque::{BlockDeque, BlockLimit, BlockRef, DequeRange, ListEnd};
 pub use bucket_table::{
     BUCKETS_MAX, BucketTable, Entries, SLOTS_PER_BUCKET, Slot, TableProbe, Tick, Verdict,
 };
@@ -33,6 +40,7 @@ pub use listpack::{
     Element, Elements, LISTPACK_BYTES_EMPTY, LISTPACK_BYTES_MAX, Listpack, ListpackRef, Position,
     validate as validate_listpack,
 };
+pub use order_tree::{Members, OrderRange, OrderTree, Scored};
 pub use page_pool::{PAGE_BYTES, PagePool, PoolUsage};
 pub use prefetch::prefetch;
 pub use slab::{CELL_BYTES_MAX, Handle, PageDirectory, Slab, class_bytes};

@@ -316,6 +316,12 @@ impl<'a> ListpackRef<'a> {
         Elements { at: position.at(), ..self.iter() }
     }
 
+    /// The elements from the first to the one at `position`.
+    #[inline]
+    pub fn iter_through(self, position: Position) -> Elements<'a> {
+        Elements { end: position.at() + self.entry_bytes(position.at()), ..self.iter() }
+    }
+
     /// The positions from `start` on.
     #[inline]
     pub fn positions_from(self, start: Option<Position>) -> impl Iterator<Item = Position> {
