@@ -26,10 +26,11 @@ lint: ## Formatting, clippy, and whether the generated documents are fresh
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	@scripts/docs.sh --check
 
-bench: ## Compare with the peers and write docs/benchmarks
+bench: ## Compare with redis-server and write docs/benchmarks (ARGS="--peer valkey=/path/to/valkey-server")
 	$(CARGO) build --release -p dunlin
-	@if [ -x scripts/bench.sh ]; then exec scripts/bench.sh $(ARGS); \
-	else exec "$$(scripts/target-dir.sh)/release/dunlin" bench $(ARGS); fi
+	$(CARGO) build --release -p dunlin-server --example constant_answer
+	@target="$$(scripts/target-dir.sh)/release"; \
+	exec "$$target/dunlin" bench compare --limit "$$target/examples/constant_answer" --out docs/benchmarks $(ARGS)
 
 fuzz: ## Fuzz every target for FUZZ_SECONDS (FUZZ_TARGETS="request" for some)
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz.sh $(FUZZ_TARGETS)
