@@ -98,6 +98,8 @@ impl Options {
                 "--threads" => {
                     options.threads = value.parse().ok().filter(|&count| count > 0).ok_or_else(bad)?;
                 }
+                // Every server of a comparison is started with these; here there is nothing to save.
+                "--bind" | "--save" | "--appendonly" => {}
                 _ => {
                     return Err(format!("unknown flag {flag}; there are --port, --unixsocket and --threads"));
                 }
