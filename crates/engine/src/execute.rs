@@ -159,3 +159,33 @@ impl Engine {
         self.keyspace.lock_set(shards)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use dunlin_resp::Protocol;
+
+    use crate::transcript::Story;
+
+    /// Whether large values that a command threw away are left to be freed elsewhere.
+    fn leaves_garbage(story: &mut Story, line: &str) -> bool {
+        story.reply(line, Protocol::Resp2);
+        !story.worker.garbage.take().is_empty()
+    }
+
+    #[test]
+    fn what_is_replaced_or_has_expired_is_freed_as_the_configuration_says() {
+        let large = "x".repeat(100_000);
+        for lazy in [false, true] {
+            let mut story = Story::new();
+            story.environment.lazyfree_server_del = lazy;
+            story.environment.lazyfree_expire = lazy;
+            assert!(!leaves_garbage(&mut story, &format!("SET k {large}")));
+            assert_eq!(leaves_garbage(&mut story, "SET k 1"), lazy, "replaced");
+            for line in ["GET k", "SET k 1"] {
+                story.reply(&format!("SET k {large} PX 10"), Protocol::Resp2);
+                story.environment.now_ms += 10;
+                assert_eq!(leaves_garbage(&mut story, line), lazy, "expired when {line} came");
+            }
+        }
+    }
+}
