@@ -165,7 +165,7 @@ impl Executor {
 
     /// The configuration as it is now, which may have changed since the tick began.
     pub(crate) fn newest_config(&mut self) -> &Config {
-        self.config.refresh();
+        self.refresh_config();
         self.config.config()
     }
 
@@ -178,8 +178,9 @@ impl Executor {
     /// Takes a changed configuration over.
     pub(crate) fn refresh_config(&mut self) {
         if self.config.refresh() {
-            let now_ms = self.environment.now_ms;
-            self.environment = Environment { now_ms, ..environment(self.config.config()) };
+            let Environment { now_ms, no_touch, keep_expired, .. } = self.environment;
+            let configured = environment(self.config.config());
+            self.environment = Environment { now_ms, no_touch, keep_expired, ..configured };
             self.meter.configure(self.config.config());
         }
     }
@@ -533,7 +534,11 @@ fn is_http(name: &[u8]) -> bool {
 fn unknown_command(words: &[&[u8]]) -> CommandError {
     /// How much of a stranger's words is shown.
     const SHOWN_BYTES_MAX: usize = 128;
-    let shown = |word: &[u8], room: usize| word[..word.len().min(room)].to_vec();
+    // As in Redis, a word ends at its first NUL here.
+    let shown = |word: &[u8], room: usize| {
+        let word = word.split(|byte| *byte == 0).next().unwrap_or_default();
+        word[..word.len().min(room)].to_vec()
+    };
     let mut text = shown(words[0], SHOWN_BYTES_MAX);
     text.extend_from_slice(b"', with args beginning with: ");
     let mut room = SHOWN_BYTES_MAX;
