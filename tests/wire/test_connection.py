@@ -291,12 +291,40 @@ def test_many_kill_each_other(server):
         client.close()
 
 
-@pytest.mark.skipif(is_redis(DUNLIN), reason="newer than this Redis")
-def test_no_touch_leaves_idle_times_alone(server):
-    """An idle time set by hand stays what it is while a client that does not touch uses the key."""
+def test_a_password_that_comes_and_goes(server, oracle):
+    """Who is in stays in; who came while there was a password is let in when there is none."""
+
+    def story(which):
+        told = []
+        with which.connect() as boss, which.connect() as old:
+
+            def require(password):
+                assert ask(boss, "CONFIG", "SET", "requirepass", password) == b"+OK"
+
+            told.append(ask(old, "PING"))
+            require("one")
+            try:
+                with which.connect() as new, which.connect() as stranger:
+                    told += [ask(old, "PING"), ask(new, "PING"), ask(new, "AUTH", "two"), ask(new, "AUTH", "one")]
+                    told += [ask(new, "PING"), ask(stranger, "PING")]
+                    require("")
+                    told += [ask(stranger, "PING"), ask(stranger, "AUTH", "one"), ask(stranger, "AUTH", "default", "x")]
+                    require("two")
+                    told += [ask(new, "PING"), ask(stranger, "PING"), ask(old, "RESET"), ask(old, "PING")]
+                    told += [ask(old, "AUTH", "one"), ask(old, "AUTH", "two"), ask(old, "PING")]
+            finally:
+                require("")
+        return told
+
+    assert story(server) == story(oracle)
+
+
+def test_password_and_auth_in_one_pipeline(server):
+    """A command sees what the one before it has set."""
     with server.connect() as client:
-        assert ask(client, "SET", "quiet", "v") == b"+OK"
-        assert ask(client, "CLIENT", "NO-TOUCH", "on") == b"+OK"
-        assert ask(client, "GET", "quiet") == b"v"
-        assert ask(client, "CLIENT", "NO-TOUCH", "off") == b"+OK"
-        assert ask(client, "DEL", "quiet") == b":1"
+        stream = [("CONFIG", "SET", "requirepass", "one"), ("AUTH", "two"), ("AUTH", "one"), ("RESET",), ("PING",)]
+        stream += [("AUTH", "one"), ("CONFIG", "SET", "requirepass", ""), ("RESET",), ("PING",)]
+        client.sendall(b"".join(command(*words) for words in stream))
+        expected = b"+OK\r\n-WRONGPASS invalid username-password pair or user is disabled.\r\n+OK\r\n+RESET\r\n"
+        expected += b"-NOAUTH Authentication required.\r\n+OK\r\n+OK\r\n+RESET\r\n+PONG\r\n"
+        assert exactly(client, len(expected)) == expected

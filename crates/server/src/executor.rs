@@ -534,7 +534,11 @@ fn is_http(name: &[u8]) -> bool {
 fn unknown_command(words: &[&[u8]]) -> CommandError {
     /// How much of a stranger's words is shown.
     const SHOWN_BYTES_MAX: usize = 128;
-    let shown = |word: &[u8], room: usize| word[..word.len().min(room)].to_vec();
+    // As in Redis, a word ends at its first NUL here.
+    let shown = |word: &[u8], room: usize| {
+        let word = word.split(|byte| *byte == 0).next().unwrap_or_default();
+        word[..word.len().min(room)].to_vec()
+    };
     let mut text = shown(words[0], SHOWN_BYTES_MAX);
     text.extend_from_slice(b"', with args beginning with: ");
     let mut room = SHOWN_BYTES_MAX;
