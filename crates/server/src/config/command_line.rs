@@ -150,6 +150,13 @@ mod tests {
     }
 
     #[test]
+    fn one_quoted_argument_may_hold_all_words() {
+        let config = parse_words(&["--client-output-buffer-limit", "normal 16mb 8mb 5"], "").unwrap().config;
+        let normal = config.client_output_buffer_limit.normal;
+        assert_eq!((normal.hard_bytes, normal.soft_bytes, normal.soft_seconds), (16 << 20, 8 << 20, 5));
+    }
+
+    #[test]
     fn flags_take_the_words_up_to_the_next_flag() {
         let words = [
             "--save",

@@ -149,7 +149,12 @@ fn load_directive(
         };
     }
     if let Some(directive) = find(name) {
-        return directive.assign(values, config).or_else(|error| {
+        // One quoted argument may hold all the words, as with CONFIG SET.
+        let assigned = match values {
+            [argument] => directive.assign_argument(argument, config),
+            _ => directive.assign(values, config),
+        };
+        return assigned.or_else(|error| {
             let takes = directive.values();
             match error {
                 // A good value that this version cannot obey: judged as if the directive were foreign.
