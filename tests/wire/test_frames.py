@@ -42,7 +42,7 @@ AS_REDIS = {
     "empty name": b"*1\r\n$0\r\n\r\n",
     "empty argument": command("ECHO", ""),
     "binary argument": command("ECHO", bytes(range(256))),
-    "unknown command": command("NONSENSE", "a", "b'c", b"\x00\xff"),
+    "unknown command": command("NONSENSE", "a", "b'c", b"\x01\xff"),
     "unknown command with a long name": command("N" * 500, "x" * 500),
     "name with line ends": command("A\r\nB", "c\r\nd"),
     "several in one write": PING * 3 + command("ECHO", "x") + PING,

@@ -121,24 +121,43 @@ def memory(server):
 
 
 def test_slow_reader_is_bounded():
-    """A client that asks and never reads is closed when its replies outgrow the limit."""
-    with Server("--client-output-buffer-limit", "normal 16mb 0 0") as server:
+    """A client that asks for 4 GiB and reads nothing costs a bounded part of it: it is closed when its replies
+    outgrow the limit, or not served further until it reads."""
+    with Server("--client-output-buffer-limit", "normal", "16mb", "0", "0") as server:
         with Bystander(server) as other, server.connect() as client:
             client.sendall(command("SET", "big", b"x" * MIB))
             assert exactly(client, 5) == b"+OK\r\n"
-            sender = threading.Thread(target=flood, args=(client, command("GET", "big")), daemon=True)
+            before = memory(server)
+            sender = threading.Thread(target=flood, args=(client, command("GET", "big"), 4096), daemon=True)
             sender.start()
-            eventually(lambda: connected(server) <= 2, "the slow reader is still connected")
-            other.works()
-            assert memory(server) < 256 * MIB
+            sender.join(20)
+            for _ in range(100):
+                other.works()
+                assert memory(server) < before + 64 * MIB
+            shut(client)
             sender.join(20)
             assert not sender.is_alive()
+        eventually(lambda: connected(server) == 1, "the slow reader is still connected")
 
 
-def flood(client, data):
-    """Asks until the server closes the connection; stops by itself after 100,000 requests."""
+def test_a_reply_over_the_output_limit():
+    """One reply that is larger than the limit closes the connection; nothing of it is kept."""
+    with Server("--client-output-buffer-limit", "normal", "16mb", "0", "0") as server:
+        with Bystander(server) as other, server.connect() as client:
+            sender = send_aside(client, command("SET", "big", b"x" * (64 * MIB)))
+            assert exactly(client, 5) == b"+OK\r\n"
+            sender.join()
+            client.sendall(command("GET", "big"))
+            eventually(lambda: connected(server) == 2, "the connection is still open")
+            other.works()
+            got, closed = rest(client)
+            assert closed and len(got) < 64 * MIB
+
+
+def flood(client, data, times):
+    """Asks again and again, until the server closes the connection."""
     try:
-        for _ in range(100_000):
+        for _ in range(times):
             client.sendall(data)
     except OSError:
         pass

@@ -67,7 +67,8 @@ class Bystander:
         value = b"turn %d" % self.turn
         self.client.sendall(command("SET", "bystander", value) + command("GET", "bystander"))
         expected = b"+OK\r\n$%d\r\n%s\r\n" % (len(value), value)
-        assert exactly(self.client, len(expected)) == expected
+        got = exactly(self.client, len(expected))
+        assert got == expected, f"the bystander got {got!r} for {expected!r}"
 
     def __exit__(self, kind, *_):
         if kind is None:
