@@ -63,6 +63,29 @@ fn blocks_split_and_merge_as_in_redis() {
     assert_eq!(shape(&list), "1 | c | d 4 | e f 3 | 2");
 }
 
+/// As above with `list-max-listpack-size -1`: elements of 1000 bytes, and one that just fits a block.
+#[test]
+fn blocks_of_four_kibibytes_are_filled_as_in_redis() {
+    let counts = |list: &BlockDeque| list.blocks.iter().map(Block::count).collect::<Vec<_>>();
+    let text = [b'x'; 1000];
+    let mut list = of(-1, "");
+    (0..10).for_each(|_| list.push_back(&text));
+    assert_eq!(counts(&list), [4, 4, 2]);
+    // A block of four takes 4023 bytes. By the estimate for insertion 74 more do not fit; by that for
+    // merging the halves do, and the block has 4100 bytes. One byte more, and they stay apart.
+    let mut apart = list.clone();
+    assert!(apart.insert_before(1, &[b'y'; 75]));
+    assert_eq!(counts(&apart), [2, 3, 4, 2]);
+    assert!(list.insert_before(1, &[b'y'; 74]));
+    assert_eq!(counts(&list), [5, 4, 2]);
+    assert!(list.insert_before(6, &[b'y'; 80]));
+    assert_eq!(counts(&list), [5, 2, 3, 2]);
+    list.push_back(&text);
+    list.push_back(&text);
+    list.push_back(&[b'y'; 66]);
+    assert_eq!(counts(&list), [5, 2, 3, 4, 1]);
+}
+
 #[test]
 fn large_elements_stand_alone() {
     let large = vec![b'x'; 5000];
