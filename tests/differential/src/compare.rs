@@ -49,10 +49,15 @@ pub const INTENDED: &[Intended] = &[
             let (Some(a), Some(b)) = (ours.bytes(), oracle.bytes()) else {
                 return false;
             };
-            let zero = a.iter().position(|byte| *byte == 0);
-            ours.is_error() && oracle.is_error() && zero.is_some_and(|zero| b.starts_with(&a[..zero]))
+            if !ours.is_error() || !oracle.is_error() {
+                return false;
+            }
+            match a.iter().position(|byte| *byte == 0) {
+                Some(zero) => b.starts_with(a[..zero].trim_ascii_end()),
+                None => a.trim_ascii_end() == b.trim_ascii_end(),
+            }
         },
-        reason: "an error quotes a client's bytes whole; Redis cuts them at a zero byte",
+        reason: "an error quotes a client's bytes whole; Redis cuts them at a zero byte and drops line ends",
     },
 ];
 

@@ -191,7 +191,8 @@ fn all_or_nothing(connect: &Connect<'_>, rounds: usize) -> Result<(), String> {
     let mut client = connect(0)?;
     for round in 0..rounds {
         let mut expected = vec![None; CLIENTS];
-        for index in (0..CLIENTS).filter(|&index| outcomes[index][round]) {
+        let winners = outcomes.iter().enumerate().filter_map(|(index, won)| won[round].then_some(index));
+        for index in winners {
             for place in [index, (index + 1) % CLIENTS] {
                 if let Some(other) = expected[place].replace(index) {
                     return Err(format!("round {round}: clients {other} and {index} both have seat {place}"));
