@@ -310,6 +310,7 @@ impl Executor {
 
     /// Ends the run of measured commands whose last one had these words, and logs that one if it is
     /// remarkable by itself.
+    #[inline(never)]
     fn measure(
         &mut self,
         shared: &Shared,

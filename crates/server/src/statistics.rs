@@ -364,6 +364,7 @@ impl Meter {
     }
 
     /// Ends the current run and counts it; `None` when nothing ran.
+    #[inline(never)]
     pub(crate) fn finish(&mut self) -> Option<Measured> {
         self.alone = false;
         if self.count == 0 {

@@ -142,6 +142,7 @@ fn getex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 
 pub(super) const GETSET: Command = Command {
     name: "getset",
+    deprecated: Some(("6.2.0", "SET with the GET option")),
     summary: "Stores a string under a key and returns the one that was there.",
     since: "1.0.0",
     group: Group::String,

@@ -104,6 +104,7 @@ pub(super) const GETRANGE: Command = Command {
 
 pub(super) const SUBSTR: Command = Command {
     name: "substr",
+    deprecated: Some(("2.0.0", "GETRANGE")),
     summary: "Returns part of the string under a key: the old name of GETRANGE.",
     since: "1.0.0",
     ..GETRANGE
