@@ -135,10 +135,8 @@ fn debug(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut R
     match PARTS.iter().find(|part| is_typed(part.name) && part.operands.contains(&operands.len())) {
         Some(part) => (part.run)(context, words, reply),
         None => {
-            let shown = String::from_utf8_lossy(&typed[..typed.len().min(128)]);
-            Err(CommandError::owned(format!(
-                "ERR unknown subcommand or wrong number of arguments for '{shown}'. Try DEBUG HELP."
-            )))
+            let before = "ERR unknown subcommand or wrong number of arguments for '";
+            Err(CommandError::quoting_within(before, &typed[..typed.len().min(128)], "'. Try DEBUG HELP."))
         }
     }
 }
@@ -196,7 +194,7 @@ fn change_replication_id(
 }
 
 fn error(_: &mut ServerContext<'_, '_>, words: &[&[u8]], _: &mut ReplyBuffer) -> CommandResult {
-    Err(CommandError::owned(String::from_utf8_lossy(words[1]).into_owned()))
+    Err(CommandError::quoting("", words[1]))
 }
 
 fn log(_: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {

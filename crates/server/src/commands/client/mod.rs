@@ -75,11 +75,11 @@ fn set_info(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut Reply
     } else if attribute.eq_ignore_ascii_case(b"lib-ver") {
         &mut names.library_version
     } else {
-        return Err(CommandError::quoting("ERR Unrecognized option '", &[attribute, b"'"].concat()));
+        return Err(CommandError::quoting_within("ERR Unrecognized option '", attribute, "'"));
     };
     if !is_printable(value) {
-        let text = [attribute, b" cannot contain spaces, newlines or special characters."].concat();
-        return Err(CommandError::quoting("ERR ", &text));
+        let refusal = " cannot contain spaces, newlines or special characters.";
+        return Err(CommandError::quoting_within("ERR ", attribute, refusal));
     }
     *field = value.to_vec();
     reply.ok();
