@@ -526,7 +526,7 @@ fn environment(config: &Config) -> Environment {
 }
 
 /// How much of a stranger's words an error shows.
-const QUOTED_BYTES_MAX: usize = 128;
+pub(crate) const QUOTED_BYTES_MAX: usize = 128;
 
 /// Whether a line of an HTTP request has arrived in place of a command: a page in somebody's browser
 /// may be sending orders in his name. The lines are those that every such request has.

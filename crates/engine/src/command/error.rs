@@ -54,7 +54,11 @@ impl CommandError {
     /// Like [`Self::quoting`], with more text behind the word.
     pub fn quoting_within(before: &str, word: &[u8], after: &str) -> Self {
         let word = word.split(|byte| *byte == 0).next().unwrap_or_default();
-        Self::Text(Cow::Owned([before.as_bytes(), word, after.as_bytes()].concat()))
+        let mut text = [before.as_bytes(), word, after.as_bytes()].concat();
+        // Line breaks within become spaces on the wire; at the end Redis drops them.
+        let end = text.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n'));
+        text.truncate(end.map_or(0, |last| last + 1));
+        Self::Text(Cow::Owned(text))
     }
 
     /// The whole line, code first.
@@ -106,5 +110,6 @@ mod tests {
         assert_eq!(line(CommandError::quoting("ERR no ", b"\xffx")), b"ERR no \xffx");
         assert_eq!(line(CommandError::quoting_within("ERR '", b"a\0b", "' is not")), b"ERR 'a' is not");
         assert_eq!(line(CommandError::quoting_within("ERR '", b"\0", "'")), b"ERR ''");
+        assert_eq!(line(CommandError::quoting("ERR no ", b"a\nb\r\n")), b"ERR no a\nb");
     }
 }

@@ -252,6 +252,10 @@ mod tests {
             -ERR invalid cursor
             > SCAN 18446744073709551616
             -ERR invalid cursor
+            > SCAN -
+            -ERR invalid cursor
+            > SCAN -0
+            *2 $1 0 *0
             > SCAN 18446744073709551615
             *2 $1 0 *0
             > SCAN 0 COUNT 0
