@@ -526,6 +526,9 @@ fn environment(config: &Config) -> Environment {
     }
 }
 
+/// How much of a stranger's words an error shows.
+pub(crate) const QUOTED_BYTES_MAX: usize = 128;
+
 /// Whether a line of an HTTP request has arrived in place of a command: a page in somebody's browser
 /// may be sending orders in his name. The lines are those that every such request has.
 fn is_http(name: &[u8]) -> bool {
@@ -533,16 +536,14 @@ fn is_http(name: &[u8]) -> bool {
 }
 
 fn unknown_command(words: &[&[u8]]) -> CommandError {
-    /// How much of a stranger's words is shown.
-    const SHOWN_BYTES_MAX: usize = 128;
     // As in Redis, a word ends at its first NUL here.
     let shown = |word: &[u8], room: usize| {
         let word = word.split(|byte| *byte == 0).next().unwrap_or_default();
         word[..word.len().min(room)].to_vec()
     };
-    let mut text = shown(words[0], SHOWN_BYTES_MAX);
+    let mut text = shown(words[0], QUOTED_BYTES_MAX);
     text.extend_from_slice(b"', with args beginning with: ");
-    let mut room = SHOWN_BYTES_MAX;
+    let mut room = QUOTED_BYTES_MAX;
     for word in &words[1..] {
         if room == 0 {
             break;
@@ -556,11 +557,8 @@ fn unknown_command(words: &[&[u8]]) -> CommandError {
 
 fn unknown_subcommand(container: &Entry, name: &[u8]) -> CommandError {
     let container = container.command.name.to_uppercase();
-    let shown = &name[..name.len().min(128)];
-    CommandError::quoting(
-        "ERR unknown subcommand '",
-        &[shown, b"'. Try ", container.as_bytes(), b" HELP."].concat(),
-    )
+    let shown = &name[..name.len().min(QUOTED_BYTES_MAX)];
+    CommandError::quoting_within("ERR unknown subcommand '", shown, &format!("'. Try {container} HELP."))
 }
 
 /// A handler of the server: what [`Run::Host`] holds in the rows of this crate.

@@ -45,9 +45,20 @@ impl CommandError {
         Self::Text(Cow::Owned(text.into_bytes()))
     }
 
-    /// An error that quotes words of the client's as they are.
-    pub fn quoting(text: &str, words: &[u8]) -> Self {
-        Self::Text(Cow::Owned([text.as_bytes(), words].concat()))
+    /// An error that ends in a word of the client's as it is, up to its first NUL: where Redis, too, ends a
+    /// quotation.
+    pub fn quoting(text: &str, word: &[u8]) -> Self {
+        Self::quoting_within(text, word, "")
+    }
+
+    /// Like [`Self::quoting`], with more text behind the word.
+    pub fn quoting_within(before: &str, word: &[u8], after: &str) -> Self {
+        let word = word.split(|byte| *byte == 0).next().unwrap_or_default();
+        let mut text = [before.as_bytes(), word, after.as_bytes()].concat();
+        // Line breaks within become spaces on the wire; at the end Redis drops them.
+        let end = text.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n'));
+        text.truncate(end.map_or(0, |last| last + 1));
+        Self::Text(Cow::Owned(text))
     }
 
     /// The whole line, code first.
@@ -88,3 +99,17 @@ impl std::fmt::Display for CommandError {
 }
 
 impl std::error::Error for CommandError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quotation_keeps_bytes_and_ends_at_a_nul() {
+        let line = |error: CommandError| error.line().into_owned();
+        assert_eq!(line(CommandError::quoting("ERR no ", b"\xffx")), b"ERR no \xffx");
+        assert_eq!(line(CommandError::quoting_within("ERR '", b"a\0b", "' is not")), b"ERR 'a' is not");
+        assert_eq!(line(CommandError::quoting_within("ERR '", b"\0", "'")), b"ERR ''");
+        assert_eq!(line(CommandError::quoting("ERR no ", b"a\nb\r\n")), b"ERR no a\nb");
+    }
+}

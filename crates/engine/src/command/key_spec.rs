@@ -183,14 +183,13 @@ impl KeySpec {
         if !self.flags.has(KeyFlags::VARIABLE) {
             return self;
         }
-        let says = |token: &str| words.iter().skip(1).any(|word| word.eq_ignore_ascii_case(token.as_bytes()));
         let settled = KeySpec { flags: KeyFlags(0), ..self };
         match command.name {
             // SET hands the old value out only when asked to.
             "set" if !words.iter().skip(3).any(|word| word.eq_ignore_ascii_case(b"GET")) => {
                 settled.overwrite().updates()
             }
-            "bitfield" if !says("SET") && !says("INCRBY") => {
+            "bitfield" if only_gets(words.get(2..).unwrap_or_default()) => {
                 KeySpec { access: Access::Read, ..settled }.accesses()
             }
             _ => settled.read_write().accesses().updates(),
@@ -246,6 +245,20 @@ impl KeySpec {
     }
 }
 
+/// Whether these operations of `BITFIELD` only read; what is malformed may be anything.
+fn only_gets(mut operations: &[&[u8]]) -> bool {
+    while let [operation, operands @ ..] = operations {
+        let count = match operation.to_ascii_uppercase().as_slice() {
+            b"GET" => 2,
+            b"OVERFLOW" => 1,
+            _ => return false,
+        };
+        let Some(rest) = operands.get(count..) else { return false };
+        operations = rest;
+    }
+    true
+}
+
 /// Iterator over the positions of keys among a request's words.
 #[derive(Debug, Clone)]
 pub struct Positions {
@@ -290,5 +303,20 @@ mod tests {
         check(KeySpec::behind("STREAMS", 1).limited(2), "xread count 2 streams a b 0 0", &["a", "b"]);
         check(KeySpec::behind("STORE", -1), "georadius k 1 2 3 m store d", &["d"]);
         check(KeySpec::behind("STORE", 3), "sort k by", &[]);
+    }
+
+    #[test]
+    fn bitfield_reads_when_it_has_nothing_but_gets() {
+        for (operations, expected) in [
+            ("GET u8 0", true),
+            ("get u8 0 overflow sat GET u8 set", true),
+            ("GET u8 0 SET u8 0 1", false),
+            ("GET u8", false),
+            ("GET u8 0 junk", false),
+        ] {
+            let words: Vec<&[u8]> = operations.split(' ').map(str::as_bytes).collect();
+            assert_eq!(only_gets(&words), expected, "{operations}");
+        }
+        assert!(only_gets(&[]));
     }
 }

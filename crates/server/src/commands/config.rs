@@ -87,7 +87,7 @@ fn get(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut Rep
     let found = context.shared.config.get(args.take_rest());
     reply.map(found.len());
     for (name, value) in found {
-        reply.bulk(name.as_bytes());
+        reply.bulk(name);
         reply.bulk(&value);
     }
     Ok(())
@@ -97,7 +97,7 @@ fn set(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut Rep
     let (pairs, []) = args.take_rest().as_chunks::<2>() else { return Err(CommandError::Syntax) };
     let pairs: Vec<_> = pairs.iter().map(|[name, value]| (*name, *value)).collect();
     let is_local = context.session.client.transport.is_local();
-    context.shared.config.set(&pairs, is_local).map_err(|error| CommandError::owned(error.to_string()))?;
+    context.shared.config.set(&pairs, is_local)?;
     // The client's next command must see it; other workers do in their next tick.
     context.executor.refresh_config();
     reply.ok();

@@ -180,8 +180,7 @@ fn hello(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut R
             check_name(word)?;
             name = Some(word);
         } else {
-            let option = [args.word(), b"'"].concat();
-            return Err(CommandError::quoting("ERR Syntax error in HELLO option '", &option));
+            return Err(CommandError::quoting_within("ERR Syntax error in HELLO option '", args.word(), "'"));
         }
     }
     if let Some((user, password)) = credentials {

@@ -17,7 +17,7 @@ use dunlin_engine::{
 use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
 use crate::{
-    executor::{Flow, Handler, ServerContext},
+    executor::{Flow, Handler, QUOTED_BYTES_MAX, ServerContext},
     net::Next,
     session::Replies,
 };
@@ -135,10 +135,12 @@ fn debug(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut R
     match PARTS.iter().find(|part| is_typed(part.name) && part.operands.contains(&operands.len())) {
         Some(part) => (part.run)(context, words, reply),
         None => {
-            let shown = String::from_utf8_lossy(&typed[..typed.len().min(128)]);
-            Err(CommandError::owned(format!(
-                "ERR unknown subcommand or wrong number of arguments for '{shown}'. Try DEBUG HELP."
-            )))
+            let before = "ERR unknown subcommand or wrong number of arguments for '";
+            Err(CommandError::quoting_within(
+                before,
+                &typed[..typed.len().min(QUOTED_BYTES_MAX)],
+                "'. Try DEBUG HELP.",
+            ))
         }
     }
 }
@@ -196,7 +198,7 @@ fn change_replication_id(
 }
 
 fn error(_: &mut ServerContext<'_, '_>, words: &[&[u8]], _: &mut ReplyBuffer) -> CommandResult {
-    Err(CommandError::owned(String::from_utf8_lossy(words[1]).into_owned()))
+    Err(CommandError::Text(words[1].to_vec().into()))
 }
 
 fn log(_: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {

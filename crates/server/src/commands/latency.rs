@@ -128,8 +128,7 @@ fn reset(context: &mut Context<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBu
 fn draw(context: &mut Context<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let event = args.word();
     let Some((event, series)) = context.shared.monitor.latency.find(event) else {
-        let event = String::from_utf8_lossy(event);
-        return Err(CommandError::owned(format!("ERR No samples available for event '{event}'")));
+        return Err(CommandError::quoting_within("ERR No samples available for event '", event, "'"));
     };
     let now_s = context.executor.environment.now_ms / 1000;
     reply.verbatim("txt", graph(event, &series, now_s).as_bytes());

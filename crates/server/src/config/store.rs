@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
+use dunlin_engine::command::CommandError;
 
 use super::directive::{Change, Directive, ValueError};
 use super::glob;
@@ -43,8 +44,8 @@ struct Changes {
 /// Why CONFIG SET changed nothing. Displays as the whole error line for the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetError {
-    /// No directive of this name.
-    Unknown(String),
+    /// No directive of this name, which may be any bytes.
+    Unknown(Vec<u8>),
     /// A directive that cannot have this value, or cannot change.
     Failed {
         /// Its name.
@@ -57,9 +58,7 @@ pub enum SetError {
 impl fmt::Display for SetError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown(name) => {
-                write!(out, "ERR Unknown option or number of arguments for CONFIG SET - '{name}'")
-            }
+            Self::Unknown(name) => write!(out, "{UNKNOWN}{}'", String::from_utf8_lossy(name)),
             Self::Failed { name, reason } => {
                 write!(out, "ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}")
             }
@@ -68,6 +67,17 @@ impl fmt::Display for SetError {
 }
 
 impl std::error::Error for SetError {}
+
+impl From<SetError> for CommandError {
+    fn from(error: SetError) -> Self {
+        match error {
+            SetError::Unknown(name) => Self::quoting_within(UNKNOWN, &name, "'"),
+            SetError::Failed { .. } => Self::owned(error.to_string()),
+        }
+    }
+}
+
+const UNKNOWN: &str = "ERR Unknown option or number of arguments for CONFIG SET - '";
 
 /// Why CONFIG REWRITE left the file as it was. Displays as the whole error line for the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,17 +134,19 @@ impl ConfigStore {
         self.lock().file.clone()
     }
 
-    /// CONFIG GET: names and aliases that match any pattern, each once, sorted, with their values.
-    pub fn get(&self, patterns: &[&[u8]]) -> Vec<(&'static str, Vec<u8>)> {
+    /// CONFIG GET: names and aliases that match any pattern, each once, sorted, with their values. A
+    /// name that is asked for without wildcards is spelled as in the question, where the client looks for it.
+    pub fn get<'a>(&self, patterns: &[&'a [u8]]) -> Vec<(&'a [u8], Vec<u8>)> {
         let config = self.current.load();
-        let is_wanted =
-            |name: &str| patterns.iter().any(|pattern| glob::matches(pattern, name.as_bytes(), true));
+        let spelling = |name: &'static str| {
+            let pattern = patterns.iter().find(|pattern| glob::matches(pattern, name.as_bytes(), true))?;
+            Some(if pattern.eq_ignore_ascii_case(name.as_bytes()) { *pattern } else { name.as_bytes() })
+        };
         let mut found: Vec<_> = names()
-            .filter(|(name, _)| is_wanted(name))
-            .map(|(name, directive)| (name, directive.print(&config)))
+            .filter_map(|(name, directive)| Some((name, spelling(name)?, directive.print(&config))))
             .collect();
-        found.sort_unstable_by_key(|(name, _)| *name);
-        found
+        found.sort_unstable_by_key(|(name, ..)| *name);
+        found.into_iter().map(|(_, spelling, value)| (spelling, value)).collect()
     }
 
     /// CONFIG SET: all pairs of name and value, or none. `client_is_local` says whether the client
@@ -177,9 +189,10 @@ fn resolve<'a>(
 ) -> Result<Vec<Resolved<'a>>, SetError> {
     let mut resolved: Vec<Resolved<'a>> = Vec::with_capacity(pairs.len());
     for &(typed, value) in pairs {
-        let shown = || String::from_utf8_lossy(typed).into_owned();
-        let Some((name, directive)) = find_name(typed) else { return Err(SetError::Unknown(shown())) };
-        let failed = |reason: &str| Err(SetError::Failed { name: shown(), reason: reason.to_owned() });
+        let Some((name, directive)) = find_name(typed) else { return Err(SetError::Unknown(typed.to_vec())) };
+        let shown = String::from_utf8_lossy(typed);
+        let failed =
+            |reason: &str| Err(SetError::Failed { name: shown.to_string(), reason: reason.to_owned() });
         match directive.change {
             Change::AtStart => return failed("can't set immutable config"),
             Change::Protected if !config.enable_protected_configs.allows(client_is_local) => {
@@ -274,7 +287,8 @@ mod tests {
 
     fn get(store: &ConfigStore, patterns: &[&str]) -> String {
         let patterns: Vec<_> = patterns.iter().map(|pattern| pattern.as_bytes()).collect();
-        let line = |(name, value): (&str, Vec<u8>)| format!("{name}={}", String::from_utf8(value).unwrap());
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let line = |(name, value): (&[u8], Vec<u8>)| format!("{}={}", text(name), text(&value));
         store.get(&patterns).into_iter().map(line).collect::<Vec<_>>().join(";")
     }
 
@@ -407,7 +421,8 @@ mod tests {
         let store = store();
         for (set, patterns, expected) in [
             ("hz=1000", &["hz"][..], "hz=500"),
-            ("maxmemory=1GB;hz=20", &["MAXMEMORY", "hz", "h?"], "hz=20;maxmemory=1073741824"),
+            ("maxmemory=1GB;hz=20", &["MAXMEMORY", "hz", "h?"], "hz=20;MAXMEMORY=1073741824"),
+            ("hz=20", &["h?", "HZ"], "hz=20"),
             (
                 "client-output-buffer-limit=normal 1mb 2kb 3 pubsub 5 6 7",
                 &["client-output*"],

@@ -52,11 +52,12 @@ const BUCKETS_MIN: u32 = 2;
 /// | percent | bytes an entry, mean | entries in overflow |
 /// |---|---|---|
 /// | 70 | 8.59 to 8.99, 8.80 | 4 to 9% |
+/// | 72 | 8.46 to 8.86, 8.67 | 4 to 10% |
 /// | 75 | 8.28 to 8.69, 8.49 | 5 to 11% |
 /// | 80 | 7.95 to 8.47, 8.24 | 7 to 13% |
 /// | 84 | 7.75 to 8.32, 8.08 | 8 to 15% |
 ///
-/// Beyond 80, a fiftieth less memory costs a sixth more second cache misses.
+/// Half a byte more than at 80 spares a quarter of the second cache misses (docs/decisions/0004).
 const SPLIT_PERCENT: usize = 72;
 /// Entries per 100 primary slots below which a removal merges two buckets: far enough from the other that
 /// a table of changing size does not split and merge by turns.

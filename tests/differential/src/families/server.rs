@@ -97,8 +97,7 @@ pub const FAMILY: Family = Family {
                 &[Word("BITFIELD"), AnyKey, Word("INCRBY"), Word("u8"), Word("0"), Word("1")],
             ])],
         )
-        .unordered()
-        .unspoiled(),
+        .unordered(),
         row("COMMAND NONSENSE", 1, &[]),
         row("MEMORY USAGE", 2, &[AnyKey]).shape(),
         row("MEMORY NONSENSE", 1, &[]),

@@ -132,9 +132,13 @@ fn scan(context: &mut KeyspaceContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     Ok(())
 }
 
-/// A cursor is an unsigned number of 64 bits; ours stay below 2^42. A sign is accepted as `strtoul`
-/// does: a minus takes the number's complement.
+/// A cursor is an unsigned number of 64 bits; ours stay below 2^42. It is read as Redis does, with
+/// `strtoul`: a minus takes the number's complement, the text ends at a NUL, and an empty one is 0.
 fn parse_cursor(text: &[u8]) -> Result<u64, CommandError> {
+    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    if text.is_empty() {
+        return Ok(0);
+    }
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
         [b'+', digits @ ..] => (false, digits),
@@ -248,6 +252,10 @@ mod tests {
             -ERR invalid cursor
             > SCAN 18446744073709551616
             -ERR invalid cursor
+            > SCAN -
+            -ERR invalid cursor
+            > SCAN -0
+            *2 $1 0 *0
             > SCAN 18446744073709551615
             *2 $1 0 *0
             > SCAN 0 COUNT 0

@@ -201,15 +201,14 @@ fn ids(args: &mut Args<'_>, purpose: Purpose, negated: bool) -> Result<Vec<i64>,
 }
 
 fn kind(word: &[u8]) -> Result<Kind, CommandError> {
-    Kind::parse(word)
-        .ok_or_else(|| CommandError::quoting("ERR Unknown client type '", &[word, b"'"].concat()))
+    Kind::parse(word).ok_or_else(|| CommandError::quoting_within("ERR Unknown client type '", word, "'"))
 }
 
 fn existing_user(word: &[u8]) -> Result<&[u8], CommandError> {
     if access::user_exists(word) {
         return Ok(word);
     }
-    Err(CommandError::quoting("ERR No such user '", &[word, b"'"].concat()))
+    Err(CommandError::quoting_within("ERR No such user '", word, "'"))
 }
 
 fn positive(word: &[u8], name: &str) -> Result<i64, CommandError> {

@@ -12,7 +12,7 @@ use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
 use self::filter::{Filter, Purpose};
 use crate::{
-    executor::{Flow, Letter, ServerContext},
+    executor::{Flow, Letter, QUOTED_BYTES_MAX, ServerContext},
     net::{Next, Now},
     pause::Held,
     session::{ClientFlags, Replies},
@@ -75,11 +75,11 @@ fn set_info(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut Reply
     } else if attribute.eq_ignore_ascii_case(b"lib-ver") {
         &mut names.library_version
     } else {
-        return Err(CommandError::quoting("ERR Unrecognized option '", &[attribute, b"'"].concat()));
+        return Err(CommandError::quoting_within("ERR Unrecognized option '", attribute, "'"));
     };
     if !is_printable(value) {
-        let text = [attribute, b" cannot contain spaces, newlines or special characters."].concat();
-        return Err(CommandError::quoting("ERR ", &text));
+        let refusal = " cannot contain spaces, newlines or special characters.";
+        return Err(CommandError::quoting_within("ERR ", attribute, refusal));
     }
     *field = value.to_vec();
     reply.ok();
@@ -175,7 +175,7 @@ fn replies(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyB
 
 fn pause(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     if args.remaining() > 2 {
-        return Err(too_many("PAUSE"));
+        return Err(too_many(args));
     }
     let timeout_ms = parse_integer(args.word());
     let held = match args.optional() {
@@ -227,7 +227,7 @@ fn no_touch(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut Reply
 
 fn unblock(_: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     if args.remaining() > 2 {
-        return Err(too_many("UNBLOCK"));
+        return Err(too_many(args));
     }
     let id = args.word();
     let known = |word: &[u8]| word.eq_ignore_ascii_case(b"timeout") || word.eq_ignore_ascii_case(b"error");
@@ -273,8 +273,11 @@ fn get_redirection(_: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBu
     Ok(())
 }
 
-fn too_many(subcommand: &str) -> CommandError {
-    CommandError::owned(format!(
-        "ERR unknown subcommand or wrong number of arguments for '{subcommand}'. Try CLIENT HELP."
-    ))
+fn too_many(args: &Args<'_>) -> CommandError {
+    let typed = args.words()[1];
+    CommandError::quoting_within(
+        "ERR unknown subcommand or wrong number of arguments for '",
+        &typed[..typed.len().min(QUOTED_BYTES_MAX)],
+        "'. Try CLIENT HELP.",
+    )
 }
