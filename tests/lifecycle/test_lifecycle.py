@@ -37,7 +37,7 @@ FLAGS = {
     "neither yes nor no": (["--protected-mode", "maybe"], ["protected-mode", "maybe"]),
     "threads out of range": (["--threads", "-1"], ["threads", "-1"]),
     "address of another machine": (["--bind", "192.0.2.1"], ["192.0.2.1"]),
-    "address that is none": (["--bind", "no such host"], ["no such host"]),
+    "address that is none": (["--bind", "no-such-host.invalid"], ["no-such-host.invalid"]),
     "no file of that name": (["/nonexistent/dunlin.conf"], ["/nonexistent/dunlin.conf"]),
     "folder for a file": (["/tmp"], ["/tmp"]),
     "working directory missing": (["--dir", "/nonexistent"], ["dir", "/nonexistent"]),
