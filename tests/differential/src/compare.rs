@@ -37,22 +37,6 @@ pub const INTENDED: &[Intended] = &[
         reason: "a pattern of CONFIG GET finds the directives that Dunlin has",
     },
     Intended {
-        command: "",
-        holds: |_, ours, oracle| {
-            let (Some(a), Some(b)) = (ours.bytes(), oracle.bytes()) else {
-                return false;
-            };
-            if !ours.is_error() || !oracle.is_error() {
-                return false;
-            }
-            match a.iter().position(|byte| *byte == 0) {
-                Some(zero) => b.starts_with(a[..zero].trim_ascii_end()),
-                None => a.trim_ascii_end() == b.trim_ascii_end(),
-            }
-        },
-        reason: "an error quotes a client's bytes whole; Redis cuts them at a zero byte and drops line ends",
-    },
-    Intended {
         command: "CLIENT",
         holds: |command, ours, oracle| {
             let is_list = command.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"LIST"));
