@@ -3,6 +3,7 @@
 mod bitmap;
 pub mod debug;
 mod generic;
+mod hash;
 pub mod memory;
 mod scan;
 mod set;
@@ -11,4 +12,5 @@ mod string;
 use crate::command::Command;
 
 /// The rows of all families.
-pub const FAMILIES: &[&[Command]] = &[bitmap::COMMANDS, generic::COMMANDS, set::COMMANDS, string::COMMANDS];
+pub const FAMILIES: &[&[Command]] =
+    &[bitmap::COMMANDS, generic::COMMANDS, hash::COMMANDS, set::COMMANDS, string::COMMANDS];

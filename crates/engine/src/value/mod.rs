@@ -1,6 +1,7 @@
 //! Values as commands see them; how they are stored stays behind these types.
 
 mod extended;
+mod hash;
 mod limits;
 mod member_table;
 mod object;
@@ -14,6 +15,7 @@ use dunlin_structures::PagePool;
 use crate::keyspace::KeyHasher;
 
 pub use extended::ExtendedFloat;
+pub use hash::Hash;
 pub use limits::{CollectionLimits, Layout};
 pub use member_table::{MemberTable, Record};
 pub use object::{Collection, Object};
