@@ -9,9 +9,7 @@
 
 use dunlin_resp::{Batch, Limits, Protocol, ReplyBuffer, RequestDecoder};
 
-use crate::{
-    Engine, Environment, Request, Worker, command::CommandTable, commands, keyspace::Keyspace,
-};
+use crate::{Engine, Environment, Request, Worker, command::CommandTable, commands, keyspace::Keyspace};
 
 /// A store to talk to, in database 0.
 pub(crate) struct Story {

@@ -52,7 +52,7 @@ impl Collection for Hash {
     }
 
     fn is_empty(&self) -> bool {
-        self.len() == 0
+        Self::is_empty(self)
     }
 }
 
@@ -78,11 +78,25 @@ impl Hash {
         }
     }
 
+    /// Whether there is nothing in it. O(1).
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The name that `OBJECT ENCODING` answers.
     pub fn encoding(&self) -> &'static str {
         match &self.fields {
             Fields::Listpack(_) => "listpack",
             Fields::Table(_) => "hashtable",
+        }
+    }
+
+    /// The bytes of a compact encoding.
+    pub fn compact_bytes(&self) -> Option<&[u8]> {
+        match &self.fields {
+            Fields::Listpack(listpack) => Some(listpack.bytes()),
+            Fields::Table(_) => None,
         }
     }
 

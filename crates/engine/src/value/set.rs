@@ -55,7 +55,7 @@ impl Collection for Set {
     }
 
     fn is_empty(&self) -> bool {
-        self.len() == 0
+        Self::is_empty(self)
     }
 }
 
@@ -77,12 +77,27 @@ impl Set {
         }
     }
 
+    /// Whether there is nothing in it. O(1).
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The name that `OBJECT ENCODING` answers.
     pub fn encoding(&self) -> &'static str {
         match &self.members {
             Members::IntSet(_) => "intset",
             Members::Listpack(_) => "listpack",
             Members::Table(_) => "hashtable",
+        }
+    }
+
+    /// The bytes of a compact encoding.
+    pub fn compact_bytes(&self) -> Option<&[u8]> {
+        match &self.members {
+            Members::IntSet(integers) => Some(integers.bytes()),
+            Members::Listpack(listpack) => Some(listpack.bytes()),
+            Members::Table(_) => None,
         }
     }
 

@@ -76,6 +76,8 @@ fn hsetnx(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let (key, field, value) = (args.word(), args.word(), args.word());
     let layout = context.layout();
     let added = context.update_or_create(key, |hash: &mut Hash| {
+        // Redis looks at the lengths before it looks for the field.
+        hash.expect(&[field, value], layout);
         let added = hash.get(field).is_none() && hash.set(field, value, layout);
         (added, added)
     })?;
