@@ -10,8 +10,9 @@ use crate::{
     command::CommandError,
     glob,
     keyspace::{Database, EXPIRY_MS_MAX, EntryRef, Key, Keyspace, Locked, Usage, access_clock, idle_seconds},
+    random::Random,
     statistics::Statistics,
-    value::{Collection, NewString, NewValue, Owned, Resources, StringRef},
+    value::{Collection, CollectionLimits, Layout, NewString, NewValue, Owned, Resources, StringRef},
 };
 
 /// Payloads below this many bytes are freed on the spot; larger ones are worth carrying away.
@@ -36,6 +37,8 @@ pub struct Environment {
     pub lazyfree_user_flush: bool,
     /// Whether keys that have expired stay where they are, seen by nobody (`CLIENT PAUSE`).
     pub keep_expired: bool,
+    /// Thresholds of the compact encodings.
+    pub collection_limits: CollectionLimits,
 }
 
 /// Large values and whole databases on their way out. Dropping it frees them: outside all locks,
@@ -90,7 +93,7 @@ pub struct Worker {
     pub garbage: Garbage,
     /// Where short texts are edited before they are stored again.
     scratch: Vec<u8>,
-    random: u64,
+    random: Random,
 }
 
 impl Worker {
@@ -101,7 +104,7 @@ impl Worker {
             statistics: Arc::default(),
             garbage: Garbage::default(),
             scratch: Vec::new(),
-            random: seed,
+            random: Random::new(seed),
         }
     }
 
@@ -111,14 +114,9 @@ impl Worker {
         self.id
     }
 
-    /// The next of its random numbers (SplitMix64, Steele, Lea and Flood 2014): for sampling, not
-    /// for secrets.
+    /// The next of its random numbers: for sampling, not for secrets.
     pub fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.random.bits()
     }
 }
 
@@ -240,6 +238,16 @@ impl<'a> ReadContext<'a> {
     #[inline]
     pub fn string(&mut self, key: &[u8]) -> Result<Option<StringRef<'a>>, CommandError> {
         self.find(key).map(string_of).transpose()
+    }
+
+    /// A random number, for sampling.
+    pub fn random(&mut self) -> u64 {
+        self.worker.random()
+    }
+
+    /// How collections that a command builds for its answer are laid out.
+    pub fn layout(&self) -> Layout<'a> {
+        Layout { limits: &self.environment.collection_limits, resources: self.locked.keyspace().resources() }
     }
 
     /// The collection under a key; an error where it holds another type.
@@ -422,12 +430,46 @@ impl<'a> WriteContext<'a> {
         self.find(key).map(collection_of).transpose()
     }
 
+    /// The collections under several keys at once; an error where one of them holds another type.
+    pub fn collections<T: Collection>(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<&T>>, CommandError> {
+        // Removing what has expired moves other entries, so it comes first.
+        for key in keys {
+            self.find(key);
+        }
+        let resolved: Vec<Key<'_>> = keys.iter().map(|key| self.key(key)).collect();
+        let found = resolved.iter().map(|key| {
+            let stripe = self.locked.shard(key.shard).database(self.database)?;
+            Some(stripe.entry(stripe.find(key.hash, key.bytes)?))
+        });
+        found.map(|entry| entry.map(collection_of).transpose()).collect()
+    }
+
     /// Works on the collection under a key; `None` where there is none, an error where the key holds
     /// another type. A collection that is empty afterwards is removed with its key.
     pub fn edit<T: Collection, R>(
         &mut self,
         key: &[u8],
         edit: impl FnOnce(&mut T) -> R,
+    ) -> Result<Option<R>, CommandError> {
+        self.update(key, |collection| (edit(collection), true))
+    }
+
+    /// [`Self::edit`], on a new collection where the key is missing. One that is left empty is not
+    /// stored.
+    pub fn edit_or_create<T: Collection, R>(
+        &mut self,
+        key: &[u8],
+        edit: impl FnOnce(&mut T) -> R,
+    ) -> Result<R, CommandError> {
+        self.update_or_create(key, |collection| (edit(collection), true))
+    }
+
+    /// [`Self::edit`] that may find nothing to do: `edit` also answers whether it has changed the
+    /// collection.
+    pub fn update<T: Collection, R>(
+        &mut self,
+        key: &[u8],
+        edit: impl FnOnce(&mut T) -> (R, bool),
     ) -> Result<Option<R>, CommandError> {
         let key = self.key(key);
         let Some(slot) = self.slot(self.database, &key) else { return Ok(None) };
@@ -438,28 +480,29 @@ impl<'a> WriteContext<'a> {
         let edited = stripe.edit_object(slot, |object| {
             T::of_mut(object).map(|collection| (edit(collection), collection.is_empty()))
         });
-        let (result, is_empty) = edited.flatten().ok_or(CommandError::WrongType)?;
+        let ((result, changed), is_empty) = edited.flatten().ok_or(CommandError::WrongType)?;
         if is_empty {
             self.remove_slot(self.database, key.shard, slot);
         }
-        self.changed(self.database, key.shard);
+        if changed {
+            self.changed(self.database, key.shard);
+        }
         Ok(Some(result))
     }
 
-    /// [`Self::edit`], on a new collection where the key is missing. One that is left empty is not
-    /// stored.
-    pub fn edit_or_create<T: Collection, R>(
+    /// [`Self::update`], on a new collection where the key is missing.
+    pub fn update_or_create<T: Collection, R>(
         &mut self,
         key: &[u8],
-        edit: impl FnOnce(&mut T) -> R,
+        edit: impl FnOnce(&mut T) -> (R, bool),
     ) -> Result<R, CommandError> {
         let mut edit = Some(edit);
         let mut run = |collection: &mut T| (edit.take().expect("called once"))(collection);
-        if let Some(result) = self.edit(key, &mut run)? {
+        if let Some(result) = self.update(key, &mut run)? {
             return Ok(result);
         }
         let mut collection = T::new(self.resources());
-        let result = run(&mut collection);
+        let (result, _) = run(&mut collection);
         if !collection.is_empty() {
             self.set_collection(key, collection, ExpiryChange::Clear);
         }
@@ -478,6 +521,11 @@ impl<'a> WriteContext<'a> {
     /// What new collections need.
     pub fn resources(&self) -> &'a Arc<Resources> {
         self.locked.keyspace().resources()
+    }
+
+    /// How collections that grow are laid out.
+    pub fn layout(&self) -> Layout<'a> {
+        Layout { limits: &self.environment.collection_limits, resources: self.resources() }
     }
 
     /// Counts a hit or a miss, for commands that read and write.

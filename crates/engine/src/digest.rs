@@ -6,6 +6,8 @@
 //! xor(d, x)    d ← d ⊕ SHA1(x)                     order does not matter
 //! mix(d, x)    xor(d, x), then d ← SHA1(d)         order matters
 //! value        mix(type), mix(value), xor("!!expire!!") where the key expires
+//!   set        xor(member) for each member, in place of mix(value)
+//!   hash       xor(d') for each field, d' being a digest of mix(field), mix(value)
 //! key          mix(name), then as its value
 //! data set     for each database that is not empty: mix(number), xor of its keys' digests
 //! ```
@@ -13,10 +15,12 @@
 
 use sha1::{Digest as _, Sha1};
 
-use crate::keyspace::EntryRef;
+use crate::{keyspace::EntryRef, value::Object};
 
-/// The number of the type in a digest.
+/// The number of each type in a digest.
 const TYPE_STRING: u32 = 0;
+const TYPE_SET: u32 = 2;
+const TYPE_HASH: u32 = 4;
 const EXPIRES: &[u8] = b"!!expire!!";
 
 /// A digest under construction.
@@ -51,11 +55,25 @@ impl Digest {
 
     /// Adds a value without its key.
     pub(crate) fn add_value(&mut self, entry: EntryRef<'_>) {
-        if let Some(object) = entry.object() {
-            match *object {}
+        match entry.object() {
+            None => {
+                self.mix(&TYPE_STRING.to_be_bytes());
+                self.mix(entry.string().text(&mut itoa::Buffer::new()));
+            }
+            Some(Object::Hash(hash)) => {
+                self.mix(&TYPE_HASH.to_be_bytes());
+                hash.for_each(|field, value| {
+                    let mut pair = Self::default();
+                    pair.mix(&field.text());
+                    pair.mix(&value.text());
+                    self.xor(&pair.0);
+                });
+            }
+            Some(Object::Set(set)) => {
+                self.mix(&TYPE_SET.to_be_bytes());
+                set.for_each(|member| self.xor(&member.text()));
+            }
         }
-        self.mix(&TYPE_STRING.to_be_bytes());
-        self.mix(entry.string().text(&mut itoa::Buffer::new()));
         if entry.expiry().is_some() {
             self.xor(EXPIRES);
         }

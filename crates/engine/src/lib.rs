@@ -11,6 +11,7 @@ mod digest;
 mod execute;
 pub mod glob;
 pub mod keyspace;
+mod random;
 mod statistics;
 #[cfg(test)]
 mod transcript;

@@ -18,6 +18,7 @@ use dunlin_engine::{
     Environment, Request, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, KeyShape, Run},
     keyspace::{Inside, Key, Keyspace},
+    value::CollectionLimits,
 };
 use dunlin_resp::{Batch, Decoded, Limits, ReplyBuffer};
 
@@ -523,6 +524,16 @@ fn environment(config: &Config) -> Environment {
         lazyfree_server_del: config.lazyfree_lazy_server_del,
         lazyfree_user_del: config.lazyfree_lazy_user_del,
         lazyfree_user_flush: config.lazyfree_lazy_user_flush,
+        collection_limits: CollectionLimits {
+            hash_max_listpack_entries: config.hash_max_listpack_entries as usize,
+            hash_max_listpack_value: config.hash_max_listpack_value as usize,
+            list_max_listpack_size: config.list_max_listpack_size,
+            set_max_intset_entries: config.set_max_intset_entries as usize,
+            set_max_listpack_entries: config.set_max_listpack_entries as usize,
+            set_max_listpack_value: config.set_max_listpack_value as usize,
+            zset_max_listpack_entries: config.zset_max_listpack_entries as usize,
+            zset_max_listpack_value: config.zset_max_listpack_value as usize,
+        },
     }
 }
 

@@ -3,10 +3,14 @@
 mod bitmap;
 pub mod debug;
 mod generic;
+mod hash;
 pub mod memory;
+mod scan;
+mod set;
 mod string;
 
 use crate::command::Command;
 
 /// The rows of all families.
-pub const FAMILIES: &[&[Command]] = &[bitmap::COMMANDS, generic::COMMANDS, string::COMMANDS];
+pub const FAMILIES: &[&[Command]] =
+    &[bitmap::COMMANDS, generic::COMMANDS, hash::COMMANDS, set::COMMANDS, string::COMMANDS];

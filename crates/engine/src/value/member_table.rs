@@ -12,11 +12,12 @@
 //! 8 to 9 bytes of index and 2 bytes of lengths a record, whatever the size of the table. It owns all
 //! its memory, so it can be dropped on any thread.
 
-use std::{fmt, ptr::NonNull, sync::Arc};
+use std::{collections::HashSet, fmt, ptr::NonNull, sync::Arc};
 
 use dunlin_structures::{BucketTable, CELL_BYTES_MAX, Entries, Handle, Slab, Slot, prefetch};
 
 use super::Resources;
+use crate::random::{Random, Selection};
 
 const LONG_LENGTH: u8 = 254;
 const BOXED: u8 = 255;
@@ -228,6 +229,27 @@ impl MemberTable {
     /// A record chosen by 64 random bits, nearly uniformly.
     pub fn random(&self, random: u64) -> Option<Record<'_>> {
         self.table.random(random).map(|handle| self.record(handle))
+    }
+
+    /// Visits `count` different records, nearly uniformly chosen, or all where there are fewer.
+    /// O(count) expected, or O(n) where that is not much more.
+    pub(crate) fn sample<'a>(&'a self, count: usize, random: &mut Random, mut visit: impl FnMut(Record<'a>)) {
+        if count >= self.len() / 4 {
+            let mut selection = Selection::new(count, self.len());
+            return self.for_each(|record| {
+                if selection.takes(random) {
+                    visit(record);
+                }
+            });
+        }
+        // Three of four draws or more are new.
+        let mut drawn = HashSet::with_capacity(count);
+        while drawn.len() < count {
+            let handle = self.table.random(random.bits()).expect("there are more than are drawn");
+            if drawn.insert(handle) {
+                visit(self.record(handle));
+            }
+        }
     }
 
     /// Writes a record into a cell of its own.

@@ -1,8 +1,11 @@
 //! Values as commands see them; how they are stored stays behind these types.
 
 mod extended;
+mod hash;
+mod limits;
 mod member_table;
 mod object;
+mod set;
 mod string;
 
 use std::sync::Arc;
@@ -12,8 +15,11 @@ use dunlin_structures::PagePool;
 use crate::keyspace::KeyHasher;
 
 pub use extended::ExtendedFloat;
+pub use hash::Hash;
+pub use limits::{CollectionLimits, Layout};
 pub use member_table::{MemberTable, Record};
 pub use object::{Collection, Object};
+pub use set::Set;
 pub(crate) use string::{EMBEDDED_BYTES_MAX, INLINE_BYTES_MAX};
 pub use string::{NewString, Payload, StringRef, parse_float};
 

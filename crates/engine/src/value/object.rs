@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Resources, ValueType};
+use super::{Hash, Resources, Set, ValueType};
 
 /// A type of value that holds elements. A key with an empty collection does not exist.
 pub trait Collection: Sized {
@@ -21,21 +21,35 @@ pub trait Collection: Sized {
 
 /// A value that is not a string.
 #[derive(Debug, Clone)]
-pub enum Object {}
+pub enum Object {
+    /// A hash.
+    Hash(Hash),
+    /// A set.
+    Set(Set),
+}
 
 impl Object {
     /// Its type.
     pub fn value_type(&self) -> ValueType {
-        match *self {}
+        match self {
+            Self::Hash(_) => ValueType::Hash,
+            Self::Set(_) => ValueType::Set,
+        }
     }
 
     /// The name that `OBJECT ENCODING` answers.
     pub fn encoding(&self) -> &'static str {
-        match *self {}
+        match self {
+            Self::Hash(hash) => hash.encoding(),
+            Self::Set(set) => set.encoding(),
+        }
     }
 
     /// Bytes outside the object itself. O(1).
     pub fn heap_bytes(&self) -> usize {
-        match *self {}
+        match self {
+            Self::Hash(hash) => hash.heap_bytes(),
+            Self::Set(set) => set.heap_bytes(),
+        }
     }
 }

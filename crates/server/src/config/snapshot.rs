@@ -54,6 +54,10 @@ snapshot! {
     enable_debug_command: Permission,
     /// Who may set protected directives at run time.
     enable_protected_configs: Permission,
+    /// Fields of a hash in a listpack.
+    hash_max_listpack_entries: u64,
+    /// Bytes of a field or value in a listpack.
+    hash_max_listpack_value: u64,
     /// Background rounds a second.
     hz: u32,
     /// Lines that have no effect; not a directive.
@@ -72,6 +76,8 @@ snapshot! {
     lazyfree_lazy_user_del: bool,
     /// FLUSHALL and FLUSHDB are ASYNC unless they say SYNC.
     lazyfree_lazy_user_flush: bool,
+    /// Elements, or negative for kibibytes, of one node of a list.
+    list_max_listpack_size: i64,
     /// Empty for standard output.
     logfile: PathBuf,
     /// The least level that is logged.
@@ -94,6 +100,12 @@ snapshot! {
     requirepass: Secret,
     /// Always empty: there are no snapshots.
     save: Vec<SavePoint>,
+    /// Members of a set in an intset.
+    set_max_intset_entries: u64,
+    /// Members of a set in a listpack.
+    set_max_listpack_entries: u64,
+    /// Bytes of a member in a listpack.
+    set_max_listpack_value: u64,
     /// What SIGINT does.
     shutdown_on_sigint: ShutdownFlags,
     /// What SIGTERM does.
@@ -116,6 +128,10 @@ snapshot! {
     unixsocket: PathBuf,
     /// 0 leaves what the umask gives.
     unixsocketperm: u32,
+    /// Members of a sorted set in a listpack.
+    zset_max_listpack_entries: u64,
+    /// Bytes of a member in a listpack.
+    zset_max_listpack_value: u64,
 }
 
 impl Default for Config {

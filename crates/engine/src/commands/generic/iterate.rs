@@ -4,6 +4,7 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, Run},
+    commands::scan::{COUNT_DEFAULT, parse_cursor},
     context::KeyspaceContext,
     glob,
 };
@@ -62,9 +63,6 @@ pub(super) const SCAN: Command = Command {
     ..Command::DEFAULT
 };
 
-/// Entries that a call of SCAN visits, about, unless it is told.
-const SCAN_COUNT: usize = 10;
-
 fn dbsize(context: &mut KeyspaceContext<'_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     reply.count(context.usage().keys);
     Ok(())
@@ -100,8 +98,8 @@ fn randomkey(context: &mut KeyspaceContext<'_>, _: &mut Args<'_>, reply: &mut Re
 }
 
 fn scan(context: &mut KeyspaceContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let cursor = parse_cursor(args.word())?;
-    let (mut pattern, mut type_name, mut count) = (None, None, SCAN_COUNT);
+    let cursor = parse_cursor(args)?;
+    let (mut pattern, mut type_name, mut count) = (None, None, COUNT_DEFAULT);
     while !args.is_empty() {
         if args.token_with("COUNT", 1) {
             let wanted = args.integer();
@@ -130,24 +128,6 @@ fn scan(context: &mut KeyspaceContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     reply.array(found);
     reply.append(&mut keys);
     Ok(())
-}
-
-/// A cursor is an unsigned number of 64 bits; ours stay below 2^42. It is read as Redis does, with
-/// `strtoul`: a minus takes the number's complement, the text ends at a NUL, and an empty one is 0.
-fn parse_cursor(text: &[u8]) -> Result<u64, CommandError> {
-    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
-    if text.is_empty() {
-        return Ok(0);
-    }
-    let (negative, digits) = match text {
-        [b'-', digits @ ..] => (true, digits),
-        [b'+', digits @ ..] => (false, digits),
-        digits => (false, digits),
-    };
-    let digits = digits.first().is_some_and(u8::is_ascii_digit).then_some(digits);
-    let cursor: Option<u64> = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
-    let cursor = cursor.ok_or(CommandError::text("ERR invalid cursor"))?;
-    Ok(if negative { cursor.wrapping_neg() } else { cursor })
 }
 
 #[cfg(test)]

@@ -1,0 +1,95 @@
+//! What the commands of the SCAN family share: cursors and options.
+
+use dunlin_resp::ReplyBuffer;
+
+use crate::{
+    command::{Args, CommandError},
+    glob,
+};
+
+/// Elements that a call visits, about, unless it is told.
+pub(super) const COUNT_DEFAULT: usize = 10;
+
+/// Reads a cursor: an unsigned number of 64 bits; ours stay below 2^42. It is read as Redis does, with
+/// `strtoul`: a minus takes the number's complement, the text ends at a NUL, and an empty one is 0.
+pub(super) fn parse_cursor(args: &mut Args<'_>) -> Result<u64, CommandError> {
+    let text = args.word().split(|byte| *byte == 0).next().unwrap_or_default();
+    if text.is_empty() {
+        return Ok(0);
+    }
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    let digits = digits.first().is_some_and(u8::is_ascii_digit).then_some(digits);
+    let cursor: Option<u64> = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+    let cursor = cursor.ok_or(CommandError::text("ERR invalid cursor"))?;
+    Ok(if negative { cursor.wrapping_neg() } else { cursor })
+}
+
+/// The options of a walk through a collection.
+#[derive(Debug)]
+pub(super) struct CollectionScan<'a> {
+    /// What elements must match.
+    pattern: Option<&'a [u8]>,
+    /// How many elements a call visits, about.
+    count: usize,
+    /// Whether the answer has the elements' values.
+    pub(super) values: bool,
+}
+
+impl<'a> CollectionScan<'a> {
+    /// Reads the options; `may_omit_values` says whether NOVALUES is one of them.
+    pub(super) fn parse(args: &mut Args<'a>, may_omit_values: bool) -> Result<Self, CommandError> {
+        let mut options = Self { pattern: None, count: COUNT_DEFAULT, values: true };
+        while !args.is_empty() {
+            if args.token_with("COUNT", 1) {
+                let wanted = args.integer();
+                args.check()?;
+                let wanted = usize::try_from(wanted).ok().filter(|count| *count > 0);
+                options.count = wanted.ok_or(CommandError::Syntax)?;
+            } else if args.token_with("MATCH", 1) {
+                options.pattern = Some(args.word()).filter(|pattern| *pattern != b"*");
+            } else if args.token("NOVALUES") {
+                if !may_omit_values {
+                    return Err(CommandError::text("ERR NOVALUES option can only be used in HSCAN"));
+                }
+                options.values = false;
+            } else {
+                return Err(CommandError::Syntax);
+            }
+        }
+        Ok(options)
+    }
+
+    /// Whether an element is asked for.
+    #[inline]
+    pub(super) fn wants(&self, element: &[u8]) -> bool {
+        self.pattern.is_none_or(|pattern| glob::matches(pattern, element))
+    }
+
+    /// Calls `step` (from a cursor to the next one, with the number of elements visited) until enough
+    /// elements have been visited; the cursor to go on from.
+    pub(super) fn walk(&self, mut cursor: u64, mut step: impl FnMut(u64) -> (u64, usize)) -> u64 {
+        let mut visited = 0;
+        // Empty buckets count a little, so that a sparse table does not hold the worker for long.
+        for _ in 0..self.count.saturating_mul(10) {
+            let (next, here) = step(cursor);
+            cursor = next;
+            visited += here;
+            if cursor == 0 || visited >= self.count {
+                break;
+            }
+        }
+        cursor
+    }
+}
+
+/// Writes the answer of a scan: the cursor to go on from and the elements found.
+pub(super) fn reply_scan(reply: &mut ReplyBuffer, cursor: u64, found: usize, mut elements: ReplyBuffer) {
+    reply.array(2);
+    reply.bulk(itoa::Buffer::new().format(cursor).as_bytes());
+    reply.array(found);
+    reply.append(&mut elements);
+}

@@ -1,0 +1,431 @@
+//! Differences, intersections and unions.
+
+use dunlin_resp::ReplyBuffer;
+use dunlin_structures::Element;
+
+use super::reply_member;
+use crate::{
+    command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
+    context::{ExpiryChange, ReadContext, WriteContext},
+    value::{Layout, Set},
+};
+
+pub(super) const SDIFF: Command = Command {
+    name: "sdiff",
+    summary: "Returns the members of the first set that are in none of the others.",
+    since: "1.0.0",
+    group: Group::Set,
+    complexity: "O(n) for n members in all sets",
+    arity: Arity::AtLeast(2),
+    run: Run::Read(sdiff),
+    keys: &[KeySpec::at(1).through(-1, 1).accesses()],
+    args: &[Argument::key("key").multiple()],
+    tips: &["nondeterministic_output_order"],
+    ..Command::DEFAULT
+};
+
+pub(super) const SDIFFSTORE: Command = Command {
+    name: "sdiffstore",
+    summary: "Stores the members of the first set that are in none of the others.",
+    arity: Arity::AtLeast(3),
+    run: Run::Write(sdiffstore),
+    flags: Flags::DENY_OOM,
+    keys: &[KeySpec::at(1).overwrite().updates(), KeySpec::at(2).through(-1, 1).accesses()],
+    args: &[Argument::key("destination"), Argument::key("key").key_spec(1).multiple()],
+    tips: &[],
+    ..SDIFF
+};
+
+pub(super) const SINTER: Command = Command {
+    name: "sinter",
+    summary: "Returns the members that are in all of the sets.",
+    complexity: "O(n × m) for n members of the smallest of m sets",
+    run: Run::Read(sinter),
+    ..SDIFF
+};
+
+pub(super) const SINTERSTORE: Command = Command {
+    name: "sinterstore",
+    summary: "Stores the members that are in all of the sets.",
+    complexity: "O(n × m) for n members of the smallest of m sets",
+    run: Run::Write(sinterstore),
+    keys: &[KeySpec::at(1).read_write().updates(), KeySpec::at(2).through(-1, 1).accesses()],
+    ..SDIFFSTORE
+};
+
+pub(super) const SINTERCARD: Command = Command {
+    name: "sintercard",
+    summary: "Returns how many members are in all of the sets.",
+    since: "7.0.0",
+    complexity: "O(n × m) for n members of the smallest of m sets",
+    arity: Arity::AtLeast(3),
+    run: Run::Read(sintercard),
+    keys: &[KeySpec::at(1).counted().accesses()],
+    args: &[
+        Argument::integer("numkeys"),
+        Argument::key("key").multiple(),
+        Argument::integer("limit").after("LIMIT").optional(),
+    ],
+    tips: &[],
+    ..SDIFF
+};
+
+pub(super) const SUNION: Command = Command {
+    name: "sunion",
+    summary: "Returns the members that are in any of the sets.",
+    run: Run::Read(sunion),
+    ..SDIFF
+};
+
+pub(super) const SUNIONSTORE: Command = Command {
+    name: "sunionstore",
+    summary: "Stores the members that are in any of the sets.",
+    run: Run::Write(sunionstore),
+    ..SDIFFSTORE
+};
+
+fn sdiff(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let sets = read_sets(context, args.take_rest())?;
+    let mut found = Vec::new();
+    difference(&sets, context.layout(), |member| found.push(member));
+    reply_members(reply, &found);
+    Ok(())
+}
+
+fn sinter(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let sets = read_sets(context, args.take_rest())?;
+    let mut found = Vec::new();
+    intersection(&sets, |member| found.push(member));
+    reply_members(reply, &found);
+    Ok(())
+}
+
+fn sunion(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let sets = read_sets(context, args.take_rest())?;
+    let built;
+    let united = match sets.iter().flatten().collect::<Vec<_>>()[..] {
+        [only] => *only,
+        _ => {
+            built = union(&sets, context.layout());
+            &built
+        }
+    };
+    reply.set(united.len());
+    united.for_each(|member| reply_member(reply, member));
+    Ok(())
+}
+
+fn sdiffstore(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    store(context, args, reply, |sets, layout| {
+        let mut result = Set::default();
+        difference(sets, layout, |member| {
+            result.insert_element(member, layout);
+        });
+        result
+    })
+}
+
+fn sinterstore(
+    context: &mut WriteContext<'_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    store(context, args, reply, |sets, layout| {
+        let mut result = Set::default();
+        intersection(sets, |member| {
+            result.insert_element(member, layout);
+        });
+        result
+    })
+}
+
+fn sunionstore(
+    context: &mut WriteContext<'_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    store(context, args, reply, union)
+}
+
+fn sintercard(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let count = CommandError::text("ERR numkeys should be greater than 0");
+    let count = args.integer_in(1..=i64::MAX, count);
+    args.check()?;
+    if count > args.remaining() as i64 {
+        return Err(CommandError::text("ERR Number of keys can't be greater than number of args"));
+    }
+    let keys = args.take(count as usize);
+    let mut limit = 0;
+    while !args.is_empty() {
+        if !args.token_with("LIMIT", 1) {
+            return Err(CommandError::Syntax);
+        }
+        limit = args.integer_in(0..=i64::MAX, CommandError::text("ERR LIMIT can't be negative"));
+        args.check()?;
+    }
+    let sets = read_sets(context, keys)?;
+    let limit = if limit == 0 { usize::MAX } else { limit as usize };
+    reply.count(intersection_len(&sets, limit));
+    Ok(())
+}
+
+/// The sets under the keys of a command that reads.
+fn read_sets<'a>(
+    context: &mut ReadContext<'a>,
+    keys: &[&[u8]],
+) -> Result<Vec<Option<&'a Set>>, CommandError> {
+    keys.iter().map(|key| context.collection(key)).collect()
+}
+
+/// Stores what `combine` makes of the sets, and answers how many members it has.
+fn store(
+    context: &mut WriteContext<'_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+    combine: impl FnOnce(&[Option<&Set>], Layout<'_>) -> Set,
+) -> CommandResult {
+    let (destination, sources) = (args.word(), args.take_rest());
+    let layout = context.layout();
+    let result = combine(&context.collections(sources)?, layout);
+    reply.count(result.len());
+    context.set_collection(destination, result, ExpiryChange::Clear);
+    Ok(())
+}
+
+fn reply_members(reply: &mut ReplyBuffer, members: &[Element<'_>]) {
+    reply.set(members.len());
+    for member in members {
+        reply_member(reply, *member);
+    }
+}
+
+/// Visits the members of the first set that are in no other.
+fn difference<'a>(sets: &[Option<&'a Set>], layout: Layout<'_>, mut visit: impl FnMut(Element<'a>)) {
+    let Some((Some(first), others)) = sets.split_first() else { return };
+    let mut others: Vec<&Set> = others.iter().flatten().copied().collect();
+    // Many small sets are one lookup when they are one set.
+    let merged;
+    if others.len() > 2 && others.iter().map(|other| other.len()).sum::<usize>() < first.len() {
+        merged = union(&sets[1..], layout);
+        others = vec![&merged];
+    }
+    // The largest is the likeliest to have a member.
+    others.sort_by_key(|other| std::cmp::Reverse(other.len()));
+    first.for_each(|member| {
+        if !others.iter().any(|other| other.contains_element(member)) {
+            visit(member);
+        }
+    });
+}
+
+/// The smallest set and the others by size, or `None` where one is missing: its intersection with
+/// anything is empty.
+fn by_size<'a>(sets: &[Option<&'a Set>]) -> Option<(&'a Set, Vec<&'a Set>)> {
+    let mut sets = sets.iter().copied().collect::<Option<Vec<_>>>()?;
+    sets.sort_by_key(|set| set.len());
+    let others = sets.split_off(1);
+    Some((sets[0], others))
+}
+
+/// Visits the members that are in all sets.
+fn intersection<'a>(sets: &[Option<&'a Set>], mut visit: impl FnMut(Element<'a>)) {
+    let Some((smallest, others)) = by_size(sets) else { return };
+    smallest.for_each(|member| {
+        if others.iter().all(|other| other.contains_element(member)) {
+            visit(member);
+        }
+    });
+}
+
+/// How many members are in all sets; counts no further than `limit`.
+fn intersection_len(sets: &[Option<&Set>], limit: usize) -> usize {
+    let Some((smallest, others)) = by_size(sets) else { return 0 };
+    let (mut cursor, mut found) = (0, 0);
+    loop {
+        cursor = smallest.scan(cursor, |member| {
+            found += usize::from(others.iter().all(|other| other.contains_element(member)));
+        });
+        if cursor == 0 || found >= limit {
+            return found.min(limit);
+        }
+    }
+}
+
+/// The members that are in any set.
+fn union(sets: &[Option<&Set>], layout: Layout<'_>) -> Set {
+    let mut result = Set::default();
+    for set in sets.iter().flatten() {
+        set.for_each(|member| {
+            result.insert_element(member, layout);
+        });
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use dunlin_resp::Protocol;
+
+    use crate::transcript::{Story, check};
+
+    #[test]
+    fn combining_small_sets() {
+        check(
+            "
+            > SADD a 1 2 3 4
+            :4
+            > SADD b 2 3 x
+            :3
+            > SADD c 3 4
+            :2
+            > SDIFF a b
+            *2 $1 1 $1 4
+            3> SDIFF a b c
+            ~1 $1 1
+            > SDIFF a a
+            *0
+            > SDIFF missing a
+            *0
+            > SDIFF a missing
+            *4 $1 1 $1 2 $1 3 $1 4
+            3> SINTER a b c
+            ~1 $1 3
+            > SINTER a missing
+            *0
+            3> SUNION a c
+            ~4 $1 1 $1 2 $1 3 $1 4
+            > SUNION missing missing
+            *0
+            > SINTERCARD 2 a b
+            :2
+            > SINTERCARD 2 a b LIMIT 1
+            :1
+            > SINTERCARD 2 a b LIMIT 0
+            :2
+            > SINTERCARD 2 a missing
+            :0
+            ",
+        );
+    }
+
+    #[test]
+    fn storing_replaces_the_destination() {
+        check(
+            "
+            > SADD a 1 2 3
+            :3
+            > SADD b 2 3 4
+            :3
+            > SET d v EX 100
+            +OK
+            > SINTERSTORE d a b
+            :2
+            > TTL d
+            :-1
+            > OBJECT ENCODING d
+            $6 intset
+            > SMEMBERS d
+            *2 $1 2 $1 3
+            > SUNIONSTORE a a b
+            :4
+            > SMEMBERS a
+            *4 $1 1 $1 2 $1 3 $1 4
+            > SDIFFSTORE a a b
+            :1
+            > SMEMBERS a
+            *1 $1 1
+            > SDIFFSTORE a a a
+            :0
+            > EXISTS a
+            :0
+            > SINTERSTORE d b missing
+            :0
+            > EXISTS d
+            :0
+            ",
+        );
+    }
+
+    #[test]
+    fn mistakes_are_told_and_change_nothing() {
+        check(
+            "
+            > SADD a 1
+            :1
+            > SET text v
+            +OK
+            > SUNION a text
+            -WRONGTYPE Operation against a key holding the wrong kind of value
+            > SINTER missing text
+            -WRONGTYPE Operation against a key holding the wrong kind of value
+            > SDIFFSTORE a a text
+            -WRONGTYPE Operation against a key holding the wrong kind of value
+            > SCARD a
+            :1
+            > SINTERCARD 0 a
+            -ERR numkeys should be greater than 0
+            > SINTERCARD x a
+            -ERR numkeys should be greater than 0
+            > SINTERCARD 2 a
+            -ERR Number of keys can't be greater than number of args
+            > SINTERCARD 1 a LIMIT
+            -ERR syntax error
+            > SINTERCARD 1 a LIMIT -1
+            -ERR LIMIT can't be negative
+            > SINTERCARD 1 a LIMIT x
+            -ERR LIMIT can't be negative
+            > SINTERCARD 1 a OTHER 1
+            -ERR syntax error
+            > SUNIONSTORE a
+            -ERR wrong number of arguments for 'sunionstore' command
+            ",
+        );
+    }
+
+    /// Every combination of large and small sets, of integers and of text.
+    #[test]
+    fn combinations_agree_with_btree_sets() {
+        let ranges = [(0, 700, 2), (0, 300, 3), (600, 900, 1), (0, 40, 5)];
+        let mut story = Story::new();
+        let mut models: Vec<(String, BTreeSet<String>)> = Vec::new();
+        for (number, &(start, end, step)) in ranges.iter().enumerate() {
+            for prefix in ["", "m"] {
+                let name = format!("s{prefix}{number}");
+                let mut model: BTreeSet<String> =
+                    (start..end).step_by(step).map(|member| format!("{prefix}{member}")).collect();
+                model.extend((0..10).map(|member| member.to_string()));
+                let members: Vec<&str> = model.iter().map(String::as_str).collect();
+                story.play(&format!("> SADD {name} {}\n:{}", members.join(" "), model.len()));
+                models.push((name, model));
+            }
+        }
+        let mut reply = |command: String| -> BTreeSet<String> {
+            let reply = String::from_utf8(story.reply(&command, Protocol::Resp2)).expect("text");
+            let members: Vec<String> = reply
+                .split("\r\n")
+                .filter(|line| !line.starts_with(['*', '$']) && !line.is_empty())
+                .map(str::to_owned)
+                .collect();
+            let set: BTreeSet<String> = members.iter().cloned().collect();
+            assert_eq!(set.len(), members.len(), "no member twice");
+            set
+        };
+        for (a, first) in &models {
+            for (b, second) in &models {
+                assert_eq!(reply(format!("SINTER {a} {b}")), first & second);
+                assert_eq!(reply(format!("SUNION {a} {b}")), first | second);
+                assert_eq!(reply(format!("SDIFF {a} {b}")), first - second);
+            }
+            let all: Vec<&str> = models.iter().map(|(name, _)| name.as_str()).collect();
+            let rest = models.iter().filter(|(name, _)| name != a);
+            let others = rest.clone().fold(BTreeSet::new(), |others, (_, model)| &others | model);
+            let names: Vec<&str> = rest.map(|(name, _)| name.as_str()).collect();
+            assert_eq!(reply(format!("SDIFF {a} {}", names.join(" "))), first - &others);
+            assert_eq!(reply(format!("SDIFF {a} s3 s3 sm3")), &(first - &models[6].1) - &models[7].1);
+            let common = models.iter().fold(first.clone(), |common, (_, model)| &common & model);
+            assert_eq!(reply(format!("SINTER {}", all.join(" "))), common);
+        }
+    }
+}

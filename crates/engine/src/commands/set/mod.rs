@@ -1,0 +1,41 @@
+//! Commands on sets.
+
+mod combine;
+mod members;
+mod sample;
+mod scan;
+
+use dunlin_resp::ReplyBuffer;
+use dunlin_structures::Element;
+
+use crate::command::Command;
+
+/// The rows of the family.
+pub(super) const COMMANDS: &[Command] = &[
+    members::SADD,
+    members::SCARD,
+    combine::SDIFF,
+    combine::SDIFFSTORE,
+    combine::SINTER,
+    combine::SINTERCARD,
+    combine::SINTERSTORE,
+    members::SISMEMBER,
+    members::SMEMBERS,
+    members::SMISMEMBER,
+    members::SMOVE,
+    sample::SPOP,
+    sample::SRANDMEMBER,
+    members::SREM,
+    scan::SSCAN,
+    combine::SUNION,
+    combine::SUNIONSTORE,
+];
+
+/// A member as a bulk string.
+#[inline]
+fn reply_member(reply: &mut ReplyBuffer, member: Element<'_>) {
+    match member {
+        Element::Integer(integer) => reply.bulk_integer(integer),
+        Element::String(text) => reply.bulk(text),
+    }
+}

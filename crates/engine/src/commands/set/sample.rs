@@ -1,0 +1,233 @@
+//! Members by chance.
+
+use dunlin_resp::ReplyBuffer;
+
+use super::reply_member;
+use crate::{
+    command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
+    context::{ReadContext, WriteContext},
+    random::Random,
+    value::Set,
+};
+
+pub(super) const SPOP: Command = Command {
+    name: "spop",
+    summary: "Removes and returns members of a set, chosen at random.",
+    since: "1.0.0",
+    group: Group::Set,
+    complexity: "O(count)",
+    arity: Arity::AtLeast(2),
+    run: Run::Write(spop),
+    flags: Flags::FAST,
+    keys: &[KeySpec::at(1).read_write().accesses().deletes()],
+    args: &[Argument::key("key"), Argument::integer("count").optional().since("3.2.0")],
+    tips: &["nondeterministic_output"],
+    ..Command::DEFAULT
+};
+
+fn spop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let key = args.word();
+    if !args.is_empty() {
+        return pop_many(context, key, args, reply);
+    }
+    let mut random = Random::new(context.random());
+    let popped = context.update(key, |set: &mut Set| {
+        let member = set.random(&mut random).expect("a stored set has members").text().into_owned();
+        set.remove(&member);
+        (member, true)
+    })?;
+    match popped {
+        Some(member) => reply.bulk(&member),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+fn pop_many(
+    context: &mut WriteContext<'_>,
+    key: &[u8],
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let not_positive = CommandError::text("ERR value is out of range, must be positive");
+    let count = args.integer_in(0..=i64::MAX, not_positive) as usize;
+    args.finish()?;
+    let mut random = Random::new(context.random());
+    let Some(set) = context.collection::<Set>(key)?.filter(|_| count > 0) else {
+        reply.set(0);
+        return Ok(());
+    };
+    if count >= set.len() {
+        reply.set(set.len());
+        set.for_each(|member| reply_member(reply, member));
+        context.remove(key);
+        return Ok(());
+    }
+    reply.set(count);
+    let mut popped = Vec::with_capacity(count);
+    set.sample(count, &mut random, |member| {
+        reply_member(reply, member);
+        popped.push(member.text().into_owned());
+    });
+    context.edit(key, |set: &mut Set| {
+        for member in &popped {
+            set.remove(member);
+        }
+    })?;
+    Ok(())
+}
+
+pub(super) const SRANDMEMBER: Command = Command {
+    name: "srandmember",
+    summary: "Returns members of a set, chosen at random.",
+    complexity: "O(|count|)",
+    run: Run::Read(srandmember),
+    flags: Flags::NONE,
+    keys: &[KeySpec::at(1).accesses()],
+    args: &[Argument::key("key"), Argument::integer("count").optional().since("2.6.0")],
+    ..SPOP
+};
+
+fn srandmember(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let key = args.word();
+    let mut random = Random::new(context.random());
+    if args.is_empty() {
+        let set = context.collection::<Set>(key)?;
+        match set.and_then(|set| set.random(&mut random)) {
+            Some(member) => reply_member(reply, member),
+            None => reply.null(),
+        }
+        return Ok(());
+    }
+    let count = args.integer();
+    if count == i64::MIN {
+        args.fail(CommandError::text(
+            "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+        ));
+    }
+    args.finish()?;
+    let Some(set) = context.collection::<Set>(key)?.filter(|_| count != 0) else {
+        reply.array(0);
+        return Ok(());
+    };
+    let wanted = count.unsigned_abs() as usize;
+    if count > 0 {
+        reply.array(wanted.min(set.len()));
+        set.sample(wanted, &mut random, |member| reply_member(reply, member));
+    } else {
+        reply.array(wanted);
+        for _ in 0..wanted {
+            reply_member(reply, set.random(&mut random).expect("a stored set has members"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use dunlin_resp::Protocol;
+
+    use crate::transcript::{Story, check};
+
+    /// The bulk strings of a reply.
+    fn bulks(story: &mut Story, command: &str) -> Vec<String> {
+        let reply = String::from_utf8(story.reply(command, Protocol::Resp3)).expect("members are text here");
+        let lines = reply.split("\r\n");
+        lines
+            .filter(|line| !line.starts_with(['*', '$', '~', '_']) && !line.is_empty())
+            .map(str::to_owned)
+            .collect()
+    }
+
+    fn filled(size: usize, prefix: &str) -> Story {
+        let mut story = Story::new();
+        for number in 0..size {
+            story.play(&format!("> SADD s {prefix}{number}\n:1"));
+        }
+        story
+    }
+
+    #[test]
+    fn popping_takes_every_member_once() {
+        for (size, prefix) in [(20, ""), (20, "m"), (500, "m"), (300, "")] {
+            for count in ["", "1", "7", "100000"] {
+                let mut story = filled(size, prefix);
+                let mut popped = BTreeSet::new();
+                while popped.len() < size {
+                    let some = bulks(&mut story, &format!("SPOP s {count}"));
+                    assert!(!some.is_empty());
+                    for member in some {
+                        assert!(popped.insert(member), "popped twice");
+                    }
+                    story.play(&format!("> SCARD s\n:{}", size - popped.len()));
+                }
+                story.play("> EXISTS s\n:0");
+            }
+        }
+    }
+
+    #[test]
+    fn drawing_leaves_the_set_alone() {
+        for (size, prefix) in [(20, ""), (20, "m"), (500, "m")] {
+            let mut story = filled(size, prefix);
+            for count in [1, 3, size / 2, size, size + 10] {
+                let drawn = bulks(&mut story, &format!("SRANDMEMBER s {count}"));
+                assert_eq!(drawn.len(), count.min(size));
+                assert_eq!(drawn.iter().collect::<BTreeSet<_>>().len(), drawn.len(), "all different");
+                assert_eq!(bulks(&mut story, &format!("SRANDMEMBER s -{count}")).len(), count);
+            }
+            let drawn: BTreeSet<String> =
+                bulks(&mut story, &format!("SRANDMEMBER s -{}", size * 20)).into_iter().collect();
+            assert_eq!(drawn.len(), size, "each member has its chance");
+            story.play(&format!("> SCARD s\n:{size}"));
+        }
+    }
+
+    #[test]
+    fn edges() {
+        check(
+            "
+            > SPOP missing
+            $-1
+            3> SPOP missing
+            _
+            3> SPOP missing 3
+            ~0
+            > SPOP missing -1
+            -ERR value is out of range, must be positive
+            > SPOP missing x
+            -ERR value is out of range, must be positive
+            > SPOP missing 1 2
+            -ERR syntax error
+            > SRANDMEMBER missing
+            $-1
+            3> SRANDMEMBER missing 3
+            *0
+            > SRANDMEMBER missing x
+            -ERR value is not an integer or out of range
+            > SRANDMEMBER missing 1 2
+            -ERR syntax error
+            > SRANDMEMBER missing -9223372036854775808
+            -ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807
+            > SADD s 1
+            :1
+            3> SRANDMEMBER s -3
+            *3 $1 1 $1 1 $1 1
+            3> SPOP s 0
+            ~0
+            3> SPOP s 5
+            ~1 $1 1
+            > SET text v
+            +OK
+            > SPOP text
+            -WRONGTYPE Operation against a key holding the wrong kind of value
+            > SPOP text 0
+            -WRONGTYPE Operation against a key holding the wrong kind of value
+            > SRANDMEMBER text 0
+            -WRONGTYPE Operation against a key holding the wrong kind of value
+            ",
+        );
+    }
+}

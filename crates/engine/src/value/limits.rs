@@ -1,0 +1,51 @@
+//! How large a collection may grow before it leaves its compact encoding.
+
+use std::sync::Arc;
+
+use super::Resources;
+
+/// The thresholds of the compact encodings; each field is the directive of its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CollectionLimits {
+    /// Fields of a hash in a listpack.
+    pub hash_max_listpack_entries: usize,
+    /// Bytes of a field, and of a value, of a hash in a listpack.
+    pub hash_max_listpack_value: usize,
+    /// Elements (positive) or kibibytes (−1 to −5: 4 to 64) of one node of a list.
+    pub list_max_listpack_size: i64,
+    /// Members of a set of integers in an intset.
+    pub set_max_intset_entries: usize,
+    /// Members of a set in a listpack.
+    pub set_max_listpack_entries: usize,
+    /// Bytes of a member of a set in a listpack.
+    pub set_max_listpack_value: usize,
+    /// Members of a sorted set in a listpack.
+    pub zset_max_listpack_entries: usize,
+    /// Bytes of a member of a sorted set in a listpack.
+    pub zset_max_listpack_value: usize,
+}
+
+impl Default for CollectionLimits {
+    /// The defaults of Redis 7.2 and newer.
+    fn default() -> Self {
+        Self {
+            hash_max_listpack_entries: 512,
+            hash_max_listpack_value: 64,
+            list_max_listpack_size: -2,
+            set_max_intset_entries: 512,
+            set_max_listpack_entries: 128,
+            set_max_listpack_value: 64,
+            zset_max_listpack_entries: 128,
+            zset_max_listpack_value: 64,
+        }
+    }
+}
+
+/// What decides how a collection that grows is laid out, and where its memory comes from.
+#[derive(Debug, Clone, Copy)]
+pub struct Layout<'a> {
+    /// The thresholds of now.
+    pub limits: &'a CollectionLimits,
+    /// For what outgrows them.
+    pub resources: &'a Arc<Resources>,
+}

@@ -1,0 +1,389 @@
+//! Sets: members without order.
+//!
+//! ```text
+//! intset      integers only, up to set-max-intset-entries: sorted, in Redis's bytes
+//! listpack    up to set-max-listpack-entries short members, in the order they came, in Redis's bytes
+//! hashtable   the rest: a member table without payloads
+//! ```
+//!
+//! A set only ever moves down this list, as in Redis 7.2: removing members changes no encoding.
+
+use std::sync::Arc;
+
+use dunlin_resp::number::parse_integer;
+use dunlin_structures::{Element, IntSet, Listpack};
+
+use crate::random::{Random, Selection};
+
+use super::{Collection, Layout, MemberTable, Object, Resources};
+
+/// A set of byte strings.
+#[derive(Debug, Clone)]
+pub struct Set {
+    members: Members,
+}
+
+/// The table is boxed so that small sets stay small.
+#[derive(Debug, Clone)]
+enum Members {
+    IntSet(IntSet),
+    Listpack(Listpack),
+    Table(Box<MemberTable>),
+}
+
+impl Collection for Set {
+    fn new(_: &Arc<Resources>) -> Self {
+        Self::default()
+    }
+
+    fn of(object: &Object) -> Option<&Self> {
+        match object {
+            Object::Set(set) => Some(set),
+            _ => None,
+        }
+    }
+
+    fn of_mut(object: &mut Object) -> Option<&mut Self> {
+        match object {
+            Object::Set(set) => Some(set),
+            _ => None,
+        }
+    }
+
+    fn into_object(self) -> Object {
+        Object::Set(self)
+    }
+
+    fn is_empty(&self) -> bool {
+        Self::is_empty(self)
+    }
+}
+
+impl Default for Set {
+    /// An empty set.
+    fn default() -> Self {
+        Self { members: Members::IntSet(IntSet::new()) }
+    }
+}
+
+impl Set {
+    /// How many members. O(1).
+    #[inline]
+    pub fn len(&self) -> usize {
+        match &self.members {
+            Members::IntSet(integers) => integers.len(),
+            Members::Listpack(listpack) => listpack.len(),
+            Members::Table(table) => table.len(),
+        }
+    }
+
+    /// Whether there is nothing in it. O(1).
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The name that `OBJECT ENCODING` answers.
+    pub fn encoding(&self) -> &'static str {
+        match &self.members {
+            Members::IntSet(_) => "intset",
+            Members::Listpack(_) => "listpack",
+            Members::Table(_) => "hashtable",
+        }
+    }
+
+    /// The bytes of a compact encoding.
+    pub fn compact_bytes(&self) -> Option<&[u8]> {
+        match &self.members {
+            Members::IntSet(integers) => Some(integers.bytes()),
+            Members::Listpack(listpack) => Some(listpack.bytes()),
+            Members::Table(_) => None,
+        }
+    }
+
+    /// Bytes outside the set itself. O(1).
+    #[inline]
+    pub fn heap_bytes(&self) -> usize {
+        match &self.members {
+            Members::IntSet(integers) => integers.capacity(),
+            Members::Listpack(listpack) => listpack.capacity(),
+            Members::Table(table) => size_of::<MemberTable>() + table.heap_bytes(),
+        }
+    }
+
+    /// Whether a member is there. O(1); O(n) in a listpack, O(log n) in an intset.
+    #[inline]
+    pub fn contains(&self, member: &[u8]) -> bool {
+        match &self.members {
+            Members::IntSet(integers) => {
+                parse_integer(member).is_some_and(|integer| integers.view().contains(integer))
+            }
+            Members::Listpack(listpack) => listpack.view().find(member, 0).is_some(),
+            Members::Table(table) => table.contains(member),
+        }
+    }
+
+    /// [`Self::contains`] for a member of another set.
+    pub fn contains_element(&self, member: Element<'_>) -> bool {
+        match (member, &self.members) {
+            (Element::Integer(integer), Members::IntSet(integers)) => integers.view().contains(integer),
+            (Element::Integer(integer), _) => self.contains(itoa::Buffer::new().format(integer).as_bytes()),
+            (Element::String(text), _) => self.contains(text),
+        }
+    }
+
+    /// Makes ready for `members`, which are about to be added: where so many could not stay in the
+    /// compact encoding (they may repeat each other) the set leaves it at once, as Redis does,
+    /// instead of halfway.
+    pub fn expect(&mut self, members: &[&[u8]], layout: Layout<'_>) {
+        let (count, limits) = (members.len(), layout.limits);
+        let is_new = self.is_empty();
+        let may_stay = match &self.members {
+            Members::IntSet(_) => {
+                let fits = count <= limits.set_max_intset_entries;
+                fits && !(is_new && members.first().is_some_and(|member| parse_integer(member).is_none()))
+            }
+            Members::Listpack(_) => count <= limits.set_max_listpack_entries,
+            Members::Table(_) => true,
+        };
+        if may_stay {
+            return;
+        }
+        if is_new && count <= limits.set_max_listpack_entries {
+            self.members = Members::Listpack(Listpack::new());
+        } else {
+            self.make_table(layout);
+        }
+    }
+
+    /// Adds a member; whether it is new. O(1); in a compact encoding O(n).
+    #[inline]
+    pub fn insert(&mut self, member: &[u8], layout: Layout<'_>) -> bool {
+        match &mut self.members {
+            Members::Table(table) => table.insert(member, b"").1,
+            Members::Listpack(listpack) => {
+                if listpack.view().find(member, 0).is_some() {
+                    return false;
+                }
+                if listpack.len() < layout.limits.set_max_listpack_entries
+                    && member.len() <= layout.limits.set_max_listpack_value
+                    && listpack.fits(Element::String(member).encoded_bytes())
+                {
+                    listpack.push(member);
+                } else {
+                    self.make_table(layout).insert(member, b"");
+                }
+                true
+            }
+            Members::IntSet(integers) => match parse_integer(member) {
+                Some(integer) => {
+                    let added = integers.insert(integer);
+                    if added && integers.len() > layout.limits.set_max_intset_entries {
+                        self.make_table(layout);
+                    }
+                    added
+                }
+                None => self.insert_beside_integers(member, layout),
+            },
+        }
+    }
+
+    /// [`Self::insert`] of a member of another set.
+    pub fn insert_element(&mut self, member: Element<'_>, layout: Layout<'_>) -> bool {
+        match member {
+            Element::Integer(integer) => self.insert(itoa::Buffer::new().format(integer).as_bytes(), layout),
+            Element::String(text) => self.insert(text, layout),
+        }
+    }
+
+    /// Adds what is no integer to an intset, which ends with that.
+    fn insert_beside_integers(&mut self, member: &[u8], layout: Layout<'_>) -> bool {
+        let Members::IntSet(integers) = &self.members else { unreachable!("called on intsets") };
+        let view = integers.view();
+        let digits = |integer: Option<i64>| integer.map_or(0, |integer| Element::Integer(integer).text_len());
+        let longest = digits(view.min()).max(digits(view.max())).max(member.len());
+        let bytes = Element::String(member).encoded_bytes();
+        if view.len() < layout.limits.set_max_listpack_entries
+            && longest <= layout.limits.set_max_listpack_value
+            && Listpack::new().fits(bytes)
+        {
+            let mut listpack = Listpack::new();
+            for integer in view.iter() {
+                listpack.push(integer);
+            }
+            listpack.push(member);
+            self.members = Members::Listpack(listpack);
+        } else {
+            self.make_table(layout).insert(member, b"");
+        }
+        true
+    }
+
+    /// Removes a member; whether it was there. O(1); in a compact encoding O(n).
+    pub fn remove(&mut self, member: &[u8]) -> bool {
+        match &mut self.members {
+            Members::IntSet(integers) => {
+                parse_integer(member).is_some_and(|integer| integers.remove(integer))
+            }
+            Members::Listpack(listpack) => {
+                let found = listpack.view().find(member, 0);
+                found.map(|position| listpack.remove(position)).is_some()
+            }
+            Members::Table(table) => {
+                let found = table.find(member);
+                found.map(|slot| table.remove(slot)).is_some()
+            }
+        }
+    }
+
+    /// Visits all members: integers ascending, those of a listpack in the order they came, others
+    /// in no order. O(n).
+    pub fn for_each<'a>(&'a self, mut visit: impl FnMut(Element<'a>)) {
+        match &self.members {
+            Members::IntSet(integers) => integers.view().iter().map(Element::Integer).for_each(visit),
+            Members::Listpack(listpack) => listpack.view().iter().for_each(visit),
+            Members::Table(table) => table.for_each(|record| visit(Element::String(record.key))),
+        }
+    }
+
+    /// Visits some members behind `cursor` and answers the next cursor, 0 at the end: what is there
+    /// from the call with 0 to the one that answers 0 is visited at least once. A compact set is
+    /// visited whole.
+    pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>)) -> u64 {
+        if let Members::Table(table) = &self.members {
+            return table.scan(cursor, |record| visit(Element::String(record.key)));
+        }
+        self.for_each(visit);
+        0
+    }
+
+    /// A member, nearly uniformly chosen. O(1); in a listpack O(n).
+    pub(crate) fn random(&self, random: &mut Random) -> Option<Element<'_>> {
+        match &self.members {
+            Members::IntSet(integers) => {
+                integers.view().get(random.below(integers.len())).map(Element::Integer)
+            }
+            Members::Listpack(listpack) => listpack.view().get(random.below(listpack.len()) as i64),
+            Members::Table(table) => table.random(random.bits()).map(|record| Element::String(record.key)),
+        }
+    }
+
+    /// Visits `count` different members, nearly uniformly chosen, or all where there are fewer.
+    /// O(count), or O(n) where that is not much more.
+    pub(crate) fn sample<'a>(
+        &'a self,
+        count: usize,
+        random: &mut Random,
+        mut visit: impl FnMut(Element<'a>),
+    ) {
+        if let Members::Table(table) = &self.members {
+            return table.sample(count, random, |record| visit(Element::String(record.key)));
+        }
+        let mut selection = Selection::new(count, self.len());
+        self.for_each(|member| {
+            if selection.takes(random) {
+                visit(member);
+            }
+        });
+    }
+
+    /// Moves all members to a table.
+    fn make_table(&mut self, layout: Layout<'_>) -> &mut MemberTable {
+        let mut table = Box::new(MemberTable::new(layout.resources));
+        self.for_each(|member| {
+            match member {
+                Element::Integer(integer) => {
+                    table.insert(itoa::Buffer::new().format(integer).as_bytes(), b"")
+                }
+                Element::String(text) => table.insert(text, b""),
+            };
+        });
+        self.members = Members::Table(table);
+        match &mut self.members {
+            Members::Table(table) => table,
+            _ => unreachable!("just made"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::value::CollectionLimits;
+
+    fn members(set: &Set) -> BTreeSet<Vec<u8>> {
+        let mut members = BTreeSet::new();
+        set.for_each(|member| assert!(members.insert(member.text().into_owned()), "told twice"));
+        members
+    }
+
+    fn member() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            4 => (-8i64..8).prop_map(|integer| integer.to_string().into_bytes()),
+            1 => any::<i64>().prop_map(|integer| integer.to_string().into_bytes()),
+            1 => prop::sample::select(vec!["", "00", "-0", "+1", "a", "bb", "a member of some length"])
+                .prop_map(|text| text.as_bytes().to_vec()),
+            1 => (60usize..70).prop_map(|length| vec![b'x'; length]),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_btree_set_across_the_thresholds(
+            steps in prop::collection::vec((any::<bool>(), member()), 1..80),
+            intset_max in 0usize..12,
+            listpack_max in 0usize..12,
+        ) {
+            let limits = CollectionLimits {
+                set_max_intset_entries: intset_max,
+                set_max_listpack_entries: listpack_max,
+                ..CollectionLimits::default()
+            };
+            let resources = Resources::for_tests();
+            let layout = Layout { limits: &limits, resources: &resources };
+            let mut set = Set::default();
+            let mut model = BTreeSet::new();
+            let mut least = 0;
+            for (add, member) in steps {
+                if add {
+                    prop_assert_eq!(set.insert(&member, layout), model.insert(member.clone()));
+                } else {
+                    prop_assert_eq!(set.remove(&member), model.remove(&member));
+                }
+                prop_assert_eq!(set.contains(&member), add);
+                prop_assert_eq!(set.len(), model.len());
+                let rank = ["intset", "listpack", "hashtable"].iter().position(|name| *name == set.encoding());
+                prop_assert!(rank >= Some(least), "encodings only move on");
+                least = rank.expect("a known encoding");
+                match set.encoding() {
+                    "intset" => prop_assert!(set.len() <= intset_max),
+                    "listpack" => prop_assert!(set.len() <= listpack_max),
+                    _ => {}
+                }
+            }
+            prop_assert_eq!(&members(&set), &model);
+            prop_assert_eq!(&members(&set.clone()), &model);
+            let mut scanned = BTreeSet::new();
+            let mut cursor = 0;
+            loop {
+                cursor = set.scan(cursor, |member| { scanned.insert(member.text().into_owned()); });
+                if cursor == 0 { break }
+            }
+            prop_assert_eq!(&scanned, &model);
+            let mut random = Random::new(1);
+            for count in [0, 1, 3, 100] {
+                let mut sample = BTreeSet::new();
+                set.sample(count, &mut random, |member| { sample.insert(member.text().into_owned()); });
+                prop_assert_eq!(sample.len(), count.min(model.len()));
+                prop_assert!(sample.is_subset(&model));
+                let drawn = set.random(&mut random).map(|member| member.text().into_owned());
+                prop_assert_eq!(drawn.is_some(), !model.is_empty());
+                prop_assert!(drawn.is_none_or(|member| model.contains(&member)));
+            }
+        }
+    }
+}
