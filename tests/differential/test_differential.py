@@ -17,6 +17,8 @@ CASES = {
     "string": ["string"],
     "generic": ["generic"],
     "bitmap": ["bitmap"],
+    "hash": ["hash"],
+    "set": ["set"],
     "connection-and-server": ["connection", "server"],
     "everything": [],
 }

@@ -527,12 +527,9 @@ fn environment(config: &Config) -> Environment {
         collection_limits: CollectionLimits {
             hash_max_listpack_entries: config.hash_max_listpack_entries as usize,
             hash_max_listpack_value: config.hash_max_listpack_value as usize,
-            list_max_listpack_size: config.list_max_listpack_size,
             set_max_intset_entries: config.set_max_intset_entries as usize,
             set_max_listpack_entries: config.set_max_listpack_entries as usize,
             set_max_listpack_value: config.set_max_listpack_value as usize,
-            zset_max_listpack_entries: config.zset_max_listpack_entries as usize,
-            zset_max_listpack_value: config.zset_max_listpack_value as usize,
         },
     }
 }

@@ -11,18 +11,12 @@ pub struct CollectionLimits {
     pub hash_max_listpack_entries: usize,
     /// Bytes of a field, and of a value, of a hash in a listpack.
     pub hash_max_listpack_value: usize,
-    /// Elements (positive) or kibibytes (−1 to −5: 4 to 64) of one node of a list.
-    pub list_max_listpack_size: i64,
     /// Members of a set of integers in an intset.
     pub set_max_intset_entries: usize,
     /// Members of a set in a listpack.
     pub set_max_listpack_entries: usize,
     /// Bytes of a member of a set in a listpack.
     pub set_max_listpack_value: usize,
-    /// Members of a sorted set in a listpack.
-    pub zset_max_listpack_entries: usize,
-    /// Bytes of a member of a sorted set in a listpack.
-    pub zset_max_listpack_value: usize,
 }
 
 impl Default for CollectionLimits {
@@ -31,12 +25,9 @@ impl Default for CollectionLimits {
         Self {
             hash_max_listpack_entries: 512,
             hash_max_listpack_value: 64,
-            list_max_listpack_size: -2,
             set_max_intset_entries: 512,
             set_max_listpack_entries: 128,
             set_max_listpack_value: 64,
-            zset_max_listpack_entries: 128,
-            zset_max_listpack_value: 64,
         }
     }
 }

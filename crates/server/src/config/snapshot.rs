@@ -76,8 +76,6 @@ snapshot! {
     lazyfree_lazy_user_del: bool,
     /// FLUSHALL and FLUSHDB are ASYNC unless they say SYNC.
     lazyfree_lazy_user_flush: bool,
-    /// Elements, or negative for kibibytes, of one node of a list.
-    list_max_listpack_size: i64,
     /// Empty for standard output.
     logfile: PathBuf,
     /// The least level that is logged.
@@ -128,10 +126,6 @@ snapshot! {
     unixsocket: PathBuf,
     /// 0 leaves what the umask gives.
     unixsocketperm: u32,
-    /// Members of a sorted set in a listpack.
-    zset_max_listpack_entries: u64,
-    /// Bytes of a member in a listpack.
-    zset_max_listpack_value: u64,
 }
 
 impl Default for Config {

@@ -76,10 +76,12 @@ fn hsetnx(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let (key, field, value) = (args.word(), args.word(), args.word());
     let layout = context.layout();
     let added = context.update_or_create(key, |hash: &mut Hash| {
-        // Redis looks at the lengths before it looks for the field.
+        if hash.get(field).is_some() {
+            return (false, false);
+        }
         hash.expect(&[field, value], layout);
-        let added = hash.get(field).is_none() && hash.set(field, value, layout);
-        (added, added)
+        hash.set(field, value, layout);
+        (true, true)
     })?;
     reply.integer(added.into());
     Ok(())
@@ -187,6 +189,25 @@ fn reply_value(reply: &mut ReplyBuffer, value: Option<Element<'_>>) {
 #[cfg(test)]
 mod tests {
     use crate::transcript::{Story, check};
+
+    #[test]
+    fn hsetnx_of_a_field_that_is_there_changes_nothing_not_even_the_encoding() {
+        let long = "x".repeat(65);
+        check(&format!(
+            "
+            > HSET h a 1
+            :1
+            > HSETNX h a {long}
+            :0
+            > OBJECT ENCODING h
+            $8 listpack
+            > HSETNX h b {long}
+            :1
+            > OBJECT ENCODING h
+            $9 hashtable
+            "
+        ));
+    }
 
     #[test]
     fn fields_come_and_go() {

@@ -49,6 +49,9 @@ fn pop_many(
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
+    if args.remaining() > 1 {
+        return Err(CommandError::Syntax);
+    }
     let not_positive = CommandError::text("ERR value is out of range, must be positive");
     let count = args.integer_in(0..=i64::MAX, not_positive) as usize;
     args.finish()?;
