@@ -69,6 +69,11 @@ impl Peer {
         self.stream.get_mut().write_all(request.as_bytes()).unwrap();
     }
 
+    /// Bytes that are no whole request.
+    pub fn send_raw(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().write_all(bytes).unwrap();
+    }
+
     /// One reply, raw.
     pub fn read(&mut self) -> String {
         let mut line = String::new();
