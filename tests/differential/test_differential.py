@@ -11,7 +11,8 @@ import pytest
 from harness import DUNLIN, ORACLE, driver
 
 COMMANDS = int(os.environ.get("DIFFERENTIAL_COMMANDS", "200000"))
-SEED = os.environ.get("DIFFERENTIAL_SEED")
+# The same streams in every run of `make test`; any number, or 0 for the clock, draws others.
+SEED = os.environ.get("DIFFERENTIAL_SEED", "1753186323310522").strip("0")
 
 CASES = {
     "string": ["string"],
