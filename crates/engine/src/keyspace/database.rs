@@ -9,8 +9,8 @@ use std::{
 };
 
 use dunlin_structures::{
-    BucketTable, Entries, Handle, PageDirectory, PagePool, Slab, Slot, TableProbe, Tick, Verdict,
-    class_bytes, prefetch,
+    BucketProbe, BucketTable, Candidate, Entries, Handle, PageDirectory, PagePool, Slab, Slot, TableProbe,
+    Tick, Verdict, class_bytes, prefetch,
 };
 
 use super::{
@@ -60,14 +60,25 @@ pub(super) struct Probe {
 }
 
 impl Probe {
+    /// Asks for the bucket of a hash.
     #[inline]
-    pub(super) fn prefetch_bucket(&self, hash: u64) {
-        self.table.prefetch_bucket(hash);
+    pub(super) fn fetch_bucket(&self, hash: u64) -> Option<BucketProbe<'_>> {
+        self.table.fetch_bucket(hash)
+    }
+
+    /// Asks for the entry that a bucket seems to name, or for the bucket behind it, which is answered.
+    #[inline]
+    pub(super) fn fetch_entry<'a>(&'a self, bucket: BucketProbe<'a>, hash: u64) -> Option<BucketProbe<'a>> {
+        match self.table.candidate(bucket, hash) {
+            Candidate::Entry(handle) => self.fetch_cell(handle),
+            Candidate::Overflow(next) => return Some(next),
+            Candidate::None => {}
+        }
+        None
     }
 
     #[inline]
-    pub(super) fn prefetch_entry(&self, hash: u64) {
-        let Some(handle) = self.table.candidate(hash) else { return };
+    fn fetch_cell(&self, handle: Handle) {
         let start = self.pages.address(handle);
         // The average is a size class, hence rarely exact; the last byte of the average entry
         // decides how many lines are fetched, wherever in its first line the entry begins.
