@@ -6,7 +6,7 @@ use dunlin_structures::PAGE_BYTES;
 use crate::{
     command::{Args, CommandResult, Entry, Run},
     context::{Environment, ExclusiveContext, KeyspaceContext, ReadContext, Worker, WriteContext},
-    keyspace::{Inside, Key, Keyspace, ShardSet},
+    keyspace::{Inside, Key, Keyspace, Locked, ShardSet},
 };
 
 /// A request that has been found acceptable: a known command with a right number of words.
@@ -48,25 +48,12 @@ impl Engine {
         let mark = reply.mark();
         let mut args = Args::new(request.words, request.entry.name_words());
         let result = match request.entry.command.run {
-            Run::Read(handler) => {
-                let locked = self.lock(request);
-                let mut context = ReadContext::new(&locked, database, request.keys, environment, worker);
-                let result = handler(&mut context, &mut args, reply);
-                let met_expired = context.met_expired();
-                if met_expired && !environment.keep_expired {
-                    let mut context = WriteContext::new(locked, database, request.keys, environment, worker);
-                    for position in request.entry.key_positions(request.words) {
-                        context.remove_expired(request.words[position]);
-                    }
-                    drop(context.finish());
-                }
-                result
-            }
-            Run::Write(handler) => {
-                let locked = self.lock(request);
-                let mut context = WriteContext::new(locked, database, request.keys, environment, worker);
-                let result = handler(&mut context, &mut args, reply);
-                drop(context.finish());
+            Run::Read(_) | Run::Write(_) => {
+                let mut locked = self.lock(request);
+                let result =
+                    run_locked(&mut locked, request, &mut args, database, environment, worker, reply);
+                drop(locked);
+                worker.garbage.free_marked();
                 result
             }
             Run::Keyspace(handler) => {
@@ -76,8 +63,8 @@ impl Engine {
             Run::Exclusive(handler) => {
                 *inside = None;
                 let (result, freed) = {
-                    let locked = self.keyspace.close();
-                    let mut context = ExclusiveContext::new(locked, database, environment, worker);
+                    let mut locked = self.keyspace.close();
+                    let mut context = ExclusiveContext::new(locked.shards(), database, environment, worker);
                     (handler(&mut context, &mut args, reply), context.finish())
                 };
                 drop(freed);
@@ -107,23 +94,24 @@ impl Engine {
         worker: &mut Worker,
     ) -> bool {
         let now_ms = environment.now_ms;
-        let kept = worker.garbage.values();
+        if !environment.lazyfree_expire {
+            worker.garbage.free_soon();
+        }
         let mut locked = self.keyspace.lock_one(shard);
+        let mut shards = locked.shards();
         let mut complete = true;
         for database in 0..self.keyspace.databases() {
-            let Some(stripe) = locked.shard_mut(shard).database_mut(database) else { continue };
+            let Some(stripe) = shards.shard_mut(shard).database_mut(database) else { continue };
             if !stripe.has_due(now_ms) {
                 continue;
             }
             let (removed, nothing_left) = stripe.expire(now_ms, buckets_max, &mut worker.garbage);
             worker.statistics.expired_keys.add(removed as u64);
-            locked.publish_usage(shard, database);
+            shards.publish_usage(shard, database);
             complete &= nothing_left;
         }
         drop(locked);
-        if !environment.lazyfree_expire {
-            drop(worker.garbage.split_off(kept));
-        }
+        worker.garbage.free_marked();
         complete
     }
 
@@ -136,7 +124,7 @@ impl Engine {
         let spare: Vec<usize> = spare.collect();
         if !spare.is_empty() {
             let mut locked = self.keyspace.close();
-            spare.into_iter().for_each(|shard| locked.release_spare(shard));
+            spare.into_iter().for_each(|shard| locked.shards().release_spare(shard));
         }
         let pool = self.keyspace.pool();
         let free = pool.usage().free_resident_bytes / PAGE_BYTES;
@@ -157,6 +145,39 @@ impl Engine {
             request.keys.iter().for_each(|key| shards.insert(key.shard));
         }
         self.keyspace.lock_set(shards)
+    }
+}
+
+/// Runs a command that reads or writes values whose shards are locked.
+#[inline]
+fn run_locked(
+    locked: &mut Locked<'_>,
+    request: &Request<'_>,
+    args: &mut Args<'_>,
+    database: usize,
+    environment: &Environment,
+    worker: &mut Worker,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    match request.entry.command.run {
+        Run::Read(handler) => {
+            let mut context = ReadContext::new(locked, database, request.keys, environment, worker);
+            let result = handler(&mut context, args, reply);
+            if context.met_expired() && !environment.keep_expired {
+                let shards = locked.shards();
+                let mut context = WriteContext::new(shards, database, request.keys, environment, worker);
+                for position in request.entry.key_positions(request.words) {
+                    context.remove_expired(request.words[position]);
+                }
+            }
+            result
+        }
+        Run::Write(handler) => {
+            let shards = locked.shards();
+            let mut context = WriteContext::new(shards, database, request.keys, environment, worker);
+            handler(&mut context, args, reply)
+        }
+        _ => unreachable!("{} names no keys to lock", request.entry.full_name()),
     }
 }
 

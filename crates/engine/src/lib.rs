@@ -11,6 +11,7 @@ mod digest;
 mod execute;
 pub mod glob;
 pub mod keyspace;
+mod notify;
 mod random;
 mod statistics;
 #[cfg(test)]
@@ -22,4 +23,5 @@ pub use context::{
 };
 pub use dunlin_structures::PAGE_BYTES;
 pub use execute::{Engine, Request};
+pub use notify::{Event, EventClass, EventClasses};
 pub use statistics::{Counter, Statistics};

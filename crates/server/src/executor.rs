@@ -15,7 +15,7 @@ use std::{
 };
 
 use dunlin_engine::{
-    Environment, Request, Worker,
+    Environment, EventClasses, Request, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, KeyShape, Run},
     keyspace::{Inside, Key, Keyspace},
     value::CollectionLimits,
@@ -520,6 +520,7 @@ fn environment(config: &Config) -> Environment {
         string_bytes_max: config.proto_max_bulk_len as usize,
         no_touch: false,
         keep_expired: false,
+        notifications: EventClasses::default(),
         lazyfree_expire: config.lazyfree_lazy_expire,
         lazyfree_server_del: config.lazyfree_lazy_server_del,
         lazyfree_user_del: config.lazyfree_lazy_user_del,

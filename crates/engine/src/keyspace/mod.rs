@@ -11,7 +11,7 @@
 //!
 //! Invariants:
 //! - The state of a shard is reached only through [`Locked`], which holds the shard's lock (or the
-//!   closed gate).
+//!   closed gate), and what borrows from it.
 //! - Locks of several shards are taken in ascending order, all before anything runs.
 //! - Entries are freed only under the lock of their shard; tables only behind the closed gate.
 
@@ -20,6 +20,7 @@ mod entry;
 mod gate;
 mod key;
 mod lock;
+mod locked;
 mod shard;
 mod shard_set;
 
@@ -32,12 +33,13 @@ use crate::value::Resources;
 pub use database::Database;
 pub use entry::EntryRef;
 pub(crate) use entry::{EXPIRY_MS_MAX, access_clock, idle_seconds};
+use gate::Gate;
 pub use gate::Inside;
-use gate::{Closed, Gate};
 pub(crate) use key::KeyHasher;
 pub use key::{Key, SLOTS, slot};
+pub use locked::Locked;
+pub(crate) use locked::LockedShards;
 use shard::Shard;
-pub(crate) use shard::ShardState;
 pub use shard_set::{SHARDS_MAX, ShardSet};
 
 /// Fewest shards: enough that two workers rarely meet.
@@ -166,7 +168,7 @@ impl Keyspace {
     #[inline]
     pub fn lock_one(&self, shard: usize) -> Locked<'_> {
         self.shards[shard].lock();
-        Locked { keyspace: self, held: Held::One(shard) }
+        Locked::one(self, shard)
     }
 
     /// Locks a set of shards, in ascending order.
@@ -174,12 +176,12 @@ impl Keyspace {
         for shard in shards.iter() {
             self.shards[shard].lock();
         }
-        Locked { keyspace: self, held: Held::Set(shards) }
+        Locked::set(self, shards)
     }
 
     /// Waits until no batch is running and keeps new ones out. The caller must not be inside.
     pub fn close(&self) -> Locked<'_> {
-        Locked { keyspace: self, held: Held::All(self.gate.close()) }
+        Locked::all(self, self.gate.close())
     }
 
     /// Keys and bytes of one database or of all. Shards are visited one after the other.
@@ -200,109 +202,5 @@ impl Keyspace {
     /// Bytes in use, as the shards last reported them: no lock is taken. O(shards).
     pub fn used_bytes(&self) -> usize {
         self.shards.iter().map(Shard::used_bytes).sum()
-    }
-}
-
-#[derive(Debug)]
-enum Held<'k> {
-    One(usize),
-    Set(ShardSet),
-    All(#[allow(dead_code, reason = "held for its drop")] Closed<'k>),
-}
-
-/// Locked shards: the only way to what they hold.
-#[derive(Debug)]
-pub struct Locked<'k> {
-    keyspace: &'k Keyspace,
-    held: Held<'k>,
-}
-
-impl<'k> Locked<'k> {
-    /// The keyspace.
-    #[inline]
-    pub fn keyspace(&self) -> &'k Keyspace {
-        self.keyspace
-    }
-
-    #[inline]
-    fn holds(&self, shard: usize) -> bool {
-        match &self.held {
-            Held::One(one) => *one == shard,
-            Held::Set(set) => set.contains(shard),
-            Held::All(_) => true,
-        }
-    }
-
-    /// The state of a locked shard.
-    ///
-    /// # Panics
-    /// When the shard is not locked: a command whose key specification lies.
-    #[inline]
-    pub(crate) fn shard(&self, shard: usize) -> &ShardState {
-        assert!(self.holds(shard), "shard {shard} is not locked");
-        // SAFETY: the lock is held by self (or the gate is closed), and `&self` keeps
-        // `shard_mut` from being called meanwhile.
-        unsafe { self.keyspace.shards[shard].state() }
-    }
-
-    /// The state of a locked shard, to be changed.
-    ///
-    /// # Panics
-    /// As [`Self::shard`].
-    #[inline]
-    pub(crate) fn shard_mut(&mut self, shard: usize) -> &mut ShardState {
-        assert!(self.holds(shard), "shard {shard} is not locked");
-        // SAFETY: the lock is held by self (or the gate is closed), and `&mut self` makes this the
-        // only reference.
-        unsafe { self.keyspace.shards[shard].state_mut() }
-    }
-
-    /// Tells everyone how much memory the shard uses, after a change in `database`.
-    #[inline]
-    pub(crate) fn publish_usage(&mut self, shard: usize, database: usize) {
-        let bytes = self.shard_mut(shard).measure(database);
-        self.keyspace.shards[shard].set_used_bytes(bytes);
-    }
-
-    /// Tells prefetching about a database that has just been created.
-    pub(crate) fn publish_new(&mut self, shard: usize, database: usize) {
-        assert!(self.holds(shard));
-        // SAFETY: the shard is locked, and the database was not published before.
-        unsafe { self.keyspace.shards[shard].publish(database) };
-    }
-
-    /// Lets the tables of a shard give up the memory they no longer need.
-    pub(crate) fn release_spare(&mut self, shard: usize) {
-        assert!(self.is_exclusive());
-        // SAFETY: nobody prefetches behind the closed gate.
-        unsafe { self.shard_mut(shard).release_spare() };
-        for database in 0..self.keyspace.databases() {
-            self.publish_usage(shard, database);
-        }
-    }
-
-    /// Whether the gate is closed, so that tables may be replaced.
-    pub(crate) fn is_exclusive(&self) -> bool {
-        matches!(self.held, Held::All(_))
-    }
-
-    /// Tells prefetching and statistics about a database that was replaced.
-    pub(crate) fn publish_database(&mut self, shard: usize, database: usize) {
-        assert!(self.is_exclusive());
-        // SAFETY: the gate is closed.
-        unsafe { self.keyspace.shards[shard].publish(database) };
-        let bytes = self.shard(shard).used_bytes();
-        self.keyspace.shards[shard].set_used_bytes(bytes);
-    }
-}
-
-impl Drop for Locked<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        match &self.held {
-            Held::One(shard) => self.keyspace.shards[*shard].unlock(),
-            Held::Set(shards) => shards.iter().for_each(|shard| self.keyspace.shards[shard].unlock()),
-            Held::All(_) => {}
-        }
     }
 }

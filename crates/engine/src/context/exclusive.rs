@@ -1,0 +1,78 @@
+//! For commands that change the keyspace as a whole.
+
+use crate::keyspace::LockedShards;
+
+use super::{Environment, Garbage, Worker};
+
+/// For commands that change the keyspace as a whole; nothing else runs meanwhile.
+#[derive(Debug)]
+pub struct ExclusiveContext<'a> {
+    locked: LockedShards<'a>,
+    database: usize,
+    environment: &'a Environment,
+    worker: &'a mut Worker,
+    /// What is freed before the answer leaves.
+    freed: Garbage,
+}
+
+impl<'a> ExclusiveContext<'a> {
+    pub(crate) fn new(
+        locked: LockedShards<'a>,
+        database: usize,
+        environment: &'a Environment,
+        worker: &'a mut Worker,
+    ) -> Self {
+        Self { locked, database, environment, worker, freed: Garbage::default() }
+    }
+
+    /// What is left to be freed before the answer leaves.
+    pub(crate) fn finish(self) -> Garbage {
+        self.freed
+    }
+
+    /// What is the same for the whole batch.
+    pub fn environment(&self) -> &'a Environment {
+        self.environment
+    }
+
+    /// The client's database.
+    pub fn database(&self) -> usize {
+        self.database
+    }
+
+    /// How many databases there are.
+    pub fn databases(&self) -> usize {
+        self.locked.keyspace().databases()
+    }
+
+    /// Empties one database, or all. O(shards) while everything stands still: the keys are freed
+    /// later, before the answer leaves or, if `lazy`, by who takes the worker's garbage.
+    pub fn flush(&mut self, database: Option<usize>, lazy: bool) {
+        let databases = match database {
+            Some(database) => database..database + 1,
+            None => 0..self.databases(),
+        };
+        let garbage = if lazy { &mut self.worker.garbage } else { &mut self.freed };
+        let mut keys = 0;
+        for shard in self.locked.keyspace().shards() {
+            for database in databases.clone() {
+                if let Some(taken) = self.locked.shard_mut(shard).take_database(database) {
+                    keys += taken.len() as u64;
+                    garbage.push_database(*taken);
+                    self.locked.publish_database(shard, database);
+                }
+            }
+        }
+        self.worker.statistics.changes.add(keys);
+    }
+
+    /// Exchanges two databases. O(shards).
+    pub fn swap(&mut self, one: usize, other: usize) {
+        for shard in self.locked.keyspace().shards() {
+            self.locked.shard_mut(shard).swap_databases(one, other);
+            self.locked.publish_database(shard, one);
+            self.locked.publish_database(shard, other);
+        }
+        self.worker.statistics.changes.add(1);
+    }
+}

@@ -1,0 +1,49 @@
+//! What a running command is given: keys under lock, the time, limits, its worker.
+//!
+//! The type carries the permission: [`ReadContext`] has no way to change a value. All changes go
+//! through [`WriteContext`], which counts them, so that whatever must learn of a change has one
+//! place to stand.
+
+mod environment;
+mod exclusive;
+mod keys;
+mod keyspace;
+mod read;
+mod worker;
+mod write;
+
+use crate::{
+    command::CommandError,
+    keyspace::EntryRef,
+    value::{Collection, StringRef},
+};
+
+pub use environment::Environment;
+pub use exclusive::ExclusiveContext;
+pub use keyspace::KeyspaceContext;
+pub use read::ReadContext;
+pub use worker::{Garbage, Worker};
+pub use write::WriteContext;
+
+/// What happens to a key's expiry when its value is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpiryChange {
+    /// It stays as it is.
+    Keep,
+    /// It is removed.
+    Clear,
+    /// It becomes this unix time in milliseconds.
+    At(u64),
+}
+
+/// The string of an entry; an error where it holds another type.
+#[inline]
+pub(crate) fn string_of(entry: EntryRef<'_>) -> Result<StringRef<'_>, CommandError> {
+    if entry.object().is_some() { Err(CommandError::WrongType) } else { Ok(entry.string()) }
+}
+
+/// The collection of an entry; an error where it holds another type.
+#[inline]
+fn collection_of<'a, T: Collection>(entry: EntryRef<'a>) -> Result<&'a T, CommandError> {
+    entry.object().and_then(T::of).ok_or(CommandError::WrongType)
+}

@@ -1,0 +1,135 @@
+//! For commands that read values.
+
+use crate::{
+    command::CommandError,
+    keyspace::{EntryRef, Key, Locked, access_clock, idle_seconds},
+    value::{Collection, Layout, StringRef},
+};
+
+use super::{Environment, Worker, collection_of, keys::KnownKeys, string_of};
+
+/// For commands that read values.
+#[derive(Debug)]
+pub struct ReadContext<'a> {
+    locked: &'a Locked<'a>,
+    database: usize,
+    keys: KnownKeys<'a>,
+    environment: &'a Environment,
+    worker: &'a mut Worker,
+    met_expired: bool,
+}
+
+impl<'a> ReadContext<'a> {
+    #[inline]
+    pub(crate) fn new(
+        locked: &'a Locked<'a>,
+        database: usize,
+        keys: &'a [Key<'a>],
+        environment: &'a Environment,
+        worker: &'a mut Worker,
+    ) -> Self {
+        Self { locked, database, keys: KnownKeys::new(keys), environment, worker, met_expired: false }
+    }
+
+    pub(crate) fn met_expired(&self) -> bool {
+        self.met_expired
+    }
+
+    /// Unix time in milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.environment.now_ms
+    }
+
+    /// What is the same for the whole batch.
+    pub fn environment(&self) -> &'a Environment {
+        self.environment
+    }
+
+    /// The entry of a key that is there and has not expired, without noting the access.
+    pub fn peek(&mut self, key: &[u8]) -> Option<EntryRef<'a>> {
+        self.peek_in(self.database, key)
+    }
+
+    /// [`Self::peek`] in another database.
+    #[inline]
+    pub fn peek_in(&mut self, database: usize, key: &[u8]) -> Option<EntryRef<'a>> {
+        let key = self.keys.resolve(self.locked.keyspace(), key);
+        let database = self.locked.shard(key.shard).database(database)?;
+        let entry = database.entry(database.find(key.hash, key.bytes)?);
+        if entry.is_expired(self.environment.now_ms) {
+            self.met_expired = true;
+            return None;
+        }
+        Some(entry)
+    }
+
+    /// The entry of a key that is there and has not expired; counts a hit or a miss and notes the
+    /// access.
+    #[inline]
+    pub fn find(&mut self, key: &[u8]) -> Option<EntryRef<'a>> {
+        let entry = self.peek(key);
+        match entry {
+            Some(entry) => {
+                self.worker.statistics.keyspace_hits.add(1);
+                if !self.environment.no_touch {
+                    entry.touch(access_clock(self.environment.now_ms));
+                }
+            }
+            None => self.worker.statistics.keyspace_misses.add(1),
+        }
+        entry
+    }
+
+    /// [`Self::find`] for questions about a key that do not count as its use.
+    pub fn inspect(&mut self, key: &[u8]) -> Option<EntryRef<'a>> {
+        let entry = self.peek(key);
+        let statistics = &self.worker.statistics;
+        if entry.is_some() {
+            statistics.keyspace_hits.add(1)
+        } else {
+            statistics.keyspace_misses.add(1)
+        }
+        entry
+    }
+
+    /// Notes an access even where reads do not; whether the key is there.
+    pub fn touch(&mut self, key: &[u8]) -> bool {
+        let clock = access_clock(self.environment.now_ms);
+        let entry = self.inspect(key);
+        entry.inspect(|entry| entry.touch(clock)).is_some()
+    }
+
+    /// Bytes that a key takes: its cell, what key and value have on the heap, and its slot in the
+    /// index. No access is noted. Free slots and cells are nobody's: `MEMORY STATS` shows them.
+    pub fn memory_bytes(&mut self, key: &[u8]) -> Option<usize> {
+        self.peek(key).map(EntryRef::memory_bytes)
+    }
+
+    /// Seconds since a key was last used, in steps of eight and modulo 35 minutes: one byte of an
+    /// entry is all there is for it.
+    pub fn idle_seconds(&self, entry: EntryRef<'_>) -> u64 {
+        idle_seconds(entry.access(), self.environment.now_ms)
+    }
+
+    /// The string under a key; an error where it holds another type.
+    #[inline]
+    pub fn string(&mut self, key: &[u8]) -> Result<Option<StringRef<'a>>, CommandError> {
+        self.find(key).map(string_of).transpose()
+    }
+
+    /// A random number, for sampling.
+    pub fn random(&mut self) -> u64 {
+        self.worker.random()
+    }
+
+    /// How collections that a command builds for its answer are laid out.
+    pub fn layout(&self) -> Layout<'a> {
+        Layout { limits: &self.environment.collection_limits, resources: self.locked.keyspace().resources() }
+    }
+
+    /// The collection under a key; an error where it holds another type.
+    #[inline]
+    pub fn collection<T: Collection>(&mut self, key: &[u8]) -> Result<Option<&'a T>, CommandError> {
+        self.find(key).map(collection_of).transpose()
+    }
+}

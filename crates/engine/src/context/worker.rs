@@ -1,0 +1,95 @@
+//! What a worker brings along, and what its commands have thrown away.
+
+use std::sync::Arc;
+
+use crate::{keyspace::Database, notify::Event, random::Random, statistics::Statistics, value::Owned};
+
+/// Payloads below this many bytes are freed on the spot; larger ones are worth carrying away.
+const GARBAGE_BYTES_MIN: usize = 32 * 1024;
+/// Large values and whole databases on their way out. Dropping it frees them: outside all locks,
+/// and on whichever thread can afford it.
+#[derive(Debug, Default)]
+pub struct Garbage {
+    values: Vec<Owned>,
+    databases: Vec<Database>,
+    /// From which value on they are to be freed before the answer leaves.
+    freed_from: Option<usize>,
+}
+
+impl Garbage {
+    #[inline]
+    pub(crate) fn push(&mut self, value: Owned) {
+        if value.heap_bytes() >= GARBAGE_BYTES_MIN {
+            self.values.push(value);
+        }
+    }
+
+    pub(crate) fn push_database(&mut self, database: Database) {
+        self.databases.push(database);
+    }
+
+    /// Has the values that come from here on freed before the answer leaves, though outside the
+    /// locks ([`Self::free_marked`]), instead of handing them over.
+    pub(crate) fn free_soon(&mut self) {
+        self.freed_from.get_or_insert(self.values.len());
+    }
+
+    /// Frees what [`Self::free_soon`] was said of. No lock is held.
+    #[inline]
+    pub(crate) fn free_marked(&mut self) {
+        if let Some(kept) = self.freed_from.take() {
+            self.values.truncate(kept);
+        }
+    }
+
+    /// Takes everything out.
+    pub fn take(&mut self) -> Garbage {
+        std::mem::take(self)
+    }
+
+    /// Whether there is nothing.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty() && self.databases.is_empty()
+    }
+}
+
+/// What a worker brings along: its number, counters, random numbers, garbage.
+#[derive(Debug)]
+pub struct Worker {
+    id: usize,
+    /// Its counters.
+    pub statistics: Arc<Statistics>,
+    /// What its commands have thrown away.
+    pub garbage: Garbage,
+    /// What its commands have reported, in order, until it is published.
+    pub events: Vec<Event>,
+    /// Where short texts are edited before they are stored again.
+    pub(super) scratch: Vec<u8>,
+    random: Random,
+}
+
+impl Worker {
+    /// A worker with a number, which is also its place in the gate, and a seed.
+    pub fn new(id: usize, seed: u64) -> Self {
+        Self {
+            id,
+            statistics: Arc::default(),
+            garbage: Garbage::default(),
+            events: Vec::new(),
+            scratch: Vec::new(),
+            random: Random::new(seed),
+        }
+    }
+
+    /// Its number.
+    #[inline]
+    pub fn id(&self) -> usize {
+        self.id
+    }
+
+    /// The next of its random numbers: for sampling, not for secrets.
+    pub fn random(&mut self) -> u64 {
+        self.random.bits()
+    }
+}

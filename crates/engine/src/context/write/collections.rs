@@ -1,0 +1,104 @@
+//! Changing collections.
+
+use crate::{
+    command::CommandError,
+    keyspace::{Key, access_clock},
+    value::{Collection, NewValue},
+};
+
+use super::{ExpiryChange, WriteContext, collection_of};
+
+impl WriteContext<'_> {
+    /// The collection under a key; an error where it holds another type.
+    pub fn collection<T: Collection>(&mut self, key: &[u8]) -> Result<Option<&T>, CommandError> {
+        self.find(key).map(collection_of).transpose()
+    }
+
+    /// The collections under several keys at once; an error where one of them holds another type.
+    pub fn collections<T: Collection>(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<&T>>, CommandError> {
+        // Removing what has expired moves other entries, so it comes first.
+        for key in keys {
+            self.find(key);
+        }
+        let resolved: Vec<Key<'_>> = keys.iter().map(|key| self.key(key)).collect();
+        let found = resolved.iter().map(|key| {
+            let stripe = self.locked.shard(key.shard).database(self.database)?;
+            Some(stripe.entry(stripe.find(key.hash, key.bytes)?))
+        });
+        found.map(|entry| entry.map(collection_of).transpose()).collect()
+    }
+
+    /// Works on the collection under a key; `None` where there is none, an error where the key holds
+    /// another type. A collection that is empty afterwards is removed with its key.
+    pub fn edit<T: Collection, R>(
+        &mut self,
+        key: &[u8],
+        edit: impl FnOnce(&mut T) -> R,
+    ) -> Result<Option<R>, CommandError> {
+        self.update(key, |collection| (edit(collection), true))
+    }
+
+    /// [`Self::edit`], on a new collection where the key is missing. One that is left empty is not
+    /// stored.
+    pub fn edit_or_create<T: Collection, R>(
+        &mut self,
+        key: &[u8],
+        edit: impl FnOnce(&mut T) -> R,
+    ) -> Result<R, CommandError> {
+        self.update_or_create(key, |collection| (edit(collection), true))
+    }
+
+    /// [`Self::edit`] that may find nothing to do: `edit` also answers whether it has changed the
+    /// collection.
+    pub fn update<T: Collection, R>(
+        &mut self,
+        key: &[u8],
+        edit: impl FnOnce(&mut T) -> (R, bool),
+    ) -> Result<Option<R>, CommandError> {
+        let key = self.key(key);
+        let Some(slot) = self.slot(self.database, &key) else { return Ok(None) };
+        let now_ms = self.environment.now_ms;
+        let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
+        let stripe = stripe.expect("the slot was found in it");
+        stripe.entry(slot).touch(access_clock(now_ms));
+        let edited = stripe.edit_object(slot, |object| {
+            T::of_mut(object).map(|collection| (edit(collection), collection.is_empty()))
+        });
+        let ((result, changed), is_empty) = edited.flatten().ok_or(CommandError::WrongType)?;
+        if is_empty {
+            self.remove_slot(self.database, key.shard, slot);
+        }
+        if changed {
+            self.changed(self.database, &key);
+        }
+        Ok(Some(result))
+    }
+
+    /// [`Self::update`], on a new collection where the key is missing.
+    pub fn update_or_create<T: Collection, R>(
+        &mut self,
+        key: &[u8],
+        edit: impl FnOnce(&mut T) -> (R, bool),
+    ) -> Result<R, CommandError> {
+        let mut edit = Some(edit);
+        let mut run = |collection: &mut T| (edit.take().expect("called once"))(collection);
+        if let Some(result) = self.update(key, &mut run)? {
+            return Ok(result);
+        }
+        let mut collection = T::new(self.resources());
+        let (result, _) = run(&mut collection);
+        if !collection.is_empty() {
+            self.set_collection(key, collection, ExpiryChange::Clear);
+        }
+        Ok(result)
+    }
+
+    /// Stores a collection, whatever the key held; an empty one removes the key.
+    pub fn set_collection<T: Collection>(&mut self, key: &[u8], collection: T, expiry: ExpiryChange) {
+        if collection.is_empty() {
+            self.remove(key);
+            return;
+        }
+        self.set_value_in(self.database, key, NewValue::Object(Box::new(collection.into_object())), expiry);
+    }
+}

@@ -1,0 +1,274 @@
+//! For commands that change values.
+
+mod collections;
+mod strings;
+
+use std::sync::Arc;
+
+use dunlin_structures::Slot;
+
+use crate::{
+    command::CommandError,
+    keyspace::{EXPIRY_MS_MAX, EntryRef, Key, LockedShards, access_clock},
+    notify::{Event, EventClass},
+    value::{Layout, NewValue, Resources, StringRef},
+};
+
+use super::{Environment, ExpiryChange, Worker, collection_of, keys::KnownKeys, string_of};
+
+/// For commands that change values.
+#[derive(Debug)]
+pub struct WriteContext<'a> {
+    locked: LockedShards<'a>,
+    database: usize,
+    keys: KnownKeys<'a>,
+    environment: &'a Environment,
+    worker: &'a mut Worker,
+}
+
+impl<'a> WriteContext<'a> {
+    #[inline]
+    pub(crate) fn new(
+        locked: LockedShards<'a>,
+        database: usize,
+        keys: &'a [Key<'a>],
+        environment: &'a Environment,
+        worker: &'a mut Worker,
+    ) -> Self {
+        Self { locked, database, keys: KnownKeys::new(keys), environment, worker }
+    }
+
+    /// Has the values that the command removes from here on freed before its answer leaves, though
+    /// outside the locks, instead of handing them over.
+    pub fn free_before_answering(&mut self) {
+        self.worker.garbage.free_soon();
+    }
+
+    /// Unix time in milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.environment.now_ms
+    }
+
+    /// What is the same for the whole batch.
+    pub fn environment(&self) -> &'a Environment {
+        self.environment
+    }
+
+    /// The client's database.
+    pub fn database(&self) -> usize {
+        self.database
+    }
+
+    /// How many databases there are.
+    pub fn databases(&self) -> usize {
+        self.locked.keyspace().databases()
+    }
+
+    /// A random number, for sampling.
+    pub fn random(&mut self) -> u64 {
+        self.worker.random()
+    }
+
+    #[inline]
+    fn key<'k>(&mut self, key: &'k [u8]) -> Key<'k> {
+        self.keys.resolve(self.locked.keyspace(), key)
+    }
+
+    /// The slot of a key that is there; an expired one is removed.
+    #[inline]
+    fn slot(&mut self, database: usize, key: &Key<'_>) -> Option<Slot> {
+        let stripe = self.locked.shard(key.shard).database(database)?;
+        let slot = stripe.find(key.hash, key.bytes)?;
+        if stripe.entry(slot).is_expired(self.environment.now_ms) {
+            if !self.environment.lazyfree_expire {
+                self.free_before_answering();
+            }
+            self.remove_slot(database, key.shard, slot);
+            self.worker.statistics.expired_keys.add(1);
+            return None;
+        }
+        Some(slot)
+    }
+
+    fn remove_slot(&mut self, database: usize, shard: usize, slot: Slot) {
+        if let Some(stripe) = self.locked.shard_mut(shard).database_mut(database) {
+            stripe.remove(slot, &mut self.worker.garbage);
+        }
+        self.locked.publish_usage(shard, database);
+    }
+
+    /// Removes a key whose time has come.
+    pub(crate) fn remove_expired(&mut self, key: &[u8]) {
+        let key = self.key(key);
+        self.slot(self.database, &key);
+    }
+
+    /// The entry of a key that is there and has not expired.
+    #[inline]
+    pub fn find(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
+        self.find_in(self.database, key)
+    }
+
+    /// [`Self::find`] in another database.
+    #[inline]
+    pub fn find_in(&mut self, database: usize, key: &[u8]) -> Option<EntryRef<'_>> {
+        let key = self.key(key);
+        let slot = self.slot(database, &key)?;
+        let entry = self.locked.shard(key.shard).database(database)?.entry(slot);
+        if !self.environment.no_touch {
+            entry.touch(access_clock(self.environment.now_ms));
+        }
+        Some(entry)
+    }
+
+    /// Whether a key is there and has not expired.
+    pub fn contains_in(&mut self, database: usize, key: &[u8]) -> bool {
+        let key = self.key(key);
+        self.slot(database, &key).is_some()
+    }
+
+    /// The string under a key; an error where it holds another type.
+    pub fn string(&mut self, key: &[u8]) -> Result<Option<StringRef<'_>>, CommandError> {
+        self.find(key).map(string_of).transpose()
+    }
+
+    /// What new collections need.
+    pub fn resources(&self) -> &'a Arc<Resources> {
+        self.locked.keyspace().resources()
+    }
+
+    /// How collections that grow are laid out.
+    pub fn layout(&self) -> Layout<'a> {
+        Layout { limits: &self.environment.collection_limits, resources: self.resources() }
+    }
+
+    /// Counts a hit or a miss, for commands that read and write.
+    pub fn count_lookup(&mut self, found: bool) {
+        let statistics = &self.worker.statistics;
+        if found { statistics.keyspace_hits.add(1) } else { statistics.keyspace_misses.add(1) }
+    }
+
+    #[inline]
+    pub(crate) fn set_value_in(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        value: NewValue<'_>,
+        expiry: ExpiryChange,
+    ) {
+        let key = self.key(key);
+        let found = self.slot(database, &key);
+        self.store(database, &key, found, value, expiry);
+    }
+
+    /// Stores a string under a key that stands at `found`, or nowhere.
+    #[inline]
+    fn store(
+        &mut self,
+        database: usize,
+        key: &Key<'_>,
+        found: Option<Slot>,
+        value: NewValue<'_>,
+        expiry: ExpiryChange,
+    ) {
+        let now_ms = self.environment.now_ms;
+        if let ExpiryChange::At(at) = expiry
+            && at <= now_ms
+        {
+            if let Some(slot) = found {
+                self.remove_slot(database, key.shard, slot);
+            }
+            return self.changed(database, key);
+        }
+        if found.is_some() && !self.environment.lazyfree_server_del {
+            self.free_before_answering();
+        }
+        let (stripe, new) = self.locked.shard_mut(key.shard).database_or_new(database);
+        let expiry = match (expiry, found) {
+            (ExpiryChange::At(at), _) => Some(at.min(EXPIRY_MS_MAX)),
+            (ExpiryChange::Keep, Some(slot)) => stripe.entry(slot).expiry(),
+            (ExpiryChange::Keep, None) | (ExpiryChange::Clear, _) => None,
+        };
+        stripe.put((key.hash, key.bytes), found, value, expiry, now_ms, &mut self.worker.garbage);
+        if new {
+            self.locked.publish_new(key.shard, database);
+        }
+        self.changed(database, key);
+    }
+
+    /// Removes a key; whether it was there.
+    pub fn remove(&mut self, key: &[u8]) -> bool {
+        self.remove_in(self.database, key)
+    }
+
+    /// [`Self::remove`] in another database.
+    pub fn remove_in(&mut self, database: usize, key: &[u8]) -> bool {
+        let key = self.key(key);
+        let Some(slot) = self.slot(database, &key) else { return false };
+        self.remove_slot(database, key.shard, slot);
+        self.changed(database, &key);
+        true
+    }
+
+    /// Gives a key another expiry, or none; whether the key is there. A time that has passed
+    /// removes the key.
+    pub fn set_expiry(&mut self, key: &[u8], expiry: Option<u64>) -> bool {
+        if expiry.is_some_and(|at| at <= self.environment.now_ms) {
+            return self.remove(key);
+        }
+        let key = self.key(key);
+        let Some(slot) = self.slot(self.database, &key) else { return false };
+        let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
+        let expiry = expiry.map(|at| at.min(EXPIRY_MS_MAX));
+        let now_ms = self.environment.now_ms;
+        stripe.expect("the slot was found in it").set_expiry(slot, expiry, now_ms);
+        self.changed(self.database, &key);
+        true
+    }
+
+    /// Copies a value with its expiry to another place, replacing what is there; whether the source
+    /// is there. Long values are shared, not copied.
+    pub fn copy(&mut self, from: (usize, &[u8]), to: (usize, &[u8])) -> bool {
+        let Some(entry) = self.find_in(from.0, from.1) else { return false };
+        let expiry = entry.expiry().map_or(ExpiryChange::Clear, ExpiryChange::At);
+        let mut buffer = Vec::new();
+        let value = entry.to_new().copied_to(&mut buffer);
+        self.set_value_in(to.0, to.1, value, expiry);
+        true
+    }
+
+    /// Moves a value with its expiry to another place, replacing what is there; whether the source
+    /// is there. The places must differ. Long values are handed on, not copied.
+    pub fn relocate(&mut self, from: (usize, &[u8]), to: (usize, &[u8])) -> bool {
+        let key = self.key(from.1);
+        let Some(slot) = self.slot(from.0, &key) else { return false };
+        let stripe = self.locked.shard_mut(key.shard).database_mut(from.0);
+        let mut buffer = Vec::new();
+        let (value, expiry) = stripe.expect("the slot was found in it").take(slot, &mut buffer);
+        self.locked.publish_usage(key.shard, from.0);
+        let expiry = expiry.map_or(ExpiryChange::Clear, ExpiryChange::At);
+        self.set_value_in(to.0, to.1, value, expiry);
+        true
+    }
+
+    /// Every change of a value ends here.
+    #[inline]
+    fn changed(&mut self, database: usize, key: &Key<'_>) {
+        self.worker.statistics.changes.add(1);
+        self.locked.publish_usage(key.shard, database);
+    }
+
+    /// Reports an event of a key in the client's database.
+    #[inline]
+    pub fn notify(&mut self, class: EventClass, name: &'static str, key: &[u8]) {
+        self.notify_in(self.database, class, name, key);
+    }
+
+    /// [`Self::notify`] in another database.
+    #[inline]
+    pub fn notify_in(&mut self, database: usize, class: EventClass, name: &'static str, key: &[u8]) {
+        if self.environment.notifications.has(class) {
+            self.worker.events.push(Event { class, name, database, key: key.to_vec() });
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Locked shards: who holds the locks, and the way to what they guard.
+//!
+//! [`Locked`] owns the locks and gives them back when dropped. [`LockedShards`] borrows it, all of
+//! it, for one command after the other: it is two words, so contexts carry it about by value.
+
+use super::{
+    Keyspace, ShardSet,
+    gate::Closed,
+    shard::{Shard, ShardState},
+};
+
+#[derive(Debug)]
+enum Held<'k> {
+    One(usize),
+    Set(ShardSet),
+    All(#[allow(dead_code, reason = "held for its drop")] Closed<'k>),
+}
+
+impl Held<'_> {
+    #[inline]
+    fn has(&self, shard: usize) -> bool {
+        match self {
+            Self::One(one) => *one == shard,
+            Self::Set(set) => set.contains(shard),
+            Self::All(_) => true,
+        }
+    }
+}
+
+/// The locks of some shards, or the closed gate in place of all of them.
+#[derive(Debug)]
+pub struct Locked<'k> {
+    keyspace: &'k Keyspace,
+    held: Held<'k>,
+}
+
+impl<'k> Locked<'k> {
+    /// What holds the lock of one shard, which has been taken.
+    #[inline]
+    pub(super) fn one(keyspace: &'k Keyspace, shard: usize) -> Self {
+        Self { keyspace, held: Held::One(shard) }
+    }
+
+    /// What holds the locks of a set, which have been taken.
+    #[inline]
+    pub(super) fn set(keyspace: &'k Keyspace, shards: ShardSet) -> Self {
+        Self { keyspace, held: Held::Set(shards) }
+    }
+
+    /// What stands for all locks: nobody else is inside the gate.
+    pub(super) fn all(keyspace: &'k Keyspace, closed: Closed<'k>) -> Self {
+        Self { keyspace, held: Held::All(closed) }
+    }
+
+    /// The keyspace.
+    #[inline]
+    pub fn keyspace(&self) -> &'k Keyspace {
+        self.keyspace
+    }
+
+    /// The state of a locked shard.
+    ///
+    /// # Panics
+    /// When the shard is not locked: a command whose key specification lies.
+    #[inline]
+    pub(crate) fn shard(&self, shard: usize) -> &ShardState {
+        assert!(self.held.has(shard), "shard {shard} is not locked");
+        // SAFETY: the lock is held by self (or the gate is closed), and `&self` keeps
+        // `LockedShards` from existing meanwhile.
+        unsafe { self.keyspace.shards[shard].state() }
+    }
+
+    /// The locked shards, to be changed.
+    #[inline]
+    pub(crate) fn shards(&mut self) -> LockedShards<'_> {
+        LockedShards { keyspace: self.keyspace, held: &self.held }
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        match &self.held {
+            Held::One(shard) => self.keyspace.shards[*shard].unlock(),
+            Held::Set(shards) => shards.iter().for_each(|shard| self.keyspace.shards[shard].unlock()),
+            Held::All(_) => {}
+        }
+    }
+}
+
+/// The shards that a [`Locked`] holds, borrowed mutably from it: there is one at a time.
+#[derive(Debug)]
+pub(crate) struct LockedShards<'a> {
+    keyspace: &'a Keyspace,
+    held: &'a Held<'a>,
+}
+
+impl<'a> LockedShards<'a> {
+    /// The keyspace.
+    #[inline]
+    pub(crate) fn keyspace(&self) -> &'a Keyspace {
+        self.keyspace
+    }
+
+    #[inline]
+    fn locked(&self, shard: usize) -> &'a Shard {
+        assert!(self.held.has(shard), "shard {shard} is not locked");
+        &self.keyspace.shards[shard]
+    }
+
+    /// The state of a locked shard.
+    ///
+    /// # Panics
+    /// When the shard is not locked: a command whose key specification lies.
+    #[inline]
+    pub(crate) fn shard(&self, shard: usize) -> &ShardState {
+        // SAFETY: the shard is locked, and `&self` keeps `shard_mut` from being called meanwhile.
+        unsafe { self.locked(shard).state() }
+    }
+
+    /// The state of a locked shard, to be changed.
+    ///
+    /// # Panics
+    /// As [`Self::shard`].
+    #[inline]
+    pub(crate) fn shard_mut(&mut self, shard: usize) -> &mut ShardState {
+        // SAFETY: the shard is locked, and `&mut self` makes this the only reference.
+        unsafe { self.locked(shard).state_mut() }
+    }
+
+    /// Tells everyone how much memory the shard uses, after a change in `database`.
+    #[inline]
+    pub(crate) fn publish_usage(&mut self, shard: usize, database: usize) {
+        let bytes = self.shard_mut(shard).measure(database);
+        self.locked(shard).set_used_bytes(bytes);
+    }
+
+    /// Tells prefetching about a database that has just been created.
+    pub(crate) fn publish_new(&mut self, shard: usize, database: usize) {
+        // SAFETY: the shard is locked, and the database was not published before.
+        unsafe { self.locked(shard).publish(database) };
+    }
+
+    /// Lets the tables of a shard give up the memory they no longer need.
+    pub(crate) fn release_spare(&mut self, shard: usize) {
+        assert!(matches!(self.held, Held::All(_)));
+        // SAFETY: nobody prefetches behind the closed gate.
+        unsafe { self.shard_mut(shard).release_spare() };
+        for database in 0..self.keyspace.databases() {
+            self.publish_usage(shard, database);
+        }
+    }
+
+    /// Tells prefetching and statistics about a database that was replaced.
+    pub(crate) fn publish_database(&mut self, shard: usize, database: usize) {
+        assert!(matches!(self.held, Held::All(_)));
+        // SAFETY: the gate is closed.
+        unsafe { self.locked(shard).publish(database) };
+        let bytes = self.shard(shard).used_bytes();
+        self.locked(shard).set_used_bytes(bytes);
+    }
+}
