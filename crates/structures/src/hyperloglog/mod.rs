@@ -70,9 +70,9 @@ impl<'a> HyperLogLog<'a> {
     #[inline]
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         let known = bytes.len() >= HEADER_BYTES && bytes.starts_with(MAGIC);
-        let fits = match bytes.get(ENCODING_AT)? {
-            &DENSE => bytes.len() == DENSE_BYTES,
-            &SPARSE => true,
+        let fits = match *bytes.get(ENCODING_AT)? {
+            DENSE => bytes.len() == DENSE_BYTES,
+            SPARSE => true,
             _ => false,
         };
         (known && fits).then_some(Self { bytes })

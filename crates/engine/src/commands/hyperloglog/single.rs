@@ -55,6 +55,7 @@ fn add(context: &mut WriteContext<'_>, key: &[u8], elements: &[&[u8]]) -> Result
     let added = context.edit_string(key, |bytes| {
         if bytes.is_empty() {
             *bytes = hyperloglog::new_hyperloglog();
+            hyperloglog::forget_cardinality(bytes);
         }
         // What was added before the runs turned out to be broken stays, as in Redis.
         elements.iter().try_for_each(|element| hyperloglog::add(bytes, element, sparse_bytes_max).map(drop))
@@ -169,6 +170,20 @@ mod tests {
             -INVALIDOBJ Corrupted HLL object detected
             > PFMERGE d k
             -INVALIDOBJ Corrupted HLL object detected
+            ",
+        );
+    }
+
+    #[test]
+    fn what_is_refused_stays_as_it_was() {
+        check(
+            "
+            > SET t text
+            +OK
+            > PFADD t a
+            -WRONGTYPE Key is not a valid HyperLogLog string value.
+            > OBJECT ENCODING t
+            $6 embstr
             ",
         );
     }
