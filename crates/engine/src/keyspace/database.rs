@@ -332,11 +332,12 @@ impl Database {
         slot: Slot,
         edit: impl FnOnce(&mut [u8]) -> Option<R>,
     ) -> Option<R> {
-        let mut entry = self.entry_mut(slot);
-        if let Some(bytes) = entry.inline_bytes() {
-            return edit(bytes);
+        let mut edit = Some(edit);
+        let mut run = |bytes: &mut [u8]| (edit.take().expect("called once"))(bytes);
+        if let Some(edited) = self.entry_mut(slot).edit_inline(&mut run) {
+            return edited;
         }
-        self.edit_shared(slot, |bytes| edit(bytes)).flatten()
+        self.edit_shared(slot, |bytes| run(bytes)).flatten()
     }
 
     /// Works on an object; `None` for strings.
