@@ -112,12 +112,12 @@ fn set(
     let deadline_ms = clock.at_from(0, time, now_ms, name)?.min(EXPIRY_MS_MAX);
     let change = |hash: &mut Hash, field: &[u8]| {
         let Some(current) = hash.deadline_ms(field, now_ms) else { return NO_FIELD };
+        if !conditions.allow(current, deadline_ms as i64) {
+            return NOT_CHANGED;
+        }
         if deadline_ms <= now_ms {
             hash.remove(field, now_ms);
             return REMOVED;
-        }
-        if !conditions.allow(current, deadline_ms as i64) {
-            return NOT_CHANGED;
         }
         hash.set_deadline(field, Some(deadline_ms), layout);
         CHANGED
@@ -306,7 +306,9 @@ mod tests {
             *1 :1
             > HTTL h FIELDS 2 a b
             *2 :60 :100
-            > HEXPIRE h 0 NX FIELDS 2 a nosuch
+            > HEXPIRE h 0 NX FIELDS 1 a
+            *1 :0
+            > HEXPIRE h 0 XX LT FIELDS 2 a nosuch
             *2 :2 :-2
             > HEXPIREAT h 1 FIELDS 1 b
             *1 :2
