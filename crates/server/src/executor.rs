@@ -25,21 +25,27 @@ use dunlin_resp::{Batch, Decoded, Limits, ReplyBuffer};
 use crate::{
     access,
     command_log::{LogEntry, LogKind, shorten},
+    commands,
     config::{Config, ConfigReader},
     expiry::ExpiryCycle,
-    net::{Client, Clients, Next, Now, PostOffice, REPLY_BYTES_MAX, Served, Service, WorkerContext},
+    net::{Client, Clients, Next, Now, Outbox, PostOffice, REPLY_BYTES_MAX, Served, Service, WorkerContext},
     pause::Held,
     process::ProcessorTime,
+    pubsub::{Message, Subscribers},
     session::{ClientFlags, Replies, Session},
     shared::Shared,
     statistics::Meter,
 };
 
 /// Mail between executors.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub enum Letter {
     /// To every client: a pause has ended before its time.
     Unpaused,
+    /// To a worker: for its subscribers.
+    Published(Arc<Message>),
+    /// From a worker to itself: what was posted before has been read.
+    Settled(u64),
 }
 
 /// Commands that are decoded and prefetched together.
@@ -56,6 +62,10 @@ pub struct Executor {
     now: Now,
     post: PostOffice<Letter>,
     clients: Arc<Clients>,
+    /// Those of its clients that listen to something.
+    pub(crate) subscribers: Subscribers,
+    /// Numbers of the last [`Letter::Settled`] that was sent, and that has arrived.
+    settling: (u64, u64),
     expiry: ExpiryCycle,
     meter: Meter,
     memory: MemoryCheck,
@@ -120,6 +130,8 @@ pub(crate) enum Flow {
         /// `None` for a moment beyond the clock.
         until: Option<Instant>,
     },
+    /// The command has not run: it is presented again in the next tick.
+    Retry,
     /// The layer below decides when.
     Stop(Next),
 }
@@ -130,6 +142,7 @@ impl Executor {
         worker.statistics = Arc::clone(&shared.monitor.keyspace[worker.id()]);
         let config = ConfigReader::new(Arc::clone(&shared.config));
         let environment = environment(config.config());
+        let subscribers = Subscribers::new(worker.id());
         let expiry = ExpiryCycle::new(worker.id(), shared.workers);
         let statistics = Arc::clone(&shared.monitor.workers[worker.id()]);
         let meter = Meter::new(statistics, &shared.commands, config.config());
@@ -141,6 +154,8 @@ impl Executor {
             now: Now::read(),
             post: context.post,
             clients: context.clients,
+            subscribers,
+            settling: (0, 0),
             expiry,
             meter,
             memory: MemoryCheck::default(),
@@ -168,6 +183,17 @@ impl Executor {
     pub(crate) fn newest_config(&mut self) -> &Config {
         self.refresh_config();
         self.config.config()
+    }
+
+    /// Whether all mail that was under way to this worker when the client's command first asked has
+    /// been read. Where not, the command is to be presented again.
+    pub(crate) fn settle(&mut self, session: &mut Session) -> bool {
+        if session.settled_by == 0 {
+            self.settling.0 += 1;
+            session.settled_by = self.settling.0;
+            self.post.send_to_service(self.worker.id(), Letter::Settled(session.settled_by));
+        }
+        self.settling.1 >= session.settled_by
     }
 
     /// Whether a client has yet to say who it is.
@@ -281,9 +307,17 @@ impl Executor {
             let entry = prepared.entry.map(|entry| &shared.commands.entries()[entry]);
             let mark = reply.mark();
             let flow = self.run(shared, session, entry, words, keys, inside, reply);
-            if let Flow::Postpone { until } = flow {
-                outcome = (index, Flow::Stop(Next::Park { until }));
-                break;
+            match flow {
+                Flow::Postpone { until } => {
+                    outcome = (index, Flow::Stop(Next::Park { until }));
+                    break;
+                }
+                Flow::Retry => {
+                    self.meter.take_back();
+                    outcome = (index, Flow::Stop(Next::Again));
+                    break;
+                }
+                Flow::Continue | Flow::Stop(_) => session.settled_by = 0,
             }
             session.commands += 1;
             if session.replies != Replies::On {
@@ -461,6 +495,9 @@ impl Executor {
             && !access::is_open(self.config.config())
         {
             return Err(CommandError::text("NOAUTH Authentication required."));
+        }
+        if session.only_listens() {
+            commands::check_listener(entry)?;
         }
         if entry.command.flags.has(Flags::DENY_OOM) && self.over_memory_limit(words) {
             return Err(CommandError::OutOfMemory);
@@ -663,16 +700,21 @@ impl Service for Executor {
     fn deliver(&mut self, session: &mut Session, letter: Letter, _: &mut ReplyBuffer) -> Option<Next> {
         match letter {
             Letter::Unpaused => session.flags.has(ClientFlags::BLOCKED).then_some(Next::Again),
+            Letter::Published(_) | Letter::Settled(_) => None,
         }
     }
 
-    fn receive(&mut self, letter: Letter) {
+    fn receive(&mut self, letter: Letter, outbox: &mut Outbox<'_, Session>) {
         match letter {
             Letter::Unpaused => {}
+            Letter::Published(message) => self.subscribers.deliver(&self.shared.exchange, &message, outbox),
+            Letter::Settled(number) => self.settling.1 = number,
         }
     }
 
-    fn close(&mut self, _: Session) {}
+    fn close(&mut self, mut session: Session) {
+        self.subscribers.unsubscribe_all(&self.shared.exchange, &mut session);
+    }
 
     fn background(&mut self, now: Now) -> Duration {
         let started = Instant::now();

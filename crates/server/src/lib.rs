@@ -15,6 +15,7 @@ mod monitor;
 pub mod net;
 mod pause;
 mod process;
+mod pubsub;
 pub mod server;
 mod session;
 mod shared;

@@ -11,6 +11,7 @@ mod info;
 mod latency;
 mod lolwut;
 mod memory;
+mod pubsub;
 mod shutdown;
 mod slowlog;
 mod time;
@@ -18,6 +19,7 @@ mod time;
 use dunlin_engine::command::{Args, Command, CommandResult, CommandTable, describe};
 use dunlin_resp::ReplyBuffer;
 
+pub(crate) use self::pubsub::check_listener;
 use crate::executor::ServerContext;
 
 /// The rows of all families.
@@ -31,6 +33,7 @@ const FAMILIES: &[&[Command]] = &[
     latency::COMMANDS,
     lolwut::COMMANDS,
     memory::COMMANDS,
+    pubsub::COMMANDS,
     shutdown::COMMANDS,
     slowlog::COMMANDS,
     time::COMMANDS,
