@@ -28,6 +28,7 @@ use crate::{
     commands,
     config::{Config, ConfigReader},
     expiry::ExpiryCycle,
+    feed,
     net::{Client, Clients, Next, Now, Outbox, PostOffice, REPLY_BYTES_MAX, Served, Service, WorkerContext},
     pause::Held,
     process::ProcessorTime,
@@ -44,6 +45,8 @@ pub enum Letter {
     Unpaused,
     /// To a worker: for its subscribers.
     Published(Arc<Message>),
+    /// To a client: encoded already.
+    Lines(Arc<Vec<u8>>),
     /// From a worker to itself: what was posted before has been read.
     Settled(u64),
 }
@@ -64,6 +67,8 @@ pub struct Executor {
     clients: Arc<Clients>,
     /// Those of its clients that listen to something.
     pub(crate) subscribers: Subscribers,
+    /// What `MONITOR` is to show of the turn at hand.
+    lines: Vec<u8>,
     /// Numbers of the last [`Letter::Settled`] that was sent, and that has arrived.
     settling: (u64, u64),
     expiry: ExpiryCycle,
@@ -155,6 +160,7 @@ impl Executor {
             post: context.post,
             clients: context.clients,
             subscribers,
+            lines: Vec::new(),
             settling: (0, 0),
             expiry,
             meter,
@@ -194,6 +200,22 @@ impl Executor {
             self.post.send_to_service(self.worker.id(), Letter::Settled(session.settled_by));
         }
         self.settling.1 >= session.settled_by
+    }
+
+    /// Ends `MONITOR` for a client.
+    pub(crate) fn stop_watching(&self, session: &mut Session) {
+        if session.flags.has(ClientFlags::MONITOR) {
+            session.flags.set(ClientFlags::MONITOR, false);
+            session.client.listening.set(0);
+            self.shared.feed.leave(session.client.address);
+        }
+    }
+
+    /// Mails what was collected for `MONITOR`.
+    #[cold]
+    fn show_lines(&mut self) {
+        let lines = std::mem::take(&mut self.lines);
+        self.shared.feed.show(lines, |watcher, lines| self.post.send(watcher, Letter::Lines(lines)));
     }
 
     /// Whether a client has yet to say who it is.
@@ -466,6 +488,9 @@ impl Executor {
             self.count_error(Some(entry), &line, true);
             reply.error(&line);
         }
+        if shared.feed.is_watched() && flow != Flow::Retry {
+            feed::write_line(&mut self.lines, entry, words, session.database, &session.client.transport);
+        }
         flow
     }
 
@@ -496,8 +521,8 @@ impl Executor {
         {
             return Err(CommandError::text("NOAUTH Authentication required."));
         }
-        if session.only_listens() {
-            commands::check_listener(entry)?;
+        if session.is_restricted() {
+            commands::check_restrictions(session, entry)?;
         }
         if entry.command.flags.has(Flags::DENY_OOM) && self.over_memory_limit(words) {
             return Err(CommandError::OutOfMemory);
@@ -683,6 +708,9 @@ impl Service for Executor {
         };
         drop(inside);
         session.publish();
+        if !self.lines.is_empty() {
+            self.show_lines();
+        }
         self.dispose();
         self.batch = batch;
         self.window = window;
@@ -697,16 +725,22 @@ impl Service for Executor {
         Next::Read
     }
 
-    fn deliver(&mut self, session: &mut Session, letter: Letter, _: &mut ReplyBuffer) -> Option<Next> {
+    fn deliver(&mut self, session: &mut Session, letter: Letter, reply: &mut ReplyBuffer) -> Option<Next> {
         match letter {
             Letter::Unpaused => session.flags.has(ClientFlags::BLOCKED).then_some(Next::Again),
+            Letter::Lines(lines) => {
+                if session.flags.has(ClientFlags::MONITOR) {
+                    reply.raw(&lines);
+                }
+                None
+            }
             Letter::Published(_) | Letter::Settled(_) => None,
         }
     }
 
     fn receive(&mut self, letter: Letter, outbox: &mut Outbox<'_, Session>) {
         match letter {
-            Letter::Unpaused => {}
+            Letter::Unpaused | Letter::Lines(_) => {}
             Letter::Published(message) => self.subscribers.deliver(&self.shared.exchange, &message, outbox),
             Letter::Settled(number) => self.settling.1 = number,
         }
@@ -714,6 +748,7 @@ impl Service for Executor {
 
     fn close(&mut self, mut session: Session) {
         self.subscribers.unsubscribe_all(&self.shared.exchange, &mut session);
+        self.stop_watching(&mut session);
     }
 
     fn background(&mut self, now: Now) -> Duration {

@@ -7,6 +7,7 @@ mod commands;
 pub mod config;
 mod executor;
 mod expiry;
+mod feed;
 mod info;
 mod latency;
 pub mod log;

@@ -25,6 +25,9 @@ impl ClientFlags {
     /// `CLIENT CAPA redirect`.
     pub(crate) const CAN_REDIRECT: Self = Self(1 << 4);
 
+    /// `MONITOR`.
+    pub(crate) const MONITOR: Self = Self(1 << 5);
+
     /// What a client has published.
     pub(crate) fn of(client: &Client) -> Self {
         Self(client.flags.get())
@@ -122,6 +125,12 @@ impl Session {
     #[inline]
     pub(crate) fn only_listens(&self) -> bool {
         self.subscriptions.is_some() && self.protocol == Protocol::Resp2
+    }
+
+    /// Whether there are commands that it may not run because of what it is doing.
+    #[inline]
+    pub(crate) fn is_restricted(&self) -> bool {
+        self.subscriptions.is_some() || self.flags.has(ClientFlags::MONITOR)
     }
 
     /// Withdraws the reply written since `mark` where the client does not want it. To be called

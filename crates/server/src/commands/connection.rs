@@ -247,6 +247,7 @@ fn reset(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
     if !super::pubsub::leave_all(context) {
         return Ok(());
     }
+    context.executor.stop_watching(context.session);
     let open = access::is_open(context.executor.newest_config());
     context.session.reset(open);
     context.executor.environment.no_touch = false;

@@ -12,17 +12,8 @@ use crate::{
     pubsub::{Backlogged, Kind, Subscriptions},
 };
 
-pub(super) const COMMANDS: &[Command] = &[
-    PSUBSCRIBE,
-    PUBLISH,
-    PUBSUB,
-    PUNSUBSCRIBE,
-    SPUBLISH,
-    SSUBSCRIBE,
-    SUBSCRIBE,
-    SUNSUBSCRIBE,
-    UNSUBSCRIBE,
-];
+pub(super) const COMMANDS: &[Command] =
+    &[PSUBSCRIBE, PUBLISH, PUBSUB, PUNSUBSCRIBE, SPUBLISH, SSUBSCRIBE, SUBSCRIBE, SUNSUBSCRIBE, UNSUBSCRIBE];
 
 const ALWAYS: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE);
 
@@ -203,8 +194,7 @@ type Context<'a, 'b, 'k> = &'a mut ServerContext<'b, 'k>;
 
 /// Refuses what a client that only listens may not do: see
 /// [`Session::only_listens`](crate::session::Session::only_listens).
-#[cold]
-pub(crate) fn check_listener(entry: &Entry) -> CommandResult {
+pub(super) fn check_listener(entry: &Entry) -> CommandResult {
     const ALLOWED: [&str; 9] = [
         "subscribe",
         "ssubscribe",
@@ -226,8 +216,19 @@ pub(crate) fn check_listener(entry: &Entry) -> CommandResult {
     )))
 }
 
+/// Whether the command sends a message.
+pub(super) fn is_publishing(entry: &Entry) -> bool {
+    matches!(entry.command.name, "publish" | "spublish")
+}
+
 /// Writes the confirmation of a subscription, or of its end.
-fn confirm(context: Context<'_, '_, '_>, title: &str, kind: Kind, name: Option<&[u8]>, reply: &mut ReplyBuffer) {
+fn confirm(
+    context: Context<'_, '_, '_>,
+    title: &str,
+    kind: Kind,
+    name: Option<&[u8]>,
+    reply: &mut ReplyBuffer,
+) {
     reply.push(3);
     reply.bulk(title.as_bytes());
     match name {

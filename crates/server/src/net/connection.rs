@@ -455,7 +455,9 @@ impl<T> Connection<T> {
     /// The checks that only time brings about: the idle `timeout` and the soft limit of output.
     pub(super) fn is_overdue<S>(&mut self, kit: &Kit<S>) -> bool {
         let idle_for = kit.now.instant.duration_since(self.last_active);
-        let may_idle = self.parked.is_some() || self.client.output_class() != super::OutputClass::Normal;
+        let is_listening =
+            self.client.listening.get() != 0 || self.client.output_class() != super::OutputClass::Normal;
+        let may_idle = self.parked.is_some() || is_listening;
         if !may_idle && kit.limits.idle_max.is_some_and(|idle_max| idle_for >= idle_max) {
             tracing::debug!("closing {}: idle for {idle_for:?}", self.client);
             return true;

@@ -15,7 +15,10 @@ use std::{
     hash::{BuildHasher, RandomState},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering::{Relaxed, SeqCst}},
+        atomic::{
+            AtomicU64, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
 };
 
@@ -317,8 +320,9 @@ mod tests {
         exchange.join(Kind::Channel, b"news", 1);
         let payload = vec![0; BACKLOG_BYTES_MAX];
         let mut under_way = Vec::new();
-        let mut publish =
-            |may_wait| exchange.publish(Kind::Channel, b"news", &payload, may_wait, |_, letter| under_way.push(letter));
+        let mut publish = |may_wait| {
+            exchange.publish(Kind::Channel, b"news", &payload, may_wait, |_, letter| under_way.push(letter))
+        };
         assert_eq!(publish(true), Ok(1), "one message always fits");
         assert_eq!(publish(true), Err(Backlogged));
         assert_eq!(publish(false), Ok(1), "who cannot wait need not");

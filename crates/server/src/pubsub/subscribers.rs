@@ -8,7 +8,7 @@ use std::{
 
 use super::{Exchange, Kind, Message};
 use crate::{
-    net::{Address, Client, OutputClass, Outbox},
+    net::{Address, Client, Outbox, OutputClass},
     session::Session,
 };
 
