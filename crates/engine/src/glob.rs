@@ -112,6 +112,8 @@ fn match_one(pattern: &[u8], at: usize, byte: u8, ignore_case: bool) -> Option<u
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -138,12 +140,32 @@ mod tests {
             ("*a*a*a*a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false),
             ("[abc", "a", true),
             ("[\\]]", "]", true),
+            ("[abc", "b", true),
+            ("a**b", "ab", true),
         ] {
             assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
         }
         assert!(matches_ignoring_case(b"MAX*[A-C]", b"maxmemory-b"));
         assert!(!matches(b"MAX*", b"maxmemory"));
     }
+
+    proptest! {
+        #[test]
+        fn any_pattern_ends(pattern: Vec<u8>, text: Vec<u8>) {
+            let _ = matches_ignoring_case(&pattern, &text);
+        }
+
+        #[test]
+        fn a_text_matches_its_own_prefix_and_a_star(text: Vec<u8>, cut in 0usize..32) {
+            let mut pattern = Vec::new();
+            for byte in text.iter().take(cut) {
+                pattern.extend([b'\\', *byte]);
+            }
+            pattern.push(b'*');
+            prop_assert!(matches(&pattern, &text));
+        }
+    }
+
     #[test]
     fn literal_beginnings_are_recognized() {
         for (pattern, expected) in [

@@ -16,7 +16,6 @@ mod command_line;
 mod directive;
 mod documents;
 mod foreign;
-mod glob;
 mod rewrite;
 mod snapshot;
 mod source;

@@ -10,9 +10,10 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use dunlin_engine::glob;
+
 use super::directive::ValueError;
 use super::foreign;
-use super::glob;
 use super::snapshot::Config;
 use super::table::{find, names};
 use super::words;
@@ -185,7 +186,7 @@ fn include(origin: &Origin, pattern: &[u8], config: &mut Config, depth: usize) -
         _ => Path::new(""),
     };
     let unreadable = |path: PathBuf, error| LoadError::Unreadable { path, from: Some(origin.clone()), error };
-    let paths = if glob::is_pattern(pattern) {
+    let paths = if glob::literal(pattern).is_none() {
         expand(base, pattern).map_err(|(path, error)| unreadable(path, error))?
     } else {
         vec![base.join(OsStr::from_bytes(pattern))]
@@ -205,7 +206,7 @@ fn expand(base: &Path, pattern: &[u8]) -> Result<Vec<PathBuf>, (PathBuf, io::Err
     for part in pattern.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
         let mut next = Vec::new();
         for path in paths {
-            if !glob::is_pattern(part) {
+            if glob::literal(part).is_some() {
                 next.push(path.join(OsStr::from_bytes(part)));
                 continue;
             }
@@ -223,7 +224,7 @@ fn expand(base: &Path, pattern: &[u8]) -> Result<Vec<PathBuf>, (PathBuf, io::Err
                 let name = entry.map_err(|error| (path.clone(), error))?.file_name();
                 let bytes = name.as_bytes();
                 let hidden = bytes.starts_with(b".") && !part.starts_with(b".");
-                if !hidden && glob::matches(part, bytes, false) {
+                if !hidden && glob::matches(part, bytes) {
                     next.push(path.join(name));
                 }
             }

@@ -14,10 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
-use dunlin_engine::command::CommandError;
+use dunlin_engine::{command::CommandError, glob};
 
 use super::directive::{Change, Directive, ValueError};
-use super::glob;
 use super::rewrite;
 use super::snapshot::Config;
 use super::table::{find, find_name, names};
@@ -139,7 +138,8 @@ impl ConfigStore {
     pub fn get<'a>(&self, patterns: &[&'a [u8]]) -> Vec<(&'a [u8], Vec<u8>)> {
         let config = self.current.load();
         let spelling = |name: &'static str| {
-            let pattern = patterns.iter().find(|pattern| glob::matches(pattern, name.as_bytes(), true))?;
+            let pattern =
+                patterns.iter().find(|pattern| glob::matches_ignoring_case(pattern, name.as_bytes()))?;
             Some(if pattern.eq_ignore_ascii_case(name.as_bytes()) { *pattern } else { name.as_bytes() })
         };
         let mut found: Vec<_> = names()
