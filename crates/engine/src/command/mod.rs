@@ -241,11 +241,11 @@ impl Group {
             Self::Bitmap => "bitmap",
             Self::HyperLogLog => "hyperloglog",
             Self::Geo => "geo",
-            Self::PubSub => "pubsub",
             Self::Transactions => "transaction",
             Self::Scripting => "scripting",
             Self::Connection => "connection",
-            Self::Server | Self::Cluster => return None,
+            // What publishes and subscribes says so by a property.
+            Self::PubSub | Self::Server | Self::Cluster => return None,
         })
     }
 }
