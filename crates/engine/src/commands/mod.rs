@@ -4,6 +4,7 @@ mod bitmap;
 pub mod debug;
 mod generic;
 mod hash;
+mod list;
 pub mod memory;
 mod scan;
 mod set;
@@ -13,4 +14,4 @@ use crate::command::Command;
 
 /// The rows of all families.
 pub const FAMILIES: &[&[Command]] =
-    &[bitmap::COMMANDS, generic::COMMANDS, hash::COMMANDS, set::COMMANDS, string::COMMANDS];
+    &[bitmap::COMMANDS, generic::COMMANDS, hash::COMMANDS, list::COMMANDS, set::COMMANDS, string::COMMANDS];

@@ -3,6 +3,7 @@
 mod extended;
 mod hash;
 mod limits;
+mod list;
 mod member_table;
 mod object;
 mod set;
@@ -17,6 +18,7 @@ use crate::keyspace::KeyHasher;
 pub use extended::ExtendedFloat;
 pub use hash::Hash;
 pub use limits::{CollectionLimits, Layout};
+pub use list::{List, ListRange};
 pub use member_table::{MemberTable, Record};
 pub use object::{Collection, Object};
 pub use set::Set;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Hash, Resources, Set, ValueType};
+use super::{Hash, List, Resources, Set, ValueType};
 
 /// A type of value that holds elements. A key with an empty collection does not exist.
 pub trait Collection: Sized {
@@ -24,6 +24,8 @@ pub trait Collection: Sized {
 pub enum Object {
     /// A hash.
     Hash(Hash),
+    /// A list.
+    List(List),
     /// A set.
     Set(Set),
 }
@@ -33,6 +35,7 @@ impl Object {
     pub fn value_type(&self) -> ValueType {
         match self {
             Self::Hash(_) => ValueType::Hash,
+            Self::List(_) => ValueType::List,
             Self::Set(_) => ValueType::Set,
         }
     }
@@ -41,6 +44,7 @@ impl Object {
     pub fn encoding(&self) -> &'static str {
         match self {
             Self::Hash(hash) => hash.encoding(),
+            Self::List(list) => list.encoding(),
             Self::Set(set) => set.encoding(),
         }
     }
@@ -49,6 +53,7 @@ impl Object {
     pub fn heap_bytes(&self) -> usize {
         match self {
             Self::Hash(hash) => hash.heap_bytes(),
+            Self::List(list) => list.heap_bytes(),
             Self::Set(set) => set.heap_bytes(),
         }
     }
