@@ -19,6 +19,7 @@ CASES = {
     "generic": ["generic"],
     "bitmap": ["bitmap"],
     "hash": ["hash"],
+    "list": ["list"],
     "set": ["set"],
     "connection-and-server": ["connection", "server"],
     "everything": [],

@@ -1,7 +1,11 @@
 //! What all workers of a server share.
 
 use std::{
-    sync::{Arc, atomic::AtomicBool, mpsc::Sender},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32},
+        mpsc::Sender,
+    },
     time::{Duration, Instant},
 };
 
@@ -31,6 +35,9 @@ pub(crate) struct Shared {
     /// Whether keys are removed when their time has come though nobody asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
     pub(crate) active_expire: AtomicBool,
+    /// Bytes from which on elements of lists are blocks of their own though a block would hold them, 0 for
+    /// never (`DEBUG QUICKLIST-PACKED-THRESHOLD`).
+    pub(crate) list_packed_threshold: AtomicU32,
     orders: Sender<Stop>,
 }
 
@@ -47,7 +54,18 @@ impl Shared {
         let monitor = Monitor::new(&engine, &commands, workers, process);
         let pause = Pause::new(Instant::now());
         let active_expire = AtomicBool::new(true);
-        Self { engine, commands, config, workers, maintenance, monitor, pause, active_expire, orders }
+        Self {
+            engine,
+            commands,
+            config,
+            workers,
+            maintenance,
+            monitor,
+            pause,
+            active_expire,
+            list_packed_threshold: AtomicU32::new(0),
+            orders,
+        }
     }
 
     /// Asks the server to end.

@@ -114,13 +114,15 @@ fn serialized_bytes(entry: EntryRef<'_>) -> usize {
             }
         },
         // Each block with the number of its kind, as RDB has lists since version 10.
-        Some(Object::List(list)) => list.blocks().fold(0, |total, block| {
-            let bytes = match block {
-                BlockRef::Packed(listpack) => listpack.bytes().len(),
-                BlockRef::Plain(text) => text.len(),
-            };
-            total + 1 + serialized_length_bytes(bytes) + bytes
-        }) + serialized_length_bytes(list.blocks().count()),
+        Some(Object::List(list)) => {
+            list.blocks().fold(0, |total, block| {
+                let bytes = match block {
+                    BlockRef::Packed(listpack) => listpack.bytes().len(),
+                    BlockRef::Plain(text) => text.len(),
+                };
+                total + 1 + serialized_length_bytes(bytes) + bytes
+            }) + serialized_length_bytes(list.blocks().count())
+        }
         Some(Object::Set(set)) => match set.compact_bytes() {
             Some(bytes) => serialized_length_bytes(bytes.len()) + bytes.len(),
             None => {

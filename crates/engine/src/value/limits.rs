@@ -14,8 +14,8 @@ pub struct CollectionLimits {
     /// Bytes (negative: by Redis's classes -1 to -5) or elements of a list in a listpack, and of each block of
     /// a quicklist.
     pub list_max_listpack_size: i64,
-    /// Bytes from which on an element of a quicklist is a block of its own, where that is not to follow
-    /// from the size of blocks: `DEBUG QUICKLIST-PACKED-THRESHOLD`.
+    /// Bytes from which on an element of a quicklist is a block of its own, even where a block would hold
+    /// it; 0 for never: `DEBUG QUICKLIST-PACKED-THRESHOLD`.
     pub list_packed_threshold: u32,
     /// Members of a set of integers in an intset.
     pub set_max_intset_entries: usize,

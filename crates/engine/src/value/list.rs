@@ -12,7 +12,9 @@
 use std::{iter, ops, sync::Arc};
 
 use dunlin_resp::number::parse_integer;
-use dunlin_structures::{BlockDeque, BlockLimit, BlockRef, DequeRange, Element, Elements, ListEnd, Listpack, ListpackRef};
+use dunlin_structures::{
+    BlockDeque, BlockLimit, BlockRef, DequeRange, Element, Elements, ListEnd, Listpack, ListpackRef,
+};
 
 use super::{Collection, CollectionLimits, Layout, Object, Resources};
 
@@ -151,7 +153,11 @@ impl List {
     }
 
     /// The numbers of the elements whose text is `text`, from one end on. O(n).
-    pub fn positions<'a>(&'a self, text: &'a [u8], from: ListEnd) -> impl Iterator<Item = Option<usize>> + 'a {
+    pub fn positions<'a>(
+        &'a self,
+        text: &'a [u8],
+        from: ListEnd,
+    ) -> impl Iterator<Item = Option<usize>> + 'a {
         let number = parse_integer(text);
         let len = self.len();
         let mut elements = self.iter();
@@ -220,7 +226,9 @@ impl List {
                 true
             }
             Items::Quicklist(_) => {
-                let Some(index) = self.positions(pivot, ListEnd::Front).flatten().next() else { return false };
+                let Some(index) = self.positions(pivot, ListEnd::Front).flatten().next() else {
+                    return false;
+                };
                 let Items::Quicklist(deque) = &mut self.items else { unreachable!("just matched") };
                 match side {
                     ListEnd::Front => deque.insert_before(index, text),

@@ -32,7 +32,7 @@ use crate::{Element, Listpack, ListpackRef};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockLimit {
     directive: i16,
-    /// Length from which on an element is kept alone, where that does not follow from the directive.
+    /// Length from which on an element is kept alone though the directive would not have it so.
     plain_bytes_min: Option<NonZero<u32>>,
 }
 
@@ -43,7 +43,7 @@ impl BlockLimit {
         BlockLimit { directive: value.clamp(-5, i64::from(i16::MAX)) as i16, plain_bytes_min: None }
     }
 
-    /// The same, but elements of `bytes` and more are kept alone; 0 for what follows from the directive.
+    /// The same, but elements of `bytes` and more are kept alone, too, unless that is 0.
     pub fn with_plain_from(self, bytes: u32) -> BlockLimit {
         BlockLimit { plain_bytes_min: NonZero::new(bytes), ..self }
     }
@@ -62,10 +62,8 @@ impl BlockLimit {
 
     /// Whether an element is too large to share a block.
     fn is_large(self, element: Element<'_>) -> bool {
-        match self.plain_bytes_min {
-            Some(bytes) => element.text_len() >= bytes.get() as usize,
-            None => matches!(element, Element::String(text) if text.len() > self.bytes_max()),
-        }
+        matches!(element, Element::String(text) if text.len() > self.bytes_max())
+            || self.plain_bytes_min.is_some_and(|bytes| element.text_len() >= bytes.get() as usize)
     }
 }
 
@@ -163,7 +161,9 @@ impl BlockDeque {
     /// The listpack that holds all elements, where there is only one block.
     pub fn single_listpack(&self) -> Option<&Listpack> {
         match self.blocks.front() {
-            Some(Block { contents: Contents::Packed(listpack), .. }) if self.blocks.len() == 1 => Some(listpack),
+            Some(Block { contents: Contents::Packed(listpack), .. }) if self.blocks.len() == 1 => {
+                Some(listpack)
+            }
             _ => None,
         }
     }
