@@ -12,7 +12,8 @@ use std::{
 use dunlin_engine::{Engine, command::CommandTable};
 
 use crate::{
-    commands, config::ConfigStore, maintenance::Maintenance, monitor::Monitor, pause::Pause, process::Process,
+    commands, config::ConfigStore, feed::Feed, maintenance::Maintenance, monitor::Monitor, pause::Pause,
+    process::Process, pubsub::Exchange,
 };
 
 /// An order to end the server.
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) maintenance: Maintenance,
     pub(crate) monitor: Monitor,
     pub(crate) pause: Pause,
+    pub(crate) exchange: Exchange,
+    pub(crate) feed: Feed,
     /// Whether keys are removed when their time has come though nobody asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
     pub(crate) active_expire: AtomicBool,
@@ -53,6 +56,8 @@ impl Shared {
         let commands = commands::table();
         let monitor = Monitor::new(&engine, &commands, workers, process);
         let pause = Pause::new(Instant::now());
+        let exchange = Exchange::new(workers);
+        let feed = Feed::default();
         let active_expire = AtomicBool::new(true);
         Self {
             engine,
@@ -62,6 +67,8 @@ impl Shared {
             maintenance,
             monitor,
             pause,
+            exchange,
+            feed,
             active_expire,
             list_packed_threshold: AtomicU32::new(0),
             orders,

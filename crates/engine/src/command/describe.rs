@@ -236,7 +236,8 @@ fn write_names(names: &[&str], reply: &mut ReplyBuffer) {
 
 /// How keys are used, as a set of names.
 fn write_usage(spec: &KeySpec, reply: &mut ReplyBuffer) {
-    let names: Vec<&str> = std::iter::once(spec.access.name()).chain(spec.flags.names()).collect();
+    let access = spec.is_of_keys().then(|| spec.access.name());
+    let names: Vec<&str> = access.into_iter().chain(spec.flags.names()).collect();
     write_names(&names, reply);
 }
 

@@ -31,6 +31,8 @@ impl KeyFlags {
     pub const DELETE: Self = Self(8);
     /// How the key is used depends on the arguments.
     pub const VARIABLE: Self = Self(16);
+    /// It is no key, but is routed like one: the name of a shard channel.
+    pub const NOT_KEY: Self = Self(32);
 
     /// Whether all of `other` is in the set.
     pub fn has(self, other: Self) -> bool {
@@ -39,8 +41,14 @@ impl KeyFlags {
 
     /// The names in `COMMAND INFO`.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
-        const NAMES: [(u8, &str); 5] =
-            [(1, "access"), (2, "update"), (4, "insert"), (8, "delete"), (16, "variable_flags")];
+        const NAMES: [(u8, &str); 6] = [
+            (1, "access"),
+            (2, "update"),
+            (4, "insert"),
+            (8, "delete"),
+            (16, "variable_flags"),
+            (32, "not_key"),
+        ];
         NAMES.into_iter().filter(move |(bit, _)| self.0 & bit != 0).map(|(_, name)| name)
     }
 }
@@ -165,6 +173,16 @@ impl KeySpec {
     /// Data may be removed.
     pub const fn deletes(self) -> Self {
         self.flag(KeyFlags::DELETE)
+    }
+
+    /// It is no key, but is routed like one.
+    pub const fn not_key(self) -> Self {
+        self.flag(KeyFlags::NOT_KEY)
+    }
+
+    /// Whether it finds keys, and not something that is only routed like them.
+    pub fn is_of_keys(&self) -> bool {
+        !self.flags.has(KeyFlags::NOT_KEY)
     }
 
     /// How the key is used depends on the arguments.

@@ -51,7 +51,8 @@ impl Entry {
 
     /// The positions of the keys among `words`, in the order of the specifications.
     pub fn key_positions<'a>(&self, words: &'a [&'a [u8]]) -> impl Iterator<Item = usize> + use<'a> {
-        self.command.keys.iter().flat_map(move |spec| spec.positions(words))
+        let specs = self.command.keys.iter().filter(|spec| spec.is_of_keys());
+        specs.flat_map(move |spec| spec.positions(words))
     }
 
     /// The keys with how they are used.
@@ -59,7 +60,7 @@ impl Entry {
         &self,
         words: &'a [&'a [u8]],
     ) -> impl Iterator<Item = (&'a [u8], Access)> + use<'a> {
-        let specs = self.command.keys.iter();
+        let specs = self.command.keys.iter().filter(|spec| spec.is_of_keys());
         specs.flat_map(move |spec| spec.positions(words).map(move |at| (words[at], spec.access)))
     }
 }
@@ -181,6 +182,7 @@ impl Entry {
     ) -> Self {
         let keys = match command.keys {
             [] => KeyShape::None,
+            [spec] if !spec.is_of_keys() => KeyShape::None,
             [spec] => match (spec.begin, spec.find) {
                 (BeginSearch::Index(at), FindKeys::Range { last: 0, .. }) => KeyShape::One(at),
                 _ => KeyShape::Many,
@@ -222,7 +224,7 @@ mod tests {
             assert!(!is_container || !command.subcommands.is_empty(), "{name}: contains nothing");
             for spec in command.keys {
                 let writes = spec.access != Access::Read;
-                assert!(!writes || command.is_write(), "{name}: a read command declares a written key");
+                assert!(!writes || command.may_write(), "{name}: a read command declares a written key");
             }
         }
     }

@@ -17,6 +17,8 @@ pub struct CollectionLimits {
     /// Bytes from which on an element of a quicklist is a block of its own, even where a block would hold
     /// it; 0 for never: `DEBUG QUICKLIST-PACKED-THRESHOLD`.
     pub list_packed_threshold: u32,
+    /// Bytes of a HyperLogLog, its header included, that is sparse.
+    pub hll_sparse_max_bytes: usize,
     /// Members of a set of integers in an intset.
     pub set_max_intset_entries: usize,
     /// Members of a set in a listpack.
@@ -33,6 +35,7 @@ impl Default for CollectionLimits {
             hash_max_listpack_value: 64,
             list_max_listpack_size: -2,
             list_packed_threshold: 0,
+            hll_sparse_max_bytes: 3000,
             set_max_intset_entries: 512,
             set_max_listpack_entries: 128,
             set_max_listpack_value: 64,
