@@ -20,6 +20,7 @@ CASES = {
     "generic": ["generic"],
     "bitmap": ["bitmap"],
     "hash": ["hash"],
+    "list": ["list"],
     "set": ["set"],
     "hyperloglog": ["hyperloglog"],
     "connection-and-server": ["connection", "server"],

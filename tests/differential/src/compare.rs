@@ -23,6 +23,20 @@ pub const INTENDED: &[Intended] = &[
         },
         reason: "small sets of strings are listpacks, as in Redis 7.2 and newer",
     },
+    Intended {
+        command: "OBJECT",
+        holds: |_, ours, oracle| {
+            (ours.bytes(), oracle.bytes()) == (Some(b"listpack".as_slice()), Some(b"quicklist".as_slice()))
+        },
+        reason: "small lists are listpacks, as in Redis 7.2 and newer",
+    },
+    Intended {
+        command: "LPOS",
+        holds: |command, ours, _| {
+            ours.is_error() && command.iter().any(|word| word == b"-9223372036854775808")
+        },
+        reason: "the smallest rank has no opposite: refused, as in Redis 7.2 and newer",
+    },
     Intended { command: "PEXPIRETIME", holds: far_future_ms, reason: FAR_FUTURE },
     Intended { command: "EXPIRETIME", holds: far_future_seconds, reason: FAR_FUTURE },
     Intended { command: "PTTL", holds: far_future_ms, reason: FAR_FUTURE },

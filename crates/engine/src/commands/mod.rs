@@ -6,6 +6,7 @@ mod expiry;
 mod generic;
 mod hash;
 mod hyperloglog;
+mod list;
 pub mod memory;
 mod scan;
 mod set;
@@ -19,6 +20,7 @@ pub const FAMILIES: &[&[Command]] = &[
     generic::COMMANDS,
     hash::COMMANDS,
     hyperloglog::COMMANDS,
+    list::COMMANDS,
     set::COMMANDS,
     string::COMMANDS,
 ];

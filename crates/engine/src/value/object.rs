@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Hash, Resources, Set, ValueType};
+use super::{Hash, List, Resources, Set, ValueType};
 
 /// A type of value that holds elements. A key with an empty collection does not exist.
 pub trait Collection: Sized {
@@ -29,6 +29,8 @@ pub trait Collection: Sized {
 pub enum Object {
     /// A hash.
     Hash(Hash),
+    /// A list.
+    List(List),
     /// A set.
     Set(Set),
 }
@@ -38,6 +40,7 @@ impl Object {
     pub fn value_type(&self) -> ValueType {
         match self {
             Self::Hash(_) => ValueType::Hash,
+            Self::List(_) => ValueType::List,
             Self::Set(_) => ValueType::Set,
         }
     }
@@ -46,6 +49,7 @@ impl Object {
     pub fn encoding(&self) -> &'static str {
         match self {
             Self::Hash(hash) => hash.encoding(),
+            Self::List(list) => list.encoding(),
             Self::Set(set) => set.encoding(),
         }
     }
@@ -54,6 +58,7 @@ impl Object {
     pub fn heap_bytes(&self) -> usize {
         match self {
             Self::Hash(hash) => hash.heap_bytes(),
+            Self::List(list) => list.heap_bytes(),
             Self::Set(set) => set.heap_bytes(),
         }
     }

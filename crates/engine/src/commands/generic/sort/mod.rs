@@ -64,8 +64,9 @@ pub(in crate::commands) const SORT_RO: Command = Command {
 };
 
 const BY: Argument = Argument::pattern("by-pattern").key_spec(1).after("BY").optional();
-const LIMIT: Argument =
-    Argument::block("limit", &[Argument::integer("offset"), Argument::integer("count")]).after("LIMIT").optional();
+const LIMIT: Argument = Argument::block("limit", &[Argument::integer("offset"), Argument::integer("count")])
+    .after("LIMIT")
+    .optional();
 const GET: Argument =
     Argument::pattern("get-pattern").key_spec(1).after("GET").optional().multiple().multiple_token();
 const ORDER: Argument =

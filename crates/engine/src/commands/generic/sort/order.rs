@@ -3,10 +3,7 @@
 //! Elements are ordered by their weights, numbers or texts; equal numbers by the elements' bytes. Only
 //! the part that is wanted is sorted: the rest is partitioned away in linear time.
 
-use std::{
-    cmp::Ordering,
-    ops::Range,
-};
+use std::{cmp::Ordering, ops::Range};
 
 use dunlin_resp::number::parse_integer;
 

@@ -5,7 +5,7 @@
 //! object_*->field   a field of the hash under such a key
 //! ```
 
-use crate::{keyspace::EntryRef, value::Hash, value::Collection};
+use crate::{keyspace::EntryRef, value::Collection, value::Hash};
 
 /// A pattern with a place for the element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,9 +74,8 @@ mod tests {
                 pattern.write_key(b"x", &mut key);
                 (String::from_utf8(key).unwrap(), pattern.field)
             });
-            let expected = expected.map(|(key, field): (&str, Option<&str>)| {
-                (key.to_owned(), field.map(str::as_bytes))
-            });
+            let expected =
+                expected.map(|(key, field): (&str, Option<&str>)| (key.to_owned(), field.map(str::as_bytes)));
             assert_eq!(found, expected, "{text}");
         }
     }
