@@ -16,7 +16,8 @@
 use std::{collections::HashSet, fmt, ptr::NonNull, sync::Arc};
 
 use dunlin_structures::{
-    BucketTable, CELL_BYTES_MAX, Entries, Handle, Members, Slab, Slot, class_bytes, prefetch,
+    BucketProbe, BucketTable, CELL_BYTES_MAX, Candidate, Entries, Handle, Members, Slab, Slot, class_bytes,
+    prefetch,
 };
 
 use super::Resources;
@@ -221,6 +222,32 @@ impl MemberTable {
         self.table.find(self.resources.hash(self.record(handle).key), |other| other == handle)
     }
 
+    /// The hash of a key, the same in all tables of a keyspace.
+    #[inline]
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
+        self.resources.hash(key)
+    }
+
+    /// Asks the processor for the bucket of a key with this hash.
+    #[inline]
+    pub(crate) fn fetch_bucket(&self, hash: u64) -> Option<BucketProbe<'_>> {
+        self.table.probe().fetch_bucket(hash)
+    }
+
+    /// Asks the processor for the record that a bucket, asked for a while ago, probably leads to.
+    #[inline]
+    pub(crate) fn fetch_record(&self, bucket: BucketProbe<'_>, hash: u64) {
+        if let Candidate::Entry(handle) = self.table.probe().candidate(bucket, hash) {
+            prefetch(self.slab.pointer(handle).as_ptr());
+        }
+    }
+
+    /// [`Self::contains`] for a key whose hash is known.
+    #[inline]
+    pub(crate) fn contains_hashed(&self, hash: u64, key: &[u8]) -> bool {
+        self.find_hashed(hash, key).is_some()
+    }
+
     /// Whether there is a record of that key. O(1).
     pub fn contains(&self, key: &[u8]) -> bool {
         self.find(key).is_some()
@@ -250,6 +277,12 @@ impl MemberTable {
     /// Adds a record whose key is not in the table; its handle. O(1).
     pub fn insert_new(&mut self, record: Record<'_>) -> Handle {
         self.add(self.resources.hash(record.key), record)
+    }
+
+    /// [`Self::insert_new`] without a payload, of a key whose hash is known.
+    #[inline]
+    pub(crate) fn insert_new_hashed(&mut self, hash: u64, key: &[u8]) {
+        self.add(hash, Record { key, payload: b"", stamp: None });
     }
 
     fn add(&mut self, hash: u64, record: Record<'_>) -> Handle {
