@@ -99,13 +99,23 @@ impl Engine {
         }
         let mut locked = self.keyspace.lock_one(shard);
         let mut shards = locked.shards();
+        let is_watched = shards.shard(shard).watches().is_some();
+        let mut gone: Vec<Vec<u8>> = Vec::new();
         let mut complete = true;
         for database in 0..self.keyspace.databases() {
             let Some(stripe) = shards.shard_mut(shard).database_mut(database) else { continue };
             if !stripe.has_due(now_ms) {
                 continue;
             }
-            let (removed, nothing_left) = stripe.expire(now_ms, buckets_max, &mut worker.garbage);
+            let on_removal = |key: &[u8]| {
+                if is_watched {
+                    gone.push(key.to_vec());
+                }
+            };
+            let (removed, nothing_left) = stripe.expire(now_ms, buckets_max, &mut worker.garbage, on_removal);
+            for key in gone.drain(..) {
+                shards.shard(shard).watches().inspect(|watches| watches.expired(database, &key));
+            }
             worker.statistics.expired_keys.add(removed as u64);
             shards.publish_usage(shard, database);
             complete &= nothing_left;
@@ -150,7 +160,7 @@ impl Engine {
 
 /// Runs a command that reads or writes values whose shards are locked.
 #[inline]
-fn run_locked(
+pub(crate) fn run_locked(
     locked: &mut Locked<'_>,
     request: &Request<'_>,
     args: &mut Args<'_>,

@@ -14,6 +14,7 @@ pub mod keyspace;
 mod notify;
 mod random;
 mod statistics;
+mod transaction;
 #[cfg(test)]
 mod transcript;
 pub mod value;
@@ -25,3 +26,4 @@ pub use dunlin_structures::PAGE_BYTES;
 pub use execute::{Engine, Request};
 pub use notify::{Event, EventClass, EventClasses};
 pub use statistics::{Counter, Statistics};
+pub use transaction::{Footprint, Transaction};

@@ -22,3 +22,4 @@ mod session;
 mod shared;
 pub mod startup;
 mod statistics;
+mod transaction;

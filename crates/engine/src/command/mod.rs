@@ -112,6 +112,17 @@ pub enum Run {
     Container,
 }
 
+impl Run {
+    /// The handler, where it is the host's.
+    #[inline]
+    pub fn host(&self) -> Option<&'static (dyn Any + Send + Sync)> {
+        match self {
+            Self::Host(handler) => Some(*handler),
+            _ => None,
+        }
+    }
+}
+
 impl std::fmt::Debug for Run {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(match self {
@@ -292,6 +303,11 @@ impl Flags {
     pub const CONNECTION: Self = Self(1 << 20);
     /// The access-control category `admin`, for commands without the property of that name.
     pub const ADMIN_CATEGORY: Self = Self(1 << 21);
+
+    /// A command of the host that looks at the keyspace as a whole, or stops it.
+    pub const WHOLE_KEYSPACE: Self = Self(1 << 22);
+    /// Runs at once inside MULTI, where others are queued.
+    pub const UNQUEUED: Self = Self(1 << 23);
 
     /// Both sets together.
     pub const fn and(self, other: Self) -> Self {

@@ -80,14 +80,23 @@ impl<'a> WriteContext<'a> {
         let stripe = self.locked.shard(key.shard).database(database)?;
         let slot = stripe.find(key.hash, key.bytes)?;
         if stripe.entry(slot).is_expired(self.environment.now_ms) {
-            if !self.environment.lazyfree_expire {
-                self.free_before_answering();
-            }
-            self.remove_slot(database, key.shard, slot);
-            self.worker.statistics.expired_keys.add(1);
+            self.expire(database, key, slot);
             return None;
         }
         Some(slot)
+    }
+
+    /// Removes a key that has expired.
+    #[cold]
+    fn expire(&mut self, database: usize, key: &Key<'_>, slot: Slot) {
+        if !self.environment.lazyfree_expire {
+            self.free_before_answering();
+        }
+        self.remove_slot(database, key.shard, slot);
+        self.worker.statistics.expired_keys.add(1);
+        if let Some(watches) = self.locked.shard(key.shard).watches() {
+            watches.expired(database, key.bytes);
+        }
     }
 
     fn remove_slot(&mut self, database: usize, shard: usize, slot: Slot) {
@@ -246,6 +255,7 @@ impl<'a> WriteContext<'a> {
         let mut buffer = Vec::new();
         let (value, expiry) = stripe.expect("the slot was found in it").take(slot, &mut buffer);
         self.locked.publish_usage(key.shard, from.0);
+        self.show_change(from.0, &key);
         let expiry = expiry.map_or(ExpiryChange::Clear, ExpiryChange::At);
         self.set_value_in(to.0, to.1, value, expiry);
         true
@@ -256,6 +266,15 @@ impl<'a> WriteContext<'a> {
     fn changed(&mut self, database: usize, key: &Key<'_>) {
         self.worker.statistics.changes.add(1);
         self.locked.publish_usage(key.shard, database);
+        self.show_change(database, key);
+    }
+
+    /// Tells those who watch a key that it has changed.
+    #[inline]
+    fn show_change(&self, database: usize, key: &Key<'_>) {
+        if let Some(watches) = self.locked.shard(key.shard).watches() {
+            watches.changed(database, key.bytes);
+        }
     }
 
     /// Reports an event of a key in the client's database.

@@ -271,7 +271,7 @@ const PAUSE: Command = Command {
     since: "2.9.50",
     arity: Arity::AtLeast(3),
     run: Run::Host(&Handler(super::pause)),
-    flags: OTHERS,
+    flags: OTHERS.and(Flags::WHOLE_KEYSPACE),
     args: &[
         Argument::integer("timeout"),
         Argument::one_of("mode", &[Argument::word("write", "WRITE"), Argument::word("all", "ALL")])
