@@ -20,6 +20,7 @@ CASES = {
     "bitmap": ["bitmap"],
     "hash": ["hash"],
     "set": ["set"],
+    "transaction": ["transaction"],
     "connection-and-server": ["connection", "server"],
     "everything": [],
 }

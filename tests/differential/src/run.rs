@@ -234,15 +234,15 @@ fn batch_length(steps: &[Step]) -> usize {
         .count()
 }
 
-/// The rules of the commands that a transaction has queued so far.
+/// The commands that a transaction has queued so far, and their rules.
 #[derive(Default)]
-struct Queue(Vec<Compare>);
+struct Queue(Vec<(Compare, Vec<Vec<u8>>)>);
 
 impl Queue {
     /// The rule for a reply to this step; EXEC is judged by its queued commands.
     fn agree(&mut self, step: &Step, ours: &Reply, oracle: &Reply) -> bool {
         if oracle == &Reply::Line(b'+', b"QUEUED".to_vec()) {
-            self.0.push(step.compare);
+            self.0.push((step.compare, step.arguments.clone()));
             return ours == oracle;
         }
         if step.compare != Compare::Transaction {
@@ -250,9 +250,11 @@ impl Queue {
         }
         let rules = std::mem::take(&mut self.0);
         match (ours.elements(), oracle.elements()) {
-            (Some(a), Some(b)) if a.len() == b.len() && b.len() == rules.len() => {
-                rules.iter().zip(a).zip(b).all(|((rule, a), b)| agree(*rule, a, b))
-            }
+            (Some(a), Some(b)) if a.len() == b.len() && b.len() == rules.len() => rules
+                .iter()
+                .zip(a)
+                .zip(b)
+                .all(|(((rule, command), a), b)| agree(*rule, a, b) || intended(command, a, b).is_some()),
             _ => ours == oracle,
         }
     }

@@ -9,6 +9,7 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     executor::{Handler, ServerContext},
+    session::Replies,
     transaction::Executed,
 };
 
@@ -103,10 +104,13 @@ fn exec(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer)
         return Err(if aborted { ABORTED } else { CommandError::text("ERR EXEC without MULTI") });
     };
     let (executor, session) = (&mut *context.executor, &mut *context.session);
+    let replies = session.replies;
     match executor.execute_queue(context.shared, session, queue, context.inside, reply) {
         Executed::Done(flow) => context.flow = flow,
         Executed::Changed => reply.null_array(),
     }
+    // CLIENT REPLY SKIP among the commands concerns the one behind EXEC.
+    context.session.pushed = replies != Replies::SkipNext && context.session.replies == Replies::SkipNext;
     Ok(())
 }
 

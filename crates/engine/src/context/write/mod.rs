@@ -170,9 +170,23 @@ impl<'a> WriteContext<'a> {
         self.store(database, &key, found, value, expiry);
     }
 
-    /// Stores a string under a key that stands at `found`, or nowhere.
+    /// Stores a value under a key that stands at `found`, or nowhere.
     #[inline]
     fn store(
+        &mut self,
+        database: usize,
+        key: &Key<'_>,
+        found: Option<Slot>,
+        value: NewValue<'_>,
+        expiry: ExpiryChange,
+    ) {
+        self.put(database, key, found, value, expiry);
+        self.changed(database, key);
+    }
+
+    /// [`Self::store`] without telling anyone, the accounting included.
+    #[inline]
+    fn put(
         &mut self,
         database: usize,
         key: &Key<'_>,
@@ -187,7 +201,7 @@ impl<'a> WriteContext<'a> {
             if let Some(slot) = found {
                 self.remove_slot(database, key.shard, slot);
             }
-            return self.changed(database, key);
+            return;
         }
         if found.is_some() && !self.environment.lazyfree_server_del {
             self.free_before_answering();
@@ -202,7 +216,6 @@ impl<'a> WriteContext<'a> {
         if new {
             self.locked.publish_new(key.shard, database);
         }
-        self.changed(database, key);
     }
 
     /// Removes a key; whether it was there.
