@@ -6,7 +6,8 @@ use dunlin_structures::PAGE_BYTES;
 use crate::{
     command::{Args, CommandResult, Entry, Run},
     context::{Environment, ExclusiveContext, KeyspaceContext, ReadContext, Worker, WriteContext},
-    keyspace::{Inside, Key, Keyspace, Locked, ShardSet},
+    keyspace::{Expiration, Inside, Key, Keyspace, Locked, ShardSet},
+    notify::Event,
 };
 
 /// A request that has been found acceptable: a known command with a right number of words.
@@ -84,8 +85,8 @@ impl Engine {
         result
     }
 
-    /// Removes expired keys of one shard, looking at no more than `buckets_max` buckets that may
-    /// hold some; whether nothing more is due there. The caller is inside the gate.
+    /// Removes expired keys and fields of one shard, looking at no more than `buckets_max` buckets that
+    /// may hold some; whether nothing more is due there. The caller is inside the gate.
     pub fn expire(
         &self,
         shard: usize,
@@ -100,25 +101,31 @@ impl Engine {
         let mut locked = self.keyspace.lock_one(shard);
         let mut shards = locked.shards();
         let is_watched = shards.shard(shard).watches().is_some();
-        let mut gone: Vec<Vec<u8>> = Vec::new();
+        let mut changed: Vec<(Vec<u8>, Expiration)> = Vec::new();
         let mut complete = true;
         for database in 0..self.keyspace.databases() {
             let Some(stripe) = shards.shard_mut(shard).database_mut(database) else { continue };
             if !stripe.has_due(now_ms) {
                 continue;
             }
-            let on_removal = |key: &[u8]| {
-                if is_watched {
-                    gone.push(key.to_vec());
+            let events = &mut worker.events;
+            let slice = stripe.expire(now_ms, buckets_max, &mut worker.garbage, |entry, what| {
+                for (class, name) in what.events() {
+                    if environment.notifications.has(*class) {
+                        events.push(Event { class: *class, name, database, key: entry.key().to_vec() });
+                    }
                 }
-            };
-            let (removed, nothing_left) = stripe.expire(now_ms, buckets_max, &mut worker.garbage, on_removal);
-            for key in gone.drain(..) {
-                shards.shard(shard).watches().inspect(|watches| watches.expired(database, &key));
+                if is_watched {
+                    changed.push((entry.key().to_vec(), what));
+                }
+            });
+            for (key, what) in changed.drain(..) {
+                shards.shard(shard).watches().inspect(|watches| watches.expired(database, &key, what));
             }
-            worker.statistics.expired_keys.add(removed as u64);
+            worker.statistics.expired_keys.add(slice.keys as u64);
+            worker.statistics.expired_fields.add(slice.elements as u64);
             shards.publish_usage(shard, database);
-            complete &= nothing_left;
+            complete &= slice.complete;
         }
         drop(locked);
         worker.garbage.free_marked();

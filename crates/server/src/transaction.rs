@@ -80,7 +80,7 @@ impl Queue {
         });
         self.footprint.add(keyspace, request);
         self.needs_memory |= command.flags.has(Flags::DENY_OOM);
-        self.writes |= command.is_write();
+        self.writes |= command.may_write();
     }
 
     /// Whether a command that comes now is refused when memory is short: all that would be queued,

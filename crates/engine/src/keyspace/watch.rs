@@ -18,6 +18,8 @@ use std::{
     },
 };
 
+use super::Expiration;
+
 /// Somebody who watches keys, and whether one of them has changed. Clones are the same watcher.
 #[derive(Debug, Clone, Default)]
 pub struct Watcher(Arc<AtomicBool>);
@@ -89,9 +91,10 @@ impl Watches {
         self.mark(database, key, |_| true);
     }
 
-    /// The key was removed because its time has come: nothing new to who found it expired already.
-    pub(crate) fn expired(&self, database: usize, key: &[u8]) {
-        self.mark(database, key, |watch| watch.present);
+    /// The time of a key, or of some of its elements, has come. A key that is removed for it is nothing
+    /// new to who found it expired already.
+    pub(crate) fn expired(&self, database: usize, key: &[u8], what: Expiration) {
+        self.mark(database, key, |watch| watch.present || what == Expiration::Elements);
     }
 
     fn mark(&self, database: usize, key: &[u8], concerns: impl Fn(&Watch) -> bool) {
@@ -128,8 +131,8 @@ mod tests {
             (false, &|w: &Watches| w.changed(3, b"key"), true),
             (true, &|w: &Watches| w.changed(2, b"key"), false),
             (true, &|w: &Watches| w.changed(3, b"other"), false),
-            (true, &|w: &Watches| w.expired(3, b"key"), true),
-            (false, &|w: &Watches| w.expired(3, b"key"), false),
+            (true, &|w: &Watches| w.expired(3, b"key", Expiration::Key), true),
+            (false, &|w: &Watches| w.expired(3, b"key", Expiration::LastElement), false),
             (true, &|w: &Watches| w.replaced(3, |_| false), true),
             (true, &|w: &Watches| w.replaced(3, |_| true), true),
             (false, &|w: &Watches| w.replaced(3, |_| false), false),

@@ -7,6 +7,7 @@ mod connection;
 mod debug;
 #[cfg(test)]
 mod documents;
+mod hyperloglog;
 mod info;
 mod latency;
 mod lolwut;
@@ -33,6 +34,7 @@ const FAMILIES: &[&[Command]] = &[
     config::COMMANDS,
     connection::COMMANDS,
     debug::COMMANDS,
+    hyperloglog::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     lolwut::COMMANDS,
@@ -54,7 +56,7 @@ pub(crate) fn table() -> CommandTable {
 pub(crate) fn is_held_with_writes(session: &Session, entry: &Entry) -> bool {
     let runs_writes =
         || entry.command.name == "exec" && session.queue.as_ref().is_some_and(|queue| queue.writes);
-    entry.command.is_write() || pubsub::is_publishing(entry) || runs_writes()
+    entry.command.may_write() || pubsub::is_publishing(entry) || runs_writes()
 }
 
 /// Refuses what a client may not do because of what it is doing: listening to messages that RESP2
