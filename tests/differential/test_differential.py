@@ -23,6 +23,7 @@ CASES = {
     "list": ["list"],
     "set": ["set"],
     "transaction": ["transaction"],
+    "sort": ["sort"],
     "hyperloglog": ["hyperloglog"],
     "connection-and-server": ["connection", "server"],
     "everything": [],

@@ -39,6 +39,7 @@ impl Footprint {
             Run::Host(_) | Run::Help(_) | Run::Container => {
                 self.everything |= command.flags.has(Flags::WHOLE_KEYSPACE);
             }
+            Run::Read(_) | Run::Write(_) if request.entry.strays(request.words) => self.everything = true,
             Run::Read(_) | Run::Write(_) if request.keys.is_empty() => {
                 request
                     .entry
