@@ -174,7 +174,6 @@ impl Client {
                 let fresh = self.one(command.clone())?;
                 Ok(self.stale.insert(key, fresh.clone()).unwrap_or(fresh))
             }
-            b"MULTI" | b"EXEC" => Ok(ok()),
             _ => self.one(command.clone()),
         }
     }

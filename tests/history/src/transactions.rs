@@ -103,8 +103,8 @@ pub fn serializable(connect: &Connect<'_>, rounds: usize) -> Result<(), String> 
         let mut random = Random::new(index as u64 + 100);
         let mut history: Vec<Footprint> = Vec::new();
         while history.len() < rounds {
-            let chosen: Vec<(usize, bool)> =
-                (0..ACCOUNTS).filter(|_| random.chance(50)).map(|key| (key, random.chance(50))).collect();
+            let mut chosen: Vec<(usize, bool)> = (0..ACCOUNTS).map(|key| (key, random.chance(50))).collect();
+            chosen.retain(|_| random.chance(50));
             let commands: Vec<Command> = chosen
                 .iter()
                 .map(|&(key, writes)| command![if writes { "INCR" } else { "GET" }, counters[key]])
@@ -126,7 +126,9 @@ fn check_order(histories: &[Vec<Footprint>]) -> Result<(), String> {
     for (at, transaction) in transactions.iter().enumerate() {
         for &(key, version, writes) in transaction.iter() {
             if writes && let Some(other) = makers.insert((key, version), at) {
-                return Err(format!("transactions {other} and {at} both made version {version} of key {key}"));
+                return Err(format!(
+                    "transactions {other} and {at} both made version {version} of key {key}"
+                ));
             }
         }
     }
