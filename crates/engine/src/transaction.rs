@@ -39,14 +39,16 @@ impl Footprint {
             Run::Host(_) | Run::Help(_) | Run::Container => {
                 self.everything |= command.flags.has(Flags::WHOLE_KEYSPACE);
             }
-            Run::Read(_) | Run::Write(_) if request.entry.strays(request.words) => self.everything = true,
-            Run::Read(_) | Run::Write(_) if request.keys.is_empty() => {
+            Run::Read(_) | Run::Write(_) | Run::Block(_) if request.entry.strays(request.words) => {
+                self.everything = true
+            }
+            Run::Read(_) | Run::Write(_) | Run::Block(_) if request.keys.is_empty() => {
                 request
                     .entry
                     .key_positions(request.words)
                     .for_each(|position| self.add_key(keyspace, request.words[position]));
             }
-            Run::Read(_) | Run::Write(_) => {
+            Run::Read(_) | Run::Write(_) | Run::Block(_) => {
                 request.keys.iter().for_each(|key| self.shards.insert(key.shard));
             }
         }
@@ -80,15 +82,21 @@ impl Engine {
         Transaction { keyspace: &self.keyspace, locked, freed: Vec::new() }
     }
 
-    /// Releases the locks of a transaction, and frees what it threw away where that was asked for.
+    /// Serves those who waited for keys of a transaction, releases its locks, and frees what it threw
+    /// away where that was asked for.
     pub fn commit<'k>(
         &'k self,
         transaction: Transaction<'k>,
+        environment: &Environment,
         worker: &mut Worker,
         inside: &mut Option<Inside<'k>>,
     ) {
         let Transaction { locked, freed, .. } = transaction;
-        drop(locked);
+        if worker.ready.is_empty() {
+            drop(locked);
+        } else {
+            self.serve_waiters(locked, environment, worker);
+        }
         drop(freed);
         if inside.is_none() {
             *inside = Some(self.keyspace.enter(worker.id()));
@@ -151,7 +159,7 @@ impl Transaction<'_> {
         let mark = reply.mark();
         let mut args = Args::new(request.words, request.entry.name_words());
         let result = match request.entry.command.run {
-            Run::Read(_) | Run::Write(_) => {
+            Run::Read(_) | Run::Write(_) | Run::Block(_) => {
                 run_locked(&mut self.locked, request, &mut args, database, environment, worker, reply)
             }
             // Behind the closed gate the locks of shards are free to be taken.

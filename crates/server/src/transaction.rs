@@ -182,13 +182,18 @@ impl Executor {
             queue.footprint.add_key(keyspace, key);
         }
         let mut transaction = shared.engine.begin(&queue.footprint, inside);
+        self.environment.deny_blocking = true;
         let executed = if self.end_watches(session, &mut transaction) {
             Executed::Changed
         } else {
             reply.array(queue.len());
             Executed::Done(self.run_queue(shared, session, &queue, &mut transaction, inside, reply))
         };
-        shared.engine.commit(transaction, &mut self.worker, inside);
+        self.environment.deny_blocking = false;
+        shared.engine.commit(transaction, &self.environment, &mut self.worker, inside);
+        if !self.worker.served.is_empty() {
+            self.mail_served();
+        }
         self.spare_queue = queue.recycle();
         executed
     }

@@ -12,7 +12,7 @@ use std::{
 use dunlin_structures::PagePool;
 
 use super::{
-    Inside, KeyHasher, Usage,
+    Inside, KeyHasher, Queues, Usage,
     database::{Database, Probe},
     lock::ShardLock,
     watch::{Watcher, Watches},
@@ -42,6 +42,8 @@ pub(crate) struct ShardState {
     used_bytes: usize,
     hasher: KeyHasher,
     pool: Arc<PagePool>,
+    /// Clients that wait for keys of the shard, `None` where there are none.
+    queues: Option<Box<Queues>>,
 }
 
 impl fmt::Debug for ShardState {
@@ -62,6 +64,7 @@ impl Shard {
                 used_bytes: 0,
                 hasher: hasher.clone(),
                 pool: Arc::clone(pool),
+                queues: None,
             }),
         }
     }
@@ -69,6 +72,10 @@ impl Shard {
     #[inline]
     pub(super) fn lock(&self) {
         self.lock.lock();
+    }
+
+    pub(super) fn try_lock(&self) -> bool {
+        self.lock.try_lock()
     }
 
     #[inline]
@@ -154,6 +161,12 @@ impl ShardState {
         self.databases.swap(one, other);
     }
 
+    /// Whether somebody watches a key of the shard, or waits for one.
+    #[inline]
+    pub(crate) fn is_observed(&self) -> bool {
+        self.watches.is_some() | self.queues.is_some()
+    }
+
     /// Who watches keys, if anybody does.
     #[inline]
     pub(crate) fn watches(&self) -> Option<&Watches> {
@@ -178,6 +191,27 @@ impl ShardState {
     /// Whether this watcher has seen the key there when he began to watch it.
     pub(crate) fn saw(&self, database: usize, key: &[u8], watcher: &Watcher) -> bool {
         self.watches().is_some_and(|watches| watches.saw(database, key, watcher))
+    }
+
+    /// Clients that wait for keys of the shard, if there are any.
+    #[inline]
+    pub(crate) fn queues(&self) -> Option<&Queues> {
+        self.queues.as_deref()
+    }
+
+    pub(crate) fn queues_mut(&mut self) -> Option<&mut Queues> {
+        self.queues.as_deref_mut()
+    }
+
+    pub(crate) fn queues_or_new(&mut self) -> &mut Queues {
+        self.queues.get_or_insert_default()
+    }
+
+    /// To be called after queues were taken from.
+    pub(crate) fn drop_empty_queues(&mut self) {
+        if self.queues.as_ref().is_some_and(|queues| queues.is_empty()) {
+            self.queues = None;
+        }
     }
 
     /// Whether tables or slabs hold memory that they do not need.

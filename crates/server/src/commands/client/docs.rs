@@ -156,7 +156,7 @@ const KILL: Command = Command {
     complexity: "O(n) in the number of clients",
     arity: Arity::AtLeast(3),
     run: Run::Host(&Handler(super::kill)),
-    flags: OTHERS,
+    flags: OTHERS.and(Flags::WHOLE_KEYSPACE),
     args: &[Argument::one_of(
         "filter",
         &[
@@ -352,7 +352,7 @@ const UNBLOCK: Command = Command {
     complexity: "O(log n) in the number of clients",
     arity: Arity::AtLeast(3),
     run: Run::Host(&Handler(super::unblock)),
-    flags: OTHERS,
+    flags: OTHERS.and(Flags::WHOLE_KEYSPACE),
     args: &[
         Argument::integer("client-id"),
         Argument::one_of(
