@@ -54,24 +54,6 @@ impl Object {
         }
     }
 
-    /// Elements, those included that have expired and were not reclaimed. O(1).
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Hash(hash) => hash.len(0),
-            Self::List(list) => list.len(),
-            Self::Set(set) => set.len(),
-        }
-    }
-
-    /// Whether there is no such element. O(1).
-    pub fn is_empty(&self) -> bool {
-        match self {
-            Self::Hash(hash) => hash.is_empty(),
-            Self::List(list) => list.is_empty(),
-            Self::Set(set) => set.is_empty(),
-        }
-    }
-
     /// Bytes outside the object itself. O(1).
     pub fn heap_bytes(&self) -> usize {
         match self {
@@ -99,11 +81,12 @@ impl Object {
         }
     }
 
-    /// Reclaims elements that have expired, no more than `elements_max`; how many.
-    pub fn expire(&mut self, now_ms: u64, elements_max: usize) -> usize {
+    /// Reclaims elements that have expired, no more than `elements_max`; how many, and whether none is
+    /// left in the collection.
+    pub fn expire(&mut self, now_ms: u64, elements_max: usize) -> (usize, bool) {
         match self {
-            Self::Hash(hash) => hash.expire(now_ms, elements_max),
-            _ => 0,
+            Self::Hash(hash) => (hash.expire(now_ms, elements_max), hash.is_empty()),
+            _ => (0, false),
         }
     }
 }
