@@ -180,6 +180,41 @@ fn who_withdraws_is_not_served_and_the_next_one_is() {
     story.nobody_waits();
 }
 
+#[test]
+fn who_needs_a_lock_that_is_taken_is_served_before_those_who_come_meanwhile() {
+    let store = Store::new(2);
+    let keyspace = &store.engine.keyspace;
+    // Locks are taken in ascending order: whoever waits for that of `taken` does not hold that of `key`.
+    let key =
+        (0..).map(|number| format!("k{number}")).find(|key| keyspace.shard_of(key.as_bytes()) > 0).unwrap();
+    let taken =
+        (0..).map(|number| format!("t{number}")).find(|key| keyspace.shard_of(key.as_bytes()) == 0).unwrap();
+    let mut story = Story::new(&store);
+    story.check(1, &format!("BLPOP {key} {taken} 0"), "(waits)", &[]);
+    thread::scope(|scope| {
+        let lock = keyspace.lock_one(0);
+        let pusher = scope.spawn(|| {
+            let mut client = store.client(1);
+            assert_eq!(client.say(&format!("RPUSH {key} x")), ":1");
+            let served: Vec<u64> = client.worker.served.iter().map(|served| served.waiter.client.0).collect();
+            assert_eq!(served, [1]);
+        });
+        while story.say(9, &format!("LLEN {key}")) == ":0" {
+            thread::yield_now();
+        }
+        story.check(2, &format!("BLPOP {key} 0"), "(waits)", &[]);
+        story.check(3, &format!("BLMPOP 0 1 {key} LEFT"), "(waits)", &[]);
+        story.check(4, &format!("BLMOVE {key} {key} LEFT LEFT 0"), "(waits)", &[]);
+        drop(lock);
+        pusher.join().unwrap();
+    });
+    let one = format!("${} {key}", key.len());
+    let (two, three) = (format!("*2 {one} $1 y"), format!("*2 {one} *1 $1 z"));
+    story.check(9, &format!("RPUSH {key} y z"), ":2", &[(2, &two), (3, &three)]);
+    story.check(9, &format!("RPUSH {key} v"), ":1", &[(4, "$1 v")]);
+    story.nobody_waits();
+}
+
 const THREADS: usize = 4;
 const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -289,8 +324,8 @@ impl Actor<'_> {
 
 #[test]
 fn every_element_is_taken_once_and_nobody_is_forgotten() {
-    const PHASES: usize = 300;
-    const STEPS: usize = 60;
+    const PHASES: usize = 3_000;
+    const STEPS: usize = 8;
     let store = Store::new(THREADS);
     let mail: Vec<Mail> = (0..THREADS).map(|_| Mail::default()).collect();
     let barrier = Barrier::new(THREADS);
