@@ -11,6 +11,7 @@ pub mod memory;
 mod scan;
 mod set;
 mod string;
+mod timeout;
 
 use crate::command::Command;
 
