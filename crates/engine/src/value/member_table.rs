@@ -16,8 +16,7 @@
 use std::{collections::HashSet, fmt, ptr::NonNull, sync::Arc};
 
 use dunlin_structures::{
-    BucketProbe, BucketTable, CELL_BYTES_MAX, Candidate, Entries, Handle, Members, Slab, Slot, class_bytes,
-    prefetch,
+    BucketTable, CELL_BYTES_MAX, Entries, Handle, Members, Slab, Slot, class_bytes, prefetch,
 };
 
 use super::Resources;
@@ -31,6 +30,8 @@ const BOXED: u8 = 255;
 const STAMP_BYTES: usize = 6;
 /// The largest number a record can be stamped with.
 pub const STAMP_MAX: u64 = (1 << (8 * STAMP_BYTES)) - 1;
+/// Records on their way from memory during a walk through all of them.
+const FETCHED_AHEAD: usize = 16;
 /// Most bytes before a record's key.
 const HEAD_BYTES_MAX: usize = 1 + STAMP_BYTES + 2 * 5;
 const POINTER_BYTES: usize = size_of::<usize>();
@@ -222,32 +223,6 @@ impl MemberTable {
         self.table.find(self.resources.hash(self.record(handle).key), |other| other == handle)
     }
 
-    /// The hash of a key, the same in all tables of a keyspace.
-    #[inline]
-    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
-        self.resources.hash(key)
-    }
-
-    /// Asks the processor for the bucket of a key with this hash.
-    #[inline]
-    pub(crate) fn fetch_bucket(&self, hash: u64) -> Option<BucketProbe<'_>> {
-        self.table.probe().fetch_bucket(hash)
-    }
-
-    /// Asks the processor for the record that a bucket, asked for a while ago, probably leads to.
-    #[inline]
-    pub(crate) fn fetch_record(&self, bucket: BucketProbe<'_>, hash: u64) {
-        if let Candidate::Entry(handle) = self.table.probe().candidate(bucket, hash) {
-            prefetch(self.slab.pointer(handle).as_ptr());
-        }
-    }
-
-    /// [`Self::contains`] for a key whose hash is known.
-    #[inline]
-    pub(crate) fn contains_hashed(&self, hash: u64, key: &[u8]) -> bool {
-        self.find_hashed(hash, key).is_some()
-    }
-
     /// Whether there is a record of that key. O(1).
     pub fn contains(&self, key: &[u8]) -> bool {
         self.find(key).is_some()
@@ -277,12 +252,6 @@ impl MemberTable {
     /// Adds a record whose key is not in the table; its handle. O(1).
     pub fn insert_new(&mut self, record: Record<'_>) -> Handle {
         self.add(self.resources.hash(record.key), record)
-    }
-
-    /// [`Self::insert_new`] without a payload, of a key whose hash is known.
-    #[inline]
-    pub(crate) fn insert_new_hashed(&mut self, hash: u64, key: &[u8]) {
-        self.add(hash, Record { key, payload: b"", stamp: None });
     }
 
     fn add(&mut self, hash: u64, record: Record<'_>) -> Handle {
@@ -360,9 +329,19 @@ impl MemberTable {
         self.table.scan(cursor, |handle| visit(self.record(handle)))
     }
 
-    /// Visits all records, in no order. O(n).
+    /// Visits all records, in no order. O(n). Records are fetched from memory some time before they are
+    /// visited: the table leads to them in an order that no processor foresees.
     pub fn for_each<'a>(&'a self, mut visit: impl FnMut(Record<'a>)) {
-        self.table.for_each(|handle| visit(self.record(handle)));
+        let (mut fetched, mut next) = ([None; FETCHED_AHEAD], 0);
+        self.table.for_each(|handle| {
+            prefetch(self.slab.pointer(handle).as_ptr());
+            if let Some(handle) = fetched[next].replace(handle) {
+                visit(self.record(handle));
+            }
+            next = (next + 1) % FETCHED_AHEAD;
+        });
+        let (newer, older) = fetched.split_at(next);
+        older.iter().chain(newer).flatten().for_each(|handle| visit(self.record(*handle)));
     }
 
     /// A record chosen by 64 random bits, nearly uniformly.

@@ -11,17 +11,11 @@
 use std::sync::Arc;
 
 use dunlin_resp::number::parse_integer;
-use dunlin_structures::{BucketProbe, Element, IntSet, Listpack};
+use dunlin_structures::{Element, IntSet, Listpack};
 
 use crate::random::{Random, Selection};
 
 use super::{Collection, Layout, MemberTable, Object, Resources};
-
-/// Members whose whereabouts in another set are fetched from memory side by side.
-const FETCH_WINDOW: usize = 16;
-
-/// A member with its hash, and its bucket in another set.
-type Fetched<'a, 'o> = (u64, &'a [u8], Option<BucketProbe<'o>>);
 
 /// A set of byte strings.
 #[derive(Debug, Clone)]
@@ -135,62 +129,6 @@ impl Set {
             (Element::Integer(integer), Members::IntSet(integers)) => integers.view().contains(integer),
             (Element::Integer(integer), _) => self.contains(itoa::Buffer::new().format(integer).as_bytes()),
             (Element::String(text), _) => self.contains(text),
-        }
-    }
-
-    /// Visits the members that `others` all have too. Those of a large set come with their hash, and
-    /// what the first of the others knows of them is fetched from memory a window ahead. O(n).
-    pub(crate) fn for_each_shared<'a>(
-        &'a self,
-        others: &[&Set],
-        mut visit: impl FnMut(Element<'a>, Option<u64>),
-    ) {
-        let Members::Table(table) = &self.members else {
-            return self.for_each(|member| {
-                if others.iter().all(|other| other.contains_element(member)) {
-                    visit(member, None);
-                }
-            });
-        };
-        let ahead = others.first().and_then(|other| match &other.members {
-            Members::Table(table) => Some(table),
-            _ => None,
-        });
-        let mut judge = |window: &mut Vec<Fetched<'a, '_>>| {
-            for (hash, _, bucket) in window.iter() {
-                if let (Some(table), Some(bucket)) = (ahead, bucket) {
-                    table.fetch_record(*bucket, *hash);
-                }
-            }
-            for (hash, member, _) in window.drain(..) {
-                let has = |other: &&Set| match &other.members {
-                    Members::Table(table) => table.contains_hashed(hash, member),
-                    _ => other.contains(member),
-                };
-                if others.iter().all(has) {
-                    visit(Element::String(member), Some(hash));
-                }
-            }
-        };
-        let mut window = Vec::with_capacity(FETCH_WINDOW);
-        table.for_each(|record| {
-            let hash = table.hash(record.key);
-            window.push((hash, record.key, ahead.and_then(|table| table.fetch_bucket(hash))));
-            if window.len() == FETCH_WINDOW {
-                judge(&mut window);
-            }
-        });
-        judge(&mut window);
-    }
-
-    /// [`Self::insert_element`] of a member that is not there yet, with its hash where that is known.
-    #[inline]
-    pub(crate) fn insert_new(&mut self, member: Element<'_>, hash: Option<u64>, layout: Layout<'_>) {
-        match (&mut self.members, member, hash) {
-            (Members::Table(table), Element::String(text), Some(hash)) => table.insert_new_hashed(hash, text),
-            _ => {
-                self.insert_element(member, layout);
-            }
         }
     }
 

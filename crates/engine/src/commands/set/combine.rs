@@ -95,7 +95,7 @@ fn sdiff(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
 fn sinter(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let sets = read_sets(context, args.take_rest())?;
     let mut found = Vec::new();
-    intersection(&sets, |member, _| found.push(member));
+    intersection(&sets, |member| found.push(member));
     reply_members(reply, &found);
     Ok(())
 }
@@ -132,7 +132,9 @@ fn sinterstore(
 ) -> CommandResult {
     store(context, args, reply, |sets, layout| {
         let mut result = Set::default();
-        intersection(sets, |member, hash| result.insert_new(member, hash, layout));
+        intersection(sets, |member| {
+            result.insert_element(member, layout);
+        });
         result
     })
 }
@@ -225,10 +227,14 @@ fn by_size<'a>(sets: &[Option<&'a Set>]) -> Option<(&'a Set, Vec<&'a Set>)> {
     Some((sets[0], others))
 }
 
-/// Visits the members that are in all sets, with their hashes where those are known.
-fn intersection<'a>(sets: &[Option<&'a Set>], visit: impl FnMut(Element<'a>, Option<u64>)) {
+/// Visits the members that are in all sets.
+fn intersection<'a>(sets: &[Option<&'a Set>], mut visit: impl FnMut(Element<'a>)) {
     let Some((smallest, others)) = by_size(sets) else { return };
-    smallest.for_each_shared(&others, visit);
+    smallest.for_each(|member| {
+        if others.iter().all(|other| other.contains_element(member)) {
+            visit(member);
+        }
+    });
 }
 
 /// How many members are in all sets; counts no further than `limit`.
