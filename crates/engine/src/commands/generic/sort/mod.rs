@@ -256,7 +256,7 @@ fn elements_of(
             }
             set.for_each(&mut add);
         }
-        Object::Hash(_) => return Err(CommandError::WrongType),
+        _ => return Err(CommandError::WrongType),
     }
     Ok(elements)
 }
