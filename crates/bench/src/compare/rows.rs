@@ -12,8 +12,6 @@ pub enum Topic {
     Workers,
     /// One hot key against uniform keys.
     HotKey,
-    /// Lists: processor time for each request, and bytes for each element.
-    Lists,
     /// Bytes for each key.
     Memory,
     /// Latency while the keyspace grows.
@@ -28,11 +26,10 @@ pub enum Topic {
 
 impl Topic {
     /// All pages, in the order they are made.
-    pub const ALL: [Topic; 9] = [
+    pub const ALL: [Topic; 8] = [
         Self::Requests,
         Self::Workers,
         Self::HotKey,
-        Self::Lists,
         Self::Memory,
         Self::Growth,
         Self::Expiry,
@@ -46,7 +43,6 @@ impl Topic {
             Self::Requests => "requests",
             Self::Workers => "workers",
             Self::HotKey => "hot-key",
-            Self::Lists => "lists",
             Self::Memory => "memory",
             Self::Growth => "growth",
             Self::Expiry => "expiry",
@@ -61,7 +57,6 @@ impl Topic {
             Self::Requests => "Processor time per request",
             Self::Workers => "Two workers against one",
             Self::HotKey => "One hot key against uniform keys",
-            Self::Lists => "Lists",
             Self::Memory => "Memory per key",
             Self::Growth => "Latency while the keyspace grows",
             Self::Expiry => "Many keys expiring in the same second",
@@ -88,12 +83,6 @@ impl Topic {
                 "Requests per second with every request on one key, divided by requests per second with uniformly \
                  random keys, measured back to back in a closed loop of 50 connections at pipeline 16. The server has as \
                  many workers as processors; neither it nor the client is pinned. Higher is better."
-            }
-            Self::Lists => {
-                "CPU time of the server process for each request, closed loop, 50 connections at pipeline 16, on uniformly \
-                 random ones of many lists of 16-byte elements that a fresh server was filled with; every answer must be \
-                 whole. Memory: resident memory above the empty server's for one list, divided by its elements. The server \
-                 runs with one worker, alone on one processor; the client has another."
             }
             Self::Memory => {
                 "Resident memory above the empty server's, divided by the number of keys; 16-byte keys, written once \
@@ -155,17 +144,6 @@ pub enum Verb {
     Set,
 }
 
-/// The commands on lists that are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ListVerb {
-    /// Adds an element before the first.
-    Push,
-    /// Takes the first element.
-    Pop,
-    /// Reads the first hundred elements.
-    Range,
-}
-
 /// What a row does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
@@ -173,10 +151,6 @@ pub enum Method {
     Cost(Verb, Transport, usize),
     /// One hot key against uniform keys.
     HotKey(Verb),
-    /// CPU time for each request on random lists.
-    ListCost(ListVerb),
-    /// Resident memory for each element of one list.
-    ListMemory,
     /// Resident memory of an empty server.
     EmptyMemory,
     /// Resident memory for each key.
@@ -237,10 +211,6 @@ pub const ROWS: &[Row] = &[
     row(Topic::Workers, "workers-set-16", Method::Cost(Verb::Set, Transport::Tcp, 16)),
     row(Topic::HotKey, "hot-get-16", Method::HotKey(Verb::Get)),
     row(Topic::HotKey, "hot-set-16", Method::HotKey(Verb::Set)),
-    row(Topic::Lists, "lpush-16", Method::ListCost(ListVerb::Push)),
-    row(Topic::Lists, "lpop-16", Method::ListCost(ListVerb::Pop)),
-    row(Topic::Lists, "lrange-100-16", Method::ListCost(ListVerb::Range)),
-    row(Topic::Lists, "memory-list", Method::ListMemory),
     row(Topic::Memory, "empty", Method::EmptyMemory),
     row(Topic::Memory, "memory-16", Method::Memory { value_bytes: 16, expiry: false }),
     row(Topic::Memory, "memory-16-expiry", Method::Memory { value_bytes: 16, expiry: true }),
@@ -260,6 +230,13 @@ pub const ROWS: &[Row] = &[
             words: "HGET hash field:__rand_int__",
         },
     ),
+    row(Topic::Collections, "lpush-16", command("LPUSH list __data__")),
+    row(Topic::Collections, "lpop-16", Method::Command { fill: Some(RPUSH_50), words: "LPOP list" }),
+    row(
+        Topic::Collections,
+        "lrange-100-16",
+        Method::Command { fill: Some("RPUSH list __data__"), words: "LRANGE list 0 99" },
+    ),
     row(
         Topic::Collections,
         "sinterstore",
@@ -273,6 +250,7 @@ pub const ROWS: &[Row] = &[
     row(Topic::Collections, "sort-limit", Method::Whole { fills: NUMBERS, words: "SORT list LIMIT 0 10" }),
     row(Topic::CollectionMemory, "memory-set", Method::MemoryOf("SADD set member:__seq_int__")),
     row(Topic::CollectionMemory, "memory-hash", Method::MemoryOf("HSET hash field:__seq_int__ __data__")),
+    row(Topic::CollectionMemory, "memory-list", Method::MemoryOf("RPUSH list __data__")),
     row(Topic::CollectionMemory, "memory-small-hash", Method::MemoryOf(SMALL_HASH)),
 ];
 
@@ -280,6 +258,11 @@ const NUMBERS: &[&str] = &["RPUSH list __rand_int__"];
 const MSET_10: &str = "MSET key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ \
     key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ \
     key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__";
+const RPUSH_50: &str = "RPUSH list __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ \
+    __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ \
+    __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ \
+    __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ \
+    __data__ __data__ __data__ __data__ __data__";
 const SMALL_HASH: &str = "HSET hash:__seq_int__ f0 value0 f1 value1 f2 value2 f3 value3 f4 value4 \
     f5 value5 f6 value6 f7 value7 f8 value8 f9 value9";
 
@@ -292,12 +275,6 @@ const fn command(words: &'static str) -> Method {
 pub struct Scale {
     /// Preloaded keys of the request rows.
     pub keys: u64,
-    /// Lists of the rows on lists.
-    pub lists: u64,
-    /// Elements of each of them.
-    pub list_elements: u64,
-    /// Elements of the one list of the memory row.
-    pub memory_elements: u64,
     /// Keys of the memory rows.
     pub memory_keys: u64,
     /// Keys of the growth row.
@@ -314,9 +291,6 @@ impl Scale {
     /// What the published figures use.
     pub const FULL: Scale = Scale {
         keys: 1_000_000,
-        lists: 10_000,
-        list_elements: 1_000,
-        memory_elements: 1_000_000,
         memory_keys: 5_000_000,
         growth_keys: 20_000_000,
         expiry_keys: 1_000_000,
@@ -327,9 +301,6 @@ impl Scale {
     /// Seconds instead of minutes; the figures mean nothing.
     pub const QUICK: Scale = Scale {
         keys: 2_000,
-        lists: 100,
-        list_elements: 1_000,
-        memory_elements: 20_000,
         memory_keys: 20_000,
         growth_keys: 20_000,
         expiry_keys: 2_000,
