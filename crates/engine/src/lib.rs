@@ -13,6 +13,7 @@ pub mod glob;
 pub mod keyspace;
 mod notify;
 mod random;
+pub mod rdb;
 mod statistics;
 #[cfg(test)]
 mod transcript;

@@ -293,6 +293,9 @@ impl Flags {
     /// The access-control category `admin`, for commands without the property of that name.
     pub const ADMIN_CATEGORY: Self = Self(1 << 21);
 
+    /// A node of a cluster runs it on a slot that is being moved there, without `ASKING` before it.
+    pub const ASKING: Self = Self(1 << 22);
+
     /// Both sets together.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::{keyspace::Database, notify::Event, random::Random, statistics::Statistics, value::Owned};
+use crate::{
+    keyspace::Database, notify::Event, random::Random, rdb::Compressor, statistics::Statistics, value::Owned,
+};
 
 /// Payloads below this many bytes are freed on the spot; larger ones are worth carrying away.
 const GARBAGE_BYTES_MIN: usize = 32 * 1024;
@@ -66,6 +68,8 @@ pub struct Worker {
     pub events: Vec<Event>,
     /// Where short texts are edited before they are stored again.
     pub(super) scratch: Vec<u8>,
+    /// For strings in dumps.
+    pub(crate) compressor: Compressor,
     random: Random,
 }
 
@@ -78,6 +82,7 @@ impl Worker {
             garbage: Garbage::default(),
             events: Vec::new(),
             scratch: Vec::new(),
+            compressor: Compressor::default(),
             random: Random::new(seed),
         }
     }

@@ -32,7 +32,7 @@ use crate::value::Resources;
 
 pub use database::Database;
 pub use entry::EntryRef;
-pub(crate) use entry::{EXPIRY_MS_MAX, access_clock, idle_seconds};
+pub(crate) use entry::{EXPIRY_MS_MAX, access_clock, access_clock_ago, idle_seconds};
 use gate::Gate;
 pub use gate::Inside;
 pub(crate) use key::KeyHasher;

@@ -69,6 +69,26 @@ fn value_at(listpack: &Listpack, field: Position) -> Position {
 }
 
 impl Hash {
+    /// Without fields, ready to get `count` of them, which decides whether it begins compact.
+    pub(crate) fn for_fields(count: u64, layout: Layout<'_>) -> Self {
+        let mut hash = Self::default();
+        if count > layout.limits.hash_max_listpack_entries as u64 {
+            hash.make_table(layout);
+        }
+        hash
+    }
+
+    /// The fields and values of a listpack, whose fields must differ; compact where there are not too
+    /// many.
+    pub(crate) fn from_listpack(listpack: Listpack, layout: Layout<'_>) -> Self {
+        let fits = listpack.len() / 2 <= layout.limits.hash_max_listpack_entries && listpack.fits(0);
+        let mut hash = Self { fields: Fields::Listpack(listpack) };
+        if !fits {
+            hash.make_table(layout);
+        }
+        hash
+    }
+
     /// How many fields. O(1).
     #[inline]
     pub fn len(&self) -> usize {
