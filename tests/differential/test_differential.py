@@ -20,6 +20,7 @@ CASES = {
     "bitmap": ["bitmap"],
     "hash": ["hash"],
     "set": ["set"],
+    "hyperloglog": ["hyperloglog"],
     "connection-and-server": ["connection", "server"],
     "everything": [],
 }

@@ -17,7 +17,7 @@ use std::{
 use dunlin_engine::{
     Environment, EventClasses, Request, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, KeyShape, Run},
-    keyspace::{Inside, Key, Keyspace},
+    keyspace::{Inside, Key},
     value::CollectionLimits,
 };
 use dunlin_resp::{Batch, Decoded, Limits, ReplyBuffer};
@@ -44,8 +44,6 @@ pub enum Letter {
 
 /// Commands that are decoded and prefetched together.
 const WINDOW: usize = 64;
-/// Keys between asking for a bucket and asking for the entry it names: what a miss takes, in keys.
-const LEAD: usize = 8;
 
 /// One worker's executor.
 pub struct Executor {
@@ -203,6 +201,7 @@ impl Executor {
     /// Finds the commands of the batch, hashes their keys, fetches ahead.
     fn prepare<'a>(
         shared: &Shared,
+        inside: &Inside<'_>,
         batch: &'a Batch,
         input: &'a [u8],
         batch_start: usize,
@@ -219,13 +218,13 @@ impl Executor {
             match entry.map(|entry| (entry, entry.keys)) {
                 Some((_, KeyShape::One(at))) => {
                     if let Some(word) = words.get(usize::from(at)) {
-                        Self::look_ahead(keyspace, database, word, &mut window.keys);
+                        window.keys.push(keyspace.key(word));
                     }
                 }
                 Some((entry, KeyShape::Many)) => {
                     for spec in entry.command.keys {
                         for position in spec.positions(words) {
-                            Self::look_ahead(keyspace, database, words[position], &mut window.keys);
+                            window.keys.push(keyspace.key(words[position]));
                         }
                     }
                 }
@@ -239,22 +238,10 @@ impl Executor {
             });
             input_start = batch.input_end(index);
         }
-        let rest = window.keys.len().saturating_sub(LEAD);
-        for key in &window.keys[rest..] {
-            keyspace.prefetch_entry(database, key);
+        // One key alone is looked up at once.
+        if window.keys.len() > 1 {
+            keyspace.prefetch(inside, database, &window.keys);
         }
-    }
-
-    /// Hashes a key and has its bucket fetched, and the entry of the key `LEAD` before it, whose
-    /// bucket has arrived by now.
-    #[inline]
-    fn look_ahead<'a>(keyspace: &Keyspace, database: usize, word: &'a [u8], keys: &mut Vec<Key<'a>>) {
-        if let Some(earlier) = keys.len().checked_sub(LEAD) {
-            keyspace.prefetch_entry(database, &keys[earlier]);
-        }
-        let key = keyspace.key(word);
-        keyspace.prefetch_bucket(database, &key);
-        keys.push(key);
     }
 }
 
@@ -488,7 +475,7 @@ impl Executor {
     fn postpone(&self, shared: &Shared, session: &mut Session, entry: &Entry) -> Option<Flow> {
         let (held, until) = shared.pause.in_force(self.now.instant)?;
         let ends_it = entry.command.name == "unpause" && entry.container.is_some();
-        if ends_it || (held == Held::Writes && !entry.command.is_write()) {
+        if ends_it || (held == Held::Writes && !entry.command.may_write()) {
             return None;
         }
         session.flags.set(ClientFlags::BLOCKED, true);
@@ -528,6 +515,7 @@ fn environment(config: &Config) -> Environment {
         collection_limits: CollectionLimits {
             hash_max_listpack_entries: config.hash_max_listpack_entries as usize,
             hash_max_listpack_value: config.hash_max_listpack_value as usize,
+            hll_sparse_max_bytes: config.hll_sparse_max_bytes as usize,
             set_max_intset_entries: config.set_max_intset_entries as usize,
             set_max_listpack_entries: config.set_max_listpack_entries as usize,
             set_max_listpack_value: config.set_max_listpack_value as usize,
@@ -621,7 +609,8 @@ impl Service for Executor {
             let depth = if limits.authenticated { WINDOW } else { 1 };
             let decoded = session.decoder.decode(input, &mut position, &mut batch, &limits, depth);
             let mut current = window.recycle();
-            Self::prepare(&shared, &batch, input, consumed, session.database, &mut current);
+            let pass = inside.as_ref().expect("given back by whoever borrows it");
+            Self::prepare(&shared, pass, &batch, input, consumed, session.database, &mut current);
             let (run, flow) = self.run_window(&shared, session, &current, &mut inside, reply);
             window = current.recycle();
             if run > 0 {

@@ -77,14 +77,19 @@ impl Command {
         self.subcommands.iter().find(|subcommand| subcommand.name.as_bytes().eq_ignore_ascii_case(name))
     }
 
-    /// Whether the command may change the data set.
-    pub fn is_write(&self) -> bool {
+    /// Whether the command may change how the data set is stored.
+    pub fn may_write(&self) -> bool {
         match self.run {
             Run::Write(_) | Run::Exclusive(_) => true,
             Run::Read(_) | Run::Keyspace(_) | Run::Host(_) | Run::Help(_) | Run::Container => {
                 self.flags.has(Flags::WRITE)
             }
         }
+    }
+
+    /// Whether the command may change what the data set says.
+    pub fn is_write(&self) -> bool {
+        self.may_write() && !self.flags.has(Flags::READ_ONLY)
     }
 
     /// Whether the command reads the data set and cannot change it.
@@ -278,7 +283,8 @@ impl Flags {
     pub const NO_ASYNC_LOADING: Self = Self(1 << 13);
     /// A command of the host that changes the data set.
     pub const WRITE: Self = Self(1 << 14);
-    /// A command of the host that reads the data set.
+    /// A command of the host that reads the data set, or one that keeps what it has computed in the
+    /// value that it reads.
     pub const READ_ONLY: Self = Self(1 << 15);
     /// Dangerous beyond what the other properties imply.
     pub const DANGEROUS: Self = Self(1 << 16);

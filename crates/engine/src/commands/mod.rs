@@ -4,6 +4,7 @@ mod bitmap;
 pub mod debug;
 mod generic;
 mod hash;
+mod hyperloglog;
 pub mod memory;
 mod scan;
 mod set;
@@ -12,5 +13,11 @@ mod string;
 use crate::command::Command;
 
 /// The rows of all families.
-pub const FAMILIES: &[&[Command]] =
-    &[bitmap::COMMANDS, generic::COMMANDS, hash::COMMANDS, set::COMMANDS, string::COMMANDS];
+pub const FAMILIES: &[&[Command]] = &[
+    bitmap::COMMANDS,
+    generic::COMMANDS,
+    hash::COMMANDS,
+    hyperloglog::COMMANDS,
+    set::COMMANDS,
+    string::COMMANDS,
+];

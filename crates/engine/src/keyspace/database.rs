@@ -9,8 +9,8 @@ use std::{
 };
 
 use dunlin_structures::{
-    BucketTable, Entries, Handle, PageDirectory, PagePool, Slab, Slot, TableProbe, Tick, Verdict,
-    class_bytes, prefetch,
+    BucketProbe, BucketTable, Candidate, Entries, Handle, PageDirectory, PagePool, Slab, Slot, TableProbe,
+    Tick, Verdict, class_bytes, prefetch,
 };
 
 use super::{
@@ -60,14 +60,25 @@ pub(super) struct Probe {
 }
 
 impl Probe {
+    /// Asks for the bucket of a hash.
     #[inline]
-    pub(super) fn prefetch_bucket(&self, hash: u64) {
-        self.table.prefetch_bucket(hash);
+    pub(super) fn fetch_bucket(&self, hash: u64) -> Option<BucketProbe<'_>> {
+        self.table.fetch_bucket(hash)
+    }
+
+    /// Asks for the entry that a bucket seems to name, or for the bucket behind it, which is answered.
+    #[inline]
+    pub(super) fn fetch_entry<'a>(&'a self, bucket: BucketProbe<'a>, hash: u64) -> Option<BucketProbe<'a>> {
+        match self.table.candidate(bucket, hash) {
+            Candidate::Entry(handle) => self.fetch_cell(handle),
+            Candidate::Overflow(next) => return Some(next),
+            Candidate::None => {}
+        }
+        None
     }
 
     #[inline]
-    pub(super) fn prefetch_entry(&self, hash: u64) {
-        let Some(handle) = self.table.candidate(hash) else { return };
+    fn fetch_cell(&self, handle: Handle) {
         let start = self.pages.address(handle);
         // The average is a size class, hence rarely exact; the last byte of the average entry
         // decides how many lines are fetched, wherever in its first line the entry begins.
@@ -321,11 +332,12 @@ impl Database {
         slot: Slot,
         edit: impl FnOnce(&mut [u8]) -> Option<R>,
     ) -> Option<R> {
-        let mut entry = self.entry_mut(slot);
-        if let Some(bytes) = entry.inline_bytes() {
-            return edit(bytes);
+        let mut edit = Some(edit);
+        let mut run = |bytes: &mut [u8]| (edit.take().expect("called once"))(bytes);
+        if let Some(edited) = self.entry_mut(slot).edit_inline(&mut run) {
+            return edited;
         }
-        self.edit_shared(slot, |bytes| edit(bytes)).flatten()
+        self.edit_shared(slot, |bytes| run(bytes)).flatten()
     }
 
     /// Works on an object; `None` for strings.

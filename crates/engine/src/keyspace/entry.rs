@@ -510,18 +510,22 @@ impl<'a> EntryMut<'a> {
         }
     }
 
-    /// The bytes of an inline text, marked as edited; `None` for other kinds.
-    pub(crate) fn inline_bytes(&mut self) -> Option<&mut [u8]> {
+    /// Works on the bytes of an inline text, which counts as edited unless `edit` answers `None`;
+    /// the outer `None` for other kinds.
+    pub(crate) fn edit_inline<R>(&mut self, edit: impl FnOnce(&mut [u8]) -> Option<R>) -> Option<Option<R>> {
         if !matches!(self.entry.kind(), Kind::Inline | Kind::Edited) {
             return None;
         }
         let (at, length) = self.entry.value_range();
-        let head = self.entry.byte(0) & !KIND | Kind::Edited as u8;
         // SAFETY: the range is the value of a live entry that is ours to change.
-        unsafe {
-            self.entry.cell.write(head);
-            Some(NonNull::slice_from_raw_parts(self.entry.cell.add(at), length).as_mut())
+        let bytes = unsafe { NonNull::slice_from_raw_parts(self.entry.cell.add(at), length).as_mut() };
+        let edited = edit(bytes);
+        if edited.is_some() {
+            let head = self.entry.byte(0) & !KIND | Kind::Edited as u8;
+            // SAFETY: the head is the first byte of a live entry that is ours to change.
+            unsafe { self.entry.cell.write(head) };
         }
+        Some(edited)
     }
 
     /// The object, to be changed; `None` for strings.

@@ -11,6 +11,8 @@ pub struct CollectionLimits {
     pub hash_max_listpack_entries: usize,
     /// Bytes of a field, and of a value, of a hash in a listpack.
     pub hash_max_listpack_value: usize,
+    /// Bytes of a HyperLogLog, its header included, that is sparse.
+    pub hll_sparse_max_bytes: usize,
     /// Members of a set of integers in an intset.
     pub set_max_intset_entries: usize,
     /// Members of a set in a listpack.
@@ -25,6 +27,7 @@ impl Default for CollectionLimits {
         Self {
             hash_max_listpack_entries: 512,
             hash_max_listpack_value: 64,
+            hll_sparse_max_bytes: 3000,
             set_max_intset_entries: 512,
             set_max_listpack_entries: 128,
             set_max_listpack_value: 64,

@@ -7,6 +7,7 @@ mod connection;
 mod debug;
 #[cfg(test)]
 mod documents;
+mod hyperloglog;
 mod info;
 mod latency;
 mod lolwut;
@@ -27,6 +28,7 @@ const FAMILIES: &[&[Command]] = &[
     config::COMMANDS,
     connection::COMMANDS,
     debug::COMMANDS,
+    hyperloglog::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     lolwut::COMMANDS,

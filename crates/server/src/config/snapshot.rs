@@ -58,6 +58,8 @@ snapshot! {
     hash_max_listpack_entries: u64,
     /// Bytes of a field or value in a listpack.
     hash_max_listpack_value: u64,
+    /// Bytes of a HyperLogLog that is sparse.
+    hll_sparse_max_bytes: u64,
     /// Background rounds a second.
     hz: u32,
     /// Lines that have no effect; not a directive.

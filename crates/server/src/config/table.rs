@@ -186,6 +186,16 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "hll-sparse-max-bytes",
+        aliases: &[],
+        group: Group::Memory,
+        kind: Kind::Memory { field: field!(hll_sparse_max_bytes), min: 0, max: SIGNED_MAX },
+        default: "3000",
+        change: Change::Anytime,
+        doc: "Bytes up to which a HyperLogLog keeps the sparse encoding.",
+        settle: as_is,
+    },
+    Directive {
         name: "hz",
         aliases: &[],
         group: Group::Process,
