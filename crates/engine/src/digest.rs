@@ -46,15 +46,15 @@ impl Digest {
     }
 
     /// Adds a key and its value to the data set.
-    pub(crate) fn add_key(&mut self, entry: EntryRef<'_>) {
+    pub(crate) fn add_key(&mut self, entry: EntryRef<'_>, now_ms: u64) {
         let mut digest = Self::default();
         digest.mix(entry.key());
-        digest.add_value(entry);
+        digest.add_value(entry, now_ms);
         self.xor(&digest.0);
     }
 
     /// Adds a value without its key.
-    pub(crate) fn add_value(&mut self, entry: EntryRef<'_>) {
+    pub(crate) fn add_value(&mut self, entry: EntryRef<'_>, now_ms: u64) {
         match entry.object() {
             None => {
                 self.mix(&TYPE_STRING.to_be_bytes());
@@ -62,7 +62,7 @@ impl Digest {
             }
             Some(Object::Hash(hash)) => {
                 self.mix(&TYPE_HASH.to_be_bytes());
-                hash.for_each(|field, value| {
+                hash.for_each(now_ms, |field, value| {
                     let mut pair = Self::default();
                     pair.mix(&field.text());
                     pair.mix(&value.text());

@@ -48,14 +48,14 @@ pub const COMMANDS: &[Command] = &[
 const PART: Command = Command { group: Group::Server, flags: Flags::ADMIN, ..Command::DEFAULT };
 
 fn digest(context: &mut KeyspaceContext<'_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let mut digest = Digest::default();
+    let (mut digest, now_ms) = (Digest::default(), context.now_ms());
     for database in 0..context.databases() {
         let mut is_empty = true;
         context.for_each_in(database, None, |entry| {
             if std::mem::take(&mut is_empty) {
                 digest.mix_database(database);
             }
-            digest.add_key(entry);
+            digest.add_key(entry, now_ms);
         });
     }
     reply.simple(&digest.to_string());
@@ -67,11 +67,12 @@ fn digest_value(
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
+    let now_ms = context.now_ms();
     reply.array(args.remaining());
     for key in args.take_rest() {
         let mut digest = Digest::default();
         if let Some(entry) = context.peek(key) {
-            digest.add_value(entry);
+            digest.add_value(entry, now_ms);
         }
         reply.simple(&digest.to_string());
     }

@@ -2,6 +2,7 @@
 
 mod bitmap;
 pub mod debug;
+mod expiry;
 mod generic;
 mod hash;
 mod hyperloglog;

@@ -108,12 +108,12 @@ impl<'a> ReadContext<'a> {
 
     /// The entry's value as DUMP answers it. O(n).
     pub fn dump(&mut self, entry: EntryRef<'_>) -> Vec<u8> {
-        write_dump(entry, &mut self.worker.compressor)
+        write_dump(entry, self.environment.now_ms, &mut self.worker.compressor)
     }
 
     /// Bytes that the entry's value takes in a dump. O(n).
     pub fn serialized_bytes(&mut self, entry: EntryRef<'_>) -> usize {
-        serialized_bytes(entry, &mut self.worker.compressor)
+        serialized_bytes(entry, self.environment.now_ms, &mut self.worker.compressor)
     }
 
     /// Seconds since a key was last used, in steps of eight and modulo 35 minutes: one byte of an

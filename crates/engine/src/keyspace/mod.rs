@@ -31,6 +31,7 @@ use dunlin_structures::PagePool;
 use crate::value::Resources;
 
 pub use database::Database;
+pub(crate) use database::Expiration;
 pub use entry::EntryRef;
 pub(crate) use entry::{EXPIRY_MS_MAX, access_clock, access_clock_ago, idle_seconds};
 use gate::Gate;

@@ -12,7 +12,9 @@ use crc::{CRC_64_REDIS, Crc, Table};
 
 use crate::{keyspace::EntryRef, value::Layout};
 
-use super::{Compressor, Input, Output, RdbError, Value, Version, read_value, type_of, write_value};
+use super::{
+    Compressor, Input, Output, RdbError, Value, Version, read_value, type_of, version_of, write_value,
+};
 
 const VERSION_BYTES: usize = 2;
 const CHECKSUM_BYTES: usize = 8;
@@ -36,17 +38,18 @@ impl From<RdbError> for DumpError {
 }
 
 /// The value of an entry as a dump. O(n).
-pub(crate) fn write_dump(entry: EntryRef<'_>, compressor: &mut Compressor) -> Vec<u8> {
+pub(crate) fn write_dump(entry: EntryRef<'_>, now_ms: u64, compressor: &mut Compressor) -> Vec<u8> {
     let mut dump = vec![type_of(entry)];
-    write_value(entry, &mut Output::new(&mut dump, Some(compressor))).expect("a vector takes everything");
-    seal_dump(&mut dump, Version::WRITTEN);
+    write_value(entry, now_ms, &mut Output::new(&mut dump, Some(compressor)))
+        .expect("a vector takes everything");
+    seal_dump(&mut dump, version_of(entry));
     dump
 }
 
 /// Bytes that the value of an entry takes in a dump. O(n).
-pub(crate) fn serialized_bytes(entry: EntryRef<'_>, compressor: &mut Compressor) -> usize {
+pub(crate) fn serialized_bytes(entry: EntryRef<'_>, now_ms: u64, compressor: &mut Compressor) -> usize {
     let mut output = Output::new(Count(0), Some(compressor));
-    write_value(entry, &mut output).expect("counting does not fail");
+    write_value(entry, now_ms, &mut output).expect("counting does not fail");
     output.sink().0
 }
 

@@ -35,5 +35,5 @@ pub(crate) use dump::{read_dump, serialized_bytes, write_dump};
 pub use input::{Input, RdbError};
 pub use lzf::Compressor;
 pub use output::Output;
-pub use value::{Value, read_value, type_of, write_value};
+pub use value::{Value, read_value, type_of, version_of, write_value};
 pub use version::Version;

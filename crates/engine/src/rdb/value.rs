@@ -21,6 +21,12 @@ const SET_INTSET: u8 = 11;
 const HASH_ZIPLIST: u8 = 13;
 const HASH_LISTPACK: u8 = 16;
 const SET_LISTPACK: u8 = 20;
+/// In Valkey's versions; in Redis's it is the first of the numbers of Redis 7.4.
+const HASH_2: u8 = 22;
+const HASH_METADATA_PRE_GA: u8 = 22;
+const HASH_LISTPACK_EX_PRE_GA: u8 = 23;
+const HASH_METADATA: u8 = 24;
+const HASH_LISTPACK_EX: u8 = 25;
 
 /// A value that was read and belongs to no key yet.
 #[derive(Debug)]
@@ -54,6 +60,7 @@ fn of_collection<T: Collection>(collection: T) -> Result<Value, RdbError> {
 pub fn type_of(entry: EntryRef<'_>) -> u8 {
     match entry.object() {
         None => STRING,
+        Some(Object::Hash(hash)) if hash::has_deadlines(hash) => HASH_2,
         Some(Object::Hash(hash)) if hash.compact_bytes().is_some() => HASH_LISTPACK,
         Some(Object::Hash(_)) => HASH,
         Some(Object::Set(set)) if set::is_intset(set) => SET_INTSET,
@@ -61,11 +68,24 @@ pub fn type_of(entry: EntryRef<'_>) -> u8 {
     }
 }
 
-/// Writes the entry's value in the form that [`type_of`] names. O(n).
-pub fn write_value<W: io::Write>(entry: EntryRef<'_>, output: &mut Output<'_, W>) -> io::Result<()> {
+/// The oldest version that has the form of [`type_of`].
+pub fn version_of(entry: EntryRef<'_>) -> Version {
+    match type_of(entry) {
+        HASH_2 => Version::Valkey(80),
+        _ => Version::Redis(10),
+    }
+}
+
+/// Writes the entry's value in the form that [`type_of`] names, without what has expired by `now_ms`.
+/// O(n).
+pub fn write_value<W: io::Write>(
+    entry: EntryRef<'_>,
+    now_ms: u64,
+    output: &mut Output<'_, W>,
+) -> io::Result<()> {
     match entry.object() {
         None => string::write(entry.string(), output),
-        Some(Object::Hash(hash)) => hash::write(hash, output),
+        Some(Object::Hash(hash)) => hash::write(hash, now_ms, output),
         Some(Object::Set(set)) => set::write(set, output),
     }
 }
@@ -74,16 +94,31 @@ pub fn write_value<W: io::Write>(entry: EntryRef<'_>, output: &mut Output<'_, W>
 /// at once, as everywhere. O(n).
 pub fn read_value<R: io::BufRead>(
     type_number: u8,
-    _version: Version,
+    version: Version,
     input: &mut Input<R>,
     layout: Layout<'_>,
 ) -> Result<Value, RdbError> {
+    if let Version::Valkey(_) = version
+        && type_number == HASH_2
+    {
+        return of_collection(hash::read_triples(input, layout)?);
+    }
     match type_number {
         STRING => Ok(Value(Contents::String(input.string()?))),
         HASH => of_collection(hash::read_pairs(input, layout)?),
         HASH_LISTPACK => of_collection(hash::from_listpack(read_listpack(input)?, layout)?),
         HASH_ZIPLIST => of_collection(hash::from_ziplist(&input.string()?, layout)?),
         HASH_ZIPMAP => of_collection(hash::from_zipmap(&input.string()?, layout)?),
+        HASH_METADATA_PRE_GA => of_collection(hash::read_metadata(input, None, layout)?),
+        HASH_METADATA => {
+            let earliest = input.milliseconds()?;
+            of_collection(hash::read_metadata(input, Some(earliest), layout)?)
+        }
+        HASH_LISTPACK_EX_PRE_GA => of_collection(hash::from_triples(&read_listpack(input)?, layout)?),
+        HASH_LISTPACK_EX => {
+            input.milliseconds()?;
+            of_collection(hash::from_triples(&read_listpack(input)?, layout)?)
+        }
         SET => of_collection(set::read_members(input, layout)?),
         SET_INTSET => of_collection(set::from_intset(input.string()?, layout)?),
         SET_LISTPACK => of_collection(set::from_listpack(read_listpack(input)?, layout)?),

@@ -10,8 +10,6 @@ pub enum Version {
 }
 
 impl Version {
-    /// The oldest version that all types but the newest can be written in: that of Redis 7.0.
-    pub const WRITTEN: Version = Version::Redis(10);
     const REDIS_MAX: u16 = 12;
     const VALKEY_MIN: u16 = 80;
     const VALKEY_MAX: u16 = 81;

@@ -1,6 +1,7 @@
 //! Values as commands see them; how they are stored stays behind these types.
 
 mod extended;
+mod field_table;
 mod hash;
 mod limits;
 mod member_table;
@@ -65,6 +66,15 @@ impl NewValue<'_> {
             Self::String(NewString::Shared(payload)) => Payload::of(payload).heap_bytes(),
             Self::String(_) => 0,
             Self::Object(object) => size_of::<Object>() + object.heap_bytes(),
+        }
+    }
+
+    /// When the next of its elements expires, in unix milliseconds.
+    #[inline]
+    pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
+        match self {
+            Self::String(_) => None,
+            Self::Object(object) => object.next_deadline_ms(),
         }
     }
 

@@ -17,6 +17,11 @@ pub trait Collection: Sized {
     fn into_object(self) -> Object;
     /// Whether there is no element.
     fn is_empty(&self) -> bool;
+    /// When the next of its elements expires, in unix milliseconds.
+    #[inline]
+    fn next_deadline_ms(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A value that is not a string.
@@ -45,11 +50,53 @@ impl Object {
         }
     }
 
+    /// Elements, those included that have expired and were not reclaimed. O(1).
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Hash(hash) => hash.len(0),
+            Self::Set(set) => set.len(),
+        }
+    }
+
+    /// Whether there is no such element. O(1).
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Hash(hash) => hash.is_empty(),
+            Self::Set(set) => set.is_empty(),
+        }
+    }
+
     /// Bytes outside the object itself. O(1).
     pub fn heap_bytes(&self) -> usize {
         match self {
             Self::Hash(hash) => hash.heap_bytes(),
             Self::Set(set) => set.heap_bytes(),
+        }
+    }
+
+    /// When the next of its elements expires, in unix milliseconds.
+    #[inline]
+    pub fn next_deadline_ms(&self) -> Option<u64> {
+        match self {
+            Self::Hash(hash) => hash.next_deadline_ms(),
+            _ => None,
+        }
+    }
+
+    /// Whether all its elements have expired.
+    #[inline]
+    pub fn is_expired(&self, now_ms: u64) -> bool {
+        match self {
+            Self::Hash(hash) => hash.is_expired(now_ms),
+            _ => false,
+        }
+    }
+
+    /// Reclaims elements that have expired, no more than `elements_max`; how many.
+    pub fn expire(&mut self, now_ms: u64, elements_max: usize) -> usize {
+        match self {
+            Self::Hash(hash) => hash.expire(now_ms, elements_max),
+            _ => 0,
         }
     }
 }

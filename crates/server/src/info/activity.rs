@@ -45,6 +45,7 @@ pub(super) fn stats(source: &Source<'_>, lines: &mut Lines) {
     lines.add("rejected_connections", moved.connections_rejected);
     lines.add_all(&["sync_full", "sync_partial_ok", "sync_partial_err"], 0);
     lines.add("expired_keys", monitor.keyspace_total(|counters| &counters.expired_keys));
+    lines.add("expired_fields", monitor.keyspace_total(|counters| &counters.expired_fields));
     // What is due is known, not sampled: nothing stale is left behind by a finished round.
     lines.add("expired_stale_perc", "0.00");
     lines.add("expired_time_cap_reached_count", of_workers(|worker| &worker.expiry_caps));

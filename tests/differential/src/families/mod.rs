@@ -5,6 +5,7 @@ mod connection;
 mod generic;
 mod geo;
 mod hash;
+mod hash_expiry;
 mod hyperloglog;
 mod list;
 mod scripting;
@@ -26,6 +27,7 @@ pub const ALL: &[&Family] = &[
     &connection::FAMILY,
     &server::FAMILY,
     &hash::FAMILY,
+    &hash_expiry::FAMILY,
     &list::FAMILY,
     &set::FAMILY,
     &sorted_set::FAMILY,

@@ -216,6 +216,7 @@ mod tests {
             "SADD k a b 3",
             &many,
             "HSET k a 1 b 2 c text",
+            "HSETEX k EX 100 FIELDS 2 a 1 b 2",
             &format!("HSET k a {} b 2", "v".repeat(100)),
         ] {
             let mut story = Story::new();
@@ -235,7 +236,7 @@ mod tests {
         story.play("> SET k v\n+OK");
         let good = dump(&mut story, "k");
         let mut no_type = vec![99];
-        seal_dump(&mut no_type, Version::WRITTEN);
+        seal_dump(&mut no_type, Version::Redis(10));
         let no_type = quoted(&no_type);
         story.play(&format!(
             "
