@@ -31,6 +31,7 @@ impl Story {
             environment: Environment {
                 now_ms: 1_700_000_000_000,
                 string_bytes_max: 512 << 20,
+                compress_dumps: true,
                 ..Environment::default()
             },
             database: 0,

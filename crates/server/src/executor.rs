@@ -25,7 +25,7 @@ use dunlin_resp::{Batch, Decoded, Limits, ReplyBuffer};
 use crate::{
     access,
     command_log::{LogEntry, LogKind, shorten},
-    config::{Config, ConfigReader},
+    config::{Config, ConfigReader, VersionCheck},
     expiry::ExpiryCycle,
     net::{Client, Clients, Next, Now, PostOffice, REPLY_BYTES_MAX, Served, Service, WorkerContext},
     pause::Held,
@@ -501,12 +501,14 @@ impl Executor {
 }
 
 /// What commands are to know of the configuration.
-fn environment(config: &Config) -> Environment {
+pub(crate) fn environment(config: &Config) -> Environment {
     Environment {
         now_ms: 0,
         string_bytes_max: config.proto_max_bulk_len as usize,
         no_touch: false,
         keep_expired: false,
+        compress_dumps: config.rdbcompression,
+        relaxed_versions: config.rdb_version_check == VersionCheck::Relaxed,
         notifications: EventClasses::default(),
         lazyfree_expire: config.lazyfree_lazy_expire,
         lazyfree_server_del: config.lazyfree_lazy_server_del,

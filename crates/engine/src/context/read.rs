@@ -3,7 +3,7 @@
 use crate::{
     command::CommandError,
     keyspace::{EntryRef, Key, Locked, access_clock, idle_seconds},
-    rdb::{serialized_bytes, write_dump},
+    rdb::{Compressor, serialized_bytes, write_dump},
     value::{Collection, Layout, StringRef},
 };
 
@@ -108,12 +108,17 @@ impl<'a> ReadContext<'a> {
 
     /// The entry's value as DUMP answers it. O(n).
     pub fn dump(&mut self, entry: EntryRef<'_>) -> Vec<u8> {
-        write_dump(entry, self.environment.now_ms, &mut self.worker.compressor)
+        write_dump(entry, self.environment.now_ms, self.compressor())
+    }
+
+    /// What compresses strings of dumps, unless they stay as they are.
+    fn compressor(&mut self) -> Option<&mut Compressor> {
+        self.environment.compress_dumps.then_some(&mut self.worker.compressor)
     }
 
     /// Bytes that the entry's value takes in a dump. O(n).
     pub fn serialized_bytes(&mut self, entry: EntryRef<'_>) -> usize {
-        serialized_bytes(entry, self.environment.now_ms, &mut self.worker.compressor)
+        serialized_bytes(entry, self.environment.now_ms, self.compressor())
     }
 
     /// Seconds since a key was last used, in steps of eight and modulo 35 minutes: one byte of an

@@ -20,7 +20,7 @@ const VERSION_BYTES: usize = 2;
 const CHECKSUM_BYTES: usize = 8;
 
 /// The polynomial of Jones, reflected: that of Redis.
-static CRC64: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
+pub static CRC64: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
 /// Why a dump was refused.
 #[derive(Debug)]
@@ -38,17 +38,20 @@ impl From<RdbError> for DumpError {
 }
 
 /// The value of an entry as a dump. O(n).
-pub(crate) fn write_dump(entry: EntryRef<'_>, now_ms: u64, compressor: &mut Compressor) -> Vec<u8> {
+pub(crate) fn write_dump(entry: EntryRef<'_>, now_ms: u64, compressor: Option<&mut Compressor>) -> Vec<u8> {
     let mut dump = vec![type_of(entry)];
-    write_value(entry, now_ms, &mut Output::new(&mut dump, Some(compressor)))
-        .expect("a vector takes everything");
+    write_value(entry, now_ms, &mut Output::new(&mut dump, compressor)).expect("a vector takes everything");
     seal_dump(&mut dump, version_of(entry));
     dump
 }
 
 /// Bytes that the value of an entry takes in a dump. O(n).
-pub(crate) fn serialized_bytes(entry: EntryRef<'_>, now_ms: u64, compressor: &mut Compressor) -> usize {
-    let mut output = Output::new(Count(0), Some(compressor));
+pub(crate) fn serialized_bytes(
+    entry: EntryRef<'_>,
+    now_ms: u64,
+    compressor: Option<&mut Compressor>,
+) -> usize {
+    let mut output = Output::new(Count(0), compressor);
     write_value(entry, now_ms, &mut output).expect("counting does not fail");
     output.sink().0
 }
@@ -74,11 +77,11 @@ pub fn seal_dump(dump: &mut Vec<u8>, version: Version) {
     dump.extend_from_slice(&checksum.to_le_bytes());
 }
 
-/// The value of a dump. O(n).
-pub(crate) fn read_dump(dump: &[u8], layout: Layout<'_>) -> Result<Value, DumpError> {
+/// The value of a dump; where `relaxed`, also of a version that is not known. O(n).
+pub(crate) fn read_dump(dump: &[u8], relaxed: bool, layout: Layout<'_>) -> Result<Value, DumpError> {
     let (summed, checksum) = dump.split_last_chunk::<CHECKSUM_BYTES>().ok_or(DumpError::Footer)?;
     let (body, version) = summed.split_last_chunk::<VERSION_BYTES>().ok_or(DumpError::Footer)?;
-    let version = Version::from_number(u16::from_le_bytes(*version)).ok_or(DumpError::Footer)?;
+    let version = Version::from_number(u16::from_le_bytes(*version), relaxed).ok_or(DumpError::Footer)?;
     if CRC64.checksum(summed) != u64::from_le_bytes(*checksum) {
         return Err(DumpError::Footer);
     }

@@ -14,17 +14,20 @@ impl Version {
     const VALKEY_MIN: u16 = 80;
     const VALKEY_MAX: u16 = 81;
 
-    /// A version from its number alone, as dumps have it; `None` for one that is not known.
-    pub fn from_number(number: u16) -> Option<Version> {
+    /// A version from its number alone, as dumps have it. One that is not known is `None` or, where
+    /// `relaxed`, taken for one that adds to those before it.
+    pub fn from_number(number: u16, relaxed: bool) -> Option<Version> {
         match number {
             1..=Self::REDIS_MAX => Some(Version::Redis(number)),
             Self::VALKEY_MIN..=Self::VALKEY_MAX => Some(Version::Valkey(number)),
+            1..Self::VALKEY_MIN if relaxed => Some(Version::Redis(number)),
+            Self::VALKEY_MIN.. if relaxed => Some(Version::Valkey(number)),
             _ => None,
         }
     }
 
     /// The version of a file from its first nine bytes: `REDIS0011`, `VALKEY080`.
-    pub fn from_magic(magic: &[u8; 9]) -> Option<Version> {
+    pub fn from_magic(magic: &[u8; 9], relaxed: bool) -> Option<Version> {
         let (is_valkey, digits) = match magic {
             [b'R', b'E', b'D', b'I', b'S', digits @ ..] => (false, digits.as_slice()),
             [b'V', b'A', b'L', b'K', b'E', b'Y', digits @ ..] => (true, digits.as_slice()),
@@ -33,7 +36,8 @@ impl Version {
         let number = digits.iter().try_fold(0, |number: u16, digit| {
             digit.is_ascii_digit().then(|| number * 10 + u16::from(digit - b'0'))
         });
-        Self::from_number(number?).filter(|version| matches!(version, Version::Valkey(_)) == is_valkey)
+        Self::from_number(number?, relaxed)
+            .filter(|version| matches!(version, Version::Valkey(_)) == is_valkey)
     }
 
     /// The number.
@@ -49,7 +53,7 @@ impl Version {
             Version::Redis(number) => format!("REDIS{number:04}"),
             Version::Valkey(number) => format!("VALKEY{number:03}"),
         };
-        text.as_bytes().try_into().expect("numbers are below 100")
+        text.as_bytes().try_into().expect("numbers have three digits at most")
     }
 }
 
@@ -71,8 +75,21 @@ mod tests {
             (b"REDIS00 1", None),
             (b"RADIS0001", None),
         ] {
-            assert_eq!(Version::from_magic(magic), version);
+            assert_eq!(Version::from_magic(magic, false), version);
             assert!(version.is_none_or(|version| version.magic() == *magic));
+        }
+    }
+
+    #[test]
+    fn who_is_relaxed_takes_what_is_to_come() {
+        for (magic, version) in [
+            (b"REDIS0013", Some(Version::Redis(13))),
+            (b"VALKEY999", Some(Version::Valkey(999))),
+            (b"REDIS0000", None),
+            (b"REDIS0080", None),
+            (b"VALKEY079", None),
+        ] {
+            assert_eq!(Version::from_magic(magic, true), version);
         }
     }
 }

@@ -12,6 +12,7 @@ mod info;
 mod latency;
 mod lolwut;
 mod memory;
+mod save;
 mod shutdown;
 mod slowlog;
 mod time;
@@ -33,6 +34,7 @@ const FAMILIES: &[&[Command]] = &[
     latency::COMMANDS,
     lolwut::COMMANDS,
     memory::COMMANDS,
+    save::COMMANDS,
     shutdown::COMMANDS,
     slowlog::COMMANDS,
     time::COMMANDS,

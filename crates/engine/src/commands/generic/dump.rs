@@ -117,10 +117,13 @@ fn restore(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     }
     let ttl = parse_integer(ttl).ok_or(CommandError::NotInteger)?;
     let ttl = u64::try_from(ttl).map_err(|_| NEGATIVE)?;
-    let value = read_dump(payload, context.layout()).map_err(|error| match error {
-        DumpError::Footer => FOOTER,
-        DumpError::Value(_) => FORMAT,
-    })?;
+    let value =
+        read_dump(payload, context.environment().relaxed_versions, context.layout()).map_err(|error| {
+            match error {
+                DumpError::Footer => FOOTER,
+                DumpError::Value(_) => FORMAT,
+            }
+        })?;
     let expiry = match ttl {
         0 => None,
         at if options.absolute => Some(at),
