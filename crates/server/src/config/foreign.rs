@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn what_would_break_a_promise_is_refused() {
         for (line, expected) in [
-            ("appendonly yes", "does not exist yet"),
+            ("appendonly yes", "no append-only file yet"),
             ("replicaof host 1", "replication is not available"),
             ("CLUSTER-ENABLED yes", "the cluster is not available"),
             ("tls-cert-file /x", "TLS is not available"),

@@ -31,7 +31,7 @@ pub static DIRECTIVES: &[Directive] = &[
         doc: "Append-only file. There is none in this version, so `yes` is refused.",
         settle: |config| {
             if config.appendonly {
-                return Err("the append-only file does not exist yet, use 'no'");
+                return Err("this version has no append-only file yet, use 'no'");
             }
             Ok(())
         },
