@@ -143,7 +143,6 @@ def test_shutdown_saves_and_the_counters_tell(tmp_path):
         client = Client(server)
         assert client("GET", "a") == b"1"
         client("SET", "a", 4)
-        server.stop()
     with Server("--dir", tmp_path) as server:
         assert Client(server)("GET", "a") == b"4"
 
