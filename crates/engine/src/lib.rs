@@ -14,6 +14,7 @@ pub mod keyspace;
 mod notify;
 mod random;
 pub mod rdb;
+mod serve;
 mod statistics;
 #[cfg(test)]
 mod transcript;
@@ -25,4 +26,5 @@ pub use context::{
 pub use dunlin_structures::{PAGE_BYTES, hyperloglog::self_test as hyperloglog_self_test};
 pub use execute::{Engine, Request};
 pub use notify::{Event, EventClass, EventClasses};
+pub use serve::{Blocked, Served};
 pub use statistics::{Counter, Statistics};

@@ -23,6 +23,25 @@ pub const INTENDED: &[Intended] = &[
         },
         reason: "small sets of strings are listpacks, as in Redis 7.2 and newer",
     },
+    Intended {
+        command: "OBJECT",
+        holds: |_, ours, oracle| {
+            (ours.bytes(), oracle.bytes()) == (Some(b"listpack".as_slice()), Some(b"quicklist".as_slice()))
+        },
+        reason: "small lists are listpacks, as in Redis 7.2 and newer",
+    },
+    Intended {
+        command: "LPOS",
+        holds: |command, ours, _| {
+            ours.is_error() && command.iter().any(|word| word == b"-9223372036854775808")
+        },
+        reason: "the smallest rank has no opposite: refused, as in Redis 7.2 and newer",
+    },
+    Intended { command: "BLPOP", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
+    Intended { command: "BRPOP", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
+    Intended { command: "BLMOVE", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
+    Intended { command: "BRPOPLPUSH", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
+    Intended { command: "BLMPOP", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
     Intended { command: "PEXPIRETIME", holds: far_future_ms, reason: FAR_FUTURE },
     Intended { command: "EXPIRETIME", holds: far_future_seconds, reason: FAR_FUTURE },
     Intended { command: "PTTL", holds: far_future_ms, reason: FAR_FUTURE },
@@ -77,6 +96,13 @@ fn without_notes(reply: &Reply) -> Reply {
         }
     }
     Reply::Array(*kind, kept)
+}
+
+const ENDLESS_TIMEOUT: &str =
+    "a timeout that is too long is called out of range, not negative, as in Redis 7.2 and newer";
+
+fn endless_timeout(_: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
+    ours.bytes() == Some(b"ERR timeout is out of range") && oracle.bytes() == Some(b"ERR timeout is negative")
 }
 
 const FAR_FUTURE: &str = "an expiry beyond the year 10889 is kept as that year: times take 48 bits";

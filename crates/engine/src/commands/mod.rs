@@ -6,10 +6,12 @@ mod expiry;
 mod generic;
 mod hash;
 mod hyperloglog;
+mod list;
 pub mod memory;
 mod scan;
 mod set;
 mod string;
+mod timeout;
 
 use crate::command::Command;
 
@@ -19,6 +21,7 @@ pub const FAMILIES: &[&[Command]] = &[
     generic::COMMANDS,
     hash::COMMANDS,
     hyperloglog::COMMANDS,
+    list::COMMANDS,
     set::COMMANDS,
     string::COMMANDS,
 ];

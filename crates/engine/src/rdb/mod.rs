@@ -20,6 +20,7 @@
 mod dump;
 mod hash;
 mod input;
+mod list;
 mod lzf;
 mod output;
 mod set;

@@ -9,17 +9,21 @@ use crate::{
     value::{Collection, Layout, NewString, NewValue, Object},
 };
 
-use super::{Input, Output, RdbError, Version, hash, set, string};
+use super::{Input, Output, RdbError, Version, hash, list, set, string};
 
 const STRING: u8 = 0;
+const LIST: u8 = 1;
 const SET: u8 = 2;
 const HASH: u8 = 4;
 const MODULE: u8 = 6;
 const MODULE_2: u8 = 7;
 const HASH_ZIPMAP: u8 = 9;
+const LIST_ZIPLIST: u8 = 10;
 const SET_INTSET: u8 = 11;
 const HASH_ZIPLIST: u8 = 13;
+const LIST_QUICKLIST: u8 = 14;
 const HASH_LISTPACK: u8 = 16;
+const LIST_QUICKLIST_2: u8 = 18;
 const SET_LISTPACK: u8 = 20;
 /// In Valkey's versions; in Redis's it is the first of the numbers of Redis 7.4.
 const HASH_2: u8 = 22;
@@ -63,6 +67,7 @@ pub fn type_of(entry: EntryRef<'_>) -> u8 {
         Some(Object::Hash(hash)) if hash::has_deadlines(hash) => HASH_2,
         Some(Object::Hash(hash)) if hash.compact_bytes().is_some() => HASH_LISTPACK,
         Some(Object::Hash(_)) => HASH,
+        Some(Object::List(_)) => LIST_QUICKLIST_2,
         Some(Object::Set(set)) if set::is_intset(set) => SET_INTSET,
         Some(Object::Set(_)) => SET,
     }
@@ -86,6 +91,7 @@ pub fn write_value<W: io::Write>(
     match entry.object() {
         None => string::write(entry.string(), output),
         Some(Object::Hash(hash)) => hash::write(hash, now_ms, output),
+        Some(Object::List(list)) => list::write(list, output),
         Some(Object::Set(set)) => set::write(set, output),
     }
 }
@@ -119,6 +125,10 @@ pub fn read_value<R: io::BufRead>(
             input.milliseconds()?;
             of_collection(hash::from_triples(&read_listpack(input)?, layout)?)
         }
+        LIST => of_collection(list::read_elements(input, layout)?),
+        LIST_ZIPLIST => of_collection(list::from_ziplist(&input.string()?, layout)?),
+        LIST_QUICKLIST => of_collection(list::read_ziplists(input, layout)?),
+        LIST_QUICKLIST_2 => of_collection(list::read_blocks(input, layout)?),
         SET => of_collection(set::read_members(input, layout)?),
         SET_INTSET => of_collection(set::from_intset(input.string()?, layout)?),
         SET_LISTPACK => of_collection(set::from_listpack(read_listpack(input)?, layout)?),

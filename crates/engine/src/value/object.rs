@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Hash, Resources, Set, ValueType};
+use super::{Hash, List, Resources, Set, ValueType};
 
 /// A type of value that holds elements. A key with an empty collection does not exist.
 pub trait Collection: Sized {
@@ -29,6 +29,8 @@ pub trait Collection: Sized {
 pub enum Object {
     /// A hash.
     Hash(Hash),
+    /// A list.
+    List(List),
     /// A set.
     Set(Set),
 }
@@ -38,6 +40,7 @@ impl Object {
     pub fn value_type(&self) -> ValueType {
         match self {
             Self::Hash(_) => ValueType::Hash,
+            Self::List(_) => ValueType::List,
             Self::Set(_) => ValueType::Set,
         }
     }
@@ -46,23 +49,8 @@ impl Object {
     pub fn encoding(&self) -> &'static str {
         match self {
             Self::Hash(hash) => hash.encoding(),
+            Self::List(list) => list.encoding(),
             Self::Set(set) => set.encoding(),
-        }
-    }
-
-    /// Elements, those included that have expired and were not reclaimed. O(1).
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Hash(hash) => hash.len(0),
-            Self::Set(set) => set.len(),
-        }
-    }
-
-    /// Whether there is no such element. O(1).
-    pub fn is_empty(&self) -> bool {
-        match self {
-            Self::Hash(hash) => hash.is_empty(),
-            Self::Set(set) => set.is_empty(),
         }
     }
 
@@ -70,6 +58,7 @@ impl Object {
     pub fn heap_bytes(&self) -> usize {
         match self {
             Self::Hash(hash) => hash.heap_bytes(),
+            Self::List(list) => list.heap_bytes(),
             Self::Set(set) => set.heap_bytes(),
         }
     }
@@ -92,11 +81,12 @@ impl Object {
         }
     }
 
-    /// Reclaims elements that have expired, no more than `elements_max`; how many.
-    pub fn expire(&mut self, now_ms: u64, elements_max: usize) -> usize {
+    /// Reclaims elements that have expired, no more than `elements_max`; how many, and whether none is
+    /// left in the collection.
+    pub fn expire(&mut self, now_ms: u64, elements_max: usize) -> (usize, bool) {
         match self {
-            Self::Hash(hash) => hash.expire(now_ms, elements_max),
-            _ => 0,
+            Self::Hash(hash) => (hash.expire(now_ms, elements_max), hash.is_empty()),
+            _ => (0, false),
         }
     }
 }

@@ -18,6 +18,7 @@ use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
 use super::save;
 use crate::{
+    config::parse_memory,
     executor::{Flow, Handler, QUOTED_BYTES_MAX, ServerContext},
     net::Next,
     persistence::Existing,
@@ -92,6 +93,11 @@ static PARTS: &[Part] = &[
         "    Answer with a value of that type: string, integer, double, bignum, null, array, set, map,",
         "    attrib, push, verbatim, true, false.",
     ] },
+    Part { name: "quicklist-packed-threshold", operands: 1..=1, run: set_list_packed_threshold, help: &[
+        "QUICKLIST-PACKED-THRESHOLD <size>",
+        "    In lists that grow beyond one block from now on, keep elements of this size and more as",
+        "    blocks of their own though a block would hold them; 0 for never.",
+    ] },
     Part { name: "reload", operands: 0..=ANY, run: reload, help: &[
         "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
         "    Save the data set, remove it and load it again. NOSAVE loads the file that is there; NOFLUSH",
@@ -113,10 +119,9 @@ static PARTS: &[Part] = &[
 
 /// Subcommands that test suites know and this version cannot have, and why.
 static UNAVAILABLE: &[(&str, &str)] = &[
-    ("listpack", "there are no lists, hashes or sorted sets in this version"),
+    ("listpack", "listpacks are shown by nothing but OBJECT ENCODING in this version"),
     ("loadaof", "there is no append-only file in this version"),
     ("pause-cron", "background work cannot be paused as a whole; see SET-ACTIVE-EXPIRE"),
-    ("quicklist-packed-threshold", "there are no lists in this version"),
     ("replicate", "there are no replicas in this version"),
 ];
 
@@ -251,6 +256,21 @@ fn set_active_expire(
 ) -> CommandResult {
     let on = parse_integer(words[1]).is_some_and(|value| value != 0);
     context.shared.active_expire.store(on, Ordering::Relaxed);
+    reply.ok();
+    Ok(())
+}
+
+fn set_list_packed_threshold(
+    context: &mut ServerContext<'_, '_>,
+    words: &[&[u8]],
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let Some(size) = parse_memory(words[1]).and_then(|size| u32::try_from(size).ok()) else {
+        return Err(CommandError::text(
+            "ERR argument must be a memory value bigger than 1 and smaller than 4gb",
+        ));
+    };
+    context.shared.list_packed_threshold.store(size, Ordering::Relaxed);
     reply.ok();
     Ok(())
 }

@@ -7,6 +7,7 @@ mod iterate;
 mod object;
 mod presence;
 mod relocate;
+mod sort;
 mod ttl;
 
 use crate::command::{Args, Command, CommandError};
@@ -37,6 +38,8 @@ pub(super) const COMMANDS: &[Command] = &[
     dump::RESTORE,
     dump::RESTORE_ASKING,
     iterate::SCAN,
+    sort::SORT,
+    sort::SORT_RO,
     database::SWAPDB,
     presence::TOUCH,
     ttl::TTL,
