@@ -22,6 +22,7 @@ CASES = {
     "hash": ["hash"],
     "list": ["list"],
     "set": ["set"],
+    "transaction": ["transaction"],
     "sort": ["sort"],
     "hyperloglog": ["hyperloglog"],
     "connection-and-server": ["connection", "server"],

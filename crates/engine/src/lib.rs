@@ -16,6 +16,7 @@ mod random;
 pub mod rdb;
 mod serve;
 mod statistics;
+mod transaction;
 #[cfg(test)]
 mod transcript;
 pub mod value;
@@ -28,3 +29,4 @@ pub use execute::{Engine, Request};
 pub use notify::{Event, EventClass, EventClasses};
 pub use serve::{Blocked, Served};
 pub use statistics::{Counter, Statistics};
+pub use transaction::{Footprint, Transaction};

@@ -24,3 +24,4 @@ mod session;
 mod shared;
 pub mod startup;
 mod statistics;
+mod transaction;
