@@ -21,6 +21,7 @@ CASES = {
     "bitmap": ["bitmap"],
     "hash": ["hash"],
     "set": ["set"],
+    "sorted_set": ["sorted_set", "sorted_set_lex"],
     "hyperloglog": ["hyperloglog"],
     "connection-and-server": ["connection", "server"],
     "everything": [],

@@ -122,6 +122,14 @@ fn serialized_bytes(entry: EntryRef<'_>, now_ms: u64) -> usize {
                 total
             }
         },
+        Some(Object::SortedSet(set)) => match set.compact_bytes() {
+            Some(bytes) => serialized_length_bytes(bytes.len()) + bytes.len(),
+            None => {
+                let mut total = serialized_length_bytes(set.len());
+                set.for_each(|member, _| total += serialized_element_bytes(member) + size_of::<f64>());
+                total
+            }
+        },
     }
 }
 

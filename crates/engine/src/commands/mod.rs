@@ -9,6 +9,7 @@ mod hyperloglog;
 pub mod memory;
 mod scan;
 mod set;
+mod sorted_set;
 mod string;
 
 use crate::command::Command;
@@ -20,5 +21,6 @@ pub const FAMILIES: &[&[Command]] = &[
     hash::COMMANDS,
     hyperloglog::COMMANDS,
     set::COMMANDS,
+    sorted_set::COMMANDS,
     string::COMMANDS,
 ];

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Hash, Resources, Set, ValueType};
+use super::{Hash, Resources, Set, SortedSet, ValueType};
 
 /// A type of value that holds elements. A key with an empty collection does not exist.
 pub trait Collection: Sized {
@@ -31,6 +31,8 @@ pub enum Object {
     Hash(Hash),
     /// A set.
     Set(Set),
+    /// A sorted set.
+    SortedSet(SortedSet),
 }
 
 impl Object {
@@ -39,6 +41,7 @@ impl Object {
         match self {
             Self::Hash(_) => ValueType::Hash,
             Self::Set(_) => ValueType::Set,
+            Self::SortedSet(_) => ValueType::SortedSet,
         }
     }
 
@@ -47,6 +50,7 @@ impl Object {
         match self {
             Self::Hash(hash) => hash.encoding(),
             Self::Set(set) => set.encoding(),
+            Self::SortedSet(set) => set.encoding(),
         }
     }
 
@@ -55,6 +59,7 @@ impl Object {
         match self {
             Self::Hash(hash) => hash.len(0),
             Self::Set(set) => set.len(),
+            Self::SortedSet(set) => set.len(),
         }
     }
 
@@ -63,6 +68,7 @@ impl Object {
         match self {
             Self::Hash(hash) => hash.is_empty(),
             Self::Set(set) => set.is_empty(),
+            Self::SortedSet(set) => set.is_empty(),
         }
     }
 
@@ -71,6 +77,7 @@ impl Object {
         match self {
             Self::Hash(hash) => hash.heap_bytes(),
             Self::Set(set) => set.heap_bytes(),
+            Self::SortedSet(set) => set.heap_bytes(),
         }
     }
 
