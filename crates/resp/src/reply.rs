@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use crate::number::write_double;
+use crate::number::{exact_integer, write_double};
 
 /// The protocol version a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -278,11 +278,14 @@ impl ReplyBuffer {
     /// A double; a bulk string in RESP2.
     pub fn double(&mut self, value: f64) {
         match self.protocol {
-            Protocol::Resp2 => {
-                let mut text = Vec::with_capacity(24);
-                write_double(&mut text, value);
-                self.bulk(&text);
-            }
+            Protocol::Resp2 => match exact_integer(value).filter(|integer| *integer != 0) {
+                Some(integer) => self.bulk_integer(integer),
+                None => {
+                    let mut text = Vec::with_capacity(24);
+                    write_double(&mut text, value);
+                    self.bulk(&text);
+                }
+            },
             Protocol::Resp3 => {
                 self.bytes.push(b',');
                 write_double(&mut self.bytes, value);

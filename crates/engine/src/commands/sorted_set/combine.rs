@@ -273,9 +273,9 @@ fn answer(
     let sources = read_sources(context, keys)?;
     let options = Options::parse(args, operation, keys.len(), false)?;
     let layout = context.layout();
-    let result = combine(sources, &options, operation, layout).finish(layout);
+    let result = combine(sources, &options, operation, layout).sort();
     let mut members = MemberReply::begin(reply, result.len(), options.scores);
-    result.for_range(0..result.len(), false, |member, score| members.member(member, score));
+    result.for_each(|member, score| members.member(Element::String(member), score));
     Ok(())
 }
 
@@ -451,6 +451,10 @@ mod tests {
             *2 $1 m $1 0
             > ZUNION 1 i WEIGHTS 0 WITHSCORES
             *2 $1 m $1 0
+            > ZUNION 1 a WEIGHTS -0 WITHSCORES
+            *0
+            > ZUNION 1 b WEIGHTS -0 WITHSCORES
+            *6 $1 w $2 -0 $1 y $2 -0 $1 z $2 -0
             ",
         );
     }

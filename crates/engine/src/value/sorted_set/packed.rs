@@ -5,9 +5,10 @@
 
 use std::ops::Range;
 
+use dunlin_resp::number::exact_integer;
 use dunlin_structures::{Element, Listpack, Position};
 
-use super::score::{as_integer, exact_text};
+use super::score::exact_text;
 
 /// A sorted set in a listpack.
 #[derive(Debug, Clone)]
@@ -87,7 +88,7 @@ impl Packed {
         };
         let Some(position) = behind else { return self.push(member, score) };
         let position = self.listpack.insert_before(position, member);
-        match as_integer(score) {
+        match exact_integer(score) {
             Some(integer) => self.listpack.insert_after(position, integer),
             None => self.listpack.insert_after(position, exact_text(score).as_bytes()),
         };
@@ -96,7 +97,7 @@ impl Packed {
     /// Adds a member that comes behind all others.
     pub(super) fn push(&mut self, member: &[u8], score: f64) {
         self.listpack.push(member);
-        match as_integer(score) {
+        match exact_integer(score) {
             Some(integer) => self.listpack.push(integer),
             None => self.listpack.push(exact_text(score).as_bytes()),
         };

@@ -30,16 +30,8 @@ impl Ranked {
         Self { table: MemberTable::new(resources), tree: OrderTree::new() }
     }
 
-    /// Puts the records of a table, whose payloads are scores, in order. O(n log n).
-    pub(super) fn from_table(table: MemberTable, handles: Vec<Handle>) -> Self {
-        let mut order: Vec<Scored> = handles
-            .into_iter()
-            .map(|handle| Scored { score: score_of(table.record(handle)), handle })
-            .collect();
-        order.sort_unstable_by(|one, other| {
-            let by_score = one.score.partial_cmp(&other.score).expect("scores are never NaN");
-            by_score.then_with(|| table.record(one.handle).key.cmp(table.record(other.handle).key))
-        });
+    /// Takes a table whose payloads are scores, and its records in order. O(n).
+    pub(super) fn from_ordered(table: MemberTable, order: Vec<Scored>) -> Self {
         Self { table, tree: OrderTree::from_sorted(order) }
     }
 

@@ -187,6 +187,6 @@ fn compact_bytes_are_those_of_redis() {
     set.insert(b"a", 1.0, layout);
     set.insert(b"7", -3.0, layout);
     // As `DUMP` of redis-server 7.0.15 has them.
-    let expected = b"\x18\x00\x00\x00\x06\x00\x07\x01\xdf\xfd\x02\x81a\x02\x01\x01\x81b\x02\x831.5\x04\xff";
+    let expected = b"\x19\x00\x00\x00\x06\x00\x07\x01\xdf\xfd\x02\x81a\x02\x01\x01\x81b\x02\x831.5\x04\xff";
     assert_eq!(set.compact_bytes(), Some(expected.as_slice()));
 }
