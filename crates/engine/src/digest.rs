@@ -6,6 +6,7 @@
 //! xor(d, x)    d ← d ⊕ SHA1(x)                     order does not matter
 //! mix(d, x)    xor(d, x), then d ← SHA1(d)         order matters
 //! value        mix(type), mix(value), xor("!!expire!!") where the key expires
+//!   list       mix(element) for each element, in place of mix(value)
 //!   set        xor(member) for each member, in place of mix(value)
 //!   hash       xor(d') for each field, d' being a digest of mix(field), mix(value)
 //!   sorted set the same of members and their scores
@@ -23,6 +24,7 @@ use crate::{
 
 /// The number of each type in a digest.
 const TYPE_STRING: u32 = 0;
+const TYPE_LIST: u32 = 1;
 const TYPE_SET: u32 = 2;
 const TYPE_SORTED_SET: u32 = 3;
 const TYPE_HASH: u32 = 4;
@@ -73,6 +75,10 @@ impl Digest {
                     pair.mix(&value.text());
                     self.xor(&pair.0);
                 });
+            }
+            Some(Object::List(list)) => {
+                self.mix(&TYPE_LIST.to_be_bytes());
+                list.iter().for_each(|element| self.mix(&element.text()));
             }
             Some(Object::Set(set)) => {
                 self.mix(&TYPE_SET.to_be_bytes());

@@ -50,10 +50,19 @@ impl Engine {
         let mut args = Args::new(request.words, request.entry.name_words());
         let result = match request.entry.command.run {
             Run::Read(_) | Run::Write(_) => {
-                let mut locked = self.lock(request);
+                let strays = request.entry.strays(request.words);
+                let mut locked = if strays {
+                    *inside = None;
+                    self.keyspace.close()
+                } else {
+                    self.lock(request)
+                };
                 let result =
                     run_locked(&mut locked, request, &mut args, database, environment, worker, reply);
                 drop(locked);
+                if strays {
+                    *inside = Some(self.keyspace.enter(worker.id()));
+                }
                 worker.garbage.free_marked();
                 result
             }

@@ -577,6 +577,8 @@ fn environment(config: &Config) -> Environment {
         collection_limits: CollectionLimits {
             hash_max_listpack_entries: config.hash_max_listpack_entries as usize,
             hash_max_listpack_value: config.hash_max_listpack_value as usize,
+            list_max_listpack_size: i64::from(config.list_max_listpack_size),
+            list_packed_threshold: 0,
             hll_sparse_max_bytes: config.hll_sparse_max_bytes as usize,
             set_max_intset_entries: config.set_max_intset_entries as usize,
             set_max_listpack_entries: config.set_max_listpack_entries as usize,
@@ -650,6 +652,11 @@ impl Service for Executor {
         self.now = now;
         self.environment.now_ms = now.unix_ms;
         self.refresh_config();
+        if self.shared.engine.keyspace.pool().is_low() {
+            self.shared.maintenance.warm_up();
+        }
+        self.environment.collection_limits.list_packed_threshold =
+            self.shared.list_packed_threshold.load(Ordering::Relaxed);
     }
 
     fn serve(&mut self, session: &mut Session, input: &[u8], reply: &mut ReplyBuffer) -> Served {

@@ -1,7 +1,11 @@
 //! What all workers of a server share.
 
 use std::{
-    sync::{Arc, atomic::AtomicBool, mpsc::Sender},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32},
+        mpsc::Sender,
+    },
     time::{Duration, Instant},
 };
 
@@ -34,6 +38,9 @@ pub(crate) struct Shared {
     /// Whether keys are removed when their time has come though nobody asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
     pub(crate) active_expire: AtomicBool,
+    /// Bytes from which on elements of lists are blocks of their own though a block would hold them, 0 for
+    /// never (`DEBUG QUICKLIST-PACKED-THRESHOLD`).
+    pub(crate) list_packed_threshold: AtomicU32,
     orders: Sender<Stop>,
 }
 
@@ -63,6 +70,7 @@ impl Shared {
             exchange,
             feed,
             active_expire,
+            list_packed_threshold: AtomicU32::new(0),
             orders,
         }
     }

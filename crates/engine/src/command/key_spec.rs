@@ -54,7 +54,7 @@ impl KeyFlags {
 }
 
 /// Where the search begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum BeginSearch {
     /// At a fixed word; the command's name is word 0 (of a subcommand: word 1).
     Index(u16),
@@ -65,6 +65,9 @@ pub enum BeginSearch {
         /// Where the search starts.
         from: i16,
     },
+    /// Where only the command itself can tell: the position of its key among a request's words, if it
+    /// has one there. Clients learn that it is unknown.
+    Unknown(fn(&[&[u8]]) -> Option<usize>),
 }
 
 /// How keys are found from the beginning.
@@ -117,6 +120,17 @@ impl KeySpec {
     /// One key behind a word.
     pub const fn behind(word: &'static str, from: i16) -> Self {
         Self { begin: BeginSearch::Keyword { word, from }, ..Self::at(0) }
+    }
+
+    /// One key where only the command itself can tell.
+    pub const fn found_by(find: fn(&[&[u8]]) -> Option<usize>) -> Self {
+        Self { begin: BeginSearch::Unknown(find), ..Self::at(0) }
+    }
+
+    /// Keys whose names depend on values, so that no word of a request is one: see
+    /// [`super::Command::strays`].
+    pub const fn computed() -> Self {
+        Self::found_by(|_| None)
     }
 
     /// Keys up to `last` (relative; negative: from the end), every `step` words.
@@ -223,6 +237,7 @@ impl KeySpec {
     fn try_positions(&self, words: &[&[u8]]) -> Option<Positions> {
         let begin = match self.begin {
             BeginSearch::Index(index) => usize::from(index),
+            BeginSearch::Unknown(find) => find(words)?,
             BeginSearch::Keyword { word, from } => {
                 let matches = |at: &usize| words[*at].eq_ignore_ascii_case(word.as_bytes());
                 let found = if from >= 0 {

@@ -23,6 +23,9 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::context::{ExclusiveContext, KeyspaceContext, ReadContext, WriteContext};
 
+/// A question about the words of a request.
+pub type WordsTest = fn(&[&[u8]]) -> bool;
+
 /// A command or subcommand: its row.
 #[derive(Debug)]
 pub struct Command {
@@ -46,6 +49,9 @@ pub struct Command {
     pub flags: Flags,
     /// Where the keys stand among the words.
     pub keys: &'static [KeySpec],
+    /// Whether a request (its words) may look at keys that `keys` does not find, since their names depend
+    /// on values: such a request runs behind the closed gate (docs/decisions/0007).
+    pub strays: Option<WordsTest>,
     /// Its arguments, for `COMMAND DOCS`.
     pub args: &'static [Argument],
     /// Advice to clients and proxies of a cluster (`request_policy:…`), as `COMMAND INFO` shows it.
@@ -67,6 +73,7 @@ impl Command {
         run: Run::Container,
         flags: Flags::NONE,
         keys: &[],
+        strays: None,
         args: &[],
         tips: &[],
         subcommands: &[],
@@ -298,6 +305,9 @@ impl Flags {
     pub const CONNECTION: Self = Self(1 << 20);
     /// The access-control category `admin`, for commands without the property of that name.
     pub const ADMIN_CATEGORY: Self = Self(1 << 21);
+
+    /// The access-control categories of lists, sets and sorted sets, in place of the group's.
+    pub const ELEMENTS: Self = Self(1 << 22);
 
     /// Both sets together.
     pub const fn and(self, other: Self) -> Self {

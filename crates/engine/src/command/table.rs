@@ -55,6 +55,12 @@ impl Entry {
         specs.flat_map(move |spec| spec.positions(words))
     }
 
+    /// Whether a request may look at keys that are not among [`Self::key_positions`].
+    #[inline]
+    pub fn strays(&self, words: &[&[u8]]) -> bool {
+        self.command.strays.is_some_and(|strays| strays(words))
+    }
+
     /// The keys with how they are used.
     pub fn keys_with_access<'a>(
         &self,

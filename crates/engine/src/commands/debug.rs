@@ -2,7 +2,7 @@
 //! them in a private table, by the name of the subcommand, and runs them on the words from there on.
 
 use dunlin_resp::ReplyBuffer;
-use dunlin_structures::Element;
+use dunlin_structures::{BlockRef, Element};
 
 use crate::{
     command::{Args, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
@@ -114,6 +114,16 @@ fn serialized_bytes(entry: EntryRef<'_>, now_ms: u64) -> usize {
                 total
             }
         },
+        // Each block with the number of its kind, as RDB has lists since version 10.
+        Some(Object::List(list)) => {
+            list.blocks().fold(0, |total, block| {
+                let bytes = match block {
+                    BlockRef::Packed(listpack) => listpack.bytes().len(),
+                    BlockRef::Plain(text) => text.len(),
+                };
+                total + 1 + serialized_length_bytes(bytes) + bytes
+            }) + serialized_length_bytes(list.blocks().count())
+        }
         Some(Object::Set(set)) => match set.compact_bytes() {
             Some(bytes) => serialized_length_bytes(bytes.len()) + bytes.len(),
             None => {

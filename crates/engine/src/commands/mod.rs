@@ -6,6 +6,7 @@ mod expiry;
 mod generic;
 mod hash;
 mod hyperloglog;
+mod list;
 pub mod memory;
 mod scan;
 mod set;
@@ -20,6 +21,7 @@ pub const FAMILIES: &[&[Command]] = &[
     generic::COMMANDS,
     hash::COMMANDS,
     hyperloglog::COMMANDS,
+    list::COMMANDS,
     set::COMMANDS,
     sorted_set::COMMANDS,
     string::COMMANDS,

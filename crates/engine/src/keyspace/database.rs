@@ -461,8 +461,7 @@ impl Database {
             if !entry.is_due(now_ms) {
                 let left = elements_max - slice.elements;
                 let object = changing.object().expect("elements belong to an object");
-                let reclaimed = object.expire(now_ms, left);
-                let is_empty = object.is_empty();
+                let (reclaimed, is_empty) = object.expire(now_ms, left);
                 slice.elements += reclaimed;
                 complete &= reclaimed < left;
                 end = is_empty.then_some(Expiration::LastElement);

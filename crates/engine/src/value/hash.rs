@@ -94,6 +94,14 @@ impl Hash {
         }
     }
 
+    /// How many fields have expired and were not reclaimed. O(log n), O(1) where none has.
+    pub fn expired(&self, now_ms: u64) -> usize {
+        match &self.fields {
+            Fields::Listpack(_) => 0,
+            Fields::Table(table) => table.expired(now_ms),
+        }
+    }
+
     /// Whether there is nothing in it, not even what has expired and was not reclaimed. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {

@@ -3,7 +3,11 @@
 
 use std::sync::Arc;
 
+<<<<<<< HEAD
 use super::{Hash, Resources, Set, SortedSet, ValueType};
+=======
+use super::{Hash, List, Resources, Set, ValueType};
+>>>>>>> main
 
 /// A type of value that holds elements. A key with an empty collection does not exist.
 pub trait Collection: Sized {
@@ -29,6 +33,8 @@ pub trait Collection: Sized {
 pub enum Object {
     /// A hash.
     Hash(Hash),
+    /// A list.
+    List(List),
     /// A set.
     Set(Set),
     /// A sorted set.
@@ -40,6 +46,7 @@ impl Object {
     pub fn value_type(&self) -> ValueType {
         match self {
             Self::Hash(_) => ValueType::Hash,
+            Self::List(_) => ValueType::List,
             Self::Set(_) => ValueType::Set,
             Self::SortedSet(_) => ValueType::SortedSet,
         }
@@ -49,11 +56,13 @@ impl Object {
     pub fn encoding(&self) -> &'static str {
         match self {
             Self::Hash(hash) => hash.encoding(),
+            Self::List(list) => list.encoding(),
             Self::Set(set) => set.encoding(),
             Self::SortedSet(set) => set.encoding(),
         }
     }
 
+<<<<<<< HEAD
     /// Elements, those included that have expired and were not reclaimed. O(1).
     pub fn len(&self) -> usize {
         match self {
@@ -72,10 +81,13 @@ impl Object {
         }
     }
 
+=======
+>>>>>>> main
     /// Bytes outside the object itself. O(1).
     pub fn heap_bytes(&self) -> usize {
         match self {
             Self::Hash(hash) => hash.heap_bytes(),
+            Self::List(list) => list.heap_bytes(),
             Self::Set(set) => set.heap_bytes(),
             Self::SortedSet(set) => set.heap_bytes(),
         }
@@ -99,11 +111,12 @@ impl Object {
         }
     }
 
-    /// Reclaims elements that have expired, no more than `elements_max`; how many.
-    pub fn expire(&mut self, now_ms: u64, elements_max: usize) -> usize {
+    /// Reclaims elements that have expired, no more than `elements_max`; how many, and whether none is
+    /// left in the collection.
+    pub fn expire(&mut self, now_ms: u64, elements_max: usize) -> (usize, bool) {
         match self {
-            Self::Hash(hash) => hash.expire(now_ms, elements_max),
-            _ => 0,
+            Self::Hash(hash) => (hash.expire(now_ms, elements_max), hash.is_empty()),
+            _ => (0, false),
         }
     }
 }

@@ -94,7 +94,10 @@ impl<'a> WriteContext<'a> {
         }
         let entry = self.locked.shard(key.shard).database(database).map(|stripe| stripe.entry(slot));
         let now_ms = self.environment.now_ms;
-        let fields = entry.filter(|entry| !entry.is_due(now_ms)).and_then(EntryRef::object).map(Object::len);
+        let fields = match entry.filter(|entry| !entry.is_due(now_ms)).and_then(EntryRef::object) {
+            Some(Object::Hash(hash)) => Some(hash.expired(now_ms)),
+            _ => None,
+        };
         self.remove_slot(database, key.shard, slot);
         let statistics = &self.worker.statistics;
         let what = match fields {
