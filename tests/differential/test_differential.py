@@ -23,6 +23,7 @@ CASES = {
     "list": ["list"],
     "set": ["set"],
     "sorted_set": ["sorted_set", "sorted_set_lex"],
+    "geo": ["geo"],
     "sort": ["sort"],
     "hyperloglog": ["hyperloglog"],
     "connection-and-server": ["connection", "server"],

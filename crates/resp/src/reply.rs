@@ -294,6 +294,14 @@ impl ReplyBuffer {
         }
     }
 
+    /// A double whose text is already there; a bulk string in RESP2.
+    pub fn double_text(&mut self, text: &str) {
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(text.as_bytes()),
+            Protocol::Resp3 => self.line(b',', text.as_bytes()),
+        }
+    }
+
     /// A boolean; `:1` or `:0` in RESP2.
     pub fn boolean(&mut self, value: bool) {
         self.bytes.extend_from_slice(match (self.protocol, value) {
@@ -396,6 +404,7 @@ mod tests {
             (|r| r.set(2), "*2\r\n", "~2\r\n"),
             (|r| r.push(3), "*3\r\n", ">3\r\n"),
             (|r| r.double(1.5), "$3\r\n1.5\r\n", ",1.5\r\n"),
+            (|r| r.double_text("0.10"), "$4\r\n0.10\r\n", ",0.10\r\n"),
             (|r| r.boolean(true), ":1\r\n", "#t\r\n"),
             (|r| r.verbatim("txt", b"hi"), "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n"),
             (|r| r.error("ERR a\r\nb"), "-ERR a  b\r\n", "-ERR a  b\r\n"),

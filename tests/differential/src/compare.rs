@@ -24,14 +24,6 @@ pub const INTENDED: &[Intended] = &[
         reason: "small sets of strings are listpacks, as in Redis 7.2 and newer",
     },
     Intended {
-<<<<<<< HEAD
-        command: "Z*",
-        holds: |_, ours, oracle| same_numbers(ours, oracle),
-        reason: "scores are told in the shortest text that reads back, as in Redis 7.2 and newer",
-    },
-    Intended { command: "ZRANK", holds: optional_word, reason: WITH_SCORE },
-    Intended { command: "ZREVRANK", holds: optional_word, reason: WITH_SCORE },
-=======
         command: "OBJECT",
         holds: |_, ours, oracle| {
             (ours.bytes(), oracle.bytes()) == (Some(b"listpack".as_slice()), Some(b"quicklist".as_slice()))
@@ -45,7 +37,13 @@ pub const INTENDED: &[Intended] = &[
         },
         reason: "the smallest rank has no opposite: refused, as in Redis 7.2 and newer",
     },
->>>>>>> main
+    Intended {
+        command: "Z*",
+        holds: |_, ours, oracle| same_numbers(ours, oracle),
+        reason: "scores are told in the shortest text that reads back, as in Redis 7.2 and newer",
+    },
+    Intended { command: "ZRANK", holds: optional_word, reason: WITH_SCORE },
+    Intended { command: "ZREVRANK", holds: optional_word, reason: WITH_SCORE },
     Intended { command: "PEXPIRETIME", holds: far_future_ms, reason: FAR_FUTURE },
     Intended { command: "EXPIRETIME", holds: far_future_seconds, reason: FAR_FUTURE },
     Intended { command: "PTTL", holds: far_future_ms, reason: FAR_FUTURE },

@@ -4,6 +4,7 @@ mod bitmap;
 pub mod debug;
 mod expiry;
 mod generic;
+mod geo;
 mod hash;
 mod hyperloglog;
 mod list;
@@ -19,6 +20,7 @@ use crate::command::Command;
 pub const FAMILIES: &[&[Command]] = &[
     bitmap::COMMANDS,
     generic::COMMANDS,
+    geo::COMMANDS,
     hash::COMMANDS,
     hyperloglog::COMMANDS,
     list::COMMANDS,

@@ -3,11 +3,7 @@
 
 use std::sync::Arc;
 
-<<<<<<< HEAD
-use super::{Hash, Resources, Set, SortedSet, ValueType};
-=======
-use super::{Hash, List, Resources, Set, ValueType};
->>>>>>> main
+use super::{Hash, List, Resources, Set, SortedSet, ValueType};
 
 /// A type of value that holds elements. A key with an empty collection does not exist.
 pub trait Collection: Sized {
@@ -62,27 +58,6 @@ impl Object {
         }
     }
 
-<<<<<<< HEAD
-    /// Elements, those included that have expired and were not reclaimed. O(1).
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Hash(hash) => hash.len(0),
-            Self::Set(set) => set.len(),
-            Self::SortedSet(set) => set.len(),
-        }
-    }
-
-    /// Whether there is no such element. O(1).
-    pub fn is_empty(&self) -> bool {
-        match self {
-            Self::Hash(hash) => hash.is_empty(),
-            Self::Set(set) => set.is_empty(),
-            Self::SortedSet(set) => set.is_empty(),
-        }
-    }
-
-=======
->>>>>>> main
     /// Bytes outside the object itself. O(1).
     pub fn heap_bytes(&self) -> usize {
         match self {

@@ -16,6 +16,9 @@ use dunlin_structures::Element;
 
 use crate::{command::Command, context::WriteContext, notify::EventClass};
 
+pub(super) use add::{Conditions, put};
+pub(super) use range::store;
+
 /// The rows of the family.
 pub(super) const COMMANDS: &[Command] = &[
     add::ZADD,
