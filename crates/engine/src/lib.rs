@@ -13,7 +13,9 @@ pub mod glob;
 pub mod keyspace;
 mod notify;
 mod random;
+mod serve;
 mod statistics;
+mod transaction;
 #[cfg(test)]
 mod transcript;
 pub mod value;
@@ -24,4 +26,6 @@ pub use context::{
 pub use dunlin_structures::{PAGE_BYTES, hyperloglog::self_test as hyperloglog_self_test};
 pub use execute::{Engine, Request};
 pub use notify::{Event, EventClass, EventClasses};
+pub use serve::{Blocked, Served};
 pub use statistics::{Counter, Statistics};
+pub use transaction::{Footprint, Transaction};

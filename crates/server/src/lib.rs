@@ -2,6 +2,7 @@
 
 mod access;
 mod allocator;
+mod blocked;
 mod command_log;
 mod commands;
 pub mod config;
@@ -22,3 +23,4 @@ mod session;
 mod shared;
 pub mod startup;
 mod statistics;
+mod transaction;

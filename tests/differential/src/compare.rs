@@ -44,6 +44,11 @@ pub const INTENDED: &[Intended] = &[
     },
     Intended { command: "ZRANK", holds: optional_word, reason: WITH_SCORE },
     Intended { command: "ZREVRANK", holds: optional_word, reason: WITH_SCORE },
+    Intended { command: "BLPOP", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
+    Intended { command: "BRPOP", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
+    Intended { command: "BLMOVE", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
+    Intended { command: "BRPOPLPUSH", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
+    Intended { command: "BLMPOP", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
     Intended { command: "PEXPIRETIME", holds: far_future_ms, reason: FAR_FUTURE },
     Intended { command: "EXPIRETIME", holds: far_future_seconds, reason: FAR_FUTURE },
     Intended { command: "PTTL", holds: far_future_ms, reason: FAR_FUTURE },
@@ -116,6 +121,13 @@ fn same_numbers(ours: &Reply, oracle: &Reply) -> bool {
     }
     let number = |reply: &Reply| std::str::from_utf8(reply.bytes()?).ok()?.parse().ok().map(f64::to_bits);
     ours == oracle || ours.kind() == oracle.kind() && number(ours).is_some() && number(ours) == number(oracle)
+}
+
+const ENDLESS_TIMEOUT: &str =
+    "a timeout that is too long is called out of range, not negative, as in Redis 7.2 and newer";
+
+fn endless_timeout(_: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
+    ours.bytes() == Some(b"ERR timeout is out of range") && oracle.bytes() == Some(b"ERR timeout is negative")
 }
 
 const FAR_FUTURE: &str = "an expiry beyond the year 10889 is kept as that year: times take 48 bits";

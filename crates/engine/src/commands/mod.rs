@@ -13,6 +13,7 @@ mod scan;
 mod set;
 mod sorted_set;
 mod string;
+mod timeout;
 
 use crate::command::Command;
 

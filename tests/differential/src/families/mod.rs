@@ -56,6 +56,7 @@ pub const ENABLED: &[&str] = &[
     "bitmap",
     "connection",
     "server",
+    "transaction",
 ];
 
 /// Finds a family by name.

@@ -134,6 +134,11 @@ impl<'a> Query<'a> {
                 draft.center = Some(parse_place(args)?);
                 draft.parse_circle(args)?;
             }
+            // Nobody looks at the radius around a member of nothing.
+            Form::RadiusByMember { .. } if set.is_none() => {
+                args.take(3);
+                draft.shape = Some(Shape::Circle { radius: 0.0 });
+            }
             Form::RadiusByMember { .. } => {
                 draft.start_at(set, args.word())?;
                 draft.parse_circle(args)?;

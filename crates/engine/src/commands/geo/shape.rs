@@ -17,13 +17,19 @@ pub(super) enum Shape {
 }
 
 impl Shape {
-    /// The middle of a polygon's corners, from which its distances are measured.
+    /// The middle of a polygon's corners, from which its distances are measured: where the mean of
+    /// their directions from the middle of the earth leaves it.
     pub(super) fn middle(corners: &[Place]) -> Place {
-        let count = corners.len() as f64;
-        Place {
-            longitude: corners.iter().map(|corner| corner.longitude).sum::<f64>() / count,
-            latitude: corners.iter().map(|corner| corner.latitude).sum::<f64>() / count,
+        let (mut x, mut y, mut z) = (0.0, 0.0, 0.0);
+        for corner in corners {
+            let (longitude, latitude) = (corner.longitude.to_radians(), corner.latitude.to_radians());
+            x += latitude.cos() * longitude.cos();
+            y += latitude.cos() * longitude.sin();
+            z += latitude.sin();
         }
+        let count = corners.len() as f64;
+        let (x, y, z) = (x / count, y / count, z / count);
+        Place { longitude: y.atan2(x).to_degrees(), latitude: z.atan2((x * x + y * y).sqrt()).to_degrees() }
     }
 
     /// The meters from the center to a place, where that is in the area.
@@ -52,7 +58,10 @@ impl Shape {
             }
             Self::Polygon(corners) => {
                 let bounds = bounds_of(corners);
-                let middle = Self::middle(&[bounds.low, bounds.high]);
+                let middle = Place {
+                    longitude: (bounds.low.longitude + bounds.high.longitude) / 2.0,
+                    latitude: (bounds.low.latitude + bounds.high.latitude) / 2.0,
+                };
                 let farthest = [bounds.low, bounds.high].map(|corner| middle.distance_meters(corner));
                 covering(middle, farthest[0].max(farthest[1]), bounds)
             }
