@@ -719,6 +719,8 @@ pub(crate) fn environment(config: &Config) -> Environment {
             set_max_intset_entries: config.set_max_intset_entries as usize,
             set_max_listpack_entries: config.set_max_listpack_entries as usize,
             set_max_listpack_value: config.set_max_listpack_value as usize,
+            zset_max_listpack_entries: config.zset_max_listpack_entries as usize,
+            zset_max_listpack_value: config.zset_max_listpack_value as usize,
         },
     }
 }

@@ -97,7 +97,7 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["notify-keyspace-events"], obeyed: &[""], otherwise: Refused("keyspace events are not available in this version; use \"\"") },
     Foreign { names: &["list-max-ziplist-entries", "list-max-ziplist-value"], obeyed: &[], otherwise: Ignored("list-max-listpack-size is what limits the blocks of lists") },
     Foreign { names: &["list-compress-depth"], obeyed: &["0"], otherwise: Ignored("the blocks of lists are not compressed") },
-    Foreign { names: &["zset-max-*", "stream-node-max-*"], obeyed: &[], otherwise: NO_COLLECTIONS },
+    Foreign { names: &["stream-node-max-*"], obeyed: &[], otherwise: NO_COLLECTIONS },
     Foreign { names: &["activerehashing"], obeyed: &[], otherwise: Ignored("tables grow a bucket at a time and are never rehashed") },
     Foreign { names: &["activedefrag"], obeyed: &["no"], otherwise: Refused("memory is not moved about; use 'no'") },
     Foreign { names: &["active-defrag-*"], obeyed: &[], otherwise: Ignored("memory is not moved about") },

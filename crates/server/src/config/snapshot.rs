@@ -140,6 +140,10 @@ snapshot! {
     unixsocket: PathBuf,
     /// 0 leaves what the umask gives.
     unixsocketperm: u32,
+    /// Members of a sorted set in a listpack.
+    zset_max_listpack_entries: u64,
+    /// Bytes of a member of a sorted set in a listpack.
+    zset_max_listpack_value: u64,
 }
 
 impl Default for Config {

@@ -604,6 +604,26 @@ pub static DIRECTIVES: &[Directive] = &[
         doc: "Permission bits of that socket; 0 leaves what the umask gives.",
         settle: as_is,
     },
+    Directive {
+        name: "zset-max-listpack-entries",
+        aliases: &["zset-max-ziplist-entries"],
+        group: Group::Memory,
+        kind: Kind::Integer { field: number!(zset_max_listpack_entries), min: 0, max: i64::MAX },
+        default: "128",
+        change: Change::Anytime,
+        doc: "Members up to which a sorted set keeps the compact encoding.",
+        settle: as_is,
+    },
+    Directive {
+        name: "zset-max-listpack-value",
+        aliases: &["zset-max-ziplist-value"],
+        group: Group::Memory,
+        kind: Kind::Integer { field: number!(zset_max_listpack_value), min: 0, max: i64::MAX },
+        default: "64",
+        change: Change::Anytime,
+        doc: "Bytes of a member up to which a sorted set keeps the compact encoding.",
+        settle: as_is,
+    },
 ];
 
 fn as_is(_: &mut Config) -> Result<(), &'static str> {
