@@ -13,6 +13,8 @@ use dunlin_resp::{
     number::{INTEGER_TEXT_MAX, parse_integer},
 };
 
+use super::ExtendedFloat;
+
 /// Longest string that is kept inside its entry. Two such entries share a page comfortably; a
 /// longer string gains nothing from standing beside its key.
 pub(crate) const INLINE_BYTES_MAX: usize = 1536;
@@ -217,7 +219,10 @@ impl<'a> NewString<'a> {
 /// too small.
 pub fn parse_float(text: &[u8]) -> Option<f64> {
     let Some(value) = std::str::from_utf8(text).ok()?.parse::<f64>().ok() else {
-        return ExtendedFloat::parse(text)?.to_f64().filter(|_| text.iter().any(|byte| byte | 32 == b'x'));
+        let exact = ExtendedFloat::parse(text).filter(|_| text.iter().any(|byte| byte | 32 == b'x'))?;
+        let value = exact.to_f64(false);
+        let is_lost = !value.is_finite() || value == 0.0 && !exact.is_zero();
+        return (!is_lost).then_some(value);
     };
     let mantissa = || text.split(|byte| byte | 32 == b'e').next().unwrap_or_default();
     if value == 0.0 && mantissa().iter().any(|byte| matches!(byte, b'1'..=b'9')) {
