@@ -80,16 +80,6 @@ impl ExtendedFloat {
         }
     }
 
-    /// The nearest number of 64 bits; `None` where it is too large for the type, or too small.
-    pub fn to_f64(self) -> Option<f64> {
-        let Self::Finite { negative, mantissa, exponent } = self else { return None };
-        // In two steps, so that neither power leaves the range before the product does.
-        let half = (exponent / 2) as i32;
-        let scaled = mantissa as f64 * 2_f64.powi(half) * 2_f64.powi(exponent as i32 - half);
-        let is_lost = !scaled.is_finite() || scaled == 0.0 && mantissa != 0;
-        (!is_lost).then_some(if negative { -scaled } else { scaled })
-    }
-
     /// Digits of base 10 or 16 with an optional point and exponent.
     fn parse_digits(text: &[u8], radix: u32) -> Option<Exact> {
         let mark = if radix == 10 { b'e' } else { b'p' };
@@ -146,6 +136,11 @@ impl ExtendedFloat {
         }
         let mantissa = mantissa.iter_u64_digits().next().unwrap_or(0);
         Self::Finite { negative, mantissa, exponent }
+    }
+
+    /// Whether it is zero of either sign.
+    pub fn is_zero(self) -> bool {
+        matches!(self, Self::Finite { mantissa: 0, .. })
     }
 
     /// The nearest number of double precision; infinity has the sign that is given.
