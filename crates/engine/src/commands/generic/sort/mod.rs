@@ -303,14 +303,6 @@ mod tests {
             *3 $1 3 $1 2 $1 1
             > SORT z BY nosort DESC LIMIT 0 2
             *2 $1 1 $1 2
-            > ZADD z 3 1 2 2 1 3
-            :3
-            > SORT z
-            *3 $1 1 $1 2 $1 3
-            > SORT z BY nosort LIMIT 0 2
-            *2 $1 3 $1 2
-            > SORT z BY nosort DESC
-            *3 $1 1 $1 2 $1 3
             > SORT missing
             *0
             ",
