@@ -3,7 +3,7 @@
 
 use std::ops;
 
-use super::{Block, BlockDeque, Contents};
+use super::{Block, BlockDeque, Contents, ENTRY_OVERHEAD};
 use crate::{Element, LISTPACK_BYTES_EMPTY, Listpack};
 
 /// An end of the list.
@@ -24,9 +24,14 @@ impl BlockDeque {
             ListEnd::Back => (self.blocks.len().saturating_sub(1), self.blocks.len()),
         };
         if self.admits(beside, element) {
-            self.edit_packed(beside, 1, |listpack| match end {
-                ListEnd::Front => listpack.push_front(element),
-                ListEnd::Back => listpack.push(element),
+            let bytes_max = self.limit.bytes_max();
+            let additional = element.text_len() + ENTRY_OVERHEAD;
+            self.edit_packed(beside, 1, |listpack| {
+                listpack.reserve_within(additional, end == ListEnd::Front, bytes_max);
+                match end {
+                    ListEnd::Front => listpack.push_front(element),
+                    ListEnd::Back => listpack.push(element),
+                }
             });
         } else {
             // The block beside is done growing for now: its slack goes back.
