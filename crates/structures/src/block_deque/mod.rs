@@ -59,6 +59,11 @@ impl BlockLimit {
         }
     }
 
+    /// Whether blocks are limited by their bytes, not by a number of elements.
+    fn is_in_bytes(self) -> bool {
+        self.directive < 0
+    }
+
     fn elements_max(self) -> usize {
         usize::try_from(self.directive).unwrap_or(usize::MAX)
     }
