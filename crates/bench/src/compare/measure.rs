@@ -4,23 +4,18 @@
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::rows::{ListVerb, Method, Row, Scale, Transport, Verb};
+use super::rows::{Method, Row, Scale, Transport, Verb};
 use super::server::Server;
 use crate::load::{Load, Outcome, Plan, Progress};
 use crate::template::{Filling, Template};
 
 const VALUE_BYTES: usize = 100;
 const CLIENTS: usize = 50;
-const FILL_PIPELINE: usize = 100;
+pub(super) const FILL_PIPELINE: usize = 100;
 const GROWTH_CLIENTS: usize = 8;
 const GROWTH_PIPELINE: usize = 16;
 const HOT_PIPELINE: usize = 16;
-const LIST_PIPELINE: usize = 16;
-const ELEMENT_BYTES: usize = 16;
-/// Elements that one request of the filling adds to a list.
-const ELEMENTS_PER_REQUEST: u64 = 100;
-/// Elements that LRANGE is asked for.
-const RANGE_ELEMENTS: u64 = 100;
+const COMMAND_PIPELINE: usize = 16;
 /// Keys without expiry that are read while the others expire.
 const LASTING_KEYS: u64 = 1000;
 /// How long expired keys may stay before the row is given up.
@@ -45,7 +40,7 @@ pub struct Sample {
     pub value: f64,
 }
 
-fn sample(metric: &'static str, unit: &'static str, value: f64) -> Sample {
+pub(super) fn sample(metric: &'static str, unit: &'static str, value: f64) -> Sample {
     Sample { metric, unit, value }
 }
 
@@ -66,13 +61,14 @@ impl Conditions {
         let samples = match row.method {
             Method::Cost(verb, transport, pipeline) => self.cost(server, verb, transport, pipeline),
             Method::HotKey(verb) => self.hot_key(server, verb),
-            Method::ListCost(verb) => self.list_cost(server, verb),
-            Method::ListMemory => self.list_memory(server),
             Method::EmptyMemory => settled_bytes(server)
                 .map(|bytes| vec![sample("resident memory, empty", "MiB", bytes / f64::from(1 << 20))]),
             Method::Memory { value_bytes, expiry } => self.memory(server, value_bytes, expiry),
             Method::Growth => self.growth(server),
             Method::Expiry => self.expiry(server),
+            Method::Command { fill, words } => self.command_cost(server, fill, words, COMMAND_PIPELINE),
+            Method::Whole { fills, words } => self.whole_cost(server, fills, words),
+            Method::MemoryOf(words) => self.memory_of(server, words),
         };
         samples.map_err(|error| format!("{} on {}: {error}", row.name, server.program.name))
     }
@@ -86,7 +82,7 @@ impl Conditions {
         expect_keys(server, self.scale.keys)
     }
 
-    fn plan(&self, words: &str, keyspace: Option<u64>, value_bytes: usize) -> Plan {
+    pub(super) fn plan(&self, words: &str, keyspace: Option<u64>, value_bytes: usize) -> Plan {
         let mut plan = Plan::new(Template::words(words), Filling::new(keyspace, value_bytes));
         plan.clients = CLIENTS;
         plan.seed = self.seed;
@@ -95,7 +91,7 @@ impl Conditions {
     }
 
     /// Sends exactly `requests` requests, numbered from 0.
-    fn fill(
+    pub(super) fn fill(
         &self,
         server: &Server,
         words: &str,
@@ -162,58 +158,6 @@ impl Conditions {
             sample("one key ÷ uniform keys", "×", hot / uniform),
             sample("uniform keys", "requests/s", uniform),
             sample("one key", "requests/s", hot),
-        ])
-    }
-
-    /// Fills a server with `lists` lists of at least `elements` elements each.
-    fn fill_lists(&self, server: &Server, lists: u64, elements: u64) -> Result<(), String> {
-        let values = " __data__".repeat(ELEMENTS_PER_REQUEST as usize);
-        for _ in 0..elements.div_ceil(ELEMENTS_PER_REQUEST) {
-            self.fill(server, &format!("RPUSH list:__seq_int__{values}"), lists, ELEMENT_BYTES)?;
-        }
-        expect_keys(server, lists)
-    }
-
-    fn list_cost(&self, server: &Server, verb: ListVerb) -> Result<Vec<Sample>, String> {
-        let Scale { lists, list_elements, warmup, measured, .. } = self.scale;
-        self.fill_lists(server, lists, list_elements)?;
-        let words = match verb {
-            ListVerb::Push => "LPUSH list:__rand_int__ __data__",
-            ListVerb::Pop => "LPOP list:__rand_int__",
-            ListVerb::Range => "LRANGE list:__rand_int__ 0 99",
-        };
-        let mut plan = self.plan(words, Some(lists), ELEMENT_BYTES);
-        plan.requests = None;
-        plan.pipeline = LIST_PIPELINE;
-        plan.duration = Some(warmup);
-        run(server, Transport::Tcp, &plan)?;
-        plan.duration = Some(measured);
-        let cpu_before_ns = server.cpu_ns()?;
-        let outcome = run(server, Transport::Tcp, &plan)?;
-        let cpu_ns = server.cpu_ns()? - cpu_before_ns;
-        let bytes_per_reply = match verb {
-            ListVerb::Push => 0,
-            ListVerb::Pop => ELEMENT_BYTES as u64,
-            ListVerb::Range => RANGE_ELEMENTS * ELEMENT_BYTES as u64,
-        };
-        check_payload(&outcome, bytes_per_reply)?;
-        expect_keys(server, lists)?;
-        Ok(vec![
-            sample("server CPU per request", "µs", cpu_ns as f64 / 1e3 / outcome.tally.replies as f64),
-            sample("throughput", "requests/s", outcome.requests_per_second()),
-        ])
-    }
-
-    fn list_memory(&self, server: &Server) -> Result<Vec<Sample>, String> {
-        let elements = self.scale.memory_elements;
-        let empty = settled_bytes(server)?;
-        let outcome = self.fill(server, "RPUSH list __data__", elements, ELEMENT_BYTES)?;
-        check_payload(&outcome, 0)?;
-        expect_keys(server, 1)?;
-        let full = settled_bytes(server)?;
-        Ok(vec![
-            sample("memory per element", "B", (full - empty) / elements as f64),
-            sample("resident memory", "MiB", full / f64::from(1 << 20)),
         ])
     }
 
@@ -303,7 +247,7 @@ fn await_expired(server: &Server, expires_at: Duration, memory_limit: f64) -> Re
     }
 }
 
-fn run(server: &Server, transport: Transport, plan: &Plan) -> Result<Outcome, String> {
+pub(super) fn run(server: &Server, transport: Transport, plan: &Plan) -> Result<Outcome, String> {
     run_watched(server, transport, plan, &Progress::default())
 }
 
@@ -335,13 +279,7 @@ fn check_answers(server: &Server, verb: Verb, outcome: &Outcome) -> Result<(), S
     if server.program.is_constant {
         return Ok(());
     }
-    check_payload(outcome, if verb == Verb::Get { VALUE_BYTES as u64 } else { 0 })
-}
-
-/// Whether every reply has brought so many bytes of payload, and none was null.
-fn check_payload(outcome: &Outcome, bytes_per_reply: u64) -> Result<(), String> {
-    let tally = &outcome.tally;
-    let payload_bytes = tally.replies * bytes_per_reply;
+    let payload_bytes = if verb == Verb::Get { tally.replies * VALUE_BYTES as u64 } else { 0 };
     if tally.nulls > 0 || tally.payload_bytes != payload_bytes {
         return Err(format!(
             "wrong answers: {} of {} were null, {} bytes came instead of {payload_bytes}",
@@ -364,7 +302,7 @@ fn used_memory(server: &Server) -> Result<f64, String> {
 }
 
 /// Resident memory once it has come to rest, in bytes.
-fn settled_bytes(server: &Server) -> Result<f64, String> {
+pub(super) fn settled_bytes(server: &Server) -> Result<f64, String> {
     let start = Instant::now();
     let mut last = server.resident_bytes()? as f64;
     loop {

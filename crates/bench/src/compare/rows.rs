@@ -12,20 +12,30 @@ pub enum Topic {
     Workers,
     /// One hot key against uniform keys.
     HotKey,
-    /// Lists: processor time for each request, and bytes for each element.
-    Lists,
     /// Bytes for each key.
     Memory,
     /// Latency while the keyspace grows.
     Growth,
     /// Many keys expiring at once.
     Expiry,
+    /// Commands on hashes, sets and lists.
+    Collections,
+    /// Bytes for each member, field or small collection.
+    CollectionMemory,
 }
 
 impl Topic {
     /// All pages, in the order they are made.
-    pub const ALL: [Topic; 7] =
-        [Self::Requests, Self::Workers, Self::HotKey, Self::Lists, Self::Memory, Self::Growth, Self::Expiry];
+    pub const ALL: [Topic; 8] = [
+        Self::Requests,
+        Self::Workers,
+        Self::HotKey,
+        Self::Memory,
+        Self::Growth,
+        Self::Expiry,
+        Self::Collections,
+        Self::CollectionMemory,
+    ];
 
     /// File name without its ending.
     pub fn file(self) -> &'static str {
@@ -33,10 +43,11 @@ impl Topic {
             Self::Requests => "requests",
             Self::Workers => "workers",
             Self::HotKey => "hot-key",
-            Self::Lists => "lists",
             Self::Memory => "memory",
             Self::Growth => "growth",
             Self::Expiry => "expiry",
+            Self::Collections => "collections",
+            Self::CollectionMemory => "collection-memory",
         }
     }
 
@@ -46,10 +57,11 @@ impl Topic {
             Self::Requests => "Processor time per request",
             Self::Workers => "Two workers against one",
             Self::HotKey => "One hot key against uniform keys",
-            Self::Lists => "Lists",
             Self::Memory => "Memory per key",
             Self::Growth => "Latency while the keyspace grows",
             Self::Expiry => "Many keys expiring in the same second",
+            Self::Collections => "Processor time of commands on collections",
+            Self::CollectionMemory => "Memory of collections",
         }
     }
 
@@ -72,12 +84,6 @@ impl Topic {
                  random keys, measured back to back in a closed loop of 50 connections at pipeline 16. The server has as \
                  many workers as processors; neither it nor the client is pinned. Higher is better."
             }
-            Self::Lists => {
-                "CPU time of the server process for each request, closed loop, 50 connections at pipeline 16, on uniformly \
-                 random ones of many lists of 16-byte elements that a fresh server was filled with; every answer must be \
-                 whole. Memory: resident memory above the empty server's for one list, divided by its elements. The server \
-                 runs with one worker, alone on one processor; the client has another."
-            }
             Self::Memory => {
                 "Resident memory above the empty server's, divided by the number of keys; 16-byte keys, written once \
                  in a fresh server, measured when the resident size has come to rest."
@@ -91,12 +97,22 @@ impl Topic {
                  used_memory has fallen by nine tenths of what the expired keys had added, and latency of one connection \
                  that reads keys without expiry all the while."
             }
+            Self::Collections => {
+                "CPU time of the server process. Single commands: for each request, closed loop, 50 connections at \
+                 pipeline 16, uniformly random members, fields or keys, 16-byte values. Whole commands: for each of 20 \
+                 runs, one after the other on one connection. A fresh server for each measurement, with one worker, alone \
+                 on one processor; the client has another."
+            }
+            Self::CollectionMemory => {
+                "Resident memory above the empty server's, divided by the number of members of one set, of fields of one \
+                 hash (16-byte values), or of hashes of ten short fields; measured when the resident size has come to rest."
+            }
         }
     }
 
     /// Whether each measurement needs a server that has seen nothing else.
     pub fn wants_fresh_server(self) -> bool {
-        matches!(self, Self::Lists | Self::Memory | Self::Growth | Self::Expiry)
+        !matches!(self, Self::Requests | Self::Workers | Self::HotKey)
     }
 
     /// Whether the server gets one processor and the client another.
@@ -128,17 +144,6 @@ pub enum Verb {
     Set,
 }
 
-/// The commands on lists that are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ListVerb {
-    /// Adds an element before the first.
-    Push,
-    /// Takes the first element.
-    Pop,
-    /// Reads the first hundred elements.
-    Range,
-}
-
 /// What a row does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
@@ -146,10 +151,6 @@ pub enum Method {
     Cost(Verb, Transport, usize),
     /// One hot key against uniform keys.
     HotKey(Verb),
-    /// CPU time for each request on random lists.
-    ListCost(ListVerb),
-    /// Resident memory for each element of one list.
-    ListMemory,
     /// Resident memory of an empty server.
     EmptyMemory,
     /// Resident memory for each key.
@@ -163,6 +164,22 @@ pub enum Method {
     Growth,
     /// Lets many keys expire at once.
     Expiry,
+    /// CPU time for each request at pipeline 16.
+    Command {
+        /// What runs before for each number of the key space.
+        fill: Option<&'static str>,
+        /// The command.
+        words: &'static str,
+    },
+    /// CPU time of a command over whole collections.
+    Whole {
+        /// What makes them, member by member.
+        fills: &'static [&'static str],
+        /// The command.
+        words: &'static str,
+    },
+    /// Resident memory for each run of a command that adds something.
+    MemoryOf(&'static str),
 }
 
 /// A comparison.
@@ -194,10 +211,6 @@ pub const ROWS: &[Row] = &[
     row(Topic::Workers, "workers-set-16", Method::Cost(Verb::Set, Transport::Tcp, 16)),
     row(Topic::HotKey, "hot-get-16", Method::HotKey(Verb::Get)),
     row(Topic::HotKey, "hot-set-16", Method::HotKey(Verb::Set)),
-    row(Topic::Lists, "lpush-16", Method::ListCost(ListVerb::Push)),
-    row(Topic::Lists, "lpop-16", Method::ListCost(ListVerb::Pop)),
-    row(Topic::Lists, "lrange-100-16", Method::ListCost(ListVerb::Range)),
-    row(Topic::Lists, "memory-list", Method::ListMemory),
     row(Topic::Memory, "empty", Method::EmptyMemory),
     row(Topic::Memory, "memory-16", Method::Memory { value_bytes: 16, expiry: false }),
     row(Topic::Memory, "memory-16-expiry", Method::Memory { value_bytes: 16, expiry: true }),
@@ -205,19 +218,63 @@ pub const ROWS: &[Row] = &[
     row(Topic::Memory, "memory-100-expiry", Method::Memory { value_bytes: 100, expiry: true }),
     row(Topic::Growth, "growth", Method::Growth),
     row(Topic::Expiry, "expiry", Method::Expiry),
+    row(Topic::Collections, "incr-16", command("INCR counter:__rand_int__")),
+    row(Topic::Collections, "mset-10-16", command(MSET_10)),
+    row(Topic::Collections, "sadd-16", command("SADD set member:__rand_int__")),
+    row(Topic::Collections, "hset-16", command("HSET hash field:__rand_int__ __data__")),
+    row(
+        Topic::Collections,
+        "hget-16",
+        Method::Command {
+            fill: Some("HSET hash field:__seq_int__ __data__"),
+            words: "HGET hash field:__rand_int__",
+        },
+    ),
+    row(Topic::Collections, "lpush-16", command("LPUSH list __data__")),
+    row(Topic::Collections, "lpop-16", Method::Command { fill: Some(RPUSH_50), words: "LPOP list" }),
+    row(
+        Topic::Collections,
+        "lrange-100-16",
+        Method::Command { fill: Some("RPUSH list __data__"), words: "LRANGE list 0 99" },
+    ),
+    row(
+        Topic::Collections,
+        "sinterstore",
+        Method::Whole {
+            fills: &["SADD one member:__seq_int__", "SADD other member:__seq_int__"],
+            words: "SINTERSTORE both one other",
+        },
+    ),
+    row(Topic::Collections, "sort", Method::Whole { fills: NUMBERS, words: "SORT list" }),
+    row(Topic::Collections, "sort-store", Method::Whole { fills: NUMBERS, words: "SORT list STORE sorted" }),
+    row(Topic::Collections, "sort-limit", Method::Whole { fills: NUMBERS, words: "SORT list LIMIT 0 10" }),
+    row(Topic::CollectionMemory, "memory-set", Method::MemoryOf("SADD set member:__seq_int__")),
+    row(Topic::CollectionMemory, "memory-hash", Method::MemoryOf("HSET hash field:__seq_int__ __data__")),
+    row(Topic::CollectionMemory, "memory-list", Method::MemoryOf("RPUSH list __data__")),
+    row(Topic::CollectionMemory, "memory-small-hash", Method::MemoryOf(SMALL_HASH)),
 ];
+
+const NUMBERS: &[&str] = &["RPUSH list __rand_int__"];
+const MSET_10: &str = "MSET key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ \
+    key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ \
+    key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__";
+const RPUSH_50: &str = "RPUSH list __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ \
+    __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ \
+    __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ \
+    __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ \
+    __data__ __data__ __data__ __data__ __data__";
+const SMALL_HASH: &str = "HSET hash:__seq_int__ f0 value0 f1 value1 f2 value2 f3 value3 f4 value4 \
+    f5 value5 f6 value6 f7 value7 f8 value8 f9 value9";
+
+const fn command(words: &'static str) -> Method {
+    Method::Command { fill: None, words }
+}
 
 /// How much of everything.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
     /// Preloaded keys of the request rows.
     pub keys: u64,
-    /// Lists of the rows on lists.
-    pub lists: u64,
-    /// Elements of each of them.
-    pub list_elements: u64,
-    /// Elements of the one list of the memory row.
-    pub memory_elements: u64,
     /// Keys of the memory rows.
     pub memory_keys: u64,
     /// Keys of the growth row.
@@ -234,9 +291,6 @@ impl Scale {
     /// What the published figures use.
     pub const FULL: Scale = Scale {
         keys: 1_000_000,
-        lists: 10_000,
-        list_elements: 1_000,
-        memory_elements: 1_000_000,
         memory_keys: 5_000_000,
         growth_keys: 20_000_000,
         expiry_keys: 1_000_000,
@@ -247,9 +301,6 @@ impl Scale {
     /// Seconds instead of minutes; the figures mean nothing.
     pub const QUICK: Scale = Scale {
         keys: 2_000,
-        lists: 100,
-        list_elements: 1_000,
-        memory_elements: 20_000,
         memory_keys: 20_000,
         growth_keys: 20_000,
         expiry_keys: 2_000,

@@ -184,6 +184,15 @@ impl<'a> NewString<'a> {
         }
     }
 
+    /// [`Self::from_text`]; a long text is taken out of `text`, not copied.
+    pub(crate) fn from_owned(text: &'a mut Vec<u8>) -> Self {
+        if text.len() <= INLINE_BYTES_MAX {
+            Self::from_text(text)
+        } else {
+            Self::Shared(Arc::new(std::mem::take(text)))
+        }
+    }
+
     /// Chooses the storage for a text that was edited in place (`APPEND`, `SETRANGE`, `SETBIT`):
     /// it stays text even if it looks like a number. A long one is taken out of `text`.
     pub fn from_edited(text: &'a mut Vec<u8>) -> Self {
