@@ -17,7 +17,12 @@ pub const FAMILY: Family = Family {
                 Word("BYPOLYGON"),
                 Counted(2, 6, &[Position]),
                 Pick(&["ASC", "DESC"]),
-                Options(&[&[Word("WITHCOORD")], &[Word("WITHDIST")], &[Word("WITHHASH")], &[Word("COUNT"), Count]]),
+                Options(&[
+                    &[Word("WITHCOORD")],
+                    &[Word("WITHDIST")],
+                    &[Word("WITHHASH")],
+                    &[Word("COUNT"), Count],
+                ]),
             ],
         ),
         row("GEOSEARCH", 5, &[Key, Word("BYPOLYGON"), Counted(3, 5, &[Position])]).unordered(),

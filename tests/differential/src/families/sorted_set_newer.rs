@@ -13,7 +13,8 @@ pub const FAMILY: Family = Family {
         row("ZREM", 4, &[Key, Repeat(1, 3, &[Member])]),
         row("ZRANK", 10, &[Key, Member, Maybe(70, &[Word("WITHSCORE")])]),
         row("ZREVRANK", 10, &[Key, Member, Maybe(70, &[Word("WITHSCORE")])]),
-        row("ZSCAN", 4, &[Key, Word("0"), Word("NOSCORES"), Maybe(40, &[Word("MATCH"), Pattern])]).unordered(),
+        row("ZSCAN", 4, &[Key, Word("0"), Word("NOSCORES"), Maybe(40, &[Word("MATCH"), Pattern])])
+            .unordered(),
         row("ZRANGE", 10, &[Key, Index, Index, Word("WITHSCORES")]),
         row("DEL", 1, &[Key]),
     ],

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use crate::{command::CommandError, value::{ExtendedFloat, SortedSet}};
+use crate::{
+    command::CommandError,
+    value::{ExtendedFloat, SortedSet},
+};
 
 /// A bound: a value and whether it is left out itself.
 #[derive(Debug, Clone, Copy)]
