@@ -8,6 +8,7 @@
 //! value        mix(type), mix(value), xor("!!expire!!") where the key expires
 //!   set        xor(member) for each member, in place of mix(value)
 //!   hash       xor(d') for each field, d' being a digest of mix(field), mix(value)
+//!   stream     mix("ms.seq"), then mix(field), mix(value) for each field, of each entry
 //! key          mix(name), then as its value
 //! data set     for each database that is not empty: mix(number), xor of its keys' digests
 //! ```
@@ -21,6 +22,7 @@ use crate::{keyspace::EntryRef, value::Object};
 const TYPE_STRING: u32 = 0;
 const TYPE_SET: u32 = 2;
 const TYPE_HASH: u32 = 4;
+const TYPE_STREAM: u32 = 6;
 const EXPIRES: &[u8] = b"!!expire!!";
 
 /// A digest under construction.
@@ -72,6 +74,16 @@ impl Digest {
             Some(Object::Set(set)) => {
                 self.mix(&TYPE_SET.to_be_bytes());
                 set.for_each(|member| self.xor(&member.text()));
+            }
+            Some(Object::Stream(stream)) => {
+                self.mix(&TYPE_STREAM.to_be_bytes());
+                for entry in stream.log().iter() {
+                    self.mix(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
+                    for (field, value) in entry.fields() {
+                        self.mix(&field.text());
+                        self.mix(&value.text());
+                    }
+                }
             }
         }
         if entry.expiry().is_some() {

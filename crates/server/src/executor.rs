@@ -532,6 +532,8 @@ fn environment(config: &Config) -> Environment {
             set_max_intset_entries: config.set_max_intset_entries as usize,
             set_max_listpack_entries: config.set_max_listpack_entries as usize,
             set_max_listpack_value: config.set_max_listpack_value as usize,
+            stream_node_max_bytes: config.stream_node_max_bytes as usize,
+            stream_node_max_entries: config.stream_node_max_entries as usize,
         },
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     context::{ExpiryChange, KeyspaceContext, ReadContext, WriteContext},
     digest::Digest,
     keyspace::EntryRef,
-    value::{NewString, Object, StringRef},
+    value::{NewString, Object, Stream, StringRef, stream::StreamId},
 };
 
 /// The rows for the host's private table.
@@ -121,7 +121,34 @@ fn serialized_bytes(entry: EntryRef<'_>) -> usize {
                 total
             }
         },
+        Some(Object::Stream(stream)) => serialized_stream_bytes(stream),
     }
+}
+
+/// Nodes behind their IDs, counts and IDs of the stream, then its groups with deliveries and consumers.
+fn serialized_stream_bytes(stream: &Stream) -> usize {
+    const ID_BYTES: usize = 16;
+    const TIME_BYTES: usize = 8;
+    let text = |length: usize| serialized_length_bytes(length) + length;
+    let length = |value: u64| serialized_length_bytes(value as usize);
+    let id = |id: StreamId| length(id.ms) + length(id.seq);
+    let log = stream.log();
+    let mut total = length(log.nodes() as u64);
+    total += log.listpacks().map(|(_, listpack)| text(ID_BYTES) + text(listpack.bytes().len())).sum::<usize>();
+    total += length(log.len()) + length(log.entries_added());
+    total += id(log.last_id()) + id(log.first_id()) + id(log.max_deleted_id());
+    total += length(stream.groups().len() as u64);
+    for (name, group) in stream.groups() {
+        total += text(name.len()) + id(group.last_id()) + length(group.entries_read().unwrap_or(u64::MAX));
+        total += length(group.pending().len() as u64) + length(group.consumers().len() as u64);
+        let deliveries = group.pending().values();
+        total += deliveries.map(|delivery| ID_BYTES + TIME_BYTES + length(delivery.count)).sum::<usize>();
+        for (name, consumer) in group.consumers() {
+            let pending = consumer.pending().len();
+            total += text(name.len()) + 2 * TIME_BYTES + length(pending as u64) + ID_BYTES * pending;
+        }
+    }
+    total
 }
 
 fn serialized_element_bytes(element: Element<'_>) -> usize {

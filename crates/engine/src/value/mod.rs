@@ -6,6 +6,7 @@ mod limits;
 mod member_table;
 mod object;
 mod set;
+pub mod stream;
 mod string;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ pub use limits::{CollectionLimits, Layout};
 pub use member_table::{MemberTable, Record};
 pub use object::{Collection, Object};
 pub use set::Set;
+pub use stream::Stream;
 pub(crate) use string::{EMBEDDED_BYTES_MAX, INLINE_BYTES_MAX};
 pub use string::{NewString, Payload, StringRef, parse_float};
 

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use super::{Hash, Resources, Set, ValueType};
+use super::{Hash, Resources, Set, Stream, ValueType};
 
-/// A type of value that holds elements. A key with an empty collection does not exist.
+/// A type of value that holds elements. A key with an empty collection does not exist; a stream never
+/// counts as empty.
 pub trait Collection: Sized {
     /// An empty collection.
     fn new(resources: &Arc<Resources>) -> Self;
@@ -26,6 +27,8 @@ pub enum Object {
     Hash(Hash),
     /// A set.
     Set(Set),
+    /// A stream: boxed, being much larger than the others.
+    Stream(Box<Stream>),
 }
 
 impl Object {
@@ -34,6 +37,7 @@ impl Object {
         match self {
             Self::Hash(_) => ValueType::Hash,
             Self::Set(_) => ValueType::Set,
+            Self::Stream(_) => ValueType::Stream,
         }
     }
 
@@ -42,6 +46,7 @@ impl Object {
         match self {
             Self::Hash(hash) => hash.encoding(),
             Self::Set(set) => set.encoding(),
+            Self::Stream(_) => "stream",
         }
     }
 
@@ -50,6 +55,7 @@ impl Object {
         match self {
             Self::Hash(hash) => hash.heap_bytes(),
             Self::Set(set) => set.heap_bytes(),
+            Self::Stream(stream) => size_of::<Stream>() + stream.heap_bytes(),
         }
     }
 }

@@ -94,7 +94,7 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["cluster-enabled"], obeyed: &["no"], otherwise: Refused("the cluster is not available in this version; use 'no'") },
     Foreign { names: &["cluster-*"], obeyed: &[], otherwise: NO_CLUSTER },
     Foreign { names: &["notify-keyspace-events"], obeyed: &[""], otherwise: Refused("keyspace events are not available in this version; use \"\"") },
-    Foreign { names: &["list-max-*", "list-compress-depth", "zset-max-*", "stream-node-max-*"], obeyed: &[], otherwise: NO_COLLECTIONS },
+    Foreign { names: &["list-max-*", "list-compress-depth", "zset-max-*"], obeyed: &[], otherwise: NO_COLLECTIONS },
     Foreign { names: &["activerehashing"], obeyed: &[], otherwise: Ignored("tables grow a bucket at a time and are never rehashed") },
     Foreign { names: &["activedefrag"], obeyed: &["no"], otherwise: Refused("memory is not moved about; use 'no'") },
     Foreign { names: &["active-defrag-*"], obeyed: &[], otherwise: Ignored("memory is not moved about") },
