@@ -20,6 +20,7 @@ CASES = {
     "bitmap": ["bitmap"],
     "hash": ["hash"],
     "set": ["set"],
+    "stream": ["stream"],
     "hyperloglog": ["hyperloglog"],
     "connection-and-server": ["connection", "server"],
     "everything": [],

@@ -134,7 +134,8 @@ fn serialized_stream_bytes(stream: &Stream) -> usize {
     let id = |id: StreamId| length(id.ms) + length(id.seq);
     let log = stream.log();
     let mut total = length(log.nodes() as u64);
-    total += log.listpacks().map(|(_, listpack)| text(ID_BYTES) + text(listpack.bytes().len())).sum::<usize>();
+    total +=
+        log.listpacks().map(|(_, listpack)| text(ID_BYTES) + text(listpack.bytes().len())).sum::<usize>();
     total += length(log.len()) + length(log.entries_added());
     total += id(log.last_id()) + id(log.first_id()) + id(log.max_deleted_id());
     total += length(stream.groups().len() as u64);

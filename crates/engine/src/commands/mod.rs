@@ -8,6 +8,7 @@ mod hyperloglog;
 pub mod memory;
 mod scan;
 mod set;
+mod stream;
 mod string;
 
 use crate::command::Command;
@@ -19,5 +20,6 @@ pub const FAMILIES: &[&[Command]] = &[
     hash::COMMANDS,
     hyperloglog::COMMANDS,
     set::COMMANDS,
+    stream::COMMANDS,
     string::COMMANDS,
 ];

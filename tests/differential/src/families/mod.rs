@@ -39,7 +39,7 @@ pub const ALL: &[&Family] = &[
 
 /// The families that the server under test claims to have: what a run covers unless told otherwise.
 pub const ENABLED: &[&str] =
-    &["string", "hash", "set", "hyperloglog", "generic", "bitmap", "connection", "server"];
+    &["string", "hash", "set", "stream", "hyperloglog", "generic", "bitmap", "connection", "server"];
 
 /// Finds a family by name.
 pub fn named(name: &str) -> Option<&'static Family> {

@@ -50,6 +50,31 @@ pub struct Trim {
     pub entries_max: u64,
 }
 
+impl Trim {
+    /// Whether a log of `len` entries is trimmed enough, or its next node, with `live` entries, is more
+    /// than may be removed beside the `removed`.
+    fn ends_before(self, len: u64, live: u64, removed: u64) -> bool {
+        matches!(self.to, TrimTo::Length(length) if len <= length)
+            || self.entries_max > 0 && removed + live > self.entries_max
+    }
+
+    /// Whether all entries of the first node go.
+    fn takes_whole(self, node: &Node, len: u64) -> bool {
+        match self.to {
+            TrimTo::Length(length) => len - node.live() as u64 >= length,
+            TrimTo::From(id) => node.last().is_none_or(|last| last.entry.id < id),
+        }
+    }
+
+    /// Whether an entry stays, being the first of `len`.
+    fn keeps(self, id: StreamId, len: u64) -> bool {
+        match self.to {
+            TrimTo::Length(length) => len <= length,
+            TrimTo::From(first) => id >= first,
+        }
+    }
+}
+
 /// Entries by ID, and what is remembered of those that are gone.
 #[derive(Debug, Clone, Default)]
 pub struct StreamLog {
@@ -125,6 +150,10 @@ impl StreamLog {
                 return Err(Corrupt("stream nodes are out of order"));
             }
             let node = Node::from_listpack(first, listpack)?;
+            // Redis may leave such a node behind.
+            if node.live() == 0 {
+                continue;
+            }
             log.len += node.live() as u64;
             log.listpack_bytes += node.entries.capacity();
             log.nodes.push_back(node);
@@ -267,22 +296,17 @@ impl StreamLog {
         let mut removed = 0;
         while let Some(node) = self.nodes.front() {
             let live = node.live() as u64;
-            let is_done = matches!(trim.to, TrimTo::Length(length) if self.len <= length);
-            if is_done || (trim.entries_max > 0 && removed + live > trim.entries_max) {
+            if trim.ends_before(self.len, live, removed) {
                 break;
             }
-            let whole = match trim.to {
-                TrimTo::Length(length) => self.len - live >= length,
-                TrimTo::From(id) => node.last().is_none_or(|last| last.entry.id < id),
-            };
-            if whole {
+            if trim.takes_whole(node, self.len) {
                 self.take_node(0);
                 self.len -= live;
                 removed += live;
                 continue;
             }
             if !trim.is_approximate {
-                removed += self.trim_front_node(trim.to);
+                removed += self.trim_front_node(trim);
             }
             break;
         }
@@ -292,17 +316,36 @@ impl StreamLog {
         removed
     }
 
-    /// Removes entries of the first node, not all of them.
-    fn trim_front_node(&mut self, to: TrimTo) -> u64 {
+    /// The IDs of the entries that [`Self::trim`] would remove but for those that `keeps` says; in place
+    /// of the latter, younger ones are removed where a length is to be reached. O(entries).
+    pub(super) fn select(&self, trim: Trim, mut keeps: impl FnMut(StreamId) -> bool) -> Vec<StreamId> {
+        let (mut len, mut selected) = (self.len, Vec::new());
+        for node in &self.nodes {
+            if trim.ends_before(len, node.live() as u64, selected.len() as u64)
+                || trim.is_approximate && !trim.takes_whole(node, len)
+            {
+                break;
+            }
+            for placed in node.iter().filter(|placed| placed.is_live) {
+                if trim.keeps(placed.entry.id, len) {
+                    return selected;
+                }
+                if !keeps(placed.entry.id) {
+                    selected.push(placed.entry.id);
+                    len -= 1;
+                }
+            }
+        }
+        selected
+    }
+
+    /// Removes entries of the first node, which has some behind the bound.
+    fn trim_front_node(&mut self, trim: Trim) -> u64 {
         let mut len = self.len;
         let node = self.nodes.front_mut().expect("the caller looked at it");
         let before = node.entries.capacity();
         let removed = node.delete_while(|placed| {
-            let is_kept = match to {
-                TrimTo::Length(length) => len <= length,
-                TrimTo::From(id) => placed.entry.id >= id,
-            };
-            if is_kept {
+            if trim.keeps(placed.entry.id, len) {
                 return None;
             }
             len -= u64::from(placed.is_live);
@@ -310,6 +353,10 @@ impl StreamLog {
         });
         self.listpack_bytes = self.listpack_bytes - before + node.entries.capacity();
         self.len -= removed as u64;
+        // Entries behind the bound may all have been deleted before.
+        if node.live() == 0 {
+            self.take_node(0);
+        }
         removed as u64
     }
 

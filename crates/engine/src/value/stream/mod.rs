@@ -137,6 +137,27 @@ impl Stream {
         forgot
     }
 
+    /// Trims the log, and takes the entries that are removed out of all deliveries. O(entries removed).
+    pub fn trim_with_deliveries(&mut self, trim: Trim) -> u64 {
+        let selected = self.log.select(trim, |_| false);
+        let removed = self.log.trim(trim);
+        debug_assert_eq!(removed, selected.len() as u64);
+        for id in selected {
+            self.forget_deliveries(id);
+        }
+        removed
+    }
+
+    /// Trims the log but for the entries that groups still refer to.
+    pub fn trim_unreferenced(&mut self, trim: Trim) -> u64 {
+        let selected = self.log.select(trim, |id| self.is_referenced(id));
+        // Those behind one that stays leave gaps, which removing remembers.
+        for id in &selected {
+            self.log.remove(*id);
+        }
+        selected.len() as u64
+    }
+
     /// Bytes outside the stream itself. O(1).
     pub fn heap_bytes(&self) -> usize {
         self.log.heap_bytes() + self.group_bytes

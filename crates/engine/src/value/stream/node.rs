@@ -111,10 +111,14 @@ impl Node {
                 return Err(Corrupt("stream entries are out of order"));
             }
             last = Some(placed.entry.id);
-            if placed.is_live { live += 1 } else { deleted += 1 }
+            if placed.is_live {
+                live += 1
+            } else {
+                deleted += 1
+            }
             at = placed.next;
         }
-        if (live, deleted) != (master.live, master.deleted) || live == 0 {
+        if (live, deleted) != (master.live, master.deleted) {
             return Err(Corrupt("stream node counts other entries than it has"));
         }
         Ok(node)

@@ -35,11 +35,8 @@ fn trim() -> impl Strategy<Value = Trim> {
         (0u64..40).prop_map(TrimTo::Length),
         id().prop_map(|(ms, seq)| TrimTo::From(StreamId::new(ms, seq))),
     ];
-    (to, any::<bool>(), prop_oneof![Just(0u64), 0u64..20]).prop_map(|(to, is_approximate, entries_max)| Trim {
-        to,
-        is_approximate,
-        entries_max,
-    })
+    (to, any::<bool>(), prop_oneof![Just(0u64), 0u64..20])
+        .prop_map(|(to, is_approximate, entries_max)| Trim { to, is_approximate, entries_max })
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -52,7 +49,10 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn collect<'a>(range: impl Iterator<Item = StreamEntry<'a>>) -> Vec<(StreamId, Fields)> {
     let fields = |entry: &StreamEntry<'_>| {
-        entry.fields().flat_map(|(name, value)| [name.text().into_owned(), value.text().into_owned()]).collect()
+        entry
+            .fields()
+            .flat_map(|(name, value)| [name.text().into_owned(), value.text().into_owned()])
+            .collect()
     };
     range.map(|entry| (entry.id, fields(&entry))).collect()
 }
