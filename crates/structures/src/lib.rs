@@ -33,7 +33,8 @@ mod tiers;
 
 pub use block_deque::{BlockDeque, BlockLimit, BlockRef, DequeRange, ListEnd};
 pub use bucket_table::{
-    BUCKETS_MAX, BucketTable, Entries, SLOTS_PER_BUCKET, Slot, TableProbe, Tick, Verdict,
+    BUCKETS_MAX, BucketProbe, BucketTable, Candidate, Entries, SLOTS_PER_BUCKET, Slot, TableProbe, Tick,
+    Verdict,
 };
 pub use corrupt::Corrupt;
 pub use intset::{IntSet, IntSetRef, validate as validate_intset};

@@ -23,10 +23,33 @@ pub const INTENDED: &[Intended] = &[
         },
         reason: "small sets of strings are listpacks, as in Redis 7.2 and newer",
     },
+    Intended {
+        command: "OBJECT",
+        holds: |_, ours, oracle| {
+            (ours.bytes(), oracle.bytes()) == (Some(b"listpack".as_slice()), Some(b"quicklist".as_slice()))
+        },
+        reason: "small lists are listpacks, as in Redis 7.2 and newer",
+    },
+    Intended {
+        command: "LPOS",
+        holds: |command, ours, _| {
+            ours.is_error() && command.iter().any(|word| word == b"-9223372036854775808")
+        },
+        reason: "the smallest rank has no opposite: refused, as in Redis 7.2 and newer",
+    },
     Intended { command: "PEXPIRETIME", holds: far_future_ms, reason: FAR_FUTURE },
     Intended { command: "EXPIRETIME", holds: far_future_seconds, reason: FAR_FUTURE },
     Intended { command: "PTTL", holds: far_future_ms, reason: FAR_FUTURE },
     Intended { command: "TTL", holds: far_future_seconds, reason: FAR_FUTURE },
+    Intended { command: "HPEXPIRETIME", holds: far_future_ms, reason: FAR_FUTURE },
+    Intended { command: "HEXPIRETIME", holds: far_future_seconds, reason: FAR_FUTURE },
+    Intended { command: "HPTTL", holds: far_future_ms, reason: FAR_FUTURE },
+    Intended { command: "HTTL", holds: far_future_seconds, reason: FAR_FUTURE },
+    Intended {
+        command: "HGETEX",
+        holds: |command, _, _| command.get(1).is_some_and(|key| key.eq_ignore_ascii_case(b"FIELDS")),
+        reason: "a key may be called FIELDS, which Valkey takes for the word",
+    },
     Intended {
         command: "COMMAND",
         holds: |command, ours, oracle| {
@@ -51,7 +74,56 @@ pub const INTENDED: &[Intended] = &[
         },
         reason: "CLIENT LIST takes any number of Valkey's filters: a mistake in the first is told first",
     },
+    Intended { command: "XREAD", holds: unbalanced, reason: UNBALANCED },
+    Intended { command: "XREADGROUP", holds: unbalanced, reason: UNBALANCED },
+    Intended {
+        command: "XGROUP",
+        holds: |command, ours, oracle| {
+            command.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"CREATECONSUMER"))
+                && (ours.integer(), oracle.integer()) == (Some(0), Some(1))
+        },
+        reason: CLAIMERS,
+    },
+    Intended {
+        command: "XINFO",
+        holds: |_, ours, oracle| without_claimers(ours) == without_claimers(oracle),
+        reason: CLAIMERS,
+    },
 ];
+
+const UNBALANCED: &str = "an unbalanced list of streams is told with the command's own name, as in Redis 7.2";
+const CLAIMERS: &str =
+    "who claims is a consumer even if there was nothing to claim, as in Redis 7.2 and newer";
+
+fn unbalanced(_: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
+    let is_told = |reply: &Reply| {
+        reply.is_error() && reply.bytes().is_some_and(|line| line.starts_with(b"ERR Unbalanced "))
+    };
+    is_told(ours) && is_told(oracle)
+}
+
+/// What `XINFO` says but for the number of consumers and those that have nothing pending.
+fn without_claimers(reply: &Reply) -> Reply {
+    let Reply::Array(kind, elements) = without_times(reply) else { return reply.clone() };
+    let is_idle = |element: &Reply| {
+        let pairs = element.elements().unwrap_or_default();
+        let has = |name: &[u8]| {
+            pairs.chunks(2).any(|pair| pair[0].bytes() == Some(name) && pair[1].integer() == Some(0))
+        };
+        has(b"pending") || has(b"pel-count") && pairs.len() <= 6
+    };
+    let mut kept = Vec::new();
+    let mut elements = elements.iter().filter(|element| !is_idle(element));
+    while let Some(element) = elements.next() {
+        if element.bytes() == Some(b"consumers") {
+            let consumers = elements.next().filter(|value| value.elements().is_some());
+            kept.extend(consumers.map(without_claimers));
+        } else {
+            kept.push(without_claimers(element));
+        }
+    }
+    Reply::Array(kind, kept)
+}
 
 /// A reply without the pairs of `notes` and a text that describe a key specification.
 fn without_notes(reply: &Reply) -> Reply {
@@ -75,11 +147,21 @@ const FAR_FUTURE: &str = "an expiry beyond the year 10889 is kept as that year: 
 const FAR_MS: i64 = 253_402_300_800_000;
 
 fn far_future_ms(_: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
-    ours.integer().zip(oracle.integer()).is_some_and(|(ours, oracle)| ours > FAR_MS && oracle > ours)
+    far_future(FAR_MS, 5_000, ours, oracle)
 }
 
 fn far_future_seconds(_: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
-    let far = FAR_MS / 1000;
+    far_future(FAR_MS / 1000, 5, ours, oracle)
+}
+
+/// Whether both times lie behind `far`, the oracle's later; of lists, whether each pair does or agrees.
+fn far_future(far: i64, distance: i64, ours: &Reply, oracle: &Reply) -> bool {
+    if let (Some(ours), Some(oracle)) = (ours.elements(), oracle.elements()) {
+        return ours.len() == oracle.len()
+            && ours.iter().zip(oracle).all(|(ours, oracle)| {
+                agree(Compare::Near(distance), ours, oracle) || far_future(far, distance, ours, oracle)
+            });
+    }
     ours.integer().zip(oracle.integer()).is_some_and(|(ours, oracle)| ours > far && oracle > ours)
 }
 
@@ -97,9 +179,13 @@ pub fn agree(rule: Compare, ours: &Reply, oracle: &Reply) -> bool {
         },
         Compare::Near(distance) => match (ours.integer(), oracle.integer()) {
             (Some(a), Some(b)) => (a < 0) == (b < 0) && a.abs_diff(b) <= distance as u64 && a >= 0,
-            _ => false,
+            _ => match (ours.elements(), oracle.elements()) {
+                (Some(a), Some(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| agree(rule, a, b)),
+                _ => false,
+            },
         },
         Compare::Shape => same_shape(ours, oracle),
+        Compare::Times => without_times(ours) == without_times(oracle),
         Compare::Outcome => ours.is_error() == oracle.is_error() && !ours.is_error(),
     }
 }
@@ -110,6 +196,39 @@ pub fn intended(command: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> Option<&'s
     INTENDED.iter().find(|entry| {
         entry.command.as_bytes().eq_ignore_ascii_case(name) && (entry.holds)(command, ours, oracle)
     })
+}
+
+/// Names in `XINFO` whose values are each server's own, or that Redis 7.0 does not tell.
+const OWN_AFFAIRS: [&[u8]; 6] =
+    [b"idle", b"inactive", b"seen-time", b"active-time", b"radix-tree-keys", b"radix-tree-nodes"];
+/// Larger integers are unix times in milliseconds.
+const TIME_MIN: i64 = 1_000_000_000_000;
+
+/// A reply with nothing in the place of times.
+fn without_times(reply: &Reply) -> Reply {
+    let nothing = Reply::Null(b'_');
+    match reply {
+        Reply::Array(kind, elements) => {
+            let is_delivery = matches!(
+                &elements[..],
+                [Reply::Bulk(..), Reply::Bulk(..), Reply::Line(b':', _), Reply::Line(b':', _)]
+            );
+            let mut kept = Vec::new();
+            let mut elements = elements.iter().enumerate();
+            while let Some((at, element)) = elements.next() {
+                if element.bytes().is_some_and(|name| OWN_AFFAIRS.contains(&name)) {
+                    elements.next();
+                } else if is_delivery && at == 2 {
+                    kept.push(nothing.clone());
+                } else {
+                    kept.push(without_times(element));
+                }
+            }
+            Reply::Array(*kind, kept)
+        }
+        Reply::Line(b':', _) if reply.integer().is_some_and(|integer| integer > TIME_MIN) => nothing,
+        other => other.clone(),
+    }
 }
 
 fn sorted(reply: &Reply) -> Reply {
@@ -164,6 +283,17 @@ mod tests {
             (Shape, ":1\r\n", ":9\r\n", true),
             (Shape, "*1\r\n:1\r\n", "*2\r\n:1\r\n:1\r\n", false),
             (Shape, "-ERR a\r\n", "-ERR b\r\n", false),
+            (Times, "*4\r\n$4\r\nidle\r\n:7\r\n$1\r\na\r\n:1\r\n", "*2\r\n$1\r\na\r\n:1\r\n", true),
+            (Times, "*2\r\n$4\r\nidle\r\n:7\r\n", "*2\r\n$1\r\na\r\n:1\r\n", false),
+            (Times, ":1700000000001\r\n", ":1700000000000\r\n", true),
+            (Times, ":17\r\n", ":18\r\n", false),
+            (Times, "*4\r\n$0\r\n\r\n$0\r\n\r\n:1\r\n:9\r\n", "*4\r\n$0\r\n\r\n$0\r\n\r\n:2\r\n:9\r\n", true),
+            (
+                Times,
+                "*4\r\n$0\r\n\r\n$0\r\n\r\n:1\r\n:8\r\n",
+                "*4\r\n$0\r\n\r\n$0\r\n\r\n:1\r\n:9\r\n",
+                false,
+            ),
             (Outcome, "+a\r\n", "*0\r\n", true),
             (Outcome, "-ERR a\r\n", "*0\r\n", false),
             (Outcome, "-ERR a\r\n", "-ERR b\r\n", false),

@@ -46,6 +46,9 @@ pub struct Command {
     pub flags: Flags,
     /// Where the keys stand among the words.
     pub keys: &'static [KeySpec],
+    /// Whether a request (its words) may look at keys that `keys` does not find, since their names depend
+    /// on values: such a request runs behind the closed gate (docs/decisions/0007).
+    pub strays: Option<fn(&[&[u8]]) -> bool>,
     /// Its arguments, for `COMMAND DOCS`.
     pub args: &'static [Argument],
     /// Advice to clients and proxies of a cluster (`request_policy:…`), as `COMMAND INFO` shows it.
@@ -67,6 +70,7 @@ impl Command {
         run: Run::Container,
         flags: Flags::NONE,
         keys: &[],
+        strays: None,
         args: &[],
         tips: &[],
         subcommands: &[],
@@ -237,11 +241,11 @@ impl Group {
             Self::Bitmap => "bitmap",
             Self::HyperLogLog => "hyperloglog",
             Self::Geo => "geo",
-            Self::PubSub => "pubsub",
             Self::Transactions => "transaction",
             Self::Scripting => "scripting",
             Self::Connection => "connection",
-            Self::Server | Self::Cluster => return None,
+            // What publishes and subscribes says so by a property.
+            Self::PubSub | Self::Server | Self::Cluster => return None,
         })
     }
 }
@@ -298,6 +302,9 @@ impl Flags {
     pub const CONNECTION: Self = Self(1 << 20);
     /// The access-control category `admin`, for commands without the property of that name.
     pub const ADMIN_CATEGORY: Self = Self(1 << 21);
+
+    /// The access-control categories of lists, sets and sorted sets, in place of the group's.
+    pub const ELEMENTS: Self = Self(1 << 22);
 
     /// Both sets together.
     pub const fn and(self, other: Self) -> Self {

@@ -2,9 +2,11 @@
 
 mod bitmap;
 pub mod debug;
+mod expiry;
 mod generic;
 mod hash;
 mod hyperloglog;
+mod list;
 pub mod memory;
 mod scan;
 mod set;
@@ -19,6 +21,7 @@ pub const FAMILIES: &[&[Command]] = &[
     generic::COMMANDS,
     hash::COMMANDS,
     hyperloglog::COMMANDS,
+    list::COMMANDS,
     set::COMMANDS,
     stream::COMMANDS,
     string::COMMANDS,

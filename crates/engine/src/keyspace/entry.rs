@@ -256,10 +256,22 @@ impl<'a> EntryRef<'a> {
         })
     }
 
-    /// Whether its time has come.
+    /// Whether its time has come, or that of all its elements.
     #[inline]
     pub fn is_expired(self, now_ms: u64) -> bool {
+        self.is_due(now_ms) || self.object().is_some_and(|object| object.is_expired(now_ms))
+    }
+
+    /// Whether its own time has come.
+    #[inline]
+    pub(crate) fn is_due(self, now_ms: u64) -> bool {
         self.expiry().is_some_and(|expiry| expiry <= now_ms)
+    }
+
+    /// When something is next to be done about it: when it or one of its elements expires.
+    pub(crate) fn next_deadline_ms(self) -> Option<u64> {
+        let of_elements = self.object().and_then(Object::next_deadline_ms);
+        [self.expiry(), of_elements].into_iter().flatten().min()
     }
 
     /// Start and length of the stored value.

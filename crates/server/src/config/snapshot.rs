@@ -78,6 +78,8 @@ snapshot! {
     lazyfree_lazy_user_del: bool,
     /// FLUSHALL and FLUSHDB are ASYNC unless they say SYNC.
     lazyfree_lazy_user_flush: bool,
+    /// Elements of a list in a listpack, or a class of sizes.
+    list_max_listpack_size: i32,
     /// Empty for standard output.
     logfile: PathBuf,
     /// The least level that is logged.

@@ -279,6 +279,16 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "list-max-listpack-size",
+        aliases: &["list-max-ziplist-size"],
+        group: Group::Memory,
+        kind: Kind::Integer { field: number!(list_max_listpack_size), min: i32::MIN as i64, max: INT_MAX },
+        default: "-2",
+        change: Change::Anytime,
+        doc: "Elements of a list in a compact block, or its size in bytes: -1 to -5 for 4 to 64 KiB. A list of one block is a listpack.",
+        settle: as_is,
+    },
+    Directive {
         name: "logfile",
         aliases: &[],
         group: Group::Monitoring,

@@ -156,7 +156,7 @@ fn reply_position(reply: &mut ReplyBuffer, group: &ConsumerGroup, log: &StreamLo
 }
 
 fn stream(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let key = args.word();
+    let stream = stream_of(context, args.word())?;
     let mut full = None;
     if !args.is_empty() {
         let is_known =
@@ -168,7 +168,6 @@ fn stream(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
         args.check()?;
         full = Some(count.unwrap_or(FULL_COUNT));
     }
-    let stream = stream_of(context, key)?;
     let log = stream.log();
     reply.map(if full.is_some() { 9 } else { 10 });
     reply.bulk(b"length");
