@@ -4,10 +4,11 @@ use dunlin_resp::ReplyBuffer;
 use dunlin_structures::PAGE_BYTES;
 
 use crate::{
-    command::{Args, CommandResult, Entry, Run},
+    command::{Args, Blocking, CommandResult, Entry, Run},
     context::{Environment, ExclusiveContext, KeyspaceContext, ReadContext, Worker, WriteContext},
-    keyspace::{Inside, Key, Keyspace, Locked, ShardSet},
+    keyspace::{Expiration, Inside, Key, Keyspace, Locked, ShardSet},
     notify::Event,
+    serve,
 };
 
 /// A request that has been found acceptable: a known command with a right number of words.
@@ -49,7 +50,7 @@ impl Engine {
         let mark = reply.mark();
         let mut args = Args::new(request.words, request.entry.name_words());
         let result = match request.entry.command.run {
-            Run::Read(_) | Run::Write(_) => {
+            Run::Read(_) | Run::Write(_) | Run::Block(_) => {
                 let strays = request.entry.strays(request.words);
                 let mut locked = if strays {
                     *inside = None;
@@ -59,7 +60,11 @@ impl Engine {
                 };
                 let result =
                     run_locked(&mut locked, request, &mut args, database, environment, worker, reply);
-                drop(locked);
+                if worker.ready.is_empty() {
+                    drop(locked);
+                } else {
+                    self.serve_waiters(locked, environment, worker);
+                }
                 if strays {
                     *inside = Some(self.keyspace.enter(worker.id()));
                 }
@@ -75,7 +80,9 @@ impl Engine {
                 let (result, freed) = {
                     let mut locked = self.keyspace.close();
                     let mut context = ExclusiveContext::new(locked.shards(), database, environment, worker);
-                    (handler(&mut context, &mut args, reply), context.finish())
+                    let ended = (handler(&mut context, &mut args, reply), context.finish());
+                    self.serve_waiters(locked, environment, worker);
+                    ended
                 };
                 drop(freed);
                 *inside = Some(self.keyspace.enter(worker.id()));
@@ -108,6 +115,7 @@ impl Engine {
             worker.garbage.free_soon();
         }
         let mut locked = self.keyspace.lock_one(shard);
+        let is_waited_for = locked.shard(shard).queues().is_some();
         let mut shards = locked.shards();
         let mut complete = true;
         for database in 0..self.keyspace.databases() {
@@ -115,8 +123,11 @@ impl Engine {
             if !stripe.has_due(now_ms) {
                 continue;
             }
-            let events = &mut worker.events;
+            let (events, ready) = (&mut worker.events, &mut worker.ready);
             let slice = stripe.expire(now_ms, buckets_max, &mut worker.garbage, |entry, what| {
+                if is_waited_for && what != Expiration::Elements {
+                    ready.push_back((database, entry.key().into()));
+                }
                 for (class, name) in what.events() {
                     if environment.notifications.has(*class) {
                         events.push(Event { class: *class, name, database, key: entry.key().to_vec() });
@@ -128,7 +139,7 @@ impl Engine {
             shards.publish_usage(shard, database);
             complete &= slice.complete;
         }
-        drop(locked);
+        self.serve_waiters(locked, environment, worker);
         worker.garbage.free_marked();
         complete
     }
@@ -194,6 +205,18 @@ fn run_locked(
             let shards = locked.shards();
             let mut context = WriteContext::new(shards, database, request.keys, environment, worker);
             handler(&mut context, args, reply)
+        }
+        Run::Block(handler) => {
+            let shards = locked.shards();
+            let mut context = WriteContext::new(shards, database, request.keys, environment, worker);
+            match handler(&mut context, args, reply)? {
+                Blocking::Done => {}
+                Blocking::Wait(wait) if environment.deny_blocking => (wait.refused)(reply),
+                Blocking::Wait(wait) => {
+                    serve::block(locked, request, wait, database, environment, worker, reply);
+                }
+            }
+            Ok(())
         }
         _ => unreachable!("{} names no keys to lock", request.entry.full_name()),
     }

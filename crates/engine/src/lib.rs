@@ -13,6 +13,7 @@ pub mod glob;
 pub mod keyspace;
 mod notify;
 mod random;
+mod serve;
 mod statistics;
 #[cfg(test)]
 mod transcript;
@@ -24,4 +25,5 @@ pub use context::{
 pub use dunlin_structures::{PAGE_BYTES, hyperloglog::self_test as hyperloglog_self_test};
 pub use execute::{Engine, Request};
 pub use notify::{Event, EventClass, EventClasses};
+pub use serve::{Blocked, Served};
 pub use statistics::{Counter, Statistics};

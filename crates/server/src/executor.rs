@@ -15,15 +15,16 @@ use std::{
 };
 
 use dunlin_engine::{
-    Environment, EventClasses, Request, Worker,
+    Blocked, Environment, EventClasses, Request, Served as ServedWaiter, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, KeyShape, Run},
-    keyspace::{Inside, Key},
+    keyspace::{ClientToken, Inside, Key},
     value::CollectionLimits,
 };
 use dunlin_resp::{Batch, Decoded, Limits, ReplyBuffer};
 
 use crate::{
     access,
+    blocked::{self, Ending},
     command_log::{LogEntry, LogKind, shorten},
     commands,
     config::{Config, ConfigReader},
@@ -33,7 +34,7 @@ use crate::{
     pause::Held,
     process::ProcessorTime,
     pubsub::{Message, Subscribers},
-    session::{ClientFlags, Replies, Session},
+    session::{ClientFlags, IsHeard, Replies, Session},
     shared::Shared,
     statistics::Meter,
 };
@@ -47,6 +48,8 @@ pub enum Letter {
     Published(Arc<Message>),
     /// To a client: encoded already.
     Lines(Arc<Vec<u8>>),
+    /// To a client: the encoded reply to its command that has waited for a key.
+    Unblocked(Arc<Vec<u8>>),
     /// From a worker to itself: what was posted before has been read.
     Settled(u64),
 }
@@ -225,9 +228,9 @@ impl Executor {
     /// Takes a changed configuration over.
     pub(crate) fn refresh_config(&mut self) {
         if self.config.refresh() {
-            let Environment { now_ms, no_touch, keep_expired, .. } = self.environment;
+            let Environment { now_ms, no_touch, keep_expired, client, .. } = self.environment;
             let configured = environment(self.config.config());
-            self.environment = Environment { now_ms, no_touch, keep_expired, ..configured };
+            self.environment = Environment { now_ms, no_touch, keep_expired, client, ..configured };
             self.meter.configure(self.config.config());
         }
     }
@@ -467,7 +470,14 @@ impl Executor {
                 let request = Request { entry, words, keys };
                 let database = session.database;
                 let (environment, worker) = (&self.environment, &mut self.worker);
-                shared.engine.execute(&request, database, environment, worker, inside, reply)
+                let result = shared.engine.execute(&request, database, environment, worker, inside, reply);
+                if !self.worker.served.is_empty() {
+                    self.mail_served();
+                }
+                if let Some(blocked) = self.worker.blocked.take() {
+                    flow = self.wait(shared, session, &blocked);
+                }
+                result
             }
         };
         if let Err(error) = result {
@@ -479,6 +489,52 @@ impl Executor {
             feed::write_line(&mut self.lines, entry, words, session.database, &session.client.transport);
         }
         flow
+    }
+
+    /// Sends the replies to clients that a command has served.
+    #[cold]
+    fn mail_served(&mut self) {
+        for ServedWaiter { waiter, reply } in self.worker.served.drain(..) {
+            self.post.send(blocked::address(waiter.client), Letter::Unblocked(Arc::new(reply)));
+        }
+    }
+
+    /// Parks a client whose command waits for a key.
+    #[cold]
+    fn wait(&mut self, shared: &Shared, session: &mut Session, blocked: &Blocked) -> Flow {
+        shared.blocked.enter(&blocked.waiter);
+        session.waiting = Some(IsHeard(session.replies == Replies::On));
+        session.flags.set(ClientFlags::BLOCKED, true);
+        let timeout = blocked.timeout_ms.map(|timeout_ms| Duration::from_millis(timeout_ms.get()));
+        // A moment beyond the clock is never.
+        let until = timeout.and_then(|timeout| self.now.instant.checked_add(timeout));
+        Flow::Stop(Next::Park { until })
+    }
+
+    /// Goes on with a client whose command has waited, and answers it.
+    fn stop_waiting(
+        &mut self,
+        session: &mut Session,
+        reply: &mut ReplyBuffer,
+        answer: impl FnOnce(&mut ReplyBuffer),
+    ) -> Next {
+        self.shared.blocked.leave(session.client.address);
+        session.flags.set(ClientFlags::BLOCKED, false);
+        session.publish();
+        if session.waiting.take() == Some(IsHeard(true)) {
+            reply.set_protocol(session.protocol);
+            answer(reply);
+        }
+        Next::Read
+    }
+
+    /// Ends a client's wait for keys; false where it waits for none, or a reply is on its way.
+    fn withdraw(&self, session: &Session) -> bool {
+        if session.waiting.is_none() {
+            return false;
+        }
+        let _inside = self.shared.engine.keyspace.enter(self.worker.id());
+        self.shared.blocked.end(&self.shared.engine, session.client.address).is_some()
     }
 
     /// Whether the command exists and may run now.
@@ -569,6 +625,8 @@ fn environment(config: &Config) -> Environment {
         string_bytes_max: config.proto_max_bulk_len as usize,
         no_touch: false,
         keep_expired: false,
+        client: ClientToken::default(),
+        deny_blocking: false,
         notifications: EventClasses::default(),
         lazyfree_expire: config.lazyfree_lazy_expire,
         lazyfree_server_del: config.lazyfree_lazy_server_del,
@@ -665,6 +723,7 @@ impl Service for Executor {
         let shared = Arc::clone(&self.shared);
         let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
         self.environment.no_touch = session.flags.has(ClientFlags::NO_TOUCH);
+        self.environment.client = blocked::token(session.client.address);
         self.environment.keep_expired =
             shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
         let mut batch = std::mem::take(&mut self.batch);
@@ -713,6 +772,13 @@ impl Service for Executor {
     }
 
     fn resume(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
+        if session.waiting.is_some() {
+            // Where it was served at the last moment, the reply is on its way.
+            return match self.withdraw(session) {
+                true => self.stop_waiting(session, reply, |reply| Ending::Timeout.answer(reply)),
+                false => Next::Park { until: None },
+            };
+        }
         if let Some(answer) = session.answer_later.take() {
             reply.set_protocol(session.protocol);
             answer(reply);
@@ -722,7 +788,13 @@ impl Service for Executor {
 
     fn deliver(&mut self, session: &mut Session, letter: Letter, reply: &mut ReplyBuffer) -> Option<Next> {
         match letter {
-            Letter::Unpaused => session.flags.has(ClientFlags::BLOCKED).then_some(Next::Again),
+            Letter::Unpaused => {
+                let is_paused = session.flags.has(ClientFlags::BLOCKED) && session.waiting.is_none();
+                is_paused.then_some(Next::Again)
+            }
+            Letter::Unblocked(encoded) => Some(self.stop_waiting(session, reply, |reply| {
+                reply.raw(&encoded);
+            })),
             Letter::Lines(lines) => {
                 if session.flags.has(ClientFlags::MONITOR) {
                     reply.raw(&lines);
@@ -735,7 +807,7 @@ impl Service for Executor {
 
     fn receive(&mut self, letter: Letter, outbox: &mut Outbox<'_, Session>) {
         match letter {
-            Letter::Unpaused | Letter::Lines(_) => {}
+            Letter::Unpaused | Letter::Lines(_) | Letter::Unblocked(_) => {}
             Letter::Published(message) => self.subscribers.deliver(&self.shared.exchange, &message, outbox),
             Letter::Settled(number) => self.settling.1 = number,
         }
@@ -744,6 +816,10 @@ impl Service for Executor {
     fn close(&mut self, mut session: Session) {
         self.subscribers.unsubscribe_all(&self.shared.exchange, &mut session);
         self.stop_watching(&mut session);
+        if session.waiting.is_some() {
+            self.withdraw(&session);
+            self.shared.blocked.leave(session.client.address);
+        }
     }
 
     fn background(&mut self, now: Now) -> Duration {
@@ -755,6 +831,9 @@ impl Service for Executor {
             Duration::from_secs(1) / config.hz
         };
         self.note_background(started.elapsed(), pause.is_zero());
+        if !self.worker.served.is_empty() {
+            self.mail_served();
+        }
         self.dispose();
         pause
     }

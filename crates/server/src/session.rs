@@ -14,7 +14,7 @@ use crate::{net::Client, pubsub::Subscriptions};
 pub(crate) struct ClientFlags(u64);
 
 impl ClientFlags {
-    /// A command waits for the end of `CLIENT PAUSE`.
+    /// A command waits for a key, or for the end of `CLIENT PAUSE`.
     pub(crate) const BLOCKED: Self = Self(1 << 0);
     /// The connection closes once its last reply has left.
     pub(crate) const CLOSING: Self = Self(1 << 1);
@@ -60,6 +60,10 @@ pub(crate) enum Replies {
     Skip,
 }
 
+/// Whether a client wants the reply to a command that has not been answered yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IsHeard(pub(crate) bool);
+
 /// What is kept for a connection.
 #[derive(Debug)]
 pub struct Session {
@@ -82,6 +86,8 @@ pub struct Session {
     /// The number of the letter behind which its worker has read all mail of the time when it was
     /// asked to unsubscribe; 0 when it was not.
     pub(crate) settled_by: u64,
+    /// Whether a command waits for keys, and then whether its client wants to hear of it.
+    pub(crate) waiting: Option<IsHeard>,
     /// What to answer when the deadline of a parked connection has passed.
     pub(crate) answer_later: Option<fn(&mut ReplyBuffer)>,
 }
@@ -101,6 +107,7 @@ impl Session {
             subscriptions: None,
             pushed: false,
             settled_by: 0,
+            waiting: None,
             answer_later: None,
         }
     }

@@ -12,8 +12,8 @@ use std::{
 use dunlin_engine::{Engine, command::CommandTable};
 
 use crate::{
-    commands, config::ConfigStore, feed::Feed, maintenance::Maintenance, monitor::Monitor, pause::Pause,
-    process::Process, pubsub::Exchange,
+    blocked::BlockedClients, commands, config::ConfigStore, feed::Feed, maintenance::Maintenance,
+    monitor::Monitor, pause::Pause, process::Process, pubsub::Exchange,
 };
 
 /// An order to end the server.
@@ -33,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) maintenance: Maintenance,
     pub(crate) monitor: Monitor,
     pub(crate) pause: Pause,
+    pub(crate) blocked: BlockedClients,
     pub(crate) exchange: Exchange,
     pub(crate) feed: Feed,
     /// Whether keys are removed when their time has come though nobody asks for them
@@ -67,6 +68,7 @@ impl Shared {
             maintenance,
             monitor,
             pause,
+            blocked: BlockedClients::new(workers),
             exchange,
             feed,
             active_expire,

@@ -37,6 +37,11 @@ pub const INTENDED: &[Intended] = &[
         },
         reason: "the smallest rank has no opposite: refused, as in Redis 7.2 and newer",
     },
+    Intended { command: "BLPOP", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
+    Intended { command: "BRPOP", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
+    Intended { command: "BLMOVE", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
+    Intended { command: "BRPOPLPUSH", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
+    Intended { command: "BLMPOP", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
     Intended { command: "PEXPIRETIME", holds: far_future_ms, reason: FAR_FUTURE },
     Intended { command: "EXPIRETIME", holds: far_future_seconds, reason: FAR_FUTURE },
     Intended { command: "PTTL", holds: far_future_ms, reason: FAR_FUTURE },
@@ -76,6 +81,16 @@ pub const INTENDED: &[Intended] = &[
     },
     Intended { command: "XREAD", holds: unbalanced, reason: UNBALANCED },
     Intended { command: "XREADGROUP", holds: unbalanced, reason: UNBALANCED },
+    Intended { command: "XREAD", holds: last_entry, reason: LAST_ENTRY },
+    Intended { command: "XREADGROUP", holds: last_entry, reason: LAST_ENTRY },
+    Intended {
+        command: "XSETID",
+        holds: |_, ours, oracle| {
+            let text: &[u8] = b"ERR The ID specified in XSETID is smaller than current max_deleted_entry_id";
+            ours.bytes() == Some(text) && !oracle.is_error()
+        },
+        reason: "the last ID never falls behind that of an entry that was deleted, as in Redis 7.2 and newer",
+    },
     Intended {
         command: "XGROUP",
         holds: |command, ours, oracle| {
@@ -94,6 +109,13 @@ pub const INTENDED: &[Intended] = &[
 const UNBALANCED: &str = "an unbalanced list of streams is told with the command's own name, as in Redis 7.2";
 const CLAIMERS: &str =
     "who claims is a consumer even if there was nothing to claim, as in Redis 7.2 and newer";
+
+const LAST_ENTRY: &str = "XREAD takes + for the last entry, as in Redis 7.4 and newer";
+
+fn last_entry(command: &[Vec<u8>], _: &Reply, oracle: &Reply) -> bool {
+    command.iter().any(|word| word == b"+")
+        && oracle.bytes() == Some(b"ERR Invalid stream ID specified as stream command argument")
+}
 
 fn unbalanced(_: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
     let is_told = |reply: &Reply| {
@@ -140,6 +162,13 @@ fn without_notes(reply: &Reply) -> Reply {
         }
     }
     Reply::Array(*kind, kept)
+}
+
+const ENDLESS_TIMEOUT: &str =
+    "a timeout that is too long is called out of range, not negative, as in Redis 7.2 and newer";
+
+fn endless_timeout(_: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
+    ours.bytes() == Some(b"ERR timeout is out of range") && oracle.bytes() == Some(b"ERR timeout is negative")
 }
 
 const FAR_FUTURE: &str = "an expiry beyond the year 10889 is kept as that year: times take 48 bits";

@@ -12,6 +12,7 @@ mod scan;
 mod set;
 mod stream;
 mod string;
+mod timeout;
 
 use crate::command::Command;
 

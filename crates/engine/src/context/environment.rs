@@ -1,6 +1,6 @@
 //! What is the same for all commands of a batch.
 
-use crate::{notify::EventClasses, value::CollectionLimits};
+use crate::{keyspace::ClientToken, notify::EventClasses, value::CollectionLimits};
 
 /// Time, limits and policies under which commands run.
 #[derive(Debug, Clone, Default)]
@@ -23,6 +23,10 @@ pub struct Environment {
     pub keep_expired: bool,
     /// Thresholds of the compact encodings.
     pub collection_limits: CollectionLimits,
+    /// Whose commands they are.
+    pub client: ClientToken,
+    /// Whether nobody may wait for keys: in transactions and scripts.
+    pub deny_blocking: bool,
     /// Which changes of keys somebody wants to be told of (`notify-keyspace-events`).
     pub notifications: EventClasses,
 }

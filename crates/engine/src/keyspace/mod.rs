@@ -15,6 +15,7 @@
 //! - Locks of several shards are taken in ascending order, all before anything runs.
 //! - Entries are freed only under the lock of their shard; tables only behind the closed gate.
 
+mod blocked;
 mod database;
 mod entry;
 mod gate;
@@ -30,6 +31,8 @@ use dunlin_structures::PagePool;
 
 use crate::value::Resources;
 
+pub(crate) use blocked::Queues;
+pub use blocked::{BlockingKeys, ClientToken, Waiter};
 pub use database::Database;
 pub(crate) use database::Expiration;
 pub use entry::EntryRef;

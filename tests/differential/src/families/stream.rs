@@ -50,10 +50,33 @@ pub const FAMILY: Family = Family {
         row(
             "XSETID",
             2,
-            &[Key, StreamId, Options(&[&[Word("ENTRIESADDED"), Count], &[Word("MAXDELETEDID"), StreamId]])],
+            &[
+                Key,
+                Pick(&["41-0", "50-0", "60-0"]),
+                Options(&[&[Word("ENTRIESADDED"), Count], &[Word("MAXDELETEDID"), StreamId]]),
+            ],
         ),
+        // Redis 7.0 takes IDs that newer servers refuse, and then goes on from there.
+        row("XSETID", 1, &[Key, StreamId, Maybe(30, &[Word("MAXDELETEDID"), StreamId])]).forget(),
         row("XREAD", 5, &[COUNT, Word("STREAMS"), Key, StreamId]),
         row("XREAD", 3, &[COUNT, Word("STREAMS"), Key, Key, StreamId, StreamId]),
+        row("XREAD", 1, &[Word("BLOCK"), Word("1"), COUNT, Word("STREAMS"), Key, Pick(&["$", "30-0"])])
+            .unspoiled(),
+        row(
+            "XREADGROUP",
+            1,
+            &[
+                Word("GROUP"),
+                GROUP,
+                CONSUMER,
+                Word("BLOCK"),
+                Pick(&["1", "-1", "x"]),
+                Word("STREAMS"),
+                Key,
+                Word(">"),
+            ],
+        )
+        .unspoiled(),
         row(
             "XGROUP CREATE",
             8,

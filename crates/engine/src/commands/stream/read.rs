@@ -1,14 +1,17 @@
 //! Reading what is new: XREAD, and XREADGROUP for the consumers of a group.
 
-use dunlin_resp::{Protocol, ReplyBuffer};
+use std::num::NonZeroU64;
+
+use dunlin_resp::{Mark, Protocol, ReplyBuffer};
 
 use super::{no_group_in, parse_id, reply_entries, reply_entry, reply_id};
 use crate::{
-    command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
-    context::{ReadContext, WriteContext},
+    command::{Args, Argument, Arity, Blocking, Command, CommandError, Flags, Group, KeySpec, Run, Wait},
+    commands::timeout::parse_milliseconds,
+    context::WriteContext,
     notify::EventClass,
     value::{
-        Stream,
+        Stream, ValueType,
         stream::{ConsumerGroup, StreamId, StreamLog},
     },
 };
@@ -26,8 +29,8 @@ pub(super) const XREAD: Command = Command {
     group: Group::Stream,
     complexity: "O(log n) per stream, O(1) per entry",
     arity: Arity::AtLeast(4),
-    run: Run::Read(xread),
-    flags: Flags::BLOCKING,
+    run: Run::Block(xread),
+    flags: Flags::READ_ONLY.and(Flags::BLOCKING),
     keys: &[KeySpec::behind("STREAMS", 1).limited(2).accesses()],
     args: &[COUNT, BLOCK, STREAMS],
     ..Command::DEFAULT
@@ -40,8 +43,8 @@ pub(super) const XREADGROUP: Command = Command {
     group: Group::Stream,
     complexity: "O(log n) per stream, O(log n) per entry",
     arity: Arity::AtLeast(7),
-    run: Run::Write(xreadgroup),
-    flags: Flags::BLOCKING,
+    run: Run::Block(xreadgroup),
+    flags: Flags::WRITE.and(Flags::BLOCKING),
     keys: &[KeySpec::behind("STREAMS", 4)
         .limited(2)
         .past(&[("GROUP", 2), ("COUNT", 1), ("BLOCK", 1)])
@@ -57,12 +60,14 @@ pub(super) const XREADGROUP: Command = Command {
     ..Command::DEFAULT
 };
 
+type Outcome<'a> = Result<Blocking<'a>, CommandError>;
+
 /// A request to read.
 struct ReadRequest<'a> {
     /// 0 for all.
     count: u64,
-    /// Milliseconds to wait where there is nothing; 0 for ever.
-    block_ms: Option<u64>,
+    /// Whether to wait where there is nothing, and for how many milliseconds.
+    block: Option<Option<NonZeroU64>>,
     group: Option<(&'a [u8], &'a [u8])>,
     no_ack: bool,
     keys: &'a [&'a [u8]],
@@ -70,8 +75,8 @@ struct ReadRequest<'a> {
 }
 
 impl<'a> ReadRequest<'a> {
-    fn read(args: &mut Args<'a>, of_group: bool) -> Result<Self, CommandError> {
-        let mut request = Self { count: 0, block_ms: None, group: None, no_ack: false, keys: &[], ids: &[] };
+    fn read(args: &mut Args<'a>, of_group: bool, now_ms: u64) -> Result<Self, CommandError> {
+        let mut request = Self { count: 0, block: None, group: None, no_ack: false, keys: &[], ids: &[] };
         let only_group = |option: &str| {
             CommandError::owned(format!(
                 "ERR The {option} option is only supported by XREADGROUP. You called XREAD instead."
@@ -79,7 +84,7 @@ impl<'a> ReadRequest<'a> {
         };
         while request.keys.is_empty() {
             if args.token_with("BLOCK", 1) {
-                request.block_ms = Some(read_timeout(args)?);
+                request.block = Some(parse_milliseconds(args, now_ms)?);
             } else if args.token_with("COUNT", 1) {
                 request.count = super::not_negative(args)?;
             } else if args.token_with("STREAMS", 1) {
@@ -108,21 +113,21 @@ impl<'a> ReadRequest<'a> {
         Ok(request)
     }
 
-    /// What is answered where there is nothing to read.
-    fn answer_nothing(&self, reply: &mut ReplyBuffer) -> CommandResult {
-        if self.block_ms.is_some() {
-            return Err(CommandError::text("ERR BLOCK is not available in this version"));
-        }
-        reply.null_array();
-        Ok(())
+    /// What follows where there is nothing to read.
+    fn find_nothing(
+        &self,
+        words: Option<Vec<Box<[u8]>>>,
+        on_loss: bool,
+        reply: &mut ReplyBuffer,
+    ) -> Outcome<'a> {
+        let refused = ReplyBuffer::null_array;
+        let Some(timeout_ms) = self.block else {
+            refused(reply);
+            return Ok(Blocking::Done);
+        };
+        let value_type = ValueType::Stream;
+        Ok(Blocking::Wait(Wait { keys: self.keys, value_type, timeout_ms, words, on_loss, refused }))
     }
-}
-
-/// Reads how long to wait, in milliseconds.
-fn read_timeout(args: &mut Args<'_>) -> Result<u64, CommandError> {
-    let timeout_ms = args.integer_or(CommandError::text("ERR timeout is not an integer or out of range"));
-    args.check()?;
-    u64::try_from(timeout_ms).map_err(|_| CommandError::text("ERR timeout is negative"))
 }
 
 /// Begins the answer of one stream: a pair of its own in RESP2, one of a map in RESP3.
@@ -133,9 +138,9 @@ fn reply_key(reply: &mut ReplyBuffer, key: &[u8]) {
     reply.bulk(key);
 }
 
-fn xread(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let request = ReadRequest::read(args, false)?;
-    let mut found = Vec::with_capacity(request.keys.len());
+fn xread<'a>(context: &mut WriteContext<'_>, args: &mut Args<'a>, reply: &mut ReplyBuffer) -> Outcome<'a> {
+    let request = ReadRequest::read(args, false, context.now_ms())?;
+    let mut behind = Vec::with_capacity(request.keys.len());
     for (key, id) in request.keys.iter().zip(request.ids) {
         let stream = context.collection::<Stream>(key)?;
         let log = stream.map(Stream::log);
@@ -151,23 +156,36 @@ fn xread(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
             }
             id => parse_id(id)?,
         };
-        let is_behind = |log: &&StreamLog| log.last_entry_id().is_some_and(|last| last > after);
-        if let (Some(log), Some(start)) = (log.filter(is_behind), after.next()) {
-            found.push((*key, log, start));
+        behind.push(after);
+    }
+    let mark = reply.mark();
+    let mut found = 0;
+    for (key, after) in request.keys.iter().zip(&behind) {
+        let Some(log) = context.collection::<Stream>(key)?.map(Stream::log) else { continue };
+        let has_more = log.last_entry_id().is_some_and(|last| last > *after);
+        if let (true, Some(start)) = (has_more, after.next()) {
+            found += 1;
+            reply_key(reply, key);
+            reply_entries(reply, log.range(start, StreamId::MAX), request.count);
         }
     }
-    if found.is_empty() {
-        return request.answer_nothing(reply);
+    if found == 0 {
+        // `$` means the last entry of now, also when the command is run again.
+        let kept = args.words().len() - behind.len();
+        let words = args.words()[..kept].iter().map(|word| Box::from(*word));
+        let ids = behind.iter().map(|id| id.to_string().into_bytes().into_boxed_slice());
+        return request.find_nothing(request.block.map(|_| words.chain(ids).collect()), false, reply);
     }
+    close(reply, mark, found);
+    Ok(Blocking::Done)
+}
+
+/// Ends the answer of so many streams.
+fn close(reply: &mut ReplyBuffer, mark: Mark, streams: usize) {
     match reply.protocol() {
-        Protocol::Resp2 => reply.array(found.len()),
-        Protocol::Resp3 => reply.map(found.len()),
+        Protocol::Resp2 => reply.array_since(mark, streams),
+        Protocol::Resp3 => reply.map_since(mark, streams),
     }
-    for (key, log, start) in found {
-        reply_key(reply, key);
-        reply_entries(reply, log.range(start, StreamId::MAX), request.count);
-    }
-    Ok(())
 }
 
 /// What a consumer wants of a stream.
@@ -201,8 +219,12 @@ impl Wanted {
     }
 }
 
-fn xreadgroup(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let request = ReadRequest::read(args, true)?;
+fn xreadgroup<'a>(
+    context: &mut WriteContext<'_>,
+    args: &mut Args<'a>,
+    reply: &mut ReplyBuffer,
+) -> Outcome<'a> {
+    let request = ReadRequest::read(args, true, context.now_ms())?;
     let (name, consumer) =
         request.group.ok_or(CommandError::text("ERR Missing GROUP option for XREADGROUP"))?;
     let mut wanted = Vec::with_capacity(request.keys.len());
@@ -239,13 +261,10 @@ fn xreadgroup(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut R
         }
     }
     if served == 0 {
-        return request.answer_nothing(reply);
+        return request.find_nothing(None, true, reply);
     }
-    match reply.protocol() {
-        Protocol::Resp2 => reply.array_since(mark, served),
-        Protocol::Resp3 => reply.map_since(mark, served),
-    }
-    Ok(())
+    close(reply, mark, served);
+    Ok(Blocking::Done)
 }
 
 /// Hands the entries behind the group's last to a consumer.

@@ -11,7 +11,7 @@ use crate::{
     command::CommandError,
     keyspace::{EXPIRY_MS_MAX, EntryRef, Expiration, Key, LockedShards, access_clock},
     notify::{Event, EventClass},
-    value::{Layout, NewValue, Object, Resources, StringRef},
+    value::{Layout, NewValue, Object, Resources, StringRef, ValueType},
 };
 
 use super::{Environment, ExpiryChange, Worker, collection_of, keys::KnownKeys, string_of};
@@ -24,6 +24,8 @@ pub struct WriteContext<'a> {
     keys: KnownKeys<'a>,
     environment: &'a Environment,
     worker: &'a mut Worker,
+    /// Whether a waiter's command is being run again.
+    serving: bool,
 }
 
 impl<'a> WriteContext<'a> {
@@ -35,7 +37,48 @@ impl<'a> WriteContext<'a> {
         environment: &'a Environment,
         worker: &'a mut Worker,
     ) -> Self {
-        Self { locked, database, keys: KnownKeys::new(keys), environment, worker }
+        Self { locked, database, keys: KnownKeys::new(keys), environment, worker, serving: false }
+    }
+
+    /// For a command that has waited and is now run again.
+    pub(crate) fn serving(
+        locked: LockedShards<'a>,
+        database: usize,
+        environment: &'a Environment,
+        worker: &'a mut Worker,
+    ) -> Self {
+        Self { serving: true, ..Self::new(locked, database, &[], environment, worker) }
+    }
+
+    /// The type of value that a key holds, without noting an access.
+    pub(crate) fn value_type(&mut self, key: &[u8]) -> Option<ValueType> {
+        let key = self.key(key);
+        let slot = self.slot(self.database, &key)?;
+        Some(self.locked.shard(key.shard).database(self.database)?.entry(slot).value_type())
+    }
+
+    /// Whether what a key holds belongs to clients that have waited for it and are about to be served:
+    /// a blocking command that has just come does not overtake them.
+    pub fn is_reserved(&mut self, key: &[u8], value_type: ValueType) -> bool {
+        if self.serving {
+            return false;
+        }
+        let key = self.key(key);
+        let queue =
+            self.locked.shard(key.shard).queues().and_then(|queues| queues.get(self.database, key.bytes));
+        queue.is_some_and(|queue| queue.wants(value_type))
+    }
+
+    /// Notes that a key may be what somebody waits for.
+    #[cold]
+    fn note_ready(&mut self, database: usize, key: &Key<'_>) {
+        let queues = self.locked.shard(key.shard).queues();
+        if queues.is_some_and(|queues| queues.get(database, key.bytes).is_some()) {
+            let is_last = |(other, last): &(usize, Box<[u8]>)| *other == database && **last == *key.bytes;
+            if !self.worker.ready.back().is_some_and(is_last) {
+                self.worker.ready.push_back((database, key.bytes.into()));
+            }
+        }
     }
 
     /// Has the values that the command removes from here on freed before its answer leaves, though
@@ -111,6 +154,9 @@ impl<'a> WriteContext<'a> {
             }
         };
         self.report_expiration(database, key.bytes, what);
+        if self.locked.shard(key.shard).queues().is_some() {
+            self.note_ready(database, key);
+        }
     }
 
     fn remove_slot(&mut self, database: usize, shard: usize, slot: Slot) {
@@ -293,6 +339,9 @@ impl<'a> WriteContext<'a> {
     fn changed(&mut self, database: usize, key: &Key<'_>) {
         self.worker.statistics.changes.add(1);
         self.locked.publish_usage(key.shard, database);
+        if self.locked.shard(key.shard).queues().is_some() {
+            self.note_ready(database, key);
+        }
     }
 
     /// Reports an event of a key in the client's database.

@@ -396,10 +396,15 @@ impl StreamLog {
         }
     }
 
+    /// Whether no entry behind the first one has been removed.
+    fn is_whole(&self) -> bool {
+        self.max_deleted_id == StreamId::MIN || self.max_deleted_id < self.first_id
+    }
+
     /// Whether an entry behind `start` has been removed, and not merely trimmed away, so that counting
     /// entries from there may miscount.
     pub(super) fn has_gaps_behind(&self, start: StreamId) -> bool {
-        self.len > 0 && self.max_deleted_id != StreamId::MIN && start <= self.max_deleted_id
+        self.len > 0 && !self.is_whole() && start <= self.max_deleted_id
     }
 
     /// The number of an entry among all ever added, counted from 1, where it can be known.
@@ -413,10 +418,11 @@ impl StreamLog {
         if id > self.last_id {
             return None;
         }
-        let is_whole = self.max_deleted_id == StreamId::MIN || self.max_deleted_id < self.first_id;
         match id.cmp(&self.first_id) {
-            std::cmp::Ordering::Less if is_whole => Some(self.entries_added.wrapping_sub(self.len)),
-            std::cmp::Ordering::Equal if is_whole => Some(self.entries_added.wrapping_sub(self.len) + 1),
+            std::cmp::Ordering::Less if self.is_whole() => Some(self.entries_added.wrapping_sub(self.len)),
+            std::cmp::Ordering::Equal if self.is_whole() => {
+                Some(self.entries_added.wrapping_sub(self.len) + 1)
+            }
             _ => None,
         }
     }
