@@ -710,6 +710,9 @@ impl Service for Executor {
         self.now = now;
         self.environment.now_ms = now.unix_ms;
         self.refresh_config();
+        if self.shared.engine.keyspace.pool().is_low() {
+            self.shared.maintenance.warm_up();
+        }
         self.environment.collection_limits.list_packed_threshold =
             self.shared.list_packed_threshold.load(Ordering::Relaxed);
     }

@@ -25,6 +25,9 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::context::{ExclusiveContext, KeyspaceContext, ReadContext, WriteContext};
 
+/// A question about the words of a request.
+pub type WordsTest = fn(&[&[u8]]) -> bool;
+
 /// A command or subcommand: its row.
 #[derive(Debug)]
 pub struct Command {
@@ -50,7 +53,7 @@ pub struct Command {
     pub keys: &'static [KeySpec],
     /// Whether a request (its words) may look at keys that `keys` does not find, since their names depend
     /// on values: such a request runs behind the closed gate (docs/decisions/0007).
-    pub strays: Option<fn(&[&[u8]]) -> bool>,
+    pub strays: Option<WordsTest>,
     /// Its arguments, for `COMMAND DOCS`.
     pub args: &'static [Argument],
     /// Advice to clients and proxies of a cluster (`request_policy:…`), as `COMMAND INFO` shows it.

@@ -11,6 +11,7 @@ mod list;
 mod scripting;
 mod server;
 mod set;
+mod sort;
 mod sorted_set;
 mod sorted_set_lex;
 mod stream;
@@ -30,6 +31,7 @@ pub const ALL: &[&Family] = &[
     &hash_expiry::FAMILY,
     &list::FAMILY,
     &set::FAMILY,
+    &sort::FAMILY,
     &sorted_set::FAMILY,
     &sorted_set_lex::FAMILY,
     &stream::FAMILY,
@@ -40,8 +42,19 @@ pub const ALL: &[&Family] = &[
 ];
 
 /// The families that the server under test claims to have: what a run covers unless told otherwise.
-pub const ENABLED: &[&str] =
-    &["string", "hash", "list", "set", "stream", "hyperloglog", "generic", "bitmap", "connection", "server"];
+pub const ENABLED: &[&str] = &[
+    "string",
+    "hash",
+    "list",
+    "set",
+    "stream",
+    "sort",
+    "hyperloglog",
+    "generic",
+    "bitmap",
+    "connection",
+    "server",
+];
 
 /// Finds a family by name.
 pub fn named(name: &str) -> Option<&'static Family> {

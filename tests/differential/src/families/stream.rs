@@ -47,21 +47,21 @@ pub const FAMILY: Family = Family {
         ),
         row("XDEL", 5, &[Key, Repeat(1, 3, &[StreamId])]),
         row("XTRIM", 4, &[Key, TRIM]),
+        // Redis 7.0 takes IDs that newer servers refuse, and then goes on from there.
         row(
             "XSETID",
             2,
-            &[
-                Key,
-                Pick(&["41-0", "50-0", "60-0"]),
-                Options(&[&[Word("ENTRIESADDED"), Count], &[Word("MAXDELETEDID"), StreamId]]),
-            ],
-        ),
-        // Redis 7.0 takes IDs that newer servers refuse, and then goes on from there.
-        row("XSETID", 1, &[Key, StreamId, Maybe(30, &[Word("MAXDELETEDID"), StreamId])]).forget(),
+            &[Key, StreamId, Options(&[&[Word("ENTRIESADDED"), Count], &[Word("MAXDELETEDID"), StreamId]])],
+        )
+        .forget(),
         row("XREAD", 5, &[COUNT, Word("STREAMS"), Key, StreamId]),
         row("XREAD", 3, &[COUNT, Word("STREAMS"), Key, Key, StreamId, StreamId]),
-        row("XREAD", 1, &[Word("BLOCK"), Word("1"), COUNT, Word("STREAMS"), Key, Pick(&["$", "30-0"])])
-            .unspoiled(),
+        row(
+            "XREAD",
+            1,
+            &[Word("BLOCK"), Pick(&["1", "-1", "x"]), COUNT, Word("STREAMS"), Key, Pick(&["$", "30-0"])],
+        )
+        .unspoiled(),
         row(
             "XREADGROUP",
             1,

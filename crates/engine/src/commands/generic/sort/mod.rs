@@ -245,6 +245,9 @@ fn elements_of(
     let Some(entry) = context.entry(key) else { return Ok(elements) };
     let mut add = |element: Element<'_>| elements.push(|out| element.write_text(out));
     match entry.object().ok_or(CommandError::WrongType)? {
+        Object::List(list) if options.keep_order && options.descending => {
+            list.iter().rev().for_each(&mut add)
+        }
         Object::List(list) => list.iter().for_each(&mut add),
         Object::Set(set) => {
             // What is stored must not depend on how the set happens to be laid out.
@@ -279,7 +282,9 @@ mod tests {
             > SORT l LIMIT 9 1
             *0
             > SORT l BY nosort DESC
-            *5 $2 10 $1 9 $3 2.5 $2 -1 $1 9
+            *5 $1 9 $2 -1 $3 2.5 $1 9 $2 10
+            > SORT l BY nosort LIMIT 0 2
+            *2 $2 10 $1 9
             > SADD s c a b
             :3
             > SORT s ALPHA DESC
