@@ -113,6 +113,8 @@ impl Conditions {
         let words = match verb {
             Verb::Get => "GET key:__rand_int__",
             Verb::Set => "SET key:__rand_int__ __data__",
+            Verb::Xadd => "XADD stream MAXLEN ~ 1000 * field __data__",
+            Verb::Pfadd => "PFADD hyperloglog __rand_int__",
         };
         let mut plan = self.plan(words, keyspace, VALUE_BYTES);
         plan.requests = None;
@@ -275,7 +277,12 @@ fn check_answers(server: &Server, verb: Verb, outcome: &Outcome) -> Result<(), S
     if server.program.is_constant {
         return Ok(());
     }
-    let payload_bytes = if verb == Verb::Get { tally.replies * VALUE_BYTES as u64 } else { 0 };
+    let payload_bytes = match verb {
+        Verb::Get => tally.replies * VALUE_BYTES as u64,
+        Verb::Set | Verb::Pfadd => 0,
+        // IDs have no fixed length.
+        Verb::Xadd => tally.payload_bytes,
+    };
     if tally.nulls > 0 || tally.payload_bytes != payload_bytes {
         return Err(format!(
             "wrong answers: {} of {} were null, {} bytes came instead of {payload_bytes}",

@@ -56,7 +56,7 @@ fn xadd(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
     };
     let plan = options.plan(limits)?;
     let pairs = args.take_rest();
-    let Some(id) = id.filter(|_| pairs.len() >= 2 && pairs.len() % 2 == 0) else {
+    let Some(id) = id.filter(|_| pairs.len() >= 2 && pairs.len().is_multiple_of(2)) else {
         return Err(CommandError::WrongArity("xadd".to_owned()));
     };
     if id == NewId::Exactly(StreamId::MIN) {
@@ -96,4 +96,69 @@ fn xadd(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
     }
     reply_id(reply, id);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::transcript::check;
+
+    #[test]
+    fn ids_are_given_or_made() {
+        check(
+            "
+            > XADD s 5-1 a 1
+            $3 5-1
+            > XADD s 5-* a 2
+            $3 5-2
+            > XADD s 4-* a 2
+            -ERR The ID specified in XADD is equal or smaller than the target stream top item
+            > XADD s * a 3
+            $15 1700000000000-0
+            > XADD s * a 3
+            $15 1700000000000-1
+            > XADD new 0-0 a 1
+            -ERR The ID specified in XADD must be greater than 0-0
+            > XADD new 0-* a 1
+            $3 0-1
+            > XADD missing NOMKSTREAM * a 1
+            $-1
+            > XADD s 18446744073709551615-18446744073709551615 a 1
+            $41 18446744073709551615-18446744073709551615
+            > XADD s * a 1
+            -ERR The stream has exhausted the last possible ID, unable to add more items
+            > XADD s * a
+            -ERR wrong number of arguments for 'xadd' command
+            > XADD s * a 1 b
+            -ERR wrong number of arguments for 'xadd' command
+            ",
+        );
+    }
+
+    #[test]
+    fn old_entries_are_trimmed_away() {
+        check(
+            "
+            > XADD s 1 a 1
+            $3 1-0
+            > XADD s MAXLEN 2 2 a 1
+            $3 2-0
+            > XADD s MAXLEN = 2 3 a 1
+            $3 3-0
+            > XRANGE s - +
+            *2 *2 $3 2-0 *2 $1 a $1 1 *2 $3 3-0 *2 $1 a $1 1
+            > XADD s MINID 4 4 a 1
+            $3 4-0
+            > XLEN s
+            :1
+            > XTRIM s MAXLEN ~ 0 LIMIT 10
+            :1
+            > XTRIM s MAXLEN 5 LIMIT 3
+            -ERR syntax error, LIMIT cannot be used without the special ~ option
+            > XTRIM s LIMIT 5
+            -ERR syntax error, LIMIT cannot be used without specifying a trimming strategy
+            > XTRIM s MAXLEN 1 MINID 1
+            -ERR syntax error, MAXLEN and MINID options at the same time are not compatible
+            ",
+        );
+    }
 }

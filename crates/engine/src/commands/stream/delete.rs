@@ -176,3 +176,103 @@ fn answer(
     reply.array(outcomes.len());
     outcomes.iter().for_each(|outcome| reply.integer(*outcome as i64));
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::transcript::check;
+
+    const READ_BY_ONE_OF_TWO: &str = "
+        > XADD s 1 a 1
+        $3 1-0
+        > XADD s 2 a 1
+        $3 2-0
+        > XADD s 3 a 1
+        $3 3-0
+        > XGROUP CREATE s g 0
+        +OK
+        > XGROUP CREATE s h 2
+        +OK
+        > XREADGROUP GROUP g ann COUNT 2 STREAMS s >
+        *1 *2 $1 s *2 *2 $3 1-0 *2 $1 a $1 1 *2 $3 2-0 *2 $1 a $1 1
+    ";
+
+    fn check_after_reading(script: &str) {
+        check(&[READ_BY_ONE_OF_TWO, script].concat());
+    }
+
+    #[test]
+    fn references_are_kept_deleted_or_respected() {
+        check_after_reading(
+            "
+            > XDELEX s ACKED IDS 3 1 3 9
+            *3 :2 :2 :-1
+            > XDELEX s IDS 1 1
+            *1 :1
+            > XPENDING s g
+            *4 :2 $3 1-0 $3 2-0 *1 *2 $3 ann $1 2
+            > XDELEX s DELREF IDS 2 1 2
+            *2 :-1 :1
+            > XPENDING s g
+            *4 :0 $-1 $-1 *-1
+            > XLEN s
+            :1
+            > XDELEX missing IDS 2 1 2
+            *2 :-1 :-1
+            ",
+        );
+    }
+
+    #[test]
+    fn acknowledging_and_deleting_is_one_step() {
+        check_after_reading(
+            "
+            > XACKDEL s g ACKED IDS 3 1 2 3
+            *3 :1 :1 :-1
+            > XLEN s
+            :1
+            > XACKDEL s nobody IDS 1 3
+            *1 :-1
+            > XREADGROUP GROUP g ann STREAMS s >
+            *1 *2 $1 s *1 *2 $3 3-0 *2 $1 a $1 1
+            > XACKDEL s g ACKED IDS 1 3
+            *1 :2
+            > XLEN s
+            :1
+            ",
+        );
+    }
+
+    #[test]
+    fn trimming_minds_references() {
+        check_after_reading(
+            "
+            > XACK s g 2
+            :1
+            > XTRIM s MAXLEN 1 ACKED
+            :1
+            > XRANGE s - +
+            *2 *2 $3 1-0 *2 $1 a $1 1 *2 $3 3-0 *2 $1 a $1 1
+            > XTRIM s MAXLEN 0 DELREF
+            :2
+            > XPENDING s g
+            *4 :0 $-1 $-1 *-1
+            ",
+        );
+    }
+
+    #[test]
+    fn ids_are_counted() {
+        check(
+            "
+            > XDELEX s IDS 0 1
+            -ERR Number of IDs must be a positive integer
+            > XDELEX s IDS 2 1
+            -ERR The `numids` parameter must match the number of arguments
+            > XDELEX s KEEPREF ACKED IDS 1 1
+            -ERR syntax error
+            > XDELEX s IDS 1 x
+            -ERR Invalid stream ID specified as stream command argument
+            ",
+        );
+    }
+}

@@ -89,7 +89,7 @@ impl<'a> ReadRequest<'a> {
                 request.count = super::not_negative(args)?;
             } else if args.token_with("STREAMS", 1) {
                 let streams = args.take_rest();
-                if streams.len() % 2 != 0 {
+                if !streams.len().is_multiple_of(2) {
                     let (name, symbol) = if of_group { ("xreadgroup", '>') } else { ("xread", '$') };
                     return Err(CommandError::owned(format!(
                         "ERR Unbalanced '{name}' list of streams: for each stream key an ID or '{symbol}' must be specified."
@@ -320,5 +320,62 @@ fn repeat(
                 reply.null_array();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::transcript::check;
+
+    #[test]
+    fn entries_behind_an_id_are_read() {
+        check(
+            "
+            > XADD s 1 a 1
+            $3 1-0
+            > XADD s 2 b 2
+            $3 2-0
+            > XREAD COUNT 1 STREAMS s 0
+            *1 *2 $1 s *1 *2 $3 1-0 *2 $1 a $1 1
+            3> XREAD STREAMS s missing 1 0
+            %1 $1 s *1 *2 $3 2-0 *2 $1 b $1 2
+            > XREAD STREAMS s $
+            *-1
+            > XREAD STREAMS s +
+            *1 *2 $1 s *1 *2 $3 2-0 *2 $1 b $1 2
+            > XREAD STREAMS s
+            -ERR wrong number of arguments for 'xread' command
+            > XREAD STREAMS s t 0
+            -ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be specified.
+            ",
+        );
+    }
+
+    #[test]
+    fn a_group_delivers_once_and_repeats_what_is_owed() {
+        check(
+            "
+            > XADD s 1 a 1
+            $3 1-0
+            > XADD s 2 b 2
+            $3 2-0
+            > XGROUP CREATE s streams 0
+            +OK
+            > XREADGROUP COUNT 1 GROUP streams ann STREAMS s >
+            *1 *2 $1 s *1 *2 $3 1-0 *2 $1 a $1 1
+            3> XREADGROUP GROUP streams bob STREAMS s >
+            %1 $1 s *1 *2 $3 2-0 *2 $1 b $1 2
+            > XREADGROUP GROUP streams bob STREAMS s >
+            *-1
+            > XDEL s 1
+            :1
+            > XREADGROUP GROUP streams ann STREAMS s 0
+            *1 *2 $1 s *1 *2 $3 1-0 *-1
+            > XACK s streams 1 2 3
+            :2
+            > XREADGROUP GROUP nobody ann STREAMS s >
+            -NOGROUP No such key 's' or consumer group 'nobody' in XREADGROUP with GROUP option
+            ",
+        );
     }
 }
