@@ -23,6 +23,7 @@ CASES = {
     "list": ["list"],
     "set": ["set"],
     "stream": ["stream"],
+    "transaction": ["transaction"],
     "sort": ["sort"],
     "hyperloglog": ["hyperloglog"],
     "connection-and-server": ["connection", "server"],

@@ -117,6 +117,8 @@ impl Engine {
         let mut locked = self.keyspace.lock_one(shard);
         let is_waited_for = locked.shard(shard).queues().is_some();
         let mut shards = locked.shards();
+        let is_watched = shards.shard(shard).watches().is_some();
+        let mut changed: Vec<(Vec<u8>, Expiration)> = Vec::new();
         let mut complete = true;
         for database in 0..self.keyspace.databases() {
             let Some(stripe) = shards.shard_mut(shard).database_mut(database) else { continue };
@@ -133,7 +135,13 @@ impl Engine {
                         events.push(Event { class: *class, name, database, key: entry.key().to_vec() });
                     }
                 }
+                if is_watched {
+                    changed.push((entry.key().to_vec(), what));
+                }
             });
+            for (key, what) in changed.drain(..) {
+                shards.shard(shard).watches().inspect(|watches| watches.expired(database, &key, what));
+            }
             worker.statistics.expired_keys.add(slice.keys as u64);
             worker.statistics.expired_fields.add(slice.elements as u64);
             shards.publish_usage(shard, database);
@@ -179,7 +187,7 @@ impl Engine {
 
 /// Runs a command that reads or writes values whose shards are locked.
 #[inline]
-fn run_locked(
+pub(crate) fn run_locked(
     locked: &mut Locked<'_>,
     request: &Request<'_>,
     args: &mut Args<'_>,

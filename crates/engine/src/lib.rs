@@ -15,6 +15,7 @@ mod notify;
 mod random;
 mod serve;
 mod statistics;
+mod transaction;
 #[cfg(test)]
 mod transcript;
 pub mod value;
@@ -27,3 +28,4 @@ pub use execute::{Engine, Request};
 pub use notify::{Event, EventClass, EventClasses};
 pub use serve::{Blocked, Served};
 pub use statistics::{Counter, Statistics};
+pub use transaction::{Footprint, Transaction};

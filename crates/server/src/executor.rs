@@ -15,7 +15,7 @@ use std::{
 };
 
 use dunlin_engine::{
-    Blocked, Environment, EventClasses, Request, Served as ServedWaiter, Worker,
+    Blocked, Environment, EventClasses, Request, Served as ServedWaiter, Transaction, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, KeyShape, Run},
     keyspace::{ClientToken, Inside, Key},
     value::CollectionLimits,
@@ -37,6 +37,7 @@ use crate::{
     session::{ClientFlags, IsHeard, Replies, Session},
     shared::Shared,
     statistics::Meter,
+    transaction::Queue,
 };
 
 /// Mail between executors.
@@ -75,6 +76,8 @@ pub struct Executor {
     expiry: ExpiryCycle,
     meter: Meter,
     memory: MemoryCheck,
+    /// Memory for the next transaction.
+    pub(crate) spare_queue: Option<Box<Queue>>,
     /// Memory that is used again for every window.
     window: Window<'static>,
     batch: Batch,
@@ -166,6 +169,7 @@ impl Executor {
             expiry,
             meter,
             memory: MemoryCheck::default(),
+            spare_queue: None,
             window: Window::default(),
             batch: Batch::default(),
         }
@@ -204,7 +208,7 @@ impl Executor {
     }
 
     /// Ends `MONITOR` for a client.
-    pub(crate) fn stop_watching(&self, session: &mut Session) {
+    pub(crate) fn stop_monitoring(&self, session: &mut Session) {
         if session.flags.has(ClientFlags::MONITOR) {
             session.flags.set(ClientFlags::MONITOR, false);
             session.client.listening.set(0);
@@ -358,7 +362,7 @@ impl Executor {
     /// Ends the run of measured commands whose last one had these words, and logs that one if it is
     /// remarkable by itself.
     #[inline(never)]
-    fn measure(
+    pub(crate) fn measure(
         &mut self,
         shared: &Shared,
         session: &Session,
@@ -434,7 +438,7 @@ impl Executor {
                 return Flow::Stop(Next::CloseNow);
             }
             Err(error) => {
-                let line = error.line();
+                let line = self.refuse(session, entry, &error);
                 // A subcommand that does not exist is nobody's.
                 let exists =
                     |entry: &&Entry| !matches!(entry.command.run, Run::Container) || words.len() == 1;
@@ -450,15 +454,63 @@ impl Executor {
         {
             return flow;
         }
+        let request = Request { entry, words, keys };
+        if let Some(queue) = &mut session.queue
+            && !entry.command.flags.has(Flags::UNQUEUED)
+        {
+            queue.push(&shared.engine.keyspace, &request);
+            reply.simple("QUEUED");
+            return Flow::Continue;
+        }
+        self.perform(shared, session, request, None, inside, reply)
+    }
+
+    /// Runs one command of a transaction.
+    pub(crate) fn run_queued<'k>(
+        &mut self,
+        shared: &'k Shared,
+        session: &mut Session,
+        QueuedRequest { request, transaction }: QueuedRequest<'_, 'k>,
+        inside: &mut Option<Inside<'k>>,
+        reply: &mut ReplyBuffer,
+    ) -> Flow {
+        let mark = reply.mark();
+        let flow = self.perform(shared, session, request, Some(transaction), inside, reply);
+        let request_bytes = request.words.iter().map(|word| word.len()).sum();
+        let reply_bytes = reply.bytes_since(mark);
+        if self.meter.is_due(request_bytes, reply_bytes) {
+            self.measure(shared, session, request.words, request_bytes, reply_bytes);
+        }
+        flow
+    }
+
+    /// Runs one command that has been admitted.
+    #[inline]
+    fn perform<'k>(
+        &mut self,
+        shared: &'k Shared,
+        session: &mut Session,
+        request: Request<'_>,
+        transaction: Option<&mut Transaction<'k>>,
+        inside: &mut Option<Inside<'k>>,
+        reply: &mut ReplyBuffer,
+    ) -> Flow {
+        let Request { entry, words, .. } = request;
         self.meter.begin(entry.index);
         let mut flow = Flow::Continue;
-        let result = match entry.command.run {
-            Run::Host(handler) => {
+        let result = match (entry.command.run.host(), transaction) {
+            (Some(handler), transaction) => {
                 let Handler(handler) = handler.downcast_ref().expect("the server's own handlers");
                 let mark = reply.mark();
                 let mut args = Args::new(words, entry.name_words());
-                let mut context =
-                    ServerContext { executor: self, session, inside, shared, flow: Flow::Continue };
+                let mut context = ServerContext {
+                    executor: self,
+                    session,
+                    inside,
+                    shared,
+                    in_transaction: transaction.is_some(),
+                    flow: Flow::Continue,
+                };
                 let result = handler(&mut context, &mut args, reply);
                 flow = context.flow;
                 if result.is_err() {
@@ -466,11 +518,10 @@ impl Executor {
                 }
                 result
             }
-            _ => {
-                let request = Request { entry, words, keys };
-                let database = session.database;
+            (None, None) => {
                 let (environment, worker) = (&self.environment, &mut self.worker);
-                let result = shared.engine.execute(&request, database, environment, worker, inside, reply);
+                let result =
+                    shared.engine.execute(&request, session.database, environment, worker, inside, reply);
                 if !self.worker.served.is_empty() {
                     self.mail_served();
                 }
@@ -478,6 +529,10 @@ impl Executor {
                     flow = self.wait(shared, session, &blocked);
                 }
                 result
+            }
+            (None, Some(transaction)) => {
+                let (environment, worker) = (&self.environment, &mut self.worker);
+                transaction.run(&request, session.database, environment, worker, reply)
             }
         };
         if let Err(error) = result {
@@ -491,9 +546,24 @@ impl Executor {
         flow
     }
 
+    /// The line that tells why a command is refused. One of a transaction spoils it; `EXEC` ends it.
+    #[cold]
+    fn refuse(&mut self, session: &mut Session, entry: Option<&Entry>, error: &CommandError) -> Vec<u8> {
+        let line = error.line().into_owned();
+        if entry.is_some_and(|entry| entry.command.name == "exec") {
+            self.discard(session);
+            let reason = line.strip_prefix(b"ERR ").unwrap_or(&line);
+            return [b"EXECABORT Transaction discarded because of: ", reason].concat();
+        }
+        if let Some(queue) = &mut session.queue {
+            queue.aborted = true;
+        }
+        line
+    }
+
     /// Sends the replies to clients that a command has served.
     #[cold]
-    fn mail_served(&mut self) {
+    pub(crate) fn mail_served(&mut self) {
         for ServedWaiter { waiter, reply } in self.worker.served.drain(..) {
             self.post.send(blocked::address(waiter.client), Letter::Unblocked(Arc::new(reply)));
         }
@@ -564,10 +634,16 @@ impl Executor {
         {
             return Err(CommandError::text("NOAUTH Authentication required."));
         }
+        if session.queue.is_some() && entry.command.flags.has(Flags::NO_MULTI) {
+            return Err(CommandError::text("ERR Command not allowed inside a transaction"));
+        }
         if session.is_restricted() {
             commands::check_restrictions(session, entry)?;
         }
-        if entry.command.flags.has(Flags::DENY_OOM) && self.over_memory_limit(words) {
+        if (entry.command.flags.has(Flags::DENY_OOM) || session.queue.is_some())
+            && self.over_memory_limit(words)
+            && session.queue.as_ref().is_none_or(|queue| queue.needs_memory(entry))
+        {
             return Err(CommandError::OutOfMemory);
         }
         Ok(entry)
@@ -593,7 +669,7 @@ impl Executor {
     fn postpone(&self, shared: &Shared, session: &mut Session, entry: &Entry) -> Option<Flow> {
         let (held, until) = shared.pause.in_force(self.now.instant)?;
         let ends_it = entry.command.name == "unpause" && entry.container.is_some();
-        if ends_it || (held == Held::Writes && !entry.command.may_write()) {
+        if ends_it || (held == Held::Writes && !commands::is_held_with_writes(session, entry)) {
             return None;
         }
         session.flags.set(ClientFlags::BLOCKED, true);
@@ -692,10 +768,29 @@ pub(crate) struct ServerContext<'a, 'k> {
     pub(crate) executor: &'a mut Executor,
     pub(crate) session: &'a mut Session,
     pub(crate) shared: &'k Shared,
-    /// The pass through the gate; a command that works on the whole keyspace gives it back first.
+    /// The pass through the gate; `None` where a transaction has closed it.
     pub(crate) inside: &'a mut Option<Inside<'k>>,
+    /// Whether it runs among others: it can neither wait nor be presented again.
+    pub(crate) in_transaction: bool,
     /// How the connection goes on.
     pub(crate) flow: Flow,
+}
+
+impl ServerContext<'_, '_> {
+    /// Does what closes the gate: the pass is given back meanwhile. A transaction that has closed the
+    /// gate itself has nothing more to wait for, and nothing is done.
+    pub(crate) fn outside_gate(&mut self, work: impl FnOnce(&Shared)) {
+        if self.inside.take().is_some() {
+            work(self.shared);
+            *self.inside = Some(self.shared.engine.keyspace.enter(self.executor.worker.id()));
+        }
+    }
+}
+
+/// A command of a transaction.
+pub(crate) struct QueuedRequest<'a, 'k> {
+    pub(crate) request: Request<'a>,
+    pub(crate) transaction: &'a mut Transaction<'k>,
 }
 
 impl Service for Executor {
@@ -818,7 +913,12 @@ impl Service for Executor {
 
     fn close(&mut self, mut session: Session) {
         self.subscribers.unsubscribe_all(&self.shared.exchange, &mut session);
-        self.stop_watching(&mut session);
+        self.stop_monitoring(&mut session);
+        if session.watching.is_some() {
+            let shared = Arc::clone(&self.shared);
+            let _inside = shared.engine.keyspace.enter(self.worker.id());
+            self.unwatch(&mut session);
+        }
         if session.waiting.is_some() {
             self.withdraw(&session);
             self.shared.blocked.leave(session.client.address);

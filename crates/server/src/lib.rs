@@ -23,3 +23,4 @@ mod session;
 mod shared;
 pub mod startup;
 mod statistics;
+mod transaction;

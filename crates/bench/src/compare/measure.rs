@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::rows::{Method, Row, Scale, Transport, Verb};
+use super::rows::{ListVerb, Method, Row, Scale, Transport, Verb};
 use super::server::Server;
 use crate::load::{Load, Outcome, Plan, Progress};
 use crate::template::{Filling, Template};
@@ -15,6 +15,12 @@ const FILL_PIPELINE: usize = 100;
 const GROWTH_CLIENTS: usize = 8;
 const GROWTH_PIPELINE: usize = 16;
 const HOT_PIPELINE: usize = 16;
+const LIST_PIPELINE: usize = 16;
+const ELEMENT_BYTES: usize = 16;
+/// Elements that one request of the filling adds to a list.
+const ELEMENTS_PER_REQUEST: u64 = 100;
+/// Elements that LRANGE is asked for.
+const RANGE_ELEMENTS: u64 = 100;
 /// Keys without expiry that are read while the others expire.
 const LASTING_KEYS: u64 = 1000;
 /// How long expired keys may stay before the row is given up.
@@ -60,6 +66,8 @@ impl Conditions {
         let samples = match row.method {
             Method::Cost(verb, transport, pipeline) => self.cost(server, verb, transport, pipeline),
             Method::HotKey(verb) => self.hot_key(server, verb),
+            Method::ListCost(verb) => self.list_cost(server, verb),
+            Method::ListMemory => self.list_memory(server),
             Method::EmptyMemory => settled_bytes(server)
                 .map(|bytes| vec![sample("resident memory, empty", "MiB", bytes / f64::from(1 << 20))]),
             Method::Memory { value_bytes, expiry } => self.memory(server, value_bytes, expiry),
@@ -156,6 +164,58 @@ impl Conditions {
             sample("one key ÷ uniform keys", "×", hot / uniform),
             sample("uniform keys", "requests/s", uniform),
             sample("one key", "requests/s", hot),
+        ])
+    }
+
+    /// Fills a server with `lists` lists of at least `elements` elements each.
+    fn fill_lists(&self, server: &Server, lists: u64, elements: u64) -> Result<(), String> {
+        let values = " __data__".repeat(ELEMENTS_PER_REQUEST as usize);
+        for _ in 0..elements.div_ceil(ELEMENTS_PER_REQUEST) {
+            self.fill(server, &format!("RPUSH list:__seq_int__{values}"), lists, ELEMENT_BYTES)?;
+        }
+        expect_keys(server, lists)
+    }
+
+    fn list_cost(&self, server: &Server, verb: ListVerb) -> Result<Vec<Sample>, String> {
+        let Scale { lists, list_elements, warmup, measured, .. } = self.scale;
+        self.fill_lists(server, lists, list_elements)?;
+        let words = match verb {
+            ListVerb::Push => "LPUSH list:__rand_int__ __data__",
+            ListVerb::Pop => "LPOP list:__rand_int__",
+            ListVerb::Range => "LRANGE list:__rand_int__ 0 99",
+        };
+        let mut plan = self.plan(words, Some(lists), ELEMENT_BYTES);
+        plan.requests = None;
+        plan.pipeline = LIST_PIPELINE;
+        plan.duration = Some(warmup);
+        run(server, Transport::Tcp, &plan)?;
+        plan.duration = Some(measured);
+        let cpu_before_ns = server.cpu_ns()?;
+        let outcome = run(server, Transport::Tcp, &plan)?;
+        let cpu_ns = server.cpu_ns()? - cpu_before_ns;
+        let bytes_per_reply = match verb {
+            ListVerb::Push => 0,
+            ListVerb::Pop => ELEMENT_BYTES as u64,
+            ListVerb::Range => RANGE_ELEMENTS * ELEMENT_BYTES as u64,
+        };
+        check_payload(&outcome, bytes_per_reply)?;
+        expect_keys(server, lists)?;
+        Ok(vec![
+            sample("server CPU per request", "µs", cpu_ns as f64 / 1e3 / outcome.tally.replies as f64),
+            sample("throughput", "requests/s", outcome.requests_per_second()),
+        ])
+    }
+
+    fn list_memory(&self, server: &Server) -> Result<Vec<Sample>, String> {
+        let elements = self.scale.memory_elements;
+        let empty = settled_bytes(server)?;
+        let outcome = self.fill(server, "RPUSH list __data__", elements, ELEMENT_BYTES)?;
+        check_payload(&outcome, 0)?;
+        expect_keys(server, 1)?;
+        let full = settled_bytes(server)?;
+        Ok(vec![
+            sample("memory per element", "B", (full - empty) / elements as f64),
+            sample("resident memory", "MiB", full / f64::from(1 << 20)),
         ])
     }
 
@@ -277,12 +337,19 @@ fn check_answers(server: &Server, verb: Verb, outcome: &Outcome) -> Result<(), S
     if server.program.is_constant {
         return Ok(());
     }
-    let payload_bytes = match verb {
-        Verb::Get => tally.replies * VALUE_BYTES as u64,
-        Verb::Set | Verb::Pfadd => 0,
-        // IDs have no fixed length.
-        Verb::Xadd => tally.payload_bytes,
-    };
+    match verb {
+        Verb::Get => check_payload(outcome, VALUE_BYTES as u64),
+        Verb::Set | Verb::Pfadd => check_payload(outcome, 0),
+        // The texts of IDs differ in length.
+        Verb::Xadd if tally.nulls > 0 => Err(format!("{} of {} were null", tally.nulls, tally.replies)),
+        Verb::Xadd => Ok(()),
+    }
+}
+
+/// Whether every reply has brought so many bytes of payload, and none was null.
+fn check_payload(outcome: &Outcome, bytes_per_reply: u64) -> Result<(), String> {
+    let tally = &outcome.tally;
+    let payload_bytes = tally.replies * bytes_per_reply;
     if tally.nulls > 0 || tally.payload_bytes != payload_bytes {
         return Err(format!(
             "wrong answers: {} of {} were null, {} bytes came instead of {payload_bytes}",

@@ -285,6 +285,14 @@ impl Comparison {
 
     fn sizes(&self, topic: Topic) -> String {
         match topic {
+            Topic::Lists => format!(
+                "{} lists of {} elements, or one of {}; {} s measured after {} s of warm-up",
+                self.scale.lists,
+                self.scale.list_elements,
+                self.scale.memory_elements,
+                self.scale.measured.as_secs_f64(),
+                self.scale.warmup.as_secs_f64()
+            ),
             Topic::Memory => format!("{} keys", self.scale.memory_keys),
             Topic::Growth => format!("{} keys", self.scale.growth_keys),
             Topic::Expiry => format!("{} keys", self.scale.expiry_keys),

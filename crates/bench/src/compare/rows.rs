@@ -12,6 +12,8 @@ pub enum Topic {
     Workers,
     /// One hot key against uniform keys.
     HotKey,
+    /// Lists: processor time for each request, and bytes for each element.
+    Lists,
     /// Bytes for each key.
     Memory,
     /// Latency while the keyspace grows.
@@ -22,8 +24,8 @@ pub enum Topic {
 
 impl Topic {
     /// All pages, in the order they are made.
-    pub const ALL: [Topic; 6] =
-        [Self::Requests, Self::Workers, Self::HotKey, Self::Memory, Self::Growth, Self::Expiry];
+    pub const ALL: [Topic; 7] =
+        [Self::Requests, Self::Workers, Self::HotKey, Self::Lists, Self::Memory, Self::Growth, Self::Expiry];
 
     /// File name without its ending.
     pub fn file(self) -> &'static str {
@@ -31,6 +33,7 @@ impl Topic {
             Self::Requests => "requests",
             Self::Workers => "workers",
             Self::HotKey => "hot-key",
+            Self::Lists => "lists",
             Self::Memory => "memory",
             Self::Growth => "growth",
             Self::Expiry => "expiry",
@@ -43,6 +46,7 @@ impl Topic {
             Self::Requests => "Processor time per request",
             Self::Workers => "Two workers against one",
             Self::HotKey => "One hot key against uniform keys",
+            Self::Lists => "Lists",
             Self::Memory => "Memory per key",
             Self::Growth => "Latency while the keyspace grows",
             Self::Expiry => "Many keys expiring in the same second",
@@ -68,6 +72,12 @@ impl Topic {
                  random keys, measured back to back in a closed loop of 50 connections at pipeline 16. The server has as \
                  many workers as processors; neither it nor the client is pinned. Higher is better."
             }
+            Self::Lists => {
+                "CPU time of the server process for each request, closed loop, 50 connections at pipeline 16, on uniformly \
+                 random ones of many lists of 16-byte elements that a fresh server was filled with; every answer must be \
+                 whole. Memory: resident memory above the empty server's for one list, divided by its elements. The server \
+                 runs with one worker, alone on one processor; the client has another."
+            }
             Self::Memory => {
                 "Resident memory above the empty server's, divided by the number of keys; 16-byte keys, written once \
                  in a fresh server, measured when the resident size has come to rest."
@@ -86,7 +96,7 @@ impl Topic {
 
     /// Whether each measurement needs a server that has seen nothing else.
     pub fn wants_fresh_server(self) -> bool {
-        matches!(self, Self::Memory | Self::Growth | Self::Expiry)
+        matches!(self, Self::Lists | Self::Memory | Self::Growth | Self::Expiry)
     }
 
     /// Whether the server gets one processor and the client another.
@@ -122,6 +132,17 @@ pub enum Verb {
     Pfadd,
 }
 
+/// The commands on lists that are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListVerb {
+    /// Adds an element before the first.
+    Push,
+    /// Takes the first element.
+    Pop,
+    /// Reads the first hundred elements.
+    Range,
+}
+
 /// What a row does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
@@ -129,6 +150,10 @@ pub enum Method {
     Cost(Verb, Transport, usize),
     /// One hot key against uniform keys.
     HotKey(Verb),
+    /// CPU time for each request on random lists.
+    ListCost(ListVerb),
+    /// Resident memory for each element of one list.
+    ListMemory,
     /// Resident memory of an empty server.
     EmptyMemory,
     /// Resident memory for each key.
@@ -175,6 +200,10 @@ pub const ROWS: &[Row] = &[
     row(Topic::Workers, "workers-set-16", Method::Cost(Verb::Set, Transport::Tcp, 16)),
     row(Topic::HotKey, "hot-get-16", Method::HotKey(Verb::Get)),
     row(Topic::HotKey, "hot-set-16", Method::HotKey(Verb::Set)),
+    row(Topic::Lists, "lpush-16", Method::ListCost(ListVerb::Push)),
+    row(Topic::Lists, "lpop-16", Method::ListCost(ListVerb::Pop)),
+    row(Topic::Lists, "lrange-100-16", Method::ListCost(ListVerb::Range)),
+    row(Topic::Lists, "memory-list", Method::ListMemory),
     row(Topic::Memory, "empty", Method::EmptyMemory),
     row(Topic::Memory, "memory-16", Method::Memory { value_bytes: 16, expiry: false }),
     row(Topic::Memory, "memory-16-expiry", Method::Memory { value_bytes: 16, expiry: true }),
@@ -189,6 +218,12 @@ pub const ROWS: &[Row] = &[
 pub struct Scale {
     /// Preloaded keys of the request rows.
     pub keys: u64,
+    /// Lists of the rows on lists.
+    pub lists: u64,
+    /// Elements of each of them.
+    pub list_elements: u64,
+    /// Elements of the one list of the memory row.
+    pub memory_elements: u64,
     /// Keys of the memory rows.
     pub memory_keys: u64,
     /// Keys of the growth row.
@@ -205,6 +240,9 @@ impl Scale {
     /// What the published figures use.
     pub const FULL: Scale = Scale {
         keys: 1_000_000,
+        lists: 10_000,
+        list_elements: 1_000,
+        memory_elements: 1_000_000,
         memory_keys: 5_000_000,
         growth_keys: 20_000_000,
         expiry_keys: 1_000_000,
@@ -215,6 +253,9 @@ impl Scale {
     /// Seconds instead of minutes; the figures mean nothing.
     pub const QUICK: Scale = Scale {
         keys: 2_000,
+        lists: 100,
+        list_elements: 1_000,
+        memory_elements: 20_000,
         memory_keys: 20_000,
         growth_keys: 20_000,
         expiry_keys: 2_000,

@@ -70,6 +70,9 @@ impl<'a> ExclusiveContext<'a> {
         let mut keys = 0;
         for shard in self.locked.keyspace().shards() {
             for database in databases.clone() {
+                if let Some(watches) = self.locked.shard(shard).watches() {
+                    watches.replaced(database, |_| false);
+                }
                 if let Some(taken) = self.locked.shard_mut(shard).take_database(database) {
                     keys += taken.len() as u64;
                     garbage.push_database(*taken);
@@ -84,6 +87,8 @@ impl<'a> ExclusiveContext<'a> {
     /// Exchanges two databases. O(shards).
     pub fn swap(&mut self, one: usize, other: usize) {
         for shard in self.locked.keyspace().shards() {
+            self.show_swap(shard, one, other);
+            self.show_swap(shard, other, one);
             self.locked.shard_mut(shard).swap_databases(one, other);
             self.locked.publish_database(shard, one);
             self.locked.publish_database(shard, other);
@@ -91,5 +96,17 @@ impl<'a> ExclusiveContext<'a> {
             note_ready(&self.locked, shard, other, &mut self.worker.ready);
         }
         self.worker.statistics.changes.add(1);
+    }
+
+    /// Tells those who watch keys of one database that it gives way to another.
+    fn show_swap(&self, shard: usize, database: usize, replacement: usize) {
+        let state = self.locked.shard(shard);
+        let Some(watches) = state.watches() else { return };
+        let (keyspace, replacement) = (self.locked.keyspace(), state.database(replacement));
+        watches.replaced(database, |key| {
+            let hash = keyspace.key(key).hash;
+            let entry = replacement.and_then(|stripe| Some(stripe.entry(stripe.find(hash, key)?)));
+            entry.is_some_and(|entry| !entry.is_expired(self.environment.now_ms))
+        });
     }
 }

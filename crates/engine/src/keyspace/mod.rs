@@ -24,6 +24,7 @@ mod lock;
 mod locked;
 mod shard;
 mod shard_set;
+mod watch;
 
 use std::{fmt, ops::Range, sync::Arc};
 
@@ -45,6 +46,7 @@ pub use locked::Locked;
 pub(crate) use locked::LockedShards;
 use shard::Shard;
 pub use shard_set::{SHARDS_MAX, ShardSet};
+pub use watch::Watcher;
 
 /// Fewest shards: enough that two workers rarely meet.
 const SHARDS_MIN: usize = 16;

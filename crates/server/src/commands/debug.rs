@@ -33,7 +33,11 @@ const DEBUG: Command = Command {
     complexity: "Depends on the subcommand.",
     arity: Arity::AtLeast(2),
     run: Run::Host(&Handler(debug)),
-    flags: Flags::ADMIN.and(Flags::NO_SCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    flags: Flags::ADMIN
+        .and(Flags::NO_SCRIPT)
+        .and(Flags::LOADING)
+        .and(Flags::STALE)
+        .and(Flags::WHOLE_KEYSPACE),
     ..Command::DEFAULT
 };
 

@@ -495,7 +495,7 @@ pub static DIRECTIVES: &[Directive] = &[
         aliases: &[],
         group: Group::Memory,
         kind: Kind::Memory { field: field!(stream_node_max_bytes), min: 0, max: SIGNED_MAX },
-        default: "4096",
+        default: "4kb",
         change: Change::Anytime,
         doc: "Bytes up to which entries of a stream share a node; 0 for no limit.",
         settle: as_is,

@@ -54,6 +54,7 @@ pub const ENABLED: &[&str] = &[
     "bitmap",
     "connection",
     "server",
+    "transaction",
 ];
 
 /// Finds a family by name.

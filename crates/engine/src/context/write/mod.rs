@@ -223,6 +223,10 @@ impl<'a> WriteContext<'a> {
         for (class, name) in what.events() {
             self.notify_in(database, *class, name, key);
         }
+        let shard = self.locked.keyspace().shard_of(key);
+        if let Some(watches) = self.locked.shard(shard).watches() {
+            watches.expired(database, key, what);
+        }
     }
 
     /// Counts a hit or a miss, for commands that read and write.
@@ -244,9 +248,23 @@ impl<'a> WriteContext<'a> {
         self.store(database, &key, found, value, expiry);
     }
 
-    /// Stores a string under a key that stands at `found`, or nowhere.
+    /// Stores a value under a key that stands at `found`, or nowhere.
     #[inline]
     fn store(
+        &mut self,
+        database: usize,
+        key: &Key<'_>,
+        found: Option<Slot>,
+        value: NewValue<'_>,
+        expiry: ExpiryChange,
+    ) {
+        self.put(database, key, found, value, expiry);
+        self.changed(database, key);
+    }
+
+    /// [`Self::store`] without telling anyone, the accounting included.
+    #[inline]
+    fn put(
         &mut self,
         database: usize,
         key: &Key<'_>,
@@ -261,7 +279,7 @@ impl<'a> WriteContext<'a> {
             if let Some(slot) = found {
                 self.remove_slot(database, key.shard, slot);
             }
-            return self.changed(database, key);
+            return;
         }
         if found.is_some() && !self.environment.lazyfree_server_del {
             self.free_before_answering();
@@ -276,7 +294,6 @@ impl<'a> WriteContext<'a> {
         if new {
             self.locked.publish_new(key.shard, database);
         }
-        self.changed(database, key);
     }
 
     /// Removes a key; whether it was there.
@@ -329,6 +346,7 @@ impl<'a> WriteContext<'a> {
         let mut buffer = Vec::new();
         let (value, expiry) = stripe.expect("the slot was found in it").take(slot, &mut buffer);
         self.locked.publish_usage(key.shard, from.0);
+        self.show_change(from.0, &key);
         let expiry = expiry.map_or(ExpiryChange::Clear, ExpiryChange::At);
         self.set_value_in(to.0, to.1, value, expiry);
         true
@@ -339,7 +357,24 @@ impl<'a> WriteContext<'a> {
     fn changed(&mut self, database: usize, key: &Key<'_>) {
         self.worker.statistics.changes.add(1);
         self.locked.publish_usage(key.shard, database);
-        if self.locked.shard(key.shard).queues().is_some() {
+        self.show_change(database, key);
+    }
+
+    /// Tells those who watch a key, and notes for those who wait for it, that it has changed.
+    #[inline]
+    fn show_change(&mut self, database: usize, key: &Key<'_>) {
+        if self.locked.shard(key.shard).is_observed() {
+            self.show_observers(database, key);
+        }
+    }
+
+    #[cold]
+    fn show_observers(&mut self, database: usize, key: &Key<'_>) {
+        let state = self.locked.shard(key.shard);
+        if let Some(watches) = state.watches() {
+            watches.changed(database, key.bytes);
+        }
+        if state.queues().is_some() {
             self.note_ready(database, key);
         }
     }
