@@ -106,7 +106,9 @@ impl Pair {
     /// Starts both.
     pub fn start(ours: &Path, oracle: &Path, directives: &[String]) -> Result<Self, String> {
         let start = |program: &Path, directives: &[&str]| {
-            Server::start(program, directives).map_err(|error| format!("{}: {error}", program.display()))
+            // For digests of values.
+            let directives = [&["--enable-debug-command", "yes"], directives].concat();
+            Server::start(program, &directives).map_err(|error| format!("{}: {error}", program.display()))
         };
         let ours_directives: Vec<&str> = directives.iter().map(String::as_str).collect();
         Ok(Pair {

@@ -135,13 +135,17 @@ pub enum Transport {
     Unix,
 }
 
-/// The two commands that are compared.
+/// The commands that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     /// Reads a random key.
     Get,
     /// Overwrites a random key.
     Set,
+    /// Appends to a stream, which is kept short.
+    Xadd,
+    /// Adds a random element to a HyperLogLog.
+    Pfadd,
 }
 
 /// What a row does.
@@ -207,6 +211,8 @@ pub const ROWS: &[Row] = &[
     row(Topic::Requests, "set-tcp-16", Method::Cost(Verb::Set, Transport::Tcp, 16)),
     row(Topic::Requests, "set-tcp-100", Method::Cost(Verb::Set, Transport::Tcp, 100)),
     row(Topic::Requests, "set-unix-1", Method::Cost(Verb::Set, Transport::Unix, 1)),
+    row(Topic::Requests, "xadd-tcp-16", Method::Cost(Verb::Xadd, Transport::Tcp, 16)),
+    row(Topic::Requests, "pfadd-tcp-16", Method::Cost(Verb::Pfadd, Transport::Tcp, 16)),
     row(Topic::Workers, "workers-get-16", Method::Cost(Verb::Get, Transport::Tcp, 16)),
     row(Topic::Workers, "workers-set-16", Method::Cost(Verb::Set, Transport::Tcp, 16)),
     row(Topic::HotKey, "hot-get-16", Method::HotKey(Verb::Get)),
