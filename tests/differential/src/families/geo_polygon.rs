@@ -3,11 +3,10 @@
 use crate::grammar::Arg::*;
 use crate::grammar::{Arg, Family, row};
 
-// Spellings that both read: Valkey knows no hexadecimal ones.
-const LONGITUDE: Arg =
-    Pick(&["-180", "-77.5", "-1.25", "-0.3", "0", "0.7", "1.9", "2.5", "13.361389", "100", "179.9"]);
-const LATITUDE: Arg =
-    Pick(&["-85", "-60.5", "-1.75", "-0.2", "0", "0.4", "1.1", "3.25", "38.115556", "66.6", "85"]);
+// Spellings that both read: Valkey knows no hexadecimal ones. Near each other: in wide polygons Valkey does
+// not look everywhere.
+const LONGITUDE: Arg = Pick(&["-1.9", "-1.25", "-0.7", "-0.3", "0", "0.2", "0.7", "0.8999", "1.3", "1.9"]);
+const LATITUDE: Arg = Pick(&["-1.75", "-1.1", "-0.7", "-0.2", "0", "0.4", "0.55", "1.1", "1.6", "1.91"]);
 
 /// The table.
 pub const FAMILY: Family = Family {
