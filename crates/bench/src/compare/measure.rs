@@ -98,7 +98,7 @@ impl Conditions {
         requests: u64,
         value_bytes: usize,
     ) -> Result<Outcome, String> {
-        let mut plan = self.plan(words, None, value_bytes);
+        let mut plan = self.plan(words, Some(requests), value_bytes);
         plan.requests = Some(requests);
         plan.clients = GROWTH_CLIENTS;
         plan.pipeline = FILL_PIPELINE;
