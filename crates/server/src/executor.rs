@@ -15,7 +15,7 @@ use std::{
 };
 
 use dunlin_engine::{
-    Blocked, Environment, EventClasses, Request, Served as ServedWaiter, Transaction, Worker,
+    Blocked, Environment, Event, Request, Served as ServedWaiter, Transaction, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, KeyShape, Run},
     keyspace::{ClientToken, Inside, Key},
     value::CollectionLimits,
@@ -33,7 +33,7 @@ use crate::{
     net::{Client, Clients, Next, Now, Outbox, PostOffice, REPLY_BYTES_MAX, Served, Service, WorkerContext},
     pause::Held,
     process::ProcessorTime,
-    pubsub::{Message, Subscribers},
+    pubsub::{Kind, Message, Subscribers},
     session::{ClientFlags, IsHeard, Replies, Session},
     shared::Shared,
     statistics::Meter,
@@ -71,6 +71,9 @@ pub struct Executor {
     pub(crate) subscribers: Subscribers,
     /// What `MONITOR` is to show of the turn at hand.
     lines: Vec<u8>,
+    /// Events were published faster than a worker delivers them: nothing is run until it has caught
+    /// up.
+    throttled: bool,
     /// Numbers of the last [`Letter::Settled`] that was sent, and that has arrived.
     settling: (u64, u64),
     expiry: ExpiryCycle,
@@ -165,6 +168,7 @@ impl Executor {
             clients: context.clients,
             subscribers,
             lines: Vec::new(),
+            throttled: false,
             settling: (0, 0),
             expiry,
             meter,
@@ -310,6 +314,12 @@ impl Executor {
         inside: &mut Option<Inside<'k>>,
         reply: &mut ReplyBuffer,
     ) -> (usize, Flow) {
+        if self.throttled {
+            self.throttled = shared.exchange.is_behind_anywhere();
+            if self.throttled {
+                return (0, Flow::Stop(Next::Again));
+            }
+        }
         let (mut words_start, mut keys_start) = (0, 0);
         let mut reply_bytes = reply.len();
         let mut last: (&[&[u8]], usize) = (&[], 0);
@@ -535,6 +545,9 @@ impl Executor {
                 transaction.run(&request, session.database, environment, worker, reply)
             }
         };
+        if !self.worker.events.is_empty() {
+            self.publish_events();
+        }
         if let Err(error) = result {
             let line = error.line();
             self.count_error(Some(entry), &line, true);
@@ -559,6 +572,29 @@ impl Executor {
             queue.aborted = true;
         }
         line
+    }
+
+    /// Publishes what commands have reported of keys, in order.
+    #[cold]
+    fn publish_events(&mut self) {
+        let mut events = std::mem::take(&mut self.worker.events);
+        let (exchange, kinds) = (&self.shared.exchange, self.config.config().notify_keyspace_events);
+        let publish = |channel: &[u8], payload: &[u8]| {
+            let post = |worker, message| self.post.send_to_service(worker, Letter::Published(message));
+            let published = exchange.publish(Kind::Channel, channel, payload, false, post);
+            debug_assert!(published.is_ok(), "only who may wait is told to");
+        };
+        for Event { name, database, key, .. } in events.drain(..) {
+            if kinds.by_key {
+                let prefix = format!("__keyspace@{database}__:");
+                publish(&[prefix.as_bytes(), &key].concat(), name.as_bytes());
+            }
+            if kinds.by_event {
+                publish(format!("__keyevent@{database}__:{name}").as_bytes(), &key);
+            }
+        }
+        self.worker.events = events;
+        self.throttled = exchange.is_behind_anywhere();
     }
 
     /// Sends the replies to clients that a command has served.
@@ -703,7 +739,7 @@ fn environment(config: &Config) -> Environment {
         keep_expired: false,
         client: ClientToken::default(),
         deny_blocking: false,
-        notifications: EventClasses::default(),
+        notifications: config.notify_keyspace_events.published(),
         lazyfree_expire: config.lazyfree_lazy_expire,
         lazyfree_server_del: config.lazyfree_lazy_server_del,
         lazyfree_user_del: config.lazyfree_lazy_user_del,
@@ -932,6 +968,9 @@ impl Service for Executor {
             Duration::from_secs(1) / config.hz
         };
         self.note_background(started.elapsed(), pause.is_zero());
+        if !self.worker.events.is_empty() {
+            self.publish_events();
+        }
         if !self.worker.served.is_empty() {
             self.mail_served();
         }

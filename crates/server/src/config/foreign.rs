@@ -93,7 +93,6 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["lua-time-limit", "busy-reply-threshold"], obeyed: &[], otherwise: Ignored("scripts are not available in this version") },
     Foreign { names: &["cluster-enabled"], obeyed: &["no"], otherwise: Refused("the cluster is not available in this version; use 'no'") },
     Foreign { names: &["cluster-*"], obeyed: &[], otherwise: NO_CLUSTER },
-    Foreign { names: &["notify-keyspace-events"], obeyed: &[""], otherwise: Refused("keyspace events are not available in this version; use \"\"") },
     Foreign { names: &["list-max-ziplist-entries", "list-max-ziplist-value"], obeyed: &[], otherwise: Ignored("list-max-listpack-size is what limits the blocks of lists") },
     Foreign { names: &["list-compress-depth"], obeyed: &["0"], otherwise: Ignored("the blocks of lists are not compressed") },
     Foreign { names: &["zset-max-*", "stream-node-max-*"], obeyed: &[], otherwise: NO_COLLECTIONS },
@@ -179,7 +178,7 @@ mod tests {
     #[test]
     fn the_stock_file_of_redis_loads_and_every_line_without_effect_is_told() {
         let told = load(STOCK).unwrap();
-        let obeyed = ["always-show-logo", "oom-score-adj", "notify-keyspace-events", "list-compress-depth"];
+        let obeyed = ["always-show-logo", "oom-score-adj", "list-compress-depth"];
         let expected: Vec<&str> = STOCK
             .lines()
             .filter_map(|line| line.split_whitespace().next())
@@ -218,7 +217,6 @@ mod tests {
             ("CLUSTER-ENABLED yes", "the cluster is not available"),
             ("tls-cert-file /x", "TLS is not available"),
             ("user default off", "use requirepass"),
-            ("notify-keyspace-events KEA", "keyspace events"),
             ("supervised systemd", "Type=simple"),
             ("min-replicas-to-write 1", "use 0"),
         ] {

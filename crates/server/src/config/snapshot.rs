@@ -6,7 +6,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::{DIRECTIVES, IgnoredLine};
+use super::{DIRECTIVES, IgnoredLine, KeyspaceEvents};
 
 macro_rules! snapshot {
     ($($(#[$attribute:meta])* $name:ident: $type:ty,)*) => {
@@ -90,6 +90,8 @@ snapshot! {
     maxmemory: u64,
     /// What happens at the limit.
     maxmemory_policy: MaxmemoryPolicy,
+    /// Which events of keys are published.
+    notify_keyspace_events: KeyspaceEvents,
     /// Empty for none.
     pidfile: PathBuf,
     /// 0 for no TCP.

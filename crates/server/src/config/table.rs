@@ -344,6 +344,16 @@ pub static DIRECTIVES: &[Directive] = &[
         },
     },
     Directive {
+        name: "notify-keyspace-events",
+        aliases: &[],
+        group: Group::Monitoring,
+        kind: Kind::Events(field!(notify_keyspace_events)),
+        default: "\"\"",
+        change: Change::Anytime,
+        doc: "Events of keys that are published: K to `__keyspace@<db>__:<key>`, E to `__keyevent@<db>__:<event>`; g generic commands, $ strings, l lists, s sets, h hashes, z sorted sets, t streams, x expiry, e eviction, d modules, A all of these, n new keys, m misses. Empty publishes nothing.",
+        settle: as_is,
+    },
+    Directive {
         name: "pidfile",
         aliases: &[],
         group: Group::Process,

@@ -6,6 +6,7 @@ use crate::{
     command::{Args, Argument, Arity, Command, CommandResult, Flags, Group, KeySpec, Run},
     commands::expiry::ExpiryOption,
     context::{ExpiryChange, ReadContext, WriteContext, string_of},
+    notify::EventClass,
     value::{NewString, StringRef},
 };
 
@@ -73,6 +74,7 @@ fn getdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let key = args.word();
     if read(context, key, reply)? {
         context.remove(key);
+        context.notify(EventClass::Generic, "del", key);
     }
     Ok(())
 }
@@ -86,7 +88,7 @@ fn read(
     let value = context.string(key)?;
     let found = value.is_some();
     reply_or_null(value, reply);
-    context.count_lookup(found);
+    context.count_lookup(key, found);
     Ok(found)
 }
 
@@ -130,11 +132,14 @@ fn getex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
         ExpiryOption::Persist => {
             if context.find(key).is_some_and(|entry| entry.expiry().is_some()) {
                 context.set_expiry(key, None);
+                context.notify(EventClass::Generic, "persist", key);
             }
         }
         ExpiryOption::Time(clock, amount) => {
             let at = clock.at(amount, context.now_ms(), "getex")?;
             context.set_expiry(key, Some(at));
+            let name = if at <= context.now_ms() { "del" } else { "expire" };
+            context.notify(EventClass::Generic, name, key);
         }
     }
     Ok(())
@@ -164,7 +169,8 @@ fn getset(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         reply_or_null(old, reply);
         Ok(Some(NewString::from_text(value)))
     })?;
-    context.count_lookup(found);
+    context.count_lookup(key, found);
+    context.notify(EventClass::String, "set", key);
     Ok(())
 }
 

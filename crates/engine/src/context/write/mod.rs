@@ -229,10 +229,15 @@ impl<'a> WriteContext<'a> {
         }
     }
 
-    /// Counts a hit or a miss, for commands that read and write.
-    pub fn count_lookup(&mut self, found: bool) {
+    /// Counts a hit or a miss of a key, for commands that read and write.
+    pub fn count_lookup(&mut self, key: &[u8], found: bool) {
         let statistics = &self.worker.statistics;
-        if found { statistics.keyspace_hits.add(1) } else { statistics.keyspace_misses.add(1) }
+        if found {
+            statistics.keyspace_hits.add(1);
+        } else {
+            statistics.keyspace_misses.add(1);
+            self.notify(EventClass::KeyMiss, "keymiss", key);
+        }
     }
 
     #[inline]
@@ -294,6 +299,9 @@ impl<'a> WriteContext<'a> {
         if new {
             self.locked.publish_new(key.shard, database);
         }
+        if found.is_none() {
+            self.notify_in(database, EventClass::New, "new", key.bytes);
+        }
     }
 
     /// Removes a key; whether it was there.
@@ -329,17 +337,27 @@ impl<'a> WriteContext<'a> {
     /// Copies a value with its expiry to another place, replacing what is there; whether the source
     /// is there. Long values are shared, not copied.
     pub fn copy(&mut self, from: (usize, &[u8]), to: (usize, &[u8])) -> bool {
+        let replaces = self.notes_new() && self.contains_in(to.0, to.1);
         let Some(entry) = self.find_in(from.0, from.1) else { return false };
         let expiry = entry.expiry().map_or(ExpiryChange::Clear, ExpiryChange::At);
         let mut buffer = Vec::new();
         let value = entry.to_new().copied_to(&mut buffer);
         self.set_value_in(to.0, to.1, value, expiry);
+        if replaces {
+            self.notify_in(to.0, EventClass::New, "new", to.1);
+        }
         true
+    }
+
+    /// Whether somebody wants to know of new keys. A key that is moved over another is one.
+    fn notes_new(&self) -> bool {
+        self.environment.notifications.has(EventClass::New)
     }
 
     /// Moves a value with its expiry to another place, replacing what is there; whether the source
     /// is there. The places must differ. Long values are handed on, not copied.
     pub fn relocate(&mut self, from: (usize, &[u8]), to: (usize, &[u8])) -> bool {
+        let replaces = self.notes_new() && self.contains_in(to.0, to.1);
         let key = self.key(from.1);
         let Some(slot) = self.slot(from.0, &key) else { return false };
         let stripe = self.locked.shard_mut(key.shard).database_mut(from.0);
@@ -349,6 +367,9 @@ impl<'a> WriteContext<'a> {
         self.show_change(from.0, &key);
         let expiry = expiry.map_or(ExpiryChange::Clear, ExpiryChange::At);
         self.set_value_in(to.0, to.1, value, expiry);
+        if replaces {
+            self.notify_in(to.0, EventClass::New, "new", to.1);
+        }
         true
     }
 
@@ -383,6 +404,13 @@ impl<'a> WriteContext<'a> {
     #[inline]
     pub fn notify(&mut self, class: EventClass, name: &'static str, key: &[u8]) {
         self.notify_in(self.database, class, name, key);
+    }
+
+    /// Reports `del` where a key that has lost elements has gone with the last one.
+    pub fn notify_if_gone(&mut self, key: &[u8]) {
+        if self.environment.notifications.has(EventClass::Generic) && !self.contains_in(self.database, key) {
+            self.notify(EventClass::Generic, "del", key);
+        }
     }
 
     /// [`Self::notify`] in another database.
