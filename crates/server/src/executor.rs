@@ -37,6 +37,7 @@ use crate::{
     session::{ClientFlags, IsHeard, Replies, Session},
     shared::Shared,
     statistics::Meter,
+    tracking::{Invalidated, Tracking},
     transaction::Queue,
 };
 
@@ -51,6 +52,10 @@ pub enum Letter {
     Lines(Arc<Vec<u8>>),
     /// To a client: the encoded reply to its command that has waited for a key.
     Unblocked(Arc<Vec<u8>>),
+    /// To a client that keeps copies of keys: some have changed.
+    Invalidated(Arc<Invalidated>),
+    /// To a client that is told in place of another.
+    Redirected(Arc<Invalidated>),
     /// From a worker to itself: what was posted before has been read.
     Settled(u64),
 }
@@ -65,7 +70,7 @@ pub struct Executor {
     pub(crate) environment: Environment,
     pub(crate) config: ConfigReader,
     now: Now,
-    post: PostOffice<Letter>,
+    pub(crate) post: PostOffice<Letter>,
     clients: Arc<Clients>,
     /// Those of its clients that listen to something.
     pub(crate) subscribers: Subscribers,
@@ -346,6 +351,9 @@ impl Executor {
                 Flow::Continue | Flow::Stop(_) => session.settled_by = 0,
             }
             session.commands += 1;
+            if session.tracking.is_some() {
+                self.end_caching(session);
+            }
             if session.replies != Replies::On {
                 session.settle_reply(mark, reply);
             }
@@ -574,6 +582,22 @@ impl Executor {
         line
     }
 
+    /// Ends what `CLIENT CACHING` has said of the command that has just run.
+    #[cold]
+    fn end_caching(&mut self, session: &mut Session) {
+        let last = session.last_command.map(|index| &self.shared.commands.entries()[index]);
+        let is_client =
+            last.and_then(|entry| entry.container).is_some_and(|container| container.name == "client");
+        if let Some(tracking) = &mut session.tracking
+            && tracking.caching
+            && !is_client
+            && session.queue.is_none()
+        {
+            tracking.caching = false;
+            self.note_tracking(session);
+        }
+    }
+
     /// Publishes what commands have reported of keys, in order.
     #[cold]
     fn publish_events(&mut self) {
@@ -739,6 +763,8 @@ fn environment(config: &Config) -> Environment {
         keep_expired: false,
         client: ClientToken::default(),
         deny_blocking: false,
+        tracks: false,
+        broadcasts: false,
         notifications: config.notify_keyspace_events.published(),
         lazyfree_expire: config.lazyfree_lazy_expire,
         lazyfree_server_del: config.lazyfree_lazy_server_del,
@@ -855,6 +881,8 @@ impl Service for Executor {
         let shared = Arc::clone(&self.shared);
         let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
         self.environment.no_touch = session.flags.has(ClientFlags::NO_TOUCH);
+        self.environment.tracks = session.tracking.as_deref().is_some_and(Tracking::tracks_next);
+        self.environment.broadcasts = shared.trackers.broadcasts();
         self.environment.client = blocked::token(session.client.address);
         self.environment.keep_expired =
             shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
@@ -894,6 +922,9 @@ impl Service for Executor {
         };
         drop(inside);
         session.publish();
+        if !self.worker.invalidations.is_empty() {
+            self.tell_invalidations(session.client.id());
+        }
         if !self.lines.is_empty() {
             self.show_lines();
         }
@@ -933,13 +964,25 @@ impl Service for Executor {
                 }
                 None
             }
+            Letter::Invalidated(invalidated) => {
+                self.deliver_invalidated(session, &invalidated, reply);
+                None
+            }
+            Letter::Redirected(invalidated) => {
+                Self::deliver_redirected(session, &invalidated, reply);
+                None
+            }
             Letter::Published(_) | Letter::Settled(_) => None,
         }
     }
 
     fn receive(&mut self, letter: Letter, outbox: &mut Outbox<'_, Session>) {
         match letter {
-            Letter::Unpaused | Letter::Lines(_) | Letter::Unblocked(_) => {}
+            Letter::Unpaused
+            | Letter::Lines(_)
+            | Letter::Unblocked(_)
+            | Letter::Invalidated(_)
+            | Letter::Redirected(_) => {}
             Letter::Published(message) => self.subscribers.deliver(&self.shared.exchange, &message, outbox),
             Letter::Settled(number) => self.settling.1 = number,
         }
@@ -948,6 +991,7 @@ impl Service for Executor {
     fn close(&mut self, mut session: Session) {
         self.subscribers.unsubscribe_all(&self.shared.exchange, &mut session);
         self.stop_monitoring(&mut session);
+        self.stop_tracking(&mut session);
         if session.watching.is_some() {
             let shared = Arc::clone(&self.shared);
             let _inside = shared.engine.keyspace.enter(self.worker.id());
@@ -961,6 +1005,8 @@ impl Service for Executor {
 
     fn background(&mut self, now: Now) -> Duration {
         let started = Instant::now();
+        self.environment.broadcasts = self.shared.trackers.broadcasts();
+        self.limit_tracked();
         let config = self.config.config();
         let pause = if self.shared.active_expire.load(Ordering::Relaxed) {
             self.expiry.run(&self.shared, &mut self.worker, &self.environment, config, now)
@@ -968,6 +1014,9 @@ impl Service for Executor {
             Duration::from_secs(1) / config.hz
         };
         self.note_background(started.elapsed(), pause.is_zero());
+        if !self.worker.invalidations.is_empty() {
+            self.tell_invalidations(0);
+        }
         if !self.worker.events.is_empty() {
             self.publish_events();
         }

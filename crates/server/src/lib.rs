@@ -23,4 +23,5 @@ mod session;
 mod shared;
 pub mod startup;
 mod statistics;
+mod tracking;
 mod transaction;

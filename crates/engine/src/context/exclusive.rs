@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::keyspace::LockedShards;
+use crate::keyspace::{Invalidation, LockedShards};
 
 use super::{Environment, Garbage, Worker};
 
@@ -81,6 +81,11 @@ impl<'a> ExclusiveContext<'a> {
                 }
             }
         }
+        // Whichever database it was: clients know keys by name alone.
+        for shard in self.locked.keyspace().shards() {
+            self.locked.untrack_all(shard);
+        }
+        self.worker.invalidations.push(Invalidation::Everything);
         self.worker.statistics.changes.add(keys);
     }
 

@@ -76,7 +76,6 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["replicaof", "slaveof"], obeyed: &["no one"], otherwise: Refused("replication is not available in this version; remove the line") },
     Foreign { names: &["min-replicas-to-write", "min-slaves-to-write"], obeyed: &["0"], otherwise: Refused("replication is not available in this version, so no write could be accepted; use 0") },
     Foreign { names: &["masterauth", "masteruser", "primaryauth", "primaryuser", "min-replicas-max-lag", "min-slaves-max-lag", "repl-*", "replica-*", "slave-*", "propagation-error-behavior"], obeyed: &[], otherwise: NO_REPLICATION },
-    Foreign { names: &["tracking-table-max-keys"], obeyed: &[], otherwise: Ignored("client-side caching is not available in this version") },
     Foreign { names: &["user", "aclfile"], obeyed: &[], otherwise: NO_ACCESS_LISTS },
     Foreign { names: &["acllog-max-len", "acl-pubsub-default"], obeyed: &[], otherwise: Ignored("access control lists are not available in this version") },
     Foreign { names: &["rename-command"], obeyed: &[], otherwise: Refused("commands cannot be renamed; remove the line and keep untrusted clients away from the port") },

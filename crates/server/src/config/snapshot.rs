@@ -128,6 +128,8 @@ snapshot! {
     threads: u32,
     /// Seconds after which an idle client is closed; 0 for never.
     timeout: u32,
+    /// Keys that clients keep copies of; 0 for no limit.
+    tracking_table_max_keys: u64,
     /// Empty for none.
     unixsocket: PathBuf,
     /// 0 leaves what the umask gives.

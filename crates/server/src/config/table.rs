@@ -541,6 +541,16 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "tracking-table-max-keys",
+        aliases: &[],
+        group: Group::Clients,
+        kind: Kind::Integer { field: number!(tracking_table_max_keys), min: 0, max: i64::MAX },
+        default: "1000000",
+        change: Change::Anytime,
+        doc: "Keys that are remembered because clients keep copies of them (CLIENT TRACKING). Above, some are forgotten as if they had changed. 0 is no limit.",
+        settle: as_is,
+    },
+    Directive {
         name: "unixsocket",
         aliases: &[],
         group: Group::Network,

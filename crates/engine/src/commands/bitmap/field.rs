@@ -198,8 +198,10 @@ fn bitfield(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
     let Some(bytes) = written.map(Operation::bytes).max() else {
         let mut buffer = itoa::Buffer::new();
         let value = context.string(key)?;
+        let found = value.is_some();
         let bytes = value.map_or(&[][..], |value| value.text(&mut buffer));
         get_all(&operations, bytes, reply);
+        context.count_lookup(key, found);
         return Ok(());
     };
     reply.array(operations.len());

@@ -5,7 +5,7 @@ use dunlin_resp::ReplyBuffer;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandResult, Flags, Group, KeySpec, Run},
     commands::expiry::ExpiryOption,
-    context::{ExpiryChange, ReadContext, WriteContext, string_of},
+    context::{ExpiryChange, ReadContext, WriteContext},
     notify::EventClass,
     value::{NewString, StringRef},
 };
@@ -162,14 +162,8 @@ pub(super) const GETSET: Command = Command {
 
 fn getset(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, value) = (args.word(), args.word());
-    let mut found = false;
-    context.replace_string(key, ExpiryChange::Clear, |entry| {
-        let old = entry.map(string_of).transpose()?;
-        found = old.is_some();
-        reply_or_null(old, reply);
-        Ok(Some(NewString::from_text(value)))
-    })?;
-    context.count_lookup(key, found);
+    read(context, key, reply)?;
+    context.set_string(key, NewString::from_text(value), ExpiryChange::Clear);
     context.notify(EventClass::String, "set", key);
     Ok(())
 }

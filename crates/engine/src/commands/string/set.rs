@@ -110,9 +110,11 @@ fn set(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
     }
     let options = SetOptions::read(args)?;
     let expiry = options.expiry.change(context.now_ms(), "set")?;
-    let mut found = false;
+    if options.get {
+        let found = context.find(key).is_some();
+        context.count_lookup(key, found);
+    }
     let stored = context.replace_string(key, expiry, |entry| {
-        found = entry.is_some();
         if options.get {
             reply_or_null(entry.map(string_of).transpose()?, reply);
         }
@@ -127,9 +129,6 @@ fn set(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
         };
         Ok(holds.then(|| NewString::from_text(value)))
     })?;
-    if options.get {
-        context.count_lookup(key, found);
-    }
     if stored {
         notify_set(context, key, expiry);
     }

@@ -18,7 +18,7 @@ impl WriteContext<'_> {
     pub fn collections<T: Collection>(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<&T>>, CommandError> {
         // Removing what has expired moves other entries, so it comes first.
         for key in keys {
-            let found = self.find(key).is_some();
+            let found = self.find(key).map(collection_of::<T>).transpose()?.is_some();
             self.count_lookup(key, found);
         }
         let resolved: Vec<Key<'_>> = keys.iter().map(|key| self.key(key)).collect();

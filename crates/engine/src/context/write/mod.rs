@@ -9,7 +9,7 @@ use dunlin_structures::Slot;
 
 use crate::{
     command::CommandError,
-    keyspace::{EXPIRY_MS_MAX, EntryRef, Expiration, Key, LockedShards, access_clock},
+    keyspace::{EXPIRY_MS_MAX, EntryRef, Expiration, Invalidation, Key, LockedShards, access_clock},
     notify::{Event, EventClass},
     value::{Layout, NewValue, Object, Resources, StringRef, ValueType},
 };
@@ -190,6 +190,18 @@ impl<'a> WriteContext<'a> {
         Some(entry)
     }
 
+    /// [`Self::find`] that counts a hit or a miss: for commands that read some of their keys.
+    pub fn read(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
+        let key = self.key(key);
+        let found = self.slot(self.database, &key);
+        self.count_lookup(key.bytes, found.is_some());
+        let entry = self.locked.shard(key.shard).database(self.database)?.entry(found?);
+        if !self.environment.no_touch {
+            entry.touch(access_clock(self.environment.now_ms));
+        }
+        Some(entry)
+    }
+
     /// Whether a key is there and has not expired.
     pub fn contains_in(&mut self, database: usize, key: &[u8]) -> bool {
         let key = self.key(key);
@@ -224,6 +236,7 @@ impl<'a> WriteContext<'a> {
             self.notify_in(database, *class, name, key);
         }
         let shard = self.locked.keyspace().shard_of(key);
+        self.invalidate(shard, key);
         if let Some(watches) = self.locked.shard(shard).watches() {
             watches.expired(database, key, what);
         }
@@ -384,19 +397,29 @@ impl<'a> WriteContext<'a> {
     /// Tells those who watch a key, and notes for those who wait for it, that it has changed.
     #[inline]
     fn show_change(&mut self, database: usize, key: &Key<'_>) {
-        if self.locked.shard(key.shard).is_observed() {
+        if self.locked.shard(key.shard).is_observed() | self.environment.broadcasts {
             self.show_observers(database, key);
         }
     }
 
     #[cold]
     fn show_observers(&mut self, database: usize, key: &Key<'_>) {
+        self.invalidate(key.shard, key.bytes);
         let state = self.locked.shard(key.shard);
         if let Some(watches) = state.watches() {
             watches.changed(database, key.bytes);
         }
         if state.queues().is_some() {
             self.note_ready(database, key);
+        }
+    }
+
+    /// Tells those who keep copies of a key that it has changed.
+    fn invalidate(&mut self, shard: usize, key: &[u8]) {
+        let readers = self.locked.untrack(shard, key);
+        if readers.is_some() || self.environment.broadcasts {
+            let readers = readers.unwrap_or_default();
+            self.worker.invalidations.push(Invalidation::Key { key: key.into(), readers });
         }
     }
 
