@@ -22,6 +22,8 @@ CASES = {
     "hash": ["hash"],
     "list": ["list"],
     "set": ["set"],
+    "sorted_set": ["sorted_set", "sorted_set_lex"],
+    "geo": ["geo"],
     "transaction": ["transaction"],
     "sort": ["sort"],
     "hyperloglog": ["hyperloglog"],

@@ -77,14 +77,8 @@ impl Engine {
             }
             Run::Exclusive(handler) => {
                 *inside = None;
-                let (result, freed) = {
-                    let mut locked = self.keyspace.close();
-                    let mut context = ExclusiveContext::new(locked.shards(), database, environment, worker);
-                    let ended = (handler(&mut context, &mut args, reply), context.finish());
-                    self.serve_waiters(locked, environment, worker);
-                    ended
-                };
-                drop(freed);
+                let handle = |context: &mut ExclusiveContext<'_>| handler(context, &mut args, reply);
+                let result = self.exclusively(database, environment, worker, handle);
                 *inside = Some(self.keyspace.enter(worker.id()));
                 result
             }
@@ -98,6 +92,25 @@ impl Engine {
         if result.is_err() {
             reply.rewind(mark);
         }
+        result
+    }
+
+    /// Does some work while nothing else runs. The caller is not inside the gate.
+    pub fn exclusively<R>(
+        &self,
+        database: usize,
+        environment: &Environment,
+        worker: &mut Worker,
+        work: impl FnOnce(&mut ExclusiveContext<'_>) -> R,
+    ) -> R {
+        let (result, freed) = {
+            let mut locked = self.keyspace.close();
+            let mut context = ExclusiveContext::new(locked.shards(), database, environment, worker);
+            let ended = (work(&mut context), context.finish());
+            self.serve_waiters(locked, environment, worker);
+            ended
+        };
+        drop(freed);
         result
     }
 

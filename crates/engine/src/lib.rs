@@ -13,6 +13,7 @@ pub mod glob;
 pub mod keyspace;
 mod notify;
 mod random;
+pub mod rdb;
 mod serve;
 mod statistics;
 mod transaction;

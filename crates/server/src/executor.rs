@@ -27,7 +27,7 @@ use crate::{
     blocked::{self, Ending},
     command_log::{LogEntry, LogKind, shorten},
     commands,
-    config::{Config, ConfigReader},
+    config::{Config, ConfigReader, VersionCheck},
     expiry::ExpiryCycle,
     feed,
     net::{Client, Clients, Next, Now, Outbox, PostOffice, REPLY_BYTES_MAX, Served, Service, WorkerContext},
@@ -755,12 +755,14 @@ impl Executor {
 }
 
 /// What commands are to know of the configuration.
-fn environment(config: &Config) -> Environment {
+pub(crate) fn environment(config: &Config) -> Environment {
     Environment {
         now_ms: 0,
         string_bytes_max: config.proto_max_bulk_len as usize,
         no_touch: false,
         keep_expired: false,
+        compress_dumps: config.rdbcompression,
+        relaxed_versions: config.rdb_version_check == VersionCheck::Relaxed,
         client: ClientToken::default(),
         deny_blocking: false,
         tracks: false,
@@ -779,6 +781,8 @@ fn environment(config: &Config) -> Environment {
             set_max_intset_entries: config.set_max_intset_entries as usize,
             set_max_listpack_entries: config.set_max_listpack_entries as usize,
             set_max_listpack_value: config.set_max_listpack_value as usize,
+            zset_max_listpack_entries: config.zset_max_listpack_entries as usize,
+            zset_max_listpack_value: config.zset_max_listpack_value as usize,
         },
     }
 }

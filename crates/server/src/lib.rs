@@ -16,6 +16,7 @@ mod maintenance;
 mod monitor;
 pub mod net;
 mod pause;
+mod persistence;
 mod process;
 mod pubsub;
 pub mod server;

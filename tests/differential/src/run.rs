@@ -348,10 +348,24 @@ impl Duet {
         let ours = follow(&mut self.ours, ours, &step.arguments, cursor, width);
         let oracle = follow(&mut self.oracle, oracle, &step.arguments, cursor, width);
         match (ours, oracle) {
-            (Ok(a), Ok(b)) if a == b => Ok(()),
+            (Ok(a), Ok(b)) => {
+                let together =
+                    |pages: BTreeSet<Vec<Reply>>| Reply::Array(b'*', pages.into_iter().flatten().collect());
+                let (ours, oracle) = (together(a), together(b));
+                if ours == oracle {
+                    return Ok(());
+                }
+                match intended(&step.arguments, &ours, &oracle) {
+                    Some(entry) => {
+                        self.intended.insert(entry.reason);
+                        Ok(())
+                    }
+                    None => Err(mismatch(at, &step.arguments, ours.show(), oracle.show())),
+                }
+            }
             (a, b) => {
                 let show = |pages: Result<BTreeSet<Vec<Reply>>, String>| match pages {
-                    Ok(all) => Reply::Array(b'*', all.into_iter().flatten().collect()).show(),
+                    Ok(all) => format!("{} elements", all.len()),
                     Err(error) => error,
                 };
                 Err(mismatch(at, &step.arguments, show(a), show(b)))

@@ -335,6 +335,9 @@ impl Flags {
     /// Runs at once inside MULTI, where others are queued.
     pub const UNQUEUED: Self = Self(1 << 24);
 
+    /// A node of a cluster runs it on a slot that is being moved there, without `ASKING` before it.
+    pub const ASKING: Self = Self(1 << 23);
+
     /// Both sets together.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -21,6 +21,10 @@ pub struct Environment {
     pub lazyfree_user_flush: bool,
     /// Whether keys that have expired stay where they are, seen by nobody (`CLIENT PAUSE`).
     pub keep_expired: bool,
+    /// Whether long strings in dumps are compressed where it pays (`rdbcompression`).
+    pub compress_dumps: bool,
+    /// Whether dumps of versions that are not known are taken as far as they go (`rdb-version-check`).
+    pub relaxed_versions: bool,
     /// Thresholds of the compact encodings.
     pub collection_limits: CollectionLimits,
     /// Whose commands they are.

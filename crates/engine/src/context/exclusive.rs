@@ -2,7 +2,11 @@
 
 use std::collections::VecDeque;
 
-use crate::keyspace::{Invalidation, LockedShards};
+use crate::{
+    keyspace::{EXPIRY_MS_MAX, EntryRef, Invalidation, LockedShards, Usage, access_clock_ago},
+    rdb,
+    value::Layout,
+};
 
 use super::{Environment, Garbage, Worker};
 
@@ -57,6 +61,81 @@ impl<'a> ExclusiveContext<'a> {
     /// How many databases there are.
     pub fn databases(&self) -> usize {
         self.locked.keyspace().databases()
+    }
+
+    /// Keys and bytes of a database, expired keys that are still there included.
+    pub fn usage(&self, database: usize) -> Usage {
+        let mut usage = Usage::default();
+        for shard in self.locked.keyspace().shards() {
+            usage.add(self.locked.shard(shard).usage(Some(database)));
+        }
+        usage
+    }
+
+    /// Visits all entries of a database that have not expired, until `visit` fails.
+    pub fn try_for_each<E>(
+        &self,
+        database: usize,
+        mut visit: impl FnMut(EntryRef<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for shard in self.locked.keyspace().shards() {
+            let Some(stripe) = self.locked.shard(shard).database(database) else { continue };
+            let mut result = Ok(());
+            stripe.for_each(|entry| {
+                if result.is_ok() && !entry.is_expired(self.environment.now_ms) {
+                    result = visit(entry);
+                }
+            });
+            result?;
+        }
+        Ok(())
+    }
+
+    /// How collections that are read are laid out.
+    pub fn layout(&self) -> Layout<'a> {
+        let resources = self.locked.keyspace().resources();
+        Layout { limits: &self.environment.collection_limits, resources }
+    }
+
+    /// Stores a value that was read from a file, last used so many seconds ago, unless its key is there;
+    /// whether it was stored. It counts as no change.
+    pub fn insert(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        value: rdb::Value,
+        expiry_ms: Option<u64>,
+        idle_seconds: u64,
+    ) -> bool {
+        let now_ms = self.environment.now_ms;
+        let key = self.locked.keyspace().key(key);
+        let (stripe, new) = self.locked.shard_mut(key.shard).database_or_new(database);
+        if stripe.find(key.hash, key.bytes).is_some() {
+            return false;
+        }
+        let expiry_ms = expiry_ms.map(|at| at.min(EXPIRY_MS_MAX));
+        let garbage = &mut self.worker.garbage;
+        value.store(|value| stripe.put((key.hash, key.bytes), None, value, expiry_ms, now_ms, garbage));
+        if idle_seconds > 0
+            && let Some(slot) = stripe.find(key.hash, key.bytes)
+        {
+            stripe.entry(slot).touch(access_clock_ago(now_ms, idle_seconds));
+        }
+        if new {
+            self.locked.publish_new(key.shard, database);
+        }
+        self.locked.publish_usage(key.shard, database);
+        true
+    }
+
+    /// Removes a key, if it is there.
+    pub fn remove(&mut self, database: usize, key: &[u8]) {
+        let key = self.locked.keyspace().key(key);
+        let Some(stripe) = self.locked.shard_mut(key.shard).database_mut(database) else { return };
+        if let Some(slot) = stripe.find(key.hash, key.bytes) {
+            stripe.remove(slot, &mut self.worker.garbage);
+            self.locked.publish_usage(key.shard, database);
+        }
     }
 
     /// Empties one database, or all. O(shards) while everything stands still: the keys are freed

@@ -6,6 +6,7 @@ use crate::{
     keyspace::{Database, Invalidation},
     notify::Event,
     random::Random,
+    rdb::Compressor,
     serve::{Blocked, Served},
     statistics::Statistics,
     value::Owned,
@@ -81,6 +82,8 @@ pub struct Worker {
     pub blocked: Option<Blocked>,
     /// Where short texts are edited before they are stored again.
     pub(super) scratch: Vec<u8>,
+    /// For strings in dumps.
+    pub(crate) compressor: Compressor,
     random: Random,
 }
 
@@ -97,6 +100,7 @@ impl Worker {
             served: Vec::new(),
             blocked: None,
             scratch: Vec::new(),
+            compressor: Compressor::default(),
             random: Random::new(seed),
         }
     }

@@ -45,7 +45,7 @@ pub use blocked::{BlockingKeys, ClientToken, Waiter};
 pub use database::Database;
 pub(crate) use database::Expiration;
 pub use entry::EntryRef;
-pub(crate) use entry::{EXPIRY_MS_MAX, access_clock, idle_seconds};
+pub(crate) use entry::{EXPIRY_MS_MAX, access_clock, access_clock_ago, idle_seconds};
 use gate::Gate;
 pub use gate::Inside;
 pub(crate) use key::KeyHasher;

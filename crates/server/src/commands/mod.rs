@@ -14,6 +14,7 @@ mod lolwut;
 mod memory;
 mod monitor;
 mod pubsub;
+mod save;
 mod shutdown;
 mod slowlog;
 mod time;
@@ -41,6 +42,7 @@ const FAMILIES: &[&[Command]] = &[
     memory::COMMANDS,
     monitor::COMMANDS,
     pubsub::COMMANDS,
+    save::COMMANDS,
     shutdown::COMMANDS,
     slowlog::COMMANDS,
     time::COMMANDS,

@@ -9,7 +9,9 @@ use dunlin_structures::Slot;
 
 use crate::{
     command::CommandError,
-    keyspace::{EXPIRY_MS_MAX, EntryRef, Expiration, Invalidation, Key, LockedShards, access_clock},
+    keyspace::{
+        EXPIRY_MS_MAX, EntryRef, Expiration, Invalidation, Key, LockedShards, access_clock, access_clock_ago,
+    },
     notify::{Event, EventClass},
     value::{Layout, NewValue, Object, Resources, StringRef, ValueType},
 };
@@ -345,6 +347,15 @@ impl<'a> WriteContext<'a> {
         stripe.expect("the slot was found in it").set_expiry(slot, expiry, now_ms);
         self.changed(self.database, &key);
         true
+    }
+
+    /// Makes a key seem to have been last used so many seconds ago, as far back as its clock reaches.
+    pub fn set_idle(&mut self, key: &[u8], seconds: u64) {
+        let key = self.key(key);
+        let Some(slot) = self.slot(self.database, &key) else { return };
+        if let Some(stripe) = self.locked.shard(key.shard).database(self.database) {
+            stripe.entry(slot).touch(access_clock_ago(self.environment.now_ms, seconds));
+        }
     }
 
     /// Copies a value with its expiry to another place, replacing what is there; whether the source
