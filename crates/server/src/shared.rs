@@ -14,6 +14,7 @@ use dunlin_engine::{Engine, command::CommandTable};
 use crate::{
     blocked::BlockedClients, commands, config::ConfigStore, feed::Feed, maintenance::Maintenance,
     monitor::Monitor, pause::Pause, persistence::Persistence, process::Process, pubsub::Exchange,
+    tracking::Trackers,
 };
 
 /// An order to end the server.
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     pub(crate) blocked: BlockedClients,
     pub(crate) exchange: Exchange,
     pub(crate) feed: Feed,
+    pub(crate) trackers: Trackers,
     /// Whether keys are removed when their time has come though nobody asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
     pub(crate) active_expire: AtomicBool,
@@ -61,6 +63,7 @@ impl Shared {
         let pause = Pause::new(Instant::now());
         let exchange = Exchange::new(workers);
         let feed = Feed::default();
+        let trackers = Trackers::default();
         let active_expire = AtomicBool::new(true);
         Self {
             engine,
@@ -74,6 +77,7 @@ impl Shared {
             blocked: BlockedClients::new(workers),
             exchange,
             feed,
+            trackers,
             active_expire,
             list_packed_threshold: AtomicU32::new(0),
             orders,

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::{DIRECTIVES, IgnoredLine};
+use super::{DIRECTIVES, IgnoredLine, KeyspaceEvents};
 
 macro_rules! snapshot {
     ($($(#[$attribute:meta])* $name:ident: $type:ty,)*) => {
@@ -92,6 +92,8 @@ snapshot! {
     maxmemory: u64,
     /// What happens at the limit.
     maxmemory_policy: MaxmemoryPolicy,
+    /// Which events of keys are published.
+    notify_keyspace_events: KeyspaceEvents,
     /// Empty for none.
     pidfile: PathBuf,
     /// 0 for no TCP.
@@ -140,6 +142,8 @@ snapshot! {
     threads: u32,
     /// Seconds after which an idle client is closed; 0 for never.
     timeout: u32,
+    /// Keys that clients keep copies of; 0 for no limit.
+    tracking_table_max_keys: u64,
     /// Empty for none.
     unixsocket: PathBuf,
     /// 0 leaves what the umask gives.

@@ -360,6 +360,16 @@ pub static DIRECTIVES: &[Directive] = &[
         },
     },
     Directive {
+        name: "notify-keyspace-events",
+        aliases: &[],
+        group: Group::Monitoring,
+        kind: Kind::Events(field!(notify_keyspace_events)),
+        default: "\"\"",
+        change: Change::Anytime,
+        doc: "Events of keys that are published: K to `__keyspace@<db>__:<key>`, E to `__keyevent@<db>__:<event>`; g generic commands, $ strings, l lists, s sets, h hashes, z sorted sets, t streams, x expiry, e eviction, d modules, A all of these, n new keys, m misses. Empty publishes nothing.",
+        settle: as_is,
+    },
+    Directive {
         name: "pidfile",
         aliases: &[],
         group: Group::Process,
@@ -605,6 +615,16 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "tracking-table-max-keys",
+        aliases: &[],
+        group: Group::Clients,
+        kind: Kind::Integer { field: number!(tracking_table_max_keys), min: 0, max: i64::MAX },
+        default: "1000000",
+        change: Change::Anytime,
+        doc: "Keys that are remembered because clients keep copies of them (CLIENT TRACKING). Above, some are forgotten as if they had changed. 0 is no limit.",
+        settle: as_is,
+    },
+    Directive {
         name: "unixsocket",
         aliases: &[],
         group: Group::Network,
@@ -722,6 +742,7 @@ mod tests {
                 "2mb",
                 "600",
                 "relaxed",
+                "KEx",
             ];
             let changed = other.iter().any(|value| {
                 directive.assign_argument(value.as_bytes(), &mut config).is_ok()

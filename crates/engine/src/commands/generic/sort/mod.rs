@@ -93,7 +93,7 @@ impl Lookup for ReadContext<'_> {
 
 impl Lookup for WriteContext<'_> {
     fn entry(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
-        self.find(key)
+        self.read(key)
     }
 
     fn now_ms(&self) -> u64 {
