@@ -330,7 +330,7 @@ impl Scale {
 
     /// Seconds instead of minutes; the figures mean nothing.
     pub const QUICK: Scale = Scale {
-        keys: 2_000,
+        keys: 8_000,
         memory_keys: 20_000,
         growth_keys: 20_000,
         expiry_keys: 2_000,

@@ -16,7 +16,6 @@ const RANGE: Arg = OneOf(&[
     ],
     &[Index, Index, Options(&[&[Word("REV")], &[Word("BYSCORE")], &[Word("LIMIT"), Integer, Integer]])],
 ]);
-const TIMEOUT: Arg = Pick(&["0.001", "0.01", "-1", "x"]);
 
 /// The table.
 pub const FAMILY: Family = Family {
@@ -38,8 +37,8 @@ pub const FAMILY: Family = Family {
         row("ZCARD", 2, &[Key]),
         row("ZSCORE", 3, &[Key, Member]),
         row("ZMSCORE", 3, &[Key, Repeat(1, 4, &[Member])]),
-        row("ZRANK", 4, &[Key, Member]),
-        row("ZREVRANK", 3, &[Key, Member]),
+        row("ZRANK", 4, &[Key, Member]).unspoiled(),
+        row("ZREVRANK", 3, &[Key, Member]).unspoiled(),
         row("ZCOUNT", 4, &[Key, ScoreBound, ScoreBound]),
         row("ZRANGE", 10, &[Key, RANGE, WITH_SCORES]),
         row("ZREVRANGE", 4, &[Key, Index, Index, WITH_SCORES]),
@@ -81,14 +80,6 @@ pub const FAMILY: Family = Family {
             ],
         )
         .iterate(2),
-        row("BZPOPMIN", 1, &[Repeat(1, 3, &[Key]), TIMEOUT]).unspoiled(),
-        row("BZPOPMAX", 1, &[Repeat(1, 3, &[Key]), TIMEOUT]).unspoiled(),
-        row(
-            "BZMPOP",
-            1,
-            &[TIMEOUT, Counted(1, 3, &[Key]), Pick(&["MIN", "MAX"]), Maybe(50, &[Word("COUNT"), Count])],
-        )
-        .unspoiled(),
         row("OBJECT ENCODING", 3, &[Key]),
         row("DEL", 1, &[Key]),
     ],
