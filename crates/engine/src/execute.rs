@@ -150,7 +150,7 @@ impl Engine {
 
 /// Runs a command that reads or writes values whose shards are locked.
 #[inline]
-fn run_locked(
+pub(crate) fn run_locked(
     locked: &mut Locked<'_>,
     request: &Request<'_>,
     args: &mut Args<'_>,

@@ -16,6 +16,7 @@ mod random;
 mod statistics;
 #[cfg(test)]
 mod transcript;
+mod unit;
 pub mod value;
 
 pub use context::{
@@ -25,3 +26,4 @@ pub use dunlin_structures::PAGE_BYTES;
 pub use execute::{Engine, Request};
 pub use notify::{Event, EventClass, EventClasses};
 pub use statistics::{Counter, Statistics};
+pub use unit::Unit;

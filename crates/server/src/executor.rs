@@ -30,6 +30,7 @@ use crate::{
     net::{Client, Clients, Next, Now, PostOffice, REPLY_BYTES_MAX, Served, Service, WorkerContext},
     pause::Held,
     process::ProcessorTime,
+    scripting::Compiled,
     session::{ClientFlags, Replies, Session},
     shared::Shared,
     statistics::Meter,
@@ -59,6 +60,10 @@ pub struct Executor {
     expiry: ExpiryCycle,
     meter: Meter,
     memory: MemoryCheck,
+    /// Its scripts.
+    pub(crate) compiled: Compiled,
+    /// Whether a unit of commands is running: then nobody may close the gate.
+    pub(crate) in_unit: bool,
     /// Memory that is used again for every window.
     window: Window<'static>,
     batch: Batch,
@@ -144,6 +149,8 @@ impl Executor {
             expiry,
             meter,
             memory: MemoryCheck::default(),
+            compiled: Compiled::default(),
+            in_unit: false,
             window: Window::default(),
             batch: Batch::default(),
         }
@@ -355,7 +362,7 @@ impl Executor {
 
     /// Counts an error reply, and a command that was not run at all as rejected.
     #[cold]
-    fn count_error(&self, entry: Option<&Entry>, line: &[u8], has_run: bool) {
+    pub(crate) fn count_error(&self, entry: Option<&Entry>, line: &[u8], has_run: bool) {
         let statistics = self.meter.statistics();
         statistics.count_error(CommandError::code(line));
         if let Some(entry) = entry {
@@ -363,6 +370,17 @@ impl Executor {
             let counter = if has_run { &counters.failed } else { &counters.rejected };
             counter.add(1);
         }
+    }
+
+    /// Counts a command that a script has called.
+    #[inline]
+    pub(crate) fn count_call(&self, entry: &Entry) {
+        self.meter.statistics().commands[entry.index].calls.add(1);
+    }
+
+    /// Whether more memory is in use than `maxmemory`.
+    pub(crate) fn is_short_of_memory(&mut self) -> bool {
+        self.over_memory_limit(&[])
     }
 
     /// Runs one command, or tells why not.

@@ -15,6 +15,7 @@ mod monitor;
 pub mod net;
 mod pause;
 mod process;
+mod scripting;
 pub mod server;
 mod session;
 mod shared;

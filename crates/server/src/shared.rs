@@ -9,6 +9,7 @@ use dunlin_engine::{Engine, command::CommandTable};
 
 use crate::{
     commands, config::ConfigStore, maintenance::Maintenance, monitor::Monitor, pause::Pause, process::Process,
+    scripting::ScriptCache,
 };
 
 /// An order to end the server.
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     pub(crate) maintenance: Maintenance,
     pub(crate) monitor: Monitor,
     pub(crate) pause: Pause,
+    pub(crate) scripts: ScriptCache,
     /// Whether keys are removed when their time has come though nobody asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
     pub(crate) active_expire: AtomicBool,
@@ -46,8 +48,9 @@ impl Shared {
         let commands = commands::table();
         let monitor = Monitor::new(&engine, &commands, workers, process);
         let pause = Pause::new(Instant::now());
+        let scripts = ScriptCache::default();
         let active_expire = AtomicBool::new(true);
-        Self { engine, commands, config, workers, maintenance, monitor, pause, active_expire, orders }
+        Self { engine, commands, config, workers, maintenance, monitor, pause, scripts, active_expire, orders }
     }
 
     /// Asks the server to end.

@@ -273,9 +273,12 @@ fn malloc_stats(_: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Rep
 
 fn purge(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let shared = context.shared;
-    *context.inside = None;
-    shared.engine.release_memory(0);
-    *context.inside = Some(shared.engine.keyspace.enter(context.executor.worker.id()));
+    // In a unit of commands the keyspace stands still; what it can spare is given back soon anyway.
+    if !context.executor.in_unit {
+        *context.inside = None;
+        shared.engine.release_memory(0);
+        *context.inside = Some(shared.engine.keyspace.enter(context.executor.worker.id()));
+    }
     allocator::collect();
     reply.ok();
     Ok(())

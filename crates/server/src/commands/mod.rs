@@ -7,10 +7,12 @@ mod connection;
 mod debug;
 #[cfg(test)]
 mod documents;
+mod eval;
 mod info;
 mod latency;
 mod lolwut;
 mod memory;
+mod script;
 mod shutdown;
 mod slowlog;
 mod time;
@@ -27,10 +29,12 @@ const FAMILIES: &[&[Command]] = &[
     config::COMMANDS,
     connection::COMMANDS,
     debug::COMMANDS,
+    eval::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     lolwut::COMMANDS,
     memory::COMMANDS,
+    script::COMMANDS,
     shutdown::COMMANDS,
     slowlog::COMMANDS,
     time::COMMANDS,

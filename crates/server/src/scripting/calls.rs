@@ -1,0 +1,142 @@
+//! What a running script asks for: commands, under the locks of its keys.
+
+use dunlin_engine::{
+    Request, Unit,
+    command::{Args, CommandError, CommandResult, Entry, Flags, Run},
+};
+use dunlin_resp::ReplyBuffer;
+use dunlin_scripting::{Caller, LogLevel, ScriptFlags};
+
+use crate::executor::{Handler, ServerContext};
+
+/// A script at work for a client.
+pub(super) struct Calls<'c, 'a, 'k> {
+    context: &'c mut ServerContext<'a, 'k>,
+    unit: Unit<'k>,
+    /// The database that the script has selected.
+    database: usize,
+    /// Whether commands that may change the data set are refused.
+    read_only: bool,
+    /// Whether memory is short, and commands that need more are refused until the first write.
+    short_of_memory: bool,
+}
+
+impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
+    pub(super) fn new(
+        context: &'c mut ServerContext<'a, 'k>,
+        unit: Unit<'k>,
+        flags: ScriptFlags,
+        read_only: bool,
+        short_of_memory: bool,
+    ) -> Self {
+        let database = context.session.database;
+        let short_of_memory = short_of_memory && !flags.has(ScriptFlags::ALLOW_OOM);
+        Self { context, unit, database, read_only, short_of_memory }
+    }
+
+    /// Ends the unit.
+    pub(super) fn end(self) {
+        self.unit.end(&mut self.context.executor.worker);
+    }
+
+    /// The command of a request, if a script may call it.
+    fn admit(&mut self, words: &[&[u8]]) -> Result<&'k Entry, CommandError> {
+        let entry = find(self.context, words)
+            .ok_or(CommandError::text("ERR Unknown Redis command called from script"))?;
+        if !entry.command.arity.accepts(words.len()) || matches!(entry.command.run, Run::Container) {
+            return Err(CommandError::text("ERR Wrong number of args calling Redis command from script"));
+        }
+        if entry.command.flags.has(Flags::NO_SCRIPT) {
+            return Err(CommandError::text("ERR This Redis command is not allowed from script"));
+        }
+        if entry.command.is_write() {
+            if self.read_only {
+                return Err(CommandError::text(
+                    "ERR Write commands are not allowed from read-only scripts.",
+                ));
+            }
+            if self.short_of_memory && entry.command.flags.has(Flags::DENY_OOM) {
+                return Err(CommandError::OutOfMemory);
+            }
+            // What has begun to write goes on.
+            self.short_of_memory = false;
+        }
+        Ok(entry)
+    }
+
+    fn run(&mut self, entry: &'k Entry, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
+        let executor = &mut *self.context.executor;
+        match entry.command.run {
+            Run::Host(handler) => {
+                let Handler(handler) = handler.downcast_ref().expect("the server's own handlers");
+                let mark = reply.mark();
+                let mut args = Args::new(words, entry.name_words());
+                let flow = self.context.flow;
+                let selected = std::mem::replace(&mut self.context.session.database, self.database);
+                let result = handler(self.context, &mut args, reply);
+                self.database = std::mem::replace(&mut self.context.session.database, selected);
+                self.context.flow = flow;
+                if result.is_err() {
+                    reply.rewind(mark);
+                }
+                result
+            }
+            _ => {
+                let request = Request { entry, words, keys: &[] };
+                assert!(self.unit.covers(&request), "the script was proven to keep to its keys");
+                let (environment, worker) = (&executor.environment, &mut executor.worker);
+                self.unit.execute(&request, self.database, environment, worker, reply)
+            }
+        }
+    }
+}
+
+/// The command or subcommand of a request.
+fn find<'k>(context: &ServerContext<'_, 'k>, words: &[&[u8]]) -> Option<&'k Entry> {
+    let table = &context.shared.commands;
+    let entry = table.find(words.first()?)?;
+    match words.get(1) {
+        Some(name) if !entry.subcommands.is_empty() => table.find_subcommand(entry, name),
+        _ => Some(entry),
+    }
+}
+
+impl Caller for Calls<'_, '_, '_> {
+    fn call(&mut self, words: &[&[u8]], reply: &mut ReplyBuffer) {
+        let (entry, result) = match self.admit(words) {
+            Ok(entry) => {
+                self.context.executor.count_call(entry);
+                (Some(entry), self.run(entry, words, reply))
+            }
+            Err(error) => (None, Err(error)),
+        };
+        if let Err(error) = result {
+            let line = error.line();
+            self.context.executor.count_error(entry, &line, true);
+            reply.error(&line);
+        }
+    }
+
+    fn may_call(&mut self, words: &[&[u8]]) -> Option<bool> {
+        // Everybody who is let in may do everything.
+        find(self.context, words).filter(|entry| entry.command.arity.accepts(words.len())).map(|_| true)
+    }
+
+    fn log(&mut self, level: LogLevel, message: &[u8]) {
+        let message = message.escape_ascii();
+        match level {
+            LogLevel::Debug => tracing::trace!("script: {message}"),
+            LogLevel::Verbose => tracing::debug!("script: {message}"),
+            LogLevel::Notice => tracing::info!("script: {message}"),
+            LogLevel::Warning => tracing::warn!("script: {message}"),
+        }
+    }
+
+    fn set_replication(&mut self, _: u8) {
+        // There is nothing to replicate to.
+    }
+
+    fn interrupted(&mut self) -> Option<&'static str> {
+        None
+    }
+}

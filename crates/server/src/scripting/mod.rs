@@ -1,0 +1,111 @@
+//! Scripts: which there are, where they are compiled, how they run.
+//!
+//! ```text
+//! EVAL ─▶ ScriptCache (shared)  ─▶ Compiled (a worker's): Machine ──redis.call──▶ Calls ─▶ Unit of the engine
+//!         by SHA-1, text, flags    compiled on first use                          checks   under locks
+//! ```
+//!
+//! A script runs as a unit: under the locks of the shards of its declared keys where its text shows that it
+//! touches no others, or else while nobody else runs. Decision 0008 has the reasons.
+
+mod cache;
+mod calls;
+
+use std::sync::Arc;
+
+use dunlin_engine::{
+    command::{CommandError, CommandResult},
+    keyspace::ShardSet,
+};
+use dunlin_resp::ReplyBuffer;
+use dunlin_scripting::{ScriptFlags, Sha, Shebang};
+
+pub(crate) use self::cache::{Compiled, Script, ScriptCache};
+use self::calls::Calls;
+use crate::executor::ServerContext;
+
+/// The script of that name, compiled.
+pub(crate) fn find(context: &mut ServerContext<'_, '_>, sha: &Sha) -> Option<Arc<Script>> {
+    let cache = &context.shared.scripts;
+    let compiled = &mut context.executor.compiled;
+    if let Some(script) = compiled.get(cache, sha) {
+        return Some(script);
+    }
+    let script = cache.get(sha)?;
+    compile(compiled, &script).ok()?;
+    Some(script)
+}
+
+/// Takes a script into the cache, compiled.
+pub(crate) fn load(context: &mut ServerContext<'_, '_>, text: &[u8]) -> Result<Arc<Script>, CommandError> {
+    let sha = Sha::of(text);
+    if let Some(script) = find(context, &sha) {
+        return Ok(script);
+    }
+    let shebang = Shebang::parse(text).map_err(|error| CommandError::owned(format!("ERR {error}")))?;
+    let script = Script { sha, text: text.to_vec(), flags: shebang.flags, keeps_to_declared: false };
+    let script = Arc::new(script);
+    compile(&mut context.executor.compiled, &script)?;
+    context.shared.scripts.add(Arc::clone(&script));
+    Ok(script)
+}
+
+fn compile(compiled: &mut Compiled, script: &Arc<Script>) -> CommandResult {
+    let shebang =
+        Shebang::parse(&script.text).map_err(|error| CommandError::owned(format!("ERR {error}")))?;
+    let mut machine = compiled.take_machine();
+    let loaded = machine.load(script.sha, shebang.text);
+    compiled.put_machine(machine);
+    loaded.map_err(|error| {
+        CommandError::Text([b"ERR Error compiling script (new function): ", &error.0[..]].concat().into())
+    })?;
+    compiled.add(script);
+    Ok(())
+}
+
+/// Runs a script for a client and appends its reply.
+pub(crate) fn run(
+    context: &mut ServerContext<'_, '_>,
+    script: &Script,
+    keys: &[&[u8]],
+    arguments: &[&[u8]],
+    read_only: bool,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let shared = context.shared;
+    let short_of_memory = context.executor.is_short_of_memory();
+    let flags = script.flags;
+    if !flags.has(ScriptFlags::COMPATIBLE) {
+        let no_writes = flags.has(ScriptFlags::NO_WRITES);
+        if read_only && !no_writes {
+            return Err(CommandError::text(
+                "ERR Can not execute a script with write flag using *_ro command.",
+            ));
+        }
+        if short_of_memory && !no_writes && !flags.has(ScriptFlags::ALLOW_OOM) {
+            return Err(CommandError::text(
+                "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+            ));
+        }
+    }
+    let read_only = read_only || flags.has(ScriptFlags::NO_WRITES);
+    let unit = if script.keeps_to_declared {
+        let mut shards = ShardSet::EMPTY;
+        keys.iter().for_each(|key| shards.insert(shared.engine.keyspace.shard_of(key)));
+        shared.engine.begin(shards)
+    } else {
+        *context.inside = None;
+        shared.engine.begin_alone()
+    };
+    let mut machine = context.executor.compiled.take_machine();
+    context.executor.in_unit = true;
+    let mut calls = Calls::new(context, unit, flags, read_only, short_of_memory);
+    let result = machine.run(&script.sha, keys, arguments, &mut calls, reply);
+    calls.end();
+    context.executor.in_unit = false;
+    context.executor.compiled.put_machine(machine);
+    if context.inside.is_none() {
+        *context.inside = Some(shared.engine.keyspace.enter(context.executor.worker.id()));
+    }
+    result.map_err(|line| CommandError::Text(line.into()))
+}
