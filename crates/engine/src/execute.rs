@@ -7,6 +7,7 @@ use crate::{
     command::{Args, CommandResult, Entry, Run},
     context::{Environment, ExclusiveContext, KeyspaceContext, ReadContext, Worker, WriteContext},
     keyspace::{Inside, Key, Keyspace, Locked, ShardSet},
+    notify::Event,
 };
 
 /// A request that has been found acceptable: a known command with a right number of words.
@@ -49,10 +50,19 @@ impl Engine {
         let mut args = Args::new(request.words, request.entry.name_words());
         let result = match request.entry.command.run {
             Run::Read(_) | Run::Write(_) => {
-                let mut locked = self.lock(request);
+                let strays = request.entry.strays(request.words);
+                let mut locked = if strays {
+                    *inside = None;
+                    self.keyspace.close()
+                } else {
+                    self.lock(request)
+                };
                 let result =
                     run_locked(&mut locked, request, &mut args, database, environment, worker, reply);
                 drop(locked);
+                if strays {
+                    *inside = Some(self.keyspace.enter(worker.id()));
+                }
                 worker.garbage.free_marked();
                 result
             }
@@ -84,8 +94,8 @@ impl Engine {
         result
     }
 
-    /// Removes expired keys of one shard, looking at no more than `buckets_max` buckets that may
-    /// hold some; whether nothing more is due there. The caller is inside the gate.
+    /// Removes expired keys and fields of one shard, looking at no more than `buckets_max` buckets that
+    /// may hold some; whether nothing more is due there. The caller is inside the gate.
     pub fn expire(
         &self,
         shard: usize,
@@ -105,10 +115,18 @@ impl Engine {
             if !stripe.has_due(now_ms) {
                 continue;
             }
-            let (removed, nothing_left) = stripe.expire(now_ms, buckets_max, &mut worker.garbage);
-            worker.statistics.expired_keys.add(removed as u64);
+            let events = &mut worker.events;
+            let slice = stripe.expire(now_ms, buckets_max, &mut worker.garbage, |entry, what| {
+                for (class, name) in what.events() {
+                    if environment.notifications.has(*class) {
+                        events.push(Event { class: *class, name, database, key: entry.key().to_vec() });
+                    }
+                }
+            });
+            worker.statistics.expired_keys.add(slice.keys as u64);
+            worker.statistics.expired_fields.add(slice.elements as u64);
             shards.publish_usage(shard, database);
-            complete &= nothing_left;
+            complete &= slice.complete;
         }
         drop(locked);
         worker.garbage.free_marked();

@@ -22,7 +22,7 @@ pub mod value;
 pub use context::{
     Environment, ExclusiveContext, ExpiryChange, Garbage, KeyspaceContext, ReadContext, Worker, WriteContext,
 };
-pub use dunlin_structures::PAGE_BYTES;
+pub use dunlin_structures::{PAGE_BYTES, hyperloglog::self_test as hyperloglog_self_test};
 pub use execute::{Engine, Request};
 pub use notify::{Event, EventClass, EventClasses};
 pub use statistics::{Counter, Statistics};

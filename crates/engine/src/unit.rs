@@ -49,6 +49,9 @@ impl Unit<'_> {
         let Some(shards) = &self.shards else { return true };
         match request.entry.command.run {
             Run::Read(_) | Run::Write(_) => {
+                if request.entry.strays(request.words) {
+                    return false;
+                }
                 let keyspace = &self.engine.keyspace;
                 let mut positions = request.entry.key_positions(request.words);
                 positions.all(|position| shards.contains(keyspace.shard_of(request.words[position])))

@@ -15,6 +15,7 @@ mod convert;
 mod machine;
 mod number;
 mod packed;
+mod proof;
 mod random;
 mod sandbox;
 mod shebang;
@@ -23,6 +24,7 @@ mod state;
 use dunlin_resp::ReplyBuffer;
 
 pub use machine::{CompileError, Machine, Sha};
+pub use proof::{Judge, Word};
 pub use shebang::{ScriptFlags, Shebang, ShebangError};
 
 /// What a running script asks of its host.

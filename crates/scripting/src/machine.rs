@@ -14,7 +14,7 @@ use crate::{
     api::{hex, raise_error},
     convert::{field_text, write_reply},
     cjson::Settings,
-    random::Random48,
+    proof::{self, Judge},
     sandbox::{self, Sandbox},
     state::{Call, Kind, Raised, Reference, Stack, State},
 };
@@ -106,11 +106,22 @@ impl Machine {
         Ok(())
     }
 
-    /// Forgets a script.
-    pub fn unload(&mut self, sha: &Sha) {
-        if let Some(script) = self.scripts.remove(sha) {
-            self.state.stack().drop_reference(script);
-        }
+    /// Whether a script that is there calls only commands that `judge` accepts, whatever its keys and
+    /// arguments: proven from its code, so `false` may mean that it is not known.
+    ///
+    /// # Panics
+    /// When it is not there.
+    pub fn proves(&self, sha: &Sha, judge: Judge<'_>) -> bool {
+        proof::holds(&self.dump(sha), judge)
+    }
+
+    /// The compiled code of a script.
+    pub(crate) fn dump(&self, sha: &Sha) -> Vec<u8> {
+        let stack = self.state.stack();
+        stack.push_reference(&self.scripts[sha]);
+        let dump = stack.dump();
+        stack.pop(1);
+        dump
     }
 
     /// Runs a script that is there and appends its reply; or the line of the error that it has ended in,
@@ -133,7 +144,6 @@ impl Machine {
             stack.raw_set_field(-2, name);
         }
         stack.pop(1);
-        self.state.machine().random.set(Random48::new(0));
         self.state.machine().json.set(Settings::default());
         stack.push_reference(&self.sandbox.error_handler);
         stack.push_reference(&self.scripts[sha]);

@@ -1,5 +1,5 @@
-//! The random numbers of scripts: the 48-bit linear congruential generator of POSIX `lrand48`, begun anew
-//! for every script, so that a script draws the same numbers each time, as it does in Redis.
+//! The random numbers of scripts: the 48-bit linear congruential generator of POSIX `lrand48`, which begins
+//! at the same place in every machine and goes on from script to script, as in Redis 7.
 
 /// A generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

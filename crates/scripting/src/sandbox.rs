@@ -410,7 +410,7 @@ fn collect_garbage(stack: Stack<'_>) -> NativeResult {
     Ok(1)
 }
 
-/// `math.random`, which draws the same numbers in every run of a script.
+/// `math.random`, from a generator that is the machine's.
 fn random(stack: Stack<'_>) -> NativeResult {
     let cell = &stack.machine().random;
     let mut generator = cell.get();

@@ -529,6 +529,26 @@ impl<'s> Stack<'s> {
         if status == 0 { Ok(()) } else { Err(Raised) }
     }
 
+    /// The compiled code of the function on top.
+    pub(crate) fn dump(self) -> Vec<u8> {
+        unsafe extern "C-unwind" fn write(
+            _: *mut lua_State,
+            bytes: *const c_void,
+            length: usize,
+            dump: *mut c_void,
+        ) -> c_int {
+            // SAFETY: Lua gives so many bytes, and hands the vector through that it was given.
+            unsafe {
+                let bytes = std::slice::from_raw_parts(bytes.cast::<u8>(), length);
+                (*dump.cast::<Vec<u8>>()).extend_from_slice(bytes);
+            }
+            0
+        }
+        let mut dump = Vec::new();
+        unsafe { ffi::lua_dump_(self.state, write, (&raw mut dump).cast()) };
+        dump
+    }
+
     /// Calls the function below `arguments` values; errors end here, as `lua_pcall` has it.
     pub(crate) fn protected_call(
         self,

@@ -17,7 +17,7 @@ use std::{
 use dunlin_engine::{
     Environment, EventClasses, Request, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, KeyShape, Run},
-    keyspace::{Inside, Key, Keyspace},
+    keyspace::{Inside, Key},
     value::CollectionLimits,
 };
 use dunlin_resp::{Batch, Decoded, Limits, ReplyBuffer};
@@ -25,11 +25,14 @@ use dunlin_resp::{Batch, Decoded, Limits, ReplyBuffer};
 use crate::{
     access,
     command_log::{LogEntry, LogKind, shorten},
+    commands,
     config::{Config, ConfigReader},
     expiry::ExpiryCycle,
-    net::{Client, Clients, Next, Now, PostOffice, REPLY_BYTES_MAX, Served, Service, WorkerContext},
+    feed,
+    net::{Client, Clients, Next, Now, Outbox, PostOffice, REPLY_BYTES_MAX, Served, Service, WorkerContext},
     pause::Held,
     process::ProcessorTime,
+    pubsub::{Message, Subscribers},
     scripting::Compiled,
     session::{ClientFlags, Replies, Session},
     shared::Shared,
@@ -37,16 +40,20 @@ use crate::{
 };
 
 /// Mail between executors.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub enum Letter {
     /// To every client: a pause has ended before its time.
     Unpaused,
+    /// To a worker: for its subscribers.
+    Published(Arc<Message>),
+    /// To a client: encoded already.
+    Lines(Arc<Vec<u8>>),
+    /// From a worker to itself: what was posted before has been read.
+    Settled(u64),
 }
 
 /// Commands that are decoded and prefetched together.
 const WINDOW: usize = 64;
-/// Keys between asking for a bucket and asking for the entry it names: what a miss takes, in keys.
-const LEAD: usize = 8;
 
 /// One worker's executor.
 pub struct Executor {
@@ -57,6 +64,12 @@ pub struct Executor {
     now: Now,
     post: PostOffice<Letter>,
     clients: Arc<Clients>,
+    /// Those of its clients that listen to something.
+    pub(crate) subscribers: Subscribers,
+    /// What `MONITOR` is to show of the turn at hand.
+    lines: Vec<u8>,
+    /// Numbers of the last [`Letter::Settled`] that was sent, and that has arrived.
+    settling: (u64, u64),
     expiry: ExpiryCycle,
     meter: Meter,
     memory: MemoryCheck,
@@ -125,6 +138,8 @@ pub(crate) enum Flow {
         /// `None` for a moment beyond the clock.
         until: Option<Instant>,
     },
+    /// The command has not run: it is presented again in the next tick.
+    Retry,
     /// The layer below decides when.
     Stop(Next),
 }
@@ -135,6 +150,7 @@ impl Executor {
         worker.statistics = Arc::clone(&shared.monitor.keyspace[worker.id()]);
         let config = ConfigReader::new(Arc::clone(&shared.config));
         let environment = environment(config.config());
+        let subscribers = Subscribers::new(worker.id());
         let expiry = ExpiryCycle::new(worker.id(), shared.workers);
         let statistics = Arc::clone(&shared.monitor.workers[worker.id()]);
         let meter = Meter::new(statistics, &shared.commands, config.config());
@@ -146,6 +162,9 @@ impl Executor {
             now: Now::read(),
             post: context.post,
             clients: context.clients,
+            subscribers,
+            lines: Vec::new(),
+            settling: (0, 0),
             expiry,
             meter,
             memory: MemoryCheck::default(),
@@ -175,6 +194,33 @@ impl Executor {
     pub(crate) fn newest_config(&mut self) -> &Config {
         self.refresh_config();
         self.config.config()
+    }
+
+    /// Whether all mail that was under way to this worker when the client's command first asked has
+    /// been read. Where not, the command is to be presented again.
+    pub(crate) fn settle(&mut self, session: &mut Session) -> bool {
+        if session.settled_by == 0 {
+            self.settling.0 += 1;
+            session.settled_by = self.settling.0;
+            self.post.send_to_service(self.worker.id(), Letter::Settled(session.settled_by));
+        }
+        self.settling.1 >= session.settled_by
+    }
+
+    /// Ends `MONITOR` for a client.
+    pub(crate) fn stop_watching(&self, session: &mut Session) {
+        if session.flags.has(ClientFlags::MONITOR) {
+            session.flags.set(ClientFlags::MONITOR, false);
+            session.client.listening.set(0);
+            self.shared.feed.leave(session.client.address);
+        }
+    }
+
+    /// Mails what was collected for `MONITOR`.
+    #[cold]
+    fn show_lines(&mut self) {
+        let lines = std::mem::take(&mut self.lines);
+        self.shared.feed.show(lines, |watcher, lines| self.post.send(watcher, Letter::Lines(lines)));
     }
 
     /// Whether a client has yet to say who it is.
@@ -210,6 +256,7 @@ impl Executor {
     /// Finds the commands of the batch, hashes their keys, fetches ahead.
     fn prepare<'a>(
         shared: &Shared,
+        inside: &Inside<'_>,
         batch: &'a Batch,
         input: &'a [u8],
         batch_start: usize,
@@ -226,13 +273,13 @@ impl Executor {
             match entry.map(|entry| (entry, entry.keys)) {
                 Some((_, KeyShape::One(at))) => {
                     if let Some(word) = words.get(usize::from(at)) {
-                        Self::look_ahead(keyspace, database, word, &mut window.keys);
+                        window.keys.push(keyspace.key(word));
                     }
                 }
                 Some((entry, KeyShape::Many)) => {
                     for spec in entry.command.keys {
                         for position in spec.positions(words) {
-                            Self::look_ahead(keyspace, database, words[position], &mut window.keys);
+                            window.keys.push(keyspace.key(words[position]));
                         }
                     }
                 }
@@ -246,22 +293,10 @@ impl Executor {
             });
             input_start = batch.input_end(index);
         }
-        let rest = window.keys.len().saturating_sub(LEAD);
-        for key in &window.keys[rest..] {
-            keyspace.prefetch_entry(database, key);
+        // One key alone is looked up at once.
+        if window.keys.len() > 1 {
+            keyspace.prefetch(inside, database, &window.keys);
         }
-    }
-
-    /// Hashes a key and has its bucket fetched, and the entry of the key `LEAD` before it, whose
-    /// bucket has arrived by now.
-    #[inline]
-    fn look_ahead<'a>(keyspace: &Keyspace, database: usize, word: &'a [u8], keys: &mut Vec<Key<'a>>) {
-        if let Some(earlier) = keys.len().checked_sub(LEAD) {
-            keyspace.prefetch_entry(database, &keys[earlier]);
-        }
-        let key = keyspace.key(word);
-        keyspace.prefetch_bucket(database, &key);
-        keys.push(key);
     }
 }
 
@@ -288,9 +323,17 @@ impl Executor {
             let entry = prepared.entry.map(|entry| &shared.commands.entries()[entry]);
             let mark = reply.mark();
             let flow = self.run(shared, session, entry, words, keys, inside, reply);
-            if let Flow::Postpone { until } = flow {
-                outcome = (index, Flow::Stop(Next::Park { until }));
-                break;
+            match flow {
+                Flow::Postpone { until } => {
+                    outcome = (index, Flow::Stop(Next::Park { until }));
+                    break;
+                }
+                Flow::Retry => {
+                    self.meter.take_back();
+                    outcome = (index, Flow::Stop(Next::Again));
+                    break;
+                }
+                Flow::Continue | Flow::Stop(_) => session.settled_by = 0,
             }
             session.commands += 1;
             if session.replies != Replies::On {
@@ -450,6 +493,9 @@ impl Executor {
             self.count_error(Some(entry), &line, true);
             reply.error(&line);
         }
+        if shared.feed.is_watched() && flow != Flow::Retry {
+            feed::write_line(&mut self.lines, entry, words, session.database, &session.client.transport);
+        }
         flow
     }
 
@@ -480,6 +526,9 @@ impl Executor {
         {
             return Err(CommandError::text("NOAUTH Authentication required."));
         }
+        if session.is_restricted() {
+            commands::check_restrictions(session, entry)?;
+        }
         if entry.command.flags.has(Flags::DENY_OOM) && self.over_memory_limit(words) {
             return Err(CommandError::OutOfMemory);
         }
@@ -506,7 +555,7 @@ impl Executor {
     fn postpone(&self, shared: &Shared, session: &mut Session, entry: &Entry) -> Option<Flow> {
         let (held, until) = shared.pause.in_force(self.now.instant)?;
         let ends_it = entry.command.name == "unpause" && entry.container.is_some();
-        if ends_it || (held == Held::Writes && !entry.command.is_write()) {
+        if ends_it || (held == Held::Writes && !entry.command.may_write()) {
             return None;
         }
         session.flags.set(ClientFlags::BLOCKED, true);
@@ -546,6 +595,9 @@ fn environment(config: &Config) -> Environment {
         collection_limits: CollectionLimits {
             hash_max_listpack_entries: config.hash_max_listpack_entries as usize,
             hash_max_listpack_value: config.hash_max_listpack_value as usize,
+            list_max_listpack_size: i64::from(config.list_max_listpack_size),
+            list_packed_threshold: 0,
+            hll_sparse_max_bytes: config.hll_sparse_max_bytes as usize,
             set_max_intset_entries: config.set_max_intset_entries as usize,
             set_max_listpack_entries: config.set_max_listpack_entries as usize,
             set_max_listpack_value: config.set_max_listpack_value as usize,
@@ -616,6 +668,8 @@ impl Service for Executor {
         self.now = now;
         self.environment.now_ms = now.unix_ms;
         self.refresh_config();
+        self.environment.collection_limits.list_packed_threshold =
+            self.shared.list_packed_threshold.load(Ordering::Relaxed);
     }
 
     fn serve(&mut self, session: &mut Session, input: &[u8], reply: &mut ReplyBuffer) -> Served {
@@ -639,7 +693,8 @@ impl Service for Executor {
             let depth = if limits.authenticated { WINDOW } else { 1 };
             let decoded = session.decoder.decode(input, &mut position, &mut batch, &limits, depth);
             let mut current = window.recycle();
-            Self::prepare(&shared, &batch, input, consumed, session.database, &mut current);
+            let pass = inside.as_ref().expect("given back by whoever borrows it");
+            Self::prepare(&shared, pass, &batch, input, consumed, session.database, &mut current);
             let (run, flow) = self.run_window(&shared, session, &current, &mut inside, reply);
             window = current.recycle();
             if run > 0 {
@@ -664,6 +719,9 @@ impl Service for Executor {
         };
         drop(inside);
         session.publish();
+        if !self.lines.is_empty() {
+            self.show_lines();
+        }
         self.dispose();
         self.batch = batch;
         self.window = window;
@@ -678,19 +736,31 @@ impl Service for Executor {
         Next::Read
     }
 
-    fn deliver(&mut self, session: &mut Session, letter: Letter, _: &mut ReplyBuffer) -> Option<Next> {
+    fn deliver(&mut self, session: &mut Session, letter: Letter, reply: &mut ReplyBuffer) -> Option<Next> {
         match letter {
             Letter::Unpaused => session.flags.has(ClientFlags::BLOCKED).then_some(Next::Again),
+            Letter::Lines(lines) => {
+                if session.flags.has(ClientFlags::MONITOR) {
+                    reply.raw(&lines);
+                }
+                None
+            }
+            Letter::Published(_) | Letter::Settled(_) => None,
         }
     }
 
-    fn receive(&mut self, letter: Letter) {
+    fn receive(&mut self, letter: Letter, outbox: &mut Outbox<'_, Session>) {
         match letter {
-            Letter::Unpaused => {}
+            Letter::Unpaused | Letter::Lines(_) => {}
+            Letter::Published(message) => self.subscribers.deliver(&self.shared.exchange, &message, outbox),
+            Letter::Settled(number) => self.settling.1 = number,
         }
     }
 
-    fn close(&mut self, _: Session) {}
+    fn close(&mut self, mut session: Session) {
+        self.subscribers.unsubscribe_all(&self.shared.exchange, &mut session);
+        self.stop_watching(&mut session);
+    }
 
     fn background(&mut self, now: Now) -> Duration {
         let started = Instant::now();

@@ -357,6 +357,11 @@ impl Meter {
         self.alone = self.thresholds.exact || !self.brief[index];
     }
 
+    /// The command that was begun last has not run after all.
+    pub(crate) fn take_back(&mut self) {
+        self.count -= 1;
+    }
+
     /// Whether the command that has just run must be measured now.
     #[inline]
     pub(crate) fn is_due(&self, request_bytes: usize, reply_bytes: usize) -> bool {

@@ -46,6 +46,9 @@ pub struct Command {
     pub flags: Flags,
     /// Where the keys stand among the words.
     pub keys: &'static [KeySpec],
+    /// Whether a request (its words) may look at keys that `keys` does not find, since their names depend
+    /// on values: such a request runs behind the closed gate (docs/decisions/0007).
+    pub strays: Option<fn(&[&[u8]]) -> bool>,
     /// Its arguments, for `COMMAND DOCS`.
     pub args: &'static [Argument],
     /// Advice to clients and proxies of a cluster (`request_policy:…`), as `COMMAND INFO` shows it.
@@ -67,6 +70,7 @@ impl Command {
         run: Run::Container,
         flags: Flags::NONE,
         keys: &[],
+        strays: None,
         args: &[],
         tips: &[],
         subcommands: &[],
@@ -77,14 +81,19 @@ impl Command {
         self.subcommands.iter().find(|subcommand| subcommand.name.as_bytes().eq_ignore_ascii_case(name))
     }
 
-    /// Whether the command may change the data set.
-    pub fn is_write(&self) -> bool {
+    /// Whether the command may change how the data set is stored.
+    pub fn may_write(&self) -> bool {
         match self.run {
             Run::Write(_) | Run::Exclusive(_) => true,
             Run::Read(_) | Run::Keyspace(_) | Run::Host(_) | Run::Help(_) | Run::Container => {
                 self.flags.has(Flags::WRITE)
             }
         }
+    }
+
+    /// Whether the command may change what the data set says.
+    pub fn is_write(&self) -> bool {
+        self.may_write() && !self.flags.has(Flags::READ_ONLY)
     }
 
     /// Whether the command reads the data set and cannot change it.
@@ -232,11 +241,11 @@ impl Group {
             Self::Bitmap => "bitmap",
             Self::HyperLogLog => "hyperloglog",
             Self::Geo => "geo",
-            Self::PubSub => "pubsub",
             Self::Transactions => "transaction",
             Self::Scripting => "scripting",
             Self::Connection => "connection",
-            Self::Server | Self::Cluster => return None,
+            // What publishes and subscribes says so by a property.
+            Self::PubSub | Self::Server | Self::Cluster => return None,
         })
     }
 }
@@ -278,7 +287,8 @@ impl Flags {
     pub const NO_ASYNC_LOADING: Self = Self(1 << 13);
     /// A command of the host that changes the data set.
     pub const WRITE: Self = Self(1 << 14);
-    /// A command of the host that reads the data set.
+    /// A command of the host that reads the data set, or one that keeps what it has computed in the
+    /// value that it reads.
     pub const READ_ONLY: Self = Self(1 << 15);
     /// Dangerous beyond what the other properties imply.
     pub const DANGEROUS: Self = Self(1 << 16);
@@ -292,6 +302,9 @@ impl Flags {
     pub const CONNECTION: Self = Self(1 << 20);
     /// The access-control category `admin`, for commands without the property of that name.
     pub const ADMIN_CATEGORY: Self = Self(1 << 21);
+
+    /// The access-control categories of lists, sets and sorted sets, in place of the group's.
+    pub const ELEMENTS: Self = Self(1 << 22);
 
     /// Both sets together.
     pub const fn and(self, other: Self) -> Self {

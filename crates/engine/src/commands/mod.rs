@@ -2,8 +2,11 @@
 
 mod bitmap;
 pub mod debug;
+mod expiry;
 mod generic;
 mod hash;
+mod hyperloglog;
+mod list;
 pub mod memory;
 mod scan;
 mod set;
@@ -12,5 +15,12 @@ mod string;
 use crate::command::Command;
 
 /// The rows of all families.
-pub const FAMILIES: &[&[Command]] =
-    &[bitmap::COMMANDS, generic::COMMANDS, hash::COMMANDS, set::COMMANDS, string::COMMANDS];
+pub const FAMILIES: &[&[Command]] = &[
+    bitmap::COMMANDS,
+    generic::COMMANDS,
+    hash::COMMANDS,
+    hyperloglog::COMMANDS,
+    list::COMMANDS,
+    set::COMMANDS,
+    string::COMMANDS,
+];

@@ -12,7 +12,7 @@ use std::{
 use dunlin_structures::PagePool;
 
 use super::{
-    KeyHasher, Usage,
+    Inside, KeyHasher, Usage,
     database::{Database, Probe},
     lock::ShardLock,
 };
@@ -109,25 +109,13 @@ impl Shard {
         self.probes[database].store(probe.cast_mut(), Ordering::Release);
     }
 
+    /// What prefetching needs to know of a database, unless it is empty. `_inside` is the pass of
+    /// the calling thread.
     #[inline]
-    fn probe(&self, database: usize) -> Option<&Probe> {
-        // SAFETY: a published probe lives until it is replaced behind the closed gate, and who
-        // prefetches is inside.
+    pub(super) fn probe<'a>(&'a self, database: usize, _inside: &'a Inside<'_>) -> Option<&'a Probe> {
+        // SAFETY: a published probe lives until it is replaced behind the closed gate, and the
+        // caller is inside for as long as it has the answer.
         unsafe { self.probes[database].load(Ordering::Acquire).as_ref() }
-    }
-
-    #[inline]
-    pub(super) fn prefetch_bucket(&self, database: usize, hash: u64) {
-        if let Some(probe) = self.probe(database) {
-            probe.prefetch_bucket(hash);
-        }
-    }
-
-    #[inline]
-    pub(super) fn prefetch_entry(&self, database: usize, hash: u64) {
-        if let Some(probe) = self.probe(database) {
-            probe.prefetch_entry(hash);
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Lines, Source};
-use crate::{net::OutputClass, process::ProcessorTime};
+use crate::{net::OutputClass, process::ProcessorTime, pubsub::Kind};
 
 pub(super) fn clients(source: &Source<'_>, lines: &mut Lines) {
     let monitor = &source.shared.monitor;
@@ -45,6 +45,7 @@ pub(super) fn stats(source: &Source<'_>, lines: &mut Lines) {
     lines.add("rejected_connections", moved.connections_rejected);
     lines.add_all(&["sync_full", "sync_partial_ok", "sync_partial_err"], 0);
     lines.add("expired_keys", monitor.keyspace_total(|counters| &counters.expired_keys));
+    lines.add("expired_fields", monitor.keyspace_total(|counters| &counters.expired_fields));
     // What is due is known, not sampled: nothing stale is left behind by a finished round.
     lines.add("expired_stale_perc", "0.00");
     lines.add("expired_time_cap_reached_count", of_workers(|worker| &worker.expiry_caps));
@@ -60,11 +61,12 @@ pub(super) fn stats(source: &Source<'_>, lines: &mut Lines) {
     );
     lines.add("keyspace_hits", monitor.keyspace_total(|counters| &counters.keyspace_hits));
     lines.add("keyspace_misses", monitor.keyspace_total(|counters| &counters.keyspace_misses));
+    let exchange = &source.shared.exchange;
+    lines.add("pubsub_channels", exchange.count(Kind::Channel));
+    lines.add("pubsub_patterns", exchange.count(Kind::Pattern));
+    lines.add("pubsubshard_channels", exchange.count(Kind::ShardChannel));
     lines.add_all(
         &[
-            "pubsub_channels",
-            "pubsub_patterns",
-            "pubsubshard_channels",
             "latest_fork_usec",
             "total_forks",
             "migrate_cached_sockets",

@@ -20,6 +20,7 @@ use mio::{Events, Interest, Poll, Token};
 
 use super::connection::{self, Connection, Kit, Outcome, SHARED_BYTES};
 use super::listener::{Listener, Refusal};
+use super::outbox::Outbox;
 use super::post::{Mail, Newcomer};
 use super::{Address, Client, Clients, Limits, Now, PostOffice, Service, To, Traffic, Transport, output};
 
@@ -288,7 +289,11 @@ impl<S: Service> Worker<S> {
                         self.deliver(slot as u32, letter.clone());
                     }
                 }
-                Mail::Letter(To::Service, letter) => self.kit.service.receive(letter),
+                Mail::Letter(To::Service, letter) => {
+                    let (connections, addressed) = (&mut self.connections[..], &mut self.addressed);
+                    let limits = &self.kit.limits;
+                    self.kit.service.receive(letter, &mut Outbox { connections, addressed, limits });
+                }
                 Mail::Kill(address) => {
                     if self.find(address.slot, address.id).is_some() {
                         self.close(address.slot);
@@ -300,7 +305,10 @@ impl<S: Service> Worker<S> {
         self.mail = mail;
         let mut addressed = std::mem::take(&mut self.addressed);
         for slot in addressed.drain(..) {
-            self.take_turn(slot);
+            if let Some(Some(connection)) = self.connections.get_mut(slot as usize) {
+                connection.addressed = false;
+                self.take_turn(slot);
+            }
         }
         self.addressed = addressed;
     }
@@ -311,9 +319,7 @@ impl<S: Service> Worker<S> {
         if !connection.deliver(&mut self.kit, letter) {
             return self.close(slot);
         }
-        if self.addressed.last() != Some(&slot) {
-            self.addressed.push(slot);
-        }
+        connection.address(&mut self.addressed);
         self.watch_deadline(slot, was_until);
     }
 
@@ -391,7 +397,7 @@ impl<S: Service> Worker<S> {
             Ok(mut connection) => {
                 if self.stop_at.is_some() {
                     connection.stop();
-                    self.addressed.push(slot);
+                    connection.address(&mut self.addressed);
                 }
                 let connection = Some(Box::new(connection));
                 match self.connections.get_mut(slot as usize) {

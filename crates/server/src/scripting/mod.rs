@@ -10,6 +10,7 @@
 
 mod cache;
 mod calls;
+mod judge;
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use dunlin_engine::{
     keyspace::ShardSet,
 };
 use dunlin_resp::ReplyBuffer;
-use dunlin_scripting::{ScriptFlags, Sha, Shebang};
+use dunlin_scripting::{CompileError, ScriptFlags, Sha, Shebang};
 
 pub(crate) use self::cache::{Compiled, Script, ScriptCache};
 use self::calls::Calls;
@@ -42,23 +43,35 @@ pub(crate) fn load(context: &mut ServerContext<'_, '_>, text: &[u8]) -> Result<A
     if let Some(script) = find(context, &sha) {
         return Ok(script);
     }
-    let shebang = Shebang::parse(text).map_err(|error| CommandError::owned(format!("ERR {error}")))?;
-    let script = Script { sha, text: text.to_vec(), flags: shebang.flags, keeps_to_declared: false };
-    let script = Arc::new(script);
-    compile(&mut context.executor.compiled, &script)?;
+    let Shebang { flags, text: code } = parse(text)?;
+    let mut machine = context.executor.compiled.take_machine();
+    let loaded = machine.load(sha, code);
+    let table = &context.shared.commands;
+    let keeps_to_declared = loaded.is_ok()
+        && machine.proves(&sha, &|words, list| judge::keeps_to_declared(table, words, list));
+    context.executor.compiled.put_machine(machine);
+    loaded.map_err(not_compiled)?;
+    let script = Arc::new(Script { sha, text: text.to_vec(), flags, keeps_to_declared });
+    context.executor.compiled.add(&script);
     context.shared.scripts.add(Arc::clone(&script));
     Ok(script)
 }
 
+fn parse(text: &[u8]) -> Result<Shebang<'_>, CommandError> {
+    Shebang::parse(text).map_err(|error| CommandError::owned(format!("ERR {error}")))
+}
+
+fn not_compiled(CompileError(message): CompileError) -> CommandError {
+    CommandError::Text([b"ERR Error compiling script (new function): ", &message[..]].concat().into())
+}
+
+/// Compiles a script that another worker has taken in.
 fn compile(compiled: &mut Compiled, script: &Arc<Script>) -> CommandResult {
-    let shebang =
-        Shebang::parse(&script.text).map_err(|error| CommandError::owned(format!("ERR {error}")))?;
+    let code = parse(&script.text)?.text;
     let mut machine = compiled.take_machine();
-    let loaded = machine.load(script.sha, shebang.text);
+    let loaded = machine.load(script.sha, code);
     compiled.put_machine(machine);
-    loaded.map_err(|error| {
-        CommandError::Text([b"ERR Error compiling script (new function): ", &error.0[..]].concat().into())
-    })?;
+    loaded.map_err(not_compiled)?;
     compiled.add(script);
     Ok(())
 }

@@ -5,6 +5,7 @@ mod connection;
 mod generic;
 mod geo;
 mod hash;
+mod hash_expiry;
 mod hyperloglog;
 mod list;
 mod scripting;
@@ -26,6 +27,7 @@ pub const ALL: &[&Family] = &[
     &connection::FAMILY,
     &server::FAMILY,
     &hash::FAMILY,
+    &hash_expiry::FAMILY,
     &list::FAMILY,
     &set::FAMILY,
     &sorted_set::FAMILY,
@@ -38,7 +40,8 @@ pub const ALL: &[&Family] = &[
 ];
 
 /// The families that the server under test claims to have: what a run covers unless told otherwise.
-pub const ENABLED: &[&str] = &["string", "hash", "set", "generic", "bitmap", "connection", "server"];
+pub const ENABLED: &[&str] =
+    &["string", "hash", "list", "set", "hyperloglog", "generic", "bitmap", "connection", "server"];
 
 /// Finds a family by name.
 pub fn named(name: &str) -> Option<&'static Family> {

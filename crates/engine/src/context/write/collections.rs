@@ -62,9 +62,13 @@ impl WriteContext<'_> {
         let stripe = stripe.expect("the slot was found in it");
         stripe.entry(slot).touch(access_clock(now_ms));
         let edited = stripe.edit_object(slot, |object| {
-            T::of_mut(object).map(|collection| (edit(collection), collection.is_empty()))
+            let collection = T::of_mut(object)?;
+            Some((edit(collection), collection.is_empty(), collection.next_deadline_ms()))
         });
-        let ((result, changed), is_empty) = edited.flatten().ok_or(CommandError::WrongType)?;
+        let ((result, changed), is_empty, deadline_ms) = edited.flatten().ok_or(CommandError::WrongType)?;
+        if let Some(deadline_ms) = deadline_ms {
+            stripe.note_element_deadline(slot, deadline_ms, now_ms);
+        }
         if is_empty {
             self.remove_slot(self.database, key.shard, slot);
         }

@@ -9,9 +9,9 @@ use dunlin_structures::Slot;
 
 use crate::{
     command::CommandError,
-    keyspace::{EXPIRY_MS_MAX, EntryRef, Key, LockedShards, access_clock},
+    keyspace::{EXPIRY_MS_MAX, EntryRef, Expiration, Key, LockedShards, access_clock},
     notify::{Event, EventClass},
-    value::{Layout, NewValue, Resources, StringRef},
+    value::{Layout, NewValue, Object, Resources, StringRef},
 };
 
 use super::{Environment, ExpiryChange, Worker, collection_of, keys::KnownKeys, string_of};
@@ -80,14 +80,37 @@ impl<'a> WriteContext<'a> {
         let stripe = self.locked.shard(key.shard).database(database)?;
         let slot = stripe.find(key.hash, key.bytes)?;
         if stripe.entry(slot).is_expired(self.environment.now_ms) {
-            if !self.environment.lazyfree_expire {
-                self.free_before_answering();
-            }
-            self.remove_slot(database, key.shard, slot);
-            self.worker.statistics.expired_keys.add(1);
+            self.expire_slot(database, key, slot);
             return None;
         }
         Some(slot)
+    }
+
+    /// Removes a key whose time has come.
+    #[cold]
+    fn expire_slot(&mut self, database: usize, key: &Key<'_>, slot: Slot) {
+        if !self.environment.lazyfree_expire {
+            self.free_before_answering();
+        }
+        let entry = self.locked.shard(key.shard).database(database).map(|stripe| stripe.entry(slot));
+        let now_ms = self.environment.now_ms;
+        let fields = match entry.filter(|entry| !entry.is_due(now_ms)).and_then(EntryRef::object) {
+            Some(Object::Hash(hash)) => Some(hash.expired(now_ms)),
+            _ => None,
+        };
+        self.remove_slot(database, key.shard, slot);
+        let statistics = &self.worker.statistics;
+        let what = match fields {
+            Some(fields) => {
+                statistics.expired_fields.add(fields as u64);
+                Expiration::LastElement
+            }
+            None => {
+                statistics.expired_keys.add(1);
+                Expiration::Key
+            }
+        };
+        self.report_expiration(database, key.bytes, what);
     }
 
     fn remove_slot(&mut self, database: usize, shard: usize, slot: Slot) {
@@ -140,6 +163,20 @@ impl<'a> WriteContext<'a> {
     /// How collections that grow are laid out.
     pub fn layout(&self) -> Layout<'a> {
         Layout { limits: &self.environment.collection_limits, resources: self.resources() }
+    }
+
+    /// Counts and reports fields of a hash that a command has removed because their time had come, and
+    /// that the hash went with them, if it did.
+    pub fn report_expired_fields(&mut self, key: &[u8], fields: usize, is_empty: bool) {
+        self.worker.statistics.expired_fields.add(fields as u64);
+        let what = if is_empty { Expiration::LastElement } else { Expiration::Elements };
+        self.report_expiration(self.database, key, what);
+    }
+
+    fn report_expiration(&mut self, database: usize, key: &[u8], what: Expiration) {
+        for (class, name) in what.events() {
+            self.notify_in(database, *class, name, key);
+        }
     }
 
     /// Counts a hit or a miss, for commands that read and write.
