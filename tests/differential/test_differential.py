@@ -23,6 +23,7 @@ CASES = {
     "list": ["list"],
     "set": ["set"],
     "hyperloglog": ["hyperloglog"],
+    "scripting": ["scripting"],
     "connection-and-server": ["connection", "server"],
     "everything": [],
 }

@@ -71,7 +71,7 @@ impl Shared {
             pause,
             exchange,
             feed,
-            scripts: ScriptCache::default(),
+            scripts: ScriptCache::new(workers),
             active_expire,
             list_packed_threshold: AtomicU32::new(0),
             orders,

@@ -34,21 +34,16 @@ pub(super) fn memory(source: &Source<'_>, lines: &mut Lines) {
     lines.add("allocator_active", active);
     lines.add("allocator_resident", allocator_resident);
     lines.add_bytes("total_system_memory", total);
-    for name in ["used_memory_lua", "used_memory_vm_total", "used_memory_scripts"] {
-        lines.add_bytes(name, 0);
-    }
-    lines.add_all(
-        &[
-            "used_memory_vm_eval",
-            "used_memory_scripts_eval",
-            "number_of_cached_scripts",
-            "number_of_functions",
-            "number_of_libraries",
-            "used_memory_vm_functions",
-            "used_memory_functions",
-        ],
-        0,
-    );
+    let machines = shared.scripts.machine_bytes() as u64;
+    let (texts, count) = (shared.scripts.bytes() as u64, shared.scripts.len());
+    lines.add("used_memory_vm_eval", machines);
+    lines.add_bytes("used_memory_lua", machines);
+    lines.add("used_memory_scripts_eval", texts);
+    lines.add("number_of_cached_scripts", count);
+    lines.add_all(&["number_of_functions", "number_of_libraries", "used_memory_vm_functions"], 0);
+    lines.add_bytes("used_memory_vm_total", machines);
+    lines.add("used_memory_functions", 0);
+    lines.add_bytes("used_memory_scripts", texts);
     lines.add_bytes("maxmemory", source.config.maxmemory);
     lines.add("maxmemory_policy", source.config.maxmemory_policy);
     let mut compare = |names: [&str; 2], outer: u64, inner: u64| {

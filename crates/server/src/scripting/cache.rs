@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -25,14 +25,32 @@ pub(crate) struct Script {
 }
 
 /// The scripts of all clients.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ScriptCache {
     scripts: RwLock<HashMap<Sha, Arc<Script>>>,
     /// How often it has been emptied.
     generation: AtomicU64,
+    /// Bytes of each worker's machine, as of its last script.
+    machines: Box<[AtomicUsize]>,
 }
 
 impl ScriptCache {
+    pub(crate) fn new(workers: usize) -> Self {
+        let machines = (0..workers).map(|_| AtomicUsize::new(0)).collect();
+        Self { scripts: RwLock::default(), generation: AtomicU64::new(0), machines }
+    }
+
+    /// Bytes of all machines.
+    pub(crate) fn machine_bytes(&self) -> usize {
+        self.machines.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Tells how much a worker's machine takes.
+    #[inline]
+    pub(crate) fn publish_machine_bytes(&self, worker: usize, bytes: usize) {
+        self.machines[worker].store(bytes, Ordering::Relaxed);
+    }
+
     pub(crate) fn get(&self, sha: &Sha) -> Option<Arc<Script>> {
         self.scripts.read().unwrap_or_else(PoisonError::into_inner).get(sha).cloned()
     }

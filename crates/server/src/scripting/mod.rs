@@ -116,6 +116,7 @@ pub(crate) fn run(
     let result = machine.run(&script.sha, keys, arguments, &mut calls, reply);
     calls.end();
     context.executor.in_unit = false;
+    shared.scripts.publish_machine_bytes(context.executor.worker.id(), machine.used_bytes());
     context.executor.compiled.put_machine(machine);
     if context.inside.is_none() {
         *context.inside = Some(shared.engine.keyspace.enter(context.executor.worker.id()));
