@@ -88,8 +88,7 @@ impl Unit<'_> {
             }
             Run::Exclusive(handler) => {
                 assert!(self.is_alone(), "{} changes every shard", request.entry.full_name());
-                let mut context =
-                    ExclusiveContext::new(self.locked.shards(), database, environment, worker);
+                let mut context = ExclusiveContext::new(self.locked.shards(), database, environment, worker);
                 let result = handler(&mut context, &mut args, reply);
                 self.freed.push(context.finish());
                 result

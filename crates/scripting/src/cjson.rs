@@ -246,7 +246,7 @@ impl Writer<'_> {
 
     fn table(&mut self, depth: i32) -> Result<(), Raised> {
         if depth > self.settings.encode_depth_max || !self.stack.ensure(6) {
-            return Err(self.stack.raise(format!("Cannot serialise, excessive depth ({depth})")));
+            return Err(self.stack.raise(format!("Cannot serialise, excessive nesting ({depth})")));
         }
         match self.array_length()? {
             Some(length) => self.array(length, depth),
@@ -503,9 +503,9 @@ impl Parser<'_> {
         match self.byte(at) {
             b'0' => matches!(self.byte(at + 1), b'x' | b'X' | b'0'..=b'9'),
             0..=b'9' => false,
-            _ => [b"inf", b"nan"].iter().any(|word| {
-                self.text.get(at..at + 3).is_some_and(|found| found.eq_ignore_ascii_case(*word))
-            }),
+            _ => [b"inf", b"nan"]
+                .iter()
+                .any(|word| self.text.get(at..at + 3).is_some_and(|found| found.eq_ignore_ascii_case(*word))),
         }
     }
 
@@ -580,7 +580,8 @@ impl Parser<'_> {
 
     fn descend(&self, depth: i32) -> Result<(), Raised> {
         if depth > self.settings.decode_depth_max || !self.stack.ensure(6) {
-            return Err(self.stack.raise(format!("Found too many nested data structures ({depth})")));
+            let text = format!("Found too many nested data structures ({depth}) at character {}", self.at);
+            return Err(self.stack.raise(text));
         }
         Ok(())
     }

@@ -81,7 +81,8 @@ fn write_head(packed: &mut Vec<u8>, length: usize, small: (u8, usize), kinds: &[
 }
 
 fn write_number(packed: &mut Vec<u8>, value: f64) {
-    if value.is_finite() && value as i64 as f64 == value {
+    const LIMIT: f64 = 9_223_372_036_854_775_808.0;
+    if (-LIMIT..LIMIT).contains(&value) && value.fract() == 0.0 {
         return write_integer(packed, value as i64);
     }
     let float = value as f32;
@@ -96,15 +97,15 @@ fn write_number(packed: &mut Vec<u8>, value: f64) {
 
 fn write_integer(packed: &mut Vec<u8>, value: i64) {
     let (kind, bytes) = match value {
-        -32..=127 => return packed.push(value as u8),
-        0..=0xff => (0xcc, 1),
-        0..=0xffff => (0xcd, 2),
-        0..=0xffff_ffff => (0xce, 4),
-        0.. => (0xcf, 8),
-        -0x80.. => (0xd0, 1),
-        -0x8000.. => (0xd1, 2),
-        -0x8000_0000.. => (0xd2, 4),
-        _ => (0xd3, 8),
+        -32..=0x7f => return packed.push(value as u8),
+        0x80..=0xff => (0xcc, 1),
+        0x100..=0xffff => (0xcd, 2),
+        0x1_0000..=0xffff_ffff => (0xce, 4),
+        0x1_0000_0000.. => (0xcf, 8),
+        -0x80..=-33 => (0xd0, 1),
+        -0x8000..=-0x81 => (0xd1, 2),
+        -0x8000_0000..=-0x8001 => (0xd2, 4),
+        ..=-0x8000_0001 => (0xd3, 8),
     };
     packed.push(kind);
     packed.extend_from_slice(&value.to_be_bytes()[8 - bytes..]);
@@ -198,9 +199,9 @@ fn unpack_values(stack: Stack<'_>, function: &str, part: Option<(i32, i32)>) -> 
     let (limit, offset) = part.unwrap_or((i32::MAX, 0));
     let length = data.len();
     if offset < 0 || limit < 0 {
-        return Err(stack.raise(format!(
-            "Invalid request to unpack with offset of {offset} and limit of {length}."
-        )));
+        return Err(
+            stack.raise(format!("Invalid request to unpack with offset of {offset} and limit of {length}."))
+        );
     }
     let Some(rest) = data.get(offset as usize..) else {
         return Err(stack.raise(format!("Start offset {offset} greater than input length {length}.")));

@@ -12,8 +12,8 @@ use sha1::{Digest, Sha1};
 use crate::{
     Caller, INSTRUCTIONS,
     api::{hex, raise_error},
-    convert::{field_text, write_reply},
     cjson::Settings,
+    convert::{field_text, write_reply},
     proof::{self, Judge},
     sandbox::{self, Sandbox},
     state::{Call, Kind, Raised, Reference, Stack, State},

@@ -83,9 +83,9 @@ impl<'s> Format<'s> {
         if digits.is_empty() {
             return Ok(default);
         }
-        let value = digits.iter().try_fold(0_i32, |value, digit| {
-            value.checked_mul(10)?.checked_add(i32::from(digit - b'0'))
-        });
+        let value = digits
+            .iter()
+            .try_fold(0_i32, |value, digit| value.checked_mul(10)?.checked_add(i32::from(digit - b'0')));
         value.map(|value| value as usize).ok_or_else(|| self.stack.raise("integral size overflow"))
     }
 
@@ -140,14 +140,21 @@ fn pack(stack: Stack<'_>) -> NativeResult {
     let mut format = Format::argument(stack, "pack")?;
     let mut packed: Vec<u8> = Vec::new();
     let mut argument = 1;
-    // Where a number or string would begin if it were counted as the original counts.
+    // Behind the last argument is nil, not nothing: complaints say so.
+    stack.push_nil();
     while let Some(item) = format.next()? {
         packed.resize(packed.len() + format.padding(packed.len(), &item), 0);
         match item.option {
             b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
                 argument += 1;
                 let value = number(stack, argument, "pack")?;
-                let value = if value < 0.0 { value as i64 as u64 } else { value as u64 };
+                // What no integer can be becomes what the processors that Redis runs on make of it.
+                let value = match value {
+                    value if value < 0.0 => value as i64 as u64,
+                    value if value.is_nan() => 1 << 63,
+                    value if value >= 18_446_744_073_709_551_616.0 => 0,
+                    value => value as u64,
+                };
                 let mut bytes = [0; INTEGER_BYTES_MAX];
                 bytes[..8].copy_from_slice(&value.to_le_bytes());
                 push_ordered(&mut packed, &mut bytes[..item.bytes], format.big_endian);
@@ -269,8 +276,8 @@ fn size(stack: Stack<'_>) -> NativeResult {
     let mut at: usize = 0;
     while let Some(item) = format.next()? {
         match (item.option, item.bytes) {
-            (b's', _) => return Err(stack.raise_argument(1, "size", "variable size in format 's'")),
-            (b'c', 0) => return Err(stack.raise_argument(1, "size", "variable size in format 'c0'")),
+            (b's', _) => return Err(stack.raise_argument(1, "size", "option 's' has no fixed size")),
+            (b'c', 0) => return Err(stack.raise_argument(1, "size", "option 'c0' has no fixed size")),
             (option, _) if !option.is_ascii_alphanumeric() => format.control(option)?,
             _ => {}
         }

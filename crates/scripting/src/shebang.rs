@@ -114,8 +114,7 @@ impl<'a> Shebang<'a> {
                 if name.is_empty() && names.is_empty() {
                     continue;
                 }
-                flags = flags
-                    .and(ScriptFlags::named(name).ok_or_else(|| ShebangError::Flag(name.to_vec()))?);
+                flags = flags.and(ScriptFlags::named(name).ok_or_else(|| ShebangError::Flag(name.to_vec()))?);
             }
         }
         Ok(Self { flags, text })

@@ -523,9 +523,8 @@ impl<'s> Stack<'s> {
             self.push_bytes(b"compiled chunks are not allowed");
             return Err(Raised);
         }
-        let status = unsafe {
-            ffi::luaL_loadbuffer(self.state, source.as_ptr().cast(), source.len(), name.as_ptr())
-        };
+        let status =
+            unsafe { ffi::luaL_loadbuffer(self.state, source.as_ptr().cast(), source.len(), name.as_ptr()) };
         if status == 0 { Ok(()) } else { Err(Raised) }
     }
 

@@ -13,8 +13,7 @@ use dunlin_engine::{Engine, command::CommandTable};
 
 use crate::{
     commands, config::ConfigStore, feed::Feed, maintenance::Maintenance, monitor::Monitor, pause::Pause,
-    process::Process, pubsub::Exchange,
-    scripting::ScriptCache,
+    process::Process, pubsub::Exchange, scripting::ScriptCache,
 };
 
 /// An order to end the server.

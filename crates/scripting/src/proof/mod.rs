@@ -373,12 +373,7 @@ impl Step<'_> {
 
     /// What a closure is shown: of each upvalue the register, if it is one of this function, and the
     /// value.
-    fn captured(
-        &self,
-        at: usize,
-        inner: &Function,
-        now: &Registers,
-    ) -> Option<Vec<(Option<usize>, Value)>> {
+    fn captured(&self, at: usize, inner: &Function, now: &Registers) -> Option<Vec<(Option<usize>, Value)>> {
         let target = self.function.code[at].a();
         let sources = self.function.code.get(at + 1..at + 1 + inner.upvalues)?;
         let captured = sources.iter().map(|source| match source.operation() {
@@ -407,8 +402,11 @@ impl Step<'_> {
         match (now.get(a)?, arguments.as_slice()) {
             (Value::Call, words) => {
                 let numbers: Vec<String> = words.iter().map(|word| self.number(*word)).collect();
-                let words: Vec<Word<'_>> =
-                    words.iter().zip(&numbers).map(|(word, text)| self.word(*word, text)).collect::<Option<_>>()?;
+                let words: Vec<Word<'_>> = words
+                    .iter()
+                    .zip(&numbers)
+                    .map(|(word, text)| self.word(*word, text))
+                    .collect::<Option<_>>()?;
                 let list = list.map(|kind| if kind == Value::Key { Word::Declared } else { Word::Other });
                 if !(self.judge)(&words, list) {
                     return None;

@@ -85,7 +85,8 @@ fn scripts_of_which_it_is_not_known() {
 #[test]
 fn what_is_no_code_proves_nothing() {
     let mut machine = Machine::new(1 << 24);
-    let script = b"local function f(a) for i = 1, 2 do redis.call('get', KEYS[a]) end end f(1) return {1, 'x'}";
+    let script =
+        b"local function f(a) for i = 1, 2 do redis.call('get', KEYS[a]) end end f(1) return {1, 'x'}";
     let sha = Sha::of(script);
     machine.load(sha, script).unwrap();
     let dump = machine.dump(&sha);

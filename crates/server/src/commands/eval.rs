@@ -90,15 +90,18 @@ pub(super) struct Operands<'a> {
 }
 
 /// Reads the name, the number of keys, the keys and the arguments.
-pub(super) fn operands<'a>(args: &mut Args<'a>, not_integer: CommandError) -> Result<Operands<'a>, CommandError> {
+pub(super) fn operands<'a>(
+    args: &mut Args<'a>,
+    not_integer: CommandError,
+) -> Result<Operands<'a>, CommandError> {
     let name = args.word();
     let count = parse_integer(args.word()).ok_or(not_integer)?;
     let words = args.take_rest();
     if count > words.len() as i64 {
         return Err(CommandError::text("ERR Number of keys can't be greater than number of args"));
     }
-    let count = usize::try_from(count)
-        .map_err(|_| CommandError::text("ERR Number of keys can't be negative"))?;
+    let count =
+        usize::try_from(count).map_err(|_| CommandError::text("ERR Number of keys can't be negative"))?;
     let (keys, arguments) = words.split_at(count);
     Ok(Operands { name, keys, arguments })
 }

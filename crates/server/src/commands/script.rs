@@ -112,7 +112,11 @@ fn debug(_: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBu
     })
 }
 
-fn exists(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+fn exists(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
     let shas = args.take_rest();
     reply.array(shas.len());
     for sha in shas {

@@ -51,9 +51,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         }
         if entry.command.is_write() {
             if self.read_only {
-                return Err(CommandError::text(
-                    "ERR Write commands are not allowed from read-only scripts.",
-                ));
+                return Err(CommandError::text("ERR Write commands are not allowed from read-only scripts."));
             }
             if self.short_of_memory && entry.command.flags.has(Flags::DENY_OOM) {
                 return Err(CommandError::OutOfMemory);

@@ -59,7 +59,8 @@ fn finds_declared(entry: &Entry, spec: &KeySpec, words: &[Word<'_>], list: Optio
             let count = parse_integer(count).and_then(|count| usize::try_from(count).ok());
             let Some(count) = count else { return list.is_none() };
             let (first, step) = (begin + usize::from(first), usize::from(step).max(1));
-            let Some(keys) = count.checked_mul(step).and_then(|count| words.get(first..)?.get(..count)) else {
+            let Some(keys) = count.checked_mul(step).and_then(|count| words.get(first..)?.get(..count))
+            else {
                 // Fewer words than it says: no keys are found, unless the list has them.
                 return list.is_none();
             };

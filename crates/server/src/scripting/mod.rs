@@ -47,8 +47,8 @@ pub(crate) fn load(context: &mut ServerContext<'_, '_>, text: &[u8]) -> Result<A
     let mut machine = context.executor.compiled.take_machine();
     let loaded = machine.load(sha, code);
     let table = &context.shared.commands;
-    let keeps_to_declared = loaded.is_ok()
-        && machine.proves(&sha, &|words, list| judge::keeps_to_declared(table, words, list));
+    let keeps_to_declared =
+        loaded.is_ok() && machine.proves(&sha, &|words, list| judge::keeps_to_declared(table, words, list));
     context.executor.compiled.put_machine(machine);
     loaded.map_err(not_compiled)?;
     let script = Arc::new(Script { sha, text: text.to_vec(), flags, keeps_to_declared });

@@ -40,8 +40,18 @@ pub const ALL: &[&Family] = &[
 ];
 
 /// The families that the server under test claims to have: what a run covers unless told otherwise.
-pub const ENABLED: &[&str] =
-    &["string", "hash", "list", "set", "hyperloglog", "generic", "bitmap", "scripting", "connection", "server"];
+pub const ENABLED: &[&str] = &[
+    "string",
+    "hash",
+    "list",
+    "set",
+    "hyperloglog",
+    "generic",
+    "bitmap",
+    "scripting",
+    "connection",
+    "server",
+];
 
 /// Finds a family by name.
 pub fn named(name: &str) -> Option<&'static Family> {

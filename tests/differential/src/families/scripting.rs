@@ -95,7 +95,8 @@ const SCRIPT: Arg = Pick(&[
     "\n\nreturn nosuch",
 ]);
 
-/// Expressions over `ARGV[1]`: what the libraries make of it.
+/// Expressions over `ARGV[1]`: what the libraries make of it. What they set they set back: in Redis it would
+/// outlive the script.
 const EXPRESSION: Arg = Pick(&[
     "return cjson.encode(ARGV[1])",
     "return cjson.encode({ARGV[1], #ARGV[1], tonumber(ARGV[1]) or 0.5})",
@@ -106,13 +107,13 @@ const EXPRESSION: Arg = Pick(&[
     "return cjson.decode('{\"a\":' .. ARGV[1] .. '}').a",
     "return cjson.decode('\"' .. ARGV[1] .. '\"')",
     "return cjson.encode({[1] = 1, [100] = 2})",
-    "cjson.encode_sparse_array(true) return cjson.encode({[1] = 1, [100] = 2})",
+    "cjson.encode_sparse_array(true) local r = cjson.encode({[1] = 1, [100] = 2}) cjson.encode_sparse_array(false) return r",
     "return cjson.encode(1 / 0)",
     "return cjson.encode(function() end)",
     "return cjson.encode({[{}] = 1})",
-    "cjson.decode_max_depth(2) return cjson.decode('[[[1]]]')",
-    "cjson.encode_max_depth(1) return cjson.encode({{1}})",
-    "cjson.encode_number_precision(5) return cjson.encode(1 / 3)",
+    "cjson.decode_max_depth(2) local _, e = pcall(cjson.decode, '[[[1]]]') cjson.decode_max_depth(1000) return e",
+    "cjson.encode_max_depth(1) local _, e = pcall(cjson.encode, {{1}}) cjson.encode_max_depth(1000) return e",
+    "cjson.encode_number_precision(5) local r = cjson.encode(1 / 3) cjson.encode_number_precision(14) return r",
     "return cjson.encode_max_depth(0)",
     "return tostring(cjson.decode('[null]')[1] == cjson.null)",
     "return cjson.decode()",
@@ -124,7 +125,7 @@ const EXPRESSION: Arg = Pick(&[
     "return cjson.decode('[1,]')",
     "return cjson.decode('nul')",
     "return tostring(cjson.decode('[NaN]')[1] ~= 1)",
-    "cjson.decode_invalid_numbers(false) return cjson.decode('[0x10]')",
+    "cjson.decode_invalid_numbers(false) local _, e = pcall(cjson.decode, '[0x10]') cjson.decode_invalid_numbers(true) return e",
     "return cmsgpack.pack(ARGV[1])",
     "return cmsgpack.pack(tonumber(ARGV[1]), ARGV[1], true, false, nil)",
     "return cmsgpack.pack({1, {a = ARGV[1]}, {}})",
