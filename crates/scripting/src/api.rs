@@ -6,8 +6,9 @@ use sha1::{Digest, Sha1};
 use crate::{
     LogLevel,
     convert::{push_error_table, push_reply},
+    library,
     number::format_general,
-    state::{Kind, NativeResult, Raised, Stack, native},
+    state::{Kind, NativeFn, NativeResult, Raised, Stack, native},
 };
 
 /// The version that scripts are told of.
@@ -16,45 +17,59 @@ const VERSION: (u32, u32, u32) = (7, 0, 15);
 /// Words of a call that need no memory of their own.
 const WORDS_INLINE: usize = 16;
 
-/// Makes the table and leaves it on the stack.
-pub(crate) fn push_table(stack: Stack<'_>) {
-    let functions = [
-        ("call", native!(call)),
+/// Fills a table for scripts, for functions, or for libraries while they load, and leaves it on the stack.
+pub(crate) fn push_table(stack: Stack<'_>, audience: Audience) {
+    let common = [("log", native!(log) as NativeFn)];
+    let running = [
+        ("call", native!(call) as NativeFn),
         ("pcall", native!(pcall)),
-        ("log", native!(log)),
         ("setresp", native!(set_protocol)),
         ("error_reply", native!(error_reply)),
         ("status_reply", native!(status_reply)),
         ("sha1hex", native!(sha1hex)),
         ("set_repl", native!(set_replication)),
-        ("replicate_commands", native!(replicate_commands)),
-        ("breakpoint", native!(breakpoint)),
-        ("debug", native!(debug)),
         ("acl_check_cmd", native!(check_access)),
     ];
-    let numbers = [
-        ("LOG_DEBUG", 0),
-        ("LOG_VERBOSE", 1),
-        ("LOG_NOTICE", 2),
-        ("LOG_WARNING", 3),
-        ("REPL_NONE", 0),
-        ("REPL_AOF", 1),
-        ("REPL_SLAVE", 2),
-        ("REPL_REPLICA", 2),
-        ("REPL_ALL", 3),
-        ("REDIS_VERSION_NUM", VERSION.0 << 16 | VERSION.1 << 8 | VERSION.2),
+    let scripts = [
+        ("replicate_commands", native!(replicate_commands) as NativeFn),
+        ("breakpoint", native!(breakpoint)),
+        ("debug", native!(debug)),
     ];
-    stack.push_table(0, functions.len() + numbers.len() + 1);
-    for (name, function) in functions {
-        stack.push_native(function);
+    let loading = [("register_function", native!(library::register_function) as NativeFn)];
+    let functions: &[&[(&str, NativeFn)]] = match audience {
+        Audience::Scripts => &[&common, &running, &scripts],
+        Audience::Functions => &[&common, &running],
+        Audience::Loading => &[&common, &loading],
+    };
+    let levels = [("LOG_DEBUG", 0), ("LOG_VERBOSE", 1), ("LOG_NOTICE", 2), ("LOG_WARNING", 3)];
+    let version = [("REDIS_VERSION_NUM", VERSION.0 << 16 | VERSION.1 << 8 | VERSION.2)];
+    let targets = [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)];
+    let numbers: &[&[(&str, u32)]] = match audience {
+        Audience::Loading => &[&levels, &version],
+        Audience::Scripts | Audience::Functions => &[&levels, &version, &targets],
+    };
+    stack.push_table(0, 32);
+    for (name, function) in functions.iter().copied().flatten() {
+        stack.push_native(*function);
         stack.raw_set_field(-2, name);
     }
-    for (name, value) in numbers {
-        stack.push_number(f64::from(value));
+    for (name, value) in numbers.iter().copied().flatten() {
+        stack.push_number(f64::from(*value));
         stack.raw_set_field(-2, name);
     }
     stack.push_bytes(format!("{}.{}.{}", VERSION.0, VERSION.1, VERSION.2));
     stack.raw_set_field(-2, "REDIS_VERSION");
+}
+
+/// Who finds the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// Scripts.
+    Scripts,
+    /// Functions that run.
+    Functions,
+    /// Libraries that are loaded.
+    Loading,
 }
 
 /// Pushes the table of an error; its text gets the code `ERR`.

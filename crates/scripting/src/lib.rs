@@ -5,6 +5,7 @@
 //! Machine ─▶ State      Lua's own, its memory counted           state.rs: the only module that calls Lua
 //!         ─▶ Sandbox    protected globals and libraries         sandbox.rs, api.rs, cjson.rs, …
 //!         ─▶ scripts    compiled, by SHA-1                      machine.rs
+//!         ─▶ functions  of libraries, by name                   library.rs
 //! ```
 
 mod api;
@@ -12,6 +13,7 @@ mod bits;
 mod cjson;
 mod cmsgpack;
 mod convert;
+mod library;
 mod machine;
 mod number;
 mod packed;
@@ -23,6 +25,7 @@ mod state;
 
 use dunlin_resp::ReplyBuffer;
 
+pub use library::{Function, LibraryMachine, LoadError, Loaded, is_name};
 pub use machine::{CompileError, Machine, Sha};
 pub use proof::{Judge, Word};
 pub use shebang::{ScriptFlags, Shebang, ShebangError};

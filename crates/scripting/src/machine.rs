@@ -15,7 +15,7 @@ use crate::{
     cjson::Settings,
     convert::{field_text, write_reply},
     proof::{self, Judge},
-    sandbox::{self, Sandbox},
+    sandbox::{self, Purpose, Sandbox},
     state::{Call, Kind, Raised, Reference, Stack, State},
 };
 
@@ -55,14 +55,71 @@ impl Sha {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompileError(pub Vec<u8>);
 
-/// A Lua state for scripts.
-pub struct Machine {
-    state: State,
-    sandbox: Sandbox,
-    scripts: HashMap<Sha, Reference>,
+/// A Lua state and what its calls have in common.
+pub(crate) struct Core {
+    pub(crate) state: State,
+    pub(crate) sandbox: Sandbox,
     calls: u32,
     /// Where commands write their replies.
     scratch: Option<ReplyBuffer>,
+}
+
+impl Core {
+    pub(crate) fn new(used_bytes_max: usize, purpose: Purpose) -> Self {
+        let state = State::new(used_bytes_max);
+        let sandbox = sandbox::set_up(&state, purpose);
+        state.set_hook(hook, INSTRUCTIONS as c_int);
+        Self { state, sandbox, calls: 0, scratch: None }
+    }
+
+    /// Calls what `push` pushes, a function and so many arguments, and appends its reply; or the line of
+    /// the error that it has ended in, or that it answers. `name` is what errors call it.
+    pub(crate) fn call(
+        &mut self,
+        name: &[u8],
+        push: impl FnOnce(Stack<'_>) -> c_int,
+        caller: &mut dyn Caller,
+        reply: &mut ReplyBuffer,
+    ) -> Result<(), Vec<u8>> {
+        let stack = self.state.stack();
+        self.state.machine().json.set(Settings::default());
+        stack.push_reference(&self.sandbox.error_handler);
+        let arguments = push(stack);
+        let mut call = Call { caller, protocol: Protocol::Resp2, scratch: self.scratch.take() };
+        let outcome = self.state.call(arguments, 1, 1, &mut call);
+        let protocol = call.protocol;
+        self.scratch = call.scratch.take();
+        let result = match outcome {
+            Ok(()) => match returned_error(stack) {
+                Some(line) => Err(line),
+                None => {
+                    write_reply(stack, protocol, reply);
+                    Ok(())
+                }
+            },
+            Err(Raised) => Err(raised_error(stack, name)),
+        };
+        stack.set_top(0);
+        self.settle();
+        result
+    }
+
+    /// After a call: nothing of it is left but garbage.
+    pub(crate) fn settle(&mut self) {
+        if self.state.machine().doomed.get() {
+            self.state.set_hook(hook, INSTRUCTIONS as c_int);
+        }
+        self.calls = self.calls.wrapping_add(1);
+        if self.calls.is_multiple_of(CALLS_PER_COLLECTION) {
+            self.state.collect_step();
+        }
+    }
+}
+
+/// A Lua state for scripts.
+pub struct Machine {
+    core: Core,
+    scripts: HashMap<Sha, Reference>,
 }
 
 impl std::fmt::Debug for Machine {
@@ -74,32 +131,19 @@ impl std::fmt::Debug for Machine {
 impl Machine {
     /// A machine without scripts; they may take `used_bytes_max` bytes together.
     pub fn new(used_bytes_max: usize) -> Self {
-        let state = State::new(used_bytes_max);
-        let sandbox = sandbox::set_up(&state, |_| ());
-        state.set_hook(hook, INSTRUCTIONS as c_int);
-        Self { state, sandbox, scripts: HashMap::new(), calls: 0, scratch: None }
+        Self { core: Core::new(used_bytes_max, Purpose::Scripts), scripts: HashMap::new() }
     }
 
     /// Bytes that Lua has allocated.
     pub fn used_bytes(&self) -> usize {
-        self.state.used_bytes()
-    }
-
-    /// Whether a script is there to be run.
-    #[inline]
-    pub fn has(&self, sha: &Sha) -> bool {
-        self.scripts.contains_key(sha)
+        self.core.state.used_bytes()
     }
 
     /// Compiles a script, under this name. Its text is without a shebang line, though with the line
     /// break behind it, so that its lines keep their numbers.
     pub fn load(&mut self, sha: Sha, text: &[u8]) -> Result<(), CompileError> {
-        let stack = self.state.stack();
-        if stack.load(text, SCRIPT_CHUNK).is_err() {
-            let message = stack.text(-1).to_vec();
-            stack.pop(1);
-            return Err(CompileError(message));
-        }
+        let stack = self.core.state.stack();
+        compile(stack, text, SCRIPT_CHUNK)?;
         if let Some(old) = self.scripts.insert(sha, stack.make_reference()) {
             stack.drop_reference(old);
         }
@@ -117,7 +161,7 @@ impl Machine {
 
     /// The compiled code of a script.
     pub(crate) fn dump(&self, sha: &Sha) -> Vec<u8> {
-        let stack = self.state.stack();
+        let stack = self.core.state.stack();
         stack.push_reference(&self.scripts[sha]);
         let dump = stack.dump();
         stack.pop(1);
@@ -137,43 +181,32 @@ impl Machine {
         caller: &mut dyn Caller,
         reply: &mut ReplyBuffer,
     ) -> Result<(), Vec<u8>> {
-        let stack = self.state.stack();
-        stack.push_reference(&self.sandbox.globals);
+        let stack = self.core.state.stack();
+        stack.push_reference(&self.core.sandbox.globals);
         for (name, words) in [("KEYS", keys), ("ARGV", arguments)] {
             push_words(stack, words);
             stack.raw_set_field(-2, name);
         }
         stack.pop(1);
-        self.state.machine().json.set(Settings::default());
-        stack.push_reference(&self.sandbox.error_handler);
-        stack.push_reference(&self.scripts[sha]);
-        let mut call = Call { caller, protocol: Protocol::Resp2, scratch: self.scratch.take() };
-        let outcome = self.state.call(0, 1, 1, &mut call);
-        let protocol = call.protocol;
-        self.scratch = call.scratch.take();
-        let result = match outcome {
-            Ok(()) => match returned_error(stack) {
-                Some(line) => Err(line),
-                None => {
-                    write_reply(stack, protocol, reply);
-                    Ok(())
-                }
-            },
-            Err(Raised) => Err(raised_error(stack, &sha.hex())),
+        let script = &self.scripts[sha];
+        let push = |stack: Stack<'_>| {
+            stack.push_reference(script);
+            0
         };
-        stack.set_top(0);
-        if self.state.machine().doomed.get() {
-            self.state.set_hook(hook, INSTRUCTIONS as c_int);
-        }
-        self.calls += 1;
-        if self.calls.is_multiple_of(CALLS_PER_COLLECTION) {
-            self.state.collect_step();
-        }
-        result
+        self.core.call(&sha.hex(), push, caller, reply)
     }
 }
 
-fn push_words(stack: Stack<'_>, words: &[&[u8]]) {
+/// Compiles a chunk and leaves it on the stack.
+pub(crate) fn compile(stack: Stack<'_>, text: &[u8], name: &CStr) -> Result<(), CompileError> {
+    stack.load(text, name).map_err(|Raised| {
+        let message = stack.text(-1).to_vec();
+        stack.pop(1);
+        CompileError(message)
+    })
+}
+
+pub(crate) fn push_words(stack: Stack<'_>, words: &[&[u8]]) {
     stack.push_table(words.len(), 0);
     for (index, word) in (1..).zip(words) {
         stack.push_bytes(word);

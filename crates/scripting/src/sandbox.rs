@@ -19,7 +19,8 @@ use std::ffi::{c_int, c_void};
 use mlua_sys::{self as ffi, lua_State};
 
 use crate::{
-    api, bits, cjson, cmsgpack, packed,
+    api::{self, Audience},
+    bits, cjson, cmsgpack, packed,
     random::Random48,
     state::{Kind, NativeFn, NativeResult, Raised, Reference, Stack, State, native},
 };
@@ -59,16 +60,37 @@ static PROTECTED: u8 = 0;
 
 const READ_ONLY: &str = "Attempt to modify a readonly table";
 
+/// What a sandbox is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Scripts,
+    Functions,
+}
+
 /// What is kept of a sandbox that has been set up.
 pub(crate) struct Sandbox {
     /// The real table of globals.
     pub(crate) globals: Reference,
+    /// The globals that libraries find while they load.
+    pub(crate) loading: Reference,
+    /// The metatable of what is in front of the globals: its `__index` is what scripts see.
+    front: Reference,
     /// What makes the table of an error out of anything that is raised.
     pub(crate) error_handler: Reference,
 }
 
-/// Fills an empty state. `extend` may add to the table `redis`, which is on top.
-pub(crate) fn set_up(state: &State, extend: impl FnOnce(Stack<'_>)) -> Sandbox {
+impl Sandbox {
+    /// Has scripts see other globals from now on, those of functions that exist already too.
+    pub(crate) fn show(&self, stack: Stack<'_>, globals: &Reference) {
+        stack.push_reference(&self.front);
+        stack.push_reference(globals);
+        stack.raw_set_field(-2, "__index");
+        stack.pop(1);
+    }
+}
+
+/// Fills an empty state.
+pub(crate) fn set_up(state: &State, purpose: Purpose) -> Sandbox {
     let stack = state.stack();
     for (open, name) in [
         (ffi::luaopen_base as NativeFn, c""),
@@ -111,29 +133,52 @@ pub(crate) fn set_up(state: &State, extend: impl FnOnce(Stack<'_>)) -> Sandbox {
         protect(stack);
         stack.raw_set_field(globals, name);
     }
-    api::push_table(stack);
-    extend(stack);
+    let audience = match purpose {
+        Purpose::Scripts => Audience::Scripts,
+        Purpose::Functions => Audience::Functions,
+    };
+    api::push_table(stack, audience);
     protect(stack);
-    stack.push_copy(-1);
-    stack.raw_set_field(globals, "redis");
-    stack.raw_set_field(globals, "server");
-    // Where nothing is found.
-    stack.push_table(0, 1);
-    stack.push_native(native!(no_such_global));
-    stack.raw_set_field(-2, "__index");
-    stack.set_metatable(globals);
-    // In front of it all; the methods of strings come from the real table.
+    set_redis(stack, globals);
+    demand_names(stack, globals);
+    // In front of it all.
     stack.push_copy(globals);
     protect(stack);
     stack.push_copy(-1);
     stack.raw_set_field(globals, "_G");
+    assert!(stack.push_metatable(-1), "it has just got one");
+    let front = stack.make_reference();
     stack.set_globals();
+    // The other globals, for libraries that load.
+    stack.push_table(0, 2);
+    let loading = stack.top();
+    api::push_table(stack, Audience::Loading);
+    demand_names(stack, stack.top());
+    protect(stack);
+    set_redis(stack, loading);
+    demand_names(stack, loading);
+    let loading = stack.make_reference();
     stack.push_native(native!(handle_error));
     let error_handler = stack.make_reference();
     stack.push_copy(globals);
     let globals = stack.make_reference();
     stack.set_top(0);
-    Sandbox { globals, error_handler }
+    Sandbox { globals, loading, front, error_handler }
+}
+
+/// Puts the table on top under its two names.
+fn set_redis(stack: Stack<'_>, globals: c_int) {
+    stack.push_copy(-1);
+    stack.raw_set_field(globals, "redis");
+    stack.raw_set_field(globals, "server");
+}
+
+/// Makes it an error to ask a table for a name that it lacks.
+fn demand_names(stack: Stack<'_>, table: c_int) {
+    stack.push_table(0, 1);
+    stack.push_native(native!(no_such_global));
+    stack.raw_set_field(-2, "__index");
+    stack.set_metatable(table);
 }
 
 /// Replaces those of Lua's functions that would go around the protection.

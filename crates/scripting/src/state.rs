@@ -11,7 +11,7 @@
 
 use std::{
     alloc::Layout,
-    cell::Cell,
+    cell::{Cell, RefCell},
     ffi::{CStr, c_int, c_void},
     marker::PhantomData,
     ptr::{self, NonNull},
@@ -20,7 +20,7 @@ use std::{
 use dunlin_resp::{Protocol, ReplyBuffer};
 use mlua_sys::{self as ffi, lua_State};
 
-use crate::{Caller, cjson::Settings, random::Random48};
+use crate::{Caller, cjson::Settings, library::Registered, random::Random48};
 
 /// A function for Lua.
 pub(crate) type NativeFn = unsafe extern "C-unwind" fn(*mut lua_State) -> c_int;
@@ -78,6 +78,8 @@ pub(crate) struct Machine {
     pub(crate) random: Cell<Random48>,
     /// How JSON is read and written.
     pub(crate) json: Cell<Settings>,
+    /// What the library that is being loaded has registered.
+    pub(crate) registered: RefCell<Option<Vec<Registered>>>,
     /// Whether the running script has been told to end: it is not let go on, whatever it catches.
     pub(crate) doomed: Cell<bool>,
 }
@@ -148,6 +150,7 @@ impl State {
             call: Cell::new(ptr::null_mut()),
             random: Cell::new(Random48::new(0)),
             json: Cell::default(),
+            registered: RefCell::default(),
             doomed: Cell::new(false),
         });
         let machine = NonNull::from(Box::leak(machine));

@@ -33,7 +33,7 @@ use crate::{
     pause::Held,
     process::ProcessorTime,
     pubsub::{Message, Subscribers},
-    scripting::Compiled,
+    scripting::{Compiled, LoadedLibraries},
     session::{ClientFlags, Replies, Session},
     shared::Shared,
     statistics::Meter,
@@ -75,6 +75,8 @@ pub struct Executor {
     memory: MemoryCheck,
     /// Its scripts.
     pub(crate) compiled: Compiled,
+    /// Its functions.
+    pub(crate) libraries: LoadedLibraries,
     /// Whether a unit of commands is running: then nobody may close the gate.
     pub(crate) in_unit: bool,
     /// Memory that is used again for every window.
@@ -169,6 +171,7 @@ impl Executor {
             meter,
             memory: MemoryCheck::default(),
             compiled: Compiled::default(),
+            libraries: LoadedLibraries::default(),
             in_unit: false,
             window: Window::default(),
             batch: Batch::default(),

@@ -13,7 +13,7 @@ use dunlin_engine::{Engine, command::CommandTable};
 
 use crate::{
     commands, config::ConfigStore, feed::Feed, maintenance::Maintenance, monitor::Monitor, pause::Pause,
-    process::Process, pubsub::Exchange, scripting::ScriptCache,
+    process::Process, pubsub::Exchange, scripting::{LibraryCache, ScriptCache},
 };
 
 /// An order to end the server.
@@ -36,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) exchange: Exchange,
     pub(crate) feed: Feed,
     pub(crate) scripts: ScriptCache,
+    pub(crate) libraries: LibraryCache,
     /// Whether keys are removed when their time has come though nobody asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
     pub(crate) active_expire: AtomicBool,
@@ -71,6 +72,7 @@ impl Shared {
             exchange,
             feed,
             scripts: ScriptCache::new(workers),
+            libraries: LibraryCache::new(workers),
             active_expire,
             list_packed_threshold: AtomicU32::new(0),
             orders,

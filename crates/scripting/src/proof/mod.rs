@@ -43,7 +43,27 @@ const VISITS_MAX: usize = 64;
 
 /// Whether a compiled script calls only commands that `judge` accepts, whatever its keys and arguments.
 pub(crate) fn holds(dump: &[u8], judge: Judge<'_>) -> bool {
-    chunk::read(dump).is_some_and(|main| check(&main, &[], true, judge).is_some())
+    chunk::read(dump).is_some_and(|main| check(&main, &[], Role::Main, judge).is_some())
+}
+
+/// [`holds`] of a function that is called with a table of keys and a table of arguments. What it shares
+/// with other functions may be anything.
+pub(crate) fn holds_of_function(dump: &[u8], judge: Judge<'_>) -> bool {
+    chunk::read(dump).is_some_and(|function| {
+        let upvalues = vec![Value::Unknown; function.upvalues];
+        check(&function, &upvalues, Role::Callback, judge).is_some()
+    })
+}
+
+/// How a function is called, and by whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// By the machine, without arguments: a script.
+    Main,
+    /// By the machine, with the keys first: a function of a library.
+    Callback,
+    /// By others.
+    Inner,
 }
 
 /// What is known of a value.
@@ -142,15 +162,18 @@ impl Registers {
 
 /// Checks a function with what is known of its upvalues, and those inside it. `None` where the proof
 /// has to give up.
-fn check(function: &Function, upvalues: &[Value], is_main: bool, judge: Judge<'_>) -> Option<()> {
+fn check(function: &Function, upvalues: &[Value], role: Role, judge: Judge<'_>) -> Option<()> {
     // Parameters, and nil.
-    let values = vec![Value::Other; function.registers.max(function.parameters)];
+    let mut values = vec![Value::Other; function.registers.max(function.parameters)];
+    if role == Role::Callback && function.parameters > 0 {
+        values[0] = Value::Keys;
+    }
     let shown = vec![None; values.len()];
     let mut known: Vec<Option<Registers>> = vec![None; function.code.len()];
     *known.first_mut()? = Some(Registers { values, shown, list: None });
     let mut waiting = vec![0];
     let mut visits = 0;
-    let step = Step { function, upvalues, is_main, judge };
+    let step = Step { function, upvalues, role, judge };
     while let Some(at) = waiting.pop() {
         visits += 1;
         if visits > VISITS_MAX * function.code.len() {
@@ -176,7 +199,7 @@ fn check(function: &Function, upvalues: &[Value], is_main: bool, judge: Judge<'_
             let inner = function.functions.get(instruction.bx())?;
             let shown = step.captured(at, inner, registers)?;
             let shown: Vec<Value> = shown.into_iter().map(|(_, value)| value).collect();
-            check(inner, &shown, false, judge)?;
+            check(inner, &shown, Role::Inner, judge)?;
         }
     }
     Some(())
@@ -190,7 +213,7 @@ const IS_CONSTANT: usize = 256;
 struct Step<'f> {
     function: &'f Function,
     upvalues: &'f [Value],
-    is_main: bool,
+    role: Role,
     judge: Judge<'f>,
 }
 
@@ -263,7 +286,7 @@ impl Step<'_> {
             29 => self.call(&mut now, a, b, 0)?,
             // RETURN
             30 => {
-                if !self.is_main {
+                if self.role == Role::Inner {
                     let end = if b == 0 { now.list?.0 } else { a + b - 1 };
                     (a..end).try_for_each(|register| now.harmless(register).map(drop))?;
                 }
@@ -322,8 +345,11 @@ impl Step<'_> {
                 now.set(a, Value::Other)?;
                 return Some(vec![(at + 1 + inner.upvalues, now)]);
             }
-            // VARARG
+            // VARARG: of a function of a library, the keys may be among them.
             37 => {
+                if self.role == Role::Callback && self.function.parameters == 0 {
+                    return None;
+                }
                 if b == 0 {
                     now.kill_from(a);
                     now.list = Some((a, Value::Other));

@@ -103,3 +103,37 @@ fn what_is_no_code_proves_nothing() {
         }
     }
 }
+
+#[test]
+fn functions_find_their_keys_in_their_first_parameter() {
+    struct Nobody;
+    impl crate::Caller for Nobody {
+        fn call(&mut self, _: &[&[u8]], _: &mut dunlin_resp::ReplyBuffer) {
+            unreachable!("no library calls commands while it loads");
+        }
+        fn may_call(&mut self, _: &[&[u8]]) -> Option<bool> {
+            None
+        }
+        fn log(&mut self, _: crate::LogLevel, _: &[u8]) {}
+        fn set_replication(&mut self, _: u8) {}
+        fn interrupted(&mut self) -> Option<&'static str> {
+            None
+        }
+    }
+    for (function, expected) in [
+        ("function(keys) return redis.call('get', keys[1]) end", true),
+        ("function(keys, args) for _, k in ipairs(keys) do redis.call('set', k, args[1]) end end", true),
+        ("function(keys, args) return redis.call('get', args[1]) end", false),
+        ("function(keys, args) args[1] = keys return args[1][1] end", false),
+        ("function(...) local keys = ... return redis.call('get', keys[1]) end", false),
+        ("function() return redis.call('get', shared) end", false),
+        ("function(keys) shared = keys[1] return redis.call('get', shared) end", false),
+        ("redis.log", false),
+    ] {
+        let mut machine = crate::LibraryMachine::new(1 << 24);
+        let code = format!("local shared = 'x' redis.register_function('f', {function})");
+        let (loaded, functions) = machine.load(code.as_bytes(), &mut Nobody).unwrap();
+        assert_eq!(functions[0].name, b"f");
+        assert_eq!(machine.proves(&loaded, b"f", &judge), expected, "{function}");
+    }
+}

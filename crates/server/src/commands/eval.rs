@@ -82,11 +82,11 @@ const EVALSHA_RO: Command = Command {
 };
 
 /// The words of a call.
-pub(super) struct Operands<'a> {
+pub(crate) struct Operands<'a> {
     /// The script, its name, or the function.
-    pub(super) name: &'a [u8],
-    pub(super) keys: &'a [&'a [u8]],
-    pub(super) arguments: &'a [&'a [u8]],
+    pub(crate) name: &'a [u8],
+    pub(crate) keys: &'a [&'a [u8]],
+    pub(crate) arguments: &'a [&'a [u8]],
 }
 
 /// Reads the name, the number of keys, the keys and the arguments.

@@ -8,6 +8,7 @@ mod debug;
 #[cfg(test)]
 mod documents;
 mod eval;
+mod function;
 mod hyperloglog;
 mod info;
 mod latency;
@@ -23,6 +24,7 @@ mod time;
 use dunlin_engine::command::{Args, Command, CommandError, CommandResult, CommandTable, Entry, describe};
 use dunlin_resp::ReplyBuffer;
 
+pub(crate) use self::eval::Operands;
 use crate::{
     executor::ServerContext,
     session::{ClientFlags, Session},
@@ -36,6 +38,7 @@ const FAMILIES: &[&[Command]] = &[
     connection::COMMANDS,
     debug::COMMANDS,
     eval::COMMANDS,
+    function::COMMANDS,
     hyperloglog::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,

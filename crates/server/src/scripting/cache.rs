@@ -10,8 +10,7 @@ use std::{
 
 use dunlin_scripting::{Machine, ScriptFlags, Sha};
 
-/// Most memory that the scripts of one worker may take together, in bytes.
-const MACHINE_BYTES_MAX: usize = 1 << 30;
+use super::MACHINE_BYTES_MAX;
 
 /// A script.
 #[derive(Debug)]

@@ -121,13 +121,7 @@ impl Caller for Calls<'_, '_, '_> {
     }
 
     fn log(&mut self, level: LogLevel, message: &[u8]) {
-        let message = message.escape_ascii();
-        match level {
-            LogLevel::Debug => tracing::trace!("script: {message}"),
-            LogLevel::Verbose => tracing::debug!("script: {message}"),
-            LogLevel::Notice => tracing::info!("script: {message}"),
-            LogLevel::Warning => tracing::warn!("script: {message}"),
-        }
+        log(level, message);
     }
 
     fn set_replication(&mut self, _: u8) {
@@ -136,5 +130,16 @@ impl Caller for Calls<'_, '_, '_> {
 
     fn interrupted(&mut self) -> Option<&'static str> {
         None
+    }
+}
+
+/// Writes a line of a script's to the log.
+pub(super) fn log(level: LogLevel, message: &[u8]) {
+    let message = message.escape_ascii();
+    match level {
+        LogLevel::Debug => tracing::trace!("script: {message}"),
+        LogLevel::Verbose => tracing::debug!("script: {message}"),
+        LogLevel::Notice => tracing::info!("script: {message}"),
+        LogLevel::Warning => tracing::warn!("script: {message}"),
     }
 }

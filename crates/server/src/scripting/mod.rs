@@ -1,8 +1,9 @@
-//! Scripts: which there are, where they are compiled, how they run.
+//! Scripts and functions: which there are, where they are compiled, how they run.
 //!
 //! ```text
 //! EVAL ─▶ ScriptCache (shared)  ─▶ Compiled (a worker's): Machine ──redis.call──▶ Calls ─▶ Unit of the engine
 //!         by SHA-1, text, flags    compiled on first use                          checks   under locks
+//! FCALL ▶ LibraryCache (shared) ─▶ LoadedLibraries (a worker's): LibraryMachine ─▶ …
 //! ```
 //!
 //! A script runs as a unit: under the locks of the shards of its declared keys where its text shows that it
@@ -11,6 +12,7 @@
 mod cache;
 mod calls;
 mod judge;
+mod library;
 
 use std::sync::Arc;
 
@@ -22,8 +24,12 @@ use dunlin_resp::ReplyBuffer;
 use dunlin_scripting::{CompileError, ScriptFlags, Sha, Shebang};
 
 pub(crate) use self::cache::{Compiled, Script, ScriptCache};
+pub(crate) use self::library::{LibraryCache, LoadedLibraries};
 use self::calls::Calls;
-use crate::executor::ServerContext;
+use crate::{commands::Operands, executor::ServerContext};
+
+/// Most memory that the scripts of one worker may take together, in bytes; and so its functions.
+const MACHINE_BYTES_MAX: usize = 1 << 30;
 
 /// The script of that name, compiled.
 pub(crate) fn find(context: &mut ServerContext<'_, '_>, sha: &Sha) -> Option<Arc<Script>> {
@@ -85,41 +91,87 @@ pub(crate) fn run(
     read_only: bool,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    let shared = context.shared;
-    let short_of_memory = context.executor.is_short_of_memory();
-    let flags = script.flags;
-    if !flags.has(ScriptFlags::COMPATIBLE) {
-        let no_writes = flags.has(ScriptFlags::NO_WRITES);
-        if read_only && !no_writes {
-            return Err(CommandError::text(
-                "ERR Can not execute a script with write flag using *_ro command.",
-            ));
-        }
-        if short_of_memory && !no_writes && !flags.has(ScriptFlags::ALLOW_OOM) {
-            return Err(CommandError::text(
-                "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
-            ));
-        }
-    }
-    let read_only = read_only || flags.has(ScriptFlags::NO_WRITES);
-    let unit = if script.keeps_to_declared {
-        let mut shards = ShardSet::EMPTY;
-        keys.iter().for_each(|key| shards.insert(shared.engine.keyspace.shard_of(key)));
-        shared.engine.begin(shards)
-    } else {
-        *context.inside = None;
-        shared.engine.begin_alone()
-    };
+    let plan = Plan { flags: script.flags, keeps_to_declared: script.keeps_to_declared, read_only };
     let mut machine = context.executor.compiled.take_machine();
-    context.executor.in_unit = true;
-    let mut calls = Calls::new(context, unit, flags, read_only, short_of_memory);
-    let result = machine.run(&script.sha, keys, arguments, &mut calls, reply);
-    calls.end();
-    context.executor.in_unit = false;
-    shared.scripts.publish_machine_bytes(context.executor.worker.id(), machine.used_bytes());
+    let result = plan.carry_out(context, keys, |calls| {
+        machine.run(&script.sha, keys, arguments, calls, reply)
+    });
+    let cache = &context.shared.scripts;
+    cache.publish_machine_bytes(context.executor.worker.id(), machine.used_bytes());
     context.executor.compiled.put_machine(machine);
-    if context.inside.is_none() {
-        *context.inside = Some(shared.engine.keyspace.enter(context.executor.worker.id()));
+    result
+}
+
+/// Calls a function for a client and appends its reply.
+pub(crate) fn call<'w>(
+    context: &mut ServerContext<'_, '_>,
+    name: &[u8],
+    operands: impl FnOnce() -> Result<Operands<'w>, CommandError>,
+    read_only: bool,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let cache = &context.shared.libraries;
+    let callable = context.executor.libraries.find(cache, name)?;
+    let Operands { keys, arguments, .. } = operands()?;
+    let keeps_to_declared = callable.keeps_to_declared();
+    let plan = Plan { flags: callable.function().flags, keeps_to_declared, read_only };
+    let mut libraries = std::mem::take(&mut context.executor.libraries);
+    let result = plan.carry_out(context, keys, |calls| {
+        libraries.call(&callable, keys, arguments, calls, reply)
+    });
+    libraries.publish_bytes(cache, context.executor.worker.id());
+    context.executor.libraries = libraries;
+    result
+}
+
+/// How a script is to be run.
+struct Plan {
+    flags: ScriptFlags,
+    keeps_to_declared: bool,
+    /// Whether the client asked for nothing to be changed.
+    read_only: bool,
+}
+
+impl Plan {
+    /// Runs a script as a unit of commands.
+    fn carry_out<'a, 'k>(
+        self,
+        context: &mut ServerContext<'a, 'k>,
+        keys: &[&[u8]],
+        script: impl FnOnce(&mut Calls<'_, 'a, 'k>) -> Result<(), Vec<u8>>,
+    ) -> CommandResult {
+        let shared = context.shared;
+        let short_of_memory = context.executor.is_short_of_memory();
+        let no_writes = self.flags.has(ScriptFlags::NO_WRITES);
+        if !self.flags.has(ScriptFlags::COMPATIBLE) {
+            if self.read_only && !no_writes {
+                return Err(CommandError::text(
+                    "ERR Can not execute a script with write flag using *_ro command.",
+                ));
+            }
+            if short_of_memory && !no_writes && !self.flags.has(ScriptFlags::ALLOW_OOM) {
+                return Err(CommandError::text(
+                    "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+                ));
+            }
+        }
+        let unit = if self.keeps_to_declared {
+            let mut shards = ShardSet::EMPTY;
+            keys.iter().for_each(|key| shards.insert(shared.engine.keyspace.shard_of(key)));
+            shared.engine.begin(shards)
+        } else {
+            *context.inside = None;
+            shared.engine.begin_alone()
+        };
+        context.executor.in_unit = true;
+        let read_only = self.read_only || no_writes;
+        let mut calls = Calls::new(context, unit, self.flags, read_only, short_of_memory);
+        let result = script(&mut calls);
+        calls.end();
+        context.executor.in_unit = false;
+        if context.inside.is_none() {
+            *context.inside = Some(shared.engine.keyspace.enter(context.executor.worker.id()));
+        }
+        result.map_err(|line| CommandError::Text(line.into()))
     }
-    result.map_err(|line| CommandError::Text(line.into()))
 }

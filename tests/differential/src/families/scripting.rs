@@ -79,7 +79,7 @@ const SCRIPT: Arg = Pick(&[
     "return redis.call('get', ARGV[1])",
     "return redis.call('dbsize')",
     "return redis.call('exists', unpack(ARGV))",
-    "return redis.call('object', 'encoding', KEYS[1])",
+    "return redis.call('type', KEYS[1])",
     "redis.call('select', 1) redis.call('set', KEYS[1], ARGV[1]) return redis.call('get', KEYS[1])",
     "return redis.call('echo', ARGV[1])",
     "return redis.call('eval', 'return 1', 0)",
