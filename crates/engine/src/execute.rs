@@ -4,10 +4,11 @@ use dunlin_resp::ReplyBuffer;
 use dunlin_structures::PAGE_BYTES;
 
 use crate::{
-    command::{Args, CommandResult, Entry, Run},
+    command::{Args, Blocking, CommandResult, Entry, Run},
     context::{Environment, ExclusiveContext, KeyspaceContext, ReadContext, Worker, WriteContext},
-    keyspace::{Inside, Key, Keyspace, Locked, ShardSet},
+    keyspace::{Expiration, Inside, Key, Keyspace, Locked, ShardSet},
     notify::Event,
+    serve,
 };
 
 /// A request that has been found acceptable: a known command with a right number of words.
@@ -49,7 +50,7 @@ impl Engine {
         let mark = reply.mark();
         let mut args = Args::new(request.words, request.entry.name_words());
         let result = match request.entry.command.run {
-            Run::Read(_) | Run::Write(_) => {
+            Run::Read(_) | Run::Write(_) | Run::Block(_) => {
                 let strays = request.entry.strays(request.words);
                 let mut locked = if strays {
                     *inside = None;
@@ -59,7 +60,11 @@ impl Engine {
                 };
                 let result =
                     run_locked(&mut locked, request, &mut args, database, environment, worker, reply);
-                drop(locked);
+                if worker.ready.is_empty() {
+                    drop(locked);
+                } else {
+                    self.serve_waiters(locked, environment, worker);
+                }
                 if strays {
                     *inside = Some(self.keyspace.enter(worker.id()));
                 }
@@ -72,12 +77,8 @@ impl Engine {
             }
             Run::Exclusive(handler) => {
                 *inside = None;
-                let (result, freed) = {
-                    let mut locked = self.keyspace.close();
-                    let mut context = ExclusiveContext::new(locked.shards(), database, environment, worker);
-                    (handler(&mut context, &mut args, reply), context.finish())
-                };
-                drop(freed);
+                let handle = |context: &mut ExclusiveContext<'_>| handler(context, &mut args, reply);
+                let result = self.exclusively(database, environment, worker, handle);
                 *inside = Some(self.keyspace.enter(worker.id()));
                 result
             }
@@ -91,6 +92,25 @@ impl Engine {
         if result.is_err() {
             reply.rewind(mark);
         }
+        result
+    }
+
+    /// Does some work while nothing else runs. The caller is not inside the gate.
+    pub fn exclusively<R>(
+        &self,
+        database: usize,
+        environment: &Environment,
+        worker: &mut Worker,
+        work: impl FnOnce(&mut ExclusiveContext<'_>) -> R,
+    ) -> R {
+        let (result, freed) = {
+            let mut locked = self.keyspace.close();
+            let mut context = ExclusiveContext::new(locked.shards(), database, environment, worker);
+            let ended = (work(&mut context), context.finish());
+            self.serve_waiters(locked, environment, worker);
+            ended
+        };
+        drop(freed);
         result
     }
 
@@ -108,27 +128,39 @@ impl Engine {
             worker.garbage.free_soon();
         }
         let mut locked = self.keyspace.lock_one(shard);
+        let is_waited_for = locked.shard(shard).queues().is_some();
         let mut shards = locked.shards();
+        let is_watched = shards.shard(shard).watches().is_some();
+        let mut changed: Vec<(Vec<u8>, Expiration)> = Vec::new();
         let mut complete = true;
         for database in 0..self.keyspace.databases() {
             let Some(stripe) = shards.shard_mut(shard).database_mut(database) else { continue };
             if !stripe.has_due(now_ms) {
                 continue;
             }
-            let events = &mut worker.events;
+            let (events, ready) = (&mut worker.events, &mut worker.ready);
             let slice = stripe.expire(now_ms, buckets_max, &mut worker.garbage, |entry, what| {
+                if is_waited_for && what != Expiration::Elements {
+                    ready.push_back((database, entry.key().into()));
+                }
                 for (class, name) in what.events() {
                     if environment.notifications.has(*class) {
                         events.push(Event { class: *class, name, database, key: entry.key().to_vec() });
                     }
                 }
+                if is_watched {
+                    changed.push((entry.key().to_vec(), what));
+                }
             });
+            for (key, what) in changed.drain(..) {
+                shards.shard(shard).watches().inspect(|watches| watches.expired(database, &key, what));
+            }
             worker.statistics.expired_keys.add(slice.keys as u64);
             worker.statistics.expired_fields.add(slice.elements as u64);
             shards.publish_usage(shard, database);
             complete &= slice.complete;
         }
-        drop(locked);
+        self.serve_waiters(locked, environment, worker);
         worker.garbage.free_marked();
         complete
     }
@@ -194,6 +226,18 @@ pub(crate) fn run_locked(
             let shards = locked.shards();
             let mut context = WriteContext::new(shards, database, request.keys, environment, worker);
             handler(&mut context, args, reply)
+        }
+        Run::Block(handler) => {
+            let shards = locked.shards();
+            let mut context = WriteContext::new(shards, database, request.keys, environment, worker);
+            match handler(&mut context, args, reply)? {
+                Blocking::Done => {}
+                Blocking::Wait(wait) if environment.deny_blocking => (wait.refused)(reply),
+                Blocking::Wait(wait) => {
+                    serve::block(locked, request, wait, database, environment, worker, reply);
+                }
+            }
+            Ok(())
         }
         _ => unreachable!("{} names no keys to lock", request.entry.full_name()),
     }

@@ -13,10 +13,12 @@ pub mod glob;
 pub mod keyspace;
 mod notify;
 mod random;
+pub mod rdb;
+mod serve;
 mod statistics;
+mod transaction;
 #[cfg(test)]
 mod transcript;
-mod unit;
 pub mod value;
 
 pub use context::{
@@ -25,5 +27,6 @@ pub use context::{
 pub use dunlin_structures::{PAGE_BYTES, hyperloglog::self_test as hyperloglog_self_test};
 pub use execute::{Engine, Request};
 pub use notify::{Event, EventClass, EventClasses};
+pub use serve::{Blocked, Served};
 pub use statistics::{Counter, Statistics};
-pub use unit::Unit;
+pub use transaction::{Footprint, Transaction};

@@ -7,6 +7,8 @@
 //! 3> HELLO …                      the same in RESP3
 //! ```
 
+use std::sync::Arc;
+
 use dunlin_resp::{Batch, Limits, Protocol, ReplyBuffer, RequestDecoder};
 
 use crate::{Engine, Environment, Request, Worker, command::CommandTable, commands, keyspace::Keyspace};
@@ -14,7 +16,7 @@ use crate::{Engine, Environment, Request, Worker, command::CommandTable, command
 /// A store to talk to, in database 0.
 pub(crate) struct Story {
     engine: Engine,
-    table: CommandTable,
+    table: Arc<CommandTable>,
     pub(crate) worker: Worker,
     pub(crate) environment: Environment,
     pub(crate) database: usize,
@@ -24,11 +26,12 @@ impl Story {
     pub(crate) fn new() -> Self {
         Self {
             engine: Engine { keyspace: Keyspace::new(1, 1, 16, [1, 2, 3, 4]) },
-            table: CommandTable::new(commands::FAMILIES),
+            table: Arc::new(CommandTable::new(commands::FAMILIES)),
             worker: Worker::new(0, 1),
             environment: Environment {
                 now_ms: 1_700_000_000_000,
                 string_bytes_max: 512 << 20,
+                compress_dumps: true,
                 ..Environment::default()
             },
             database: 0,
@@ -37,6 +40,12 @@ impl Story {
 
     /// The reply to one command line.
     pub(crate) fn reply(&mut self, line: &str, protocol: Protocol) -> Vec<u8> {
+        let table = Arc::clone(&self.table);
+        self.reply_from(&table, line, protocol)
+    }
+
+    /// The reply to one line with a command of another table.
+    pub(crate) fn reply_from(&mut self, table: &CommandTable, line: &str, protocol: Protocol) -> Vec<u8> {
         let input = format!("{line}\n");
         let mut batch = Batch::default();
         let limits = Limits { bulk_bytes_max: 512 << 20, authenticated: true };
@@ -44,9 +53,9 @@ impl Story {
         decoded.expect("a well-formed line");
         let words: Vec<&[u8]> =
             batch.spans(0).iter().map(|span| batch.bytes(input.as_bytes(), *span)).collect();
-        let mut entry = self.table.find(words[0]).unwrap_or_else(|| panic!("no such command: {line}"));
+        let mut entry = table.find(words[0]).unwrap_or_else(|| panic!("no such command: {line}"));
         if !entry.subcommands.is_empty() {
-            entry = self.table.find_subcommand(entry, words[1]).expect("a subcommand");
+            entry = table.find_subcommand(entry, words[1]).expect("a subcommand");
         }
         let mut reply = ReplyBuffer::default();
         reply.set_protocol(protocol);

@@ -15,18 +15,19 @@ use std::{
 };
 
 use dunlin_engine::{
-    Environment, EventClasses, Request, Worker,
+    Blocked, Environment, EventClasses, Request, Served as ServedWaiter, Transaction, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, KeyShape, Run},
-    keyspace::{Inside, Key},
+    keyspace::{ClientToken, Inside, Key},
     value::CollectionLimits,
 };
 use dunlin_resp::{Batch, Decoded, Limits, ReplyBuffer};
 
 use crate::{
     access,
+    blocked::{self, Ending},
     command_log::{LogEntry, LogKind, shorten},
     commands,
-    config::{Config, ConfigReader},
+    config::{Config, ConfigReader, VersionCheck},
     expiry::ExpiryCycle,
     feed,
     net::{Client, Clients, Next, Now, Outbox, PostOffice, REPLY_BYTES_MAX, Served, Service, WorkerContext},
@@ -34,9 +35,10 @@ use crate::{
     process::ProcessorTime,
     pubsub::{Message, Subscribers},
     scripting::{Compiled, LoadedLibraries},
-    session::{ClientFlags, Replies, Session},
+    session::{ClientFlags, IsHeard, Replies, Session},
     shared::Shared,
     statistics::Meter,
+    transaction::Queue,
 };
 
 /// Mail between executors.
@@ -48,6 +50,8 @@ pub enum Letter {
     Published(Arc<Message>),
     /// To a client: encoded already.
     Lines(Arc<Vec<u8>>),
+    /// To a client: the encoded reply to its command that has waited for a key.
+    Unblocked(Arc<Vec<u8>>),
     /// From a worker to itself: what was posted before has been read.
     Settled(u64),
 }
@@ -73,12 +77,12 @@ pub struct Executor {
     expiry: ExpiryCycle,
     meter: Meter,
     memory: MemoryCheck,
+    /// Memory for the next transaction.
+    pub(crate) spare_queue: Option<Box<Queue>>,
     /// Its scripts.
     pub(crate) compiled: Compiled,
     /// Its functions.
     pub(crate) libraries: LoadedLibraries,
-    /// Whether a unit of commands is running: then nobody may close the gate.
-    pub(crate) in_unit: bool,
     /// Memory that is used again for every window.
     window: Window<'static>,
     batch: Batch,
@@ -170,9 +174,9 @@ impl Executor {
             expiry,
             meter,
             memory: MemoryCheck::default(),
+            spare_queue: None,
             compiled: Compiled::default(),
             libraries: LoadedLibraries::default(),
-            in_unit: false,
             window: Window::default(),
             batch: Batch::default(),
         }
@@ -211,7 +215,7 @@ impl Executor {
     }
 
     /// Ends `MONITOR` for a client.
-    pub(crate) fn stop_watching(&self, session: &mut Session) {
+    pub(crate) fn stop_monitoring(&self, session: &mut Session) {
         if session.flags.has(ClientFlags::MONITOR) {
             session.flags.set(ClientFlags::MONITOR, false);
             session.client.listening.set(0);
@@ -235,9 +239,9 @@ impl Executor {
     /// Takes a changed configuration over.
     pub(crate) fn refresh_config(&mut self) {
         if self.config.refresh() {
-            let Environment { now_ms, no_touch, keep_expired, .. } = self.environment;
+            let Environment { now_ms, no_touch, keep_expired, client, .. } = self.environment;
             let configured = environment(self.config.config());
-            self.environment = Environment { now_ms, no_touch, keep_expired, ..configured };
+            self.environment = Environment { now_ms, no_touch, keep_expired, client, ..configured };
             self.meter.configure(self.config.config());
         }
     }
@@ -365,7 +369,7 @@ impl Executor {
     /// Ends the run of measured commands whose last one had these words, and logs that one if it is
     /// remarkable by itself.
     #[inline(never)]
-    fn measure(
+    pub(crate) fn measure(
         &mut self,
         shared: &Shared,
         session: &Session,
@@ -452,7 +456,7 @@ impl Executor {
                 return Flow::Stop(Next::CloseNow);
             }
             Err(error) => {
-                let line = error.line();
+                let line = self.refuse(session, entry, &error);
                 // A subcommand that does not exist is nobody's.
                 let exists =
                     |entry: &&Entry| !matches!(entry.command.run, Run::Container) || words.len() == 1;
@@ -468,15 +472,64 @@ impl Executor {
         {
             return flow;
         }
+        let request = Request { entry, words, keys };
+        if let Some(queue) = &mut session.queue
+            && !entry.command.flags.has(Flags::UNQUEUED)
+        {
+            queue.push(&shared.engine.keyspace, &request);
+            reply.simple("QUEUED");
+            return Flow::Continue;
+        }
+        self.perform(shared, session, request, None, inside, reply)
+    }
+
+    /// Runs one command of a transaction.
+    pub(crate) fn run_queued<'k>(
+        &mut self,
+        shared: &'k Shared,
+        session: &mut Session,
+        QueuedRequest { request, transaction }: QueuedRequest<'_, 'k>,
+        inside: &mut Option<Inside<'k>>,
+        reply: &mut ReplyBuffer,
+    ) -> Flow {
+        let mark = reply.mark();
+        let flow = self.perform(shared, session, request, Some(transaction), inside, reply);
+        let request_bytes = request.words.iter().map(|word| word.len()).sum();
+        let reply_bytes = reply.bytes_since(mark);
+        if self.meter.is_due(request_bytes, reply_bytes) {
+            self.measure(shared, session, request.words, request_bytes, reply_bytes);
+        }
+        flow
+    }
+
+    /// Runs one command that has been admitted.
+    #[inline]
+    fn perform<'k>(
+        &mut self,
+        shared: &'k Shared,
+        session: &mut Session,
+        request: Request<'_>,
+        transaction: Option<&mut Transaction<'k>>,
+        inside: &mut Option<Inside<'k>>,
+        reply: &mut ReplyBuffer,
+    ) -> Flow {
+        let Request { entry, words, .. } = request;
         self.meter.begin(entry.index);
         let mut flow = Flow::Continue;
-        let result = match entry.command.run {
-            Run::Host(handler) => {
+        let result = match (entry.command.run.host(), transaction) {
+            (Some(handler), transaction) => {
                 let Handler(handler) = handler.downcast_ref().expect("the server's own handlers");
                 let mark = reply.mark();
                 let mut args = Args::new(words, entry.name_words());
-                let mut context =
-                    ServerContext { executor: self, session, inside, shared, flow: Flow::Continue };
+                let mut context = ServerContext {
+                    executor: self,
+                    session,
+                    inside,
+                    shared,
+                    in_transaction: transaction.is_some(),
+                    transaction,
+                    flow: Flow::Continue,
+                };
                 let result = handler(&mut context, &mut args, reply);
                 flow = context.flow;
                 if result.is_err() {
@@ -484,11 +537,21 @@ impl Executor {
                 }
                 result
             }
-            _ => {
-                let request = Request { entry, words, keys };
-                let database = session.database;
+            (None, None) => {
                 let (environment, worker) = (&self.environment, &mut self.worker);
-                shared.engine.execute(&request, database, environment, worker, inside, reply)
+                let result =
+                    shared.engine.execute(&request, session.database, environment, worker, inside, reply);
+                if !self.worker.served.is_empty() {
+                    self.mail_served();
+                }
+                if let Some(blocked) = self.worker.blocked.take() {
+                    flow = self.wait(shared, session, &blocked);
+                }
+                result
+            }
+            (None, Some(transaction)) => {
+                let (environment, worker) = (&self.environment, &mut self.worker);
+                transaction.run(&request, session.database, environment, worker, reply)
             }
         };
         if let Err(error) = result {
@@ -500,6 +563,67 @@ impl Executor {
             feed::write_line(&mut self.lines, entry, words, session.database, &session.client.transport);
         }
         flow
+    }
+
+    /// The line that tells why a command is refused. One of a transaction spoils it; `EXEC` ends it.
+    #[cold]
+    fn refuse(&mut self, session: &mut Session, entry: Option<&Entry>, error: &CommandError) -> Vec<u8> {
+        let line = error.line().into_owned();
+        if entry.is_some_and(|entry| entry.command.name == "exec") {
+            self.discard(session);
+            let reason = line.strip_prefix(b"ERR ").unwrap_or(&line);
+            return [b"EXECABORT Transaction discarded because of: ", reason].concat();
+        }
+        if let Some(queue) = &mut session.queue {
+            queue.aborted = true;
+        }
+        line
+    }
+
+    /// Sends the replies to clients that a command has served.
+    #[cold]
+    pub(crate) fn mail_served(&mut self) {
+        for ServedWaiter { waiter, reply } in self.worker.served.drain(..) {
+            self.post.send(blocked::address(waiter.client), Letter::Unblocked(Arc::new(reply)));
+        }
+    }
+
+    /// Parks a client whose command waits for a key.
+    #[cold]
+    fn wait(&mut self, shared: &Shared, session: &mut Session, blocked: &Blocked) -> Flow {
+        shared.blocked.enter(&blocked.waiter);
+        session.waiting = Some(IsHeard(session.replies == Replies::On));
+        session.flags.set(ClientFlags::BLOCKED, true);
+        let timeout = blocked.timeout_ms.map(|timeout_ms| Duration::from_millis(timeout_ms.get()));
+        // A moment beyond the clock is never.
+        let until = timeout.and_then(|timeout| self.now.instant.checked_add(timeout));
+        Flow::Stop(Next::Park { until })
+    }
+
+    /// Goes on with a client whose command has waited, and answers it.
+    fn stop_waiting(
+        &mut self,
+        session: &mut Session,
+        reply: &mut ReplyBuffer,
+        answer: impl FnOnce(&mut ReplyBuffer),
+    ) -> Next {
+        self.shared.blocked.leave(session.client.address);
+        session.flags.set(ClientFlags::BLOCKED, false);
+        session.publish();
+        if session.waiting.take() == Some(IsHeard(true)) {
+            reply.set_protocol(session.protocol);
+            answer(reply);
+        }
+        Next::Read
+    }
+
+    /// Ends a client's wait for keys; false where it waits for none, or a reply is on its way.
+    fn withdraw(&self, session: &Session) -> bool {
+        if session.waiting.is_none() {
+            return false;
+        }
+        let _inside = self.shared.engine.keyspace.enter(self.worker.id());
+        self.shared.blocked.end(&self.shared.engine, session.client.address).is_some()
     }
 
     /// Whether the command exists and may run now.
@@ -529,10 +653,16 @@ impl Executor {
         {
             return Err(CommandError::text("NOAUTH Authentication required."));
         }
+        if session.queue.is_some() && entry.command.flags.has(Flags::NO_MULTI) {
+            return Err(CommandError::text("ERR Command not allowed inside a transaction"));
+        }
         if session.is_restricted() {
             commands::check_restrictions(session, entry)?;
         }
-        if entry.command.flags.has(Flags::DENY_OOM) && self.over_memory_limit(words) {
+        if (entry.command.flags.has(Flags::DENY_OOM) || session.queue.is_some())
+            && self.over_memory_limit(words)
+            && session.queue.as_ref().is_none_or(|queue| queue.needs_memory(entry))
+        {
             return Err(CommandError::OutOfMemory);
         }
         Ok(entry)
@@ -558,7 +688,7 @@ impl Executor {
     fn postpone(&self, shared: &Shared, session: &mut Session, entry: &Entry) -> Option<Flow> {
         let (held, until) = shared.pause.in_force(self.now.instant)?;
         let ends_it = entry.command.name == "unpause" && entry.container.is_some();
-        if ends_it || (held == Held::Writes && !entry.command.may_write()) {
+        if ends_it || (held == Held::Writes && !commands::is_held_with_writes(session, entry)) {
             return None;
         }
         session.flags.set(ClientFlags::BLOCKED, true);
@@ -584,12 +714,16 @@ impl Executor {
 }
 
 /// What commands are to know of the configuration.
-fn environment(config: &Config) -> Environment {
+pub(crate) fn environment(config: &Config) -> Environment {
     Environment {
         now_ms: 0,
         string_bytes_max: config.proto_max_bulk_len as usize,
         no_touch: false,
         keep_expired: false,
+        compress_dumps: config.rdbcompression,
+        relaxed_versions: config.rdb_version_check == VersionCheck::Relaxed,
+        client: ClientToken::default(),
+        deny_blocking: false,
         notifications: EventClasses::default(),
         lazyfree_expire: config.lazyfree_lazy_expire,
         lazyfree_server_del: config.lazyfree_lazy_server_del,
@@ -604,6 +738,8 @@ fn environment(config: &Config) -> Environment {
             set_max_intset_entries: config.set_max_intset_entries as usize,
             set_max_listpack_entries: config.set_max_listpack_entries as usize,
             set_max_listpack_value: config.set_max_listpack_value as usize,
+            zset_max_listpack_entries: config.zset_max_listpack_entries as usize,
+            zset_max_listpack_value: config.zset_max_listpack_value as usize,
         },
     }
 }
@@ -653,10 +789,31 @@ pub(crate) struct ServerContext<'a, 'k> {
     pub(crate) executor: &'a mut Executor,
     pub(crate) session: &'a mut Session,
     pub(crate) shared: &'k Shared,
-    /// The pass through the gate; a command that works on the whole keyspace gives it back first.
+    /// The pass through the gate; `None` where a transaction has closed it.
     pub(crate) inside: &'a mut Option<Inside<'k>>,
+    /// Whether it runs among others: it can neither wait nor be presented again.
+    pub(crate) in_transaction: bool,
+    /// The transaction, for a command that runs commands itself.
+    pub(crate) transaction: Option<&'a mut Transaction<'k>>,
     /// How the connection goes on.
     pub(crate) flow: Flow,
+}
+
+impl ServerContext<'_, '_> {
+    /// Does what closes the gate: the pass is given back meanwhile. A transaction that has closed the
+    /// gate itself has nothing more to wait for, and nothing is done.
+    pub(crate) fn outside_gate(&mut self, work: impl FnOnce(&Shared)) {
+        if self.inside.take().is_some() {
+            work(self.shared);
+            *self.inside = Some(self.shared.engine.keyspace.enter(self.executor.worker.id()));
+        }
+    }
+}
+
+/// A command of a transaction.
+pub(crate) struct QueuedRequest<'a, 'k> {
+    pub(crate) request: Request<'a>,
+    pub(crate) transaction: &'a mut Transaction<'k>,
 }
 
 impl Service for Executor {
@@ -671,6 +828,9 @@ impl Service for Executor {
         self.now = now;
         self.environment.now_ms = now.unix_ms;
         self.refresh_config();
+        if self.shared.engine.keyspace.pool().is_low() {
+            self.shared.maintenance.warm_up();
+        }
         self.environment.collection_limits.list_packed_threshold =
             self.shared.list_packed_threshold.load(Ordering::Relaxed);
     }
@@ -684,6 +844,7 @@ impl Service for Executor {
         let shared = Arc::clone(&self.shared);
         let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
         self.environment.no_touch = session.flags.has(ClientFlags::NO_TOUCH);
+        self.environment.client = blocked::token(session.client.address);
         self.environment.keep_expired =
             shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
         let mut batch = std::mem::take(&mut self.batch);
@@ -732,6 +893,13 @@ impl Service for Executor {
     }
 
     fn resume(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
+        if session.waiting.is_some() {
+            // Where it was served at the last moment, the reply is on its way.
+            return match self.withdraw(session) {
+                true => self.stop_waiting(session, reply, |reply| Ending::Timeout.answer(reply)),
+                false => Next::Park { until: None },
+            };
+        }
         if let Some(answer) = session.answer_later.take() {
             reply.set_protocol(session.protocol);
             answer(reply);
@@ -741,7 +909,13 @@ impl Service for Executor {
 
     fn deliver(&mut self, session: &mut Session, letter: Letter, reply: &mut ReplyBuffer) -> Option<Next> {
         match letter {
-            Letter::Unpaused => session.flags.has(ClientFlags::BLOCKED).then_some(Next::Again),
+            Letter::Unpaused => {
+                let is_paused = session.flags.has(ClientFlags::BLOCKED) && session.waiting.is_none();
+                is_paused.then_some(Next::Again)
+            }
+            Letter::Unblocked(encoded) => Some(self.stop_waiting(session, reply, |reply| {
+                reply.raw(&encoded);
+            })),
             Letter::Lines(lines) => {
                 if session.flags.has(ClientFlags::MONITOR) {
                     reply.raw(&lines);
@@ -754,7 +928,7 @@ impl Service for Executor {
 
     fn receive(&mut self, letter: Letter, outbox: &mut Outbox<'_, Session>) {
         match letter {
-            Letter::Unpaused | Letter::Lines(_) => {}
+            Letter::Unpaused | Letter::Lines(_) | Letter::Unblocked(_) => {}
             Letter::Published(message) => self.subscribers.deliver(&self.shared.exchange, &message, outbox),
             Letter::Settled(number) => self.settling.1 = number,
         }
@@ -762,7 +936,16 @@ impl Service for Executor {
 
     fn close(&mut self, mut session: Session) {
         self.subscribers.unsubscribe_all(&self.shared.exchange, &mut session);
-        self.stop_watching(&mut session);
+        self.stop_monitoring(&mut session);
+        if session.watching.is_some() {
+            let shared = Arc::clone(&self.shared);
+            let _inside = shared.engine.keyspace.enter(self.worker.id());
+            self.unwatch(&mut session);
+        }
+        if session.waiting.is_some() {
+            self.withdraw(&session);
+            self.shared.blocked.leave(session.client.address);
+        }
     }
 
     fn background(&mut self, now: Now) -> Duration {
@@ -774,6 +957,9 @@ impl Service for Executor {
             Duration::from_secs(1) / config.hz
         };
         self.note_background(started.elapsed(), pause.is_zero());
+        if !self.worker.served.is_empty() {
+            self.mail_served();
+        }
         self.dispose();
         pause
     }

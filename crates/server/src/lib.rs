@@ -2,6 +2,7 @@
 
 mod access;
 mod allocator;
+mod blocked;
 mod command_log;
 mod commands;
 pub mod config;
@@ -15,6 +16,7 @@ mod maintenance;
 mod monitor;
 pub mod net;
 mod pause;
+mod persistence;
 mod process;
 mod pubsub;
 mod scripting;
@@ -23,3 +25,4 @@ mod session;
 mod shared;
 pub mod startup;
 mod statistics;
+mod transaction;

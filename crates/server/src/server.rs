@@ -26,6 +26,7 @@ use crate::{
     log::{self, LogHandle},
     maintenance::{self, Maintenance},
     net::{Limits, ListenOptions, OutputLimit, Running, WorkerContext, Workers, reserve_open_files},
+    persistence::Existing,
     process::Process,
     shared::{Shared, Stop},
     startup::{self, PidFile},
@@ -88,6 +89,7 @@ impl Server {
         let (stopper, orders) = channel();
         let shared = Shared::new(engine, store, threads, maintenance, Process::new()?, stopper.clone());
         let shared = Arc::new(shared);
+        shared.alone(|context| shared.load(context, Existing::Refused))?;
         maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         let make = {
             let shared = Arc::clone(&shared);
@@ -135,10 +137,16 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// As SHUTDOWN with these options would. Clients that are being answered get `shutdown-timeout` to
+    /// As SHUTDOWN with these options would: with `save`, after a snapshot, without which the server goes on
+    /// unless `force` is among them. Clients that are being answered get `shutdown-timeout` to
     /// take their replies, unless `now` is among the options.
     pub fn stop(&self, flags: ShutdownFlags) {
         let grace = grace(flags, &self.shared.config.snapshot());
+        if flags.save && self.shared.alone(|context| self.shared.save_last(context)).is_err() && !flags.force
+        {
+            tracing::warn!("The data set could not be saved, so the server goes on");
+            return;
+        }
         // When nobody receives it, the server has ended already.
         let _ = self.orders.send(Stop { grace });
     }

@@ -7,14 +7,18 @@ use std::sync::Arc;
 
 use dunlin_resp::{Mark, Protocol, ReplyBuffer, RequestDecoder};
 
-use crate::{net::Client, pubsub::Subscriptions};
+use crate::{
+    net::Client,
+    pubsub::Subscriptions,
+    transaction::{Queue, Watching},
+};
 
 /// Properties of a client that `CLIENT LIST` shows as letters, as bits of [`Client::flags`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ClientFlags(u64);
 
 impl ClientFlags {
-    /// A command waits for the end of `CLIENT PAUSE`.
+    /// A command waits for a key, or for the end of `CLIENT PAUSE`.
     pub(crate) const BLOCKED: Self = Self(1 << 0);
     /// The connection closes once its last reply has left.
     pub(crate) const CLOSING: Self = Self(1 << 1);
@@ -60,6 +64,10 @@ pub(crate) enum Replies {
     Skip,
 }
 
+/// Whether a client wants the reply to a command that has not been answered yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IsHeard(pub(crate) bool);
+
 /// What is kept for a connection.
 #[derive(Debug)]
 pub struct Session {
@@ -77,11 +85,17 @@ pub struct Session {
     pub(crate) commands: u64,
     /// What it listens to, while that is anything.
     pub(crate) subscriptions: Option<Box<Subscriptions>>,
+    /// The commands since `MULTI`.
+    pub(crate) queue: Option<Box<Queue>>,
+    /// The keys that it watches, while there are any.
+    pub(crate) watching: Option<Box<Watching>>,
     /// What the last command has written is a push: it leaves whichever replies are wanted.
     pub(crate) pushed: bool,
     /// The number of the letter behind which its worker has read all mail of the time when it was
     /// asked to unsubscribe; 0 when it was not.
     pub(crate) settled_by: u64,
+    /// Whether a command waits for keys, and then whether its client wants to hear of it.
+    pub(crate) waiting: Option<IsHeard>,
     /// What to answer when the deadline of a parked connection has passed.
     pub(crate) answer_later: Option<fn(&mut ReplyBuffer)>,
 }
@@ -99,8 +113,11 @@ impl Session {
             last_command: None,
             commands: 0,
             subscriptions: None,
+            queue: None,
+            watching: None,
             pushed: false,
             settled_by: 0,
+            waiting: None,
             answer_later: None,
         }
     }
@@ -157,5 +174,8 @@ impl Session {
         client.command.set(self.last_command.map_or(u64::MAX, |index| index as u64));
         client.commands_total.set(self.commands);
         client.flags.set(self.flags.0);
+        let (commands, bytes) = self.queue.as_ref().map_or((0, 0), |queue| (queue.len() + 1, queue.bytes()));
+        client.queued_commands.set(commands as u64);
+        client.queued_bytes.set(bytes as u64);
     }
 }

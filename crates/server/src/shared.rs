@@ -12,8 +12,9 @@ use std::{
 use dunlin_engine::{Engine, command::CommandTable};
 
 use crate::{
-    commands, config::ConfigStore, feed::Feed, maintenance::Maintenance, monitor::Monitor, pause::Pause,
-    process::Process, pubsub::Exchange, scripting::{LibraryCache, ScriptCache},
+    blocked::BlockedClients, commands, config::ConfigStore, feed::Feed, maintenance::Maintenance,
+    monitor::Monitor, pause::Pause, persistence::Persistence, process::Process, pubsub::Exchange,
+    scripting::{LibraryCache, ScriptCache},
 };
 
 /// An order to end the server.
@@ -33,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) maintenance: Maintenance,
     pub(crate) monitor: Monitor,
     pub(crate) pause: Pause,
+    pub(crate) persistence: Persistence,
+    pub(crate) blocked: BlockedClients,
     pub(crate) exchange: Exchange,
     pub(crate) feed: Feed,
     pub(crate) scripts: ScriptCache,
@@ -55,6 +58,7 @@ impl Shared {
         process: Process,
         orders: Sender<Stop>,
     ) -> Self {
+        let persistence = Persistence::new(process.started_s);
         let commands = commands::table();
         let monitor = Monitor::new(&engine, &commands, workers, process);
         let pause = Pause::new(Instant::now());
@@ -69,6 +73,8 @@ impl Shared {
             maintenance,
             monitor,
             pause,
+            persistence,
+            blocked: BlockedClients::new(workers),
             exchange,
             feed,
             scripts: ScriptCache::new(workers),

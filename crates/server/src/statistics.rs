@@ -395,7 +395,7 @@ impl Meter {
 /// or logarithmic time as its row says, or constant time on one key.
 fn is_brief(entry: &Entry) -> bool {
     let command = entry.command;
-    let on_values = matches!(command.run, Run::Read(_) | Run::Write(_));
+    let on_values = matches!(command.run, Run::Read(_) | Run::Write(_) | Run::Block(_));
     let on_one_key = matches!(entry.keys, KeyShape::One(_));
     let waits = command.flags.has(Flags::BLOCKING);
     on_values

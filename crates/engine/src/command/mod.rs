@@ -6,6 +6,7 @@
 
 mod args;
 mod argument;
+mod blocking;
 pub mod describe;
 mod error;
 mod key_spec;
@@ -13,6 +14,7 @@ mod table;
 
 pub use args::Args;
 pub use argument::{Argument, ArgumentKind};
+pub use blocking::{Blocking, Wait};
 pub use error::{CommandError, CommandResult};
 pub use key_spec::{Access, BeginSearch, FindKeys, KeyFlags, KeySpec, Positions};
 pub use table::{CommandTable, Entry, KeyShape};
@@ -22,6 +24,9 @@ use std::any::Any;
 use dunlin_resp::ReplyBuffer;
 
 use crate::context::{ExclusiveContext, KeyspaceContext, ReadContext, WriteContext};
+
+/// A question about the words of a request.
+pub type WordsTest = fn(&[&[u8]]) -> bool;
 
 /// A command or subcommand: its row.
 #[derive(Debug)]
@@ -48,7 +53,7 @@ pub struct Command {
     pub keys: &'static [KeySpec],
     /// Whether a request (its words) may look at keys that `keys` does not find, since their names depend
     /// on values: such a request runs behind the closed gate (docs/decisions/0007).
-    pub strays: Option<fn(&[&[u8]]) -> bool>,
+    pub strays: Option<WordsTest>,
     /// Its arguments, for `COMMAND DOCS`.
     pub args: &'static [Argument],
     /// Advice to clients and proxies of a cluster (`request_policy:…`), as `COMMAND INFO` shows it.
@@ -85,6 +90,8 @@ impl Command {
     pub fn may_write(&self) -> bool {
         match self.run {
             Run::Write(_) | Run::Exclusive(_) => true,
+            // One that writes says so: XREAD does not.
+            Run::Block(_) => self.flags.has(Flags::WRITE),
             Run::Read(_) | Run::Keyspace(_) | Run::Host(_) | Run::Help(_) | Run::Container => {
                 self.flags.has(Flags::WRITE)
             }
@@ -108,6 +115,8 @@ pub enum Run {
     Read(fn(&mut ReadContext<'_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult),
     /// Changes values under the locks of its keys.
     Write(fn(&mut WriteContext<'_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult),
+    /// Changes values under the locks of its keys, or waits until they are there.
+    Block(BlockHandler),
     /// Looks at the keyspace as a whole, one shard at a time.
     Keyspace(fn(&mut KeyspaceContext<'_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult),
     /// Changes the keyspace as a whole while nothing else runs.
@@ -121,11 +130,27 @@ pub enum Run {
     Container,
 }
 
+impl Run {
+    /// The handler, where it is the host's.
+    #[inline]
+    pub fn host(&self) -> Option<&'static (dyn Any + Send + Sync)> {
+        match self {
+            Self::Host(handler) => Some(*handler),
+            _ => None,
+        }
+    }
+}
+
+/// The handler of a command that may wait for keys.
+pub type BlockHandler =
+    for<'a> fn(&mut WriteContext<'_>, &mut Args<'a>, &mut ReplyBuffer) -> Result<Blocking<'a>, CommandError>;
+
 impl std::fmt::Debug for Run {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(match self {
             Self::Read(_) => "Read",
             Self::Write(_) => "Write",
+            Self::Block(_) => "Block",
             Self::Keyspace(_) => "Keyspace",
             Self::Exclusive(_) => "Exclusive",
             Self::Host(_) => "Host",
@@ -285,7 +310,7 @@ impl Flags {
     pub const ALLOW_BUSY: Self = Self(1 << 12);
     /// Not while a replica loads a data set beside the one it serves.
     pub const NO_ASYNC_LOADING: Self = Self(1 << 13);
-    /// A command of the host that changes the data set.
+    /// A command of the host, or one that may wait, that changes the data set.
     pub const WRITE: Self = Self(1 << 14);
     /// A command of the host that reads the data set, or one that keeps what it has computed in the
     /// value that it reads.
@@ -305,6 +330,13 @@ impl Flags {
 
     /// The access-control categories of lists, sets and sorted sets, in place of the group's.
     pub const ELEMENTS: Self = Self(1 << 22);
+    /// A command of the host that looks at the keyspace as a whole, or stops it.
+    pub const WHOLE_KEYSPACE: Self = Self(1 << 23);
+    /// Runs at once inside MULTI, where others are queued.
+    pub const UNQUEUED: Self = Self(1 << 24);
+
+    /// A node of a cluster runs it on a slot that is being moved there, without `ASKING` before it.
+    pub const ASKING: Self = Self(1 << 23);
 
     /// Both sets together.
     pub const fn and(self, other: Self) -> Self {

@@ -213,7 +213,7 @@ mod tests {
                 let found = table.find(spelled.as_bytes()).expect("found by its name");
                 assert_eq!(found.command.name, name);
             }
-            assert!(table.find(format!("{name}x").as_bytes()).is_none());
+            assert!(table.find(format!("{name}~").as_bytes()).is_none());
         }
         assert!(table.find(b"").is_none());
         assert!(table.find(b"no-such-command-anywhere").is_none());

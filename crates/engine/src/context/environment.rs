@@ -1,6 +1,6 @@
 //! What is the same for all commands of a batch.
 
-use crate::{notify::EventClasses, value::CollectionLimits};
+use crate::{keyspace::ClientToken, notify::EventClasses, value::CollectionLimits};
 
 /// Time, limits and policies under which commands run.
 #[derive(Debug, Clone, Default)]
@@ -21,8 +21,16 @@ pub struct Environment {
     pub lazyfree_user_flush: bool,
     /// Whether keys that have expired stay where they are, seen by nobody (`CLIENT PAUSE`).
     pub keep_expired: bool,
+    /// Whether long strings in dumps are compressed where it pays (`rdbcompression`).
+    pub compress_dumps: bool,
+    /// Whether dumps of versions that are not known are taken as far as they go (`rdb-version-check`).
+    pub relaxed_versions: bool,
     /// Thresholds of the compact encodings.
     pub collection_limits: CollectionLimits,
+    /// Whose commands they are.
+    pub client: ClientToken,
+    /// Whether nobody may wait for keys: in transactions and scripts.
+    pub deny_blocking: bool,
     /// Which changes of keys somebody wants to be told of (`notify-keyspace-events`).
     pub notifications: EventClasses,
 }

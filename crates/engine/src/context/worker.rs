@@ -1,8 +1,16 @@
 //! What a worker brings along, and what its commands have thrown away.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
-use crate::{keyspace::Database, notify::Event, random::Random, statistics::Statistics, value::Owned};
+use crate::{
+    keyspace::Database,
+    notify::Event,
+    random::Random,
+    rdb::Compressor,
+    serve::{Blocked, Served},
+    statistics::Statistics,
+    value::Owned,
+};
 
 /// Payloads below this many bytes are freed on the spot; larger ones are worth carrying away.
 const GARBAGE_BYTES_MIN: usize = 32 * 1024;
@@ -64,8 +72,16 @@ pub struct Worker {
     pub garbage: Garbage,
     /// What its commands have reported, in order, until it is published.
     pub events: Vec<Event>,
+    /// Keys that its commands have changed and that somebody waits for, each with its database.
+    pub(crate) ready: VecDeque<(usize, Box<[u8]>)>,
+    /// Clients that its commands have served: they wait for the replies.
+    pub served: Vec<Served>,
+    /// The client that the command just run has left waiting.
+    pub blocked: Option<Blocked>,
     /// Where short texts are edited before they are stored again.
     pub(super) scratch: Vec<u8>,
+    /// For strings in dumps.
+    pub(crate) compressor: Compressor,
     random: Random,
 }
 
@@ -77,7 +93,11 @@ impl Worker {
             statistics: Arc::default(),
             garbage: Garbage::default(),
             events: Vec::new(),
+            ready: VecDeque::new(),
+            served: Vec::new(),
+            blocked: None,
             scratch: Vec::new(),
+            compressor: Compressor::default(),
             random: Random::new(seed),
         }
     }

@@ -15,6 +15,7 @@
 //! - Locks of several shards are taken in ascending order, all before anything runs.
 //! - Entries are freed only under the lock of their shard; tables only behind the closed gate.
 
+mod blocked;
 mod database;
 mod entry;
 mod gate;
@@ -23,6 +24,7 @@ mod lock;
 mod locked;
 mod shard;
 mod shard_set;
+mod watch;
 
 use std::{fmt, ops::Range, sync::Arc};
 
@@ -30,10 +32,12 @@ use dunlin_structures::PagePool;
 
 use crate::value::Resources;
 
+pub(crate) use blocked::Queues;
+pub use blocked::{BlockingKeys, ClientToken, Waiter};
 pub use database::Database;
 pub(crate) use database::Expiration;
 pub use entry::EntryRef;
-pub(crate) use entry::{EXPIRY_MS_MAX, access_clock, idle_seconds};
+pub(crate) use entry::{EXPIRY_MS_MAX, access_clock, access_clock_ago, idle_seconds};
 use gate::Gate;
 pub use gate::Inside;
 pub(crate) use key::KeyHasher;
@@ -42,6 +46,7 @@ pub use locked::Locked;
 pub(crate) use locked::LockedShards;
 use shard::Shard;
 pub use shard_set::{SHARDS_MAX, ShardSet};
+pub use watch::Watcher;
 
 /// Fewest shards: enough that two workers rarely meet.
 const SHARDS_MIN: usize = 16;

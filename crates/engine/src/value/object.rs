@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Hash, List, Resources, Set, ValueType};
+use super::{Hash, List, Resources, Set, SortedSet, ValueType};
 
 /// A type of value that holds elements. A key with an empty collection does not exist.
 pub trait Collection: Sized {
@@ -33,6 +33,8 @@ pub enum Object {
     List(List),
     /// A set.
     Set(Set),
+    /// A sorted set.
+    SortedSet(SortedSet),
 }
 
 impl Object {
@@ -42,6 +44,7 @@ impl Object {
             Self::Hash(_) => ValueType::Hash,
             Self::List(_) => ValueType::List,
             Self::Set(_) => ValueType::Set,
+            Self::SortedSet(_) => ValueType::SortedSet,
         }
     }
 
@@ -51,6 +54,7 @@ impl Object {
             Self::Hash(hash) => hash.encoding(),
             Self::List(list) => list.encoding(),
             Self::Set(set) => set.encoding(),
+            Self::SortedSet(set) => set.encoding(),
         }
     }
 
@@ -60,6 +64,7 @@ impl Object {
             Self::Hash(hash) => hash.heap_bytes(),
             Self::List(list) => list.heap_bytes(),
             Self::Set(set) => set.heap_bytes(),
+            Self::SortedSet(set) => set.heap_bytes(),
         }
     }
 

@@ -17,7 +17,11 @@ const SCRIPT: Command = Command {
     group: Group::Scripting,
     complexity: "Depends on the script that is executed.",
     arity: Arity::AtLeast(3),
-    flags: Flags::NO_SCRIPT.and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS),
+    flags: Flags::NO_SCRIPT
+        .and(Flags::STALE)
+        .and(Flags::SKIP_MONITOR)
+        .and(Flags::NO_MANDATORY_KEYS)
+        .and(Flags::WHOLE_KEYSPACE),
     ..Command::DEFAULT
 };
 

@@ -19,7 +19,11 @@ const CALL: Command = Command {
     group: Group::Scripting,
     complexity: "Depends on the function that is executed.",
     arity: Arity::AtLeast(3),
-    flags: Flags::NO_SCRIPT.and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS),
+    flags: Flags::NO_SCRIPT
+        .and(Flags::STALE)
+        .and(Flags::SKIP_MONITOR)
+        .and(Flags::NO_MANDATORY_KEYS)
+        .and(Flags::WHOLE_KEYSPACE),
     args: &[
         Argument::string("function"),
         Argument::integer("numkeys"),

@@ -407,9 +407,7 @@ mod tests {
 
     #[test]
     fn what_this_version_lacks_is_refused() {
-        for text in
-            ["appendonly=yes", "save=900 1", "maxmemory-policy=allkeys-lru", "shutdown-on-sigint=save"]
-        {
+        for text in ["appendonly=yes", "save=900 1", "maxmemory-policy=allkeys-lru"] {
             let error = store().set(&pairs(text), true).unwrap_err().to_string();
             assert!(error.contains("this version"), "{error}");
         }

@@ -1,5 +1,7 @@
 //! What the server is: process, persistence, replication.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::{COMPATIBLE_VERSION, Lines, Source};
 use crate::process;
 
@@ -43,23 +45,19 @@ pub(super) fn persistence(source: &Source<'_>, lines: &mut Lines) {
     );
     lines.add("current_fork_perc", "0.00");
     lines.add_all(&["current_save_keys_processed", "current_save_keys_total"], 0);
-    lines.add("rdb_changes_since_last_save", changes);
+    let persistence = &source.shared.persistence;
+    let saved = persistence.saved_changes.load(Relaxed);
+    lines.add("rdb_changes_since_last_save", changes.saturating_sub(saved));
     lines.add("rdb_bgsave_in_progress", 0);
-    lines.add("rdb_last_save_time", source.shared.monitor.process.started_s);
-    lines.add("rdb_last_bgsave_status", "ok");
+    lines.add("rdb_last_save_time", persistence.last_save_s.load(Relaxed));
+    let status = if persistence.last_save_ok.load(Relaxed) { "ok" } else { "err" };
+    lines.add("rdb_last_bgsave_status", status);
     lines.add_all(&["rdb_last_bgsave_time_sec", "rdb_current_bgsave_time_sec"], -1);
-    lines.add_all(
-        &[
-            "rdb_saves",
-            "rdb_last_cow_size",
-            "rdb_last_load_keys_expired",
-            "rdb_last_load_keys_loaded",
-            "aof_enabled",
-            "aof_rewrite_in_progress",
-            "aof_rewrite_scheduled",
-        ],
-        0,
-    );
+    lines.add("rdb_saves", persistence.saves.load(Relaxed));
+    lines.add("rdb_last_cow_size", 0);
+    lines.add("rdb_last_load_keys_expired", persistence.expired_keys.load(Relaxed));
+    lines.add("rdb_last_load_keys_loaded", persistence.loaded_keys.load(Relaxed));
+    lines.add_all(&["aof_enabled", "aof_rewrite_in_progress", "aof_rewrite_scheduled"], 0);
     lines.add_all(&["aof_last_rewrite_time_sec", "aof_current_rewrite_time_sec"], -1);
     lines.add("aof_last_bgrewrite_status", "ok");
     lines.add_all(&["aof_rewrites", "aof_rewrites_consecutive_failures"], 0);

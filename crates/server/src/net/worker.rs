@@ -36,6 +36,8 @@ const ACCEPTED_MAX: usize = 64;
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// How often a part of the connections is swept.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
+/// Deadlines that a worker keeps for each of its connections, at most: one is in force.
+const DEADLINES_PER_CONNECTION_MAX: usize = 4;
 /// Sweeps in which every connection is visited once.
 const SWEEPS_PER_ROUND: usize = 10;
 
@@ -245,7 +247,23 @@ impl<S: Service> Worker<S> {
             && until != was_until
         {
             self.deadlines.push(Reverse((deadline, slot, connection.client.id())));
+            if self.deadlines.len() > DEADLINES_PER_CONNECTION_MAX * self.connections.len() {
+                self.forget_moot_deadlines();
+            }
         }
+    }
+
+    /// Drops the deadlines of connections that are parked no more: clients that wait for long, and are
+    /// served soon, over and over, must not pile them up.
+    #[cold]
+    fn forget_moot_deadlines(&mut self) {
+        let connections = &self.connections;
+        self.deadlines.retain(|Reverse((deadline, slot, id))| {
+            let connection = connections[*slot as usize].as_ref();
+            connection.is_some_and(|connection| {
+                connection.client.id() == *id && connection.parked_until() == Some(*deadline)
+            })
+        });
     }
 
     fn pass_deadlines(&mut self) {

@@ -1,7 +1,7 @@
 //! What a running script asks for: commands, under the locks of its keys.
 
 use dunlin_engine::{
-    Request, Unit,
+    Request, Transaction,
     command::{Args, CommandError, CommandResult, Entry, Flags, Run},
 };
 use dunlin_resp::ReplyBuffer;
@@ -12,7 +12,7 @@ use crate::executor::{Handler, ServerContext};
 /// A script at work for a client.
 pub(super) struct Calls<'c, 'a, 'k> {
     context: &'c mut ServerContext<'a, 'k>,
-    unit: Unit<'k>,
+    transaction: &'c mut Transaction<'k>,
     /// The database that the script has selected.
     database: usize,
     /// Whether commands that may change the data set are refused.
@@ -24,19 +24,14 @@ pub(super) struct Calls<'c, 'a, 'k> {
 impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
     pub(super) fn new(
         context: &'c mut ServerContext<'a, 'k>,
-        unit: Unit<'k>,
+        transaction: &'c mut Transaction<'k>,
         flags: ScriptFlags,
         read_only: bool,
         short_of_memory: bool,
     ) -> Self {
         let database = context.session.database;
         let short_of_memory = short_of_memory && !flags.has(ScriptFlags::ALLOW_OOM);
-        Self { context, unit, database, read_only, short_of_memory }
-    }
-
-    /// Ends the unit.
-    pub(super) fn end(self) {
-        self.unit.end(&mut self.context.executor.worker);
+        Self { context, transaction, database, read_only, short_of_memory }
     }
 
     /// The command of a request, if a script may call it.
@@ -64,8 +59,8 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
 
     fn run(&mut self, entry: &'k Entry, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
         let executor = &mut *self.context.executor;
-        match entry.command.run {
-            Run::Host(handler) => {
+        match entry.command.run.host() {
+            Some(handler) => {
                 let Handler(handler) = handler.downcast_ref().expect("the server's own handlers");
                 let mark = reply.mark();
                 let mut args = Args::new(words, entry.name_words());
@@ -79,11 +74,10 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
                 }
                 result
             }
-            _ => {
+            None => {
                 let request = Request { entry, words, keys: &[] };
-                assert!(self.unit.covers(&request), "the script was proven to keep to its keys");
                 let (environment, worker) = (&executor.environment, &mut executor.worker);
-                self.unit.execute(&request, self.database, environment, worker, reply)
+                self.transaction.run(&request, self.database, environment, worker, reply)
             }
         }
     }

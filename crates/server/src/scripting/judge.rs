@@ -21,8 +21,8 @@ pub(super) fn keeps_to_declared(table: &CommandTable, words: &[Word<'_>], list: 
         return true;
     }
     match entry.command.run {
-        Run::Read(_) | Run::Write(_) if entry.command.strays.is_some() => false,
-        Run::Read(_) | Run::Write(_) => {
+        Run::Read(_) | Run::Write(_) | Run::Block(_) if entry.command.strays.is_some() => false,
+        Run::Read(_) | Run::Write(_) | Run::Block(_) => {
             entry.command.keys.iter().all(|spec| finds_declared(entry, spec, words, list))
         }
         Run::Host(_) => entry.container.is_none() && KEYLESS.contains(&entry.command.name),

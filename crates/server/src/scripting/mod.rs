@@ -1,13 +1,13 @@
 //! Scripts and functions: which there are, where they are compiled, how they run.
 //!
 //! ```text
-//! EVAL ─▶ ScriptCache (shared)  ─▶ Compiled (a worker's): Machine ──redis.call──▶ Calls ─▶ Unit of the engine
+//! EVAL ─▶ ScriptCache (shared)  ─▶ Compiled (a worker's): Machine ──redis.call──▶ Calls ─▶ Transaction
 //!         by SHA-1, text, flags    compiled on first use                          checks   under locks
 //! FCALL ▶ LibraryCache (shared) ─▶ LoadedLibraries (a worker's): LibraryMachine ─▶ …
 //! ```
 //!
-//! A script runs as a unit: under the locks of the shards of its declared keys where its text shows that it
-//! touches no others, or else while nobody else runs. Decision 0008 has the reasons.
+//! A script runs as a transaction: under the locks of the shards of its declared keys where its text shows that it
+//! touches no others, or else while nobody else runs. Decision 0010 has the reasons.
 
 mod cache;
 mod calls;
@@ -17,8 +17,8 @@ mod library;
 use std::sync::Arc;
 
 use dunlin_engine::{
+    Footprint,
     command::{CommandError, CommandResult},
-    keyspace::ShardSet,
 };
 use dunlin_resp::ReplyBuffer;
 use dunlin_scripting::{CompileError, ScriptFlags, Sha, Shebang};
@@ -133,7 +133,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Runs a script as a unit of commands.
+    /// Runs a script as a transaction, or as a part of the one that it is in.
     fn carry_out<'a, 'k>(
         self,
         context: &mut ServerContext<'a, 'k>,
@@ -155,22 +155,35 @@ impl Plan {
                 ));
             }
         }
-        let unit = if self.keeps_to_declared {
-            let mut shards = ShardSet::EMPTY;
-            keys.iter().for_each(|key| shards.insert(shared.engine.keyspace.shard_of(key)));
-            shared.engine.begin(shards)
-        } else {
-            *context.inside = None;
-            shared.engine.begin_alone()
+        let engine = &shared.engine;
+        let mut begun = None;
+        let mut around = context.transaction.take();
+        let transaction = match &mut around {
+            Some(transaction) => &mut **transaction,
+            None => {
+                let mut footprint = Footprint::default();
+                if self.keeps_to_declared {
+                    keys.iter().for_each(|key| footprint.add_key(&engine.keyspace, key));
+                } else {
+                    footprint = Footprint::everything();
+                }
+                begun.insert(engine.begin(&footprint, context.inside))
+            }
         };
-        context.executor.in_unit = true;
+        let in_transaction = std::mem::replace(&mut context.in_transaction, true);
+        let deny_blocking = std::mem::replace(&mut context.executor.environment.deny_blocking, true);
         let read_only = self.read_only || no_writes;
-        let mut calls = Calls::new(context, unit, self.flags, read_only, short_of_memory);
+        let mut calls = Calls::new(context, transaction, self.flags, read_only, short_of_memory);
         let result = script(&mut calls);
-        calls.end();
-        context.executor.in_unit = false;
-        if context.inside.is_none() {
-            *context.inside = Some(shared.engine.keyspace.enter(context.executor.worker.id()));
+        context.executor.environment.deny_blocking = deny_blocking;
+        context.in_transaction = in_transaction;
+        context.transaction = around;
+        if let Some(transaction) = begun {
+            let executor = &mut *context.executor;
+            engine.commit(transaction, &executor.environment, &mut executor.worker, context.inside);
+            if !executor.worker.served.is_empty() {
+                executor.mail_served();
+            }
         }
         result.map_err(|line| CommandError::Text(line.into()))
     }

@@ -5,6 +5,8 @@ use crate::grammar::{Arg, Family, row};
 
 const END: Arg = Pick(&["LEFT", "RIGHT", "LEFT", "RIGHT", "LEFT", "RIGHT", "MIDDLE"]);
 
+const TIMEOUT: Arg = Pick(&["0.001", "0.01", "-1", "x", "inf"]);
+
 /// The table.
 pub const FAMILY: Family = Family {
     name: "list",
@@ -37,6 +39,12 @@ pub const FAMILY: Family = Family {
         row("RPOPLPUSH", 4, &[Key, Key]),
         row("LMOVE", 5, &[Key, Key, END, END]),
         row("LMPOP", 4, &[Counted(1, 3, &[Key]), END, Maybe(50, &[Word("COUNT"), Count])]),
+        row("BLPOP", 1, &[Repeat(1, 3, &[Key]), TIMEOUT]).unspoiled(),
+        row("BRPOP", 1, &[Repeat(1, 3, &[Key]), TIMEOUT]).unspoiled(),
+        row("BLMOVE", 1, &[Key, Key, END, END, TIMEOUT]).unspoiled(),
+        row("BRPOPLPUSH", 1, &[Key, Key, TIMEOUT]).unspoiled(),
+        row("BLMPOP", 1, &[TIMEOUT, Counted(1, 3, &[Key]), END, Maybe(50, &[Word("COUNT"), Count])])
+            .unspoiled(),
         row("OBJECT ENCODING", 3, &[Key]),
         row("DEL", 1, &[Key]),
     ],

@@ -11,6 +11,7 @@ mod list;
 mod scripting;
 mod server;
 mod set;
+mod sort;
 mod sorted_set;
 mod sorted_set_lex;
 mod stream;
@@ -30,6 +31,7 @@ pub const ALL: &[&Family] = &[
     &hash_expiry::FAMILY,
     &list::FAMILY,
     &set::FAMILY,
+    &sort::FAMILY,
     &sorted_set::FAMILY,
     &sorted_set_lex::FAMILY,
     &stream::FAMILY,
@@ -45,12 +47,17 @@ pub const ENABLED: &[&str] = &[
     "hash",
     "list",
     "set",
+    "sorted_set",
+    "sorted_set_lex",
+    "geo",
+    "sort",
     "hyperloglog",
     "generic",
     "bitmap",
-    "scripting",
     "connection",
     "server",
+    "transaction",
+    "scripting",
 ];
 
 /// Finds a family by name.

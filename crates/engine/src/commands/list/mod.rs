@@ -1,5 +1,6 @@
 //! Commands on lists.
 
+mod blocking;
 mod edit;
 mod pop;
 mod push;
@@ -17,6 +18,11 @@ use crate::{
 
 /// The rows of the family.
 pub(super) const COMMANDS: &[Command] = &[
+    blocking::BLMOVE,
+    blocking::BLMPOP,
+    blocking::BLPOP,
+    blocking::BRPOP,
+    blocking::BRPOPLPUSH,
     read::LINDEX,
     push::LINSERT,
     read::LLEN,

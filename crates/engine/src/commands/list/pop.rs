@@ -153,7 +153,7 @@ pub(super) const LMPOP: Command = Command {
 
 fn lmpop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let request = ManyKeys::parse(args)?;
-    if !request.pop(context, reply)? {
+    if !request.pop(context, reply, |_, _| false)? {
         reply.null_array();
     }
     Ok(())
@@ -161,7 +161,7 @@ fn lmpop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 
 /// What LMPOP and BLMPOP are asked for.
 pub(super) struct ManyKeys<'a> {
-    keys: &'a [&'a [u8]],
+    pub(super) keys: &'a [&'a [u8]],
     end: ListEnd,
     count: usize,
 }
@@ -185,14 +185,16 @@ impl<'a> ManyKeys<'a> {
         Ok(Self { keys, end, count })
     }
 
-    /// Answers and removes elements of the first list that is there; whether there is one.
+    /// Answers and removes elements of the first list that is there and not for others; whether there
+    /// is one.
     pub(super) fn pop(
         &self,
         context: &mut WriteContext<'_>,
         reply: &mut ReplyBuffer,
+        is_reserved: impl Fn(&mut WriteContext<'_>, &[u8]) -> bool,
     ) -> Result<bool, CommandError> {
         for key in self.keys {
-            if context.collection::<List>(key)?.is_some() {
+            if context.collection::<List>(key)?.is_some() && !is_reserved(context, key) {
                 reply.array(2);
                 reply.bulk(key);
                 return pop_many(context, key, self.count, reply, self.end);

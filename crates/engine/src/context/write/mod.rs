@@ -9,9 +9,9 @@ use dunlin_structures::Slot;
 
 use crate::{
     command::CommandError,
-    keyspace::{EXPIRY_MS_MAX, EntryRef, Expiration, Key, LockedShards, access_clock},
+    keyspace::{EXPIRY_MS_MAX, EntryRef, Expiration, Key, LockedShards, access_clock, access_clock_ago},
     notify::{Event, EventClass},
-    value::{Layout, NewValue, Object, Resources, StringRef},
+    value::{Layout, NewValue, Object, Resources, StringRef, ValueType},
 };
 
 use super::{Environment, ExpiryChange, Worker, collection_of, keys::KnownKeys, string_of};
@@ -24,6 +24,8 @@ pub struct WriteContext<'a> {
     keys: KnownKeys<'a>,
     environment: &'a Environment,
     worker: &'a mut Worker,
+    /// Whether a waiter's command is being run again.
+    serving: bool,
 }
 
 impl<'a> WriteContext<'a> {
@@ -35,7 +37,48 @@ impl<'a> WriteContext<'a> {
         environment: &'a Environment,
         worker: &'a mut Worker,
     ) -> Self {
-        Self { locked, database, keys: KnownKeys::new(keys), environment, worker }
+        Self { locked, database, keys: KnownKeys::new(keys), environment, worker, serving: false }
+    }
+
+    /// For a command that has waited and is now run again.
+    pub(crate) fn serving(
+        locked: LockedShards<'a>,
+        database: usize,
+        environment: &'a Environment,
+        worker: &'a mut Worker,
+    ) -> Self {
+        Self { serving: true, ..Self::new(locked, database, &[], environment, worker) }
+    }
+
+    /// The type of value that a key holds, without noting an access.
+    pub(crate) fn value_type(&mut self, key: &[u8]) -> Option<ValueType> {
+        let key = self.key(key);
+        let slot = self.slot(self.database, &key)?;
+        Some(self.locked.shard(key.shard).database(self.database)?.entry(slot).value_type())
+    }
+
+    /// Whether what a key holds belongs to clients that have waited for it and are about to be served:
+    /// a blocking command that has just come does not overtake them.
+    pub fn is_reserved(&mut self, key: &[u8], value_type: ValueType) -> bool {
+        if self.serving {
+            return false;
+        }
+        let key = self.key(key);
+        let queue =
+            self.locked.shard(key.shard).queues().and_then(|queues| queues.get(self.database, key.bytes));
+        queue.is_some_and(|queue| queue.wants(value_type))
+    }
+
+    /// Notes that a key may be what somebody waits for.
+    #[cold]
+    fn note_ready(&mut self, database: usize, key: &Key<'_>) {
+        let queues = self.locked.shard(key.shard).queues();
+        if queues.is_some_and(|queues| queues.get(database, key.bytes).is_some()) {
+            let is_last = |(other, last): &(usize, Box<[u8]>)| *other == database && **last == *key.bytes;
+            if !self.worker.ready.back().is_some_and(is_last) {
+                self.worker.ready.push_back((database, key.bytes.into()));
+            }
+        }
     }
 
     /// Has the values that the command removes from here on freed before its answer leaves, though
@@ -111,6 +154,9 @@ impl<'a> WriteContext<'a> {
             }
         };
         self.report_expiration(database, key.bytes, what);
+        if self.locked.shard(key.shard).queues().is_some() {
+            self.note_ready(database, key);
+        }
     }
 
     fn remove_slot(&mut self, database: usize, shard: usize, slot: Slot) {
@@ -177,6 +223,10 @@ impl<'a> WriteContext<'a> {
         for (class, name) in what.events() {
             self.notify_in(database, *class, name, key);
         }
+        let shard = self.locked.keyspace().shard_of(key);
+        if let Some(watches) = self.locked.shard(shard).watches() {
+            watches.expired(database, key, what);
+        }
     }
 
     /// Counts a hit or a miss, for commands that read and write.
@@ -198,9 +248,23 @@ impl<'a> WriteContext<'a> {
         self.store(database, &key, found, value, expiry);
     }
 
-    /// Stores a string under a key that stands at `found`, or nowhere.
+    /// Stores a value under a key that stands at `found`, or nowhere.
     #[inline]
     fn store(
+        &mut self,
+        database: usize,
+        key: &Key<'_>,
+        found: Option<Slot>,
+        value: NewValue<'_>,
+        expiry: ExpiryChange,
+    ) {
+        self.put(database, key, found, value, expiry);
+        self.changed(database, key);
+    }
+
+    /// [`Self::store`] without telling anyone, the accounting included.
+    #[inline]
+    fn put(
         &mut self,
         database: usize,
         key: &Key<'_>,
@@ -215,7 +279,7 @@ impl<'a> WriteContext<'a> {
             if let Some(slot) = found {
                 self.remove_slot(database, key.shard, slot);
             }
-            return self.changed(database, key);
+            return;
         }
         if found.is_some() && !self.environment.lazyfree_server_del {
             self.free_before_answering();
@@ -230,7 +294,6 @@ impl<'a> WriteContext<'a> {
         if new {
             self.locked.publish_new(key.shard, database);
         }
-        self.changed(database, key);
     }
 
     /// Removes a key; whether it was there.
@@ -263,6 +326,15 @@ impl<'a> WriteContext<'a> {
         true
     }
 
+    /// Makes a key seem to have been last used so many seconds ago, as far back as its clock reaches.
+    pub fn set_idle(&mut self, key: &[u8], seconds: u64) {
+        let key = self.key(key);
+        let Some(slot) = self.slot(self.database, &key) else { return };
+        if let Some(stripe) = self.locked.shard(key.shard).database(self.database) {
+            stripe.entry(slot).touch(access_clock_ago(self.environment.now_ms, seconds));
+        }
+    }
+
     /// Copies a value with its expiry to another place, replacing what is there; whether the source
     /// is there. Long values are shared, not copied.
     pub fn copy(&mut self, from: (usize, &[u8]), to: (usize, &[u8])) -> bool {
@@ -283,6 +355,7 @@ impl<'a> WriteContext<'a> {
         let mut buffer = Vec::new();
         let (value, expiry) = stripe.expect("the slot was found in it").take(slot, &mut buffer);
         self.locked.publish_usage(key.shard, from.0);
+        self.show_change(from.0, &key);
         let expiry = expiry.map_or(ExpiryChange::Clear, ExpiryChange::At);
         self.set_value_in(to.0, to.1, value, expiry);
         true
@@ -293,6 +366,26 @@ impl<'a> WriteContext<'a> {
     fn changed(&mut self, database: usize, key: &Key<'_>) {
         self.worker.statistics.changes.add(1);
         self.locked.publish_usage(key.shard, database);
+        self.show_change(database, key);
+    }
+
+    /// Tells those who watch a key, and notes for those who wait for it, that it has changed.
+    #[inline]
+    fn show_change(&mut self, database: usize, key: &Key<'_>) {
+        if self.locked.shard(key.shard).is_observed() {
+            self.show_observers(database, key);
+        }
+    }
+
+    #[cold]
+    fn show_observers(&mut self, database: usize, key: &Key<'_>) {
+        let state = self.locked.shard(key.shard);
+        if let Some(watches) = state.watches() {
+            watches.changed(database, key.bytes);
+        }
+        if state.queues().is_some() {
+            self.note_ready(database, key);
+        }
     }
 
     /// Reports an event of a key in the client's database.

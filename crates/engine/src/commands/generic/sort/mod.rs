@@ -245,6 +245,9 @@ fn elements_of(
     let Some(entry) = context.entry(key) else { return Ok(elements) };
     let mut add = |element: Element<'_>| elements.push(|out| element.write_text(out));
     match entry.object().ok_or(CommandError::WrongType)? {
+        Object::List(list) if options.keep_order && options.descending => {
+            list.iter().rev().for_each(&mut add)
+        }
         Object::List(list) => list.iter().for_each(&mut add),
         Object::Set(set) => {
             // What is stored must not depend on how the set happens to be laid out.
@@ -252,6 +255,10 @@ fn elements_of(
                 (options.keep_order, options.as_texts, options.by) = (false, true, None);
             }
             set.for_each(&mut add);
+        }
+        Object::SortedSet(set) => {
+            let reverse = options.keep_order && options.descending;
+            set.for_range(0..set.len(), reverse, |member, _| add(member));
         }
         Object::Hash(_) => return Err(CommandError::WrongType),
     }
@@ -279,13 +286,23 @@ mod tests {
             > SORT l LIMIT 9 1
             *0
             > SORT l BY nosort DESC
-            *5 $2 10 $1 9 $3 2.5 $2 -1 $1 9
+            *5 $1 9 $2 -1 $3 2.5 $1 9 $2 10
+            > SORT l BY nosort LIMIT 0 2
+            *2 $2 10 $1 9
             > SADD s c a b
             :3
             > SORT s ALPHA DESC
             *3 $1 c $1 b $1 a
             > SORT s
             -ERR One or more scores can't be converted into double
+            > ZADD z 3 1 2 2 1 3
+            :3
+            > SORT z
+            *3 $1 1 $1 2 $1 3
+            > SORT z BY nosort
+            *3 $1 3 $1 2 $1 1
+            > SORT z BY nosort DESC LIMIT 0 2
+            *2 $1 1 $1 2
             > SORT missing
             *0
             ",

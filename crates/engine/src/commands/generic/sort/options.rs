@@ -112,7 +112,7 @@ mod tests {
         for (line, stored, patterns) in [
             ("sort k", None, false),
             ("sort k store d", Some(3), false),
-            ("sort k by nosort get # store d limit 0 1 STORE e", Some(11), false),
+            ("sort k by nosort get # store d limit 0 1 STORE e", Some(12), false),
             ("sort k store d store", Some(3), false),
             ("sort k limit 1 store d", None, false),
             ("sort k by store", None, false),
