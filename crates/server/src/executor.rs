@@ -263,7 +263,7 @@ impl Executor {
     /// Finds the commands of the batch, hashes their keys, fetches ahead.
     fn prepare<'a>(
         shared: &Shared,
-        inside: &Inside<'_>,
+        inside: Option<&Inside<'_>>,
         batch: &'a Batch,
         input: &'a [u8],
         batch_start: usize,
@@ -301,7 +301,9 @@ impl Executor {
             input_start = batch.input_end(index);
         }
         // One key alone is looked up at once.
-        if window.keys.len() > 1 {
+        if window.keys.len() > 1
+            && let Some(inside) = inside
+        {
             keyspace.prefetch(inside, database, &window.keys);
         }
     }
@@ -472,6 +474,12 @@ impl Executor {
         {
             return flow;
         }
+        if self.is_kept_out(shared, session, entry, inside) {
+            let line = self.refuse(session, Some(entry), &shared.running.busy());
+            self.count_error(Some(entry), &line, false);
+            reply.error(&line);
+            return Flow::Continue;
+        }
         let request = Request { entry, words, keys };
         if let Some(queue) = &mut session.queue
             && !entry.command.flags.has(Flags::UNQUEUED)
@@ -481,6 +489,31 @@ impl Executor {
             return Flow::Continue;
         }
         self.perform(shared, session, request, None, inside, reply)
+    }
+
+    /// Whether a script that has been running for long keeps a command from running: it has closed the
+    /// gate, or it holds shards and the command looks at all of them.
+    #[inline]
+    fn is_kept_out<'k>(
+        &self,
+        shared: &'k Shared,
+        session: &Session,
+        entry: &Entry,
+        inside: &mut Option<Inside<'k>>,
+    ) -> bool {
+        if inside.is_none() {
+            *inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
+        }
+        if inside.is_none() {
+            // Watched keys are in the keyspace; nothing else that these commands touch is.
+            let is_allowed = entry.command.flags.has(Flags::ALLOW_BUSY)
+                && entry.command.name != "watch"
+                && session.watching.is_none();
+            return !is_allowed;
+        }
+        let looks_at_all = matches!(entry.command.run, Run::Keyspace(_))
+            || (entry.command.flags.has(Flags::WHOLE_KEYSPACE) && !entry.command.flags.has(Flags::NO_SCRIPT));
+        looks_at_all && shared.engine.keyspace.is_held_for_long()
     }
 
     /// Runs one command of a transaction.
@@ -554,7 +587,10 @@ impl Executor {
                 transaction.run(&request, session.database, environment, worker, reply)
             }
         };
-        if let Err(error) = result {
+        if let Err(mut error) = result {
+            if error == CommandError::Busy {
+                error = shared.running.busy();
+            }
             let line = error.line();
             self.count_error(Some(entry), &line, true);
             reply.error(&line);
@@ -805,7 +841,7 @@ impl ServerContext<'_, '_> {
     pub(crate) fn outside_gate(&mut self, work: impl FnOnce(&Shared)) {
         if self.inside.take().is_some() {
             work(self.shared);
-            *self.inside = Some(self.shared.engine.keyspace.enter(self.executor.worker.id()));
+            *self.inside = self.shared.engine.keyspace.enter_unless_long(self.executor.worker.id());
         }
     }
 }
@@ -842,7 +878,7 @@ impl Service for Executor {
         reply.set_protocol(session.protocol);
         session.flags.set(ClientFlags::BLOCKED, false);
         let shared = Arc::clone(&self.shared);
-        let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
+        let mut inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
         self.environment.no_touch = session.flags.has(ClientFlags::NO_TOUCH);
         self.environment.client = blocked::token(session.client.address);
         self.environment.keep_expired =
@@ -857,8 +893,7 @@ impl Service for Executor {
             let depth = if limits.authenticated { WINDOW } else { 1 };
             let decoded = session.decoder.decode(input, &mut position, &mut batch, &limits, depth);
             let mut current = window.recycle();
-            let pass = inside.as_ref().expect("given back by whoever borrows it");
-            Self::prepare(&shared, pass, &batch, input, consumed, session.database, &mut current);
+            Self::prepare(&shared, inside.as_ref(), &batch, input, consumed, session.database, &mut current);
             let (run, flow) = self.run_window(&shared, session, &current, &mut inside, reply);
             window = current.recycle();
             if run > 0 {

@@ -14,7 +14,7 @@ use dunlin_engine::{Engine, command::CommandTable};
 use crate::{
     blocked::BlockedClients, commands, config::ConfigStore, feed::Feed, maintenance::Maintenance,
     monitor::Monitor, pause::Pause, persistence::Persistence, process::Process, pubsub::Exchange,
-    scripting::{LibraryCache, ScriptCache},
+    scripting::{LibraryCache, RunningScripts, ScriptCache},
 };
 
 /// An order to end the server.
@@ -40,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) feed: Feed,
     pub(crate) scripts: ScriptCache,
     pub(crate) libraries: LibraryCache,
+    pub(crate) running: RunningScripts,
     /// Whether keys are removed when their time has come though nobody asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
     pub(crate) active_expire: AtomicBool,
@@ -79,6 +80,7 @@ impl Shared {
             feed,
             scripts: ScriptCache::new(workers),
             libraries: LibraryCache::new(workers),
+            running: RunningScripts::new(workers),
             active_expire,
             list_packed_threshold: AtomicU32::new(0),
             orders,

@@ -87,6 +87,8 @@ const EVALSHA_RO: Command = Command {
 
 /// The words of a call.
 pub(crate) struct Operands<'a> {
+    /// All of them.
+    pub(crate) words: &'a [&'a [u8]],
     /// The script, its name, or the function.
     pub(crate) name: &'a [u8],
     pub(crate) keys: &'a [&'a [u8]],
@@ -107,7 +109,7 @@ pub(super) fn operands<'a>(
     let count =
         usize::try_from(count).map_err(|_| CommandError::text("ERR Number of keys can't be negative"))?;
     let (keys, arguments) = words.split_at(count);
-    Ok(Operands { name, keys, arguments })
+    Ok(Operands { words: args.words(), name, keys, arguments })
 }
 
 fn eval(
@@ -116,9 +118,9 @@ fn eval(
     read_only: bool,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    let Operands { name: text, keys, arguments } = operands(args, CommandError::NotInteger)?;
-    let script = scripting::load(context, text)?;
-    scripting::run(context, &script, keys, arguments, read_only, reply)
+    let operands = operands(args, CommandError::NotInteger)?;
+    let script = scripting::load(context, operands.name)?;
+    scripting::run(context, &script, operands, read_only, reply)
 }
 
 fn evalsha(
@@ -131,8 +133,8 @@ fn evalsha(
     if args.peek().is_some_and(|sha| sha.len() != 40) {
         return Err(UNKNOWN);
     }
-    let Operands { name, keys, arguments } = operands(args, CommandError::NotInteger)?;
-    let sha = Sha::parse(name).ok_or(UNKNOWN)?;
+    let operands = operands(args, CommandError::NotInteger)?;
+    let sha = Sha::parse(operands.name).ok_or(UNKNOWN)?;
     let script = scripting::find(context, &sha).ok_or(UNKNOWN)?;
-    scripting::run(context, &script, keys, arguments, read_only, reply)
+    scripting::run(context, &script, operands, read_only, reply)
 }

@@ -9,7 +9,7 @@ use dunlin_resp::ReplyBuffer;
 use super::eval::operands;
 use crate::{
     executor::{Handler, QUOTED_BYTES_MAX, ServerContext},
-    scripting,
+    scripting::{self, Kind},
 };
 
 pub(super) const COMMANDS: &[Command] = &[FCALL, FCALL_RO, FUNCTION];
@@ -102,6 +102,14 @@ const FUNCTION: Command = Command {
             ..SUBCOMMAND
         },
         Command {
+            name: "kill",
+            summary: "Ends the function that has been running longest, unless it has written.",
+            run: Run::Host(&Handler(kill)),
+            flags: Flags::NO_SCRIPT.and(Flags::ALLOW_BUSY),
+            tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
+            ..SUBCOMMAND
+        },
+        Command {
             name: "list",
             summary: "Lists the libraries, all or those whose names match a pattern, with their functions.",
             complexity: "O(n) in the number of functions",
@@ -163,6 +171,12 @@ fn flush(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut R
         return Err(CommandError::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
     }
     context.shared.libraries.flush();
+    reply.ok();
+    Ok(())
+}
+
+fn kill(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    context.shared.running.kill(Kind::Function)?;
     reply.ok();
     Ok(())
 }
@@ -231,7 +245,19 @@ fn stats(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
     let libraries = context.shared.libraries.now();
     reply.map(2);
     reply.bulk(b"running_script");
-    reply.null();
+    match context.shared.running.longest().filter(|running| running.kind == Kind::Function) {
+        Some(running) => {
+            reply.map(3);
+            reply.bulk(b"name");
+            reply.bulk(&running.name);
+            reply.bulk(b"command");
+            reply.array(running.words.len());
+            running.words.iter().for_each(|word| reply.bulk(word));
+            reply.bulk(b"duration_ms");
+            reply.integer(running.since.elapsed().as_millis() as i64);
+        }
+        None => reply.null(),
+    }
     reply.bulk(b"engines");
     reply.map(1);
     reply.bulk(b"LUA");

@@ -8,7 +8,7 @@ use dunlin_scripting::Sha;
 
 use crate::{
     executor::{Handler, ServerContext},
-    scripting,
+    scripting::{self, Kind},
 };
 
 pub(super) const COMMANDS: &[Command] = &[SCRIPT];
@@ -76,6 +76,15 @@ const SCRIPT: Command = Command {
             ..SUBCOMMAND
         },
         Command {
+            name: "kill",
+            summary: "Ends the script that has been running longest, unless it has written.",
+            since: "2.6.0",
+            run: Run::Host(&Handler(kill)),
+            flags: Flags::NO_SCRIPT.and(Flags::ALLOW_BUSY),
+            tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
+            ..SUBCOMMAND
+        },
+        Command {
             name: "load",
             summary: "Makes a script known to the server without running it; its SHA-1.",
             since: "2.6.0",
@@ -134,6 +143,12 @@ fn flush(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut R
     }
     // The texts are freed here, what the workers have compiled when each runs its next script.
     context.shared.scripts.flush();
+    reply.ok();
+    Ok(())
+}
+
+fn kill(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    context.shared.running.kill(Kind::Script)?;
     reply.ok();
     Ok(())
 }

@@ -7,6 +7,7 @@ use dunlin_engine::{
 use dunlin_resp::ReplyBuffer;
 use dunlin_scripting::{Caller, LogLevel, ScriptFlags};
 
+use super::running::{Kind, Running, Watch};
 use crate::executor::{Handler, ServerContext};
 
 /// A script at work for a client.
@@ -19,6 +20,18 @@ pub(super) struct Calls<'c, 'a, 'k> {
     read_only: bool,
     /// Whether memory is short, and commands that need more are refused until the first write.
     short_of_memory: bool,
+    has_written: bool,
+    who: Who<'c>,
+    /// What the clock says, once it has been looked at.
+    watch: Option<Watch>,
+}
+
+/// Which script it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Who<'c> {
+    pub(super) kind: Kind,
+    pub(super) name: &'c [u8],
+    pub(super) words: &'c [&'c [u8]],
 }
 
 impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
@@ -28,10 +41,34 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         flags: ScriptFlags,
         read_only: bool,
         short_of_memory: bool,
+        who: Who<'c>,
     ) -> Self {
         let database = context.session.database;
         let short_of_memory = short_of_memory && !flags.has(ScriptFlags::ALLOW_OOM);
-        Self { context, transaction, database, read_only, short_of_memory }
+        let (has_written, watch) = (false, None);
+        Self { context, transaction, database, read_only, short_of_memory, has_written, who, watch }
+    }
+
+    fn worker(&self) -> usize {
+        self.context.executor.worker.id()
+    }
+
+    /// Ends its time: others need not know of it any more.
+    pub(super) fn end(self) {
+        if self.watch.is_some() {
+            self.context.shared.running.end(self.worker());
+        }
+    }
+
+    /// Looks at the clock for the first time.
+    #[cold]
+    fn begin_watch(&mut self) {
+        let Who { kind, name, words } = self.who;
+        let watch = Watch::new(self.context.executor.config.config().busy_reply_threshold);
+        let words = words.iter().map(|word| word.to_vec()).collect();
+        let running = Running { kind, name: name.to_vec(), words, since: watch.since() };
+        self.context.shared.running.begin(self.worker(), running, self.has_written);
+        self.watch = Some(watch);
     }
 
     /// The command of a request, if a script may call it.
@@ -53,6 +90,10 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
             }
             // What has begun to write goes on.
             self.short_of_memory = false;
+            if self.watch.is_some() && !self.context.shared.running.write(self.worker()) {
+                return Err(CommandError::owned(format!("ERR {}", self.who.kind.killed())));
+            }
+            self.has_written = true;
         }
         Ok(entry)
     }
@@ -123,7 +164,24 @@ impl Caller for Calls<'_, '_, '_> {
     }
 
     fn interrupted(&mut self) -> Option<&'static str> {
-        None
+        let Some(watch) = &mut self.watch else {
+            self.begin_watch();
+            return None;
+        };
+        if let Some(elapsed) = watch.becomes_busy() {
+            let call = match self.who.kind {
+                Kind::Script => "SCRIPT KILL",
+                Kind::Function => "FUNCTION KILL",
+            };
+            tracing::warn!(
+                "Slow script detected: still in execution after {} milliseconds. It can be ended with {call}. \
+                 Script name is: {}.",
+                elapsed.as_millis(),
+                self.who.name.escape_ascii()
+            );
+            self.transaction.take_long(&self.context.executor.worker);
+        }
+        self.context.shared.running.is_killed(self.worker()).then(|| self.who.kind.killed())
     }
 }
 

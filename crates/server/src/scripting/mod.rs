@@ -13,6 +13,7 @@ mod cache;
 mod calls;
 mod judge;
 mod library;
+mod running;
 
 use std::sync::Arc;
 
@@ -25,7 +26,8 @@ use dunlin_scripting::{CompileError, ScriptFlags, Sha, Shebang};
 
 pub(crate) use self::cache::{Compiled, Script, ScriptCache};
 pub(crate) use self::library::{LibraryCache, LoadedLibraries};
-use self::calls::Calls;
+pub(crate) use self::running::{Kind, RunningScripts};
+use self::calls::{Calls, Who};
 use crate::{commands::Operands, executor::ServerContext};
 
 /// Most memory that the scripts of one worker may take together, in bytes; and so its functions.
@@ -86,12 +88,13 @@ fn compile(compiled: &mut Compiled, script: &Arc<Script>) -> CommandResult {
 pub(crate) fn run(
     context: &mut ServerContext<'_, '_>,
     script: &Script,
-    keys: &[&[u8]],
-    arguments: &[&[u8]],
+    Operands { words, keys, arguments, .. }: Operands<'_>,
     read_only: bool,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    let plan = Plan { flags: script.flags, keeps_to_declared: script.keeps_to_declared, read_only };
+    let hex = script.sha.hex();
+    let who = Who { kind: Kind::Script, name: &hex, words };
+    let plan = Plan { flags: script.flags, keeps_to_declared: script.keeps_to_declared, read_only, who };
     let mut machine = context.executor.compiled.take_machine();
     let result = plan.carry_out(context, keys, |calls| {
         machine.run(&script.sha, keys, arguments, calls, reply)
@@ -112,9 +115,10 @@ pub(crate) fn call<'w>(
 ) -> CommandResult {
     let cache = &context.shared.libraries;
     let callable = context.executor.libraries.find(cache, name)?;
-    let Operands { keys, arguments, .. } = operands()?;
+    let Operands { words, keys, arguments, .. } = operands()?;
     let keeps_to_declared = callable.keeps_to_declared();
-    let plan = Plan { flags: callable.function().flags, keeps_to_declared, read_only };
+    let who = Who { kind: Kind::Function, name: &callable.function().name, words };
+    let plan = Plan { flags: callable.function().flags, keeps_to_declared, read_only, who };
     let mut libraries = std::mem::take(&mut context.executor.libraries);
     let result = plan.carry_out(context, keys, |calls| {
         libraries.call(&callable, keys, arguments, calls, reply)
@@ -125,14 +129,15 @@ pub(crate) fn call<'w>(
 }
 
 /// How a script is to be run.
-struct Plan {
+struct Plan<'w> {
     flags: ScriptFlags,
     keeps_to_declared: bool,
     /// Whether the client asked for nothing to be changed.
     read_only: bool,
+    who: Who<'w>,
 }
 
-impl Plan {
+impl Plan<'_> {
     /// Runs a script as a transaction, or as a part of the one that it is in.
     fn carry_out<'a, 'k>(
         self,
@@ -167,14 +172,16 @@ impl Plan {
                 } else {
                     footprint = Footprint::everything();
                 }
-                begun.insert(engine.begin(&footprint, context.inside))
+                begun.insert(engine.begin(&footprint, &context.executor.worker, context.inside)?)
             }
         };
         let in_transaction = std::mem::replace(&mut context.in_transaction, true);
         let deny_blocking = std::mem::replace(&mut context.executor.environment.deny_blocking, true);
         let read_only = self.read_only || no_writes;
-        let mut calls = Calls::new(context, transaction, self.flags, read_only, short_of_memory);
+        let (flags, who) = (self.flags, self.who);
+        let mut calls = Calls::new(context, transaction, flags, read_only, short_of_memory, who);
         let result = script(&mut calls);
+        calls.end();
         context.executor.environment.deny_blocking = deny_blocking;
         context.in_transaction = in_transaction;
         context.transaction = around;
