@@ -4,7 +4,7 @@ use dunlin_resp::ReplyBuffer;
 use dunlin_structures::PAGE_BYTES;
 
 use crate::{
-    command::{Args, CommandError, Blocking, CommandResult, Entry, Run},
+    command::{Args, Blocking, CommandError, CommandResult, Entry, Run},
     context::{Environment, ExclusiveContext, KeyspaceContext, ReadContext, Worker, WriteContext},
     keyspace::{Expiration, Inside, Key, Keyspace, Locked, ShardSet},
     notify::Event,

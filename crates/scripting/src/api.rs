@@ -43,7 +43,8 @@ pub(crate) fn push_table(stack: Stack<'_>, audience: Audience) {
     };
     let levels = [("LOG_DEBUG", 0), ("LOG_VERBOSE", 1), ("LOG_NOTICE", 2), ("LOG_WARNING", 3)];
     let version = [("REDIS_VERSION_NUM", VERSION.0 << 16 | VERSION.1 << 8 | VERSION.2)];
-    let targets = [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)];
+    let targets =
+        [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)];
     let numbers: &[&[(&str, u32)]] = match audience {
         Audience::Loading => &[&levels, &version],
         Audience::Scripts | Audience::Functions => &[&levels, &version, &targets],

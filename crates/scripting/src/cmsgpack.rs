@@ -268,7 +268,8 @@ impl<'d> Reader<'_, 'd> {
             0xc2 | 0xc3 => stack.push_boolean(kind == 0xc3),
             0xca => stack.push_number(f64::from(f32::from_bits(self.number(4)? as u32))),
             0xcb => stack.push_number(f64::from_bits(self.number(8)?)),
-            0xcc..=0xcf => stack.push_number(self.number(1 << (kind - 0xcc))? as f64),
+            // As the original has it, also of numbers that only fit without a sign.
+            0xcc..=0xcf => stack.push_number(self.number(1 << (kind - 0xcc))? as i64 as f64),
             0xd0 => stack.push_number(f64::from(self.number(1)? as i8)),
             0xd1 => stack.push_number(f64::from(self.number(2)? as i16)),
             0xd2 => stack.push_number(f64::from(self.number(4)? as i32)),

@@ -46,6 +46,8 @@ use crate::{
 pub enum Letter {
     /// To every client: a pause has ended before its time.
     Unpaused,
+    /// To a worker: another one is held up, and does not do what is everybody's.
+    HeldUp,
     /// To a worker: for its subscribers.
     Published(Arc<Message>),
     /// To a client: encoded already.
@@ -957,13 +959,13 @@ impl Service for Executor {
                 }
                 None
             }
-            Letter::Published(_) | Letter::Settled(_) => None,
+            Letter::HeldUp | Letter::Published(_) | Letter::Settled(_) => None,
         }
     }
 
     fn receive(&mut self, letter: Letter, outbox: &mut Outbox<'_, Session>) {
         match letter {
-            Letter::Unpaused | Letter::Lines(_) | Letter::Unblocked(_) => {}
+            Letter::Unpaused | Letter::HeldUp | Letter::Lines(_) | Letter::Unblocked(_) => {}
             Letter::Published(message) => self.subscribers.deliver(&self.shared.exchange, &message, outbox),
             Letter::Settled(number) => self.settling.1 = number,
         }

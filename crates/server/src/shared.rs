@@ -12,8 +12,16 @@ use std::{
 use dunlin_engine::{Engine, command::CommandTable};
 
 use crate::{
-    blocked::BlockedClients, commands, config::ConfigStore, feed::Feed, maintenance::Maintenance,
-    monitor::Monitor, pause::Pause, persistence::Persistence, process::Process, pubsub::Exchange,
+    blocked::BlockedClients,
+    commands,
+    config::ConfigStore,
+    feed::Feed,
+    maintenance::Maintenance,
+    monitor::Monitor,
+    pause::Pause,
+    persistence::Persistence,
+    process::Process,
+    pubsub::Exchange,
     scripting::{LibraryCache, RunningScripts, ScriptCache},
 };
 

@@ -14,9 +14,9 @@
 
 #[cfg(loom)]
 use loom::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 #[cfg(not(loom))]
 use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use super::lock::{ShardLock, wait, wake_all};
 

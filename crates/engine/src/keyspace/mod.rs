@@ -203,7 +203,10 @@ impl Keyspace {
     pub(crate) fn lock_set_unless_long(&self, shards: ShardSet) -> Option<Locked<'_>> {
         for shard in shards.iter() {
             if !self.shards[shard].lock_unless_long() {
-                shards.iter().take_while(|taken| *taken < shard).for_each(|taken| self.shards[taken].unlock());
+                shards
+                    .iter()
+                    .take_while(|taken| *taken < shard)
+                    .for_each(|taken| self.shards[taken].unlock());
                 return None;
             }
         }

@@ -9,7 +9,7 @@ use dunlin_resp::ReplyBuffer;
 use super::eval::operands;
 use crate::{
     executor::{Handler, QUOTED_BYTES_MAX, ServerContext},
-    scripting::{self, Kind},
+    scripting::{self, Kind, RestorePolicy},
 };
 
 pub(super) const COMMANDS: &[Command] = &[FCALL, FCALL_RO, FUNCTION];
@@ -80,6 +80,13 @@ const FUNCTION: Command = Command {
             ..SUBCOMMAND
         },
         Command {
+            name: "dump",
+            summary: "Shows all libraries as one payload, which FUNCTION RESTORE takes.",
+            complexity: "O(n) in the number of functions",
+            run: Run::Host(&Handler(dump)),
+            ..SUBCOMMAND
+        },
+        Command {
             name: "flush",
             summary: "Removes all libraries.",
             complexity: "O(n) in the number of functions",
@@ -134,6 +141,28 @@ const FUNCTION: Command = Command {
             ..SUBCOMMAND
         },
         Command {
+            name: "restore",
+            summary: "Loads all libraries of a payload, or none.",
+            complexity: "O(n) in the number of functions of the payload",
+            arity: Arity::AtLeast(3),
+            run: Run::Host(&Handler(restore)),
+            flags: Flags::NO_SCRIPT.and(Flags::WRITE).and(Flags::DENY_OOM),
+            args: &[
+                Argument::string("serialized-value"),
+                Argument::one_of(
+                    "policy",
+                    &[
+                        Argument::word("flush", "FLUSH"),
+                        Argument::word("append", "APPEND"),
+                        Argument::word("replace", "REPLACE"),
+                    ],
+                )
+                .optional(),
+            ],
+            tips: CHANGE_TIPS,
+            ..SUBCOMMAND
+        },
+        Command {
             name: "stats",
             summary: "Tells which function is running, and how many libraries and functions there are.",
             run: Run::Host(&Handler(stats)),
@@ -156,7 +185,11 @@ fn fcall(
     scripting::call(context, name, operands, read_only, reply)
 }
 
-fn delete(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+fn delete(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
     context.shared.libraries.delete(args.word())?;
     reply.ok();
     Ok(())
@@ -238,6 +271,37 @@ fn list(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut Re
             reply.bulk(&library.code);
         }
     }
+    Ok(())
+}
+
+fn dump(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    reply.bulk(&context.shared.libraries.dump());
+    Ok(())
+}
+
+fn restore(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    if args.remaining() > 2 {
+        return Err(wrong_arguments(args));
+    }
+    let payload = args.word();
+    let policy = match args.optional().map(<[u8]>::to_ascii_lowercase).as_deref() {
+        None | Some(b"append") => RestorePolicy::Append,
+        Some(b"flush") => RestorePolicy::Flush,
+        Some(b"replace") => RestorePolicy::Replace,
+        Some(_) => {
+            return Err(CommandError::text(
+                "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.",
+            ));
+        }
+    };
+    let shared = context.shared;
+    let libraries = &mut context.executor.libraries;
+    libraries.restore(&shared.libraries, &shared.commands, payload, policy)?;
+    reply.ok();
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! What a running script asks for: commands, under the locks of its keys.
 
+use std::time::{Duration, Instant};
+
 use dunlin_engine::{
     Request, Transaction,
     command::{Args, CommandError, CommandResult, Entry, Flags, Run},
@@ -7,8 +9,8 @@ use dunlin_engine::{
 use dunlin_resp::ReplyBuffer;
 use dunlin_scripting::{Caller, LogLevel, ScriptFlags};
 
-use super::running::{Kind, Running, Watch};
-use crate::executor::{Handler, ServerContext};
+use super::running::{Due, Kind, Running, Watch};
+use crate::executor::{Handler, Letter, ServerContext};
 
 /// A script at work for a client.
 pub(super) struct Calls<'c, 'a, 'k> {
@@ -55,20 +57,39 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
 
     /// Ends its time: others need not know of it any more.
     pub(super) fn end(self) {
-        if self.watch.is_some() {
+        if self.is_known() {
             self.context.shared.running.end(self.worker());
+            self.context.executor.post().hold_up(self.worker(), false);
         }
     }
 
-    /// Looks at the clock for the first time.
+    fn is_known(&self) -> bool {
+        self.watch.as_ref().is_some_and(Watch::is_known)
+    }
+
+    /// Lets others know of it.
     #[cold]
-    fn begin_watch(&mut self) {
+    fn become_known(&mut self, since: Instant) {
         let Who { kind, name, words } = self.who;
-        let watch = Watch::new(self.context.executor.config.config().busy_reply_threshold);
         let words = words.iter().map(|word| word.to_vec()).collect();
-        let running = Running { kind, name: name.to_vec(), words, since: watch.since() };
+        let running = Running { kind, name: name.to_vec(), words, since };
         self.context.shared.running.begin(self.worker(), running, self.has_written);
-        self.watch = Some(watch);
+        let post = self.context.executor.post();
+        post.hold_up(self.worker(), true);
+        // They may have connections to accept now.
+        (0..post.workers()).for_each(|worker| post.send_to_service(worker, Letter::HeldUp));
+    }
+
+    /// Has others not wait for it.
+    #[cold]
+    fn become_busy(&mut self, after: Duration) {
+        tracing::warn!(
+            "Slow script detected: still in execution after {} milliseconds. It can be ended with {}. Script name is: {}.",
+            after.as_millis(),
+            self.who.kind.command(),
+            self.who.name.escape_ascii()
+        );
+        self.transaction.take_long(&self.context.executor.worker);
     }
 
     /// The command of a request, if a script may call it.
@@ -90,7 +111,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
             }
             // What has begun to write goes on.
             self.short_of_memory = false;
-            if self.watch.is_some() && !self.context.shared.running.write(self.worker()) {
+            if self.is_known() && !self.context.shared.running.write(self.worker()) {
                 return Err(CommandError::owned(format!("ERR {}", self.who.kind.killed())));
             }
             self.has_written = true;
@@ -165,23 +186,17 @@ impl Caller for Calls<'_, '_, '_> {
 
     fn interrupted(&mut self) -> Option<&'static str> {
         let Some(watch) = &mut self.watch else {
-            self.begin_watch();
+            self.watch = Some(Watch::new(self.context.executor.config.config().busy_reply_threshold));
             return None;
         };
-        if let Some(elapsed) = watch.becomes_busy() {
-            let call = match self.who.kind {
-                Kind::Script => "SCRIPT KILL",
-                Kind::Function => "FUNCTION KILL",
-            };
-            tracing::warn!(
-                "Slow script detected: still in execution after {} milliseconds. It can be ended with {call}. \
-                 Script name is: {}.",
-                elapsed.as_millis(),
-                self.who.name.escape_ascii()
-            );
-            self.transaction.take_long(&self.context.executor.worker);
+        let since = watch.since();
+        match watch.due() {
+            Due::Nothing => {}
+            Due::Known => self.become_known(since),
+            Due::Busy(after) => self.become_busy(after),
         }
-        self.context.shared.running.is_killed(self.worker()).then(|| self.who.kind.killed())
+        let is_killed = self.is_known() && self.context.shared.running.is_killed(self.worker());
+        is_killed.then(|| self.who.kind.killed())
     }
 }
 

@@ -10,14 +10,19 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use dunlin_engine::command::{CommandError, CommandResult, CommandTable};
-use dunlin_resp::ReplyBuffer;
-use dunlin_scripting::{
-    Caller, Function, LibraryMachine, LoadError, Loaded, LogLevel, is_name,
+use dunlin_engine::{
+    command::{CommandError, CommandResult, CommandTable},
+    rdb::{Input, Output, Version, seal_dump, unseal_dump},
 };
+use dunlin_resp::ReplyBuffer;
+use dunlin_scripting::{Caller, Function, LibraryMachine, LoadError, Loaded, LogLevel, is_name};
 
 use super::{MACHINE_BYTES_MAX, calls, judge};
 use crate::config::words;
+
+/// In front of a library in an RDB file or a dump; the other is of a format that was never released.
+const FUNCTION: u8 = 245;
+const FUNCTION_PRE_GA: u8 = 246;
 
 /// How long a library may take to load.
 const LOAD_TIMEOUT: Duration = Duration::from_millis(500);
@@ -124,6 +129,31 @@ impl LibraryCache {
     /// Takes all out.
     pub(crate) fn flush(&self) {
         self.current.store(Arc::default());
+    }
+
+    /// Has these libraries in place of all others. What does not load is left out, and told to the log.
+    pub(crate) fn replace_all(&self, table: &CommandTable, codes: &[Vec<u8>]) {
+        self.flush();
+        let mut loader = LoadedLibraries::default();
+        for code in codes {
+            if let Err(error) = loader.load(self, table, code, true) {
+                let reason = String::from_utf8_lossy(&error.line()).into_owned();
+                tracing::warn!("A library of functions is left out: {reason}");
+            }
+        }
+    }
+
+    /// All libraries as FUNCTION RESTORE takes them: as they stand in an RDB file, with a footer.
+    pub(crate) fn dump(&self) -> Vec<u8> {
+        let mut dump = Vec::new();
+        let mut output = Output::new(&mut dump, None);
+        for library in self.current.load().iter() {
+            // Writing to a vector cannot fail.
+            let _ = output.byte(FUNCTION);
+            let _ = output.string(&library.code);
+        }
+        seal_dump(&mut dump, Version::Redis(10));
+        dump
     }
 
     fn change(&self, change: impl FnOnce(&Libraries) -> Result<Libraries, CommandError>) -> CommandResult {
@@ -248,9 +278,8 @@ impl LoadedLibraries {
             return Err(CommandError::text("ERR No functions registered"));
         }
         let prove = |function: &Function| {
-            machine.proves(&loaded, &function.name, &|words, list| {
-                judge::keeps_to_declared(table, words, list)
-            })
+            machine
+                .proves(&loaded, &function.name, &|words, list| judge::keeps_to_declared(table, words, list))
         };
         let keeps_to_declared = functions.iter().map(prove).collect();
         let library =
@@ -269,6 +298,27 @@ impl LoadedLibraries {
         self.catch_up(cache);
         self.loaded.insert(name.clone(), (library, loaded));
         Ok(name)
+    }
+
+    /// Loads the libraries of a dump, all or none.
+    pub(crate) fn restore(
+        &mut self,
+        cache: &LibraryCache,
+        table: &CommandTable,
+        dump: &[u8],
+        policy: RestorePolicy,
+    ) -> CommandResult {
+        let codes = codes_of(dump)?;
+        // Loaded apart first, so that a library that does not load spoils nothing.
+        let (apart, mut loader) = (LibraryCache::new(1), Self::default());
+        if policy != RestorePolicy::Flush {
+            apart.current.store(cache.now());
+        }
+        for code in &codes {
+            loader.load(&apart, table, code, policy == RestorePolicy::Replace)?;
+        }
+        let restored = apart.now();
+        cache.change(|_| Libraries::of(restored.by_name.clone()))
     }
 
     /// Calls a function that was found here.
@@ -290,6 +340,36 @@ impl LoadedLibraries {
         let bytes = self.machine.as_ref().map_or(0, |machine| machine.used_bytes());
         cache.machines[worker].store(bytes, Ordering::Relaxed);
     }
+}
+
+/// What RESTORE does with the libraries that are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RestorePolicy {
+    /// They are removed.
+    Flush,
+    /// They stay; one of the same name is an error.
+    Append,
+    /// They stay, but for those of the same name.
+    Replace,
+}
+
+/// The texts in a dump.
+fn codes_of(dump: &[u8]) -> Result<Vec<Vec<u8>>, CommandError> {
+    const CORRUPT: CommandError = CommandError::text("ERR failed loading functions payload");
+    let (body, _) = unseal_dump(dump, false)
+        .map_err(|_| CommandError::text("ERR DUMP payload version or checksum are wrong"))?;
+    let mut input = Input::new(body);
+    let mut codes = Vec::new();
+    while !input.is_at_end().map_err(|_| CORRUPT)? {
+        match input.byte().map_err(|_| CORRUPT)? {
+            FUNCTION => codes.push(input.string().map_err(|_| CORRUPT)?),
+            FUNCTION_PRE_GA => {
+                return Err(CommandError::text("ERR Pre-GA function format not supported"));
+            }
+            _ => return Err(CommandError::text("ERR given type is not a function")),
+        }
+    }
+    Ok(codes)
 }
 
 /// A function that can be called.

@@ -25,9 +25,9 @@ use dunlin_resp::ReplyBuffer;
 use dunlin_scripting::{CompileError, ScriptFlags, Sha, Shebang};
 
 pub(crate) use self::cache::{Compiled, Script, ScriptCache};
-pub(crate) use self::library::{LibraryCache, LoadedLibraries};
-pub(crate) use self::running::{Kind, RunningScripts};
 use self::calls::{Calls, Who};
+pub(crate) use self::library::{LibraryCache, LoadedLibraries, RestorePolicy};
+pub(crate) use self::running::{Kind, RunningScripts};
 use crate::{commands::Operands, executor::ServerContext};
 
 /// Most memory that the scripts of one worker may take together, in bytes; and so its functions.
@@ -96,9 +96,8 @@ pub(crate) fn run(
     let who = Who { kind: Kind::Script, name: &hex, words };
     let plan = Plan { flags: script.flags, keeps_to_declared: script.keeps_to_declared, read_only, who };
     let mut machine = context.executor.compiled.take_machine();
-    let result = plan.carry_out(context, keys, |calls| {
-        machine.run(&script.sha, keys, arguments, calls, reply)
-    });
+    let result =
+        plan.carry_out(context, keys, |calls| machine.run(&script.sha, keys, arguments, calls, reply));
     let cache = &context.shared.scripts;
     cache.publish_machine_bytes(context.executor.worker.id(), machine.used_bytes());
     context.executor.compiled.put_machine(machine);
@@ -120,9 +119,8 @@ pub(crate) fn call<'w>(
     let who = Who { kind: Kind::Function, name: &callable.function().name, words };
     let plan = Plan { flags: callable.function().flags, keeps_to_declared, read_only, who };
     let mut libraries = std::mem::take(&mut context.executor.libraries);
-    let result = plan.carry_out(context, keys, |calls| {
-        libraries.call(&callable, keys, arguments, calls, reply)
-    });
+    let result =
+        plan.carry_out(context, keys, |calls| libraries.call(&callable, keys, arguments, calls, reply));
     libraries.publish_bytes(cache, context.executor.worker.id());
     context.executor.libraries = libraries;
     result

@@ -42,6 +42,14 @@ impl Kind {
         }
     }
 
+    /// The command that ends it.
+    pub(super) fn command(self) -> &'static str {
+        match self {
+            Self::Script => "SCRIPT KILL",
+            Self::Function => "FUNCTION KILL",
+        }
+    }
+
     /// The error in which a script ends that was told to.
     pub(super) fn killed(self) -> &'static str {
         match self {
@@ -147,29 +155,59 @@ impl RunningScripts {
     }
 }
 
+/// How long a script runs before others get to know of it.
+const KNOWN_AFTER: Duration = Duration::from_millis(10);
+
 /// A script's own look at the clock.
 #[derive(Debug)]
 pub(super) struct Watch {
     since: Instant,
+    /// When others get to know of it; `None` when they have.
+    known_at: Option<Instant>,
     /// When others are told not to wait for it; `None` when they have been, or never are.
     busy_at: Option<Instant>,
+}
+
+/// What a script has to do because of the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Due {
+    Nothing,
+    /// To make itself known.
+    Known,
+    /// To tell others not to wait, after so long.
+    Busy(Duration),
 }
 
 impl Watch {
     pub(super) fn new(busy_after_ms: u64) -> Self {
         let since = Instant::now();
-        let busy_at = (busy_after_ms > 0).then(|| since.checked_add(Duration::from_millis(busy_after_ms)));
-        Self { since, busy_at: busy_at.flatten() }
+        let after = |duration: Duration| since.checked_add(duration);
+        let busy_at = (busy_after_ms > 0).then(|| after(Duration::from_millis(busy_after_ms)));
+        Self { since, known_at: after(KNOWN_AFTER), busy_at: busy_at.flatten() }
     }
 
     pub(super) fn since(&self) -> Instant {
         self.since
     }
 
-    /// Whether the time has come to tell others, for how long it has been running then: once.
-    pub(super) fn becomes_busy(&mut self) -> Option<Duration> {
+    /// Whether others know of it.
+    pub(super) fn is_known(&self) -> bool {
+        self.known_at.is_none()
+    }
+
+    /// What is due now: each once, in order.
+    pub(super) fn due(&mut self) -> Due {
         let now = Instant::now();
-        self.busy_at.take_if(|busy_at| *busy_at <= now).map(|_| now - self.since)
+        if self.known_at.take_if(|at| *at <= now).is_some() {
+            return Due::Known;
+        }
+        match self.busy_at.take_if(|at| *at <= now) {
+            Some(_) if self.is_known() => Due::Busy(now - self.since),
+            early => {
+                self.busy_at = self.busy_at.or(early);
+                Due::Nothing
+            }
+        }
     }
 }
 
