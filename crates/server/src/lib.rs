@@ -25,4 +25,5 @@ mod session;
 mod shared;
 pub mod startup;
 mod statistics;
+mod tracking;
 mod transaction;

@@ -23,6 +23,7 @@ use crate::{
     process::Process,
     pubsub::Exchange,
     scripting::{LibraryCache, RunningScripts, ScriptCache},
+    tracking::Trackers,
 };
 
 /// An order to end the server.
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) scripts: ScriptCache,
     pub(crate) libraries: LibraryCache,
     pub(crate) running: RunningScripts,
+    pub(crate) trackers: Trackers,
     /// Whether keys are removed when their time has come though nobody asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
     pub(crate) active_expire: AtomicBool,
@@ -73,6 +75,7 @@ impl Shared {
         let pause = Pause::new(Instant::now());
         let exchange = Exchange::new(workers);
         let feed = Feed::default();
+        let trackers = Trackers::default();
         let active_expire = AtomicBool::new(true);
         Self {
             engine,
@@ -89,6 +92,7 @@ impl Shared {
             scripts: ScriptCache::new(workers),
             libraries: LibraryCache::new(workers),
             running: RunningScripts::new(workers),
+            trackers,
             active_expire,
             list_packed_threshold: AtomicU32::new(0),
             orders,

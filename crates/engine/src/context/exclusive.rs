@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::{
-    keyspace::{EXPIRY_MS_MAX, EntryRef, LockedShards, Usage, access_clock_ago},
+    keyspace::{EXPIRY_MS_MAX, EntryRef, Invalidation, LockedShards, Usage, access_clock_ago},
     rdb,
     value::Layout,
 };
@@ -160,6 +160,11 @@ impl<'a> ExclusiveContext<'a> {
                 }
             }
         }
+        // Whichever database it was: clients know keys by name alone.
+        for shard in self.locked.keyspace().shards() {
+            self.locked.untrack_all(shard);
+        }
+        self.worker.invalidations.push(Invalidation::Everything);
         self.worker.statistics.changes.add(keys);
     }
 

@@ -6,6 +6,7 @@ use super::reply_member;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ReadContext, WriteContext},
+    notify::EventClass,
     random::Random,
     value::Set,
 };
@@ -37,7 +38,11 @@ fn spop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         (member, true)
     })?;
     match popped {
-        Some(member) => reply.bulk(&member),
+        Some(member) => {
+            reply.bulk(&member);
+            context.notify(EventClass::Set, "spop", key);
+            context.notify_if_gone(key);
+        }
         None => reply.null(),
     }
     Ok(())
@@ -64,6 +69,8 @@ fn pop_many(
         reply.set(set.len());
         set.for_each(|member| reply_member(reply, member));
         context.remove(key);
+        context.notify(EventClass::Set, "spop", key);
+        context.notify(EventClass::Generic, "del", key);
         return Ok(());
     }
     reply.set(count);
@@ -77,6 +84,7 @@ fn pop_many(
             set.remove(member);
         }
     })?;
+    context.notify(EventClass::Set, "spop", key);
     Ok(())
 }
 
