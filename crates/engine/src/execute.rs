@@ -1,10 +1,13 @@
 //! Running a command: locks, context, handler, and what must happen once the locks are released.
 
+use std::sync::Arc;
+
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::PAGE_BYTES;
 
 use crate::{
     command::{Args, CommandResult, Entry, Run},
+    effect::{Log, LogSwitch, removal_word},
     context::{Environment, ExclusiveContext, KeyspaceContext, ReadContext, Worker, WriteContext},
     keyspace::{Inside, Key, Keyspace, Locked, ShardSet},
 };
@@ -25,9 +28,21 @@ pub struct Request<'a> {
 pub struct Engine {
     /// The keys.
     pub keyspace: Keyspace,
+    /// Where changes are recorded.
+    pub log: LogSwitch,
 }
 
 impl Engine {
+    /// A store that is not recorded anywhere.
+    pub fn new(keyspace: Keyspace) -> Self {
+        Self { keyspace, log: LogSwitch::default() }
+    }
+
+    /// A store whose changes can be recorded in a log, once that is turned on.
+    pub fn with_log(keyspace: Keyspace, log: Arc<dyn Log>) -> Self {
+        Self { keyspace, log: LogSwitch::new(log) }
+    }
+
     /// Runs a command of the store and appends its reply; on an error the reply is as it was.
     ///
     /// `inside` is the caller's pass through the gate: commands that need the keyspace to
@@ -50,8 +65,10 @@ impl Engine {
         let result = match request.entry.command.run {
             Run::Read(_) | Run::Write(_) => {
                 let mut locked = self.lock(request);
+                worker.effects.begin(&self.log);
                 let result =
                     run_locked(&mut locked, request, &mut args, database, environment, worker, reply);
+                worker.effects.publish(&self.log, worker.id());
                 drop(locked);
                 worker.garbage.free_marked();
                 result
@@ -64,8 +81,12 @@ impl Engine {
                 *inside = None;
                 let (result, freed) = {
                     let mut locked = self.keyspace.close();
+                    worker.effects.begin(&self.log);
                     let mut context = ExclusiveContext::new(locked.shards(), database, environment, worker);
-                    (handler(&mut context, &mut args, reply), context.finish())
+                    let result = handler(&mut context, &mut args, reply);
+                    let freed = context.finish(request.words);
+                    worker.effects.publish(&self.log, worker.id());
+                    (result, freed)
                 };
                 drop(freed);
                 *inside = Some(self.keyspace.enter(worker.id()));
@@ -97,7 +118,10 @@ impl Engine {
         if !environment.lazyfree_expire {
             worker.garbage.free_soon();
         }
+        let word = removal_word(environment.lazyfree_expire);
+        let id = worker.id();
         let mut locked = self.keyspace.lock_one(shard);
+        worker.effects.begin(&self.log);
         let mut shards = locked.shards();
         let mut complete = true;
         for database in 0..self.keyspace.databases() {
@@ -105,7 +129,11 @@ impl Engine {
             if !stripe.has_due(now_ms) {
                 continue;
             }
-            let (removed, nothing_left) = stripe.expire(now_ms, buckets_max, &mut worker.garbage);
+            let (effects, log) = (&mut worker.effects, &self.log);
+            let (removed, nothing_left) = stripe.expire(now_ms, buckets_max, &mut worker.garbage, |key| {
+                effects.add(database, &[word, key]);
+                effects.publish(log, id);
+            });
             worker.statistics.expired_keys.add(removed as u64);
             shards.publish_usage(shard, database);
             complete &= nothing_left;
@@ -175,7 +203,10 @@ fn run_locked(
         Run::Write(handler) => {
             let shards = locked.shards();
             let mut context = WriteContext::new(shards, database, request.keys, environment, worker);
-            handler(&mut context, args, reply)
+            let changes_before = context.changes();
+            let result = handler(&mut context, args, reply);
+            context.settle_effect(request.words, changes_before);
+            result
         }
         _ => unreachable!("{} names no keys to lock", request.entry.full_name()),
     }

@@ -8,6 +8,7 @@ pub mod command;
 pub mod commands;
 mod context;
 mod digest;
+mod effect;
 mod execute;
 pub mod glob;
 pub mod keyspace;
@@ -22,6 +23,7 @@ pub use context::{
     Environment, ExclusiveContext, ExpiryChange, Garbage, KeyspaceContext, ReadContext, Worker, WriteContext,
 };
 pub use dunlin_structures::PAGE_BYTES;
+pub use effect::{Effects, Log, LogSwitch, write_command};
 pub use execute::{Engine, Request};
 pub use notify::{Event, EventClass, EventClasses};
 pub use statistics::{Counter, Statistics};

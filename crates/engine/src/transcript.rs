@@ -23,7 +23,7 @@ pub(crate) struct Story {
 impl Story {
     pub(crate) fn new() -> Self {
         Self {
-            engine: Engine { keyspace: Keyspace::new(1, 1, 16, [1, 2, 3, 4]) },
+            engine: Engine::new(Keyspace::new(1, 1, 16, [1, 2, 3, 4])),
             table: CommandTable::new(commands::FAMILIES),
             worker: Worker::new(0, 1),
             environment: Environment {

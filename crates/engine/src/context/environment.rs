@@ -21,8 +21,18 @@ pub struct Environment {
     pub lazyfree_user_flush: bool,
     /// Whether keys that have expired stay where they are, seen by nobody (`CLIENT PAUSE`).
     pub keep_expired: bool,
+    /// Whether a log is being replayed: nothing expires, since the log says itself what did.
+    pub replaying: bool,
     /// Thresholds of the compact encodings.
     pub collection_limits: CollectionLimits,
     /// Which changes of keys somebody wants to be told of (`notify-keyspace-events`).
     pub notifications: EventClasses,
+}
+
+impl Environment {
+    /// The time up to which keys have expired, in milliseconds since 1970.
+    #[inline]
+    pub fn expired_to_ms(&self) -> u64 {
+        if self.replaying { 0 } else { self.now_ms }
+    }
 }

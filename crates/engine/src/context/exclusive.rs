@@ -13,6 +13,7 @@ pub struct ExclusiveContext<'a> {
     worker: &'a mut Worker,
     /// What is freed before the answer leaves.
     freed: Garbage,
+    changed: bool,
 }
 
 impl<'a> ExclusiveContext<'a> {
@@ -22,11 +23,13 @@ impl<'a> ExclusiveContext<'a> {
         environment: &'a Environment,
         worker: &'a mut Worker,
     ) -> Self {
-        Self { locked, database, environment, worker, freed: Garbage::default() }
+        Self { locked, database, environment, worker, freed: Garbage::default(), changed: false }
     }
 
-    /// What is left to be freed before the answer leaves.
-    pub(crate) fn finish(self) -> Garbage {
+    /// The command, of these words, has ended: records it, and answers what is left to be freed before
+    /// the answer leaves.
+    pub(crate) fn finish(self, words: &[&[u8]]) -> Garbage {
+        self.worker.effects.settle(self.database, words, self.changed);
         self.freed
     }
 
@@ -64,6 +67,8 @@ impl<'a> ExclusiveContext<'a> {
             }
         }
         self.worker.statistics.changes.add(keys);
+        // Recorded even where nothing was there, as Redis has it: somebody may wait for the word.
+        self.changed = true;
     }
 
     /// Exchanges two databases. O(shards).
@@ -74,5 +79,6 @@ impl<'a> ExclusiveContext<'a> {
             self.locked.publish_database(shard, other);
         }
         self.worker.statistics.changes.add(1);
+        self.changed = true;
     }
 }

@@ -56,7 +56,7 @@ impl<'a> ReadContext<'a> {
         let key = self.keys.resolve(self.locked.keyspace(), key);
         let database = self.locked.shard(key.shard).database(database)?;
         let entry = database.entry(database.find(key.hash, key.bytes)?);
-        if entry.is_expired(self.environment.now_ms) {
+        if entry.is_expired(self.environment.expired_to_ms()) {
             self.met_expired = true;
             return None;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{keyspace::Database, notify::Event, random::Random, statistics::Statistics, value::Owned};
+use crate::{effect::Effects, keyspace::Database, notify::Event, random::Random, statistics::Statistics, value::Owned};
 
 /// Payloads below this many bytes are freed on the spot; larger ones are worth carrying away.
 const GARBAGE_BYTES_MIN: usize = 32 * 1024;
@@ -62,6 +62,8 @@ pub struct Worker {
     pub statistics: Arc<Statistics>,
     /// What its commands have thrown away.
     pub garbage: Garbage,
+    /// What they have changed, until it is in the log.
+    pub effects: Effects,
     /// What its commands have reported, in order, until it is published.
     pub events: Vec<Event>,
     /// Where short texts are edited before they are stored again.
@@ -76,6 +78,7 @@ impl Worker {
             id,
             statistics: Arc::default(),
             garbage: Garbage::default(),
+            effects: Effects::default(),
             events: Vec::new(),
             scratch: Vec::new(),
             random: Random::new(seed),

@@ -374,8 +374,14 @@ impl Database {
     }
 
     /// Removes expired entries, looking at no more than `buckets_max` buckets that may hold some;
-    /// how many were removed, and whether nothing more is due.
-    pub(crate) fn expire(&mut self, now_ms: u64, buckets_max: usize, garbage: &mut Garbage) -> (usize, bool) {
+    /// how many were removed, and whether nothing more is due. `removing` is shown their keys.
+    pub(crate) fn expire(
+        &mut self,
+        now_ms: u64,
+        buckets_max: usize,
+        garbage: &mut Garbage,
+        mut removing: impl FnMut(&[u8]),
+    ) -> (usize, bool) {
         let (mut removed, mut heap_bytes) = (0, 0);
         let slab = &mut self.slab;
         let visited = self.table.due(now_tick(now_ms), buckets_max, |handle| {
@@ -387,6 +393,7 @@ impl Database {
                 Some(_) => {
                     heap_bytes += entry.key_heap_bytes() + entry.value_heap_bytes();
                     removed += 1;
+                    removing(entry.key());
                     // SAFETY: the table drops the handle, and nothing reads the entry again.
                     unsafe { free_entry(slab, handle, garbage) };
                     Verdict::Remove

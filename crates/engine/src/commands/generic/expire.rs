@@ -157,7 +157,11 @@ fn set(
     };
     // A time before 1970 has passed like any other.
     let at = u64::try_from(at).unwrap_or(0);
-    reply.integer(i64::from(allowed && context.set_expiry(key, Some(at))));
+    let set = allowed && context.set_expiry(key, Some(at));
+    if set {
+        context.record_expiry(key, at);
+    }
+    reply.integer(i64::from(set));
     Ok(())
 }
 

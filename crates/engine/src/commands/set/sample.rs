@@ -6,6 +6,7 @@ use super::reply_member;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ReadContext, WriteContext},
+    effect::removal_word,
     random::Random,
     value::Set,
 };
@@ -37,7 +38,10 @@ fn spop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         (member, true)
     })?;
     match popped {
-        Some(member) => reply.bulk(&member),
+        Some(member) => {
+            context.effect(&[b"SREM", key, &member]);
+            reply.bulk(&member);
+        }
         None => reply.null(),
     }
     Ok(())
@@ -64,6 +68,7 @@ fn pop_many(
         reply.set(set.len());
         set.for_each(|member| reply_member(reply, member));
         context.remove(key);
+        context.effect(&[removal_word(context.environment().lazyfree_server_del), key]);
         return Ok(());
     }
     reply.set(count);
@@ -77,7 +82,22 @@ fn pop_many(
             set.remove(member);
         }
     })?;
+    if context.is_recorded() {
+        record_removal(context, key, &popped);
+    }
     Ok(())
+}
+
+/// Members that one command of a record names.
+const RECORDED_MEMBERS_MAX: usize = 1024;
+
+/// Records that members were removed.
+fn record_removal(context: &mut WriteContext<'_>, key: &[u8], members: &[Vec<u8>]) {
+    for members in members.chunks(RECORDED_MEMBERS_MAX) {
+        let mut words: Vec<&[u8]> = vec![b"SREM", key];
+        words.extend(members.iter().map(Vec::as_slice));
+        context.effect(&words);
+    }
 }
 
 pub(super) const SRANDMEMBER: Command = Command {

@@ -119,6 +119,9 @@ fn delifeq(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
         None => false,
     };
     reply.integer((holds && context.remove(key)).into());
+    if holds {
+        context.effect(&[b"DEL", key]);
+    }
     Ok(())
 }
 
@@ -151,7 +154,11 @@ pub(super) const DELEX: Command = Command {
 fn delex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let key = args.word();
     if args.is_empty() {
-        reply.integer(context.remove(key).into());
+        let removed = context.remove(key);
+        if removed {
+            context.effect(&[b"DEL", key]);
+        }
+        reply.integer(removed.into());
         return Ok(());
     }
     if args.remaining() != 2 {
@@ -169,6 +176,9 @@ fn delex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     };
     let holds = comparison.holds(string_of(entry)?, operand)?;
     reply.integer((holds && context.remove(key)).into());
+    if holds {
+        context.effect(&[b"DEL", key]);
+    }
     Ok(())
 }
 

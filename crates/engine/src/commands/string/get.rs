@@ -73,6 +73,7 @@ fn getdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let key = args.word();
     if read(context, key, reply)? {
         context.remove(key);
+        context.effect(&[b"DEL", key]);
     }
     Ok(())
 }
@@ -130,11 +131,13 @@ fn getex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
         ExpiryOption::Persist => {
             if context.find(key).is_some_and(|entry| entry.expiry().is_some()) {
                 context.set_expiry(key, None);
+                context.effect(&[b"PERSIST", key]);
             }
         }
         ExpiryOption::Time(clock, amount) => {
             let at = clock.at(amount, context.now_ms(), "getex")?;
             context.set_expiry(key, Some(at));
+            context.record_expiry(key, at);
         }
     }
     Ok(())
@@ -165,6 +168,7 @@ fn getset(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         Ok(Some(NewString::from_text(value)))
     })?;
     context.count_lookup(found);
+    context.effect(&[b"SET", key, value]);
     Ok(())
 }
 

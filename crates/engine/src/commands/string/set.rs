@@ -128,12 +128,34 @@ fn set(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
         };
         Ok(holds.then(|| NewString::from_text(value)))
     })?;
+    if stored && context.is_recorded() {
+        let compares = matches!(options.condition, Condition::Compares(..));
+        if compares || matches!(expiry, ExpiryChange::At(_)) {
+            record_set(context, key, value, expiry);
+        } else if options.get {
+            let (command, rest) = args.words().split_at(3);
+            let rest = rest.iter().filter(|word| !word.eq_ignore_ascii_case(b"GET"));
+            let words: Vec<&[u8]> = command.iter().chain(rest).copied().collect();
+            context.effect(&words);
+        }
+    }
     match (options.get, stored) {
         (true, _) => context.count_lookup(found),
         (false, true) => reply.ok(),
         (false, false) => reply.null(),
     }
     Ok(())
+}
+
+/// Records that a string was stored: conditions held, and times are absolute.
+pub(super) fn record_set(context: &mut WriteContext<'_>, key: &[u8], value: &[u8], expiry: ExpiryChange) {
+    match expiry {
+        ExpiryChange::Clear => context.effect(&[b"SET", key, value]),
+        ExpiryChange::Keep => context.effect(&[b"SET", key, value, b"KEEPTTL"]),
+        ExpiryChange::At(at) => {
+            context.effect(&[b"SET", key, value, b"PXAT", itoa::Buffer::new().format(at).as_bytes()]);
+        }
+    }
 }
 
 pub(super) const SETNX: Command = Command {
@@ -205,6 +227,7 @@ fn set_for(
     let (key, amount, value) = (args.word(), args.word(), args.word());
     let at = clock.at(amount, context.now_ms(), command)?;
     context.set_string(key, NewString::from_text(value), ExpiryChange::At(at));
+    record_set(context, key, value, ExpiryChange::At(at));
     reply.ok();
     Ok(())
 }

@@ -9,6 +9,7 @@ use dunlin_structures::Slot;
 
 use crate::{
     command::CommandError,
+    effect::removal_word,
     keyspace::{EXPIRY_MS_MAX, EntryRef, Key, LockedShards, access_clock},
     notify::{Event, EventClass},
     value::{Layout, NewValue, Resources, StringRef},
@@ -79,11 +80,15 @@ impl<'a> WriteContext<'a> {
     fn slot(&mut self, database: usize, key: &Key<'_>) -> Option<Slot> {
         let stripe = self.locked.shard(key.shard).database(database)?;
         let slot = stripe.find(key.hash, key.bytes)?;
-        if stripe.entry(slot).is_expired(self.environment.now_ms) {
+        if stripe.entry(slot).is_expired(self.environment.expired_to_ms()) {
             if !self.environment.lazyfree_expire {
                 self.free_before_answering();
             }
             self.remove_slot(database, key.shard, slot);
+            if self.worker.effects.are_recorded() {
+                let word = removal_word(self.environment.lazyfree_expire);
+                self.worker.effects.add(database, &[word, key.bytes]);
+            }
             self.worker.statistics.expired_keys.add(1);
             return None;
         }
@@ -173,7 +178,7 @@ impl<'a> WriteContext<'a> {
     ) {
         let now_ms = self.environment.now_ms;
         if let ExpiryChange::At(at) = expiry
-            && at <= now_ms
+            && at <= self.environment.expired_to_ms()
         {
             if let Some(slot) = found {
                 self.remove_slot(database, key.shard, slot);
@@ -213,7 +218,7 @@ impl<'a> WriteContext<'a> {
     /// Gives a key another expiry, or none; whether the key is there. A time that has passed
     /// removes the key.
     pub fn set_expiry(&mut self, key: &[u8], expiry: Option<u64>) -> bool {
-        if expiry.is_some_and(|at| at <= self.environment.now_ms) {
+        if expiry.is_some_and(|at| at <= self.environment.expired_to_ms()) {
             return self.remove(key);
         }
         let key = self.key(key);
@@ -256,6 +261,49 @@ impl<'a> WriteContext<'a> {
     fn changed(&mut self, database: usize, key: &Key<'_>) {
         self.worker.statistics.changes.add(1);
         self.locked.publish_usage(key.shard, database);
+    }
+
+    /// Whether changes are recorded: what follows from that alone need not be found out where not.
+    #[inline]
+    pub fn is_recorded(&self) -> bool {
+        self.worker.effects.are_recorded()
+    }
+
+    /// Says what the command changes, in the client's database, where its own words would not change the
+    /// same again. Several in a row belong together. Their form is what Redis 7 writes in such a case.
+    pub fn effect(&mut self, words: &[&[u8]]) {
+        self.worker.effects.tell(self.database, words);
+    }
+
+    /// Says that a key now expires at a time, or has been removed where that has passed.
+    pub fn record_expiry(&mut self, key: &[u8], at_ms: u64) {
+        if !self.is_recorded() {
+            return;
+        }
+        if at_ms <= self.environment.expired_to_ms() {
+            self.effect(&[removal_word(self.environment.lazyfree_expire), key]);
+        } else {
+            self.effect(&[b"PEXPIREAT", key, itoa::Buffer::new().format(at_ms).as_bytes()]);
+        }
+    }
+
+    /// Says that the command's own words are not to be recorded.
+    pub fn no_effect(&mut self) {
+        self.worker.effects.silence();
+    }
+
+    /// How many changes have been made so far.
+    #[inline]
+    pub(crate) fn changes(&self) -> u64 {
+        self.worker.statistics.changes.get()
+    }
+
+    /// The command has ended: unless it has said what it changes, its words do, if there had been
+    /// `changes_before` changes when it began.
+    #[inline]
+    pub(crate) fn settle_effect(&mut self, words: &[&[u8]], changes_before: u64) {
+        let changed = self.changes() != changes_before;
+        self.worker.effects.settle(self.database, words, changed);
     }
 
     /// Reports an event of a key in the client's database.
