@@ -148,7 +148,7 @@ impl Manifest {
 
     /// Names the next incremental file and makes it the one that grows.
     pub fn push_increment(&mut self, filename: &str) -> &LogFile {
-        let sequence = self.increments.last().map_or(0, |file| file.sequence) + 1;
+        let sequence = self.sequences(&self.increments) + 1;
         let name = format!("{filename}{}", suffix(sequence, "incr", "aof"));
         self.increments.push(LogFile { name, sequence });
         self.increments.last().expect("it was just pushed")
@@ -156,8 +156,20 @@ impl Manifest {
 
     /// What the next base is to be called; `format` is `rdb` or `aof`.
     pub fn next_base(&self, filename: &str, format: &str) -> LogFile {
-        let sequence = self.base.as_ref().map_or(0, |file| file.sequence) + 1;
+        let sequence = self.sequences(self.base.as_slice()) + 1;
         LogFile { name: format!("{filename}{}", suffix(sequence, "base", format)), sequence }
+    }
+
+    /// The highest number of some files, and of those that are to be removed: no name is used again while
+    /// there may be something under it.
+    fn sequences(&self, files: &[LogFile]) -> u64 {
+        files.iter().chain(&self.history).map(|file| file.sequence).max().unwrap_or(0)
+    }
+
+    /// Makes everything history.
+    pub fn supersede(&mut self) {
+        self.history.extend(self.base.take());
+        self.history.append(&mut self.increments);
     }
 
     /// Puts a new base in place of the old one and of all incremental files before the one numbered
@@ -280,6 +292,9 @@ mod tests {
         assert_eq!(manifest.history, [file("a.1.incr.aof", 1)]);
         assert_eq!(manifest.files().map(|file| &*file.name).collect::<Vec<_>>(), ["a.1.base.rdb", "a.2.incr.aof"]);
         assert_eq!(manifest.next_base("a", "aof").name, "a.2.base.aof");
+        manifest.supersede();
+        assert_eq!(manifest.history.len(), 3);
+        assert_eq!(manifest.push_increment("a").name, "a.3.incr.aof", "the file before may still be there");
     }
 
     #[test]

@@ -158,6 +158,14 @@ impl RingReader {
         &self.ring
     }
 
+    /// Gives up all there is, and lets the next record have offset `start`. Nobody appends meanwhile.
+    pub fn restart(&mut self, start: u64) {
+        debug_assert_eq!(self.published(), self.ring.tail(), "somebody appends");
+        self.ring.aside().clear();
+        self.ring.tail.0.store(start, Release);
+        self.ring.head.0.store(start, Release);
+    }
+
     /// The offset below which all records are complete. O(participants).
     pub fn published(&self) -> u64 {
         self.ring.published()

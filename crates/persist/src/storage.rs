@@ -21,6 +21,9 @@ pub trait Storage: Debug + Send + Sync {
     /// Makes a directory unless it is there.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
+    /// Bytes of a file.
+    fn len(&self, path: &Path) -> io::Result<u64>;
+
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
 }
@@ -77,6 +80,10 @@ impl Storage for Disk {
             Err(error) => Err(error),
             Ok(()) => path.parent().map_or(Ok(()), |parent| self.sync_directory(parent)),
         }
+    }
+
+    fn len(&self, path: &Path) -> io::Result<u64> {
+        Ok(fs::metadata(path)?.len())
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
@@ -172,6 +179,10 @@ pub(crate) mod faulty {
 
         fn create_directory(&self, path: &Path) -> io::Result<()> {
             Disk.create_directory(path)
+        }
+
+        fn len(&self, path: &Path) -> io::Result<u64> {
+            Disk.len(path)
         }
 
         fn remove(&self, path: &Path) -> io::Result<()> {

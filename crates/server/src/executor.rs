@@ -25,10 +25,11 @@ use dunlin_resp::{Batch, Decoded, Limits, ReplyBuffer};
 use crate::{
     access,
     command_log::{LogEntry, LogKind, shorten},
-    config::{Config, ConfigReader},
+    config::{AppendFsync, Config, ConfigReader},
     expiry::ExpiryCycle,
     net::{Client, Clients, Next, Now, PostOffice, REPLY_BYTES_MAX, Served, Service, WorkerContext},
     pause::Held,
+    persistence::Admission,
     process::ProcessorTime,
     session::{ClientFlags, Replies, Session},
     shared::Shared,
@@ -40,6 +41,10 @@ use crate::{
 pub enum Letter {
     /// To every client: a pause has ended before its time.
     Unpaused,
+    /// To every client: commands that waited for room in the log may run.
+    LogHasRoom,
+    /// To a worker: the log is durable farther than before.
+    Durable,
 }
 
 /// Commands that are decoded and prefetched together.
@@ -59,6 +64,10 @@ pub struct Executor {
     expiry: ExpiryCycle,
     meter: Meter,
     memory: MemoryCheck,
+    /// The offset behind what it had recorded when it last rang the log's bell.
+    rung_at: u64,
+    /// The mark that the replies of the last call are withheld to.
+    withhold_to: u64,
     /// Memory that is used again for every window.
     window: Window<'static>,
     batch: Batch,
@@ -144,6 +153,8 @@ impl Executor {
             expiry,
             meter,
             memory: MemoryCheck::default(),
+            rung_at: 0,
+            withhold_to: 0,
             window: Window::default(),
             batch: Batch::default(),
         }
@@ -399,6 +410,21 @@ impl Executor {
             }
         };
         session.last_command = Some(entry.index);
+        if entry.command.is_write() && shared.engine.log.is_on() {
+            match shared.persistence.admit_write() {
+                Ok(Admission::Granted) => {}
+                Ok(Admission::NoRoom) => {
+                    session.flags.set(ClientFlags::BLOCKED, true);
+                    return Flow::Postpone { until: None };
+                }
+                Err(error) => {
+                    let line = error.line();
+                    self.count_error(Some(entry), &line, false);
+                    reply.error(&line);
+                    return Flow::Continue;
+                }
+            }
+        }
         if shared.pause.is_set()
             && let Some(flow) = self.postpone(shared, session, entry)
         {
@@ -468,6 +494,16 @@ impl Executor {
         Ok(entry)
     }
 
+    /// Rings the log's bell if this worker has recorded something since it last did.
+    #[inline]
+    fn ring_bell(&mut self) {
+        let recorded_to = self.worker.effects.logged_to();
+        if recorded_to != self.rung_at {
+            self.rung_at = recorded_to;
+            self.shared.persistence.ring_bell();
+        }
+    }
+
     /// Publishes what a slice of background work has cost, and the thread's processor time so far.
     fn note_background(&self, expiry: Duration, out_of_time: bool) {
         let statistics = self.meter.statistics();
@@ -480,6 +516,19 @@ impl Executor {
         let used = ProcessorTime::of_thread();
         statistics.user_us.set(used.user.as_micros() as u64);
         statistics.system_us.set(used.system.as_micros() as u64);
+    }
+
+    /// How far the log must be durable before what was just served may be told: as far as it is
+    /// recorded, since that is what the commands may have seen. 0 where nothing needs to be durable.
+    #[inline]
+    fn durability_mark(&self) -> u64 {
+        let config = self.config.config();
+        if config.appendfsync != AppendFsync::Always || !self.shared.engine.log.is_on() {
+            return 0;
+        }
+        let persistence = &self.shared.persistence;
+        let tail = persistence.tail();
+        if tail > persistence.durable() { tail } else { 0 }
     }
 
     /// Whether a pause holds the command back. `CLIENT UNPAUSE` always passes, or nobody could end
@@ -514,12 +563,13 @@ impl Executor {
 }
 
 /// What commands are to know of the configuration.
-fn environment(config: &Config) -> Environment {
+pub(crate) fn environment(config: &Config) -> Environment {
     Environment {
         now_ms: 0,
         string_bytes_max: config.proto_max_bulk_len as usize,
         no_touch: false,
         keep_expired: false,
+        replaying: false,
         notifications: EventClasses::default(),
         lazyfree_expire: config.lazyfree_lazy_expire,
         lazyfree_server_del: config.lazyfree_lazy_server_del,
@@ -586,6 +636,17 @@ pub(crate) struct ServerContext<'a, 'k> {
     pub(crate) flow: Flow,
 }
 
+impl ServerContext<'_, '_> {
+    /// Does something outside of the gate: what may wait for somebody who closes it, or for somebody who
+    /// waits for that.
+    pub(crate) fn outside<R>(&mut self, run: impl FnOnce(&mut Self) -> R) -> R {
+        *self.inside = None;
+        let result = run(self);
+        *self.inside = Some(self.shared.engine.keyspace.enter(self.executor.worker.id()));
+        result
+    }
+}
+
 impl Service for Executor {
     type Session = Session;
     type Letter = Letter;
@@ -610,7 +671,8 @@ impl Service for Executor {
         let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
         self.environment.no_touch = session.flags.has(ClientFlags::NO_TOUCH);
         self.environment.keep_expired =
-            shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
+            shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some()
+                || shared.persistence.is_failing();
         let mut batch = std::mem::take(&mut self.batch);
         let mut window = std::mem::take(&mut self.window);
         let (mut position, mut consumed) = (0, 0);
@@ -645,6 +707,7 @@ impl Service for Executor {
             }
         };
         drop(inside);
+        self.withhold_to = self.durability_mark();
         session.publish();
         self.dispose();
         self.batch = batch;
@@ -662,17 +725,37 @@ impl Service for Executor {
 
     fn deliver(&mut self, session: &mut Session, letter: Letter, _: &mut ReplyBuffer) -> Option<Next> {
         match letter {
-            Letter::Unpaused => session.flags.has(ClientFlags::BLOCKED).then_some(Next::Again),
+            Letter::Unpaused | Letter::LogHasRoom => {
+                session.flags.has(ClientFlags::BLOCKED).then_some(Next::Again)
+            }
+            Letter::Durable => None,
         }
     }
 
     fn receive(&mut self, letter: Letter) {
         match letter {
-            Letter::Unpaused => {}
+            // Waking up is all that a released reply needs.
+            Letter::Unpaused | Letter::LogHasRoom | Letter::Durable => {}
         }
     }
 
     fn close(&mut self, _: Session) {}
+
+    fn withhold_to(&self) -> u64 {
+        self.withhold_to
+    }
+
+    fn released(&self) -> u64 {
+        self.shared.persistence.durable()
+    }
+
+    fn await_release(&mut self, mark: u64, waiting: usize) -> bool {
+        self.shared.persistence.await_durable(self.worker.id(), mark, waiting)
+    }
+
+    fn end_tick(&mut self) {
+        self.ring_bell();
+    }
 
     fn background(&mut self, now: Now) -> Duration {
         let started = Instant::now();
@@ -682,6 +765,7 @@ impl Service for Executor {
         } else {
             Duration::from_secs(1) / config.hz
         };
+        self.ring_bell();
         self.note_background(started.elapsed(), pause.is_zero());
         self.dispose();
         pause

@@ -54,7 +54,7 @@ impl ExpiryCycle {
         let started = Instant::now();
         let _inside = engine.keyspace.enter(worker.id());
         // Inside the gate, as `CLIENT PAUSE` waits for whoever is there.
-        if shared.pause.in_force(now.instant).is_some() {
+        if shared.pause.in_force(now.instant).is_some() || !shared.persistence.may_expire() {
             return round;
         }
         while shards.contains(&self.shard) {

@@ -14,6 +14,7 @@ mod maintenance;
 mod monitor;
 pub mod net;
 mod pause;
+mod persistence;
 mod process;
 pub mod server;
 mod session;

@@ -10,11 +10,13 @@ use std::{
         Arc,
         mpsc::{Receiver, Sender, channel},
     },
-    time::Duration,
+    thread::JoinHandle,
+    time::{Duration, Instant},
 };
 
 use arc_swap::ArcSwap;
-use dunlin_engine::{Engine, Worker, keyspace::Keyspace};
+use dunlin_engine::{Engine, Environment, Log, Worker, keyspace::Keyspace};
+use dunlin_persist::Ring;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
@@ -22,10 +24,11 @@ use signal_hook::{
 
 use crate::{
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags},
-    executor::{Executor, Letter},
+    executor::{Executor, Letter, environment},
     log::{self, LogHandle},
     maintenance::{self, Maintenance},
-    net::{Limits, ListenOptions, OutputLimit, Running, WorkerContext, Workers, reserve_open_files},
+    net::{Limits, ListenOptions, Now, OutputLimit, Running, WorkerContext, Workers, reserve_open_files},
+    persistence::{self, Loaded, LogThread, Order, Persistence, RING_BYTES},
     process::Process,
     shared::{Shared, Stop},
     startup::{self, PidFile},
@@ -57,6 +60,7 @@ fn report(result: Result<(), String>) -> ExitCode {
 pub struct Server {
     shared: Arc<Shared>,
     running: Running<Letter>,
+    log: JoinHandle<()>,
     /// Kept so that orders can be given before anyone asks for them.
     stopper: Sender<Stop>,
     orders: Receiver<Stop>,
@@ -83,22 +87,31 @@ impl Server {
         let store = Arc::new(ConfigStore::new(config, file));
         register_hooks(&store, log, limits);
 
-        let engine = Engine { keyspace: Keyspace::new(threads, threads, databases, seeds()?) };
+        let (ring, reader) = Ring::new(RING_BYTES, threads, 0);
+        let keyspace = Keyspace::new(threads, threads, databases, seeds()?);
+        let engine = Engine::with_log(keyspace, Arc::clone(&ring) as Arc<dyn Log>);
         let (maintenance, discarded) = Maintenance::new();
         let (stopper, orders) = channel();
-        let shared = Shared::new(engine, store, threads, maintenance, Process::new()?, stopper.clone());
+        let persistence = Persistence::new(ring, threads);
+        let process = Process::new()?;
+        let shared =
+            Shared::new(engine, store, threads, maintenance, process, persistence, stopper.clone());
         let shared = Arc::new(shared);
+        let log_thread = load_log(&shared, LogThread::new(Arc::clone(&shared), reader))?;
+        register_log_hooks(&shared);
         maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         let make = {
             let shared = Arc::clone(&shared);
             move |context: WorkerContext<_>| {
                 shared.monitor.attach(context.clients.clone(), context.traffic.clone());
+                shared.persistence.attach(&context.post);
                 let seed = u64::from(std::process::id()) << 32 | context.worker as u64;
                 Executor::new(Arc::clone(&shared), Worker::new(context.worker, seed), context)
             }
         };
         let running = workers.start(make).map_err(|error| error.to_string())?;
-        Ok(Self { shared, running, stopper, orders })
+        let log = log_thread.start().map_err(|error| format!("cannot start a thread: {error}"))?;
+        Ok(Self { shared, running, log, stopper, orders })
     }
 
     /// The TCP addresses that it listens on.
@@ -123,7 +136,10 @@ impl Server {
         if let Ok(stop) = self.orders.recv() {
             self.running.shutdown(stop.grace);
         }
-        self.running.join().map_err(|error| format!("a worker failed: {error}"))
+        self.running.join().map_err(|error| format!("a worker failed: {error}"))?;
+        // The last replies may have waited for it.
+        self.shared.persistence.order(Order::Stop);
+        self.log.join().map_err(|_| "the log's thread failed".to_owned())
     }
 }
 
@@ -193,6 +209,31 @@ fn obey_signals(mut signals: Signals, stopper: Stopper) -> io::Result<()> {
         }
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(obey).map(drop)
+}
+
+/// Loads the append-only log, where the configuration asks for one.
+fn load_log(shared: &Shared, thread: LogThread) -> Result<LogThread, String> {
+    let config = shared.config.snapshot();
+    if !config.appendonly {
+        return Ok(thread);
+    }
+    let started = Instant::now();
+    let environment = Environment { now_ms: Now::read().unix_ms, ..environment(&config) };
+    let Loaded { manifest, unproven, lsn, commands } =
+        persistence::load(&shared.engine, &shared.commands, &config, environment)?;
+    tracing::info!("{commands} commands of the append-only log loaded in {:.3?}", started.elapsed());
+    thread.resume(manifest, unproven, lsn)
+}
+
+/// Registers what a change of the log's directives sets in motion.
+fn register_log_hooks(shared: &Arc<Shared>) {
+    let weak = Arc::downgrade(shared);
+    shared.config.on_change(
+        &["appendonly"],
+        Box::new(move |_, new| {
+            weak.upgrade().map_or(Ok(()), |shared| shared.persistence.turn(new.appendonly))
+        }),
+    );
 }
 
 /// Registers what a change of the configuration sets in motion.

@@ -8,7 +8,8 @@ use std::{
 use dunlin_engine::{Engine, command::CommandTable};
 
 use crate::{
-    commands, config::ConfigStore, maintenance::Maintenance, monitor::Monitor, pause::Pause, process::Process,
+    commands, config::ConfigStore, maintenance::Maintenance, monitor::Monitor, pause::Pause,
+    persistence::Persistence, process::Process,
 };
 
 /// An order to end the server.
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     pub(crate) maintenance: Maintenance,
     pub(crate) monitor: Monitor,
     pub(crate) pause: Pause,
+    pub(crate) persistence: Persistence,
     /// Whether keys are removed when their time has come though nobody asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
     pub(crate) active_expire: AtomicBool,
@@ -41,13 +43,14 @@ impl Shared {
         workers: usize,
         maintenance: Maintenance,
         process: Process,
+        persistence: Persistence,
         orders: Sender<Stop>,
     ) -> Self {
         let commands = commands::table();
         let monitor = Monitor::new(&engine, &commands, workers, process);
         let pause = Pause::new(Instant::now());
         let active_expire = AtomicBool::new(true);
-        Self { engine, commands, config, workers, maintenance, monitor, pause, active_expire, orders }
+        Self { engine, commands, config, workers, maintenance, monitor, pause, persistence, active_expire, orders }
     }
 
     /// Asks the server to end.

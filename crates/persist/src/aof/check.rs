@@ -4,9 +4,6 @@ use std::fmt;
 
 /// What the line begins with.
 pub const PREFIX: &[u8] = b"#CRC32C:";
-/// Longest line: prefix, sum, two numbers of 20 digits with their names, end.
-pub const LINE_BYTES_MAX: usize = PREFIX.len() + 8 + 5 + 20 + 5 + 20 + 2;
-
 /// A CRC-32C (Castagnoli, RFC 3720) in the making.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Checksum(u32);
@@ -70,7 +67,7 @@ mod tests {
         assert_eq!(Check::parse(text, sum), Some((check, true)));
         assert_eq!(Check::parse(text, Checksum::default()), Some((check, false)));
         let longest = Check { lsn: u64::MAX, length: u64::MAX }.line(sum);
-        assert_eq!(longest.len(), LINE_BYTES_MAX);
+        assert!(longest.len() < 1024, "Redis reads no longer ones");
     }
 
     #[test]

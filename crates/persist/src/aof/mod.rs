@@ -14,7 +14,9 @@
 //! docs/formats/aof.md has the whole story.
 
 mod check;
+mod reader;
 mod writer;
 
 pub use check::{Check, Checksum};
+pub use reader::{Progress, ReadError, Reader};
 pub use writer::{Writer, WriterOptions};

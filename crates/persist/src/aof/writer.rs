@@ -59,6 +59,8 @@ pub struct Writer {
     synced: Point,
     /// The file is in doubt behind `written`.
     in_doubt: bool,
+    /// Bytes of all files but the newest.
+    older_bytes: u64,
     /// The second of the last time stamp.
     stamped_s: u64,
 }
@@ -73,27 +75,84 @@ impl fmt::Debug for Writer {
 
 impl Writer {
     /// Goes on with the newest file of a manifest, whose log ends where the ring begins; begins one where
-    /// there is none.
+    /// there is none. `unproven` is what that file has behind its last check: it gets one. The ring comes
+    /// back with an error.
     pub fn open(
         storage: Arc<dyn Storage>,
         options: WriterOptions,
         mut manifest: Manifest,
+        unproven: Option<(Checksum, u64)>,
         ring: RingReader,
-    ) -> io::Result<Self> {
-        storage.create_directory(&options.directory)?;
-        let is_new = manifest.increments.is_empty();
-        if is_new {
-            manifest.push_increment(&options.filename);
+    ) -> Result<Self, (RingReader, io::Error)> {
+        let offset = ring.ring().tail();
+        let mut open = || {
+            storage.create_directory(&options.directory)?;
+            let is_new = manifest.increments.is_empty();
+            if is_new {
+                manifest.push_increment(&options.filename);
+            }
+            let newest = manifest.increments.last().expect("there is one");
+            let mut file = storage.append(&options.directory.join(&newest.name))?;
+            if is_new {
+                storage.replace(&options.manifest_path(), &manifest.encode())?;
+            }
+            if let Some((sum, length)) = unproven {
+                write_all(&mut *file, &Check { lsn: offset, length }.line(sum))?;
+            }
+            file.sync()?;
+            storage.sync_directory(&options.directory)?;
+            let bytes = file.len()?;
+            let older = manifest.base.iter().chain(manifest.increments.iter().rev().skip(1));
+            let older = older.map(|file| storage.len(&options.directory.join(&file.name)));
+            let older_bytes = older.sum::<io::Result<u64>>()?;
+            Ok((file, bytes, older_bytes))
+        };
+        match open() {
+            Ok((file, bytes, older_bytes)) => {
+                let start = Point { offset, bytes };
+                let (written, synced) = (start, start);
+                Ok(Self {
+                    storage,
+                    options,
+                    manifest,
+                    ring,
+                    file,
+                    written,
+                    synced,
+                    in_doubt: false,
+                    older_bytes,
+                    stamped_s: 0,
+                })
+            }
+            Err(error) => Err((ring, error)),
         }
-        let newest = manifest.increments.last().expect("there is one");
-        let file = storage.append(&options.directory.join(&newest.name))?;
-        let start = Point { offset: ring.ring().tail(), bytes: file.len()? };
-        if is_new {
-            storage.replace(&options.manifest_path(), &manifest.encode())?;
+    }
+
+    /// Ends the writing; the ring can be given to another writer.
+    pub fn close(self) -> RingReader {
+        self.ring
+    }
+
+    /// The ring.
+    pub fn ring(&self) -> &RingReader {
+        &self.ring
+    }
+
+    /// Removes the files that a newer base has made superfluous.
+    pub fn remove_history(&mut self) -> io::Result<()> {
+        if self.manifest.history.is_empty() {
+            return Ok(());
         }
-        storage.sync_directory(&options.directory)?;
-        let in_doubt = false;
-        Ok(Self { storage, options, manifest, ring, file, written: start, synced: start, in_doubt, stamped_s: 0 })
+        let mut manifest = self.manifest.clone();
+        for file in std::mem::take(&mut manifest.history) {
+            match self.storage.remove(&self.options.directory.join(&file.name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        self.storage.replace(&self.options.manifest_path(), &manifest.encode())?;
+        self.manifest = manifest;
+        Ok(())
     }
 
     /// The files.
@@ -101,9 +160,9 @@ impl Writer {
         &self.manifest
     }
 
-    /// Bytes of the newest file.
-    pub fn file_bytes(&self) -> u64 {
-        self.written.bytes
+    /// Bytes of all files.
+    pub fn log_bytes(&self) -> u64 {
+        self.older_bytes + self.written.bytes
     }
 
     /// The offset up to which the log has been given to the system.
@@ -212,6 +271,7 @@ impl Writer {
         }
         self.manifest = manifest;
         self.file = file;
+        self.older_bytes += self.written.bytes;
         self.written.bytes = bytes;
         self.synced = self.written;
         Ok(())
@@ -257,7 +317,7 @@ mod tests {
                 WriterOptions { directory: directory.path().join("log"), filename: "a.aof".to_owned() };
             let (ring, reader) = Ring::new(1024, 1, 100);
             let storage = Arc::new(FaultyDisk(Arc::clone(&faults)));
-            let writer = Writer::open(storage, options, Manifest::default(), reader).unwrap();
+            let writer = Writer::open(storage, options, Manifest::default(), None, reader).unwrap();
             Self { writer, ring, faults, directory }
         }
 
@@ -290,7 +350,7 @@ mod tests {
         assert_eq!(lines[3..5], ["#TS:7", "three"]);
         assert!(lines[5].ends_with(" LSN:114 LEN:13"));
         assert_eq!(lines[6], "four", "one time stamp a second");
-        assert_eq!(bench.writer.file_bytes(), text.len() as u64);
+        assert_eq!(bench.writer.log_bytes(), text.len() as u64);
         assert_eq!((bench.writer.written(), bench.writer.synced()), (119, 100));
         bench.writer.sync().unwrap();
         assert_eq!((bench.writer.synced(), bench.ring.used_bytes()), (119, 0));

@@ -97,7 +97,7 @@ fn set(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut Rep
     let (pairs, []) = args.take_rest().as_chunks::<2>() else { return Err(CommandError::Syntax) };
     let pairs: Vec<_> = pairs.iter().map(|[name, value]| (*name, *value)).collect();
     let is_local = context.session.client.transport.is_local();
-    context.shared.config.set(&pairs, is_local)?;
+    context.outside(|context| context.shared.config.set(&pairs, is_local))?;
     // The client's next command must see it; other workers do in their next tick.
     context.executor.refresh_config();
     reply.ok();
@@ -115,7 +115,7 @@ fn reset_statistics(
 }
 
 fn rewrite(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    if let Err(error) = context.shared.config.rewrite() {
+    if let Err(error) = context.outside(|context| context.shared.config.rewrite()) {
         tracing::warn!("CONFIG REWRITE failed: {error}");
         return Err(CommandError::owned(error.to_string()));
     }

@@ -28,7 +28,7 @@ pub use command_line::{Launch, Request, command, parse};
 pub use directive::{Change, Directive, Group, ValueError};
 pub use foreign::IgnoredLine;
 pub use snapshot::{
-    BindAddress, Config, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits, Permission,
+    AppendFsync, BindAddress, Config, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits, Permission,
     SavePoint, Secret, ShutdownFlags,
 };
 pub use source::{LoadError, Origin};

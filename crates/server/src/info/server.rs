@@ -54,7 +54,12 @@ pub(super) fn persistence(source: &Source<'_>, lines: &mut Lines) {
             "rdb_last_cow_size",
             "rdb_last_load_keys_expired",
             "rdb_last_load_keys_loaded",
-            "aof_enabled",
+        ],
+        0,
+    );
+    lines.add("aof_enabled", u8::from(source.config.appendonly));
+    lines.add_all(
+        &[
             "aof_rewrite_in_progress",
             "aof_rewrite_scheduled",
         ],
@@ -63,8 +68,17 @@ pub(super) fn persistence(source: &Source<'_>, lines: &mut Lines) {
     lines.add_all(&["aof_last_rewrite_time_sec", "aof_current_rewrite_time_sec"], -1);
     lines.add("aof_last_bgrewrite_status", "ok");
     lines.add_all(&["aof_rewrites", "aof_rewrites_consecutive_failures"], 0);
-    lines.add("aof_last_write_status", "ok");
+    let status = source.shared.persistence.status().clone();
+    lines.add("aof_last_write_status", if status.write_error.is_none() { "ok" } else { "err" });
     lines.add_all(&["aof_last_cow_size", "module_fork_in_progress", "module_fork_last_cow_size"], 0);
+    if source.config.appendonly {
+        lines.add("aof_current_size", status.log_bytes);
+        lines.add("aof_base_size", status.base_bytes);
+        lines.add("aof_pending_rewrite", 0);
+        lines.add("aof_buffer_length", source.shared.persistence.buffered_bytes());
+        lines.add("aof_pending_bio_fsync", u8::from(status.syncing_since.is_some()));
+        lines.add("aof_delayed_fsync", status.delayed_syncs_by_now());
+    }
 }
 
 pub(super) fn replication(source: &Source<'_>, lines: &mut Lines) {

@@ -13,6 +13,9 @@
 //! - *parked*: its service waits for a letter or a deadline;
 //! - *closing*: nothing more is served, the rest of the replies leaves.
 //!
+//! Replies may be *withheld* until the service releases them ([`Withheld`]); whatever is said after them
+//! waits behind them, and the connection is served on.
+//!
 //! While stalled or parked, input is still received, up to [`HELD_BYTES_MAX`]: a client that writes
 //! its whole pipeline before it reads the first reply must not wait for us while we wait for it.
 //!
@@ -35,6 +38,7 @@ use socket2::Socket;
 
 use super::input::Input;
 use super::output::{self, Output};
+use super::withheld::Withheld;
 use super::{Client, Limits, Next, Now, Served, Service, Traffic};
 
 /// Capacity of the buffer that a worker shares among its connections: what one read takes.
@@ -98,6 +102,7 @@ pub(super) struct Connection<T> {
     /// Bytes that the request at hand still needs, as far as known.
     wanted: usize,
     output: Output,
+    withheld: Withheld,
     readable: bool,
     writable: bool,
     /// The poller has seen the peer's end of stream; a short read does not mean drained then.
@@ -136,6 +141,7 @@ impl<T> Connection<T> {
             input: Input::default(),
             wanted: 0,
             output: Output::default(),
+            withheld: Withheld::default(),
             readable: false,
             writable: true,
             hung_up: false,
@@ -275,7 +281,13 @@ impl<T> Connection<T> {
         if !self.apply(next) {
             return Ok(Outcome::Close);
         }
-        self.send(kit)?;
+        let withheld_to = kit.service.withhold_to();
+        if withheld_to > 0 || !self.withheld.is_empty() {
+            self.withheld.push(withheld_to, &mut kit.reply);
+            kit.reply.clear(REPLY_CAPACITY_MAX);
+        } else {
+            self.send(kit)?;
+        }
         if self.input.len() > query_buffer_max(&kit.limits) && !self.backlog {
             tracing::warn!(
                 "closing {}: its request of over {} bytes exceeds client-query-buffer-limit",
@@ -341,6 +353,31 @@ impl<T> Connection<T> {
         kit.traffic().writes.add(1);
     }
 
+    /// The mark of replies that were withheld since this was last asked, for the worker to watch.
+    #[inline]
+    pub(super) fn newly_withheld(&mut self) -> Option<u64> {
+        self.withheld.take_news()
+    }
+
+    /// Lets the replies go that were withheld up to a mark; the next turn sends them.
+    pub(super) fn release(&mut self, mark: u64) {
+        self.withheld.release(mark, &mut self.output);
+    }
+
+    /// Queues a reply for the next turn, behind all others.
+    fn queue(&mut self, reply: &mut ReplyBuffer) {
+        if self.withheld.is_empty() {
+            self.output.push(reply, 0);
+        } else {
+            self.withheld.push(0, reply);
+        }
+    }
+
+    /// Bytes of replies that have not left.
+    fn waiting_bytes(&self) -> usize {
+        self.output.len() + self.withheld.len()
+    }
+
     /// Draws the conclusions at the end of a turn.
     fn settle<S>(&mut self, kit: &Kit<S>) -> Outcome {
         if self.ended {
@@ -349,11 +386,11 @@ impl<T> Connection<T> {
             }
             self.closing |= !self.backlog;
         }
-        if self.closing && self.output.is_empty() {
+        if self.closing && self.output.is_empty() && self.withheld.is_empty() {
             return Outcome::Close;
         }
         let threshold = if self.stalled { STALLED_BYTES_MIN / 2 } else { STALLED_BYTES_MIN };
-        self.stalled = self.output.len() > threshold;
+        self.stalled = self.waiting_bytes() > threshold;
         if self.exceeds_output_limit(kit) {
             return Outcome::Close;
         }
@@ -363,7 +400,7 @@ impl<T> Connection<T> {
         self.client.query_buffer_bytes.set(self.input.len() as u64);
         self.client.query_buffer_free_bytes.set(self.input.unused_bytes() as u64);
         self.client.output_chunks.set(self.output.chunks() as u64);
-        self.client.output_bytes.set(self.output.len() as u64);
+        self.client.output_bytes.set(self.waiting_bytes() as u64);
         let serving = self.is_serving();
         let more = (serving && self.backlog)
             || self.wants_input(kit, serving)
@@ -380,7 +417,7 @@ impl<T> Connection<T> {
     }
 
     fn exceeds_output_limit<S>(&mut self, kit: &Kit<S>) -> bool {
-        let waiting = self.output.len() as u64;
+        let waiting = self.waiting_bytes() as u64;
         let limit = &kit.limits.output[self.client.output_class() as usize];
         let over_hard = limit.hard_bytes > 0 && waiting > limit.hard_bytes;
         self.over_soft_limit = (limit.soft_bytes > 0 && waiting > limit.soft_bytes)
@@ -405,7 +442,7 @@ impl<T> Connection<T> {
             return true;
         }
         let next = kit.service.deliver(&mut self.session, letter, &mut kit.reply);
-        self.output.push(&mut kit.reply, 0);
+        self.queue(&mut kit.reply);
         next.is_none_or(|next| self.apply(next))
     }
 
@@ -417,7 +454,7 @@ impl<T> Connection<T> {
     /// Tells the service that the deadline has passed. `false`: close now.
     pub(super) fn resume<S: Service<Session = T>>(&mut self, kit: &mut Kit<S>) -> bool {
         let next = kit.service.resume(&mut self.session, &mut kit.reply);
-        self.output.push(&mut kit.reply, 0);
+        self.queue(&mut kit.reply);
         self.apply(next)
     }
 

@@ -34,6 +34,7 @@ mod output;
 mod post;
 mod service;
 mod worker;
+mod withheld;
 mod workers;
 
 pub use clients::{Address, Client, Clients, Names, OutputClass, Transport};

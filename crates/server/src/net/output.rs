@@ -61,6 +61,13 @@ impl Output {
         }
     }
 
+    /// Queues behind what waits all that waits elsewhere, of which nothing has left yet.
+    pub(super) fn append(&mut self, other: Output) {
+        debug_assert_eq!(other.sent, 0);
+        self.bytes += other.bytes;
+        self.queue.extend(other.queue);
+    }
+
     fn gather(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;

@@ -1,0 +1,350 @@
+//! The thread that writes the log.
+//!
+//! ```text
+//!             ┌────────────────────────── turned off ◀─────────┐
+//!  orders ──▶ │ off ── turned on: gate closed, base ──▶ on ────┤
+//!             └────────────────────────────────────────────────┘
+//!  on: write what is published ─ sync where the policy asks for it ─ publish ─ rest
+//!      on an error: failing until an attempt, one a second, has succeeded
+//! ```
+
+use std::io;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, atomic::Ordering::SeqCst};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use dunlin_persist::{
+    Disk, RingReader,
+    aof::{Checksum, Writer, WriterOptions},
+    manifest::Manifest,
+};
+
+use super::status::SYNC_INTERVAL;
+use super::{PAUSE, RING_BYTES};
+use crate::config::{AppendFsync, Config, ConfigReader, describe};
+use crate::shared::Shared;
+
+/// How long after a failure the next attempt is made.
+const RETRY: Duration = Duration::from_secs(1);
+/// Bytes that are not durable at most before `everysec` does not wait for its second: the ring keeps them.
+const UNSYNCED_BYTES_MAX: u64 = RING_BYTES as u64 / 4;
+
+/// What the thread can be told to do.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Record changes from now on, or no longer.
+    Turn { on: bool, done: Sender<Result<(), String>> },
+    /// Make everything durable and end.
+    Stop,
+}
+
+/// The thread, before it runs.
+pub(crate) struct LogThread {
+    shared: Arc<Shared>,
+    config: ConfigReader,
+    state: State,
+    /// When the log was last made durable under `everysec`.
+    synced_at: Instant,
+    /// When to try again after a failure.
+    retry_at: Option<Instant>,
+}
+
+enum State {
+    Off(RingReader),
+    On(Box<Writer>),
+    /// Between the two, while it is being turned on or off.
+    Turning,
+}
+
+/// What the thread does next.
+enum Rest {
+    /// Goes on at once.
+    None,
+    /// Lets a batch grow.
+    Nap,
+    /// Until there is something to do, or this much time has passed.
+    For(Option<Duration>),
+    /// Until a moment whatever there is to do.
+    Regardless(Duration),
+}
+
+impl LogThread {
+    /// A thread whose log is off.
+    pub(crate) fn new(shared: Arc<Shared>, ring: RingReader) -> Self {
+        let config = ConfigReader::new(Arc::clone(&shared.config));
+        Self { shared, config, state: State::Off(ring), synced_at: Instant::now(), retry_at: None }
+    }
+
+    /// Where a configuration has the log's files.
+    pub(super) fn options(config: &Config) -> WriterOptions {
+        WriterOptions {
+            directory: config.dir.join(&config.appenddirname),
+            filename: config.appendfilename.to_string_lossy().into_owned(),
+        }
+    }
+
+    /// Goes on with the log that was loaded, before anybody is served. `unproven` is what its last file
+    /// has behind its last check. The error names the directory.
+    pub(crate) fn resume(
+        mut self,
+        manifest: Manifest,
+        unproven: Option<(Checksum, u64)>,
+        lsn: u64,
+    ) -> Result<Self, String> {
+        let State::Off(mut ring) = self.state else { unreachable!("a new log is off") };
+        ring.restart(lsn);
+        let options = Self::options(self.config.config());
+        let directory = options.directory.clone();
+        let writer = Writer::open(Arc::new(Disk), options, manifest, unproven, ring).map_err(|(_, error)| {
+            format!("cannot write the append-only log in {}: {}", directory.display(), describe(&error))
+        })?;
+        self.shared.persistence.publish(lsn);
+        self.shared.engine.log.turn(true);
+        self.state = State::On(Box::new(writer));
+        self.note_size();
+        self.shared.persistence.status().base_bytes = self.log_bytes();
+        Ok(self)
+    }
+
+    /// Starts it.
+    pub(crate) fn start(self) -> io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name("log".to_owned()).spawn(move || self.run())
+    }
+
+    fn run(mut self) {
+        let shared = Arc::clone(&self.shared);
+        let persistence = &shared.persistence;
+        persistence.bell.attach();
+        loop {
+            for order in persistence.take_orders() {
+                match order {
+                    Order::Turn { on, done } => {
+                        self.config.refresh();
+                        let result = if on { self.turn_on() } else { self.turn_off() };
+                        // Nobody waits for the answer when the server is ending.
+                        let _ = done.send(result);
+                    }
+                    Order::Stop => return self.finish(),
+                }
+            }
+            self.config.refresh();
+            match self.work(Instant::now()) {
+                Rest::None => {}
+                Rest::Nap => persistence.bell.nap(PAUSE),
+                Rest::Regardless(time) => persistence.bell.nap(time),
+                Rest::For(time) => persistence.bell.rest(time, || match &self.state {
+                    State::On(writer) => writer.has_more(),
+                    State::Off(_) | State::Turning => false,
+                }),
+            }
+        }
+    }
+
+    fn work(&mut self, now: Instant) -> Rest {
+        if !matches!(self.state, State::On(_)) {
+            return Rest::For(None);
+        }
+        if let Some(retry_at) = self.retry_at.filter(|retry_at| now < *retry_at) {
+            return Rest::Regardless(retry_at - now);
+        }
+        match self.advance(now) {
+            Ok(rest) => {
+                if self.retry_at.take().is_some() {
+                    self.recover();
+                }
+                rest
+            }
+            Err(error) => {
+                self.fail(&error, now);
+                Rest::Regardless(RETRY)
+            }
+        }
+    }
+
+    /// Writes what there is, and makes it durable where that is due.
+    fn advance(&mut self, now: Instant) -> io::Result<Rest> {
+        let State::On(writer) = &mut self.state else { return Ok(Rest::For(None)) };
+        let config = self.config.config();
+        let stamp_s = config.aof_timestamp_enabled.then(unix_time_s);
+        let policy = config.appendfsync;
+        let written = writer.write(stamp_s)?;
+        let persistence = &self.shared.persistence;
+        match policy {
+            AppendFsync::Always => {
+                let status = || persistence.status();
+                status().syncing_since = Some(now);
+                let result = writer.sync();
+                status().syncing_since = None;
+                result?;
+                persistence.publish(writer.synced());
+            }
+            AppendFsync::Everysec => {
+                let unsynced = writer.written() - writer.synced();
+                let due = now.duration_since(self.synced_at) >= SYNC_INTERVAL;
+                if unsynced > 0 && (due || unsynced > UNSYNCED_BYTES_MAX) {
+                    persistence.status().syncing_since = Some(now);
+                    let result = writer.sync();
+                    let mut status = persistence.status();
+                    status.syncing_since = None;
+                    status.delayed_syncs += u64::from(now.elapsed() > SYNC_INTERVAL);
+                    drop(status);
+                    result?;
+                    self.synced_at = now;
+                    persistence.publish(writer.synced());
+                }
+            }
+            AppendFsync::No => {
+                if written {
+                    writer.trust_system()?;
+                    persistence.publish(writer.synced());
+                }
+            }
+        }
+        let has_more = writer.has_more();
+        let is_synced = writer.synced() == writer.written();
+        if written {
+            self.note_size();
+        }
+        Ok(match policy {
+            _ if has_more && policy == AppendFsync::Always => Rest::None,
+            _ if written && policy != AppendFsync::Always => Rest::Nap,
+            _ if has_more => Rest::None,
+            AppendFsync::Everysec if !is_synced => {
+                Rest::For(Some(SYNC_INTERVAL.saturating_sub(self.synced_at.elapsed())))
+            }
+            _ => Rest::For(None),
+        })
+    }
+
+    fn log_bytes(&self) -> u64 {
+        match &self.state {
+            State::On(writer) => writer.log_bytes(),
+            State::Off(_) | State::Turning => 0,
+        }
+    }
+
+    fn note_size(&self) {
+        self.shared.persistence.status().log_bytes = self.log_bytes();
+    }
+
+    /// The disk has failed: from now on nothing is acknowledged that would have to be durable.
+    fn fail(&mut self, error: &io::Error, now: Instant) {
+        let persistence = &self.shared.persistence;
+        let reason = describe(error);
+        let is_new = persistence.status().write_error.replace(reason.clone()).as_ref() != Some(&reason);
+        persistence.failing.store(true, SeqCst);
+        if is_new {
+            let State::On(writer) = &self.state else { return };
+            tracing::warn!(
+                "cannot write the append-only log in {}: {reason}. Writes are refused until it works again, which is tried once a second: {}",
+                writer.directory().display(),
+                remedy(error)
+            );
+        }
+        self.retry_at = Some(now + RETRY);
+    }
+
+    fn recover(&mut self) {
+        let persistence = &self.shared.persistence;
+        persistence.status().write_error = None;
+        persistence.failing.store(false, SeqCst);
+        tracing::warn!("the append-only log can be written again, nothing of it was lost; writes are accepted");
+    }
+
+    /// `CONFIG SET appendonly yes`.
+    fn turn_on(&mut self) -> Result<(), String> {
+        let State::Off(_) = &self.state else { return Ok(()) };
+        let shared = Arc::clone(&self.shared);
+        let options = Self::options(self.config.config());
+        let mut manifest = super::loading::read_manifest(&options)
+            .map_err(|error| format!("Unable to turn on AOF. {error}"))?
+            .unwrap_or_default();
+        let closed = shared.engine.keyspace.close();
+        if shared.engine.keyspace.usage(None).keys > 0 {
+            return Err("Unable to turn on AOF. There are keys, and this version cannot write the base that the log would begin with; start the server with appendonly yes instead".to_owned());
+        }
+        // Whatever the files say, there is nothing now.
+        manifest.supersede();
+        let state = std::mem::replace(&mut self.state, State::Turning);
+        let State::Off(ring) = state else { unreachable!("looked at above") };
+        match Writer::open(Arc::new(Disk), options, manifest, None, ring) {
+            Ok(writer) => self.state = State::On(Box::new(writer)),
+            Err((ring, error)) => {
+                self.state = State::Off(ring);
+                return Err(format!("Unable to turn on AOF. {}", describe(&error)));
+            }
+        }
+        shared.engine.log.turn(true);
+        drop(closed);
+        self.note_size();
+        Ok(())
+    }
+
+    /// `CONFIG SET appendonly no`.
+    fn turn_off(&mut self) -> Result<(), String> {
+        let shared = Arc::clone(&self.shared);
+        {
+            let _closed = shared.engine.keyspace.close();
+            shared.engine.log.turn(false);
+        }
+        self.flush();
+        let state = std::mem::replace(&mut self.state, State::Turning);
+        let mut ring = match state {
+            State::On(writer) => writer.close(),
+            State::Off(ring) => ring,
+            State::Turning => unreachable!("turned by this thread alone"),
+        };
+        let tail = ring.ring().tail();
+        ring.restart(tail);
+        self.state = State::Off(ring);
+        if self.retry_at.take().is_some() {
+            self.recover();
+        }
+        // What was withheld for the log's sake has nothing to wait for any more.
+        shared.persistence.publish(tail);
+        Ok(())
+    }
+
+    /// Makes everything durable, as well as it can be done.
+    fn flush(&mut self) {
+        let State::On(writer) = &mut self.state else { return };
+        let mut flush = || {
+            while writer.write(None)? {}
+            writer.sync()
+        };
+        match flush() {
+            Ok(()) => self.shared.persistence.publish(writer.synced()),
+            Err(error) => {
+                let lost = writer.ring().ring().tail() - writer.synced();
+                tracing::error!(
+                    "the last {lost} bytes of the append-only log in {} could not be made durable: {}",
+                    writer.directory().display(),
+                    describe(&error)
+                );
+            }
+        }
+    }
+
+    fn finish(mut self) {
+        self.flush();
+    }
+}
+
+/// What an operator can do about a failure.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room on the disk",
+        io::ErrorKind::NotFound => {
+            "put the directory back, or begin a new log with CONFIG SET appendonly no and then yes"
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "make the directory writable for the server"
+        }
+        _ => "look at the system's log; the disk may be failing",
+    }
+}
+
+fn unix_time_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
