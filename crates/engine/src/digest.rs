@@ -6,6 +6,7 @@
 //! xor(d, x)    d ← d ⊕ SHA1(x)                     order does not matter
 //! mix(d, x)    xor(d, x), then d ← SHA1(d)         order matters
 //! value        mix(type), mix(value), xor("!!expire!!") where the key expires
+//!   list       mix(element) for each element, in place of mix(value)
 //!   set        xor(member) for each member, in place of mix(value)
 //!   hash       xor(d') for each field, d' being a digest of mix(field), mix(value)
 //! key          mix(name), then as its value
@@ -19,6 +20,7 @@ use crate::{keyspace::EntryRef, value::Object};
 
 /// The number of each type in a digest.
 const TYPE_STRING: u32 = 0;
+const TYPE_LIST: u32 = 1;
 const TYPE_SET: u32 = 2;
 const TYPE_HASH: u32 = 4;
 const EXPIRES: &[u8] = b"!!expire!!";
@@ -46,15 +48,15 @@ impl Digest {
     }
 
     /// Adds a key and its value to the data set.
-    pub(crate) fn add_key(&mut self, entry: EntryRef<'_>) {
+    pub(crate) fn add_key(&mut self, entry: EntryRef<'_>, now_ms: u64) {
         let mut digest = Self::default();
         digest.mix(entry.key());
-        digest.add_value(entry);
+        digest.add_value(entry, now_ms);
         self.xor(&digest.0);
     }
 
     /// Adds a value without its key.
-    pub(crate) fn add_value(&mut self, entry: EntryRef<'_>) {
+    pub(crate) fn add_value(&mut self, entry: EntryRef<'_>, now_ms: u64) {
         match entry.object() {
             None => {
                 self.mix(&TYPE_STRING.to_be_bytes());
@@ -62,12 +64,16 @@ impl Digest {
             }
             Some(Object::Hash(hash)) => {
                 self.mix(&TYPE_HASH.to_be_bytes());
-                hash.for_each(|field, value| {
+                hash.for_each(now_ms, |field, value| {
                     let mut pair = Self::default();
                     pair.mix(&field.text());
                     pair.mix(&value.text());
                     self.xor(&pair.0);
                 });
+            }
+            Some(Object::List(list)) => {
+                self.mix(&TYPE_LIST.to_be_bytes());
+                list.iter().for_each(|element| self.mix(&element.text()));
             }
             Some(Object::Set(set)) => {
                 self.mix(&TYPE_SET.to_be_bytes());

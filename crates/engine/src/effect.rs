@@ -116,6 +116,15 @@ impl Effects {
         write_command(&mut self.commands, words);
     }
 
+    /// Adds the removal of fields of a hash.
+    pub(crate) fn add_removal(&mut self, database: usize, key: &[u8], fields: &[Vec<u8>]) {
+        if self.on && !fields.is_empty() {
+            let mut words: Vec<&[u8]> = vec![b"HDEL", key];
+            words.extend(fields.iter().map(Vec::as_slice));
+            self.add(database, &words);
+        }
+    }
+
     /// Adds a command that stands for what the running one changes.
     pub(crate) fn tell(&mut self, database: usize, words: &[&[u8]]) {
         self.told = true;

@@ -6,10 +6,12 @@ use dunlin_resp::ReplyBuffer;
 use dunlin_structures::PAGE_BYTES;
 
 use crate::{
-    command::{Args, CommandResult, Entry, Run},
+    command::{Args, Blocking, CommandResult, Entry, Run},
     effect::{Log, LogSwitch, removal_word},
     context::{Environment, ExclusiveContext, KeyspaceContext, ReadContext, Worker, WriteContext},
-    keyspace::{Inside, Key, Keyspace, Locked, ShardSet},
+    keyspace::{Expiration, Inside, Key, Keyspace, Locked, ShardSet},
+    notify::Event,
+    serve,
 };
 
 /// A request that has been found acceptable: a known command with a right number of words.
@@ -63,13 +65,26 @@ impl Engine {
         let mark = reply.mark();
         let mut args = Args::new(request.words, request.entry.name_words());
         let result = match request.entry.command.run {
-            Run::Read(_) | Run::Write(_) => {
-                let mut locked = self.lock(request);
+            Run::Read(_) | Run::Write(_) | Run::Block(_) => {
+                let strays = request.entry.strays(request.words);
+                let mut locked = if strays {
+                    *inside = None;
+                    self.keyspace.close()
+                } else {
+                    self.lock(request)
+                };
                 worker.effects.begin(&self.log);
                 let result =
                     run_locked(&mut locked, request, &mut args, database, environment, worker, reply);
                 worker.effects.publish(&self.log, worker.id());
-                drop(locked);
+                if worker.ready.is_empty() {
+                    drop(locked);
+                } else {
+                    self.serve_waiters(locked, environment, worker);
+                }
+                if strays {
+                    *inside = Some(self.keyspace.enter(worker.id()));
+                }
                 worker.garbage.free_marked();
                 result
             }
@@ -86,6 +101,7 @@ impl Engine {
                     let result = handler(&mut context, &mut args, reply);
                     let freed = context.finish(request.words);
                     worker.effects.publish(&self.log, worker.id());
+                    self.serve_waiters(locked, environment, worker);
                     (result, freed)
                 };
                 drop(freed);
@@ -105,8 +121,8 @@ impl Engine {
         result
     }
 
-    /// Removes expired keys of one shard, looking at no more than `buckets_max` buckets that may
-    /// hold some; whether nothing more is due there. The caller is inside the gate.
+    /// Removes expired keys and fields of one shard, looking at no more than `buckets_max` buckets that
+    /// may hold some; whether nothing more is due there. The caller is inside the gate.
     pub fn expire(
         &self,
         shard: usize,
@@ -122,6 +138,7 @@ impl Engine {
         let id = worker.id();
         let mut locked = self.keyspace.lock_one(shard);
         worker.effects.begin(&self.log);
+        let is_waited_for = locked.shard(shard).queues().is_some();
         let mut shards = locked.shards();
         let mut complete = true;
         for database in 0..self.keyspace.databases() {
@@ -129,16 +146,31 @@ impl Engine {
             if !stripe.has_due(now_ms) {
                 continue;
             }
+            let (events, ready) = (&mut worker.events, &mut worker.ready);
             let (effects, log) = (&mut worker.effects, &self.log);
-            let (removed, nothing_left) = stripe.expire(now_ms, buckets_max, &mut worker.garbage, |key| {
-                effects.add(database, &[word, key]);
+            let is_recorded = effects.are_recorded();
+            let slice = stripe.expire(now_ms, buckets_max, &mut worker.garbage, is_recorded, |entry, what, gone| {
+                if is_waited_for && what != Expiration::Elements {
+                    ready.push_back((database, entry.key().into()));
+                }
+                if what == Expiration::Elements {
+                    effects.add_removal(database, entry.key(), gone);
+                } else {
+                    effects.add(database, &[word, entry.key()]);
+                }
                 effects.publish(log, id);
+                for (class, name) in what.events() {
+                    if environment.notifications.has(*class) {
+                        events.push(Event { class: *class, name, database, key: entry.key().to_vec() });
+                    }
+                }
             });
-            worker.statistics.expired_keys.add(removed as u64);
+            worker.statistics.expired_keys.add(slice.keys as u64);
+            worker.statistics.expired_fields.add(slice.elements as u64);
             shards.publish_usage(shard, database);
-            complete &= nothing_left;
+            complete &= slice.complete;
         }
-        drop(locked);
+        self.serve_waiters(locked, environment, worker);
         worker.garbage.free_marked();
         complete
     }
@@ -207,6 +239,21 @@ fn run_locked(
             let result = handler(&mut context, args, reply);
             context.settle_effect(request.words, changes_before);
             result
+        }
+        Run::Block(handler) => {
+            let shards = locked.shards();
+            let mut context = WriteContext::new(shards, database, request.keys, environment, worker);
+            let changes_before = context.changes();
+            let result = handler(&mut context, args, reply);
+            context.settle_effect(request.words, changes_before);
+            match result? {
+                Blocking::Done => {}
+                Blocking::Wait(wait) if environment.deny_blocking => (wait.refused)(reply),
+                Blocking::Wait(wait) => {
+                    serve::block(locked, request, wait, database, environment, worker, reply);
+                }
+            }
+            Ok(())
         }
         _ => unreachable!("{} names no keys to lock", request.entry.full_name()),
     }

@@ -14,6 +14,7 @@ pub mod glob;
 pub mod keyspace;
 mod notify;
 mod random;
+mod serve;
 mod statistics;
 #[cfg(test)]
 mod transcript;
@@ -22,8 +23,9 @@ pub mod value;
 pub use context::{
     Environment, ExclusiveContext, ExpiryChange, Garbage, KeyspaceContext, ReadContext, Worker, WriteContext,
 };
-pub use dunlin_structures::PAGE_BYTES;
+pub use dunlin_structures::{PAGE_BYTES, hyperloglog::self_test as hyperloglog_self_test};
 pub use effect::{Effects, Log, LogSwitch, write_command};
 pub use execute::{Engine, Request};
 pub use notify::{Event, EventClass, EventClasses};
+pub use serve::{Blocked, Served};
 pub use statistics::{Counter, Statistics};

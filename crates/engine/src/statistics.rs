@@ -40,6 +40,8 @@ pub struct Statistics {
     pub keyspace_misses: Counter,
     /// Keys removed because their time had come.
     pub expired_keys: Counter,
+    /// Fields of hashes removed because theirs had.
+    pub expired_fields: Counter,
     /// Changes to the data set, as `rdb_changes_since_last_save` counts them.
     pub changes: Counter,
 }
@@ -50,5 +52,6 @@ impl Statistics {
         self.keyspace_hits.reset();
         self.keyspace_misses.reset();
         self.expired_keys.reset();
+        self.expired_fields.reset();
     }
 }

@@ -128,6 +128,15 @@ impl ReplyBuffer {
         chunks
     }
 
+    /// The encoded bytes, which nothing was spliced into.
+    ///
+    /// # Panics
+    /// When something was: [`Self::bulk_shared`].
+    pub fn into_bytes(self) -> Vec<u8> {
+        assert!(self.is_contiguous(), "a payload is shared");
+        self.bytes
+    }
+
     /// The current end.
     #[inline]
     pub fn mark(&self) -> Mark {

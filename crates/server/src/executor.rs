@@ -15,29 +15,33 @@ use std::{
 };
 
 use dunlin_engine::{
-    Environment, EventClasses, Request, Worker,
+    Blocked, Environment, EventClasses, Request, Served as ServedWaiter, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, KeyShape, Run},
-    keyspace::{Inside, Key, Keyspace},
+    keyspace::{ClientToken, Inside, Key},
     value::CollectionLimits,
 };
 use dunlin_resp::{Batch, Decoded, Limits, ReplyBuffer};
 
 use crate::{
     access,
+    blocked::{self, Ending},
     command_log::{LogEntry, LogKind, shorten},
+    commands,
     config::{AppendFsync, Config, ConfigReader},
     expiry::ExpiryCycle,
-    net::{Client, Clients, Next, Now, PostOffice, REPLY_BYTES_MAX, Served, Service, WorkerContext},
+    feed,
+    net::{Client, Clients, Next, Now, Outbox, PostOffice, REPLY_BYTES_MAX, Served, Service, WorkerContext},
     pause::Held,
     persistence::Admission,
     process::ProcessorTime,
-    session::{ClientFlags, Replies, Session},
+    pubsub::{Message, Subscribers},
+    session::{ClientFlags, IsHeard, Replies, Session},
     shared::Shared,
     statistics::Meter,
 };
 
 /// Mail between executors.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub enum Letter {
     /// To every client: a pause has ended before its time.
     Unpaused,
@@ -45,12 +49,18 @@ pub enum Letter {
     LogHasRoom,
     /// To a worker: the log is durable farther than before.
     Durable,
+    /// To a worker: for its subscribers.
+    Published(Arc<Message>),
+    /// To a client: encoded already.
+    Lines(Arc<Vec<u8>>),
+    /// To a client: the encoded reply to its command that has waited for a key.
+    Unblocked(Arc<Vec<u8>>),
+    /// From a worker to itself: what was posted before has been read.
+    Settled(u64),
 }
 
 /// Commands that are decoded and prefetched together.
 const WINDOW: usize = 64;
-/// Keys between asking for a bucket and asking for the entry it names: what a miss takes, in keys.
-const LEAD: usize = 8;
 
 /// One worker's executor.
 pub struct Executor {
@@ -61,6 +71,12 @@ pub struct Executor {
     now: Now,
     post: PostOffice<Letter>,
     clients: Arc<Clients>,
+    /// Those of its clients that listen to something.
+    pub(crate) subscribers: Subscribers,
+    /// What `MONITOR` is to show of the turn at hand.
+    lines: Vec<u8>,
+    /// Numbers of the last [`Letter::Settled`] that was sent, and that has arrived.
+    settling: (u64, u64),
     expiry: ExpiryCycle,
     meter: Meter,
     memory: MemoryCheck,
@@ -129,6 +145,8 @@ pub(crate) enum Flow {
         /// `None` for a moment beyond the clock.
         until: Option<Instant>,
     },
+    /// The command has not run: it is presented again in the next tick.
+    Retry,
     /// The layer below decides when.
     Stop(Next),
 }
@@ -139,6 +157,7 @@ impl Executor {
         worker.statistics = Arc::clone(&shared.monitor.keyspace[worker.id()]);
         let config = ConfigReader::new(Arc::clone(&shared.config));
         let environment = environment(config.config());
+        let subscribers = Subscribers::new(worker.id());
         let expiry = ExpiryCycle::new(worker.id(), shared.workers);
         let statistics = Arc::clone(&shared.monitor.workers[worker.id()]);
         let meter = Meter::new(statistics, &shared.commands, config.config());
@@ -150,6 +169,9 @@ impl Executor {
             now: Now::read(),
             post: context.post,
             clients: context.clients,
+            subscribers,
+            lines: Vec::new(),
+            settling: (0, 0),
             expiry,
             meter,
             memory: MemoryCheck::default(),
@@ -181,6 +203,33 @@ impl Executor {
         self.config.config()
     }
 
+    /// Whether all mail that was under way to this worker when the client's command first asked has
+    /// been read. Where not, the command is to be presented again.
+    pub(crate) fn settle(&mut self, session: &mut Session) -> bool {
+        if session.settled_by == 0 {
+            self.settling.0 += 1;
+            session.settled_by = self.settling.0;
+            self.post.send_to_service(self.worker.id(), Letter::Settled(session.settled_by));
+        }
+        self.settling.1 >= session.settled_by
+    }
+
+    /// Ends `MONITOR` for a client.
+    pub(crate) fn stop_watching(&self, session: &mut Session) {
+        if session.flags.has(ClientFlags::MONITOR) {
+            session.flags.set(ClientFlags::MONITOR, false);
+            session.client.listening.set(0);
+            self.shared.feed.leave(session.client.address);
+        }
+    }
+
+    /// Mails what was collected for `MONITOR`.
+    #[cold]
+    fn show_lines(&mut self) {
+        let lines = std::mem::take(&mut self.lines);
+        self.shared.feed.show(lines, |watcher, lines| self.post.send(watcher, Letter::Lines(lines)));
+    }
+
     /// Whether a client has yet to say who it is.
     #[inline]
     pub(crate) fn is_stranger(&self, session: &Session) -> bool {
@@ -190,9 +239,9 @@ impl Executor {
     /// Takes a changed configuration over.
     pub(crate) fn refresh_config(&mut self) {
         if self.config.refresh() {
-            let Environment { now_ms, no_touch, keep_expired, .. } = self.environment;
+            let Environment { now_ms, no_touch, keep_expired, client, .. } = self.environment;
             let configured = environment(self.config.config());
-            self.environment = Environment { now_ms, no_touch, keep_expired, ..configured };
+            self.environment = Environment { now_ms, no_touch, keep_expired, client, ..configured };
             self.meter.configure(self.config.config());
         }
     }
@@ -214,6 +263,7 @@ impl Executor {
     /// Finds the commands of the batch, hashes their keys, fetches ahead.
     fn prepare<'a>(
         shared: &Shared,
+        inside: &Inside<'_>,
         batch: &'a Batch,
         input: &'a [u8],
         batch_start: usize,
@@ -230,13 +280,13 @@ impl Executor {
             match entry.map(|entry| (entry, entry.keys)) {
                 Some((_, KeyShape::One(at))) => {
                     if let Some(word) = words.get(usize::from(at)) {
-                        Self::look_ahead(keyspace, database, word, &mut window.keys);
+                        window.keys.push(keyspace.key(word));
                     }
                 }
                 Some((entry, KeyShape::Many)) => {
                     for spec in entry.command.keys {
                         for position in spec.positions(words) {
-                            Self::look_ahead(keyspace, database, words[position], &mut window.keys);
+                            window.keys.push(keyspace.key(words[position]));
                         }
                     }
                 }
@@ -250,22 +300,10 @@ impl Executor {
             });
             input_start = batch.input_end(index);
         }
-        let rest = window.keys.len().saturating_sub(LEAD);
-        for key in &window.keys[rest..] {
-            keyspace.prefetch_entry(database, key);
+        // One key alone is looked up at once.
+        if window.keys.len() > 1 {
+            keyspace.prefetch(inside, database, &window.keys);
         }
-    }
-
-    /// Hashes a key and has its bucket fetched, and the entry of the key `LEAD` before it, whose
-    /// bucket has arrived by now.
-    #[inline]
-    fn look_ahead<'a>(keyspace: &Keyspace, database: usize, word: &'a [u8], keys: &mut Vec<Key<'a>>) {
-        if let Some(earlier) = keys.len().checked_sub(LEAD) {
-            keyspace.prefetch_entry(database, &keys[earlier]);
-        }
-        let key = keyspace.key(word);
-        keyspace.prefetch_bucket(database, &key);
-        keys.push(key);
     }
 }
 
@@ -292,9 +330,17 @@ impl Executor {
             let entry = prepared.entry.map(|entry| &shared.commands.entries()[entry]);
             let mark = reply.mark();
             let flow = self.run(shared, session, entry, words, keys, inside, reply);
-            if let Flow::Postpone { until } = flow {
-                outcome = (index, Flow::Stop(Next::Park { until }));
-                break;
+            match flow {
+                Flow::Postpone { until } => {
+                    outcome = (index, Flow::Stop(Next::Park { until }));
+                    break;
+                }
+                Flow::Retry => {
+                    self.meter.take_back();
+                    outcome = (index, Flow::Stop(Next::Again));
+                    break;
+                }
+                Flow::Continue | Flow::Stop(_) => session.settled_by = 0,
             }
             session.commands += 1;
             if session.replies != Replies::On {
@@ -450,7 +496,14 @@ impl Executor {
                 let request = Request { entry, words, keys };
                 let database = session.database;
                 let (environment, worker) = (&self.environment, &mut self.worker);
-                shared.engine.execute(&request, database, environment, worker, inside, reply)
+                let result = shared.engine.execute(&request, database, environment, worker, inside, reply);
+                if !self.worker.served.is_empty() {
+                    self.mail_served();
+                }
+                if let Some(blocked) = self.worker.blocked.take() {
+                    flow = self.wait(shared, session, &blocked);
+                }
+                result
             }
         };
         if let Err(error) = result {
@@ -458,7 +511,56 @@ impl Executor {
             self.count_error(Some(entry), &line, true);
             reply.error(&line);
         }
+        if shared.feed.is_watched() && flow != Flow::Retry {
+            feed::write_line(&mut self.lines, entry, words, session.database, &session.client.transport);
+        }
         flow
+    }
+
+    /// Sends the replies to clients that a command has served.
+    #[cold]
+    fn mail_served(&mut self) {
+        for ServedWaiter { waiter, reply } in self.worker.served.drain(..) {
+            self.post.send(blocked::address(waiter.client), Letter::Unblocked(Arc::new(reply)));
+        }
+    }
+
+    /// Parks a client whose command waits for a key.
+    #[cold]
+    fn wait(&mut self, shared: &Shared, session: &mut Session, blocked: &Blocked) -> Flow {
+        shared.blocked.enter(&blocked.waiter);
+        session.waiting = Some(IsHeard(session.replies == Replies::On));
+        session.flags.set(ClientFlags::BLOCKED, true);
+        let timeout = blocked.timeout_ms.map(|timeout_ms| Duration::from_millis(timeout_ms.get()));
+        // A moment beyond the clock is never.
+        let until = timeout.and_then(|timeout| self.now.instant.checked_add(timeout));
+        Flow::Stop(Next::Park { until })
+    }
+
+    /// Goes on with a client whose command has waited, and answers it.
+    fn stop_waiting(
+        &mut self,
+        session: &mut Session,
+        reply: &mut ReplyBuffer,
+        answer: impl FnOnce(&mut ReplyBuffer),
+    ) -> Next {
+        self.shared.blocked.leave(session.client.address);
+        session.flags.set(ClientFlags::BLOCKED, false);
+        session.publish();
+        if session.waiting.take() == Some(IsHeard(true)) {
+            reply.set_protocol(session.protocol);
+            answer(reply);
+        }
+        Next::Read
+    }
+
+    /// Ends a client's wait for keys; false where it waits for none, or a reply is on its way.
+    fn withdraw(&self, session: &Session) -> bool {
+        if session.waiting.is_none() {
+            return false;
+        }
+        let _inside = self.shared.engine.keyspace.enter(self.worker.id());
+        self.shared.blocked.end(&self.shared.engine, session.client.address).is_some()
     }
 
     /// Whether the command exists and may run now.
@@ -487,6 +589,9 @@ impl Executor {
             && !access::is_open(self.config.config())
         {
             return Err(CommandError::text("NOAUTH Authentication required."));
+        }
+        if session.is_restricted() {
+            commands::check_restrictions(session, entry)?;
         }
         if entry.command.flags.has(Flags::DENY_OOM) && self.over_memory_limit(words) {
             return Err(CommandError::OutOfMemory);
@@ -537,7 +642,7 @@ impl Executor {
     fn postpone(&self, shared: &Shared, session: &mut Session, entry: &Entry) -> Option<Flow> {
         let (held, until) = shared.pause.in_force(self.now.instant)?;
         let ends_it = entry.command.name == "unpause" && entry.container.is_some();
-        if ends_it || (held == Held::Writes && !entry.command.is_write()) {
+        if ends_it || (held == Held::Writes && !entry.command.may_write()) {
             return None;
         }
         session.flags.set(ClientFlags::BLOCKED, true);
@@ -569,7 +674,9 @@ pub(crate) fn environment(config: &Config) -> Environment {
         string_bytes_max: config.proto_max_bulk_len as usize,
         no_touch: false,
         keep_expired: false,
-        replaying: false,
+        replaying_at_ms: 0,
+        client: ClientToken::default(),
+        deny_blocking: false,
         notifications: EventClasses::default(),
         lazyfree_expire: config.lazyfree_lazy_expire,
         lazyfree_server_del: config.lazyfree_lazy_server_del,
@@ -578,6 +685,9 @@ pub(crate) fn environment(config: &Config) -> Environment {
         collection_limits: CollectionLimits {
             hash_max_listpack_entries: config.hash_max_listpack_entries as usize,
             hash_max_listpack_value: config.hash_max_listpack_value as usize,
+            list_max_listpack_size: i64::from(config.list_max_listpack_size),
+            list_packed_threshold: 0,
+            hll_sparse_max_bytes: config.hll_sparse_max_bytes as usize,
             set_max_intset_entries: config.set_max_intset_entries as usize,
             set_max_listpack_entries: config.set_max_listpack_entries as usize,
             set_max_listpack_value: config.set_max_listpack_value as usize,
@@ -659,6 +769,11 @@ impl Service for Executor {
         self.now = now;
         self.environment.now_ms = now.unix_ms;
         self.refresh_config();
+        if self.shared.engine.keyspace.pool().is_low() {
+            self.shared.maintenance.warm_up();
+        }
+        self.environment.collection_limits.list_packed_threshold =
+            self.shared.list_packed_threshold.load(Ordering::Relaxed);
     }
 
     fn serve(&mut self, session: &mut Session, input: &[u8], reply: &mut ReplyBuffer) -> Served {
@@ -670,6 +785,7 @@ impl Service for Executor {
         let shared = Arc::clone(&self.shared);
         let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
         self.environment.no_touch = session.flags.has(ClientFlags::NO_TOUCH);
+        self.environment.client = blocked::token(session.client.address);
         self.environment.keep_expired =
             shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some()
                 || shared.persistence.is_failing();
@@ -683,7 +799,8 @@ impl Service for Executor {
             let depth = if limits.authenticated { WINDOW } else { 1 };
             let decoded = session.decoder.decode(input, &mut position, &mut batch, &limits, depth);
             let mut current = window.recycle();
-            Self::prepare(&shared, &batch, input, consumed, session.database, &mut current);
+            let pass = inside.as_ref().expect("given back by whoever borrows it");
+            Self::prepare(&shared, pass, &batch, input, consumed, session.database, &mut current);
             let (run, flow) = self.run_window(&shared, session, &current, &mut inside, reply);
             window = current.recycle();
             if run > 0 {
@@ -709,6 +826,9 @@ impl Service for Executor {
         drop(inside);
         self.withhold_to = self.durability_mark();
         session.publish();
+        if !self.lines.is_empty() {
+            self.show_lines();
+        }
         self.dispose();
         self.batch = batch;
         self.window = window;
@@ -716,6 +836,13 @@ impl Service for Executor {
     }
 
     fn resume(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
+        if session.waiting.is_some() {
+            // Where it was served at the last moment, the reply is on its way.
+            return match self.withdraw(session) {
+                true => self.stop_waiting(session, reply, |reply| Ending::Timeout.answer(reply)),
+                false => Next::Park { until: None },
+            };
+        }
         if let Some(answer) = session.answer_later.take() {
             reply.set_protocol(session.protocol);
             answer(reply);
@@ -723,23 +850,46 @@ impl Service for Executor {
         Next::Read
     }
 
-    fn deliver(&mut self, session: &mut Session, letter: Letter, _: &mut ReplyBuffer) -> Option<Next> {
+    fn deliver(&mut self, session: &mut Session, letter: Letter, reply: &mut ReplyBuffer) -> Option<Next> {
         match letter {
             Letter::Unpaused | Letter::LogHasRoom => {
-                session.flags.has(ClientFlags::BLOCKED).then_some(Next::Again)
+                let is_held = session.flags.has(ClientFlags::BLOCKED) && session.waiting.is_none();
+                is_held.then_some(Next::Again)
             }
-            Letter::Durable => None,
+            Letter::Unblocked(encoded) => Some(self.stop_waiting(session, reply, |reply| {
+                reply.raw(&encoded);
+            })),
+            Letter::Lines(lines) => {
+                if session.flags.has(ClientFlags::MONITOR) {
+                    reply.raw(&lines);
+                }
+                None
+            }
+            Letter::Published(_) | Letter::Settled(_) | Letter::Durable => None,
         }
     }
 
-    fn receive(&mut self, letter: Letter) {
+    fn receive(&mut self, letter: Letter, outbox: &mut Outbox<'_, Session>) {
         match letter {
             // Waking up is all that a released reply needs.
-            Letter::Unpaused | Letter::LogHasRoom | Letter::Durable => {}
+            Letter::Unpaused
+            | Letter::LogHasRoom
+            | Letter::Durable
+            | Letter::Lines(_)
+            | Letter::Unblocked(_) => {}
+            Letter::Published(message) => self.subscribers.deliver(&self.shared.exchange, &message, outbox),
+            Letter::Settled(number) => self.settling.1 = number,
         }
     }
 
-    fn close(&mut self, _: Session) {}
+    fn close(&mut self, mut session: Session) {
+        self.subscribers.unsubscribe_all(&self.shared.exchange, &mut session);
+        self.stop_watching(&mut session);
+        if session.waiting.is_some() {
+            self.withdraw(&session);
+            self.shared.blocked.leave(session.client.address);
+        }
+    }
 
     fn withhold_to(&self) -> u64 {
         self.withhold_to
@@ -767,6 +917,9 @@ impl Service for Executor {
         };
         self.ring_bell();
         self.note_background(started.elapsed(), pause.is_zero());
+        if !self.worker.served.is_empty() {
+            self.mail_served();
+        }
         self.dispose();
         pause
     }

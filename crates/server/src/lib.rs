@@ -2,11 +2,13 @@
 
 mod access;
 mod allocator;
+mod blocked;
 mod command_log;
 mod commands;
 pub mod config;
 mod executor;
 mod expiry;
+mod feed;
 mod info;
 mod latency;
 pub mod log;
@@ -16,6 +18,7 @@ pub mod net;
 mod pause;
 mod persistence;
 mod process;
+mod pubsub;
 pub mod server;
 mod session;
 mod shared;

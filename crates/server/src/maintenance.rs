@@ -1,48 +1,64 @@
-//! Work that must not hold up a worker: freeing large values and whole databases, giving memory back,
-//! sampling statistics.
+//! Work that must not hold up a worker: freeing large values and whole databases, giving memory back and
+//! getting it ahead of growth, sampling statistics.
 
 use std::{
     io,
     sync::{
         Arc,
+        atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread,
     time::{Duration, Instant},
 };
 
-use dunlin_engine::{Engine, Garbage};
+use dunlin_engine::Garbage;
 
 use crate::{monitor::SAMPLE_INTERVAL, shared::Shared};
 
 /// How often memory is given back.
 const RELEASE_INTERVAL: Duration = Duration::from_millis(250);
-/// Free pages kept for what comes next: at least this many, and a share of those in use.
-const PAGES_KEPT_MIN: usize = 128;
-const PAGES_KEPT_DIVISOR: usize = 32;
 
-/// Where workers hand in what they have thrown away.
+/// What a worker leaves to the thread.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// To free this.
+    Discard(Garbage),
+    /// To get memory for growth.
+    WarmUp,
+}
+
+/// Where workers hand in their orders.
 #[derive(Debug)]
 pub(crate) struct Maintenance {
-    orders: Sender<Garbage>,
+    orders: Sender<Order>,
+    /// Whether warming up has been ordered and has not begun.
+    warm_up_ordered: AtomicBool,
 }
 
 impl Maintenance {
     /// The workers' end and the thread's.
-    pub(crate) fn new() -> (Self, Receiver<Garbage>) {
+    pub(crate) fn new() -> (Self, Receiver<Order>) {
         let (sender, receiver) = channel();
-        (Self { orders: sender }, receiver)
+        (Self { orders: sender, warm_up_ordered: AtomicBool::new(false) }, receiver)
     }
 
     /// Has garbage freed elsewhere, soon.
     pub(crate) fn discard(&self, garbage: Garbage) {
         // The thread ends only when the server does; then freeing here is as good.
-        let _ = self.orders.send(garbage);
+        let _ = self.orders.send(Order::Discard(garbage));
+    }
+
+    /// Has memory put behind pages that will soon be wanted.
+    pub(crate) fn warm_up(&self) {
+        if !self.warm_up_ordered.swap(true, Ordering::Relaxed) {
+            let _ = self.orders.send(Order::WarmUp);
+        }
     }
 }
 
 /// Starts the thread; it ends with the server.
-pub(crate) fn start(orders: Receiver<Garbage>, shared: &Arc<Shared>) -> io::Result<()> {
+pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result<()> {
     let shared = Arc::downgrade(shared);
     thread::Builder::new().name("maintenance".to_owned()).spawn(move || {
         let mut next_release = Instant::now() + RELEASE_INTERVAL;
@@ -50,7 +66,12 @@ pub(crate) fn start(orders: Receiver<Garbage>, shared: &Arc<Shared>) -> io::Resu
         loop {
             let next = next_release.min(next_sample);
             match orders.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                Ok(garbage) => drop(garbage),
+                Ok(Order::Discard(garbage)) => drop(garbage),
+                Ok(Order::WarmUp) => {
+                    let Some(shared) = shared.upgrade() else { return };
+                    shared.maintenance.warm_up_ordered.store(false, Ordering::Relaxed);
+                    shared.engine.keyspace.pool().warm_up();
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -61,16 +82,10 @@ pub(crate) fn start(orders: Receiver<Garbage>, shared: &Arc<Shared>) -> io::Resu
                 next_sample = now + SAMPLE_INTERVAL;
             }
             if now >= next_release {
-                release_memory(&shared.engine);
+                shared.engine.release_memory(shared.engine.keyspace.pool().pages_to_keep());
                 next_release = Instant::now() + RELEASE_INTERVAL;
             }
         }
     })?;
     Ok(())
-}
-
-fn release_memory(engine: &Engine) {
-    let used = engine.keyspace.pool().usage();
-    let kept = (used.handed_out_bytes / dunlin_engine::PAGE_BYTES / PAGES_KEPT_DIVISOR).max(PAGES_KEPT_MIN);
-    engine.release_memory(kept);
 }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use dunlin_resp::{Mark, Protocol, ReplyBuffer, RequestDecoder};
 
-use crate::net::Client;
+use crate::{net::Client, pubsub::Subscriptions};
 
 /// Properties of a client that `CLIENT LIST` shows as letters, as bits of [`Client::flags`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ClientFlags(u64);
 
 impl ClientFlags {
-    /// A command waits for the end of `CLIENT PAUSE`.
+    /// A command waits for a key, or for the end of `CLIENT PAUSE`.
     pub(crate) const BLOCKED: Self = Self(1 << 0);
     /// The connection closes once its last reply has left.
     pub(crate) const CLOSING: Self = Self(1 << 1);
@@ -24,6 +24,9 @@ impl ClientFlags {
     pub(crate) const NO_TOUCH: Self = Self(1 << 3);
     /// `CLIENT CAPA redirect`.
     pub(crate) const CAN_REDIRECT: Self = Self(1 << 4);
+
+    /// `MONITOR`.
+    pub(crate) const MONITOR: Self = Self(1 << 5);
 
     /// What a client has published.
     pub(crate) fn of(client: &Client) -> Self {
@@ -57,6 +60,10 @@ pub(crate) enum Replies {
     Skip,
 }
 
+/// Whether a client wants the reply to a command that has not been answered yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IsHeard(pub(crate) bool);
+
 /// What is kept for a connection.
 #[derive(Debug)]
 pub struct Session {
@@ -72,6 +79,15 @@ pub struct Session {
     pub(crate) last_command: Option<usize>,
     /// Commands that have been answered.
     pub(crate) commands: u64,
+    /// What it listens to, while that is anything.
+    pub(crate) subscriptions: Option<Box<Subscriptions>>,
+    /// What the last command has written is a push: it leaves whichever replies are wanted.
+    pub(crate) pushed: bool,
+    /// The number of the letter behind which its worker has read all mail of the time when it was
+    /// asked to unsubscribe; 0 when it was not.
+    pub(crate) settled_by: u64,
+    /// Whether a command waits for keys, and then whether its client wants to hear of it.
+    pub(crate) waiting: Option<IsHeard>,
     /// What to answer when the deadline of a parked connection has passed.
     pub(crate) answer_later: Option<fn(&mut ReplyBuffer)>,
 }
@@ -88,6 +104,10 @@ impl Session {
             flags: ClientFlags::default(),
             last_command: None,
             commands: 0,
+            subscriptions: None,
+            pushed: false,
+            settled_by: 0,
+            waiting: None,
             answer_later: None,
         }
     }
@@ -108,6 +128,18 @@ impl Session {
         names.user.clear();
     }
 
+    /// Whether it may do little more than listen: RESP2 cannot tell messages from replies.
+    #[inline]
+    pub(crate) fn only_listens(&self) -> bool {
+        self.subscriptions.is_some() && self.protocol == Protocol::Resp2
+    }
+
+    /// Whether there are commands that it may not run because of what it is doing.
+    #[inline]
+    pub(crate) fn is_restricted(&self) -> bool {
+        self.subscriptions.is_some() || self.flags.has(ClientFlags::MONITOR)
+    }
+
     /// Withdraws the reply written since `mark` where the client does not want it. To be called
     /// after every command while replies are not [`Replies::On`].
     #[cold]
@@ -118,7 +150,9 @@ impl Session {
             Replies::SkipNext => Replies::Skip,
             Replies::Skip => Replies::On,
         };
-        reply.rewind(mark);
+        if !std::mem::take(&mut self.pushed) {
+            reply.rewind(mark);
+        }
     }
 
     /// Shows others how it stands.

@@ -1,15 +1,19 @@
 //! What all workers of a server share.
 
 use std::{
-    sync::{Arc, atomic::AtomicBool, mpsc::Sender},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32},
+        mpsc::Sender,
+    },
     time::{Duration, Instant},
 };
 
 use dunlin_engine::{Engine, command::CommandTable};
 
 use crate::{
-    commands, config::ConfigStore, maintenance::Maintenance, monitor::Monitor, pause::Pause,
-    persistence::Persistence, process::Process,
+    blocked::BlockedClients, commands, config::ConfigStore, feed::Feed, maintenance::Maintenance,
+    monitor::Monitor, pause::Pause, persistence::Persistence, process::Process, pubsub::Exchange,
 };
 
 /// An order to end the server.
@@ -29,10 +33,16 @@ pub(crate) struct Shared {
     pub(crate) maintenance: Maintenance,
     pub(crate) monitor: Monitor,
     pub(crate) pause: Pause,
+    pub(crate) blocked: BlockedClients,
+    pub(crate) exchange: Exchange,
+    pub(crate) feed: Feed,
     pub(crate) persistence: Persistence,
     /// Whether keys are removed when their time has come though nobody asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
     pub(crate) active_expire: AtomicBool,
+    /// Bytes from which on elements of lists are blocks of their own though a block would hold them, 0 for
+    /// never (`DEBUG QUICKLIST-PACKED-THRESHOLD`).
+    pub(crate) list_packed_threshold: AtomicU32,
     orders: Sender<Stop>,
 }
 
@@ -49,8 +59,25 @@ impl Shared {
         let commands = commands::table();
         let monitor = Monitor::new(&engine, &commands, workers, process);
         let pause = Pause::new(Instant::now());
+        let exchange = Exchange::new(workers);
+        let feed = Feed::default();
         let active_expire = AtomicBool::new(true);
-        Self { engine, commands, config, workers, maintenance, monitor, pause, persistence, active_expire, orders }
+        Self {
+            engine,
+            commands,
+            config,
+            workers,
+            maintenance,
+            monitor,
+            pause,
+            blocked: BlockedClients::new(workers),
+            exchange,
+            feed,
+            persistence,
+            active_expire,
+            list_packed_threshold: AtomicU32::new(0),
+            orders,
+        }
     }
 
     /// Asks the server to end.

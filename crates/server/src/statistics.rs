@@ -357,6 +357,11 @@ impl Meter {
         self.alone = self.thresholds.exact || !self.brief[index];
     }
 
+    /// The command that was begun last has not run after all.
+    pub(crate) fn take_back(&mut self) {
+        self.count -= 1;
+    }
+
     /// Whether the command that has just run must be measured now.
     #[inline]
     pub(crate) fn is_due(&self, request_bytes: usize, reply_bytes: usize) -> bool {
@@ -390,7 +395,7 @@ impl Meter {
 /// or logarithmic time as its row says, or constant time on one key.
 fn is_brief(entry: &Entry) -> bool {
     let command = entry.command;
-    let on_values = matches!(command.run, Run::Read(_) | Run::Write(_));
+    let on_values = matches!(command.run, Run::Read(_) | Run::Write(_) | Run::Block(_));
     let on_one_key = matches!(entry.keys, KeyShape::One(_));
     let waits = command.flags.has(Flags::BLOCKING);
     on_values

@@ -34,6 +34,18 @@ impl BitSet {
         None
     }
 
+    /// All members, lowest first.
+    pub(crate) fn ascending(&self) -> impl Iterator<Item = usize> + '_ {
+        self.words.iter().enumerate().skip(self.first).flat_map(|(index, &word)| {
+            let mut left = word;
+            std::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros())?;
+                left &= left - 1;
+                Some(index * 64 + bit as usize)
+            })
+        })
+    }
+
     /// All members, highest first.
     pub(crate) fn descending(&self) -> impl Iterator<Item = usize> + '_ {
         self.words.iter().enumerate().rev().flat_map(|(index, &word)| {
@@ -72,6 +84,7 @@ mod tests {
                 }
                 prop_assert_eq!(set.lowest(), model.first().copied());
             }
+            prop_assert!(set.ascending().eq(model.iter().copied()));
             prop_assert!(set.descending().eq(model.iter().rev().copied()));
         }
     }

@@ -9,7 +9,7 @@
 //! OrderTree   scores and handles in order, with ranks
 //! ```
 //!
-//! [`bits`] are algorithms on strings as arrays of bits.
+//! [`bits`] are algorithms on strings as arrays of bits, [`hyperloglog`] those on strings as sketches of sets.
 //!
 //! Slab and table are changed by one owner at a time (`&mut self`). Beside each stands a view made of
 //! atomics only ([`PageDirectory`], [`TableProbe`]) from which any thread may compute addresses to
@@ -21,6 +21,7 @@ mod block_deque;
 mod bucket_table;
 mod corrupt;
 mod decimal;
+pub mod hyperloglog;
 mod intset;
 mod listpack;
 mod memory_map;
@@ -32,7 +33,8 @@ mod tiers;
 
 pub use block_deque::{BlockDeque, BlockLimit, BlockRef, DequeRange, ListEnd};
 pub use bucket_table::{
-    BUCKETS_MAX, BucketTable, Entries, SLOTS_PER_BUCKET, Slot, TableProbe, Tick, Verdict,
+    BUCKETS_MAX, BucketProbe, BucketTable, Candidate, Entries, SLOTS_PER_BUCKET, Slot, TableProbe, Tick,
+    Verdict,
 };
 pub use corrupt::Corrupt;
 pub use intset::{IntSet, IntSetRef, validate as validate_intset};

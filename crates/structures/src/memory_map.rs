@@ -1,4 +1,4 @@
-//! The four requests to the system behind the page pool, and nothing else.
+//! The five requests to the system behind the page pool, and nothing else.
 //!
 //! Under Miri, which knows no system calls, the general allocator stands in and advice is ignored.
 
@@ -89,8 +89,28 @@ pub(crate) unsafe fn prefer_huge_pages(start: NonNull<u8>, bytes: usize, wanted:
     let _ = (start, bytes, wanted);
 }
 
+/// Puts memory behind an address range, so that nobody waits for it later; whether the system did. Only
+/// Linux (5.14) can.
+///
+/// # Safety
+/// The range lies inside a region.
+#[cfg(not(miri))]
+pub(crate) unsafe fn populate(start: NonNull<u8>, bytes: usize) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::mm::{Advice, madvise};
+        // SAFETY: this advice never changes contents.
+        unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite) }.is_ok()
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (start, bytes);
+        false
+    }
+}
+
 #[cfg(miri)]
-pub(crate) use stand_in::{discard, map_region, prefer_huge_pages, unmap_region};
+pub(crate) use stand_in::{discard, map_region, populate, prefer_huge_pages, unmap_region};
 
 #[cfg(miri)]
 mod stand_in {
@@ -112,6 +132,10 @@ mod stand_in {
     }
 
     pub(crate) unsafe fn discard(_start: NonNull<u8>, _bytes: usize) {}
+
+    pub(crate) unsafe fn populate(_start: NonNull<u8>, _bytes: usize) -> bool {
+        true
+    }
 
     pub(crate) unsafe fn prefer_huge_pages(_start: NonNull<u8>, _bytes: usize, _wanted: bool) {}
 }

@@ -18,13 +18,19 @@
 //! then barred from huge pages, or the kernel would quietly fill the holes again; it gets them back when it
 //! has become free as a whole.
 //!
+//! The first touch of a huge page costs whoever touches it: 0.2 ms, and 5 to 10 ms in a virtual machine whose
+//! host has to find the memory first. So a growing pool asks, by [`PagePool::is_low`], to be warmed up ahead.
+//!
 //! Because regions stay mapped, prefetching a stale address is harmless.
 
 use crate::bit_set::BitSet;
-use crate::memory_map::{HUGE_BYTES, REGION_BYTES, discard, map_region, prefer_huge_pages, unmap_region};
+use crate::memory_map::{
+    HUGE_BYTES, REGION_BYTES, discard, map_region, populate, prefer_huge_pages, unmap_region,
+};
 use crate::out_of_memory;
 use std::collections::HashMap;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a page, and its alignment.
@@ -32,6 +38,10 @@ pub const PAGE_BYTES: usize = 8192;
 
 const STRETCH_PAGES: usize = HUGE_BYTES / PAGE_BYTES;
 const STRETCH_WORDS: usize = STRETCH_PAGES / 64;
+/// Warm pages kept ahead of growth: a share of those in use, between half a stretch and 32 MiB.
+const RESERVE_PAGES_MIN: usize = STRETCH_PAGES / 2;
+const RESERVE_PAGES_MAX: usize = (32 << 20) / PAGE_BYTES;
+const RESERVE_DIVISOR: usize = 128;
 /// A partly used stretch keeps its huge page until this many of its pages are free: an eighth.
 const STRETCH_TRIM_PAGES_MIN: usize = STRETCH_PAGES / 8;
 
@@ -82,6 +92,8 @@ pub struct PoolUsage {
 #[derive(Debug, Default)]
 pub struct PagePool {
     state: Mutex<State>,
+    /// Whether the reserve is short; a hint.
+    low: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -176,7 +188,42 @@ impl PagePool {
     /// Hands out a page; ends the process by [`out_of_memory`] when the system has no more. O(1), apart
     /// from one system call per 512 fresh pages.
     pub(crate) fn take(&self) -> Page {
-        self.state().take()
+        let mut state = self.state();
+        let page = state.take();
+        if state.warm < state.reserve() && !self.is_low() {
+            self.low.store(true, Ordering::Relaxed);
+        }
+        page
+    }
+
+    /// Whether fewer pages are warm than growth may soon want: time for [`warm_up`](Self::warm_up). O(1),
+    /// without the lock.
+    #[inline]
+    pub fn is_low(&self) -> bool {
+        self.low.load(Ordering::Relaxed)
+    }
+
+    /// Puts memory behind stretches without a page in use until the reserve is whole, which may map new
+    /// ones. The lock is not held during the system calls; each takes the kernel 0.2 ms, many times that
+    /// where memory is new to the machine.
+    pub fn warm_up(&self) {
+        loop {
+            let mut state = self.state();
+            let missing = state.reserve().saturating_sub(state.warm);
+            self.low.store(false, Ordering::Relaxed);
+            if missing == 0 {
+                return;
+            }
+            let index = state.withdraw_cold_stretch();
+            let base = state.stretches[index].base;
+            drop(state);
+            // SAFETY: a stretch lies inside a region.
+            let populated = unsafe { populate(base, HUGE_BYTES) };
+            self.state().restore_stretch(index, populated);
+            if !populated {
+                return;
+            }
+        }
     }
 
     /// Takes a page back. O(1).
@@ -203,11 +250,16 @@ impl PagePool {
         }
     }
 
+    /// How many warm pages growth may soon want: the reserve and a stretch, as fewer would be warmed up again
+    /// at once. To be kept by whoever calls [`trim`](Self::trim).
+    pub fn pages_to_keep(&self) -> usize {
+        self.state().reserve() + STRETCH_PAGES
+    }
+
     /// Gives the memory of about `pages_max` free pages back to the system (a wholly free stretch is never
     /// cut, so up to 255 more), and returns how many resident pages that were; 0 means that nothing is worth
     /// a call. The lock is not held during the system calls, of which a free 2 MiB stretch takes the kernel
-    /// tens of microseconds. What to keep is the caller's policy: compare with
-    /// [`PoolUsage::free_resident_bytes`].
+    /// tens of microseconds. What to keep is the caller's policy, see [`pages_to_keep`](Self::pages_to_keep).
     pub fn trim(&self, pages_max: usize) -> usize {
         let discards = self.state().choose_discards(pages_max);
         let mut discarded = 0;
@@ -288,6 +340,34 @@ impl State {
             self.with_cold.remove(index);
         }
         (index, page)
+    }
+
+    /// Warm pages that should be there for what comes next.
+    fn reserve(&self) -> usize {
+        (self.handed_out / RESERVE_DIVISOR).clamp(RESERVE_PAGES_MIN, RESERVE_PAGES_MAX)
+    }
+
+    /// Takes the lowest stretch that is cold as a whole out of circulation.
+    fn withdraw_cold_stretch(&mut self) -> usize {
+        let is_whole = |index: &usize| self.stretches[*index].cold == PageMap::ALL;
+        let found = self.with_cold.ascending().find(is_whole);
+        let index = found.unwrap_or_else(|| self.map_region());
+        self.stretches[index].cold = PageMap::NONE;
+        self.with_cold.remove(index);
+        index
+    }
+
+    /// Puts a withdrawn stretch back, with or without memory behind it.
+    fn restore_stretch(&mut self, index: usize, populated: bool) {
+        let stretch = &mut self.stretches[index];
+        if populated {
+            stretch.warm = PageMap::ALL;
+            self.with_warm.insert(index);
+            self.warm += STRETCH_PAGES;
+        } else {
+            stretch.cold = PageMap::ALL;
+            self.with_cold.insert(index);
+        }
     }
 
     /// Maps a region and returns the index of its first stretch.

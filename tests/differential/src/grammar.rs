@@ -91,7 +91,7 @@ pub enum Compare {
     Unordered,
     /// The same pairs in any order (maps and flat lists of field and value).
     UnorderedPairs,
-    /// Integers no further apart than this, of the same sign; everything else exactly.
+    /// Integers no further apart than this, of the same sign, in lists too; everything else exactly.
     Near(i64),
     /// The same types and lengths, whatever the contents.
     Shape,

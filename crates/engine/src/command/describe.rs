@@ -133,6 +133,8 @@ impl Entry {
         let group = command.group.category().filter(|_| !is_container);
         let has = |category: &str| match category {
             "keyspace" if flags.has(Flags::KEYSPACE) => true,
+            "keyspace" if flags.has(Flags::ELEMENTS) => false,
+            "list" | "set" | "sortedset" if flags.has(Flags::ELEMENTS) => true,
             "connection" if flags.has(Flags::CONNECTION) => true,
             "write" => command.is_write(),
             "read" => command.is_read_only() && group != Some("scripting"),
@@ -236,7 +238,8 @@ fn write_names(names: &[&str], reply: &mut ReplyBuffer) {
 
 /// How keys are used, as a set of names.
 fn write_usage(spec: &KeySpec, reply: &mut ReplyBuffer) {
-    let names: Vec<&str> = std::iter::once(spec.access.name()).chain(spec.flags.names()).collect();
+    let access = spec.is_of_keys().then(|| spec.access.name());
+    let names: Vec<&str> = access.into_iter().chain(spec.flags.names()).collect();
     write_names(&names, reply);
 }
 
@@ -245,6 +248,7 @@ fn write_key_spec(spec: &KeySpec, reply: &mut ReplyBuffer) {
     reply.bulk(b"flags");
     write_usage(spec, reply);
     let (kind, fields): (&str, Vec<(&str, i64)>) = match spec.find {
+        _ if matches!(spec.begin, BeginSearch::Unknown(_)) => ("unknown", Vec::new()),
         FindKeys::Range { last, step, limit } => {
             ("range", vec![("lastkey", last.into()), ("keystep", step.into()), ("limit", limit.into())])
         }
@@ -272,6 +276,11 @@ fn write_key_spec(spec: &KeySpec, reply: &mut ReplyBuffer) {
             reply.bulk(word.as_bytes());
             reply.bulk(b"startfrom");
             reply.integer(from.into());
+        }
+        BeginSearch::Unknown(_) => {
+            reply.bulk(b"unknown");
+            reply.bulk(b"spec");
+            reply.map(0);
         }
     }
     reply.bulk(b"find_keys");
@@ -341,7 +350,7 @@ fn write_arguments(arguments: &[Argument], reply: &mut ReplyBuffer) {
             (argument.multiple_token, "multiple_token"),
         ];
         let flags: Vec<&str> = flags.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect();
-        let is_key = argument.kind == ArgumentKind::Key;
+        let is_key = argument.kind == ArgumentKind::Key || argument.key_spec_index > 0;
         let optional = [
             is_key,
             argument.token.is_some(),

@@ -31,6 +31,8 @@ impl KeyFlags {
     pub const DELETE: Self = Self(8);
     /// How the key is used depends on the arguments.
     pub const VARIABLE: Self = Self(16);
+    /// It is no key, but is routed like one: the name of a shard channel.
+    pub const NOT_KEY: Self = Self(32);
 
     /// Whether all of `other` is in the set.
     pub fn has(self, other: Self) -> bool {
@@ -39,14 +41,20 @@ impl KeyFlags {
 
     /// The names in `COMMAND INFO`.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
-        const NAMES: [(u8, &str); 5] =
-            [(1, "access"), (2, "update"), (4, "insert"), (8, "delete"), (16, "variable_flags")];
+        const NAMES: [(u8, &str); 6] = [
+            (1, "access"),
+            (2, "update"),
+            (4, "insert"),
+            (8, "delete"),
+            (16, "variable_flags"),
+            (32, "not_key"),
+        ];
         NAMES.into_iter().filter(move |(bit, _)| self.0 & bit != 0).map(|(_, name)| name)
     }
 }
 
 /// Where the search begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum BeginSearch {
     /// At a fixed word; the command's name is word 0 (of a subcommand: word 1).
     Index(u16),
@@ -57,6 +65,9 @@ pub enum BeginSearch {
         /// Where the search starts.
         from: i16,
     },
+    /// Where only the command itself can tell: the position of its key among a request's words, if it
+    /// has one there. Clients learn that it is unknown.
+    Unknown(fn(&[&[u8]]) -> Option<usize>),
 }
 
 /// How keys are found from the beginning.
@@ -109,6 +120,17 @@ impl KeySpec {
     /// One key behind a word.
     pub const fn behind(word: &'static str, from: i16) -> Self {
         Self { begin: BeginSearch::Keyword { word, from }, ..Self::at(0) }
+    }
+
+    /// One key where only the command itself can tell.
+    pub const fn found_by(find: fn(&[&[u8]]) -> Option<usize>) -> Self {
+        Self { begin: BeginSearch::Unknown(find), ..Self::at(0) }
+    }
+
+    /// Keys whose names depend on values, so that no word of a request is one: see
+    /// [`super::Command::strays`].
+    pub const fn computed() -> Self {
+        Self::found_by(|_| None)
     }
 
     /// Keys up to `last` (relative; negative: from the end), every `step` words.
@@ -167,6 +189,16 @@ impl KeySpec {
         self.flag(KeyFlags::DELETE)
     }
 
+    /// It is no key, but is routed like one.
+    pub const fn not_key(self) -> Self {
+        self.flag(KeyFlags::NOT_KEY)
+    }
+
+    /// Whether it finds keys, and not something that is only routed like them.
+    pub fn is_of_keys(&self) -> bool {
+        !self.flags.has(KeyFlags::NOT_KEY)
+    }
+
     /// How the key is used depends on the arguments.
     pub const fn varies(self) -> Self {
         self.flag(KeyFlags::VARIABLE)
@@ -205,6 +237,7 @@ impl KeySpec {
     fn try_positions(&self, words: &[&[u8]]) -> Option<Positions> {
         let begin = match self.begin {
             BeginSearch::Index(index) => usize::from(index),
+            BeginSearch::Unknown(find) => find(words)?,
             BeginSearch::Keyword { word, from } => {
                 let matches = |at: &usize| words[*at].eq_ignore_ascii_case(word.as_bytes());
                 let found = if from >= 0 {

@@ -6,6 +6,7 @@
 
 mod args;
 mod argument;
+mod blocking;
 pub mod describe;
 mod error;
 mod key_spec;
@@ -13,6 +14,7 @@ mod table;
 
 pub use args::Args;
 pub use argument::{Argument, ArgumentKind};
+pub use blocking::{Blocking, Wait};
 pub use error::{CommandError, CommandResult};
 pub use key_spec::{Access, BeginSearch, FindKeys, KeyFlags, KeySpec, Positions};
 pub use table::{CommandTable, Entry, KeyShape};
@@ -22,6 +24,9 @@ use std::any::Any;
 use dunlin_resp::ReplyBuffer;
 
 use crate::context::{ExclusiveContext, KeyspaceContext, ReadContext, WriteContext};
+
+/// A question about the words of a request.
+pub type WordsTest = fn(&[&[u8]]) -> bool;
 
 /// A command or subcommand: its row.
 #[derive(Debug)]
@@ -46,6 +51,9 @@ pub struct Command {
     pub flags: Flags,
     /// Where the keys stand among the words.
     pub keys: &'static [KeySpec],
+    /// Whether a request (its words) may look at keys that `keys` does not find, since their names depend
+    /// on values: such a request runs behind the closed gate (docs/decisions/0007).
+    pub strays: Option<WordsTest>,
     /// Its arguments, for `COMMAND DOCS`.
     pub args: &'static [Argument],
     /// Advice to clients and proxies of a cluster (`request_policy:…`), as `COMMAND INFO` shows it.
@@ -67,6 +75,7 @@ impl Command {
         run: Run::Container,
         flags: Flags::NONE,
         keys: &[],
+        strays: None,
         args: &[],
         tips: &[],
         subcommands: &[],
@@ -77,14 +86,21 @@ impl Command {
         self.subcommands.iter().find(|subcommand| subcommand.name.as_bytes().eq_ignore_ascii_case(name))
     }
 
-    /// Whether the command may change the data set.
-    pub fn is_write(&self) -> bool {
+    /// Whether the command may change how the data set is stored.
+    pub fn may_write(&self) -> bool {
         match self.run {
             Run::Write(_) | Run::Exclusive(_) => true,
+            // One that writes says so: XREAD does not.
+            Run::Block(_) => self.flags.has(Flags::WRITE),
             Run::Read(_) | Run::Keyspace(_) | Run::Host(_) | Run::Help(_) | Run::Container => {
                 self.flags.has(Flags::WRITE)
             }
         }
+    }
+
+    /// Whether the command may change what the data set says.
+    pub fn is_write(&self) -> bool {
+        self.may_write() && !self.flags.has(Flags::READ_ONLY)
     }
 
     /// Whether the command reads the data set and cannot change it.
@@ -99,6 +115,8 @@ pub enum Run {
     Read(fn(&mut ReadContext<'_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult),
     /// Changes values under the locks of its keys.
     Write(fn(&mut WriteContext<'_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult),
+    /// Changes values under the locks of its keys, or waits until they are there.
+    Block(BlockHandler),
     /// Looks at the keyspace as a whole, one shard at a time.
     Keyspace(fn(&mut KeyspaceContext<'_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult),
     /// Changes the keyspace as a whole while nothing else runs.
@@ -112,11 +130,16 @@ pub enum Run {
     Container,
 }
 
+/// The handler of a command that may wait for keys.
+pub type BlockHandler =
+    for<'a> fn(&mut WriteContext<'_>, &mut Args<'a>, &mut ReplyBuffer) -> Result<Blocking<'a>, CommandError>;
+
 impl std::fmt::Debug for Run {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(match self {
             Self::Read(_) => "Read",
             Self::Write(_) => "Write",
+            Self::Block(_) => "Block",
             Self::Keyspace(_) => "Keyspace",
             Self::Exclusive(_) => "Exclusive",
             Self::Host(_) => "Host",
@@ -232,11 +255,11 @@ impl Group {
             Self::Bitmap => "bitmap",
             Self::HyperLogLog => "hyperloglog",
             Self::Geo => "geo",
-            Self::PubSub => "pubsub",
             Self::Transactions => "transaction",
             Self::Scripting => "scripting",
             Self::Connection => "connection",
-            Self::Server | Self::Cluster => return None,
+            // What publishes and subscribes says so by a property.
+            Self::PubSub | Self::Server | Self::Cluster => return None,
         })
     }
 }
@@ -276,9 +299,10 @@ impl Flags {
     pub const ALLOW_BUSY: Self = Self(1 << 12);
     /// Not while a replica loads a data set beside the one it serves.
     pub const NO_ASYNC_LOADING: Self = Self(1 << 13);
-    /// A command of the host that changes the data set.
+    /// A command of the host, or one that may wait, that changes the data set.
     pub const WRITE: Self = Self(1 << 14);
-    /// A command of the host that reads the data set.
+    /// A command of the host that reads the data set, or one that keeps what it has computed in the
+    /// value that it reads.
     pub const READ_ONLY: Self = Self(1 << 15);
     /// Dangerous beyond what the other properties imply.
     pub const DANGEROUS: Self = Self(1 << 16);
@@ -292,6 +316,9 @@ impl Flags {
     pub const CONNECTION: Self = Self(1 << 20);
     /// The access-control category `admin`, for commands without the property of that name.
     pub const ADMIN_CATEGORY: Self = Self(1 << 21);
+
+    /// The access-control categories of lists, sets and sorted sets, in place of the group's.
+    pub const ELEMENTS: Self = Self(1 << 22);
 
     /// Both sets together.
     pub const fn and(self, other: Self) -> Self {

@@ -51,7 +51,14 @@ impl Entry {
 
     /// The positions of the keys among `words`, in the order of the specifications.
     pub fn key_positions<'a>(&self, words: &'a [&'a [u8]]) -> impl Iterator<Item = usize> + use<'a> {
-        self.command.keys.iter().flat_map(move |spec| spec.positions(words))
+        let specs = self.command.keys.iter().filter(|spec| spec.is_of_keys());
+        specs.flat_map(move |spec| spec.positions(words))
+    }
+
+    /// Whether a request may look at keys that are not among [`Self::key_positions`].
+    #[inline]
+    pub fn strays(&self, words: &[&[u8]]) -> bool {
+        self.command.strays.is_some_and(|strays| strays(words))
     }
 
     /// The keys with how they are used.
@@ -59,7 +66,7 @@ impl Entry {
         &self,
         words: &'a [&'a [u8]],
     ) -> impl Iterator<Item = (&'a [u8], Access)> + use<'a> {
-        let specs = self.command.keys.iter();
+        let specs = self.command.keys.iter().filter(|spec| spec.is_of_keys());
         specs.flat_map(move |spec| spec.positions(words).map(move |at| (words[at], spec.access)))
     }
 }
@@ -181,6 +188,7 @@ impl Entry {
     ) -> Self {
         let keys = match command.keys {
             [] => KeyShape::None,
+            [spec] if !spec.is_of_keys() => KeyShape::None,
             [spec] => match (spec.begin, spec.find) {
                 (BeginSearch::Index(at), FindKeys::Range { last: 0, .. }) => KeyShape::One(at),
                 _ => KeyShape::Many,
@@ -205,7 +213,7 @@ mod tests {
                 let found = table.find(spelled.as_bytes()).expect("found by its name");
                 assert_eq!(found.command.name, name);
             }
-            assert!(table.find(format!("{name}x").as_bytes()).is_none());
+            assert!(table.find(format!("{name}~").as_bytes()).is_none());
         }
         assert!(table.find(b"").is_none());
         assert!(table.find(b"no-such-command-anywhere").is_none());
@@ -222,7 +230,7 @@ mod tests {
             assert!(!is_container || !command.subcommands.is_empty(), "{name}: contains nothing");
             for spec in command.keys {
                 let writes = spec.access != Access::Read;
-                assert!(!writes || command.is_write(), "{name}: a read command declares a written key");
+                assert!(!writes || command.may_write(), "{name}: a read command declares a written key");
             }
         }
     }

@@ -2,7 +2,7 @@
 //! them in a private table, by the name of the subcommand, and runs them on the words from there on.
 
 use dunlin_resp::ReplyBuffer;
-use dunlin_structures::Element;
+use dunlin_structures::{BlockRef, Element};
 
 use crate::{
     command::{Args, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
@@ -50,14 +50,14 @@ pub const COMMANDS: &[Command] = &[
 const PART: Command = Command { group: Group::Server, flags: Flags::ADMIN, ..Command::DEFAULT };
 
 fn digest(context: &mut KeyspaceContext<'_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let mut digest = Digest::default();
+    let (mut digest, now_ms) = (Digest::default(), context.now_ms());
     for database in 0..context.databases() {
         let mut is_empty = true;
         context.for_each_in(database, None, |entry| {
             if std::mem::take(&mut is_empty) {
                 digest.mix_database(database);
             }
-            digest.add_key(entry);
+            digest.add_key(entry, now_ms);
         });
     }
     reply.simple(&digest.to_string());
@@ -69,11 +69,12 @@ fn digest_value(
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
+    let now_ms = context.now_ms();
     reply.array(args.remaining());
     for key in args.take_rest() {
         let mut digest = Digest::default();
         if let Some(entry) = context.peek(key) {
-            digest.add_value(entry);
+            digest.add_value(entry, now_ms);
         }
         reply.simple(&digest.to_string());
     }
@@ -88,7 +89,7 @@ fn object(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
         "Value at:{:p} refcount:1 encoding:{} serializedlength:{} lru:{lru} lru_seconds_idle:{idle_seconds}",
         entry.address(),
         entry.encoding(),
-        serialized_bytes(entry),
+        serialized_bytes(entry, context.now_ms()),
     ));
     Ok(())
 }
@@ -97,7 +98,7 @@ fn object(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 const LRU_MASK: u64 = (1 << 24) - 1;
 
 /// Bytes of a value in a dump, uncompressed: RDB's string encoding, or a count and so many strings.
-fn serialized_bytes(entry: EntryRef<'_>) -> usize {
+fn serialized_bytes(entry: EntryRef<'_>, now_ms: u64) -> usize {
     match entry.object() {
         None => match entry.string() {
             StringRef::Integer(value) => serialized_integer_bytes(value),
@@ -106,13 +107,23 @@ fn serialized_bytes(entry: EntryRef<'_>) -> usize {
         Some(Object::Hash(hash)) => match hash.compact_bytes() {
             Some(bytes) => serialized_length_bytes(bytes.len()) + bytes.len(),
             None => {
-                let mut total = serialized_length_bytes(hash.len());
-                hash.for_each(|field, value| {
+                let mut total = serialized_length_bytes(hash.len(now_ms));
+                hash.for_each(now_ms, |field, value| {
                     total += serialized_element_bytes(field) + serialized_element_bytes(value);
                 });
                 total
             }
         },
+        // Each block with the number of its kind, as RDB has lists since version 10.
+        Some(Object::List(list)) => {
+            list.blocks().fold(0, |total, block| {
+                let bytes = match block {
+                    BlockRef::Packed(listpack) => listpack.bytes().len(),
+                    BlockRef::Plain(text) => text.len(),
+                };
+                total + 1 + serialized_length_bytes(bytes) + bytes
+            }) + serialized_length_bytes(list.blocks().count())
+        }
         Some(Object::Set(set)) => match set.compact_bytes() {
             Some(bytes) => serialized_length_bytes(bytes.len()) + bytes.len(),
             None => {

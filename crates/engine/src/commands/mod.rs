@@ -2,15 +2,26 @@
 
 mod bitmap;
 pub mod debug;
+mod expiry;
 mod generic;
 mod hash;
+mod hyperloglog;
+mod list;
 pub mod memory;
 mod scan;
 mod set;
 mod string;
+mod timeout;
 
 use crate::command::Command;
 
 /// The rows of all families.
-pub const FAMILIES: &[&[Command]] =
-    &[bitmap::COMMANDS, generic::COMMANDS, hash::COMMANDS, set::COMMANDS, string::COMMANDS];
+pub const FAMILIES: &[&[Command]] = &[
+    bitmap::COMMANDS,
+    generic::COMMANDS,
+    hash::COMMANDS,
+    hyperloglog::COMMANDS,
+    list::COMMANDS,
+    set::COMMANDS,
+    string::COMMANDS,
+];

@@ -1,6 +1,6 @@
 //! What is the same for all commands of a batch.
 
-use crate::{notify::EventClasses, value::CollectionLimits};
+use crate::{keyspace::ClientToken, notify::EventClasses, value::CollectionLimits};
 
 /// Time, limits and policies under which commands run.
 #[derive(Debug, Clone, Default)]
@@ -21,18 +21,23 @@ pub struct Environment {
     pub lazyfree_user_flush: bool,
     /// Whether keys that have expired stay where they are, seen by nobody (`CLIENT PAUSE`).
     pub keep_expired: bool,
-    /// Whether a log is being replayed: nothing expires, since the log says itself what did.
-    pub replaying: bool,
+    /// The time at which a log is being replayed, 0 while none is. Then `now_ms` is 0: nothing expires,
+    /// since the log says itself what did.
+    pub replaying_at_ms: u64,
     /// Thresholds of the compact encodings.
     pub collection_limits: CollectionLimits,
+    /// Whose commands they are.
+    pub client: ClientToken,
+    /// Whether nobody may wait for keys: in transactions and scripts.
+    pub deny_blocking: bool,
     /// Which changes of keys somebody wants to be told of (`notify-keyspace-events`).
     pub notifications: EventClasses,
 }
 
 impl Environment {
-    /// The time up to which keys have expired, in milliseconds since 1970.
+    /// The time on the clock, in milliseconds since 1970, whatever counts as expired.
     #[inline]
-    pub fn expired_to_ms(&self) -> u64 {
-        if self.replaying { 0 } else { self.now_ms }
+    pub fn clock_ms(&self) -> u64 {
+        self.now_ms.max(self.replaying_at_ms)
     }
 }

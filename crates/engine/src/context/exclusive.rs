@@ -1,8 +1,22 @@
 //! For commands that change the keyspace as a whole.
 
+use std::collections::VecDeque;
+
 use crate::keyspace::LockedShards;
 
 use super::{Environment, Garbage, Worker};
+
+/// Notes that all keys of a database that somebody waits for may be ready.
+fn note_ready(
+    locked: &LockedShards<'_>,
+    shard: usize,
+    database: usize,
+    ready: &mut VecDeque<(usize, Box<[u8]>)>,
+) {
+    if let Some(queues) = locked.shard(shard).queues() {
+        ready.extend(queues.keys(database).map(|key| (database, Box::from(key))));
+    }
+}
 
 /// For commands that change the keyspace as a whole; nothing else runs meanwhile.
 #[derive(Debug)]
@@ -63,6 +77,7 @@ impl<'a> ExclusiveContext<'a> {
                     keys += taken.len() as u64;
                     garbage.push_database(*taken);
                     self.locked.publish_database(shard, database);
+                    note_ready(&self.locked, shard, database, &mut self.worker.ready);
                 }
             }
         }
@@ -77,6 +92,8 @@ impl<'a> ExclusiveContext<'a> {
             self.locked.shard_mut(shard).swap_databases(one, other);
             self.locked.publish_database(shard, one);
             self.locked.publish_database(shard, other);
+            note_ready(&self.locked, shard, one, &mut self.worker.ready);
+            note_ready(&self.locked, shard, other, &mut self.worker.ready);
         }
         self.worker.statistics.changes.add(1);
         self.changed = true;

@@ -44,7 +44,7 @@ impl<'a> KeyspaceContext<'a> {
         let database = locked.shard(key.shard).database(self.database);
         database
             .and_then(|database| Some(database.entry(database.find(key.hash, key.bytes)?)))
-            .is_some_and(|entry| !entry.is_expired(self.environment.expired_to_ms()))
+            .is_some_and(|entry| !entry.is_expired(self.environment.now_ms))
     }
 
     /// The shard that holds every key that can match a pattern, where its hash tag says so.
@@ -69,7 +69,7 @@ impl<'a> KeyspaceContext<'a> {
             let locked = self.keyspace.lock_one(shard);
             if let Some(database) = locked.shard(shard).database(database) {
                 database.for_each(|entry| {
-                    if !entry.is_expired(self.environment.expired_to_ms()) {
+                    if !entry.is_expired(self.environment.now_ms) {
                         visit(entry);
                     }
                 });
@@ -106,7 +106,7 @@ impl<'a> KeyspaceContext<'a> {
                 Some(database) => loop {
                     position = database.scan(position, |entry| {
                         seen += 1;
-                        if !entry.is_expired(self.environment.expired_to_ms()) {
+                        if !entry.is_expired(self.environment.now_ms) {
                             visit(entry);
                         }
                     });
@@ -153,7 +153,7 @@ impl<'a> KeyspaceContext<'a> {
                 .database(self.database)
                 .and_then(|database| database.random(self.worker.random()));
             if let Some(entry) = entry
-                && !entry.is_expired(self.environment.expired_to_ms())
+                && !entry.is_expired(self.environment.now_ms)
             {
                 return Some(entry.key().to_vec());
             }

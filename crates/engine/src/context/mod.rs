@@ -36,6 +36,18 @@ pub enum ExpiryChange {
     At(u64),
 }
 
+impl ExpiryChange {
+    /// The expiry of a value that had `current`.
+    #[inline]
+    pub(crate) fn over(self, current: Option<u64>) -> Option<u64> {
+        match self {
+            Self::Keep => current,
+            Self::Clear => None,
+            Self::At(at) => Some(at),
+        }
+    }
+}
+
 /// The string of an entry; an error where it holds another type.
 #[inline]
 pub(crate) fn string_of(entry: EntryRef<'_>) -> Result<StringRef<'_>, CommandError> {

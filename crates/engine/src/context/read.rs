@@ -56,7 +56,7 @@ impl<'a> ReadContext<'a> {
         let key = self.keys.resolve(self.locked.keyspace(), key);
         let database = self.locked.shard(key.shard).database(database)?;
         let entry = database.entry(database.find(key.hash, key.bytes)?);
-        if entry.is_expired(self.environment.expired_to_ms()) {
+        if entry.is_expired(self.environment.now_ms) {
             self.met_expired = true;
             return None;
         }
@@ -72,7 +72,7 @@ impl<'a> ReadContext<'a> {
             Some(entry) => {
                 self.worker.statistics.keyspace_hits.add(1);
                 if !self.environment.no_touch {
-                    entry.touch(access_clock(self.environment.now_ms));
+                    entry.touch(access_clock(self.environment.clock_ms()));
                 }
             }
             None => self.worker.statistics.keyspace_misses.add(1),
@@ -94,7 +94,7 @@ impl<'a> ReadContext<'a> {
 
     /// Notes an access even where reads do not; whether the key is there.
     pub fn touch(&mut self, key: &[u8]) -> bool {
-        let clock = access_clock(self.environment.now_ms);
+        let clock = access_clock(self.environment.clock_ms());
         let entry = self.inspect(key);
         entry.inspect(|entry| entry.touch(clock)).is_some()
     }

@@ -1,8 +1,16 @@
 //! What a worker brings along, and what its commands have thrown away.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
-use crate::{effect::Effects, keyspace::Database, notify::Event, random::Random, statistics::Statistics, value::Owned};
+use crate::{
+    effect::Effects,
+    keyspace::Database,
+    notify::Event,
+    random::Random,
+    serve::{Blocked, Served},
+    statistics::Statistics,
+    value::Owned,
+};
 
 /// Payloads below this many bytes are freed on the spot; larger ones are worth carrying away.
 const GARBAGE_BYTES_MIN: usize = 32 * 1024;
@@ -66,6 +74,12 @@ pub struct Worker {
     pub effects: Effects,
     /// What its commands have reported, in order, until it is published.
     pub events: Vec<Event>,
+    /// Keys that its commands have changed and that somebody waits for, each with its database.
+    pub(crate) ready: VecDeque<(usize, Box<[u8]>)>,
+    /// Clients that its commands have served: they wait for the replies.
+    pub served: Vec<Served>,
+    /// The client that the command just run has left waiting.
+    pub blocked: Option<Blocked>,
     /// Where short texts are edited before they are stored again.
     pub(super) scratch: Vec<u8>,
     random: Random,
@@ -80,6 +94,9 @@ impl Worker {
             garbage: Garbage::default(),
             effects: Effects::default(),
             events: Vec::new(),
+            ready: VecDeque::new(),
+            served: Vec::new(),
+            blocked: None,
             scratch: Vec::new(),
             random: Random::new(seed),
         }

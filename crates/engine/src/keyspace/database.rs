@@ -9,8 +9,8 @@ use std::{
 };
 
 use dunlin_structures::{
-    BucketTable, Entries, Handle, PageDirectory, PagePool, Slab, Slot, TableProbe, Tick, Verdict,
-    class_bytes, prefetch,
+    BucketProbe, BucketTable, Candidate, Entries, Handle, PageDirectory, PagePool, Slab, Slot, TableProbe,
+    Tick, Verdict, class_bytes, prefetch,
 };
 
 use super::{
@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     context::Garbage,
+    notify::EventClass,
     value::{NewString, NewValue, Object, Owned},
 };
 
@@ -30,6 +31,46 @@ const PREFETCH_BYTES_MAX: usize = 256;
 const CACHE_LINE_BYTES: usize = 64;
 /// Insertions between two looks at how large entries are on average.
 const SIZE_SAMPLE_INSERTIONS: usize = 256;
+
+/// Elements of collections that a slice of expiry reclaims, for each bucket that it may look at: an
+/// entry each for the slots of a bucket, roughly.
+const ELEMENTS_PER_BUCKET: usize = 16;
+
+/// What ended when something expired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expiration {
+    /// The key.
+    Key,
+    /// Some elements of its collection.
+    Elements,
+    /// The last elements of its collection, and with them the key.
+    LastElement,
+}
+
+impl Expiration {
+    /// What is told of it, in order.
+    pub(crate) fn events(self) -> &'static [(EventClass, &'static str)] {
+        const KEY: (EventClass, &str) = (EventClass::Expired, "expired");
+        const ELEMENTS: (EventClass, &str) = (EventClass::Hash, "hexpired");
+        const EMPTY: (EventClass, &str) = (EventClass::Generic, "del");
+        match self {
+            Self::Key => &[KEY],
+            Self::Elements => &[ELEMENTS],
+            Self::LastElement => &[ELEMENTS, EMPTY],
+        }
+    }
+}
+
+/// What a slice of expiry has done.
+#[derive(Debug, Default)]
+pub(crate) struct ExpirySlice {
+    /// Keys removed because their own time had come.
+    pub(crate) keys: usize,
+    /// Elements reclaimed.
+    pub(crate) elements: usize,
+    /// Whether nothing more is due.
+    pub(crate) complete: bool,
+}
 
 /// A stripe of a database.
 pub struct Database {
@@ -60,14 +101,25 @@ pub(super) struct Probe {
 }
 
 impl Probe {
+    /// Asks for the bucket of a hash.
     #[inline]
-    pub(super) fn prefetch_bucket(&self, hash: u64) {
-        self.table.prefetch_bucket(hash);
+    pub(super) fn fetch_bucket(&self, hash: u64) -> Option<BucketProbe<'_>> {
+        self.table.fetch_bucket(hash)
+    }
+
+    /// Asks for the entry that a bucket seems to name, or for the bucket behind it, which is answered.
+    #[inline]
+    pub(super) fn fetch_entry<'a>(&'a self, bucket: BucketProbe<'a>, hash: u64) -> Option<BucketProbe<'a>> {
+        match self.table.candidate(bucket, hash) {
+            Candidate::Entry(handle) => self.fetch_cell(handle),
+            Candidate::Overflow(next) => return Some(next),
+            Candidate::None => {}
+        }
+        None
     }
 
     #[inline]
-    pub(super) fn prefetch_entry(&self, hash: u64) {
-        let Some(handle) = self.table.candidate(hash) else { return };
+    fn fetch_cell(&self, handle: Handle) {
         let start = self.pages.address(handle);
         // The average is a size class, hence rarely exact; the last byte of the average entry
         // decides how many lines are fetched, wherever in its first line the entry begins.
@@ -212,6 +264,8 @@ impl Database {
         let shape = Shape::new(key, &value, expiry.is_some());
         self.heap_bytes += value.heap_bytes();
         self.expiring += usize::from(expiry.is_some());
+        let next_deadline_ms = [expiry, value.next_deadline_ms()].into_iter().flatten().min();
+        let slot;
         match found {
             None => {
                 let handle = self.slab.allocate(shape.bytes());
@@ -219,16 +273,14 @@ impl Database {
                 unsafe { shape.write(self.slab.pointer(handle), key, value, expiry, clock) };
                 self.heap_bytes += self.entry_of(handle).key_heap_bytes();
                 let cells = Cells { slab: &self.slab, hasher: &self.hasher };
-                let slot = self.table.insert(hash, handle, &cells);
+                slot = self.table.insert(hash, handle, &cells);
                 if self.table.len().is_multiple_of(SIZE_SAMPLE_INSERTIONS) {
                     let average = self.slab.used_bytes() / self.table.len();
                     self.probe.entry_bytes.store(average.min(PREFETCH_BYTES_MAX), Ordering::Relaxed);
                 }
-                if let Some(expiry) = expiry {
-                    self.table.note_deadline(slot, deadline(expiry, now_ms));
-                }
             }
-            Some(slot) => {
+            Some(found) => {
+                slot = found;
                 let handle = slot.handle();
                 let entry = self.entry_of(handle);
                 let old_bytes = entry.bytes();
@@ -257,11 +309,17 @@ impl Database {
                 }
                 self.heap_bytes -= old_heap_bytes;
                 self.expiring -= expired;
-                if let Some(expiry) = expiry {
-                    self.table.note_deadline(slot, deadline(expiry, now_ms));
-                }
             }
         }
+        if let Some(next) = next_deadline_ms {
+            self.table.note_deadline(slot, deadline(next, now_ms));
+        }
+    }
+
+    /// Notes that an element of the collection in a slot expires. O(1).
+    #[inline]
+    pub(crate) fn note_element_deadline(&mut self, slot: Slot, deadline_ms: u64, now_ms: u64) {
+        self.table.note_deadline(slot, deadline(deadline_ms, now_ms));
     }
 
     /// Gives an entry another expiry, or none. O(1); what the entry owns stays where it is.
@@ -321,11 +379,12 @@ impl Database {
         slot: Slot,
         edit: impl FnOnce(&mut [u8]) -> Option<R>,
     ) -> Option<R> {
-        let mut entry = self.entry_mut(slot);
-        if let Some(bytes) = entry.inline_bytes() {
-            return edit(bytes);
+        let mut edit = Some(edit);
+        let mut run = |bytes: &mut [u8]| (edit.take().expect("called once"))(bytes);
+        if let Some(edited) = self.entry_mut(slot).edit_inline(&mut run) {
+            return edited;
         }
-        self.edit_shared(slot, |bytes| edit(bytes)).flatten()
+        self.edit_shared(slot, |bytes| run(bytes)).flatten()
     }
 
     /// Works on an object; `None` for strings.
@@ -373,36 +432,66 @@ impl Database {
         self.table.random(random).map(|handle| self.entry_of(handle))
     }
 
-    /// Removes expired entries, looking at no more than `buckets_max` buckets that may hold some;
-    /// how many were removed, and whether nothing more is due. `removing` is shown their keys.
+    /// Removes expired entries and reclaims expired elements, looking at no more than `buckets_max`
+    /// buckets that may hold some; `tell` learns of each key, before it changes, with the elements
+    /// that go: how many, and if `name_elements` which.
     pub(crate) fn expire(
         &mut self,
         now_ms: u64,
         buckets_max: usize,
         garbage: &mut Garbage,
-        mut removing: impl FnMut(&[u8]),
-    ) -> (usize, bool) {
-        let (mut removed, mut heap_bytes) = (0, 0);
+        name_elements: bool,
+        mut tell: impl FnMut(EntryRef<'_>, Expiration, &[Vec<u8>]),
+    ) -> ExpirySlice {
+        let elements_max = buckets_max * ELEMENTS_PER_BUCKET;
+        let mut slice = ExpirySlice::default();
+        let (mut expiring, mut freed_bytes, mut complete) = (0, 0, true);
         let slab = &mut self.slab;
         let visited = self.table.due(now_tick(now_ms), buckets_max, |handle| {
-            // SAFETY: handles in the table refer to entries of the slab beside it.
-            let entry = unsafe { EntryRef::new(slab.pointer(handle)) };
-            match entry.expiry() {
-                None => Verdict::Keep,
-                Some(expiry) if expiry > now_ms => Verdict::KeepUntil(deadline(expiry, now_ms)),
-                Some(_) => {
-                    heap_bytes += entry.key_heap_bytes() + entry.value_heap_bytes();
-                    removed += 1;
-                    removing(entry.key());
-                    // SAFETY: the table drops the handle, and nothing reads the entry again.
-                    unsafe { free_entry(slab, handle, garbage) };
-                    Verdict::Remove
+            // SAFETY: handles in the table refer to entries of the slab beside it, which nobody else
+            // uses meanwhile.
+            let (entry, mut changing) =
+                unsafe { (EntryRef::new(slab.pointer(handle)), EntryMut::new(slab.pointer(handle))) };
+            match entry.next_deadline_ms() {
+                None => return Verdict::Keep,
+                Some(next) if next > now_ms => return Verdict::KeepUntil(deadline(next, now_ms)),
+                Some(_) => {}
+            }
+            let before = entry.value_heap_bytes();
+            let mut end = Some(Expiration::Key);
+            if !entry.is_due(now_ms) {
+                let left = elements_max - slice.elements;
+                let object = changing.object().expect("elements belong to an object");
+                let mut names = Vec::new();
+                let (reclaimed, is_empty) = object.expire(now_ms, left, |element| {
+                    if name_elements {
+                        names.push(element.text().into_owned());
+                    }
+                });
+                slice.elements += reclaimed;
+                complete &= reclaimed < left;
+                end = is_empty.then_some(Expiration::LastElement);
+                if reclaimed > 0 && !is_empty {
+                    tell(entry, Expiration::Elements, &names);
                 }
             }
+            let Some(end) = end else {
+                freed_bytes += before - entry.value_heap_bytes();
+                let next = entry.next_deadline_ms();
+                return next.map_or(Verdict::Keep, |next| Verdict::KeepUntil(deadline(next, now_ms)));
+            };
+            tell(entry, end, &[]);
+            freed_bytes += entry.key_heap_bytes() + before;
+            expiring += usize::from(entry.expiry().is_some());
+            slice.keys += usize::from(end == Expiration::Key);
+            // SAFETY: the table drops the handle, and nothing reads the entry again.
+            unsafe { free_entry(slab, handle, garbage) };
+            Verdict::Remove
         });
-        self.expiring -= removed;
-        self.heap_bytes -= heap_bytes;
-        (removed, visited < buckets_max)
+        self.expiring -= expiring;
+        self.heap_bytes -= freed_bytes;
+        slice.complete = complete && visited < buckets_max;
+        slice
     }
 
     /// Whether the table holds memory that it does not need.

@@ -256,10 +256,22 @@ impl<'a> EntryRef<'a> {
         })
     }
 
-    /// Whether its time has come.
+    /// Whether its time has come, or that of all its elements.
     #[inline]
     pub fn is_expired(self, now_ms: u64) -> bool {
+        self.is_due(now_ms) || self.object().is_some_and(|object| object.is_expired(now_ms))
+    }
+
+    /// Whether its own time has come.
+    #[inline]
+    pub(crate) fn is_due(self, now_ms: u64) -> bool {
         self.expiry().is_some_and(|expiry| expiry <= now_ms)
+    }
+
+    /// When something is next to be done about it: when it or one of its elements expires.
+    pub(crate) fn next_deadline_ms(self) -> Option<u64> {
+        let of_elements = self.object().and_then(Object::next_deadline_ms);
+        [self.expiry(), of_elements].into_iter().flatten().min()
     }
 
     /// Start and length of the stored value.
@@ -503,18 +515,22 @@ impl<'a> EntryMut<'a> {
         }
     }
 
-    /// The bytes of an inline text, marked as edited; `None` for other kinds.
-    pub(crate) fn inline_bytes(&mut self) -> Option<&mut [u8]> {
+    /// Works on the bytes of an inline text, which counts as edited unless `edit` answers `None`;
+    /// the outer `None` for other kinds.
+    pub(crate) fn edit_inline<R>(&mut self, edit: impl FnOnce(&mut [u8]) -> Option<R>) -> Option<Option<R>> {
         if !matches!(self.entry.kind(), Kind::Inline | Kind::Edited) {
             return None;
         }
         let (at, length) = self.entry.value_range();
-        let head = self.entry.byte(0) & !KIND | Kind::Edited as u8;
         // SAFETY: the range is the value of a live entry that is ours to change.
-        unsafe {
-            self.entry.cell.write(head);
-            Some(NonNull::slice_from_raw_parts(self.entry.cell.add(at), length).as_mut())
+        let bytes = unsafe { NonNull::slice_from_raw_parts(self.entry.cell.add(at), length).as_mut() };
+        let edited = edit(bytes);
+        if edited.is_some() {
+            let head = self.entry.byte(0) & !KIND | Kind::Edited as u8;
+            // SAFETY: the head is the first byte of a live entry that is ours to change.
+            unsafe { self.entry.cell.write(head) };
         }
+        Some(edited)
     }
 
     /// The object, to be changed; `None` for strings.

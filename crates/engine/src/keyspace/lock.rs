@@ -32,6 +32,11 @@ impl ShardLock {
         Self(AtomicU32::new(FREE))
     }
 
+    /// Takes the lock if it is free.
+    pub(super) fn try_lock(&self) -> bool {
+        self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
+    }
+
     #[inline]
     pub(super) fn lock(&self) {
         if self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {

@@ -70,6 +70,41 @@ impl<'k> Locked<'k> {
         unsafe { self.keyspace.shards[shard].state() }
     }
 
+    /// Whether all of a set are locked.
+    pub(crate) fn holds(&self, shards: &ShardSet) -> bool {
+        match &self.held {
+            Held::One(one) => shards.iter().all(|shard| shard == *one),
+            Held::Set(set) => set.contains_all(shards),
+            Held::All(_) => true,
+        }
+    }
+
+    /// Locks a set of shards as well, unless one of them is taken: nobody is waited for, because that
+    /// would be out of order. Whether all of them are locked now.
+    pub(crate) fn extend(&mut self, shards: &ShardSet) -> bool {
+        let mut all = match &self.held {
+            Held::All(_) => return true,
+            Held::Set(set) => *set,
+            Held::One(one) => {
+                let mut set = ShardSet::EMPTY;
+                set.insert(*one);
+                set
+            }
+        };
+        for shard in shards.iter() {
+            if all.contains(shard) {
+                continue;
+            }
+            if !self.keyspace.shards[shard].try_lock() {
+                return false;
+            }
+            all.insert(shard);
+            // At once, so that it is given back with the others.
+            self.held = Held::Set(all);
+        }
+        true
+    }
+
     /// The locked shards, to be changed.
     #[inline]
     pub(crate) fn shards(&mut self) -> LockedShards<'_> {

@@ -15,6 +15,7 @@
 //! - Locks of several shards are taken in ascending order, all before anything runs.
 //! - Entries are freed only under the lock of their shard; tables only behind the closed gate.
 
+mod blocked;
 mod database;
 mod entry;
 mod gate;
@@ -30,7 +31,10 @@ use dunlin_structures::PagePool;
 
 use crate::value::Resources;
 
+pub(crate) use blocked::Queues;
+pub use blocked::{BlockingKeys, ClientToken, Waiter};
 pub use database::Database;
+pub(crate) use database::Expiration;
 pub use entry::EntryRef;
 pub(crate) use entry::{EXPIRY_MS_MAX, access_clock, idle_seconds};
 use gate::Gate;
@@ -46,6 +50,9 @@ pub use shard_set::{SHARDS_MAX, ShardSet};
 const SHARDS_MIN: usize = 16;
 /// Shards per worker.
 const SHARDS_PER_WORKER: usize = 16;
+
+/// Keys whose buckets are asked for together: what the first-level cache bears.
+const PREFETCH_KEYS: usize = 64;
 
 /// All databases of a server.
 pub struct Keyspace {
@@ -145,17 +152,26 @@ impl Keyspace {
         Key { bytes, hash: self.hasher.hash(bytes), shard: self.shard_of(bytes) }
     }
 
-    /// Asks the processor for the bucket that a key will be looked up in. No lock is needed.
-    #[inline]
-    pub fn prefetch_bucket(&self, database: usize, key: &Key<'_>) {
-        self.shards[key.shard].prefetch_bucket(database, key.hash);
-    }
-
-    /// Asks the processor for the entry that a key will probably be found in, some time after
-    /// [`Self::prefetch_bucket`]. No lock is needed; the caller is inside the gate.
-    #[inline]
-    pub fn prefetch_entry(&self, database: usize, key: &Key<'_>) {
-        self.shards[key.shard].prefetch_entry(database, key.hash);
+    /// Asks the processor for the buckets and entries that keys will probably be found in. No lock is
+    /// needed. O(keys).
+    ///
+    /// All buckets are asked for before the first is looked at, so that they travel side by side;
+    /// then the entries that they name, and those in overflow buckets last.
+    pub fn prefetch(&self, inside: &Inside<'_>, database: usize, keys: &[Key<'_>]) {
+        for keys in keys.chunks(PREFETCH_KEYS) {
+            let mut buckets = [None; PREFETCH_KEYS];
+            for (bucket, key) in buckets.iter_mut().zip(keys) {
+                let probe = self.shards[key.shard].probe(database, inside);
+                *bucket = probe.and_then(|probe| Some((probe, probe.fetch_bucket(key.hash)?)));
+            }
+            for _ in 0..2 {
+                for (bucket, key) in buckets.iter_mut().zip(keys) {
+                    if let Some((probe, found)) = *bucket {
+                        *bucket = probe.fetch_entry(found, key.hash).map(|next| (probe, next));
+                    }
+                }
+            }
+        }
     }
 
     /// Passes the gate.

@@ -12,7 +12,7 @@ use std::{
 use dunlin_structures::PagePool;
 
 use super::{
-    KeyHasher, Usage,
+    Inside, KeyHasher, Queues, Usage,
     database::{Database, Probe},
     lock::ShardLock,
 };
@@ -39,6 +39,8 @@ pub(crate) struct ShardState {
     used_bytes: usize,
     hasher: KeyHasher,
     pool: Arc<PagePool>,
+    /// Clients that wait for keys of the shard, `None` where there are none.
+    queues: Option<Box<Queues>>,
 }
 
 impl fmt::Debug for ShardState {
@@ -58,6 +60,7 @@ impl Shard {
                 used_bytes: 0,
                 hasher: hasher.clone(),
                 pool: Arc::clone(pool),
+                queues: None,
             }),
         }
     }
@@ -65,6 +68,10 @@ impl Shard {
     #[inline]
     pub(super) fn lock(&self) {
         self.lock.lock();
+    }
+
+    pub(super) fn try_lock(&self) -> bool {
+        self.lock.try_lock()
     }
 
     #[inline]
@@ -109,25 +116,13 @@ impl Shard {
         self.probes[database].store(probe.cast_mut(), Ordering::Release);
     }
 
+    /// What prefetching needs to know of a database, unless it is empty. `_inside` is the pass of
+    /// the calling thread.
     #[inline]
-    fn probe(&self, database: usize) -> Option<&Probe> {
-        // SAFETY: a published probe lives until it is replaced behind the closed gate, and who
-        // prefetches is inside.
+    pub(super) fn probe<'a>(&'a self, database: usize, _inside: &'a Inside<'_>) -> Option<&'a Probe> {
+        // SAFETY: a published probe lives until it is replaced behind the closed gate, and the
+        // caller is inside for as long as it has the answer.
         unsafe { self.probes[database].load(Ordering::Acquire).as_ref() }
-    }
-
-    #[inline]
-    pub(super) fn prefetch_bucket(&self, database: usize, hash: u64) {
-        if let Some(probe) = self.probe(database) {
-            probe.prefetch_bucket(hash);
-        }
-    }
-
-    #[inline]
-    pub(super) fn prefetch_entry(&self, database: usize, hash: u64) {
-        if let Some(probe) = self.probe(database) {
-            probe.prefetch_entry(hash);
-        }
     }
 }
 
@@ -160,6 +155,27 @@ impl ShardState {
 
     pub(crate) fn swap_databases(&mut self, one: usize, other: usize) {
         self.databases.swap(one, other);
+    }
+
+    /// Clients that wait for keys of the shard, if there are any.
+    #[inline]
+    pub(crate) fn queues(&self) -> Option<&Queues> {
+        self.queues.as_deref()
+    }
+
+    pub(crate) fn queues_mut(&mut self) -> Option<&mut Queues> {
+        self.queues.as_deref_mut()
+    }
+
+    pub(crate) fn queues_or_new(&mut self) -> &mut Queues {
+        self.queues.get_or_insert_default()
+    }
+
+    /// To be called after queues were taken from.
+    pub(crate) fn drop_empty_queues(&mut self) {
+        if self.queues.as_ref().is_some_and(|queues| queues.is_empty()) {
+            self.queues = None;
+        }
     }
 
     /// Whether tables or slabs hold memory that they do not need.

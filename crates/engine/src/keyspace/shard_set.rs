@@ -26,6 +26,11 @@ impl ShardSet {
         self.words[shard / 64] & 1 << (shard % 64) != 0
     }
 
+    /// Whether the set has all of `other`.
+    pub fn contains_all(&self, other: &Self) -> bool {
+        self.words.iter().zip(&other.words).all(|(own, other)| other & !own == 0)
+    }
+
     /// The shards in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
         let words = self.words;

@@ -138,6 +138,21 @@ impl ExtendedFloat {
         Self::Finite { negative, mantissa, exponent }
     }
 
+    /// The nearest number of double precision; infinity has the sign that is given.
+    pub fn to_f64(self, negative_infinity: bool) -> f64 {
+        match self {
+            Self::Finite { negative, mantissa, exponent } => {
+                // In two steps, because the smallest power may be out of range where the product is not.
+                let half = exponent / 2;
+                let magnitude =
+                    mantissa as f64 * 2f64.powi(half as i32) * 2f64.powi((exponent - half) as i32);
+                if negative { -magnitude } else { magnitude }
+            }
+            Self::Infinite if negative_infinity => f64::NEG_INFINITY,
+            Self::Infinite => f64::INFINITY,
+        }
+    }
+
     /// The text that clients know: no exponent, at most 17 digits behind the point, no trailing
     /// zeros. `None` for infinity.
     pub fn to_text(self) -> Option<String> {

@@ -3,17 +3,23 @@
 //! ```text
 //! listpack    up to hash-max-listpack-entries short fields: field, value, field, value … in Redis's
 //!             bytes, in the order the fields came
-//! hashtable   the rest: a member table whose payloads are the values
+//! hashtable   the rest, and all with fields that expire: a field table
 //! ```
 //!
 //! A hash only ever moves down this list, as in Redis: removing fields changes no encoding.
+//!
+//! Whoever asks for fields says what time it is: a field whose deadline has come is not there, though
+//! its memory may not have been reclaimed yet.
 
 use std::sync::Arc;
 
 use dunlin_structures::{Element, Listpack, Position};
 
-use super::{Collection, Layout, MemberTable, Object, Resources};
-use crate::random::{Random, Selection};
+use super::{Collection, Layout, Object, Record, Resources, field_table::FieldTable};
+use crate::{
+    context::ExpiryChange,
+    random::{Random, Selection},
+};
 
 /// Values by field.
 #[derive(Debug, Clone)]
@@ -25,7 +31,7 @@ pub struct Hash {
 #[derive(Debug, Clone)]
 enum Fields {
     Listpack(Listpack),
-    Table(Box<MemberTable>),
+    Table(Box<FieldTable>),
 }
 
 impl Collection for Hash {
@@ -54,6 +60,10 @@ impl Collection for Hash {
     fn is_empty(&self) -> bool {
         Self::is_empty(self)
     }
+
+    fn next_deadline_ms(&self) -> Option<u64> {
+        Self::next_deadline_ms(self)
+    }
 }
 
 impl Default for Hash {
@@ -68,20 +78,55 @@ fn value_at(listpack: &Listpack, field: Position) -> Position {
     listpack.view().next(field).expect("a value stands behind each field")
 }
 
+/// The field and the value of a record.
+#[inline]
+fn pair(record: Record<'_>) -> (Element<'_>, Element<'_>) {
+    (Element::String(record.key), Element::String(record.payload))
+}
+
 impl Hash {
-    /// How many fields. O(1).
+    /// How many fields. O(1), O(log n) while some have expired and were not reclaimed.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub fn len(&self, now_ms: u64) -> usize {
         match &self.fields {
             Fields::Listpack(listpack) => listpack.len() / 2,
-            Fields::Table(table) => table.len(),
+            Fields::Table(table) => table.records() - table.expired(now_ms),
         }
     }
 
-    /// Whether there is nothing in it. O(1).
+    /// How many fields have expired and were not reclaimed. O(log n), O(1) where none has.
+    pub fn expired(&self, now_ms: u64) -> usize {
+        match &self.fields {
+            Fields::Listpack(_) => 0,
+            Fields::Table(table) => table.expired(now_ms),
+        }
+    }
+
+    /// Whether there is nothing in it, not even what has expired and was not reclaimed. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        match &self.fields {
+            Fields::Listpack(listpack) => listpack.is_empty(),
+            Fields::Table(table) => table.records() == 0,
+        }
+    }
+
+    /// The earliest deadline of a field, in unix milliseconds. O(1) where there is none.
+    #[inline]
+    pub fn next_deadline_ms(&self) -> Option<u64> {
+        match &self.fields {
+            Fields::Listpack(_) => None,
+            Fields::Table(table) => table.next_deadline_ms(),
+        }
+    }
+
+    /// Whether all fields have expired. O(1) where one never expires.
+    #[inline]
+    pub fn is_expired(&self, now_ms: u64) -> bool {
+        match &self.fields {
+            Fields::Listpack(_) => false,
+            Fields::Table(table) => table.is_expired(now_ms),
+        }
     }
 
     /// The name that `OBJECT ENCODING` answers.
@@ -105,19 +150,28 @@ impl Hash {
     pub fn heap_bytes(&self) -> usize {
         match &self.fields {
             Fields::Listpack(listpack) => listpack.capacity(),
-            Fields::Table(table) => size_of::<MemberTable>() + table.heap_bytes(),
+            Fields::Table(table) => size_of::<FieldTable>() + table.heap_bytes(),
         }
     }
 
     /// The value of a field. O(1); in a listpack O(n).
     #[inline]
-    pub fn get(&self, field: &[u8]) -> Option<Element<'_>> {
+    pub fn get(&self, field: &[u8], now_ms: u64) -> Option<Element<'_>> {
         match &self.fields {
             Fields::Listpack(listpack) => {
                 let view = listpack.view();
                 Some(view.element(value_at(listpack, view.find(field, 1)?)))
             }
-            Fields::Table(table) => table.get(field).map(Element::String),
+            Fields::Table(table) => table.get(field, now_ms).map(|record| Element::String(record.payload)),
+        }
+    }
+
+    /// When a field expires, in unix milliseconds, if ever; `None` where there is no such field. O(1);
+    /// in a listpack O(n).
+    pub fn deadline_ms(&self, field: &[u8], now_ms: u64) -> Option<Option<u64>> {
+        match &self.fields {
+            Fields::Listpack(listpack) => listpack.view().find(field, 1).map(|_| None),
+            Fields::Table(table) => table.get(field, now_ms).map(|record| record.stamp),
         }
     }
 
@@ -135,21 +189,24 @@ impl Hash {
         }
     }
 
-    /// Gives a field a value; whether the field is new. O(1); in a listpack O(n).
+    /// Gives a field a value and, as `expiry` says, a deadline; whether the field is new. O(1),
+    /// O(log n) where it expires; in a listpack O(n).
     #[inline]
-    pub fn set(&mut self, field: &[u8], value: &[u8], layout: Layout<'_>) -> bool {
+    pub fn set(
+        &mut self,
+        field: &[u8],
+        value: &[u8],
+        expiry: ExpiryChange,
+        now_ms: u64,
+        layout: Layout<'_>,
+    ) -> bool {
         self.expect(&[field, value], layout);
+        if let ExpiryChange::At(_) = expiry {
+            self.make_table(layout);
+        }
         let listpack = match &mut self.fields {
             Fields::Listpack(listpack) => listpack,
-            Fields::Table(table) => {
-                return match table.find(field) {
-                    Some(slot) => {
-                        table.replace(slot, value);
-                        false
-                    }
-                    None => table.insert(field, value).1,
-                };
-            }
+            Fields::Table(table) => return table.set(field, value, expiry, now_ms),
         };
         if let Some(position) = listpack.view().find(field, 1) {
             let position = value_at(listpack, position);
@@ -164,23 +221,40 @@ impl Hash {
         true
     }
 
-    /// Removes a field; whether it was there. O(1); in a listpack O(n).
-    pub fn remove(&mut self, field: &[u8]) -> bool {
+    /// Gives a field that is there a deadline, in unix milliseconds, or takes it away. O(log n); in a
+    /// listpack O(n).
+    pub fn set_deadline(&mut self, field: &[u8], deadline_ms: Option<u64>, layout: Layout<'_>) {
+        if deadline_ms.is_some() {
+            self.make_table(layout);
+        }
+        if let Fields::Table(table) = &mut self.fields {
+            table.set_deadline(field, deadline_ms);
+        }
+    }
+
+    /// Removes a field; whether it was there. O(1), O(log n) where it expires; in a listpack O(n).
+    pub fn remove(&mut self, field: &[u8], now_ms: u64) -> bool {
         match &mut self.fields {
             Fields::Listpack(listpack) => {
                 let found = listpack.view().find(field, 1);
                 found.map(|position| listpack.remove_run(position, 2)).is_some()
             }
-            Fields::Table(table) => {
-                let found = table.find(field);
-                found.map(|slot| table.remove(slot)).is_some()
-            }
+            Fields::Table(table) => table.remove(field, now_ms),
+        }
+    }
+
+    /// Reclaims fields that have expired, the earliest first and no more than `fields_max`; how many.
+    /// `removing` is shown each. O(log n) each.
+    pub fn expire(&mut self, now_ms: u64, fields_max: usize, mut removing: impl FnMut(Element<'_>)) -> usize {
+        match &mut self.fields {
+            Fields::Listpack(_) => 0,
+            Fields::Table(table) => table.expire(now_ms, fields_max, |record| removing(pair(record).0)),
         }
     }
 
     /// Visits all fields with their values: those of a listpack in the order they came, others in no
     /// order. O(n).
-    pub fn for_each<'a>(&'a self, mut visit: impl FnMut(Element<'a>, Element<'a>)) {
+    pub fn for_each<'a>(&'a self, now_ms: u64, mut visit: impl FnMut(Element<'a>, Element<'a>)) {
         match &self.fields {
             Fields::Listpack(listpack) => {
                 let mut elements = listpack.view().iter();
@@ -188,36 +262,36 @@ impl Hash {
                     visit(field, value);
                 }
             }
-            Fields::Table(table) => {
-                table.for_each(|record| visit(Element::String(record.key), Element::String(record.payload)));
-            }
+            Fields::Table(table) => table.for_each(now_ms, |record| {
+                let (field, value) = pair(record);
+                visit(field, value);
+            }),
         }
     }
 
     /// Visits some fields behind `cursor` with their values and answers the next cursor, 0 at the
     /// end: what is there from the call with 0 to the one that answers 0 is visited at least once.
     /// A compact hash is visited whole.
-    pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>, Element<'_>)) -> u64 {
+    pub fn scan(&self, cursor: u64, now_ms: u64, mut visit: impl FnMut(Element<'_>, Element<'_>)) -> u64 {
         if let Fields::Table(table) = &self.fields {
-            return table.scan(cursor, |record| {
-                visit(Element::String(record.key), Element::String(record.payload));
+            return table.scan(cursor, now_ms, |record| {
+                let (field, value) = pair(record);
+                visit(field, value);
             });
         }
-        self.for_each(visit);
+        self.for_each(now_ms, visit);
         0
     }
 
     /// A field with its value, nearly uniformly chosen. O(1); in a listpack O(n).
-    pub(crate) fn random(&self, random: &mut Random) -> Option<(Element<'_>, Element<'_>)> {
+    pub(crate) fn random(&self, now_ms: u64, random: &mut Random) -> Option<(Element<'_>, Element<'_>)> {
         match &self.fields {
             Fields::Listpack(listpack) => {
-                let field = listpack.view().seek(2 * random.below(self.len()) as i64)?;
                 let view = listpack.view();
+                let field = view.seek(2 * random.below(listpack.len() / 2) as i64)?;
                 Some((view.element(field), view.element(value_at(listpack, field))))
             }
-            Fields::Table(table) => table
-                .random(random.bits())
-                .map(|record| (Element::String(record.key), Element::String(record.payload))),
+            Fields::Table(table) => table.random(now_ms, random).map(pair),
         }
     }
 
@@ -226,28 +300,32 @@ impl Hash {
     pub(crate) fn sample<'a>(
         &'a self,
         count: usize,
+        now_ms: u64,
         random: &mut Random,
         mut visit: impl FnMut(Element<'a>, Element<'a>),
     ) {
         if let Fields::Table(table) = &self.fields {
-            return table.sample(count, random, |record| {
-                visit(Element::String(record.key), Element::String(record.payload));
+            return table.sample(count, now_ms, random, |record| {
+                let (field, value) = pair(record);
+                visit(field, value);
             });
         }
-        let mut selection = Selection::new(count, self.len());
-        self.for_each(|field, value| {
+        let mut selection = Selection::new(count, self.len(now_ms));
+        self.for_each(now_ms, |field, value| {
             if selection.takes(random) {
                 visit(field, value);
             }
         });
     }
 
-    /// Moves all fields to a table.
+    /// Moves all fields to a table, if they are not in one.
     fn make_table(&mut self, layout: Layout<'_>) {
-        let mut table = Box::new(MemberTable::new(layout.resources));
-        self.for_each(|field, value| {
-            table.insert(&field.text(), &value.text());
-        });
+        let Fields::Listpack(listpack) = &self.fields else { return };
+        let mut table = Box::new(FieldTable::new(layout.resources));
+        let mut elements = listpack.view().iter();
+        while let (Some(field), Some(value)) = (elements.next(), elements.next()) {
+            table.set(&field.text(), &value.text(), ExpiryChange::Clear, 0);
+        }
         self.fields = Fields::Table(table);
     }
 }
@@ -270,10 +348,41 @@ mod tests {
         ]
     }
 
+    /// What a hash should hold: values with their deadlines.
+    #[derive(Default)]
+    struct Model(BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>);
+
+    impl Model {
+        fn reclaim(&mut self, now_ms: u64) {
+            self.0.retain(|_, (_, deadline_ms)| deadline_ms.is_none_or(|at| at > now_ms));
+        }
+
+        fn values(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+            self.0.iter().map(|(field, (value, _))| (field.clone(), value.clone())).collect()
+        }
+    }
+
+    /// Everything in a hash, by walking it whole and by scanning it.
+    fn contents(hash: &Hash, now_ms: u64) -> [BTreeMap<Vec<u8>, Vec<u8>>; 2] {
+        let (mut all, mut scanned, mut cursor) = (BTreeMap::new(), BTreeMap::new(), 0);
+        hash.for_each(now_ms, |field, value| {
+            let twice = all.insert(field.text().into_owned(), value.text().into_owned());
+            assert_eq!(twice, None, "told twice");
+        });
+        loop {
+            cursor = hash.scan(cursor, now_ms, |field, value| {
+                scanned.insert(field.text().into_owned(), value.text().into_owned());
+            });
+            if cursor == 0 {
+                return [all, scanned];
+            }
+        }
+    }
+
     proptest! {
         #[test]
-        fn behaves_like_a_btree_map_across_the_thresholds(
-            steps in prop::collection::vec((0u8..3, text(), text()), 1..80),
+        fn behaves_like_a_btree_map_across_thresholds_and_deadlines(
+            steps in prop::collection::vec((0u8..9, text(), text(), 0u64..20), 1..80),
             entries_max in 0usize..12,
             value_max in 10usize..4000,
         ) {
@@ -284,54 +393,73 @@ mod tests {
             };
             let resources = Resources::for_tests();
             let layout = Layout { limits: &limits, resources: &resources };
-            let mut hash = Hash::default();
-            let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
-            let mut was_table = false;
-            for (step, field, value) in steps {
-                if step == 0 {
-                    prop_assert_eq!(hash.remove(&field), model.remove(&field).is_some());
-                } else {
-                    let is_new = model.insert(field.clone(), value.clone()).is_none();
-                    prop_assert_eq!(hash.set(&field, &value, layout), is_new);
+            let (mut hash, mut model) = (Hash::default(), Model::default());
+            let (mut was_table, mut now_ms) = (false, 1000);
+            for (step, field, value, time) in steps {
+                let known = model.0.get(&field).map(|(_, deadline_ms)| *deadline_ms);
+                match step {
+                    0 | 1 => {
+                        prop_assert_eq!(hash.remove(&field, now_ms), model.0.remove(&field).is_some());
+                    }
+                    2 | 3 => {
+                        let deadline_ms = (step == 2).then_some(now_ms + 1 + time);
+                        if let Some((_, old)) = model.0.get_mut(&field) {
+                            hash.set_deadline(&field, deadline_ms, layout);
+                            *old = deadline_ms;
+                        }
+                    }
+                    4 => {
+                        now_ms += time;
+                        model.reclaim(now_ms);
+                    }
+                    5 => {
+                        let reclaimed = hash.expire(now_ms, time as usize, |_| ());
+                        prop_assert!(reclaimed <= time as usize);
+                    }
+                    _ => {
+                        let (expiry, deadline_ms) = match step {
+                            6 => (ExpiryChange::Keep, known.flatten()),
+                            7 => (ExpiryChange::At(now_ms + 1 + time), Some(now_ms + 1 + time)),
+                            _ => (ExpiryChange::Clear, None),
+                        };
+                        let is_new = model.0.insert(field.clone(), (value.clone(), deadline_ms)).is_none();
+                        prop_assert_eq!(hash.set(&field, &value, expiry, now_ms, layout), is_new);
+                    }
                 }
-                let found = hash.get(&field).map(|value| value.text().into_owned());
-                prop_assert_eq!(found.as_ref(), model.get(&field));
-                prop_assert_eq!(hash.len(), model.len());
+                let known = model.0.get(&field);
+                let found = hash.get(&field, now_ms).map(|value| value.text().into_owned());
+                prop_assert_eq!(found.as_ref(), known.map(|(value, _)| value));
+                prop_assert_eq!(hash.deadline_ms(&field, now_ms), known.map(|(_, deadline)| *deadline));
+                prop_assert_eq!(hash.len(now_ms), model.0.len());
+                prop_assert_eq!(hash.is_expired(now_ms), model.0.is_empty() && was_table);
+                let next_ms = model.0.values().filter_map(|(_, deadline_ms)| *deadline_ms).min();
+                let mut reclaimed = hash.clone();
+                reclaimed.expire(now_ms, usize::MAX, |_| ());
+                prop_assert_eq!(reclaimed.next_deadline_ms(), next_ms);
+                prop_assert_eq!(reclaimed.len(0), model.0.len());
                 let is_table = hash.encoding() == "hashtable";
                 prop_assert!(is_table || !was_table, "encodings only move on");
-                prop_assert!(is_table || hash.len() <= entries_max);
+                prop_assert!(is_table || hash.len(now_ms) <= entries_max && next_ms.is_none());
                 was_table = is_table;
             }
-            let collect = |hash: &Hash| {
-                let mut all = BTreeMap::new();
-                hash.for_each(|field, value| {
-                    let twice = all.insert(field.text().into_owned(), value.text().into_owned());
-                    assert_eq!(twice, None, "told twice");
-                });
-                all
-            };
-            prop_assert_eq!(&collect(&hash), &model);
-            prop_assert_eq!(&collect(&hash.clone()), &model);
-            let (mut cursor, mut scanned) = (0, BTreeMap::new());
-            loop {
-                cursor = hash.scan(cursor, |field, value| {
-                    scanned.insert(field.text().into_owned(), value.text().into_owned());
-                });
-                if cursor == 0 { break }
+            for hash in [&hash, &hash.clone()] {
+                for contents in contents(hash, now_ms) {
+                    prop_assert_eq!(contents, model.values());
+                }
             }
-            prop_assert_eq!(&scanned, &model);
             let mut random = Random::new(1);
             for count in [0, 1, 3, 100] {
                 let mut sample = BTreeMap::new();
-                hash.sample(count, &mut random, |field, value| {
+                hash.sample(count, now_ms, &mut random, |field, value| {
                     sample.insert(field.text().into_owned(), value.text().into_owned());
                 });
-                prop_assert_eq!(sample.len(), count.min(model.len()));
-                prop_assert!(sample.iter().all(|(field, value)| model.get(field) == Some(value)));
-                let drawn = hash.random(&mut random);
-                prop_assert_eq!(drawn.is_some(), !model.is_empty());
+                prop_assert_eq!(sample.len(), count.min(model.0.len()));
+                let values = model.values();
+                prop_assert!(sample.iter().all(|(field, value)| values.get(field) == Some(value)));
+                let drawn = hash.random(now_ms, &mut random);
+                prop_assert_eq!(drawn.is_some(), !values.is_empty());
                 let known = drawn.is_none_or(|(field, value)| {
-                    model.get(&*field.text()).is_some_and(|own| *own == *value.text())
+                    values.get(&*field.text()).is_some_and(|own| *own == *value.text())
                 });
                 prop_assert!(known);
             }

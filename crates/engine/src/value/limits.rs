@@ -4,13 +4,21 @@ use std::sync::Arc;
 
 use super::Resources;
 
-/// The thresholds of the compact encodings; each field is the directive of its name.
+/// The thresholds of the compact encodings; each field but the threshold of lists is the directive of its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CollectionLimits {
     /// Fields of a hash in a listpack.
     pub hash_max_listpack_entries: usize,
     /// Bytes of a field, and of a value, of a hash in a listpack.
     pub hash_max_listpack_value: usize,
+    /// Bytes (negative: by Redis's classes -1 to -5) or elements of a list in a listpack, and of each block of
+    /// a quicklist.
+    pub list_max_listpack_size: i64,
+    /// Bytes from which on an element of a quicklist is a block of its own, even where a block would hold
+    /// it; 0 for never: `DEBUG QUICKLIST-PACKED-THRESHOLD`.
+    pub list_packed_threshold: u32,
+    /// Bytes of a HyperLogLog, its header included, that is sparse.
+    pub hll_sparse_max_bytes: usize,
     /// Members of a set of integers in an intset.
     pub set_max_intset_entries: usize,
     /// Members of a set in a listpack.
@@ -25,6 +33,9 @@ impl Default for CollectionLimits {
         Self {
             hash_max_listpack_entries: 512,
             hash_max_listpack_value: 64,
+            list_max_listpack_size: -2,
+            list_packed_threshold: 0,
+            hll_sparse_max_bytes: 3000,
             set_max_intset_entries: 512,
             set_max_listpack_entries: 128,
             set_max_listpack_value: 64,

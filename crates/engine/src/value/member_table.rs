@@ -4,23 +4,34 @@
 //! ```text
 //! BucketTable: hash of key → handle ─▶ Slab: record
 //!
-//! record   key length │ payload length │ key │ payload
-//! length   one byte below 254 │ 254, then 4 bytes little-endian
+//! record   [253 │ stamp: 6 bytes little-endian] │ key length │ payload length │ key │ payload
+//! length   one byte below 253 │ 254, then 4 bytes little-endian
 //! large    255, then a pointer to a Box<Vec<u8>> that holds the record (over CELL_BYTES_MAX)
 //! ```
 //!
-//! 8 to 9 bytes of index and 2 bytes of lengths a record, whatever the size of the table. It owns all
-//! its memory, so it can be dropped on any thread.
+//! 8 to 9 bytes of index and 2 bytes of lengths a record, whatever the size of the table; a stamp, a
+//! number that its owner keeps with a record, costs those that have one 7 bytes more. The table owns
+//! all its memory, so it can be dropped on any thread.
 
 use std::{collections::HashSet, fmt, ptr::NonNull, sync::Arc};
 
-use dunlin_structures::{BucketTable, CELL_BYTES_MAX, Entries, Handle, Slab, Slot, prefetch};
+use dunlin_structures::{
+    BucketTable, CELL_BYTES_MAX, Entries, Handle, Members, Slab, Slot, class_bytes, prefetch,
+};
 
 use super::Resources;
 use crate::random::{Random, Selection};
 
+/// First bytes that say something else than a length; the smallest of them.
+const SPECIAL_MIN: u8 = 253;
+const STAMPED: u8 = 253;
 const LONG_LENGTH: u8 = 254;
 const BOXED: u8 = 255;
+const STAMP_BYTES: usize = 6;
+/// The largest number a record can be stamped with.
+pub const STAMP_MAX: u64 = (1 << (8 * STAMP_BYTES)) - 1;
+/// Most bytes before a record's key.
+const HEAD_BYTES_MAX: usize = 1 + STAMP_BYTES + 2 * 5;
 const POINTER_BYTES: usize = size_of::<usize>();
 
 /// Records by key; see the module's head.
@@ -39,6 +50,8 @@ pub struct Record<'a> {
     pub key: &'a [u8],
     /// What is kept with it.
     pub payload: &'a [u8],
+    /// The number it is stamped with, [`STAMP_MAX`] at most.
+    pub stamp: Option<u64>,
 }
 
 struct Records<'a> {
@@ -57,20 +70,53 @@ impl Entries for Records<'_> {
 }
 
 fn length_bytes(length: usize) -> usize {
-    if length < LONG_LENGTH as usize { 1 } else { 5 }
+    if length < SPECIAL_MIN as usize { 1 } else { 5 }
 }
 
-fn encode(out: &mut Vec<u8>, key: &[u8], payload: &[u8]) {
-    for length in [key.len(), payload.len()] {
-        if length < LONG_LENGTH as usize {
-            out.push(length as u8);
-        } else {
-            out.push(LONG_LENGTH);
-            out.extend_from_slice(&(length as u32).to_le_bytes());
+impl Record<'_> {
+    /// Bytes before the key.
+    fn head_bytes(&self) -> usize {
+        let stamp = if self.stamp.is_some() { 1 + STAMP_BYTES } else { 0 };
+        stamp + length_bytes(self.key.len()) + length_bytes(self.payload.len())
+    }
+
+    /// Bytes in all.
+    fn bytes(&self) -> usize {
+        self.head_bytes() + self.key.len() + self.payload.len()
+    }
+
+    /// Writes the record's form; `out` has as many bytes as it takes.
+    fn write(&self, out: &mut [u8]) {
+        let mut rest = self.write_head(out);
+        for part in [self.key, self.payload] {
+            let (here, behind) = rest.split_at_mut(part.len());
+            here.copy_from_slice(part);
+            rest = behind;
         }
     }
-    out.extend_from_slice(key);
-    out.extend_from_slice(payload);
+
+    /// Writes what stands before the key; answers where that goes.
+    fn write_head<'o>(&self, out: &'o mut [u8]) -> &'o mut [u8] {
+        let (head, rest) = out.split_at_mut(self.head_bytes());
+        let mut at = 0;
+        if let Some(stamp) = self.stamp {
+            debug_assert!(stamp <= STAMP_MAX);
+            head[0] = STAMPED;
+            head[1..=STAMP_BYTES].copy_from_slice(&stamp.to_le_bytes()[..STAMP_BYTES]);
+            at = 1 + STAMP_BYTES;
+        }
+        for length in [self.key.len(), self.payload.len()] {
+            if length < usize::from(SPECIAL_MIN) {
+                head[at] = length as u8;
+                at += 1;
+            } else {
+                head[at] = LONG_LENGTH;
+                head[at + 1..at + 5].copy_from_slice(&(length as u32).to_le_bytes());
+                at += 5;
+            }
+        }
+        rest
+    }
 }
 
 /// The bytes of a record and whether they are boxed.
@@ -80,15 +126,19 @@ fn bytes_at(slab: &Slab, handle: Handle) -> (&[u8], bool) {
     // SAFETY: a handle in the table refers to a live cell that `place` has filled: either a whole
     // record, whose lengths say how far it reaches, or BOXED and a pointer from Box::into_raw.
     unsafe {
-        if cell.read() == BOXED {
-            let boxed = cell.add(1).cast::<*const Vec<u8>>().read_unaligned();
-            return ((*boxed).as_slice(), true);
-        }
         let mut at = 0;
+        match cell.read() {
+            BOXED => {
+                let boxed = cell.add(1).cast::<*const Vec<u8>>().read_unaligned();
+                return ((*boxed).as_slice(), true);
+            }
+            STAMPED => at = 1 + STAMP_BYTES,
+            _ => {}
+        }
         let mut total = 0;
         for _ in 0..2 {
             let length = cell.add(at).read();
-            if length < LONG_LENGTH {
+            if length < SPECIAL_MIN {
                 total += usize::from(length);
                 at += 1;
             } else {
@@ -107,10 +157,16 @@ fn record_at(slab: &Slab, handle: Handle) -> Record<'_> {
 
 #[inline]
 fn decode(bytes: &[u8]) -> Record<'_> {
+    let (stamp, bytes) = match bytes {
+        [STAMPED, a, b, c, d, e, f, rest @ ..] => {
+            (Some(u64::from_le_bytes([*a, *b, *c, *d, *e, *f, 0, 0])), rest)
+        }
+        bytes => (None, bytes),
+    };
     let (key_length, rest) = decode_length(bytes);
     let (_, rest) = decode_length(rest);
     let (key, payload) = rest.split_at(key_length);
-    Record { key, payload }
+    Record { key, payload, stamp }
 }
 
 #[inline]
@@ -160,6 +216,11 @@ impl MemberTable {
         self.table.find(hash, |handle| record_at(&self.slab, handle).key == key)
     }
 
+    /// Where the record behind a handle stands. O(1).
+    pub fn slot_of(&self, handle: Handle) -> Option<Slot> {
+        self.table.find(self.resources.hash(self.record(handle).key), |other| other == handle)
+    }
+
     /// Whether there is a record of that key. O(1).
     pub fn contains(&self, key: &[u8]) -> bool {
         self.find(key).is_some()
@@ -177,36 +238,81 @@ impl MemberTable {
     }
 
     /// Adds a record unless there is one of that key: its handle, and whether it was added. O(1).
+    #[inline]
     pub fn insert(&mut self, key: &[u8], payload: &[u8]) -> (Handle, bool) {
         let hash = self.resources.hash(key);
         if let Some(slot) = self.find_hashed(hash, key) {
             return (slot.handle(), false);
         }
-        let handle = self.place(key, payload);
-        let records = Records { slab: &self.slab, resources: &self.resources };
-        self.table.insert(hash, handle, &records);
-        (handle, true)
+        (self.add(hash, Record { key, payload, stamp: None }), true)
     }
 
-    /// Gives a record another payload; its handle from now on. O(1).
-    pub fn replace(&mut self, slot: Slot, payload: &[u8]) -> Handle {
-        let (bytes, boxed) = bytes_at(&self.slab, slot.handle());
-        let old = decode(bytes);
-        if !boxed && old.payload.len() == payload.len() {
-            let at = bytes.len() - payload.len();
-            // SAFETY: the record's cell reaches to `bytes.len()`, and `&mut self` makes this the only
-            // use of it.
-            unsafe {
-                let cell = self.slab.pointer(slot.handle());
-                cell.add(at).copy_from_nonoverlapping(NonNull::from(payload).cast(), payload.len());
-            }
-            return slot.handle();
-        }
-        let key = old.key.to_vec();
-        let handle = self.place(&key, payload);
-        self.free(slot.handle());
-        self.table.replace(slot, handle);
+    /// Adds a record whose key is not in the table; its handle. O(1).
+    pub fn insert_new(&mut self, record: Record<'_>) -> Handle {
+        self.add(self.resources.hash(record.key), record)
+    }
+
+    fn add(&mut self, hash: u64, record: Record<'_>) -> Handle {
+        let handle = self.place(record);
+        let records = Records { slab: &self.slab, resources: &self.resources };
+        self.table.insert(hash, handle, &records);
         handle
+    }
+
+    /// Gives a record another payload, and takes its stamp; its handle from now on. O(1).
+    pub fn replace(&mut self, slot: Slot, payload: &[u8]) -> Handle {
+        self.replace_stamped(slot, payload, None)
+    }
+
+    /// Gives a record another payload and another stamp, or none; its handle from now on. O(1).
+    pub fn replace_stamped(&mut self, slot: Slot, payload: &[u8], stamp: Option<u64>) -> Handle {
+        let handle = slot.handle();
+        let (bytes, boxed) = bytes_at(&self.slab, handle);
+        let old = decode(bytes);
+        let new = Record { payload, stamp, ..old };
+        let stays = !boxed && new.bytes() <= CELL_BYTES_MAX && new.head_bytes() == old.head_bytes();
+        if stays && class_bytes(new.bytes()) == class_bytes(bytes.len()) {
+            let (new_bytes, payload_at) = (new.bytes(), new.head_bytes() + new.key.len());
+            let mut head = [0; HEAD_BYTES_MAX];
+            let head = &mut head[..new.head_bytes()];
+            new.write_head(head);
+            let cell = self.slab.pointer(handle);
+            // SAFETY: the record's cell has room for all records of its class, and `&mut self` makes
+            // this the only use of it; the key stays where it is.
+            unsafe {
+                let mut cell = NonNull::slice_from_raw_parts(cell, new_bytes);
+                cell.as_mut()[..head.len()].copy_from_slice(head);
+                cell.as_mut()[payload_at..].copy_from_slice(payload);
+            }
+            return handle;
+        }
+        let key = NonNull::from(old.key);
+        // SAFETY: the key's bytes stay where they are until the old record is freed below: cells do
+        // not move.
+        let key = unsafe { key.as_ref() };
+        let moved = self.place(Record { key, payload, stamp });
+        self.free(handle);
+        self.table.replace(slot, moved);
+        moved
+    }
+
+    /// Gives a record another stamp, or none; its handle from now on. O(1) where it had a stamp and
+    /// gets one, O(payload) otherwise.
+    pub fn restamp(&mut self, slot: Slot, stamp: Option<u64>) -> Handle {
+        let old = self.record(slot.handle());
+        match (old.stamp, stamp) {
+            (None, None) => slot.handle(),
+            (Some(_), Some(stamp)) => {
+                self.write_stamp(slot.handle(), stamp);
+                slot.handle()
+            }
+            _ => {
+                let payload = NonNull::from(old.payload);
+                // SAFETY: a head with a stamp is longer than one without, so the record moves to
+                // another cell, and its payload stays where it is until the old one is freed.
+                self.replace_stamped(slot, unsafe { payload.as_ref() }, stamp)
+            }
+        }
     }
 
     /// Removes a record. O(1).
@@ -252,27 +358,36 @@ impl MemberTable {
         }
     }
 
+    /// Overwrites the stamp of a record that has one.
+    fn write_stamp(&mut self, handle: Handle, stamp: u64) {
+        debug_assert!(stamp <= STAMP_MAX && self.record(handle).stamp.is_some());
+        let start = NonNull::from(bytes_at(&self.slab, handle).0).cast::<u8>();
+        let bytes = stamp.to_le_bytes();
+        // SAFETY: a stamped record begins with its mark and the stamp, and `&mut self` makes this the
+        // only use of it.
+        unsafe { start.add(1).copy_from_nonoverlapping(NonNull::from(&bytes).cast(), STAMP_BYTES) };
+    }
+
     /// Writes a record into a cell of its own.
-    fn place(&mut self, key: &[u8], payload: &[u8]) -> Handle {
-        let bytes = length_bytes(key.len()) + length_bytes(payload.len()) + key.len() + payload.len();
-        let mut record = Vec::with_capacity(bytes);
-        encode(&mut record, key, payload);
+    fn place(&mut self, record: Record<'_>) -> Handle {
+        let bytes = record.bytes();
         if bytes <= CELL_BYTES_MAX {
             let handle = self.slab.allocate(bytes);
-            // SAFETY: the cell is fresh and has room for `bytes` bytes.
-            unsafe {
-                let cell = self.slab.pointer(handle);
-                cell.copy_from_nonoverlapping(NonNull::from(record.as_slice()).cast(), bytes);
-            }
+            // SAFETY: the cell is fresh, has room for `bytes` bytes, and is zeroed or was written
+            // before.
+            let cell = unsafe { NonNull::slice_from_raw_parts(self.slab.pointer(handle), bytes).as_mut() };
+            record.write(cell);
             return handle;
         }
+        let mut boxed = Box::new(vec![0; bytes]);
+        record.write(&mut boxed);
         self.boxed_bytes += bytes + size_of::<Vec<u8>>();
         let handle = self.slab.allocate(1 + POINTER_BYTES);
         // SAFETY: the cell is fresh and has room for the mark and the pointer.
         unsafe {
             let cell = self.slab.pointer(handle);
             cell.write(BOXED);
-            cell.add(1).cast::<*mut Vec<u8>>().write_unaligned(Box::into_raw(Box::new(record)));
+            cell.add(1).cast::<*mut Vec<u8>>().write_unaligned(Box::into_raw(boxed));
         }
         handle
     }
@@ -302,11 +417,17 @@ unsafe fn free_boxed(slab: &Slab, handle: Handle) {
     }
 }
 
+impl Members for MemberTable {
+    fn bytes(&self, handle: Handle) -> &[u8] {
+        self.record(handle).key
+    }
+}
+
 impl Clone for MemberTable {
     fn clone(&self) -> Self {
         let mut copy = Self::new(&self.resources);
         self.for_each(|record| {
-            copy.insert(record.key, record.payload);
+            copy.insert_new(record);
         });
         copy
     }
@@ -340,34 +461,46 @@ mod tests {
     proptest! {
         #[test]
         fn behaves_like_a_hash_map(
-            steps in proptest::collection::vec((0..3u8, 0..40u8, 0..4000usize), 1..300),
+            steps in proptest::collection::vec(
+                (0..4u8, 0..40u8, 0..4000usize, proptest::option::of(0..=STAMP_MAX)),
+                1..300,
+            ),
         ) {
             let mut table = MemberTable::new(&Resources::for_tests());
-            let mut model: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
-            for (step, key, length) in steps {
+            let mut model: HashMap<Vec<u8>, (Vec<u8>, Option<u64>)> = HashMap::new();
+            for (step, key, length, stamp) in steps {
                 let key = vec![key; 1 + usize::from(key) * 20];
                 let payload = vec![step; length];
-                match step {
-                    0 => {
-                        let added = table.insert(&key, &payload).1;
-                        prop_assert_eq!(added, !model.contains_key(&key));
-                        model.entry(key).or_insert(payload);
+                match (step, table.find(&key)) {
+                    (0, found) => {
+                        let (handle, added) = table.insert(&key, &payload);
+                        prop_assert_eq!(added, found.is_none());
+                        prop_assert_eq!(table.slot_of(handle).map(|slot| slot.handle()), Some(handle));
+                        model.entry(key).or_insert((payload, None));
                     }
-                    1 => if let Some(slot) = table.find(&key) {
-                        table.replace(slot, &payload);
-                        model.insert(key, payload);
-                    },
-                    _ => if let Some(slot) = table.find(&key) {
+                    (1, Some(slot)) => {
+                        let handle = table.replace_stamped(slot, &payload, stamp);
+                        prop_assert_eq!(table.record(handle).payload, &payload);
+                        model.insert(key, (payload, stamp));
+                    }
+                    (2, Some(slot)) => {
+                        let handle = table.restamp(slot, stamp);
+                        prop_assert_eq!(table.record(handle).stamp, stamp);
+                        model.get_mut(&key).expect("it is in the table").1 = stamp;
+                    }
+                    (3, Some(slot)) => {
                         table.remove(slot);
                         model.remove(&key);
-                    },
+                    }
+                    _ => {}
                 }
                 prop_assert_eq!(table.len(), model.len());
             }
             for copy in [&table, &table.clone()] {
                 let mut seen = 0;
                 copy.for_each(|record| {
-                    assert_eq!(model[record.key], record.payload);
+                    let (payload, stamp) = &model[record.key];
+                    assert_eq!((record.payload, record.stamp), (payload.as_slice(), *stamp));
                     seen += 1;
                 });
                 prop_assert_eq!(seen, model.len());

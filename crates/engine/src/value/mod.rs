@@ -1,8 +1,10 @@
 //! Values as commands see them; how they are stored stays behind these types.
 
 mod extended;
+mod field_table;
 mod hash;
 mod limits;
+mod list;
 mod member_table;
 mod object;
 mod set;
@@ -17,6 +19,7 @@ use crate::keyspace::KeyHasher;
 pub use extended::ExtendedFloat;
 pub use hash::Hash;
 pub use limits::{CollectionLimits, Layout};
+pub use list::{List, ListRange};
 pub use member_table::{MemberTable, Record};
 pub use object::{Collection, Object};
 pub use set::Set;
@@ -65,6 +68,15 @@ impl NewValue<'_> {
             Self::String(NewString::Shared(payload)) => Payload::of(payload).heap_bytes(),
             Self::String(_) => 0,
             Self::Object(object) => size_of::<Object>() + object.heap_bytes(),
+        }
+    }
+
+    /// When the next of its elements expires, in unix milliseconds.
+    #[inline]
+    pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
+        match self {
+            Self::String(_) => None,
+            Self::Object(object) => object.next_deadline_ms(),
         }
     }
 

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use super::{Hash, Resources, Set, ValueType};
+use dunlin_structures::Element;
+
+use super::{Hash, List, Resources, Set, ValueType};
 
 /// A type of value that holds elements. A key with an empty collection does not exist.
 pub trait Collection: Sized {
@@ -17,6 +19,11 @@ pub trait Collection: Sized {
     fn into_object(self) -> Object;
     /// Whether there is no element.
     fn is_empty(&self) -> bool;
+    /// When the next of its elements expires, in unix milliseconds.
+    #[inline]
+    fn next_deadline_ms(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A value that is not a string.
@@ -24,6 +31,8 @@ pub trait Collection: Sized {
 pub enum Object {
     /// A hash.
     Hash(Hash),
+    /// A list.
+    List(List),
     /// A set.
     Set(Set),
 }
@@ -33,6 +42,7 @@ impl Object {
     pub fn value_type(&self) -> ValueType {
         match self {
             Self::Hash(_) => ValueType::Hash,
+            Self::List(_) => ValueType::List,
             Self::Set(_) => ValueType::Set,
         }
     }
@@ -41,6 +51,7 @@ impl Object {
     pub fn encoding(&self) -> &'static str {
         match self {
             Self::Hash(hash) => hash.encoding(),
+            Self::List(list) => list.encoding(),
             Self::Set(set) => set.encoding(),
         }
     }
@@ -49,7 +60,40 @@ impl Object {
     pub fn heap_bytes(&self) -> usize {
         match self {
             Self::Hash(hash) => hash.heap_bytes(),
+            Self::List(list) => list.heap_bytes(),
             Self::Set(set) => set.heap_bytes(),
+        }
+    }
+
+    /// When the next of its elements expires, in unix milliseconds.
+    #[inline]
+    pub fn next_deadline_ms(&self) -> Option<u64> {
+        match self {
+            Self::Hash(hash) => hash.next_deadline_ms(),
+            _ => None,
+        }
+    }
+
+    /// Whether all its elements have expired.
+    #[inline]
+    pub fn is_expired(&self, now_ms: u64) -> bool {
+        match self {
+            Self::Hash(hash) => hash.is_expired(now_ms),
+            _ => false,
+        }
+    }
+
+    /// Reclaims elements that have expired, no more than `elements_max`; how many, and whether none is
+    /// left in the collection. `removing` is shown each.
+    pub fn expire(
+        &mut self,
+        now_ms: u64,
+        elements_max: usize,
+        removing: impl FnMut(Element<'_>),
+    ) -> (usize, bool) {
+        match self {
+            Self::Hash(hash) => (hash.expire(now_ms, elements_max, removing), hash.is_empty()),
+            _ => (0, false),
         }
     }
 }

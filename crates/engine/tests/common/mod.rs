@@ -53,8 +53,7 @@ impl Client<'_> {
         assert!(entry.command.arity.accepts(words.len()), "{words:?}");
         let mut inside = Some(keyspace.enter(self.worker.id()));
         let keys: Vec<_> = entry.key_positions(words).map(|at| keyspace.key(words[at])).collect();
-        keys.iter().for_each(|key| keyspace.prefetch_bucket(self.database, key));
-        keys.iter().for_each(|key| keyspace.prefetch_entry(self.database, key));
+        keyspace.prefetch(inside.as_ref().expect("just entered"), self.database, &keys);
         let request = Request { entry, words, keys: &keys };
         let mut reply = ReplyBuffer::default();
         let result = self.store.engine.execute(

@@ -210,7 +210,7 @@ fn find_keys(
         .map(|entry| table.resolve(entry, words))
         .filter(|entry| !matches!(entry.command.run, Run::Container))
         .ok_or(CommandError::text("ERR Invalid command specified"))?;
-    if entry.command.keys.is_empty() {
+    if !entry.command.keys.iter().any(|spec| spec.is_of_keys()) {
         return Err(CommandError::text("ERR The command has no key arguments"));
     }
     if !entry.command.arity.accepts(words.len()) {

@@ -223,9 +223,14 @@ fn describe_server(context: &ServerContext<'_, '_>, reply: &mut ReplyBuffer) {
     reply.array(0);
 }
 
-fn ping(_: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+fn ping(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     match args.optional() {
         _ if !args.is_empty() => return Err(CommandError::WrongArity("ping".to_owned())),
+        message if context.session.only_listens() => {
+            reply.array(2);
+            reply.bulk(b"pong");
+            reply.bulk(message.unwrap_or_default());
+        }
         Some(message) => reply.bulk(message),
         None => reply.simple("PONG"),
     }
@@ -239,6 +244,10 @@ fn quit(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Reply
 }
 
 fn reset(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    if !super::pubsub::leave_all(context) {
+        return Ok(());
+    }
+    context.executor.stop_watching(context.session);
     let open = access::is_open(context.executor.newest_config());
     context.session.reset(open);
     context.executor.environment.no_touch = false;

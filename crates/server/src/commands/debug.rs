@@ -17,6 +17,7 @@ use dunlin_engine::{
 use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
 use crate::{
+    config::parse_memory,
     executor::{Flow, Handler, QUOTED_BYTES_MAX, ServerContext},
     net::Next,
     session::Replies,
@@ -90,6 +91,11 @@ static PARTS: &[Part] = &[
         "    Answer with a value of that type: string, integer, double, bignum, null, array, set, map,",
         "    attrib, push, verbatim, true, false.",
     ] },
+    Part { name: "quicklist-packed-threshold", operands: 1..=1, run: set_list_packed_threshold, help: &[
+        "QUICKLIST-PACKED-THRESHOLD <size>",
+        "    In lists that grow beyond one block from now on, keep elements of this size and more as",
+        "    blocks of their own though a block would hold them; 0 for never.",
+    ] },
     Part { name: "set-active-expire", operands: 1..=1, run: set_active_expire, help: &[
         "SET-ACTIVE-EXPIRE <0|1>",
         "    With 0, expired keys are removed only when they are asked for.",
@@ -106,10 +112,9 @@ static PARTS: &[Part] = &[
 
 /// Subcommands that test suites know and this version cannot have, and why.
 static UNAVAILABLE: &[(&str, &str)] = &[
-    ("listpack", "there are no lists, hashes or sorted sets in this version"),
+    ("listpack", "listpacks are shown by nothing but OBJECT ENCODING in this version"),
     ("loadaof", "there is no append-only file in this version"),
     ("pause-cron", "background work cannot be paused as a whole; see SET-ACTIVE-EXPIRE"),
-    ("quicklist-packed-threshold", "there are no lists in this version"),
     ("reload", "there are no snapshots in this version"),
     ("replicate", "there are no replicas in this version"),
 ];
@@ -214,6 +219,21 @@ fn set_active_expire(
 ) -> CommandResult {
     let on = parse_integer(words[1]).is_some_and(|value| value != 0);
     context.shared.active_expire.store(on, Ordering::Relaxed);
+    reply.ok();
+    Ok(())
+}
+
+fn set_list_packed_threshold(
+    context: &mut ServerContext<'_, '_>,
+    words: &[&[u8]],
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let Some(size) = parse_memory(words[1]).and_then(|size| u32::try_from(size).ok()) else {
+        return Err(CommandError::text(
+            "ERR argument must be a memory value bigger than 1 and smaller than 4gb",
+        ));
+    };
+    context.shared.list_packed_threshold.store(size, Ordering::Relaxed);
     reply.ok();
     Ok(())
 }

@@ -7,18 +7,24 @@ mod connection;
 mod debug;
 #[cfg(test)]
 mod documents;
+mod hyperloglog;
 mod info;
 mod latency;
 mod lolwut;
 mod memory;
+mod monitor;
+mod pubsub;
 mod shutdown;
 mod slowlog;
 mod time;
 
-use dunlin_engine::command::{Args, Command, CommandResult, CommandTable, describe};
+use dunlin_engine::command::{Args, Command, CommandError, CommandResult, CommandTable, Entry, describe};
 use dunlin_resp::ReplyBuffer;
 
-use crate::executor::ServerContext;
+use crate::{
+    executor::ServerContext,
+    session::{ClientFlags, Session},
+};
 
 /// The rows of all families.
 const FAMILIES: &[&[Command]] = &[
@@ -27,10 +33,13 @@ const FAMILIES: &[&[Command]] = &[
     config::COMMANDS,
     connection::COMMANDS,
     debug::COMMANDS,
+    hyperloglog::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     lolwut::COMMANDS,
     memory::COMMANDS,
+    monitor::COMMANDS,
+    pubsub::COMMANDS,
     shutdown::COMMANDS,
     slowlog::COMMANDS,
     time::COMMANDS,
@@ -39,6 +48,21 @@ const FAMILIES: &[&[Command]] = &[
 /// All commands: the store's and the server's.
 pub(crate) fn table() -> CommandTable {
     CommandTable::new(&[dunlin_engine::commands::FAMILIES, FAMILIES].concat())
+}
+
+/// Refuses what a client may not do because of what it is doing: listening to messages that RESP2
+/// cannot tell from replies, or watching others.
+#[cold]
+pub(crate) fn check_restrictions(session: &Session, entry: &Entry) -> CommandResult {
+    if session.only_listens() {
+        pubsub::check_listener(entry)?;
+    }
+    let command = entry.command;
+    let uses_data = command.is_write() || command.is_read_only() || pubsub::is_publishing(entry);
+    if session.flags.has(ClientFlags::MONITOR) && uses_data {
+        return Err(CommandError::text("ERR Replica can't interact with the keyspace"));
+    }
+    Ok(())
 }
 
 /// `HELP` of any container: its subcommands, from the table.

@@ -94,7 +94,9 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["cluster-enabled"], obeyed: &["no"], otherwise: Refused("the cluster is not available in this version; use 'no'") },
     Foreign { names: &["cluster-*"], obeyed: &[], otherwise: NO_CLUSTER },
     Foreign { names: &["notify-keyspace-events"], obeyed: &[""], otherwise: Refused("keyspace events are not available in this version; use \"\"") },
-    Foreign { names: &["list-max-*", "list-compress-depth", "zset-max-*", "hll-sparse-max-bytes", "stream-node-max-*"], obeyed: &[], otherwise: NO_COLLECTIONS },
+    Foreign { names: &["list-max-ziplist-entries", "list-max-ziplist-value"], obeyed: &[], otherwise: Ignored("list-max-listpack-size is what limits the blocks of lists") },
+    Foreign { names: &["list-compress-depth"], obeyed: &["0"], otherwise: Ignored("the blocks of lists are not compressed") },
+    Foreign { names: &["zset-max-*", "stream-node-max-*"], obeyed: &[], otherwise: NO_COLLECTIONS },
     Foreign { names: &["activerehashing"], obeyed: &[], otherwise: Ignored("tables grow a bucket at a time and are never rehashed") },
     Foreign { names: &["activedefrag"], obeyed: &["no"], otherwise: Refused("memory is not moved about; use 'no'") },
     Foreign { names: &["active-defrag-*"], obeyed: &[], otherwise: Ignored("memory is not moved about") },
@@ -177,7 +179,7 @@ mod tests {
     #[test]
     fn the_stock_file_of_redis_loads_and_every_line_without_effect_is_told() {
         let told = load(STOCK).unwrap();
-        let obeyed = ["always-show-logo", "oom-score-adj", "notify-keyspace-events"];
+        let obeyed = ["always-show-logo", "oom-score-adj", "notify-keyspace-events", "list-compress-depth"];
         let expected: Vec<&str> = STOCK
             .lines()
             .filter_map(|line| line.split_whitespace().next())

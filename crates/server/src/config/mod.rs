@@ -35,6 +35,7 @@ pub use source::{LoadError, Origin};
 pub(crate) use source::{describe, escape_control};
 pub use store::{ConfigReader, ConfigStore, Hook, RewriteError, SetError};
 pub use table::{DIRECTIVES, find};
+pub(crate) use units::parse_memory;
 
 #[cfg(test)]
 pub(crate) mod tests {

@@ -74,6 +74,8 @@ snapshot! {
     hash_max_listpack_entries: u64,
     /// Bytes of a field or value in a listpack.
     hash_max_listpack_value: u64,
+    /// Bytes of a HyperLogLog that is sparse.
+    hll_sparse_max_bytes: u64,
     /// Background rounds a second.
     hz: u32,
     /// Lines that have no effect; not a directive.
@@ -92,6 +94,8 @@ snapshot! {
     lazyfree_lazy_user_del: bool,
     /// FLUSHALL and FLUSHDB are ASYNC unless they say SYNC.
     lazyfree_lazy_user_flush: bool,
+    /// Elements of a list in a listpack, or a class of sizes.
+    list_max_listpack_size: i32,
     /// Empty for standard output.
     logfile: PathBuf,
     /// The least level that is logged.

@@ -265,6 +265,16 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "hll-sparse-max-bytes",
+        aliases: &[],
+        group: Group::Memory,
+        kind: Kind::Memory { field: field!(hll_sparse_max_bytes), min: 0, max: SIGNED_MAX },
+        default: "3000",
+        change: Change::Anytime,
+        doc: "Bytes up to which a HyperLogLog keeps the sparse encoding.",
+        settle: as_is,
+    },
+    Directive {
         name: "hz",
         aliases: &[],
         group: Group::Process,
@@ -345,6 +355,16 @@ pub static DIRECTIVES: &[Directive] = &[
         default: "no",
         change: Change::Anytime,
         doc: "FLUSHALL and FLUSHDB without SYNC or ASYNC free in the background.",
+        settle: as_is,
+    },
+    Directive {
+        name: "list-max-listpack-size",
+        aliases: &["list-max-ziplist-size"],
+        group: Group::Memory,
+        kind: Kind::Integer { field: number!(list_max_listpack_size), min: i32::MIN as i64, max: INT_MAX },
+        default: "-2",
+        change: Change::Anytime,
+        doc: "Elements of a list in a compact block, or its size in bytes: -1 to -5 for 4 to 64 KiB. A list of one block is a listpack.",
         settle: as_is,
     },
     Directive {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Lines, Source};
-use crate::{net::OutputClass, process::ProcessorTime};
+use crate::{net::OutputClass, process::ProcessorTime, pubsub::Kind, session::ClientFlags};
 
 pub(super) fn clients(source: &Source<'_>, lines: &mut Lines) {
     let monitor = &source.shared.monitor;
@@ -17,13 +17,16 @@ pub(super) fn clients(source: &Source<'_>, lines: &mut Lines) {
         largest(|client| client.query_buffer_bytes.get()).unwrap_or(0),
     );
     lines.add("client_recent_max_output_buffer", largest(|client| client.output_bytes.get()).unwrap_or(0));
-    lines.add_all(&["blocked_clients", "tracking_clients"], 0);
     let count = |is: fn(&crate::net::Client) -> bool| clients.iter().filter(|client| is(client)).count();
+    lines.add("blocked_clients", count(|client| ClientFlags::of(client).has(ClientFlags::BLOCKED)));
+    lines.add("tracking_clients", 0);
     lines.add("pubsub_clients", count(|client| client.output_class() == OutputClass::Pubsub));
     lines.add("watching_clients", count(|client| client.watched_keys.get() > 0));
     lines.add("clients_in_timeout_table", 0);
     lines.add("total_watched_keys", clients.iter().map(|client| client.watched_keys.get()).sum::<u64>());
-    lines.add_all(&["total_blocking_keys", "total_blocking_keys_on_nokey"], 0);
+    let blocking = source.shared.engine.blocking_keys();
+    lines.add("total_blocking_keys", blocking.keys);
+    lines.add("total_blocking_keys_on_nokey", blocking.on_loss);
 }
 
 pub(super) fn stats(source: &Source<'_>, lines: &mut Lines) {
@@ -45,6 +48,7 @@ pub(super) fn stats(source: &Source<'_>, lines: &mut Lines) {
     lines.add("rejected_connections", moved.connections_rejected);
     lines.add_all(&["sync_full", "sync_partial_ok", "sync_partial_err"], 0);
     lines.add("expired_keys", monitor.keyspace_total(|counters| &counters.expired_keys));
+    lines.add("expired_fields", monitor.keyspace_total(|counters| &counters.expired_fields));
     // What is due is known, not sampled: nothing stale is left behind by a finished round.
     lines.add("expired_stale_perc", "0.00");
     lines.add("expired_time_cap_reached_count", of_workers(|worker| &worker.expiry_caps));
@@ -60,11 +64,12 @@ pub(super) fn stats(source: &Source<'_>, lines: &mut Lines) {
     );
     lines.add("keyspace_hits", monitor.keyspace_total(|counters| &counters.keyspace_hits));
     lines.add("keyspace_misses", monitor.keyspace_total(|counters| &counters.keyspace_misses));
+    let exchange = &source.shared.exchange;
+    lines.add("pubsub_channels", exchange.count(Kind::Channel));
+    lines.add("pubsub_patterns", exchange.count(Kind::Pattern));
+    lines.add("pubsubshard_channels", exchange.count(Kind::ShardChannel));
     lines.add_all(
         &[
-            "pubsub_channels",
-            "pubsub_patterns",
-            "pubsubshard_channels",
             "latest_fork_usec",
             "total_forks",
             "migrate_cached_sockets",

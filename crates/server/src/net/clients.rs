@@ -122,6 +122,8 @@ pub struct Client {
     pub command: Counter,
     /// `resp`: 2 or 3.
     pub protocol: Counter,
+    /// Not 0 where it waits for what others do: then it may be idle for as long as it likes.
+    pub listening: Counter,
     /// Flags of the service (`flags` is rendered from them).
     pub flags: Counter,
     /// `sub`: channels subscribed to.
@@ -165,6 +167,7 @@ impl Client {
             database: zero(),
             command: Counter::new(u64::MAX),
             protocol: Counter::new(2),
+            listening: zero(),
             flags: zero(),
             channels: zero(),
             patterns: zero(),

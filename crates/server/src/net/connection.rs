@@ -97,6 +97,8 @@ pub(super) struct Connection<T> {
     pub(super) session: T,
     /// Whether the worker has it on its list for the next tick.
     pub(super) queued: bool,
+    /// Whether the worker has it on its list of those that mail has something to say to.
+    pub(super) addressed: bool,
     socket: Socket,
     input: Input,
     /// Bytes that the request at hand still needs, as far as known.
@@ -117,6 +119,8 @@ pub(super) struct Connection<T> {
     last_active: Instant,
     /// Since when the soft limit of output is exceeded.
     over_soft_limit: Option<Instant>,
+    /// Something was not queued because the hard limit of output was exceeded.
+    overflowed: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -137,6 +141,7 @@ impl<T> Connection<T> {
             session: kit.service.open(&client),
             client,
             queued: false,
+            addressed: false,
             socket,
             input: Input::default(),
             wanted: 0,
@@ -153,6 +158,7 @@ impl<T> Connection<T> {
             parked: None,
             last_active: kit.now.instant,
             over_soft_limit: None,
+            overflowed: false,
         })
     }
 
@@ -419,7 +425,7 @@ impl<T> Connection<T> {
     fn exceeds_output_limit<S>(&mut self, kit: &Kit<S>) -> bool {
         let waiting = self.waiting_bytes() as u64;
         let limit = &kit.limits.output[self.client.output_class() as usize];
-        let over_hard = limit.hard_bytes > 0 && waiting > limit.hard_bytes;
+        let over_hard = self.overflowed || limit.is_over_hard(waiting);
         self.over_soft_limit = (limit.soft_bytes > 0 && waiting > limit.soft_bytes)
             .then(|| self.over_soft_limit.unwrap_or(kit.now.instant));
         let over_soft = self
@@ -446,6 +452,31 @@ impl<T> Connection<T> {
         next.is_none_or(|next| self.apply(next))
     }
 
+    /// Queues bytes that the service has encoded, for the next turn to send.
+    #[inline]
+    pub(super) fn push(&mut self, encoded: &Arc<Vec<u8>>, limits: &Limits) {
+        let limit = &limits.output[self.client.output_class() as usize];
+        if limit.is_over_hard(self.output.len() as u64) {
+            self.overflowed = true;
+        } else {
+            self.output.push_shared(encoded);
+        }
+    }
+
+    /// Notes that the next turn has something to send.
+    #[inline]
+    pub(super) fn address(&mut self, addressed: &mut Vec<u32>) {
+        if !std::mem::replace(&mut self.addressed, true) {
+            addressed.push(self.client.address.slot);
+        }
+    }
+
+    /// Whether nothing more is served; the rest of the replies leaves.
+    #[inline]
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
     /// When a parked connection is to be resumed.
     pub(super) fn parked_until(&self) -> Option<Instant> {
         self.parked.and_then(|parked| parked.until)
@@ -461,7 +492,9 @@ impl<T> Connection<T> {
     /// The checks that only time brings about: the idle `timeout` and the soft limit of output.
     pub(super) fn is_overdue<S>(&mut self, kit: &Kit<S>) -> bool {
         let idle_for = kit.now.instant.duration_since(self.last_active);
-        let may_idle = self.parked.is_some() || self.client.output_class() != super::OutputClass::Normal;
+        let is_listening =
+            self.client.listening.get() != 0 || self.client.output_class() != super::OutputClass::Normal;
+        let may_idle = self.parked.is_some() || is_listening;
         if !may_idle && kit.limits.idle_max.is_some_and(|idle_max| idle_for >= idle_max) {
             tracing::debug!("closing {}: idle for {idle_for:?}", self.client);
             return true;

@@ -13,6 +13,14 @@ pub struct OutputLimit {
     pub soft_duration: Duration,
 }
 
+impl OutputLimit {
+    /// Whether a client that has this much output waiting is to be closed at once.
+    #[inline]
+    pub(super) fn is_over_hard(&self, waiting_bytes: u64) -> bool {
+        self.hard_bytes > 0 && waiting_bytes > self.hard_bytes
+    }
+}
+
 /// A snapshot; a change of the configuration publishes a new one, which workers see in their next tick.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {

@@ -68,6 +68,17 @@ impl Output {
         self.queue.extend(other.queue);
     }
 
+    /// Queues bytes that may go to other clients too: copied where they are few.
+    #[inline]
+    pub(super) fn push_shared(&mut self, bytes: &Arc<Vec<u8>>) {
+        if bytes.len() < ReplyBuffer::SPLICE_BYTES_MIN {
+            self.gather(bytes);
+        } else {
+            self.bytes += bytes.len();
+            self.queue.push_back(Arc::clone(bytes));
+        }
+    }
+
     fn gather(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;

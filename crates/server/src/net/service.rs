@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_resp::ReplyBuffer;
 
-use super::Client;
+use super::{Client, Outbox};
 
 /// The clocks, read once a tick.
 #[derive(Debug, Clone, Copy)]
@@ -103,8 +103,8 @@ pub trait Service: Sized + 'static {
         reply: &mut ReplyBuffer,
     ) -> Option<Next>;
 
-    /// A letter for the service.
-    fn receive(&mut self, letter: Self::Letter);
+    /// A letter for the service, which may answer it to any of its worker's clients.
+    fn receive(&mut self, letter: Self::Letter, outbox: &mut Outbox<'_, Self::Session>);
 
     /// The connection is gone.
     fn close(&mut self, session: Self::Session);

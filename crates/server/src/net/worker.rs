@@ -20,6 +20,7 @@ use mio::{Events, Interest, Poll, Token};
 
 use super::connection::{self, Connection, Kit, Outcome, SHARED_BYTES};
 use super::listener::{Listener, Refusal};
+use super::outbox::Outbox;
 use super::post::{Mail, Newcomer};
 use super::{Address, Client, Clients, Limits, Now, PostOffice, Service, To, Traffic, Transport, output};
 
@@ -35,6 +36,8 @@ const ACCEPTED_MAX: usize = 64;
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// How often a part of the connections is swept.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
+/// Deadlines that a worker keeps for each of its connections, at most: one is in force.
+const DEADLINES_PER_CONNECTION_MAX: usize = 4;
 /// Sweeps in which every connection is visited once.
 const SWEEPS_PER_ROUND: usize = 10;
 
@@ -271,7 +274,23 @@ impl<S: Service> Worker<S> {
             && until != was_until
         {
             self.deadlines.push(Reverse((deadline, slot, connection.client.id())));
+            if self.deadlines.len() > DEADLINES_PER_CONNECTION_MAX * self.connections.len() {
+                self.forget_moot_deadlines();
+            }
         }
+    }
+
+    /// Drops the deadlines of connections that are parked no more: clients that wait for long, and are
+    /// served soon, over and over, must not pile them up.
+    #[cold]
+    fn forget_moot_deadlines(&mut self) {
+        let connections = &self.connections;
+        self.deadlines.retain(|Reverse((deadline, slot, id))| {
+            let connection = connections[*slot as usize].as_ref();
+            connection.is_some_and(|connection| {
+                connection.client.id() == *id && connection.parked_until() == Some(*deadline)
+            })
+        });
     }
 
     fn pass_deadlines(&mut self) {
@@ -315,7 +334,11 @@ impl<S: Service> Worker<S> {
                         self.deliver(slot as u32, letter.clone());
                     }
                 }
-                Mail::Letter(To::Service, letter) => self.kit.service.receive(letter),
+                Mail::Letter(To::Service, letter) => {
+                    let (connections, addressed) = (&mut self.connections[..], &mut self.addressed);
+                    let limits = &self.kit.limits;
+                    self.kit.service.receive(letter, &mut Outbox { connections, addressed, limits });
+                }
                 Mail::Kill(address) => {
                     if self.find(address.slot, address.id).is_some() {
                         self.close(address.slot);
@@ -327,7 +350,10 @@ impl<S: Service> Worker<S> {
         self.mail = mail;
         let mut addressed = std::mem::take(&mut self.addressed);
         for slot in addressed.drain(..) {
-            self.take_turn(slot);
+            if let Some(Some(connection)) = self.connections.get_mut(slot as usize) {
+                connection.addressed = false;
+                self.take_turn(slot);
+            }
         }
         self.addressed = addressed;
     }
@@ -338,9 +364,7 @@ impl<S: Service> Worker<S> {
         if !connection.deliver(&mut self.kit, letter) {
             return self.close(slot);
         }
-        if self.addressed.last() != Some(&slot) {
-            self.addressed.push(slot);
-        }
+        connection.address(&mut self.addressed);
         self.watch_deadline(slot, was_until);
     }
 
@@ -418,7 +442,7 @@ impl<S: Service> Worker<S> {
             Ok(mut connection) => {
                 if self.stop_at.is_some() {
                     connection.stop();
-                    self.addressed.push(slot);
+                    connection.address(&mut self.addressed);
                 }
                 let connection = Some(Box::new(connection));
                 match self.connections.get_mut(slot as usize) {

@@ -130,7 +130,12 @@ struct Replay<'a> {
 
 impl<'a> Replay<'a> {
     fn new(engine: &'a Engine, table: &'a CommandTable, environment: Environment) -> Self {
-        let environment = Environment { replaying: true, string_bytes_max: usize::MAX, ..environment };
+        let environment = Environment {
+            replaying_at_ms: environment.now_ms,
+            now_ms: 0,
+            string_bytes_max: usize::MAX,
+            ..environment
+        };
         Self {
             engine,
             table,

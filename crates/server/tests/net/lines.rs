@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_resp::ReplyBuffer;
-use dunlin_server::net::{Client, Next, Now, REPLY_BYTES_MAX, Served, Service, WorkerContext};
+use dunlin_server::net::{Client, Next, Now, Outbox, REPLY_BYTES_MAX, Served, Service, WorkerContext};
 
 pub struct Lines {
     context: WorkerContext<String>,
@@ -143,7 +143,7 @@ impl Service for Lines {
         }
     }
 
-    fn receive(&mut self, letter: String) {
+    fn receive(&mut self, letter: String, _: &mut Outbox<'_, Session>) {
         panic!("nobody sends letters to services here: {letter}");
     }
 

@@ -67,6 +67,9 @@ pub struct DequeRange<'a> {
     back: Cursor<'a>,
     /// Number of the block that `back` reads.
     back_block: usize,
+    /// Number of the element behind the last one, until `back` is placed: most ranges are read from the
+    /// front only.
+    end: Option<usize>,
 }
 
 impl<'a> DequeRange<'a> {
@@ -79,16 +82,20 @@ impl<'a> DequeRange<'a> {
             front_next: 0,
             back: Cursor::Done,
             back_block: 0,
+            end: Some(end),
         };
         if elements.left > 0 {
             let (block, at) = deque.locate(range.start).expect("start < end <= len");
             elements.front = Cursor::from(&deque.blocks[block], at);
             elements.front_next = block + 1;
-            let (block, at) = deque.locate(end - 1).expect("end <= len");
-            elements.back = Cursor::through(&deque.blocks[block], at);
-            elements.back_block = block;
         }
         elements
+    }
+
+    fn place_back(&mut self, end: usize) {
+        let (block, at) = self.deque.locate(end - 1).expect("end <= len");
+        self.back = Cursor::through(&self.deque.blocks[block], at);
+        self.back_block = block;
     }
 }
 
@@ -116,6 +123,9 @@ impl DoubleEndedIterator for DequeRange<'_> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
+        if let Some(end) = self.end.take() {
+            self.place_back(end);
+        }
         loop {
             if let Some(element) = self.back.take(DoubleEndedIterator::next_back) {
                 return Some(element);

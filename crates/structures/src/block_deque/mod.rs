@@ -20,6 +20,7 @@ mod iter;
 mod tests;
 
 use std::collections::VecDeque;
+use std::num::NonZero;
 use std::ops;
 
 pub use edit::ListEnd;
@@ -29,30 +30,40 @@ use crate::{Element, Listpack, ListpackRef};
 
 /// How large blocks may grow, in the terms of the directive `list-max-listpack-size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockLimit(i16);
+pub struct BlockLimit {
+    directive: i16,
+    /// Length from which on an element is kept alone though the directive would not have it so.
+    plain_bytes_min: Option<NonZero<u32>>,
+}
 
 impl BlockLimit {
     /// From the directive: -1 to -5 stand for 4, 8, 16, 32 and 64 KiB, smaller numbers for 64 KiB; others for
     /// as many elements, at most 32767, in up to 8 KiB.
     pub fn from_directive(value: i64) -> BlockLimit {
-        BlockLimit(value.clamp(-5, i64::from(i16::MAX)) as i16)
+        BlockLimit { directive: value.clamp(-5, i64::from(i16::MAX)) as i16, plain_bytes_min: None }
+    }
+
+    /// The same, but elements of `bytes` and more are kept alone, too, unless that is 0.
+    pub fn with_plain_from(self, bytes: u32) -> BlockLimit {
+        BlockLimit { plain_bytes_min: NonZero::new(bytes), ..self }
     }
 
     /// Bytes that a block may take.
-    fn bytes_max(self) -> usize {
-        match self.0 {
+    pub fn bytes_max(self) -> usize {
+        match self.directive {
             0.. => 8192,
             negative => 4096 << (-1 - negative),
         }
     }
 
     fn elements_max(self) -> usize {
-        usize::try_from(self.0).unwrap_or(usize::MAX)
+        usize::try_from(self.directive).unwrap_or(usize::MAX)
     }
 
     /// Whether an element is too large to share a block.
     fn is_large(self, element: Element<'_>) -> bool {
         matches!(element, Element::String(text) if text.len() > self.bytes_max())
+            || self.plain_bytes_min.is_some_and(|bytes| element.text_len() >= bytes.get() as usize)
     }
 }
 
@@ -105,6 +116,7 @@ impl Block {
     fn admits(&self, element: Element<'_>, limit: BlockLimit) -> bool {
         const ENTRY_OVERHEAD: usize = 8;
         match &self.contents {
+            Contents::Packed(_) if limit.plain_bytes_min.is_some() && limit.is_large(element) => false,
             Contents::Packed(listpack) => {
                 listpack.bytes().len() + element.text_len() + ENTRY_OVERHEAD <= limit.bytes_max()
                     && self.count() < limit.elements_max()
@@ -144,6 +156,25 @@ impl BlockDeque {
         let mut deque = BlockDeque::new(limit);
         deque.push_packed(listpack);
         deque
+    }
+
+    /// The listpack that holds all elements, where there is only one block.
+    pub fn single_listpack(&self) -> Option<&Listpack> {
+        match self.blocks.front() {
+            Some(Block { contents: Contents::Packed(listpack), .. }) if self.blocks.len() == 1 => {
+                Some(listpack)
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes the listpack of [`Self::single_listpack`] out, and leaves no element.
+    pub fn take_single_listpack(&mut self) -> Option<Listpack> {
+        self.single_listpack()?;
+        match std::mem::replace(self, BlockDeque::new(self.limit)).blocks.pop_front()?.contents {
+            Contents::Packed(listpack) => Some(listpack),
+            Contents::Plain(_) => unreachable!("just seen to be a listpack"),
+        }
     }
 
     /// All elements in one listpack; `None` where one cannot hold so much. O(n).

@@ -31,7 +31,7 @@ mod tests;
 
 pub use bucket::SLOTS_PER_BUCKET;
 pub use deadlines::Verdict;
-pub use probe::TableProbe;
+pub use probe::{BucketProbe, Candidate, TableProbe};
 pub use tick::Tick;
 
 use crate::page_pool::PagePool;

@@ -55,25 +55,43 @@ impl TableProbe {
         self.primary.bucket(index_of(hash, buckets))
     }
 
-    /// Prefetches the bucket where an entry of this hash would be.
+    /// The bucket where an entry of this hash would be, which is prefetched.
     #[inline]
-    pub fn prefetch_bucket(&self, hash: u64) {
-        if let Some(bucket) = self.bucket(hash) {
-            prefetch(std::ptr::from_ref(bucket).cast());
-        }
+    pub fn fetch_bucket(&self, hash: u64) -> Option<BucketProbe<'_>> {
+        self.bucket(hash).map(BucketProbe::fetch)
     }
 
-    /// A handle that may belong to an entry of this hash: the first in its bucket with the fingerprint. Where
-    /// there is none, the overflow bucket, if any, is prefetched. Call it some 100 ns after
-    /// [`prefetch_bucket`](Self::prefetch_bucket).
+    /// What may lead to the entry of this hash from a bucket that was asked for some 100 ns ago. An
+    /// overflow bucket is prefetched.
     #[inline]
-    pub fn candidate(&self, hash: u64) -> Option<Handle> {
-        let bucket = self.bucket(hash)?;
-        if let Some(slot) = bucket.matches(fingerprint(hash)).lowest() {
-            return bucket.handle(slot);
+    pub fn candidate(&self, bucket: BucketProbe<'_>, hash: u64) -> Candidate<'_> {
+        if let Some(slot) = bucket.0.matches(fingerprint(hash)).lowest() {
+            return bucket.0.handle(slot).map_or(Candidate::None, Candidate::Entry);
         }
-        let overflow = self.overflow.get()?.bucket(bucket.link()?)?;
-        prefetch(std::ptr::from_ref(overflow).cast());
-        None
+        let overflow = bucket.0.link().and_then(|link| self.overflow.get()?.bucket(link));
+        overflow.map_or(Candidate::None, |bucket| Candidate::Overflow(BucketProbe::fetch(bucket)))
     }
+}
+
+/// A bucket on its way to the processor.
+#[derive(Debug, Clone, Copy)]
+pub struct BucketProbe<'a>(&'a Bucket);
+
+impl<'a> BucketProbe<'a> {
+    #[inline(always)]
+    fn fetch(bucket: &'a Bucket) -> Self {
+        prefetch(std::ptr::from_ref(bucket).cast());
+        Self(bucket)
+    }
+}
+
+/// Where an entry may be, by the look of one bucket.
+#[derive(Debug, Clone, Copy)]
+pub enum Candidate<'a> {
+    /// Nowhere.
+    None,
+    /// The first handle with its fingerprint.
+    Entry(Handle),
+    /// In another bucket.
+    Overflow(BucketProbe<'a>),
 }

@@ -346,7 +346,13 @@ pub struct Elements<'a> {
     end: usize,
 }
 
-impl Elements<'_> {
+impl<'a> Elements<'a> {
+    /// What is left, but no further than the entry at `position`, which must be one of them.
+    #[inline]
+    pub fn through(self, position: Position) -> Elements<'a> {
+        Elements { end: position.at() + self.listpack.entry_bytes(position.at()), ..self }
+    }
+
     /// Where the next element is.
     #[inline]
     pub fn position(&self) -> Option<Position> {

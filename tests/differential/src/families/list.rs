@@ -4,6 +4,7 @@ use crate::grammar::Arg::*;
 use crate::grammar::{Arg, Family, row};
 
 const END: Arg = Pick(&["LEFT", "RIGHT", "LEFT", "RIGHT", "LEFT", "RIGHT", "MIDDLE"]);
+
 const TIMEOUT: Arg = Pick(&["0.001", "0.01", "-1", "x", "inf"]);
 
 /// The table.

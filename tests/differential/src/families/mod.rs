@@ -5,11 +5,13 @@ mod connection;
 mod generic;
 mod geo;
 mod hash;
+mod hash_expiry;
 mod hyperloglog;
 mod list;
 mod scripting;
 mod server;
 mod set;
+mod sort;
 mod sorted_set;
 mod sorted_set_lex;
 mod stream;
@@ -26,8 +28,10 @@ pub const ALL: &[&Family] = &[
     &connection::FAMILY,
     &server::FAMILY,
     &hash::FAMILY,
+    &hash_expiry::FAMILY,
     &list::FAMILY,
     &set::FAMILY,
+    &sort::FAMILY,
     &sorted_set::FAMILY,
     &sorted_set_lex::FAMILY,
     &stream::FAMILY,
@@ -38,7 +42,8 @@ pub const ALL: &[&Family] = &[
 ];
 
 /// The families that the server under test claims to have: what a run covers unless told otherwise.
-pub const ENABLED: &[&str] = &["string", "hash", "set", "generic", "bitmap", "connection", "server"];
+pub const ENABLED: &[&str] =
+    &["string", "hash", "list", "set", "sort", "hyperloglog", "generic", "bitmap", "connection", "server"];
 
 /// Finds a family by name.
 pub fn named(name: &str) -> Option<&'static Family> {

@@ -4,6 +4,7 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, KeySpec, Run},
+    commands::expiry::Conditions,
     context::WriteContext,
     keyspace::EXPIRY_MS_MAX,
 };
@@ -89,52 +90,6 @@ fn expireat(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
 
 fn pexpireat(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     set(context, args, reply, "pexpireat", 1, 0)
-}
-
-/// Which expiries may be replaced.
-#[derive(Debug, Default)]
-struct Conditions {
-    absent: bool,
-    present: bool,
-    later: bool,
-    earlier: bool,
-}
-
-impl Conditions {
-    fn parse(words: &[&[u8]]) -> Result<Self, CommandError> {
-        let mut conditions = Self::default();
-        for word in words {
-            let condition = match word.to_ascii_uppercase().as_slice() {
-                b"NX" => &mut conditions.absent,
-                b"XX" => &mut conditions.present,
-                b"GT" => &mut conditions.later,
-                b"LT" => &mut conditions.earlier,
-                _ => {
-                    return Err(CommandError::quoting("ERR Unsupported option ", word));
-                }
-            };
-            *condition = true;
-        }
-        let Self { absent, present, later, earlier } = conditions;
-        if absent && (present || later || earlier) {
-            return Err(CommandError::text(
-                "ERR NX and XX, GT or LT options at the same time are not compatible",
-            ));
-        }
-        if later && earlier {
-            return Err(CommandError::text("ERR GT and LT options at the same time are not compatible"));
-        }
-        Ok(conditions)
-    }
-
-    /// Whether an expiry may be replaced by `at`; a key without one counts as never expiring.
-    fn allow(&self, current: Option<u64>, at: i64) -> bool {
-        let current = current.map(|current| current as i64);
-        !(self.absent && current.is_some()
-            || self.present && current.is_none()
-            || self.later && current.is_none_or(|current| at <= current)
-            || self.earlier && current.is_some_and(|current| at >= current))
-    }
 }
 
 fn set(

@@ -6,6 +6,7 @@ mod iterate;
 mod object;
 mod presence;
 mod relocate;
+mod sort;
 mod ttl;
 
 use crate::command::{Args, Command, CommandError};
@@ -33,6 +34,8 @@ pub(super) const COMMANDS: &[Command] = &[
     relocate::RENAME,
     relocate::RENAMENX,
     iterate::SCAN,
+    sort::SORT,
+    sort::SORT_RO,
     database::SWAPDB,
     presence::TOUCH,
     ttl::TTL,

@@ -4,6 +4,7 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     command::{Args, Argument, Arity, Command, CommandResult, Flags, KeySpec, Run},
+    commands::expiry::to_seconds,
     context::ReadContext,
 };
 
@@ -71,11 +72,6 @@ fn expiretime(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Re
 
 fn pexpiretime(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     answer(context, args, reply, |expiry| expiry)
-}
-
-/// To the nearest second.
-fn to_seconds(milliseconds: u64) -> u64 {
-    (milliseconds + 500) / 1000
 }
 
 /// `tell` is only asked about expiries that have not passed.

@@ -4,7 +4,7 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
-    context::WriteContext,
+    context::{ExpiryChange, WriteContext},
     value::{ExtendedFloat, Hash, Layout},
 };
 
@@ -25,9 +25,9 @@ pub(super) const HINCRBY: Command = Command {
 fn hincrby(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, field, amount) = (args.word(), args.word(), args.integer());
     args.check()?;
-    let layout = context.layout();
+    let (layout, now_ms) = (context.layout(), context.now_ms());
     let sum = context.update_or_create(key, |hash| {
-        let sum = add_integer(hash, field, amount, layout);
+        let sum = add_integer(hash, field, amount, now_ms, layout);
         let changed = sum.is_ok();
         (sum, changed)
     })??;
@@ -35,14 +35,20 @@ fn hincrby(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     Ok(())
 }
 
-fn add_integer(hash: &mut Hash, field: &[u8], amount: i64, layout: Layout<'_>) -> Result<i64, CommandError> {
-    let current = match hash.get(field) {
+fn add_integer(
+    hash: &mut Hash,
+    field: &[u8],
+    amount: i64,
+    now_ms: u64,
+    layout: Layout<'_>,
+) -> Result<i64, CommandError> {
+    let current = match hash.get(field, now_ms) {
         Some(value) => value.as_integer().ok_or(CommandError::text("ERR hash value is not an integer"))?,
         None => 0,
     };
     let overflow = CommandError::text("ERR increment or decrement would overflow");
     let sum = current.checked_add(amount).ok_or(overflow)?;
-    hash.set(field, itoa::Buffer::new().format(sum).as_bytes(), layout);
+    hash.set(field, itoa::Buffer::new().format(sum).as_bytes(), ExpiryChange::Keep, now_ms, layout);
     Ok(sum)
 }
 
@@ -65,9 +71,9 @@ fn hincrbyfloat(
     if amount == ExtendedFloat::Infinite {
         return Err(CommandError::text("ERR value is NaN or Infinity"));
     }
-    let layout = context.layout();
+    let (layout, now_ms) = (context.layout(), context.now_ms());
     let sum = context.update_or_create(key, |hash| {
-        let sum = add_float(hash, field, amount, layout);
+        let sum = add_float(hash, field, amount, now_ms, layout);
         let changed = sum.is_ok();
         (sum, changed)
     })??;
@@ -81,9 +87,10 @@ fn add_float(
     hash: &mut Hash,
     field: &[u8],
     amount: ExtendedFloat,
+    now_ms: u64,
     layout: Layout<'_>,
 ) -> Result<String, CommandError> {
-    let current = match hash.get(field) {
+    let current = match hash.get(field, now_ms) {
         Some(value) => {
             ExtendedFloat::parse(&value.text()).ok_or(CommandError::text("ERR hash value is not a float"))?
         }
@@ -91,7 +98,7 @@ fn add_float(
     };
     let not_finite = CommandError::text("ERR increment would produce NaN or Infinity");
     let sum = (current + amount).to_text().ok_or(not_finite)?;
-    hash.set(field, sum.as_bytes(), layout);
+    hash.set(field, sum.as_bytes(), ExpiryChange::Keep, now_ms, layout);
     Ok(sum)
 }
 

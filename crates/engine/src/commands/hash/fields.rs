@@ -6,7 +6,7 @@ use dunlin_structures::Element;
 use super::reply_text;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
-    context::{ReadContext, WriteContext},
+    context::{ExpiryChange, ReadContext, WriteContext},
     value::Hash,
 };
 
@@ -54,10 +54,13 @@ fn set_pairs(context: &mut WriteContext<'_>, args: &mut Args<'_>, name: &str) ->
     if pairs.len() % 2 != 0 {
         return Err(CommandError::WrongArity(name.to_owned()));
     }
-    let layout = context.layout();
+    let (layout, now_ms) = (context.layout(), context.now_ms());
     context.edit_or_create(key, |hash: &mut Hash| {
         hash.expect(pairs, layout);
-        pairs.chunks_exact(2).filter(|pair| hash.set(pair[0], pair[1], layout)).count()
+        pairs
+            .chunks_exact(2)
+            .filter(|pair| hash.set(pair[0], pair[1], ExpiryChange::Clear, now_ms, layout))
+            .count()
     })
 }
 
@@ -74,13 +77,13 @@ pub(super) const HSETNX: Command = Command {
 
 fn hsetnx(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, field, value) = (args.word(), args.word(), args.word());
-    let layout = context.layout();
+    let (layout, now_ms) = (context.layout(), context.now_ms());
     let added = context.update_or_create(key, |hash: &mut Hash| {
-        if hash.get(field).is_some() {
+        if hash.get(field, now_ms).is_some() {
             return (false, false);
         }
         hash.expect(&[field, value], layout);
-        hash.set(field, value, layout);
+        hash.set(field, value, ExpiryChange::Clear, now_ms, layout);
         (true, true)
     })?;
     reply.integer(added.into());
@@ -99,9 +102,9 @@ pub(super) const HDEL: Command = Command {
 };
 
 fn hdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let (key, fields) = (args.word(), args.take_rest());
+    let (key, fields, now_ms) = (args.word(), args.take_rest(), context.now_ms());
     let removed = context.update(key, |hash: &mut Hash| {
-        let removed = fields.iter().filter(|field| hash.remove(field)).count();
+        let removed = fields.iter().filter(|field| hash.remove(field, now_ms)).count();
         (removed, removed > 0)
     })?;
     reply.count(removed.unwrap_or(0));
@@ -123,8 +126,8 @@ pub(super) const HGET: Command = Command {
 };
 
 fn hget(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let hash = context.collection::<Hash>(args.word())?;
-    reply_value(reply, hash.and_then(|hash| hash.get(args.word())));
+    let (hash, now_ms) = (context.collection::<Hash>(args.word())?, context.now_ms());
+    reply_value(reply, hash.and_then(|hash| hash.get(args.word(), now_ms)));
     Ok(())
 }
 
@@ -139,11 +142,11 @@ pub(super) const HMGET: Command = Command {
 };
 
 fn hmget(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let hash = context.collection::<Hash>(args.word())?;
+    let (hash, now_ms) = (context.collection::<Hash>(args.word())?, context.now_ms());
     let fields = args.take_rest();
     reply.array(fields.len());
     for field in fields {
-        reply_value(reply, hash.and_then(|hash| hash.get(field)));
+        reply_value(reply, hash.and_then(|hash| hash.get(field, now_ms)));
     }
     Ok(())
 }
@@ -157,9 +160,9 @@ pub(super) const HEXISTS: Command = Command {
 };
 
 fn hexists(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let hash = context.collection::<Hash>(args.word())?;
+    let (hash, now_ms) = (context.collection::<Hash>(args.word())?, context.now_ms());
     let field = args.word();
-    reply.integer(hash.is_some_and(|hash| hash.get(field).is_some()).into());
+    reply.integer(hash.is_some_and(|hash| hash.get(field, now_ms).is_some()).into());
     Ok(())
 }
 
@@ -173,13 +176,15 @@ pub(super) const HSTRLEN: Command = Command {
 };
 
 fn hstrlen(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let hash = context.collection::<Hash>(args.word())?;
+    let (hash, now_ms) = (context.collection::<Hash>(args.word())?, context.now_ms());
     let field = args.word();
-    reply.count(hash.and_then(|hash| hash.get(field)).map_or(0, Element::text_len));
+    reply.count(hash.and_then(|hash| hash.get(field, now_ms)).map_or(0, Element::text_len));
     Ok(())
 }
 
-fn reply_value(reply: &mut ReplyBuffer, value: Option<Element<'_>>) {
+/// A field's value, or that there is none.
+#[inline]
+pub(super) fn reply_value(reply: &mut ReplyBuffer, value: Option<Element<'_>>) {
     match value {
         Some(value) => reply_text(reply, value),
         None => reply.null(),

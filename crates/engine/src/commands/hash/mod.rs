@@ -1,10 +1,14 @@
 //! Commands on hashes.
 
 mod counter;
+mod expire;
 mod fields;
+mod named;
 mod sample;
 mod scan;
+mod ttl;
 mod whole;
+mod with_expiry;
 
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::Element;
@@ -15,19 +19,31 @@ use crate::command::Command;
 pub(super) const COMMANDS: &[Command] = &[
     fields::HDEL,
     fields::HEXISTS,
+    expire::HEXPIRE,
+    expire::HEXPIREAT,
+    ttl::HEXPIRETIME,
     fields::HGET,
     whole::HGETALL,
+    with_expiry::HGETDEL,
+    with_expiry::HGETEX,
     counter::HINCRBY,
     counter::HINCRBYFLOAT,
     whole::HKEYS,
     whole::HLEN,
     fields::HMGET,
     fields::HMSET,
+    expire::HPERSIST,
+    expire::HPEXPIRE,
+    expire::HPEXPIREAT,
+    ttl::HPEXPIRETIME,
+    ttl::HPTTL,
     sample::HRANDFIELD,
     scan::HSCAN,
     fields::HSET,
+    with_expiry::HSETEX,
     fields::HSETNX,
     fields::HSTRLEN,
+    ttl::HTTL,
     whole::HVALS,
 ];
 

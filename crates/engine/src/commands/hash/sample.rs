@@ -33,11 +33,11 @@ pub(super) const HRANDFIELD: Command = Command {
 };
 
 fn hrandfield(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let key = args.word();
+    let (key, now_ms) = (args.word(), context.now_ms());
     let mut random = Random::new(context.random());
     if args.is_empty() {
         let hash = context.collection::<Hash>(key)?;
-        match hash.and_then(|hash| hash.random(&mut random)) {
+        match hash.and_then(|hash| hash.random(now_ms, &mut random)) {
             Some((field, _)) => reply_text(reply, field),
             None => reply.null(),
         }
@@ -61,7 +61,7 @@ fn hrandfield(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Re
         return Ok(());
     };
     let wanted = count.unsigned_abs() as usize;
-    let told = if count > 0 { wanted.min(hash.len()) } else { wanted };
+    let told = if count > 0 { wanted.min(hash.len(now_ms)) } else { wanted };
     let in_pairs = with_values && reply.protocol() == Protocol::Resp3;
     reply.array(if with_values && !in_pairs { 2 * told } else { told });
     let mut tell = |(field, value): (Element<'_>, Element<'_>)| {
@@ -74,10 +74,10 @@ fn hrandfield(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Re
         }
     };
     if count > 0 {
-        hash.sample(wanted, &mut random, |field, value| tell((field, value)));
+        hash.sample(wanted, now_ms, &mut random, |field, value| tell((field, value)));
     } else {
         for _ in 0..wanted {
-            tell(hash.random(&mut random).expect("a stored hash has fields"));
+            tell(hash.random(now_ms, &mut random).expect("a stored hash has fields"));
         }
     }
     Ok(())

@@ -38,10 +38,11 @@ fn hscan(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         return Ok(());
     };
     let options = CollectionScan::parse(args, true)?;
+    let now_ms = context.now_ms();
     let (mut elements, mut found) = (ReplyBuffer::default(), 0);
     let cursor = options.walk(cursor, |cursor| {
         let mut visited = 0;
-        let next = hash.scan(cursor, |field, value| {
+        let next = hash.scan(cursor, now_ms, |field, value| {
             visited += 1;
             if options.wants(&field.text()) {
                 reply_text(&mut elements, field);

@@ -24,10 +24,10 @@ pub(super) const HGETALL: Command = Command {
 };
 
 fn hgetall(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let hash = context.collection::<Hash>(args.word())?;
-    reply.map(hash.map_or(0, Hash::len));
+    let (hash, now_ms) = (context.collection::<Hash>(args.word())?, context.now_ms());
+    reply.map(hash.map_or(0, |hash| hash.len(now_ms)));
     if let Some(hash) = hash {
-        hash.for_each(|field, value| {
+        hash.for_each(now_ms, |field, value| {
             reply_text(reply, field);
             reply_text(reply, value);
         });
@@ -39,10 +39,10 @@ pub(super) const HKEYS: Command =
     Command { name: "hkeys", summary: "Returns all fields of a hash.", run: Run::Read(hkeys), ..HGETALL };
 
 fn hkeys(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let hash = context.collection::<Hash>(args.word())?;
-    reply.array(hash.map_or(0, Hash::len));
+    let (hash, now_ms) = (context.collection::<Hash>(args.word())?, context.now_ms());
+    reply.array(hash.map_or(0, |hash| hash.len(now_ms)));
     if let Some(hash) = hash {
-        hash.for_each(|field, _| reply_text(reply, field));
+        hash.for_each(now_ms, |field, _| reply_text(reply, field));
     }
     Ok(())
 }
@@ -55,10 +55,10 @@ pub(super) const HVALS: Command = Command {
 };
 
 fn hvals(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let hash = context.collection::<Hash>(args.word())?;
-    reply.array(hash.map_or(0, Hash::len));
+    let (hash, now_ms) = (context.collection::<Hash>(args.word())?, context.now_ms());
+    reply.array(hash.map_or(0, |hash| hash.len(now_ms)));
     if let Some(hash) = hash {
-        hash.for_each(|_, value| reply_text(reply, value));
+        hash.for_each(now_ms, |_, value| reply_text(reply, value));
     }
     Ok(())
 }
@@ -75,8 +75,8 @@ pub(super) const HLEN: Command = Command {
 };
 
 fn hlen(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let hash = context.collection::<Hash>(args.word())?;
-    reply.count(hash.map_or(0, Hash::len));
+    let (hash, now_ms) = (context.collection::<Hash>(args.word())?, context.now_ms());
+    reply.count(hash.map_or(0, |hash| hash.len(now_ms)));
     Ok(())
 }
 

@@ -2,9 +2,9 @@
 
 use dunlin_resp::ReplyBuffer;
 
-use super::expiry::ExpiryOption;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandResult, Flags, Group, KeySpec, Run},
+    commands::expiry::ExpiryOption,
     context::{ExpiryChange, ReadContext, WriteContext, string_of},
     value::{NewString, StringRef},
 };

@@ -2,11 +2,12 @@
 
 use dunlin_resp::ReplyBuffer;
 
-use super::{expiry::ExpiryOption, get::reply_or_null, set::record_set};
+use super::{get::reply_or_null, set::record_set};
 use crate::{
     command::{
         Args, Argument, Arity, Command, CommandError, CommandResult, FindKeys, Flags, Group, KeySpec, Run,
     },
+    commands::expiry::ExpiryOption,
     context::{ExpiryChange, ReadContext, WriteContext, string_of},
     value::NewString,
 };

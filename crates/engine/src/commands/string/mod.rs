@@ -2,7 +2,6 @@
 
 mod compare;
 mod counter;
-mod expiry;
 mod get;
 mod lcs;
 mod many;

@@ -2,13 +2,10 @@
 
 use dunlin_resp::ReplyBuffer;
 
-use super::{
-    compare::Comparison,
-    expiry::{Clock, ExpiryOption},
-    get::reply_or_null,
-};
+use super::{compare::Comparison, get::reply_or_null};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
+    commands::expiry::{Clock, ExpiryOption},
     context::{ExpiryChange, WriteContext, string_of},
     value::NewString,
 };

@@ -10,9 +10,9 @@ use dunlin_structures::Slot;
 use crate::{
     command::CommandError,
     effect::removal_word,
-    keyspace::{EXPIRY_MS_MAX, EntryRef, Key, LockedShards, access_clock},
+    keyspace::{EXPIRY_MS_MAX, EntryRef, Expiration, Key, LockedShards, access_clock},
     notify::{Event, EventClass},
-    value::{Layout, NewValue, Resources, StringRef},
+    value::{Layout, NewValue, Object, Resources, StringRef, ValueType},
 };
 
 use super::{Environment, ExpiryChange, Worker, collection_of, keys::KnownKeys, string_of};
@@ -25,6 +25,8 @@ pub struct WriteContext<'a> {
     keys: KnownKeys<'a>,
     environment: &'a Environment,
     worker: &'a mut Worker,
+    /// Whether a waiter's command is being run again.
+    serving: bool,
 }
 
 impl<'a> WriteContext<'a> {
@@ -36,7 +38,48 @@ impl<'a> WriteContext<'a> {
         environment: &'a Environment,
         worker: &'a mut Worker,
     ) -> Self {
-        Self { locked, database, keys: KnownKeys::new(keys), environment, worker }
+        Self { locked, database, keys: KnownKeys::new(keys), environment, worker, serving: false }
+    }
+
+    /// For a command that has waited and is now run again.
+    pub(crate) fn serving(
+        locked: LockedShards<'a>,
+        database: usize,
+        environment: &'a Environment,
+        worker: &'a mut Worker,
+    ) -> Self {
+        Self { serving: true, ..Self::new(locked, database, &[], environment, worker) }
+    }
+
+    /// The type of value that a key holds, without noting an access.
+    pub(crate) fn value_type(&mut self, key: &[u8]) -> Option<ValueType> {
+        let key = self.key(key);
+        let slot = self.slot(self.database, &key)?;
+        Some(self.locked.shard(key.shard).database(self.database)?.entry(slot).value_type())
+    }
+
+    /// Whether what a key holds belongs to clients that have waited for it and are about to be served:
+    /// a blocking command that has just come does not overtake them.
+    pub fn is_reserved(&mut self, key: &[u8], value_type: ValueType) -> bool {
+        if self.serving {
+            return false;
+        }
+        let key = self.key(key);
+        let queue =
+            self.locked.shard(key.shard).queues().and_then(|queues| queues.get(self.database, key.bytes));
+        queue.is_some_and(|queue| queue.wants(value_type))
+    }
+
+    /// Notes that a key may be what somebody waits for.
+    #[cold]
+    fn note_ready(&mut self, database: usize, key: &Key<'_>) {
+        let queues = self.locked.shard(key.shard).queues();
+        if queues.is_some_and(|queues| queues.get(database, key.bytes).is_some()) {
+            let is_last = |(other, last): &(usize, Box<[u8]>)| *other == database && **last == *key.bytes;
+            if !self.worker.ready.back().is_some_and(is_last) {
+                self.worker.ready.push_back((database, key.bytes.into()));
+            }
+        }
     }
 
     /// Has the values that the command removes from here on freed before its answer leaves, though
@@ -80,19 +123,44 @@ impl<'a> WriteContext<'a> {
     fn slot(&mut self, database: usize, key: &Key<'_>) -> Option<Slot> {
         let stripe = self.locked.shard(key.shard).database(database)?;
         let slot = stripe.find(key.hash, key.bytes)?;
-        if stripe.entry(slot).is_expired(self.environment.expired_to_ms()) {
-            if !self.environment.lazyfree_expire {
-                self.free_before_answering();
-            }
-            self.remove_slot(database, key.shard, slot);
-            if self.worker.effects.are_recorded() {
-                let word = removal_word(self.environment.lazyfree_expire);
-                self.worker.effects.add(database, &[word, key.bytes]);
-            }
-            self.worker.statistics.expired_keys.add(1);
+        if stripe.entry(slot).is_expired(self.environment.now_ms) {
+            self.expire_slot(database, key, slot);
             return None;
         }
         Some(slot)
+    }
+
+    /// Removes a key whose time has come.
+    #[cold]
+    fn expire_slot(&mut self, database: usize, key: &Key<'_>, slot: Slot) {
+        if !self.environment.lazyfree_expire {
+            self.free_before_answering();
+        }
+        let entry = self.locked.shard(key.shard).database(database).map(|stripe| stripe.entry(slot));
+        let now_ms = self.environment.now_ms;
+        let fields = match entry.filter(|entry| !entry.is_due(now_ms)).and_then(EntryRef::object) {
+            Some(Object::Hash(hash)) => Some(hash.expired(now_ms)),
+            _ => None,
+        };
+        self.remove_slot(database, key.shard, slot);
+        if self.is_recorded() {
+            self.worker.effects.add(database, &[removal_word(self.environment.lazyfree_expire), key.bytes]);
+        }
+        let statistics = &self.worker.statistics;
+        let what = match fields {
+            Some(fields) => {
+                statistics.expired_fields.add(fields as u64);
+                Expiration::LastElement
+            }
+            None => {
+                statistics.expired_keys.add(1);
+                Expiration::Key
+            }
+        };
+        self.report_expiration(database, key.bytes, what);
+        if self.locked.shard(key.shard).queues().is_some() {
+            self.note_ready(database, key);
+        }
     }
 
     fn remove_slot(&mut self, database: usize, shard: usize, slot: Slot) {
@@ -121,7 +189,7 @@ impl<'a> WriteContext<'a> {
         let slot = self.slot(database, &key)?;
         let entry = self.locked.shard(key.shard).database(database)?.entry(slot);
         if !self.environment.no_touch {
-            entry.touch(access_clock(self.environment.now_ms));
+            entry.touch(access_clock(self.environment.clock_ms()));
         }
         Some(entry)
     }
@@ -145,6 +213,36 @@ impl<'a> WriteContext<'a> {
     /// How collections that grow are laid out.
     pub fn layout(&self) -> Layout<'a> {
         Layout { limits: &self.environment.collection_limits, resources: self.resources() }
+    }
+
+    /// Counts and reports fields of a hash that a command has removed because their time had come, and
+    /// that the hash went with them, if it did.
+    pub fn report_expired_fields(&mut self, key: &[u8], fields: usize, is_empty: bool) {
+        self.worker.statistics.expired_fields.add(fields as u64);
+        let what = if is_empty { Expiration::LastElement } else { Expiration::Elements };
+        self.report_expiration(self.database, key, what);
+    }
+
+    /// Reclaims the expired elements of a collection that is about to change, for the record's sake: the
+    /// command would find them there again in a replay, which knows no time.
+    #[cold]
+    fn reclaim_elements(&mut self, key: &Key<'_>, slot: Slot) {
+        let now_ms = self.environment.now_ms;
+        let Some(stripe) = self.locked.shard_mut(key.shard).database_mut(self.database) else { return };
+        let mut gone = Vec::new();
+        stripe.edit_object(slot, |object| {
+            object.expire(now_ms, usize::MAX, |element| gone.push(element.text().into_owned()))
+        });
+        if !gone.is_empty() {
+            self.worker.effects.add_removal(self.database, key.bytes, &gone);
+            self.report_expired_fields(key.bytes, gone.len(), false);
+        }
+    }
+
+    fn report_expiration(&mut self, database: usize, key: &[u8], what: Expiration) {
+        for (class, name) in what.events() {
+            self.notify_in(database, *class, name, key);
+        }
     }
 
     /// Counts a hit or a miss, for commands that read and write.
@@ -178,7 +276,7 @@ impl<'a> WriteContext<'a> {
     ) {
         let now_ms = self.environment.now_ms;
         if let ExpiryChange::At(at) = expiry
-            && at <= self.environment.expired_to_ms()
+            && at <= now_ms
         {
             if let Some(slot) = found {
                 self.remove_slot(database, key.shard, slot);
@@ -194,7 +292,8 @@ impl<'a> WriteContext<'a> {
             (ExpiryChange::Keep, Some(slot)) => stripe.entry(slot).expiry(),
             (ExpiryChange::Keep, None) | (ExpiryChange::Clear, _) => None,
         };
-        stripe.put((key.hash, key.bytes), found, value, expiry, now_ms, &mut self.worker.garbage);
+        let clock_ms = self.environment.clock_ms();
+        stripe.put((key.hash, key.bytes), found, value, expiry, clock_ms, &mut self.worker.garbage);
         if new {
             self.locked.publish_new(key.shard, database);
         }
@@ -218,15 +317,15 @@ impl<'a> WriteContext<'a> {
     /// Gives a key another expiry, or none; whether the key is there. A time that has passed
     /// removes the key.
     pub fn set_expiry(&mut self, key: &[u8], expiry: Option<u64>) -> bool {
-        if expiry.is_some_and(|at| at <= self.environment.expired_to_ms()) {
+        if expiry.is_some_and(|at| at <= self.environment.now_ms) {
             return self.remove(key);
         }
         let key = self.key(key);
         let Some(slot) = self.slot(self.database, &key) else { return false };
         let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
         let expiry = expiry.map(|at| at.min(EXPIRY_MS_MAX));
-        let now_ms = self.environment.now_ms;
-        stripe.expect("the slot was found in it").set_expiry(slot, expiry, now_ms);
+        let clock_ms = self.environment.clock_ms();
+        stripe.expect("the slot was found in it").set_expiry(slot, expiry, clock_ms);
         self.changed(self.database, &key);
         true
     }
@@ -261,6 +360,9 @@ impl<'a> WriteContext<'a> {
     fn changed(&mut self, database: usize, key: &Key<'_>) {
         self.worker.statistics.changes.add(1);
         self.locked.publish_usage(key.shard, database);
+        if self.locked.shard(key.shard).queues().is_some() {
+            self.note_ready(database, key);
+        }
     }
 
     /// Whether changes are recorded: what follows from that alone need not be found out where not.
@@ -280,7 +382,7 @@ impl<'a> WriteContext<'a> {
         if !self.is_recorded() {
             return;
         }
-        if at_ms <= self.environment.expired_to_ms() {
+        if at_ms <= self.environment.now_ms {
             self.effect(&[removal_word(self.environment.lazyfree_expire), key]);
         } else {
             self.effect(&[b"PEXPIREAT", key, itoa::Buffer::new().format(at_ms).as_bytes()]);

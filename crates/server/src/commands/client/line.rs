@@ -55,6 +55,7 @@ pub(super) fn flags(client: &Client) -> String {
     let subscribed = client.channels.get() + client.patterns.get() + client.shard_channels.get() > 0;
     let letters: String = [
         (client.output_class() == OutputClass::Replica, 'S'),
+        (own.has(ClientFlags::MONITOR), 'O'),
         (subscribed, 'P'),
         (client.queued_commands.get() > 0, 'x'),
         (own.has(ClientFlags::BLOCKED), 'b'),

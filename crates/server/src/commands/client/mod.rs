@@ -7,11 +7,14 @@ mod docs;
 mod filter;
 mod line;
 
+use std::sync::Arc;
+
 use dunlin_engine::command::{Args, Command, CommandError, CommandResult};
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
 use self::filter::{Filter, Purpose};
 use crate::{
+    blocked::{self, Ending},
     executor::{Flow, Letter, QUOTED_BYTES_MAX, ServerContext},
     net::{Next, Now},
     pause::Held,
@@ -152,6 +155,8 @@ fn kill_matching(context: Context<'_, '_, '_>, filter: &Filter<'_>) -> usize {
             context.flow = Flow::Stop(Next::CloseAfterReply);
         } else {
             client.mark_killed();
+            // It takes nothing any more, though its connection is still to be closed.
+            context.shared.blocked.end(&context.shared.engine, client.address);
             context.executor.post().kill(client.address);
         }
     }
@@ -225,18 +230,28 @@ fn no_touch(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut Reply
     Ok(())
 }
 
-fn unblock(_: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+fn unblock(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     if args.remaining() > 2 {
         return Err(too_many(args));
     }
     let id = args.word();
-    let known = |word: &[u8]| word.eq_ignore_ascii_case(b"timeout") || word.eq_ignore_ascii_case(b"error");
-    if args.optional().is_some_and(|reason| !known(reason)) {
-        return Err(CommandError::text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
+    let ending = match args.optional() {
+        None => Ending::Timeout,
+        Some(reason) if reason.eq_ignore_ascii_case(b"timeout") => Ending::Timeout,
+        Some(reason) if reason.eq_ignore_ascii_case(b"error") => Ending::Error,
+        Some(_) => {
+            return Err(CommandError::text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
+        }
+    };
+    let id = parse_integer(id).ok_or(CommandError::NotInteger)?;
+    // Who is held back by a pause waits for no key: it is left alone.
+    let client = u64::try_from(id).ok().and_then(|id| context.executor.clients().find(id));
+    let ended = client.and_then(|client| context.shared.blocked.end(&context.shared.engine, client.address));
+    if let Some(waiter) = &ended {
+        let letter = Letter::Unblocked(Arc::new(ending.encode(waiter)));
+        context.executor.post().send(blocked::address(waiter.client), letter);
     }
-    parse_integer(id).ok_or(CommandError::NotInteger)?;
-    // No command blocks its client for anything but a pause, which UNBLOCK leaves alone.
-    reply.integer(0);
+    reply.integer(ended.is_some().into());
     Ok(())
 }
 

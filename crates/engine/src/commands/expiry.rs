@@ -1,9 +1,14 @@
-//! The expiry that `SET` and its kin take among their options.
+//! What commands that set expiries share: times, options, conditions.
 
 use crate::{
     command::{Args, CommandError},
     context::ExpiryChange,
 };
+
+/// To the nearest second.
+pub(super) fn to_seconds(milliseconds: u64) -> u64 {
+    (milliseconds + 500) / 1000
+}
 
 /// How an option tells a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,9 +31,20 @@ impl Clock {
         ("PXAT", Clock::AtMilliseconds),
     ];
 
-    /// The unix time in milliseconds that an amount means. It may have passed, but what does not lie
-    /// behind zero, or not within 63 bits, is an error that names `command`.
+    /// The unix time in milliseconds that an amount means, 1 at least. It may have passed, but one that
+    /// does not lie within 63 bits is an error that names `command`.
     pub(super) fn at(self, amount: &[u8], now_ms: u64, command: &'static str) -> Result<u64, CommandError> {
+        self.at_from(1, amount, now_ms, command)
+    }
+
+    /// [`Self::at`], of an amount from `least` on.
+    pub(super) fn at_from(
+        self,
+        least: i64,
+        amount: &[u8],
+        now_ms: u64,
+        command: &'static str,
+    ) -> Result<u64, CommandError> {
         let amount = dunlin_resp::number::parse_integer(amount).ok_or(CommandError::NotInteger)?;
         let per_unit = match self {
             Self::Seconds | Self::AtSeconds => 1000,
@@ -38,7 +54,7 @@ impl Clock {
             Self::Seconds | Self::Milliseconds => now_ms as i64,
             Self::AtSeconds | Self::AtMilliseconds => 0,
         };
-        let at = (amount > 0)
+        let at = (amount >= least)
             .then(|| amount.checked_mul(per_unit)?.checked_add(origin))
             .flatten()
             .and_then(|at| u64::try_from(at).ok());
@@ -91,5 +107,52 @@ impl<'a> ExpiryOption<'a> {
             Self::Keep => ExpiryChange::Keep,
             Self::Time(clock, amount) => ExpiryChange::At(clock.at(amount, now_ms, command)?),
         })
+    }
+}
+
+/// Which expiries may be replaced, for `EXPIRE` and its kin.
+#[derive(Debug, Default)]
+pub(super) struct Conditions {
+    absent: bool,
+    present: bool,
+    later: bool,
+    earlier: bool,
+}
+
+impl Conditions {
+    /// Reads NX, XX, GT and LT.
+    pub(super) fn parse(words: &[&[u8]]) -> Result<Self, CommandError> {
+        let mut conditions = Self::default();
+        for word in words {
+            let condition = match word.to_ascii_uppercase().as_slice() {
+                b"NX" => &mut conditions.absent,
+                b"XX" => &mut conditions.present,
+                b"GT" => &mut conditions.later,
+                b"LT" => &mut conditions.earlier,
+                _ => {
+                    return Err(CommandError::quoting("ERR Unsupported option ", word));
+                }
+            };
+            *condition = true;
+        }
+        let Self { absent, present, later, earlier } = conditions;
+        if absent && (present || later || earlier) {
+            return Err(CommandError::text(
+                "ERR NX and XX, GT or LT options at the same time are not compatible",
+            ));
+        }
+        if later && earlier {
+            return Err(CommandError::text("ERR GT and LT options at the same time are not compatible"));
+        }
+        Ok(conditions)
+    }
+
+    /// Whether an expiry may be replaced by `at`; what has none counts as never expiring.
+    pub(super) fn allow(&self, current: Option<u64>, at: i64) -> bool {
+        let current = current.map(|current| current as i64);
+        !(self.absent && current.is_some()
+            || self.present && current.is_none()
+            || self.later && current.is_none_or(|current| at <= current)
+            || self.earlier && current.is_some_and(|current| at >= current))
     }
 }

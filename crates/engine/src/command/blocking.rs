@@ -1,0 +1,35 @@
+//! How a command that may wait for keys ends ([`Run::Block`](super::Run::Block)).
+
+use std::num::NonZeroU64;
+
+use dunlin_resp::ReplyBuffer;
+
+use crate::value::ValueType;
+
+/// How a run of the command has ended.
+#[derive(Debug)]
+pub enum Blocking<'a> {
+    /// It has answered.
+    Done,
+    /// It has answered nothing and changed nothing: the client is to wait, and the command to be run
+    /// again when a key may have become what it waits for.
+    Wait(Wait<'a>),
+}
+
+/// What a client is to wait for.
+#[derive(Debug)]
+pub struct Wait<'a> {
+    /// The keys.
+    pub keys: &'a [&'a [u8]],
+    /// The type of value that one of them must hold.
+    pub value_type: ValueType,
+    /// For how many milliseconds; `None` for ever.
+    pub timeout_ms: Option<NonZeroU64>,
+    /// The words to run again, where they are not those of the request: what depends on the moment of
+    /// the request is settled in them. The keys stay where they are.
+    pub words: Option<Vec<Box<[u8]>>>,
+    /// Whether to run again, too, when a key goes or comes to hold another type.
+    pub on_loss: bool,
+    /// What is answered where nobody can wait: in transactions and scripts.
+    pub refused: fn(&mut ReplyBuffer),
+}

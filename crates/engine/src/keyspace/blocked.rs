@@ -1,0 +1,138 @@
+//! Clients that wait for keys: their commands, in the order they came.
+//!
+//! ```text
+//! shard ─▶ (database, key) ─▶ queue: waiter, waiter, …      first come, first served
+//! ```
+//!
+//! A waiter stands in the queues of all keys that it waits for, in whatever shards these live, or in none:
+//! it is entered, served and withdrawn under the locks of all shards of its command at once. So whoever
+//! holds one of them knows that the waiter is not being served elsewhere, and no waiter is served twice.
+//!
+//! A shard without waiters has no [`Queues`] at all: what a writer pays for is one look at a pointer.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use dunlin_resp::Protocol;
+
+use super::ShardSet;
+use crate::{command::Command, value::ValueType};
+
+/// What the host knows a client by: two numbers that mean nothing here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClientToken(pub u64, pub u64);
+
+/// A client whose command waits for keys.
+#[derive(Debug)]
+pub struct Waiter {
+    /// Whose command it is.
+    pub client: ClientToken,
+    /// What its reply is encoded in.
+    pub protocol: Protocol,
+    pub(crate) command: &'static Command,
+    pub(crate) words: Vec<Box<[u8]>>,
+    pub(crate) database: usize,
+    /// The keys it waits for, without repetitions, each with its shard.
+    pub(crate) keys: Vec<(usize, Box<[u8]>)>,
+    /// The shards of all keys of its command, also of those that it does not wait for.
+    pub(crate) shards: ShardSet,
+    /// The type that it waits for.
+    pub(crate) value_type: ValueType,
+    /// Whether it is also to be served when a key goes, or holds another type.
+    pub(crate) on_loss: bool,
+}
+
+/// The waiters for one key, oldest first; never empty.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    waiters: VecDeque<Arc<Waiter>>,
+    /// How many of them want to know of a loss.
+    on_loss: usize,
+}
+
+impl Queue {
+    pub(crate) fn get(&self, at: usize) -> Option<&Arc<Waiter>> {
+        self.waiters.get(at)
+    }
+
+    /// Whether one of them wants to know of a loss.
+    pub(crate) fn has_on_loss(&self) -> bool {
+        self.on_loss > 0
+    }
+
+    /// Whether somebody waits for a value of that type. O(n) where waiters want different types.
+    pub(crate) fn wants(&self, value_type: ValueType) -> bool {
+        self.waiters.iter().any(|waiter| waiter.value_type == value_type)
+    }
+}
+
+/// The queues of a shard; those of a database by its number.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    databases: BTreeMap<usize, BTreeMap<Box<[u8]>, Queue>>,
+}
+
+impl Queues {
+    /// Who waits for a key.
+    pub(crate) fn get(&self, database: usize, key: &[u8]) -> Option<&Queue> {
+        self.databases.get(&database)?.get(key)
+    }
+
+    /// Enters a waiter behind all others.
+    pub(crate) fn push(&mut self, key: &[u8], waiter: &Arc<Waiter>) {
+        let keys = self.databases.entry(waiter.database).or_default();
+        if !keys.contains_key(key) {
+            keys.insert(key.into(), Queue::default());
+        }
+        let queue = keys.get_mut(key).expect("just inserted");
+        queue.waiters.push_back(Arc::clone(waiter));
+        queue.on_loss += usize::from(waiter.on_loss);
+    }
+
+    /// Takes a waiter out; whether it stood there. O(n) for n waiters before it.
+    pub(crate) fn remove(&mut self, key: &[u8], waiter: &Arc<Waiter>) -> bool {
+        let Some(keys) = self.databases.get_mut(&waiter.database) else { return false };
+        let Some(queue) = keys.get_mut(key) else { return false };
+        let Some(at) = queue.waiters.iter().position(|other| Arc::ptr_eq(other, waiter)) else {
+            return false;
+        };
+        queue.waiters.remove(at);
+        queue.on_loss -= usize::from(waiter.on_loss);
+        if queue.waiters.is_empty() {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.databases.remove(&waiter.database);
+            }
+        }
+        true
+    }
+
+    /// Whether nobody waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.databases.is_empty()
+    }
+
+    /// The keys of a database that somebody waits for.
+    pub(crate) fn keys(&self, database: usize) -> impl Iterator<Item = &[u8]> {
+        self.databases.get(&database).into_iter().flat_map(|keys| keys.keys().map(|key| &**key))
+    }
+
+    /// How many keys somebody waits for, and to how many of them a loss matters.
+    pub(crate) fn count(&self) -> BlockingKeys {
+        let mut count = BlockingKeys::default();
+        for queue in self.databases.values().flat_map(BTreeMap::values) {
+            count.keys += 1;
+            count.on_loss += usize::from(queue.has_on_loss());
+        }
+        count
+    }
+}
+
+/// Keys that clients wait for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BlockingKeys {
+    /// All of them.
+    pub keys: usize,
+    /// Those whose loss would be told, too.
+    pub on_loss: usize,
+}

@@ -1,0 +1,216 @@
+//! Clients that wait for keys: entering them, and serving them when a key may be ready.
+//!
+//! A write notes the keys that it has changed and that somebody waits for ([`Worker::ready`]). Whoever ran
+//! it serves the waiters of these keys before it lets go of the locks, in the order they came: each is
+//! run again, as it was sent, and its reply is handed to the host ([`Worker::served`]). That may make
+//! further keys ready (BLMOVE); it goes on until no key is left.
+//!
+//! A waiter runs under the locks of all shards of its command. Those that are missing are tried for, out
+//! of order, hence without waiting for them; where one is taken, all are given back and the right ones
+//! locked in order. In between others may change the key, even take what was there for the waiter; then
+//! it goes on waiting. Only other blocking commands must not: see [`WriteContext::is_reserved`].
+
+use std::sync::Arc;
+
+use dunlin_resp::ReplyBuffer;
+
+use crate::{
+    command::{Args, Blocking, Run, Wait},
+    context::{Environment, Worker, WriteContext},
+    effect::LogSwitch,
+    execute::{Engine, Request},
+    keyspace::{BlockingKeys, Locked, ShardSet, Waiter},
+};
+
+/// A client that the command just run has left waiting.
+#[derive(Debug)]
+pub struct Blocked {
+    /// Its command.
+    pub waiter: Arc<Waiter>,
+    /// For how many milliseconds; `None` for ever.
+    pub timeout_ms: Option<std::num::NonZeroU64>,
+}
+
+/// A client that waits no more.
+#[derive(Debug)]
+pub struct Served {
+    /// Its command.
+    pub waiter: Arc<Waiter>,
+    /// The reply.
+    pub reply: Vec<u8>,
+}
+
+/// What is left to do for the waiters of a key.
+enum Progress {
+    /// Nothing.
+    Done,
+    /// The next one needs these shards.
+    Needs(ShardSet),
+}
+
+/// Enters a client that found nothing, under the locks it looked under.
+#[cold]
+pub(crate) fn block(
+    locked: &mut Locked<'_>,
+    request: &Request<'_>,
+    wait: Wait<'_>,
+    database: usize,
+    environment: &Environment,
+    worker: &mut Worker,
+    reply: &ReplyBuffer,
+) {
+    let keyspace = locked.keyspace();
+    let mut shards = ShardSet::EMPTY;
+    for position in request.entry.key_positions(request.words) {
+        shards.insert(keyspace.shard_of(request.words[position]));
+    }
+    let mut keys: Vec<(usize, Box<[u8]>)> = Vec::with_capacity(wait.keys.len());
+    for key in wait.keys {
+        if !keys.iter().any(|(_, known)| **known == **key) {
+            keys.push((keyspace.shard_of(key), Box::from(*key)));
+        }
+    }
+    let words = wait.words.unwrap_or_else(|| request.words.iter().map(|word| Box::from(*word)).collect());
+    let waiter = Arc::new(Waiter {
+        client: environment.client,
+        protocol: reply.protocol(),
+        command: request.entry.command,
+        words,
+        database,
+        keys,
+        shards,
+        value_type: wait.value_type,
+        on_loss: wait.on_loss,
+    });
+    let mut locked = locked.shards();
+    for (shard, key) in &waiter.keys {
+        locked.shard_mut(*shard).queues_or_new().push(key, &waiter);
+    }
+    worker.blocked = Some(Blocked { waiter, timeout_ms: wait.timeout_ms });
+}
+
+impl Engine {
+    /// Serves the clients that wait for the keys that are ready, then gives the locks back.
+    #[cold]
+    pub(crate) fn serve_waiters<'k>(
+        &'k self,
+        mut locked: Locked<'k>,
+        environment: &Environment,
+        worker: &mut Worker,
+    ) {
+        while let Some((database, key)) = worker.ready.pop_front() {
+            let shard = self.keyspace.shard_of(&key);
+            let mut progress = Progress::Needs(ShardSet::EMPTY);
+            while let Progress::Needs(mut shards) = progress {
+                shards.insert(shard);
+                if !locked.extend(&shards) {
+                    drop(locked);
+                    locked = self.keyspace.lock_set(shards);
+                }
+                progress = serve_key(&mut locked, &self.log, (shard, database, &key), environment, worker);
+            }
+        }
+    }
+
+    /// Withdraws a client; false where it has been served already. The caller is inside the gate and
+    /// holds no locks.
+    pub fn withdraw(&self, waiter: &Arc<Waiter>) -> bool {
+        let mut locked = self.keyspace.lock_set(waiter.shards);
+        remove(&mut locked, waiter)
+    }
+
+    /// Keys that clients wait for. Shards are visited one after the other.
+    pub fn blocking_keys(&self) -> BlockingKeys {
+        let mut total = BlockingKeys::default();
+        for shard in self.keyspace.shards() {
+            let locked = self.keyspace.lock_one(shard);
+            if let Some(queues) = locked.shard(shard).queues() {
+                let count = queues.count();
+                total.keys += count.keys;
+                total.on_loss += count.on_loss;
+            }
+        }
+        total
+    }
+}
+
+/// Takes a waiter out of all its queues; whether it stood there.
+fn remove(locked: &mut Locked<'_>, waiter: &Arc<Waiter>) -> bool {
+    let mut locked = locked.shards();
+    let mut found = false;
+    for (shard, key) in &waiter.keys {
+        let state = locked.shard_mut(*shard);
+        if let Some(queues) = state.queues_mut() {
+            found |= queues.remove(key, waiter);
+            state.drop_empty_queues();
+        }
+    }
+    found
+}
+
+/// Runs the waiters of one key, oldest first, for as long as there is something for them.
+fn serve_key(
+    locked: &mut Locked<'_>,
+    log: &LogSwitch,
+    (shard, database, key): (usize, usize, &[u8]),
+    environment: &Environment,
+    worker: &mut Worker,
+) -> Progress {
+    // How many of the oldest want something else, and stay.
+    let mut passed = 0;
+    loop {
+        let queue = locked.shard(shard).queues().and_then(|queues| queues.get(database, key));
+        let Some((queue, waiter)) = queue.and_then(|queue| Some((queue, queue.get(passed)?))) else {
+            return Progress::Done;
+        };
+        let (waiter, has_on_loss) = (Arc::clone(waiter), queue.has_on_loss());
+        let mut context = WriteContext::new(locked.shards(), database, &[], environment, worker);
+        let held = context.value_type(key);
+        if held != Some(waiter.value_type) && !waiter.on_loss {
+            if held.is_none() && !has_on_loss {
+                return Progress::Done;
+            }
+            passed += 1;
+            continue;
+        }
+        if !locked.holds(&waiter.shards) {
+            return Progress::Needs(waiter.shards);
+        }
+        let reply = run(locked, &waiter, environment, worker);
+        worker.effects.publish(log, worker.id());
+        match reply {
+            Some(reply) => {
+                remove(locked, &waiter);
+                worker.served.push(Served { waiter, reply });
+            }
+            None => passed += 1,
+        }
+    }
+}
+
+/// Runs a waiter's command again; its reply, unless it goes on waiting.
+fn run(
+    locked: &mut Locked<'_>,
+    waiter: &Waiter,
+    environment: &Environment,
+    worker: &mut Worker,
+) -> Option<Vec<u8>> {
+    let Run::Block(handler) = waiter.command.run else { unreachable!("only such commands wait") };
+    let words: Vec<&[u8]> = waiter.words.iter().map(|word| &**word).collect();
+    let mut reply = ReplyBuffer::default();
+    reply.set_protocol(waiter.protocol);
+    let mark = reply.mark();
+    let mut context = WriteContext::serving(locked.shards(), waiter.database, environment, worker);
+    let changes_before = context.changes();
+    let result = handler(&mut context, &mut Args::new(&words, 1), &mut reply);
+    context.settle_effect(&words, changes_before);
+    match result {
+        Ok(Blocking::Done) => {}
+        Ok(Blocking::Wait(_)) => return None,
+        Err(error) => {
+            reply.rewind(mark);
+            reply.error(error.line());
+        }
+    }
+    Some(reply.chunks().flatten().copied().collect())
+}

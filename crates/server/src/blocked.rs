@@ -1,0 +1,89 @@
+//! Clients whose commands wait for keys: finding them, and ending their wait.
+//!
+//! Where a client waits is the engine's to know (its [`Waiter`]); here is who waits. There is one table a
+//! worker: it is written by that worker, and read by whoever unblocks or kills one of its clients.
+//!
+//! A wait ends once: with [`Engine::withdraw`] or by being served, which exclude each other under the locks
+//! of its keys. Who ends it owes the client the reply; the worker of the client waits for it where the
+//! engine says that somebody else was faster.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use dunlin_engine::{Engine, keyspace::ClientToken, keyspace::Waiter};
+use dunlin_resp::ReplyBuffer;
+
+use crate::net::Address;
+
+/// Why a wait ends before its command could be served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Its time is over, or `CLIENT UNBLOCK` pretends so.
+    Timeout,
+    /// `CLIENT UNBLOCK … ERROR`.
+    Error,
+}
+
+impl Ending {
+    /// Answers the command that has waited.
+    pub(crate) fn answer(self, reply: &mut ReplyBuffer) {
+        match self {
+            Self::Timeout => reply.null_array(),
+            Self::Error => reply.error("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+        }
+    }
+
+    /// The answer, encoded for a client.
+    pub(crate) fn encode(self, waiter: &Waiter) -> Vec<u8> {
+        let mut reply = ReplyBuffer::default();
+        reply.set_protocol(waiter.protocol);
+        self.answer(&mut reply);
+        reply.chunks().flatten().copied().collect()
+    }
+}
+
+/// What the engine knows a client by.
+pub(crate) fn token(address: Address) -> ClientToken {
+    ClientToken(address.id, u64::from(address.worker) << 32 | u64::from(address.slot))
+}
+
+/// The client that the engine knows by a token.
+pub(crate) fn address(token: ClientToken) -> Address {
+    Address { id: token.0, worker: (token.1 >> 32) as u32, slot: token.1 as u32 }
+}
+
+/// Those who wait, by worker and number.
+#[derive(Debug)]
+pub(crate) struct BlockedClients {
+    workers: Box<[Mutex<HashMap<u64, Arc<Waiter>>>]>,
+}
+
+impl BlockedClients {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self { workers: (0..workers).map(|_| Mutex::default()).collect() }
+    }
+
+    /// Enters a client. Its worker only.
+    pub(crate) fn enter(&self, waiter: &Arc<Waiter>) {
+        let address = address(waiter.client);
+        self.table(address).insert(address.id, Arc::clone(waiter));
+    }
+
+    /// Removes a client that waits no more. Its worker only.
+    pub(crate) fn leave(&self, address: Address) {
+        self.table(address).remove(&address.id);
+    }
+
+    /// Ends the wait of a client; what it waited with, unless it waits for nothing or has been served.
+    /// The caller is inside the gate, and owes the client an answer.
+    pub(crate) fn end(&self, engine: &Engine, address: Address) -> Option<Arc<Waiter>> {
+        let waiter = self.table(address).get(&address.id).cloned()?;
+        engine.withdraw(&waiter).then_some(waiter)
+    }
+
+    fn table(&self, address: Address) -> MutexGuard<'_, HashMap<u64, Arc<Waiter>>> {
+        self.workers[address.worker as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

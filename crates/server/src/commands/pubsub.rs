@@ -1,0 +1,417 @@
+//! Publish and subscribe; what happens behind these commands is in [`crate::pubsub`].
+//!
+//! Texts and flags are those of redis-server 7.0.
+
+use dunlin_engine::command::{
+    Args, Argument, Arity, Command, CommandError, CommandResult, Entry, Flags, Group, KeySpec, Run,
+};
+use dunlin_resp::ReplyBuffer;
+
+use crate::{
+    executor::{Flow, Handler, Letter, ServerContext},
+    pubsub::{Backlogged, Kind, Subscriptions},
+};
+
+pub(super) const COMMANDS: &[Command] =
+    &[PSUBSCRIBE, PUBLISH, PUBSUB, PUNSUBSCRIBE, SPUBLISH, SSUBSCRIBE, SUBSCRIBE, SUNSUBSCRIBE, UNSUBSCRIBE];
+
+const ALWAYS: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE);
+
+const LISTENING: Command =
+    Command { group: Group::PubSub, flags: ALWAYS.and(Flags::NO_SCRIPT), ..Command::DEFAULT };
+
+const SHARD_CHANNELS: &[KeySpec] = &[KeySpec::at(1).through(-1, 1).not_key()];
+
+const SUBSCRIBE: Command = Command {
+    name: "subscribe",
+    summary: "Listens to channels.",
+    since: "2.0.0",
+    complexity: "O(n) in the number of channels",
+    arity: Arity::AtLeast(2),
+    run: Run::Host(&Handler(subscribe)),
+    args: &[Argument::string("channel").multiple()],
+    ..LISTENING
+};
+
+const PSUBSCRIBE: Command = Command {
+    name: "psubscribe",
+    summary: "Listens to all channels whose names match one of the patterns.",
+    since: "2.0.0",
+    complexity: "O(n) in the number of patterns",
+    arity: Arity::AtLeast(2),
+    run: Run::Host(&Handler(psubscribe)),
+    args: &[Argument::block("pattern", &[Argument::pattern("pattern")]).multiple()],
+    ..LISTENING
+};
+
+const SSUBSCRIBE: Command = Command {
+    name: "ssubscribe",
+    summary: "Listens to shard channels.",
+    since: "7.0.0",
+    complexity: "O(n) in the number of channels",
+    arity: Arity::AtLeast(2),
+    run: Run::Host(&Handler(ssubscribe)),
+    keys: SHARD_CHANNELS,
+    args: &[Argument::string("shardchannel").multiple()],
+    ..LISTENING
+};
+
+const UNSUBSCRIBE: Command = Command {
+    name: "unsubscribe",
+    summary: "Listens to these channels, or to all, no more.",
+    since: "2.0.0",
+    complexity: "O(n) in the number of channels",
+    arity: Arity::AtLeast(1),
+    run: Run::Host(&Handler(unsubscribe)),
+    args: &[Argument::string("channel").optional().multiple()],
+    ..LISTENING
+};
+
+const PUNSUBSCRIBE: Command = Command {
+    name: "punsubscribe",
+    summary: "Listens to channels that match these patterns, or any pattern, no more.",
+    since: "2.0.0",
+    complexity: "O(n) in the number of patterns",
+    arity: Arity::AtLeast(1),
+    run: Run::Host(&Handler(punsubscribe)),
+    args: &[Argument::pattern("pattern").optional().multiple()],
+    ..LISTENING
+};
+
+const SUNSUBSCRIBE: Command = Command {
+    name: "sunsubscribe",
+    summary: "Listens to these shard channels, or to all, no more.",
+    since: "7.0.0",
+    complexity: "O(n) in the number of channels",
+    arity: Arity::AtLeast(1),
+    run: Run::Host(&Handler(sunsubscribe)),
+    keys: SHARD_CHANNELS,
+    args: &[Argument::string("shardchannel").optional().multiple()],
+    ..LISTENING
+};
+
+const PUBLISH: Command = Command {
+    name: "publish",
+    summary: "Sends a message to all who listen to a channel, and tells how many they are.",
+    since: "2.0.0",
+    group: Group::PubSub,
+    complexity: "O(n+m) in the subscribers of the channel and the patterns of all clients",
+    arity: Arity::Exactly(3),
+    run: Run::Host(&Handler(publish)),
+    flags: ALWAYS.and(Flags::FAST),
+    args: &[Argument::string("channel"), Argument::string("message")],
+    ..Command::DEFAULT
+};
+
+const SPUBLISH: Command = Command {
+    name: "spublish",
+    summary: "Sends a message to all who listen to a shard channel, and tells how many they are.",
+    since: "7.0.0",
+    group: Group::PubSub,
+    complexity: "O(n) in the subscribers of the channel",
+    arity: Arity::Exactly(3),
+    run: Run::Host(&Handler(spublish)),
+    flags: ALWAYS.and(Flags::FAST),
+    keys: &[KeySpec::at(1).not_key()],
+    args: &[Argument::string("shardchannel"), Argument::string("message")],
+    ..Command::DEFAULT
+};
+
+const ASKING: Command = Command { group: Group::PubSub, flags: ALWAYS, ..Command::DEFAULT };
+
+const PUBSUB: Command = Command {
+    name: "pubsub",
+    summary: "Tells what is listened to.",
+    since: "2.8.0",
+    group: Group::PubSub,
+    complexity: "Depends on subcommand.",
+    arity: Arity::AtLeast(2),
+    run: Run::Container,
+    subcommands: &[
+        Command {
+            name: "channels",
+            summary: "Lists the channels that somebody listens to, all or those whose names match.",
+            since: "2.8.0",
+            complexity: "O(n) in the number of such channels",
+            arity: Arity::AtLeast(2),
+            run: Run::Host(&Handler(channels)),
+            args: &[Argument::pattern("pattern").optional()],
+            ..ASKING
+        },
+        Command {
+            name: "help",
+            summary: "Shows this help.",
+            since: "6.2.0",
+            group: Group::PubSub,
+            arity: Arity::Exactly(2),
+            run: Run::Host(&Handler(super::help)),
+            flags: Flags::LOADING.and(Flags::STALE),
+            ..Command::DEFAULT
+        },
+        Command {
+            name: "numpat",
+            summary: "Counts the different patterns that somebody listens to.",
+            since: "2.8.0",
+            arity: Arity::Exactly(2),
+            run: Run::Host(&Handler(pattern_count)),
+            ..ASKING
+        },
+        Command {
+            name: "numsub",
+            summary: "Counts the subscribers of each of these channels, without those of patterns.",
+            since: "2.8.0",
+            complexity: "O(n) in the number of channels asked for",
+            arity: Arity::AtLeast(2),
+            run: Run::Host(&Handler(subscriber_counts)),
+            args: &[Argument::string("channel").optional().multiple()],
+            ..ASKING
+        },
+        Command {
+            name: "shardchannels",
+            summary: "Lists the shard channels that somebody listens to, all or those whose names match.",
+            since: "7.0.0",
+            complexity: "O(n) in the number of such channels",
+            arity: Arity::AtLeast(2),
+            run: Run::Host(&Handler(shard_channels)),
+            args: &[Argument::pattern("pattern").optional()],
+            ..ASKING
+        },
+        Command {
+            name: "shardnumsub",
+            summary: "Counts the subscribers of each of these shard channels.",
+            since: "7.0.0",
+            complexity: "O(n) in the number of channels asked for",
+            arity: Arity::AtLeast(2),
+            run: Run::Host(&Handler(shard_subscriber_counts)),
+            args: &[Argument::string("shardchannel").optional().multiple()],
+            ..ASKING
+        },
+    ],
+    ..Command::DEFAULT
+};
+
+type Context<'a, 'b, 'k> = &'a mut ServerContext<'b, 'k>;
+
+/// Refuses what a client that only listens may not do: see
+/// [`Session::only_listens`](crate::session::Session::only_listens).
+pub(super) fn check_listener(entry: &Entry) -> CommandResult {
+    const ALLOWED: [&str; 9] = [
+        "subscribe",
+        "ssubscribe",
+        "unsubscribe",
+        "sunsubscribe",
+        "psubscribe",
+        "punsubscribe",
+        "ping",
+        "quit",
+        "reset",
+    ];
+    if entry.container.is_none() && ALLOWED.contains(&entry.command.name) {
+        return Ok(());
+    }
+    Err(CommandError::owned(format!(
+        "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
+         this context",
+        entry.full_name()
+    )))
+}
+
+/// Whether the command sends a message.
+pub(super) fn is_publishing(entry: &Entry) -> bool {
+    matches!(entry.command.name, "publish" | "spublish")
+}
+
+/// Writes the confirmation of a subscription, or of its end.
+fn confirm(
+    context: Context<'_, '_, '_>,
+    title: &str,
+    kind: Kind,
+    name: Option<&[u8]>,
+    reply: &mut ReplyBuffer,
+) {
+    reply.push(3);
+    reply.bulk(title.as_bytes());
+    match name {
+        Some(name) => reply.bulk(name),
+        None => reply.null(),
+    }
+    reply.count(Subscriptions::counted_with(context.session, kind));
+    context.session.pushed = true;
+}
+
+fn join(
+    context: Context<'_, '_, '_>,
+    title: &str,
+    kind: Kind,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    for name in args.take_rest() {
+        let exchange = &context.shared.exchange;
+        context.executor.subscribers.subscribe(exchange, context.session, kind, name);
+        confirm(context, title, kind, Some(name), reply);
+    }
+    Ok(())
+}
+
+fn leave(
+    context: Context<'_, '_, '_>,
+    title: &str,
+    kind: Kind,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    if !is_settled(context) {
+        return Ok(());
+    }
+    let exchange = &context.shared.exchange;
+    let mut leave = |context: Context<'_, '_, '_>, name: &[u8]| {
+        context.executor.subscribers.unsubscribe(exchange, context.session, kind, name);
+        confirm(context, title, kind, Some(name), reply);
+    };
+    if !args.is_empty() {
+        args.take_rest().iter().for_each(|name| leave(context, name));
+        return Ok(());
+    }
+    let names = Subscriptions::names(context.session, kind);
+    names.iter().for_each(|name| leave(context, name));
+    if names.is_empty() {
+        confirm(context, title, kind, None, reply);
+    }
+    Ok(())
+}
+
+/// Ends all subscriptions without a word; `false` when the command is to be presented again.
+pub(super) fn leave_all(context: Context<'_, '_, '_>) -> bool {
+    let is_settled = is_settled(context);
+    if is_settled {
+        context.executor.subscribers.unsubscribe_all(&context.shared.exchange, context.session);
+    }
+    is_settled
+}
+
+/// Whether the client has been sent everything that it was counted for so far, so that it may leave.
+fn is_settled(context: Context<'_, '_, '_>) -> bool {
+    if context.session.subscriptions.is_none() || context.executor.settle(context.session) {
+        return true;
+    }
+    context.flow = Flow::Retry;
+    false
+}
+
+fn subscribe(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    join(context, "subscribe", Kind::Channel, args, reply)
+}
+
+fn psubscribe(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    join(context, "psubscribe", Kind::Pattern, args, reply)
+}
+
+fn ssubscribe(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    join(context, "ssubscribe", Kind::ShardChannel, args, reply)
+}
+
+fn unsubscribe(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    leave(context, "unsubscribe", Kind::Channel, args, reply)
+}
+
+fn punsubscribe(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    leave(context, "punsubscribe", Kind::Pattern, args, reply)
+}
+
+fn sunsubscribe(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    leave(context, "sunsubscribe", Kind::ShardChannel, args, reply)
+}
+
+fn publish(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    send(context, Kind::Channel, args, reply)
+}
+
+fn spublish(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    send(context, Kind::ShardChannel, args, reply)
+}
+
+fn send(
+    context: Context<'_, '_, '_>,
+    kind: Kind,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let (channel, payload) = (args.word(), args.word());
+    let post = context.executor.post();
+    let deliver = |worker, message| post.send_to_service(worker, Letter::Published(message));
+    match context.shared.exchange.publish(kind, channel, payload, true, deliver) {
+        Ok(subscribers) => reply.count(subscribers),
+        Err(Backlogged) => context.flow = Flow::Retry,
+    }
+    Ok(())
+}
+
+fn list(
+    context: Context<'_, '_, '_>,
+    kind: Kind,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let pattern = args.optional();
+    if !args.is_empty() {
+        let typed = String::from_utf8_lossy(args.words()[1]);
+        return Err(CommandError::quoting_within(
+            "ERR unknown subcommand or wrong number of arguments for '",
+            &typed.as_bytes()[..typed.len().min(crate::executor::QUOTED_BYTES_MAX)],
+            "'. Try PUBSUB HELP.",
+        ));
+    }
+    let names = context.shared.exchange.names(kind, pattern);
+    reply.array(names.len());
+    names.iter().for_each(|name| reply.bulk(name));
+    Ok(())
+}
+
+fn channels(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    list(context, Kind::Channel, args, reply)
+}
+
+fn shard_channels(
+    context: Context<'_, '_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    list(context, Kind::ShardChannel, args, reply)
+}
+
+fn count_each(
+    context: Context<'_, '_, '_>,
+    kind: Kind,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let names = args.take_rest();
+    reply.array(2 * names.len());
+    for name in names {
+        reply.bulk(name);
+        reply.count(context.shared.exchange.subscribers(kind, name));
+    }
+    Ok(())
+}
+
+fn subscriber_counts(
+    context: Context<'_, '_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    count_each(context, Kind::Channel, args, reply)
+}
+
+fn shard_subscriber_counts(
+    context: Context<'_, '_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    count_each(context, Kind::ShardChannel, args, reply)
+}
+
+fn pattern_count(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    reply.count(context.shared.exchange.count(Kind::Pattern));
+    Ok(())
+}

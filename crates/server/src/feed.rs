@@ -1,0 +1,154 @@
+//! `MONITOR`: every command that runs, shown to whoever watches.
+//!
+//! ```text
+//! +1700000000.123456 [0 127.0.0.1:50000] "SET" "key" "va\nlue"
+//! ```
+//!
+//! A worker collects the lines of what it runs and mails them to the watchers once a turn. Commands
+//! for operators and passwords are not shown. Lines of one worker stand in the order of its
+//! commands; those of different workers are merged as they arrive, and their times tell more.
+
+use std::{
+    io::Write,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use dunlin_engine::command::{Entry, Flags};
+
+use crate::net::{Address, Transport};
+
+/// The clients that watch.
+#[derive(Debug, Default)]
+pub(crate) struct Feed {
+    watched: AtomicUsize,
+    watchers: Mutex<Vec<Address>>,
+}
+
+impl Feed {
+    /// Whether anybody watches.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watched.load(SeqCst) != 0
+    }
+
+    /// Adds a client.
+    pub(crate) fn join(&self, client: Address) {
+        let mut watchers = self.watchers();
+        watchers.push(client);
+        self.watched.store(watchers.len(), SeqCst);
+    }
+
+    /// Takes a client away.
+    pub(crate) fn leave(&self, client: Address) {
+        let mut watchers = self.watchers();
+        watchers.retain(|watcher| *watcher != client);
+        self.watched.store(watchers.len(), SeqCst);
+    }
+
+    /// Hands lines to all watchers.
+    pub(crate) fn show(&self, lines: Vec<u8>, send: impl Fn(Address, Arc<Vec<u8>>)) {
+        let lines = Arc::new(lines);
+        self.watchers().iter().for_each(|watcher| send(*watcher, Arc::clone(&lines)));
+    }
+
+    fn watchers(&self) -> MutexGuard<'_, Vec<Address>> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Appends the line of a command, unless it is one that is not shown.
+pub(crate) fn write_line(
+    lines: &mut Vec<u8>,
+    entry: &Entry,
+    words: &[&[u8]],
+    database: usize,
+    transport: &Transport,
+) {
+    if entry.command.flags.has(Flags::ADMIN) || entry.command.flags.has(Flags::SKIP_MONITOR) {
+        return;
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // Writing to a vector cannot fail.
+    let _ = write!(lines, "+{}.{:06} [{database} ", now.as_secs(), now.subsec_micros());
+    match transport {
+        Transport::Tcp { peer, .. } => drop(write!(lines, "{peer}")),
+        Transport::Unix(path) => drop(write!(lines, "unix:{}", path.display())),
+    }
+    lines.push(b']');
+    let first_secret = first_secret(entry, words);
+    for (position, word) in words.iter().enumerate() {
+        lines.push(b' ');
+        if position >= first_secret {
+            lines.extend_from_slice(b"\"(redacted)\"");
+        } else {
+            quote(lines, word);
+        }
+    }
+    lines.extend_from_slice(b"\r\n");
+}
+
+/// The first word that is shown to nobody: an argument of `AUTH`, or what stands behind `AUTH` in the
+/// arguments of another command with secrets.
+fn first_secret(entry: &Entry, words: &[&[u8]]) -> usize {
+    if !entry.command.flags.has(Flags::SENSITIVE) {
+        return words.len();
+    }
+    let keyword = words.iter().position(|word| word.eq_ignore_ascii_case(b"AUTH"));
+    keyword.map_or(entry.name_words(), |keyword| keyword + 1)
+}
+
+/// Appends a word in quotes, with what is not printable escaped.
+fn quote(out: &mut Vec<u8>, word: &[u8]) {
+    out.push(b'"');
+    for &byte in word {
+        match byte {
+            b'\\' | b'"' => out.extend_from_slice(&[b'\\', byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            0x07 => out.extend_from_slice(b"\\a"),
+            0x08 => out.extend_from_slice(b"\\b"),
+            b' '..=b'~' => out.push(byte),
+            _ => drop(write!(out, "\\x{byte:02x}")),
+        }
+    }
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::commands;
+
+    fn line(words: &[&[u8]]) -> String {
+        let table = commands::table();
+        let entry = table.resolve(table.find(words[0]).unwrap(), words);
+        let mut lines = Vec::new();
+        write_line(&mut lines, entry, words, 3, &Transport::Unix(Path::new("/tmp/s").into()));
+        let line = String::from_utf8(lines).unwrap();
+        line.split_once(' ').map_or(String::new(), |(_, rest)| rest.to_owned())
+    }
+
+    #[test]
+    fn words_are_quoted() {
+        assert_eq!(
+            line(&[b"set", b"k \"\\", b"\r\n\t\x07\x08\x00\xff~"]),
+            "[3 unix:/tmp/s] \"set\" \"k \\\"\\\\\" \"\\r\\n\\t\\a\\b\\x00\\xff~\"\r\n"
+        );
+    }
+
+    #[test]
+    fn secrets_and_operators_commands_are_not_shown() {
+        let shown = |words: &str| line(&words.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+        assert_eq!(shown("AUTH me secret"), "[3 unix:/tmp/s] \"AUTH\" \"(redacted)\" \"(redacted)\"\r\n");
+        let hello = shown("HELLO 3 auth me secret");
+        assert_eq!(hello, "[3 unix:/tmp/s] \"HELLO\" \"3\" \"auth\" \"(redacted)\" \"(redacted)\"\r\n");
+        assert_eq!(shown("CONFIG SET requirepass secret"), "");
+    }
+}

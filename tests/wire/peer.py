@@ -1,0 +1,101 @@
+"""A client that speaks words and reads whole replies, pushes included, in either protocol."""
+
+from wire import command
+
+
+class Push(list):
+    """An out-of-band array of RESP3."""
+
+
+class Failure(str):
+    """An error reply."""
+
+
+class Peer:
+    """One connection."""
+
+    def __init__(self, server, protocol=2):
+        self.socket = server.connect()
+        self.held = b""
+        if protocol == 3:
+            self.ask("HELLO", 3)
+
+    def send(self, *words):
+        self.socket.sendall(command(*words))
+
+    def send_all(self, *lines):
+        """Sends lines of words as one pipeline."""
+        self.socket.sendall(b"".join(command(*line.split(" ")) for line in lines))
+
+    def ask(self, *words):
+        self.send(*words)
+        return self.read()
+
+    def line(self, text):
+        """Sends a line of words, reads one reply."""
+        return self.ask(*text.split(" "))
+
+    def _fill(self):
+        part = self.socket.recv(1 << 16)
+        if not part:
+            raise EOFError
+        self.held += part
+
+    def _line(self):
+        while b"\r\n" not in self.held:
+            self._fill()
+        line, self.held = self.held.split(b"\r\n", 1)
+        return line
+
+    def _bytes(self, count):
+        while len(self.held) < count + 2:
+            self._fill()
+        text, self.held = self.held[:count], self.held[count + 2 :]
+        return text
+
+    def read(self):
+        """One reply or push."""
+        line = self._line()
+        kind, rest = line[:1], line[1:].decode("latin1")
+        if kind == b"+":
+            return rest
+        if kind == b"-":
+            return Failure(rest)
+        if kind == b":":
+            return int(rest)
+        if kind == b"_":
+            return None
+        if kind == b"#":
+            return rest == "t"
+        if kind == b",":
+            return float(rest)
+        if kind in b"$=":
+            return None if rest == "-1" else self._bytes(int(rest)).decode("latin1")
+        if kind in b"*~":
+            return None if rest == "-1" else [self.read() for _ in range(int(rest))]
+        if kind == b">":
+            return Push(self.read() for _ in range(int(rest)))
+        if kind == b"%":
+            return {self.read(): self.read() for _ in range(int(rest))}
+        raise AssertionError(f"what is {line!r}?")
+
+    def is_silent(self):
+        """Whether nothing has been said so far: a PING is answered, and by nothing else."""
+        return self.line("PING") in ("PONG", ["pong", ""])
+
+    def is_closed(self):
+        """Whether the server closes the connection, whatever it says before."""
+        try:
+            while True:
+                self.read()
+        except (EOFError, ConnectionResetError):
+            return True
+
+    def close(self):
+        self.socket.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
