@@ -220,3 +220,179 @@ fn write_head(out: &mut Vec<u8>, mark: u8, number: usize) {
         out.extend_from_slice(b"\r\n");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use dunlin_resp::Protocol;
+
+    use crate::transcript::Story;
+
+    /// Plays lines and compares the record of each: none where it is empty. `@ +100` lets time pass and
+    /// expires in the background.
+    fn check(script: &str) {
+        let (mut story, records) = Story::recorded();
+        let lines: Vec<&str> = script.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        for line in lines {
+            let (command, expected) = line.split_once(" => ").unwrap_or((line.trim_end_matches(" =>"), ""));
+            if let Some(passed) = command.strip_prefix("@ +") {
+                story.environment.now_ms += passed.parse::<u64>().unwrap();
+                story.expire();
+            } else if let Some(database) = command.strip_prefix("@ database ") {
+                story.database = database.parse().unwrap();
+                continue;
+            } else if let Some(passed) = command.strip_prefix("@ unnoticed +") {
+                story.environment.now_ms += passed.parse::<u64>().unwrap();
+                continue;
+            } else {
+                story.reply(command, Protocol::Resp2);
+            }
+            assert_eq!(records.take().join(" | "), expected, "{command}");
+        }
+    }
+
+    #[test]
+    fn what_changes_nothing_is_not_recorded() {
+        check(
+            "
+            GET k =>
+            SET k v XX =>
+            SET k v => SET k v
+            SET k v NX =>
+            SETNX k v =>
+            APPEND k w => APPEND k w
+            SETRANGE k 0 '' =>
+            INCR k =>
+            DEL missing =>
+            DEL k missing => DEL k missing
+            EXPIRE missing 10 =>
+            PERSIST missing =>
+            SADD s 1 2 => SADD s 1 2
+            SADD s 1 =>
+            SREM s 7 =>
+            LPUSHX missing 1 =>
+            RENAME missing other =>
+            FLUSHALL => FLUSHALL
+            FLUSHDB => FLUSHDB
+            SWAPDB 1 1 =>
+            SWAPDB 1 2 => SWAPDB 1 2
+            ",
+        );
+    }
+
+    #[test]
+    fn times_are_absolute() {
+        check(
+            "
+            SET k v EX 10 => SET k v PXAT 1700000010000
+            SET k v PX 10 XX GET => SET k v PXAT 1700000000010
+            SET k v KEEPTTL => SET k v KEEPTTL
+            SET k w GET => SET k w
+            SET k w GET XX KEEPTTL => SET k w XX KEEPTTL
+            SETEX k 10 v => SET k v PXAT 1700000010000
+            PSETEX k 10 v => SET k v PXAT 1700000000010
+            EXPIRE k 100 => PEXPIREAT k 1700000100000
+            EXPIRE k 50 GT =>
+            PEXPIREAT k 1700000200000 XX => PEXPIREAT k 1700000200000
+            GETEX k =>
+            GETEX k EX 7 => PEXPIREAT k 1700000007000
+            GETEX k PERSIST => PERSIST k
+            GETEX k PERSIST =>
+            EXPIRE k -1 => DEL k
+            SET k v EXAT 1 => SET k v PXAT 1000
+            MSETEX 2 a 1 b 2 EX 10 => MULTI; SET a 1 PXAT 1700000010000; SET b 2 PXAT 1700000010000; EXEC
+            HSET h a 1 b 2 => HSET h a 1 b 2
+            HEXPIRE h 10 FIELDS 2 a missing => HPEXPIREAT h 1700000010000 FIELDS 1 a
+            HGETEX h EX 20 FIELDS 1 b => HPEXPIREAT h 1700000020000 FIELDS 1 b
+            HGETEX h PERSIST FIELDS 1 b => HPERSIST h FIELDS 1 b
+            HSETEX h EX 30 FIELDS 1 c 3 => HSETEX h PXAT 1700000030000 FIELDS 1 c 3
+            HSETEX h FXX FIELDS 1 c 3 => HSET h c 3
+            ",
+        );
+    }
+
+    #[test]
+    fn conditions_and_sums_are_what_they_came_to() {
+        check(
+            "
+            SET k 1 => SET k 1
+            SET k 2 IFEQ 1 => SET k 2
+            SET k 3 IFEQ 1 =>
+            DELIFEQ k 3 =>
+            DELIFEQ k 2 => DEL k
+            GETSET k 5 => SET k 5
+            INCRBYFLOAT k 0.5 => SET k 5.5 KEEPTTL
+            GETDEL k => DEL k
+            HINCRBYFLOAT h f 1.5 => HSET h f 1.5
+            HGETDEL h FIELDS 1 f => HDEL h f
+            SADD s 1 => SADD s 1
+            SPOP s => SREM s 1
+            SADD s 1 2 => SADD s 1 2
+            SPOP s 5 => DEL s
+            RPUSH l 1 2 3 4 => RPUSH l 1 2 3 4
+            LMPOP 2 x l RIGHT COUNT 2 => RPOP l 2
+            BLPOP x l 0 => LPOP l
+            BLMOVE l m LEFT right 0 => LMOVE l m LEFT right
+            BRPOPLPUSH m l 0 => RPOPLPUSH m l
+            BLMPOP 0 1 l LEFT COUNT 9 => LPOP l 1
+            ",
+        );
+    }
+
+    #[test]
+    fn what_expires_is_removed_by_the_record() {
+        check(
+            "
+            SET k v PX 10 => SET k v PXAT 1700000000010
+            @ +100 => DEL k
+            SET k v PX 10 => SET k v PXAT 1700000000110
+            SET l v PX 10 => SET l v PXAT 1700000000110
+            @ unnoticed +10
+            GET k => DEL k
+            APPEND l x => MULTI; DEL l; APPEND l x; EXEC
+            HSET h a 1 b 2 => HSET h a 1 b 2
+            HPEXPIRE h 10 FIELDS 1 a => HPEXPIREAT h 1700000000120 FIELDS 1 a
+            @ unnoticed +10
+            HSETNX h a 7 => MULTI; HDEL h a; HSETNX h a 7; EXEC
+            HPEXPIRE h 10 FIELDS 1 a => HPEXPIREAT h 1700000000130 FIELDS 1 a
+            @ +100 => HDEL h a
+            HPEXPIRE h 10 FIELDS 1 b => HPEXPIREAT h 1700000000230 FIELDS 1 b
+            @ unnoticed +10
+            HSETNX h a 8 => MULTI; DEL h; HSETNX h a 8; EXEC
+            ",
+        );
+    }
+
+    #[test]
+    fn a_record_begins_and_ends_in_database_0() {
+        check(
+            "
+            @ database 3
+            SET k v PX 10 => SELECT 3; SET k v PXAT 1700000000010; SELECT 0
+            MOVE k 5 => SELECT 3; MOVE k 5; SELECT 0
+            @ database 5
+            @ unnoticed +10
+            APPEND k x => SELECT 5; MULTI; DEL k; APPEND k x; EXEC; SELECT 0
+            COPY k l DB 0 => SELECT 5; COPY k l DB 0; SELECT 0
+            FLUSHDB => SELECT 5; FLUSHDB; SELECT 0
+            @ database 0
+            SET k v PX 5 => SET k v PXAT 1700000000015
+            @ database 1
+            SET other v => SELECT 1; SET other v; SELECT 0
+            @ +100 => DEL k
+            ",
+        );
+    }
+
+    #[test]
+    fn nothing_is_recorded_while_the_log_is_off() {
+        let (mut story, records) = Story::recorded();
+        story.reply("SET k v", Protocol::Resp2);
+        assert_eq!(records.take(), ["SET k v"]);
+        story.turn_log(false);
+        story.reply("SPOP k", Protocol::Resp2);
+        story.reply("SET k v", Protocol::Resp2);
+        story.turn_log(true);
+        story.reply("SET k w", Protocol::Resp2);
+        assert_eq!(records.take(), ["SET k w"]);
+    }
+}

@@ -7,8 +7,8 @@ use dunlin_structures::PAGE_BYTES;
 
 use crate::{
     command::{Args, Blocking, CommandResult, Entry, Run},
-    effect::{Log, LogSwitch, removal_word},
     context::{Environment, ExclusiveContext, KeyspaceContext, ReadContext, Worker, WriteContext},
+    effect::{Log, LogSwitch, removal_word},
     keyspace::{Expiration, Inside, Key, Keyspace, Locked, ShardSet},
     notify::Event,
     serve,
@@ -121,6 +121,18 @@ impl Engine {
         result
     }
 
+    /// Empties all databases, unrecorded. The caller is not inside the gate. O(keys).
+    pub fn empty(&self, worker: &mut Worker) {
+        let environment = Environment::default();
+        let freed = {
+            let mut locked = self.keyspace.close();
+            let mut context = ExclusiveContext::new(locked.shards(), 0, &environment, worker);
+            context.flush(None, false);
+            context.finish(&[])
+        };
+        drop(freed);
+    }
+
     /// Removes expired keys and fields of one shard, looking at no more than `buckets_max` buckets that
     /// may hold some; whether nothing more is due there. The caller is inside the gate.
     pub fn expire(
@@ -149,22 +161,23 @@ impl Engine {
             let (events, ready) = (&mut worker.events, &mut worker.ready);
             let (effects, log) = (&mut worker.effects, &self.log);
             let is_recorded = effects.are_recorded();
-            let slice = stripe.expire(now_ms, buckets_max, &mut worker.garbage, is_recorded, |entry, what, gone| {
-                if is_waited_for && what != Expiration::Elements {
-                    ready.push_back((database, entry.key().into()));
-                }
-                if what == Expiration::Elements {
-                    effects.add_removal(database, entry.key(), gone);
-                } else {
-                    effects.add(database, &[word, entry.key()]);
-                }
-                effects.publish(log, id);
-                for (class, name) in what.events() {
-                    if environment.notifications.has(*class) {
-                        events.push(Event { class: *class, name, database, key: entry.key().to_vec() });
+            let slice =
+                stripe.expire(now_ms, buckets_max, &mut worker.garbage, is_recorded, |entry, what, gone| {
+                    if is_waited_for && what != Expiration::Elements {
+                        ready.push_back((database, entry.key().into()));
                     }
-                }
-            });
+                    if what == Expiration::Elements {
+                        effects.add_removal(database, entry.key(), gone);
+                    } else {
+                        effects.add(database, &[word, entry.key()]);
+                    }
+                    effects.publish(log, id);
+                    for (class, name) in what.events() {
+                        if environment.notifications.has(*class) {
+                            events.push(Event { class: *class, name, database, key: entry.key().to_vec() });
+                        }
+                    }
+                });
             worker.statistics.expired_keys.add(slice.keys as u64);
             worker.statistics.expired_fields.add(slice.elements as u64);
             shards.publish_usage(shard, database);

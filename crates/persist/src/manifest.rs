@@ -110,7 +110,8 @@ impl Manifest {
         if name.is_empty() || name.contains('/') {
             return Err("a file has to be named without a path");
         }
-        let sequence = sequence.filter(|sequence| *sequence > 0).ok_or("the number behind 'seq' is not one")?;
+        let sequence =
+            sequence.filter(|sequence| *sequence > 0).ok_or("the number behind 'seq' is not one")?;
         let file = LogFile { name, sequence };
         match kind {
             Some(b'b') if self.base.is_some() => return Err("there is a base already"),
@@ -182,7 +183,8 @@ impl Manifest {
 }
 
 fn needs_quotes(word: &[u8]) -> bool {
-    word.is_empty() || word.iter().any(|byte| !byte.is_ascii_graphic() || matches!(byte, b'"' | b'\'' | b'\\'))
+    word.is_empty()
+        || word.iter().any(|byte| !byte.is_ascii_graphic() || matches!(byte, b'"' | b'\'' | b'\\'))
 }
 
 fn write_word(out: &mut Vec<u8>, word: &[u8]) {
@@ -273,7 +275,8 @@ mod tests {
             }
         );
         assert_eq!(String::from_utf8(manifest.encode()).unwrap(), REDIS);
-        let quoted = Manifest { increments: vec![file("my \"log\"\\ \u{e9}.1.incr.aof", 1)], ..Manifest::default() };
+        let quoted =
+            Manifest { increments: vec![file("my \"log\"\\ \u{e9}.1.incr.aof", 1)], ..Manifest::default() };
         let text = String::from_utf8(quoted.encode()).unwrap();
         assert_eq!(text, "file \"my \\\"log\\\"\\\\ \\xc3\\xa9.1.incr.aof\" seq 1 type i\n");
         assert_eq!(Manifest::parse(text.as_bytes()), Ok(quoted));
@@ -290,7 +293,10 @@ mod tests {
         assert_eq!(base, file("a.1.base.rdb", 1));
         manifest.replace_base(base, 2);
         assert_eq!(manifest.history, [file("a.1.incr.aof", 1)]);
-        assert_eq!(manifest.files().map(|file| &*file.name).collect::<Vec<_>>(), ["a.1.base.rdb", "a.2.incr.aof"]);
+        assert_eq!(
+            manifest.files().map(|file| &*file.name).collect::<Vec<_>>(),
+            ["a.1.base.rdb", "a.2.incr.aof"]
+        );
         assert_eq!(manifest.next_base("a", "aof").name, "a.2.base.aof");
         manifest.supersede();
         assert_eq!(manifest.history.len(), 3);

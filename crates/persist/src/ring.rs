@@ -381,7 +381,9 @@ mod tests {
                 reader.give_up(to);
                 at = to;
                 let mut rest = &pending[..];
-                while let Some((record, behind)) = rest.get(5).and_then(|length| rest.split_at_checked(usize::from(*length))) {
+                while let Some((record, behind)) =
+                    rest.get(5).and_then(|length| rest.split_at_checked(usize::from(*length)))
+                {
                     let writer = usize::from(record[0]);
                     assert_eq!(u32::from_le_bytes(record[1..5].try_into().unwrap()), next[writer]);
                     assert!(record[6..].iter().all(|byte| usize::from(*byte) == writer));

@@ -593,6 +593,9 @@ impl Executor {
         if session.is_restricted() {
             commands::check_restrictions(session, entry)?;
         }
+        if shared.loading.is_active() && !entry.command.flags.has(Flags::LOADING) {
+            return Err(CommandError::text("LOADING Redis is loading the dataset in memory"));
+        }
         if entry.command.flags.has(Flags::DENY_OOM) && self.over_memory_limit(words) {
             return Err(CommandError::OutOfMemory);
         }
@@ -786,9 +789,9 @@ impl Service for Executor {
         let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
         self.environment.no_touch = session.flags.has(ClientFlags::NO_TOUCH);
         self.environment.client = blocked::token(session.client.address);
-        self.environment.keep_expired =
-            shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some()
-                || shared.persistence.is_failing();
+        self.environment.keep_expired = shared.pause.is_set()
+            && shared.pause.in_force(self.now.instant).is_some()
+            || shared.persistence.is_failing();
         let mut batch = std::mem::take(&mut self.batch);
         let mut window = std::mem::take(&mut self.window);
         let (mut position, mut consumed) = (0, 0);
@@ -836,6 +839,7 @@ impl Service for Executor {
     }
 
     fn resume(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
+        self.withhold_to = 0;
         if session.waiting.is_some() {
             // Where it was served at the last moment, the reply is on its way.
             return match self.withdraw(session) {
@@ -851,6 +855,9 @@ impl Service for Executor {
     }
 
     fn deliver(&mut self, session: &mut Session, letter: Letter, reply: &mut ReplyBuffer) -> Option<Next> {
+        // What a client that has waited is answered is a change that somebody else has made.
+        let is_answer = matches!(letter, Letter::Unblocked(_));
+        self.withhold_to = if is_answer { self.durability_mark() } else { 0 };
         match letter {
             Letter::Unpaused | Letter::LogHasRoom => {
                 let is_held = session.flags.has(ClientFlags::BLOCKED) && session.waiting.is_none();

@@ -54,7 +54,10 @@ impl ExpiryCycle {
         let started = Instant::now();
         let _inside = engine.keyspace.enter(worker.id());
         // Inside the gate, as `CLIENT PAUSE` waits for whoever is there.
-        if shared.pause.in_force(now.instant).is_some() || !shared.persistence.may_expire() {
+        if shared.pause.in_force(now.instant).is_some()
+            || !shared.persistence.may_expire()
+            || shared.loading.is_active()
+        {
             return round;
         }
         while shards.contains(&self.shard) {

@@ -11,11 +11,11 @@ use std::{
         mpsc::{Receiver, Sender, channel},
     },
     thread::JoinHandle,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
-use dunlin_engine::{Engine, Environment, Log, Worker, keyspace::Keyspace};
+use dunlin_engine::{Engine, Log, Worker, keyspace::Keyspace};
 use dunlin_persist::Ring;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
@@ -24,11 +24,11 @@ use signal_hook::{
 
 use crate::{
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags},
-    executor::{Executor, Letter, environment},
+    executor::{Executor, Letter},
     log::{self, LogHandle},
     maintenance::{self, Maintenance},
-    net::{Limits, ListenOptions, Now, OutputLimit, Running, WorkerContext, Workers, reserve_open_files},
-    persistence::{self, Loaded, LogThread, Order, Persistence, RING_BYTES},
+    net::{Limits, ListenOptions, OutputLimit, Running, WorkerContext, Workers, reserve_open_files},
+    persistence::{LogThread, Order, Persistence, RING_BYTES},
     process::Process,
     shared::{Shared, Stop},
     startup::{self, PidFile},
@@ -60,7 +60,7 @@ fn report(result: Result<(), String>) -> ExitCode {
 pub struct Server {
     shared: Arc<Shared>,
     running: Running<Letter>,
-    log: JoinHandle<()>,
+    log: JoinHandle<Result<(), String>>,
     /// Kept so that orders can be given before anyone asks for them.
     stopper: Sender<Stop>,
     orders: Receiver<Stop>,
@@ -87,17 +87,15 @@ impl Server {
         let store = Arc::new(ConfigStore::new(config, file));
         register_hooks(&store, log, limits);
 
-        let (ring, reader) = Ring::new(RING_BYTES, threads, 0);
-        let keyspace = Keyspace::new(threads, threads, databases, seeds()?);
+        let (ring, reader) = Ring::new(RING_BYTES, threads + 1, 0);
+        let keyspace = Keyspace::new(threads, threads + 1, databases, seeds()?);
         let engine = Engine::with_log(keyspace, Arc::clone(&ring) as Arc<dyn Log>);
         let (maintenance, discarded) = Maintenance::new();
         let (stopper, orders) = channel();
         let persistence = Persistence::new(ring, threads);
         let process = Process::new()?;
-        let shared =
-            Shared::new(engine, store, threads, maintenance, process, persistence, stopper.clone());
+        let shared = Shared::new(engine, store, threads, maintenance, process, persistence, stopper.clone());
         let shared = Arc::new(shared);
-        let log_thread = load_log(&shared, LogThread::new(Arc::clone(&shared), reader))?;
         register_log_hooks(&shared);
         maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         let make = {
@@ -110,7 +108,9 @@ impl Server {
             }
         };
         let running = workers.start(make).map_err(|error| error.to_string())?;
-        let log = log_thread.start().map_err(|error| format!("cannot start a thread: {error}"))?;
+        let log = LogThread::new(Arc::clone(&shared), reader)
+            .start()
+            .map_err(|error| format!("cannot start a thread: {error}"))?;
         Ok(Self { shared, running, log, stopper, orders })
     }
 
@@ -134,12 +134,13 @@ impl Server {
     pub fn wait(self) -> Result<(), String> {
         // It holds a sender of its own: there is always somebody who may give an order.
         if let Ok(stop) = self.orders.recv() {
+            self.shared.loading.abandon();
             self.running.shutdown(stop.grace);
         }
         self.running.join().map_err(|error| format!("a worker failed: {error}"))?;
         // The last replies may have waited for it.
         self.shared.persistence.order(Order::Stop);
-        self.log.join().map_err(|_| "the log's thread failed".to_owned())
+        self.log.join().map_err(|_| "the log's thread failed".to_owned())?
     }
 }
 
@@ -211,27 +212,17 @@ fn obey_signals(mut signals: Signals, stopper: Stopper) -> io::Result<()> {
     std::thread::Builder::new().name("signals".to_owned()).spawn(obey).map(drop)
 }
 
-/// Loads the append-only log, where the configuration asks for one.
-fn load_log(shared: &Shared, thread: LogThread) -> Result<LogThread, String> {
-    let config = shared.config.snapshot();
-    if !config.appendonly {
-        return Ok(thread);
-    }
-    let started = Instant::now();
-    let environment = Environment { now_ms: Now::read().unix_ms, ..environment(&config) };
-    let Loaded { manifest, unproven, lsn, commands } =
-        persistence::load(&shared.engine, &shared.commands, &config, environment)?;
-    tracing::info!("{commands} commands of the append-only log loaded in {:.3?}", started.elapsed());
-    thread.resume(manifest, unproven, lsn)
-}
-
 /// Registers what a change of the log's directives sets in motion.
 fn register_log_hooks(shared: &Arc<Shared>) {
     let weak = Arc::downgrade(shared);
     shared.config.on_change(
         &["appendonly"],
         Box::new(move |_, new| {
-            weak.upgrade().map_or(Ok(()), |shared| shared.persistence.turn(new.appendonly))
+            let Some(shared) = weak.upgrade() else { return Ok(()) };
+            if shared.loading.is_active() {
+                return Err("the data set is being loaded; try again later".to_owned());
+            }
+            shared.persistence.turn(new.appendonly)
         }),
     );
 }

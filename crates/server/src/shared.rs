@@ -12,8 +12,9 @@ use std::{
 use dunlin_engine::{Engine, command::CommandTable};
 
 use crate::{
-    blocked::BlockedClients, commands, config::ConfigStore, feed::Feed, maintenance::Maintenance,
-    monitor::Monitor, pause::Pause, persistence::Persistence, process::Process, pubsub::Exchange,
+    blocked::BlockedClients, commands, config::ConfigStore, feed::Feed, loading::Loading,
+    maintenance::Maintenance, monitor::Monitor, pause::Pause, persistence::Persistence, process::Process,
+    pubsub::Exchange,
 };
 
 /// An order to end the server.
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     pub(crate) exchange: Exchange,
     pub(crate) feed: Feed,
     pub(crate) persistence: Persistence,
+    pub(crate) loading: Loading,
     /// Whether keys are removed when their time has come though nobody asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
     pub(crate) active_expire: AtomicBool,
@@ -74,10 +76,16 @@ impl Shared {
             exchange,
             feed,
             persistence,
+            loading: Loading::default(),
             active_expire,
             list_packed_threshold: AtomicU32::new(0),
             orders,
         }
+    }
+
+    /// The place in the gate of the thread that loads, behind those of the workers.
+    pub(crate) fn loader(&self) -> usize {
+        self.workers
     }
 
     /// Asks the server to end.

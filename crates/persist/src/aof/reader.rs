@@ -337,7 +337,8 @@ mod tests {
 
     #[test]
     fn a_file_without_checks_is_read_as_it_is() {
-        let bytes = [command(&[b"SET", b"a", b"1"]), b"# a comment\r\n".to_vec(), command(&[b"DEL", b"a"])].concat();
+        let bytes =
+            [command(&[b"SET", b"a", b"1"]), b"# a comment\r\n".to_vec(), command(&[b"DEL", b"a"])].concat();
         let (commands, progress, error) = read(&bytes);
         assert_eq!((commands.len(), error), (2, None));
         assert_eq!((progress.batches, progress.unproven_bytes), (0, bytes.len() as u64));
@@ -389,7 +390,11 @@ mod tests {
         for order in [&[0, 2, 1][..], &[1, 0], &[0, 0]] {
             let bytes: Vec<u8> = order.iter().flat_map(|index| batches[*index].clone()).collect();
             let error = read(&bytes).2;
-            assert_eq!(error.as_deref(), Some("the batch before is not the one that belongs here"), "{order:?}");
+            assert_eq!(
+                error.as_deref(),
+                Some("the batch before is not the one that belongs here"),
+                "{order:?}"
+            );
         }
     }
 

@@ -28,8 +28,8 @@ pub use command_line::{Launch, Request, command, parse};
 pub use directive::{Change, Directive, Group, ValueError};
 pub use foreign::IgnoredLine;
 pub use snapshot::{
-    AppendFsync, BindAddress, Config, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits, Permission,
-    SavePoint, Secret, ShutdownFlags,
+    AppendFsync, BindAddress, Config, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits,
+    Permission, SavePoint, Secret, ShutdownFlags,
 };
 pub use source::{LoadError, Origin};
 pub(crate) use source::{describe, escape_control};

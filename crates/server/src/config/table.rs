@@ -722,8 +722,7 @@ mod tests {
                 directive.assign_argument(value.as_bytes(), &mut config).is_ok()
                     && !directive.is_same(&config, &Config::default())
             });
-            let refuses_all =
-                ["daemonize", "maxmemory-policy", "save"].contains(&directive.name);
+            let refuses_all = ["daemonize", "maxmemory-policy", "save"].contains(&directive.name);
             assert_eq!(changed, !refuses_all, "{}", directive.name);
             for untouched in DIRECTIVES.iter().filter(|row| row.name != directive.name) {
                 assert!(

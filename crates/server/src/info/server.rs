@@ -37,10 +37,9 @@ pub(super) fn server(source: &Source<'_>, lines: &mut Lines) {
 
 pub(super) fn persistence(source: &Source<'_>, lines: &mut Lines) {
     let changes = source.shared.monitor.keyspace_total(|counters| &counters.changes);
-    lines.add_all(
-        &["loading", "async_loading", "current_cow_peak", "current_cow_size", "current_cow_size_age"],
-        0,
-    );
+    let loading = source.shared.loading.progress();
+    lines.add("loading", u8::from(loading.is_some()));
+    lines.add_all(&["async_loading", "current_cow_peak", "current_cow_size", "current_cow_size_age"], 0);
     lines.add("current_fork_perc", "0.00");
     lines.add_all(&["current_save_keys_processed", "current_save_keys_total"], 0);
     lines.add("rdb_changes_since_last_save", changes);
@@ -49,22 +48,11 @@ pub(super) fn persistence(source: &Source<'_>, lines: &mut Lines) {
     lines.add("rdb_last_bgsave_status", "ok");
     lines.add_all(&["rdb_last_bgsave_time_sec", "rdb_current_bgsave_time_sec"], -1);
     lines.add_all(
-        &[
-            "rdb_saves",
-            "rdb_last_cow_size",
-            "rdb_last_load_keys_expired",
-            "rdb_last_load_keys_loaded",
-        ],
+        &["rdb_saves", "rdb_last_cow_size", "rdb_last_load_keys_expired", "rdb_last_load_keys_loaded"],
         0,
     );
     lines.add("aof_enabled", u8::from(source.config.appendonly));
-    lines.add_all(
-        &[
-            "aof_rewrite_in_progress",
-            "aof_rewrite_scheduled",
-        ],
-        0,
-    );
+    lines.add_all(&["aof_rewrite_in_progress", "aof_rewrite_scheduled"], 0);
     lines.add_all(&["aof_last_rewrite_time_sec", "aof_current_rewrite_time_sec"], -1);
     lines.add("aof_last_bgrewrite_status", "ok");
     lines.add_all(&["aof_rewrites", "aof_rewrites_consecutive_failures"], 0);
@@ -78,6 +66,14 @@ pub(super) fn persistence(source: &Source<'_>, lines: &mut Lines) {
         lines.add("aof_buffer_length", source.shared.persistence.buffered_bytes());
         lines.add("aof_pending_bio_fsync", u8::from(status.syncing_since.is_some()));
         lines.add("aof_delayed_fsync", status.delayed_syncs_by_now());
+    }
+    if let Some(loading) = loading {
+        lines.add("loading_start_time", loading.started_ms / 1000);
+        lines.add("loading_total_bytes", loading.bytes_total);
+        lines.add("loading_rdb_used_mem", 0);
+        lines.add("loading_loaded_bytes", loading.bytes_loaded);
+        lines.add("loading_loaded_perc", format_args!("{:.2}", loading.percent()));
+        lines.add("loading_eta_seconds", loading.seconds_left(source.now_ms));
     }
 }
 

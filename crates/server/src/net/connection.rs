@@ -371,11 +371,11 @@ impl<T> Connection<T> {
     }
 
     /// Queues a reply for the next turn, behind all others.
-    fn queue(&mut self, reply: &mut ReplyBuffer) {
-        if self.withheld.is_empty() {
+    fn queue(&mut self, withheld_to: u64, reply: &mut ReplyBuffer) {
+        if withheld_to == 0 && self.withheld.is_empty() {
             self.output.push(reply, 0);
         } else {
-            self.withheld.push(0, reply);
+            self.withheld.push(withheld_to, reply);
         }
     }
 
@@ -448,7 +448,7 @@ impl<T> Connection<T> {
             return true;
         }
         let next = kit.service.deliver(&mut self.session, letter, &mut kit.reply);
-        self.queue(&mut kit.reply);
+        self.queue(kit.service.withhold_to(), &mut kit.reply);
         next.is_none_or(|next| self.apply(next))
     }
 
@@ -456,9 +456,9 @@ impl<T> Connection<T> {
     #[inline]
     pub(super) fn push(&mut self, encoded: &Arc<Vec<u8>>, limits: &Limits) {
         let limit = &limits.output[self.client.output_class() as usize];
-        if limit.is_over_hard(self.output.len() as u64) {
+        if limit.is_over_hard(self.waiting_bytes() as u64) {
             self.overflowed = true;
-        } else {
+        } else if !self.withheld.push_shared(encoded) {
             self.output.push_shared(encoded);
         }
     }
@@ -485,7 +485,7 @@ impl<T> Connection<T> {
     /// Tells the service that the deadline has passed. `false`: close now.
     pub(super) fn resume<S: Service<Session = T>>(&mut self, kit: &mut Kit<S>) -> bool {
         let next = kit.service.resume(&mut self.session, &mut kit.reply);
-        self.queue(&mut kit.reply);
+        self.queue(kit.service.withhold_to(), &mut kit.reply);
         self.apply(next)
     }
 

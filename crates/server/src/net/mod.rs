@@ -34,8 +34,8 @@ mod outbox;
 mod output;
 mod post;
 mod service;
-mod worker;
 mod withheld;
+mod worker;
 mod workers;
 
 pub use clients::{Address, Client, Clients, Names, OutputClass, Transport};

@@ -109,8 +109,8 @@ pub trait Service: Sized + 'static {
     /// The connection is gone.
     fn close(&mut self, session: Self::Session);
 
-    /// The mark that [`Self::released`] has to come to before the reply of the last [`Self::serve`] may
-    /// leave; 0 for at once.
+    /// The mark that [`Self::released`] has to come to before the reply of the last [`Self::serve`],
+    /// [`Self::deliver`] or [`Self::resume`] may leave; 0 for at once.
     fn withhold_to(&self) -> u64 {
         0
     }

@@ -7,6 +7,7 @@
 //! Invariants: marks grow from front to back; no part is empty.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use dunlin_resp::ReplyBuffer;
 
@@ -50,6 +51,18 @@ impl Withheld {
                 self.news = Some(mark);
             }
         }
+    }
+
+    /// Queues bytes that may go to other clients too, behind what is withheld; `false` where nothing is.
+    #[inline]
+    pub(super) fn push_shared(&mut self, bytes: &Arc<Vec<u8>>) -> bool {
+        let last = self.parts.as_mut().and_then(|parts| parts.back_mut());
+        if let Some((_, output)) = last {
+            output.push_shared(bytes);
+            self.bytes += bytes.len();
+            return true;
+        }
+        false
     }
 
     /// The mark of a new part, once.

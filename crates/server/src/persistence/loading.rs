@@ -13,10 +13,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
-use dunlin_engine::{
-    Engine, Environment, Request, Worker,
-    command::{CommandTable, Run},
-};
+use dunlin_engine::{Environment, Request, Worker, command::Run};
 use dunlin_persist::{
     Disk, Storage,
     aof::{Checksum, Progress, ReadError, Reader, WriterOptions},
@@ -25,21 +22,29 @@ use dunlin_persist::{
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
 use super::LogThread;
-use crate::config::{Config, describe};
+use crate::{
+    config::{Config, describe},
+    executor::environment,
+    loading::Reporter,
+    net::Now,
+    shared::Shared,
+};
 
+/// Commands between two looks at the clock.
+const COMMANDS_PER_REPORT: u64 = 1024;
 /// What an RDB file begins with.
 const RDB_MAGIC: &[u8] = b"REDIS";
 
 /// The log that was loaded, and how to go on with it.
 #[derive(Debug, Default)]
-pub(crate) struct Loaded {
-    pub(crate) manifest: Manifest,
+pub(super) struct Loaded {
+    pub(super) manifest: Manifest,
     /// What the last file has behind its last check.
-    pub(crate) unproven: Option<(Checksum, u64)>,
+    pub(super) unproven: Option<(Checksum, u64)>,
     /// The log's offset.
-    pub(crate) lsn: u64,
+    pub(super) lsn: u64,
     /// Commands replayed.
-    pub(crate) commands: u64,
+    pub(super) commands: u64,
 }
 
 /// The manifest, `None` where there is none.
@@ -56,26 +61,44 @@ pub(super) fn read_manifest(options: &WriterOptions) -> Result<Option<Manifest>,
     Manifest::parse(&bytes).map(Some).map_err(|error| failed(&error))
 }
 
-/// Loads the log that the configuration names into an engine that nobody else uses yet. The error is for
-/// the operator.
-pub(crate) fn load(engine: &Engine, commands: &CommandTable, config: &Config, environment: Environment) -> Result<Loaded, String> {
+/// Why the log was not loaded.
+#[derive(Debug)]
+pub(super) enum LoadError {
+    /// A line for the operator.
+    Failed(String),
+    /// The server is to stop.
+    Abandoned,
+}
+
+impl From<String> for LoadError {
+    fn from(line: String) -> Self {
+        Self::Failed(line)
+    }
+}
+
+/// Loads the log that the configuration names into an engine that nobody else changes meanwhile.
+pub(super) fn load(shared: &Shared, config: &Config) -> Result<Loaded, LoadError> {
     let options = LogThread::options(config);
     let manifest = match read_manifest(&options)? {
         Some(manifest) => manifest,
         None => adopt_single_file(config, &options)?,
     };
-    let mut replay = Replay::new(engine, commands, environment);
+    let bytes =
+        |file: &LogFile| fs::metadata(options.directory.join(&file.name)).map_or(0, |data| data.len());
+    shared.loading.expect(manifest.files().map(bytes).sum());
+    let mut replay = Replay::new(shared, config);
     let mut loaded = Loaded::default();
     let last = manifest.files().count().saturating_sub(1);
     for (index, file) in manifest.files().enumerate() {
         let path = options.directory.join(&file.name);
         let may_cut = config.aof_load_truncated && index == last;
         let progress = replay.file(&path, may_cut)?;
+        replay.reporter.next_file(progress.offset);
         // A base has no place in the log; an increment goes on behind the one before.
         if manifest.base.as_ref().is_none_or(|base| !std::ptr::eq(base, file)) {
             loaded.lsn = progress.lsn.max(loaded.lsn) + progress.unproven_record_bytes;
-            loaded.unproven = (progress.unproven_bytes > 0)
-                .then_some((progress.unproven_sum, progress.unproven_bytes));
+            loaded.unproven =
+                (progress.unproven_bytes > 0).then_some((progress.unproven_sum, progress.unproven_bytes));
         }
     }
     loaded.commands = replay.commands;
@@ -102,21 +125,20 @@ fn adopt_single_file(config: &Config, options: &WriterOptions) -> Result<Manifes
         Disk.replace(&options.manifest_path(), &manifest.encode())
     };
     adopt().map_err(|error| {
-        format!(
-            "cannot move {} to {}: {}",
-            single.display(),
-            options.directory.display(),
-            describe(&error)
-        )
+        format!("cannot move {} to {}: {}", single.display(), options.directory.display(), describe(&error))
     })?;
-    tracing::warn!("{} was moved to {} and is the base of the log now", single.display(), options.directory.display());
+    tracing::warn!(
+        "{} was moved to {} and is the base of the log now",
+        single.display(),
+        options.directory.display()
+    );
     Ok(manifest)
 }
 
 /// Runs the log's commands.
 struct Replay<'a> {
-    engine: &'a Engine,
-    table: &'a CommandTable,
+    shared: &'a Shared,
+    reporter: Reporter<'a>,
     environment: Environment,
     worker: Worker,
     database: usize,
@@ -129,18 +151,18 @@ struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    fn new(engine: &'a Engine, table: &'a CommandTable, environment: Environment) -> Self {
+    fn new(shared: &'a Shared, config: &Config) -> Self {
         let environment = Environment {
-            replaying_at_ms: environment.now_ms,
-            now_ms: 0,
+            replaying_at_ms: Now::read().unix_ms,
             string_bytes_max: usize::MAX,
-            ..environment
+            deny_blocking: true,
+            ..environment(config)
         };
         Self {
-            engine,
-            table,
+            shared,
+            reporter: Reporter::new(&shared.loading),
             environment,
-            worker: Worker::new(0, 0),
+            worker: Worker::new(shared.loader(), 0),
             database: 0,
             queued: None,
             commands: 0,
@@ -150,13 +172,16 @@ impl<'a> Replay<'a> {
     }
 
     /// Loads one file; what was read of it. With `may_cut`, a torn end is cut off.
-    fn file(&mut self, path: &Path, may_cut: bool) -> Result<Progress, String> {
+    fn file(&mut self, path: &Path, may_cut: bool) -> Result<Progress, LoadError> {
         let named = |reason: &dyn std::fmt::Display| format!("{}: {reason}", path.display());
         let mut file = fs::File::open(path).map_err(|error| named(&describe(&error)))?;
         let mut magic = Vec::new();
-        (&mut file).take(RDB_MAGIC.len() as u64).read_to_end(&mut magic).map_err(|error| named(&describe(&error)))?;
+        (&mut file)
+            .take(RDB_MAGIC.len() as u64)
+            .read_to_end(&mut magic)
+            .map_err(|error| named(&describe(&error)))?;
         if magic == RDB_MAGIC {
-            return Err(named(&"it begins with an RDB file, which this version cannot read"));
+            return Err(named(&"it begins with an RDB file, which this version cannot read").into());
         }
         let mut reader = Reader::new(magic.as_slice().chain(file), 0);
         // What has been run as a whole: behind it there may be the beginning of a transaction.
@@ -178,6 +203,9 @@ impl<'a> Replay<'a> {
             if self.queued.is_none() {
                 whole = reader.progress();
             }
+            if self.commands.is_multiple_of(COMMANDS_PER_REPORT) && !self.reporter.report(whole.offset) {
+                return Err(LoadError::Abandoned);
+            }
         };
         self.queued = None;
         match ended {
@@ -195,14 +223,14 @@ impl<'a> Replay<'a> {
                 );
                 Ok(whole)
             }
-            Err(ReadError::Io(error)) => Err(named(&describe(&error))),
-            Err(error) => Err(format!(
+            Err(ReadError::Io(error)) => Err(named(&describe(&error)).into()),
+            Err(error) => Err(LoadError::Failed(format!(
                 "{} is damaged at byte {}: {error}. Nothing was changed. 'dunlin check {}' tells more, and with --fix cuts the file at byte {}, which loses all that follows",
                 path.display(),
                 reader.progress().offset,
                 path.display(),
                 whole.offset
-            )),
+            ))),
         }
     }
 
@@ -229,7 +257,7 @@ impl<'a> Replay<'a> {
         if let [name, index] = words
             && name.eq_ignore_ascii_case(b"select")
         {
-            let databases = self.engine.keyspace.databases();
+            let databases = self.shared.engine.keyspace.databases();
             let index = parse_integer(index).and_then(|index| usize::try_from(index).ok());
             self.database = index.filter(|index| *index < databases).ok_or_else(|| {
                 format!("it selects a database that there is not; set databases above {databases}")
@@ -237,8 +265,9 @@ impl<'a> Replay<'a> {
             return Ok(());
         }
         let shown = || String::from_utf8_lossy(words[0]).escape_debug().to_string();
-        let entry = self.table.find(words[0]).ok_or_else(|| format!("unknown command '{}'", shown()))?;
-        let entry = self.table.resolve(entry, words);
+        let entry =
+            self.shared.commands.find(words[0]).ok_or_else(|| format!("unknown command '{}'", shown()))?;
+        let entry = self.shared.commands.resolve(entry, words);
         if !entry.command.arity.accepts(words.len()) {
             return Err(format!("'{}' has a wrong number of words", shown()));
         }
@@ -246,8 +275,8 @@ impl<'a> Replay<'a> {
             return Err(format!("'{}' does not belong into a log", shown()));
         }
         let request = Request { entry, words, keys: &[] };
-        let mut inside = Some(self.engine.keyspace.enter(self.worker.id()));
-        let result = self.engine.execute(
+        let mut inside = Some(self.shared.engine.keyspace.enter(self.worker.id()));
+        let result = self.shared.engine.execute(
             &request,
             self.database,
             &self.environment,

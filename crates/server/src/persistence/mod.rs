@@ -18,6 +18,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, SeqCst},
 };
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -26,7 +27,6 @@ use dunlin_persist::Ring;
 
 use self::bell::Bell;
 pub(crate) use self::{
-    loading::{Loaded, load},
     status::Status,
     thread::{LogThread, Order},
 };
@@ -177,9 +177,18 @@ impl Persistence {
     /// Turns the log on or off and waits until it is. The caller is not inside the gate. The error is for
     /// the client, without prefix.
     pub(crate) fn turn(&self, on: bool) -> Result<(), String> {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        self.order(Order::Turn { on, done: sender });
-        receiver.recv().map_err(|_| "the server is ending".to_owned())?
+        self.order_and_wait(|done| Order::Turn { on, done })
+    }
+
+    /// Empties the data set and loads the log again. The caller is not inside the gate.
+    pub(crate) fn reload(&self) -> Result<(), String> {
+        self.order_and_wait(|done| Order::Reload { done })
+    }
+
+    fn order_and_wait(&self, order: impl FnOnce(Sender<Result<(), String>>) -> Order) -> Result<(), String> {
+        let (done, result) = std::sync::mpsc::channel();
+        self.order(order(done));
+        result.recv().map_err(|_| "the server is ending".to_owned())?
     }
 
     /// Publishes how far the log is durable, and wakes whom that concerns.

@@ -16,14 +16,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_persist::{
     Disk, RingReader,
-    aof::{Checksum, Writer, WriterOptions},
-    manifest::Manifest,
+    aof::{Writer, WriterOptions},
 };
 
+use dunlin_engine::Worker;
+
+use super::loading::{self, LoadError};
 use super::status::SYNC_INTERVAL;
 use super::{PAUSE, RING_BYTES};
 use crate::config::{AppendFsync, Config, ConfigReader, describe};
-use crate::shared::Shared;
+use crate::net::Now;
+use crate::shared::{Shared, Stop};
 
 /// How long after a failure the next attempt is made.
 const RETRY: Duration = Duration::from_secs(1);
@@ -35,6 +38,8 @@ const UNSYNCED_BYTES_MAX: u64 = RING_BYTES as u64 / 4;
 pub(crate) enum Order {
     /// Record changes from now on, or no longer.
     Turn { on: bool, done: Sender<Result<(), String>> },
+    /// Empty the data set and load the log again.
+    Reload { done: Sender<Result<(), String>> },
     /// Make everything durable and end.
     Stop,
 }
@@ -84,38 +89,93 @@ impl LogThread {
         }
     }
 
-    /// Goes on with the log that was loaded, before anybody is served. `unproven` is what its last file
-    /// has behind its last check. The error names the directory.
-    pub(crate) fn resume(
-        mut self,
-        manifest: Manifest,
-        unproven: Option<(Checksum, u64)>,
-        lsn: u64,
-    ) -> Result<Self, String> {
-        let State::Off(mut ring) = self.state else { unreachable!("a new log is off") };
-        ring.restart(lsn);
-        let options = Self::options(self.config.config());
-        let directory = options.directory.clone();
-        let writer = Writer::open(Arc::new(Disk), options, manifest, unproven, ring).map_err(|(_, error)| {
-            format!("cannot write the append-only log in {}: {}", directory.display(), describe(&error))
-        })?;
-        self.shared.persistence.publish(lsn);
-        self.shared.engine.log.turn(true);
-        self.state = State::On(Box::new(writer));
-        self.note_size();
-        self.shared.persistence.status().base_bytes = self.log_bytes();
-        Ok(self)
-    }
-
-    /// Starts it.
-    pub(crate) fn start(self) -> io::Result<JoinHandle<()>> {
+    /// Starts it; it loads first what the configuration asks for. It ends with an error, a line for the
+    /// operator, where it cannot, and stops the server.
+    pub(crate) fn start(self) -> io::Result<JoinHandle<Result<(), String>>> {
+        let config = self.config.config();
+        if config.appendonly {
+            self.shared.loading.begin(Now::read().unix_ms);
+        }
         std::thread::Builder::new().name("log".to_owned()).spawn(move || self.run())
     }
 
-    fn run(mut self) {
+    /// Loads the log and goes on with it. Nobody changes anything meanwhile.
+    fn load(&mut self) -> Result<(), LoadError> {
+        let started = Instant::now();
+        let shared = Arc::clone(&self.shared);
+        let config = shared.config.snapshot();
+        let loaded = loading::load(&shared, &config)?;
+        tracing::info!(
+            "{} commands of the append-only log loaded in {:.3} seconds",
+            loaded.commands,
+            started.elapsed().as_secs_f64()
+        );
+        let mut ring = match std::mem::replace(&mut self.state, State::Turning) {
+            State::Off(ring) => ring,
+            State::On(writer) => writer.close(),
+            State::Turning => unreachable!("turned by this thread alone"),
+        };
+        ring.restart(loaded.lsn);
+        let options = Self::options(&config);
+        let directory = options.directory.clone();
+        match Writer::open(Arc::new(Disk), options, loaded.manifest, loaded.unproven, ring) {
+            Ok(writer) => self.state = State::On(Box::new(writer)),
+            Err((ring, error)) => {
+                self.state = State::Off(ring);
+                let (directory, reason) = (directory.display(), describe(&error));
+                return Err(LoadError::Failed(format!("cannot write the log in {directory}: {reason}")));
+            }
+        }
+        shared.persistence.publish(loaded.lsn);
+        {
+            let _closed = shared.engine.keyspace.close();
+            shared.engine.log.turn(true);
+        }
+        self.note_size();
+        shared.persistence.status().base_bytes = self.log_bytes();
+        Ok(())
+    }
+
+    /// `DEBUG LOADAOF`.
+    fn reload(&mut self) -> Result<(), String> {
+        if !matches!(self.state, State::On(_)) {
+            return Err("the append-only file is off".to_owned());
+        }
+        let shared = Arc::clone(&self.shared);
+        shared.loading.begin(Now::read().unix_ms);
+        {
+            // Whoever is served from here on is told that the data set is being loaded.
+            let _closed = shared.engine.keyspace.close();
+            shared.engine.log.turn(false);
+        }
+        self.flush();
+        let mut worker = Worker::new(shared.loader(), 0);
+        shared.engine.empty(&mut worker);
+        drop(worker);
+        let result = self.load();
+        shared.loading.end();
+        match result {
+            Ok(()) => Ok(()),
+            Err(LoadError::Failed(line)) => Err(line),
+            Err(LoadError::Abandoned) => Err("the server is ending".to_owned()),
+        }
+    }
+
+    fn run(mut self) -> Result<(), String> {
         let shared = Arc::clone(&self.shared);
         let persistence = &shared.persistence;
         persistence.bell.attach();
+        if shared.loading.is_active() {
+            match self.load() {
+                Ok(()) => shared.loading.end(),
+                Err(LoadError::Failed(line)) => {
+                    tracing::error!("{line}");
+                    shared.stop(Stop { grace: Duration::ZERO });
+                    return Err(line);
+                }
+                Err(LoadError::Abandoned) => return Ok(()),
+            }
+        }
         loop {
             for order in persistence.take_orders() {
                 match order {
@@ -125,7 +185,10 @@ impl LogThread {
                         // Nobody waits for the answer when the server is ending.
                         let _ = done.send(result);
                     }
-                    Order::Stop => return self.finish(),
+                    Order::Reload { done } => {
+                        let _ = done.send(self.reload());
+                    }
+                    Order::Stop => return Ok(self.flush()),
                 }
             }
             self.config.refresh();
@@ -249,12 +312,16 @@ impl LogThread {
         let persistence = &self.shared.persistence;
         persistence.status().write_error = None;
         persistence.failing.store(false, SeqCst);
-        tracing::warn!("the append-only log can be written again, nothing of it was lost; writes are accepted");
+        tracing::warn!(
+            "the append-only log can be written again, nothing of it was lost; writes are accepted"
+        );
     }
 
     /// `CONFIG SET appendonly yes`.
     fn turn_on(&mut self) -> Result<(), String> {
-        let State::Off(_) = &self.state else { return Ok(()) };
+        if matches!(self.state, State::On(_)) {
+            return Ok(());
+        }
         let shared = Arc::clone(&self.shared);
         let options = Self::options(self.config.config());
         let mut manifest = super::loading::read_manifest(&options)
@@ -324,10 +391,6 @@ impl LogThread {
                 );
             }
         }
-    }
-
-    fn finish(mut self) {
-        self.flush();
     }
 }
 

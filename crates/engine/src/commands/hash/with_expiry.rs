@@ -297,9 +297,7 @@ fn record_values(context: &mut WriteContext<'_>, key: &[u8], expiry: ExpiryChang
     let words: &[&[u8]] = match expiry {
         ExpiryChange::Clear => &[b"HSET", key],
         ExpiryChange::Keep => &[b"HSETEX", key, b"KEEPTTL", b"FIELDS", count],
-        ExpiryChange::At(at) => {
-            &[b"HSETEX", key, b"PXAT", time.format(at).as_bytes(), b"FIELDS", count]
-        }
+        ExpiryChange::At(at) => &[b"HSETEX", key, b"PXAT", time.format(at).as_bytes(), b"FIELDS", count],
     };
     context.effect(&[words, pairs].concat());
 }
