@@ -30,12 +30,15 @@ use crate::{
     config::{AppendFsync, Config, ConfigReader},
     expiry::ExpiryCycle,
     feed,
-    net::{Client, Clients, Next, Now, Outbox, PostOffice, REPLY_BYTES_MAX, Served, Service, WorkerContext},
+    net::{
+        Address, Client, Clients, Next, Now, Outbox, PostOffice, REPLY_BYTES_MAX, Served, Service,
+        WorkerContext,
+    },
     pause::Held,
     persistence::Admission,
     process::ProcessorTime,
     pubsub::{Message, Subscribers},
-    session::{ClientFlags, IsHeard, Replies, Session},
+    session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
     shared::Shared,
     statistics::Meter,
 };
@@ -47,7 +50,7 @@ pub enum Letter {
     Unpaused,
     /// To every client: commands that waited for room in the log may run.
     LogHasRoom,
-    /// To a worker: the log is durable farther than before.
+    /// To a worker: the log is durable farther than before. To a client: as far as it waits for.
     Durable,
     /// To a worker: for its subscribers.
     Published(Arc<Message>),
@@ -82,6 +85,8 @@ pub struct Executor {
     memory: MemoryCheck,
     /// The offset behind what it had recorded when it last rang the log's bell.
     rung_at: u64,
+    /// Its clients that wait for the log to be durable up to a mark.
+    durability_waits: Vec<(u64, Address)>,
     /// The mark that the replies of the last call are withheld to.
     withhold_to: u64,
     /// Memory that is used again for every window.
@@ -176,6 +181,7 @@ impl Executor {
             meter,
             memory: MemoryCheck::default(),
             rung_at: 0,
+            durability_waits: Vec::new(),
             withhold_to: 0,
             window: Window::default(),
             batch: Batch::default(),
@@ -670,6 +676,63 @@ impl Executor {
     }
 }
 
+/// WAIT and WAITAOF.
+impl Executor {
+    /// Whether all that is wanted is there.
+    pub(crate) fn is_fulfilled(&self, wanted: &DurabilityWait) -> bool {
+        !wanted.replicas && wanted.local_mark.is_none_or(|mark| self.shared.persistence.synced() >= mark)
+    }
+
+    /// Answers how many have what was wanted.
+    pub(crate) fn answer_durability(&self, wanted: &DurabilityWait, reply: &mut ReplyBuffer) {
+        if !wanted.counts_local {
+            return reply.integer(0);
+        }
+        let local = wanted.local_mark.is_some_and(|mark| self.shared.persistence.synced() >= mark);
+        reply.array(2);
+        reply.integer(local.into());
+        reply.integer(0);
+    }
+
+    /// Lets a client wait; it has been parked.
+    pub(crate) fn await_durability(&mut self, session: &mut Session, wanted: DurabilityWait) {
+        session.durability = Some((wanted, IsHeard(session.replies == Replies::On)));
+        session.flags.set(ClientFlags::BLOCKED, true);
+        if let Some(mark) = wanted.local_mark {
+            self.durability_waits.push((mark, session.client.address));
+            // It may have come to the mark meanwhile.
+            self.tell_durable();
+        }
+    }
+
+    /// Tells the clients whose mark the log has come to, and sees to it that the worker learns of the
+    /// next one.
+    fn tell_durable(&mut self) {
+        while let Some(next) = self.durability_waits.iter().map(|(mark, _)| *mark).min()
+            && !self.shared.persistence.await_sync(self.worker.id(), next)
+        {
+            let synced = self.shared.persistence.synced();
+            let post = &self.post;
+            self.durability_waits.retain(|(mark, address)| {
+                if *mark <= synced {
+                    post.send(*address, Letter::Durable);
+                }
+                *mark > synced
+            });
+        }
+    }
+
+    fn end_durability_wait(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
+        session.flags.set(ClientFlags::BLOCKED, false);
+        self.durability_waits.retain(|(_, address)| *address != session.client.address);
+        if let Some((wanted, IsHeard(true))) = session.durability.take() {
+            reply.set_protocol(session.protocol);
+            self.answer_durability(&wanted, reply);
+        }
+        Next::Again
+    }
+}
+
 /// What commands are to know of the configuration.
 pub(crate) fn environment(config: &Config) -> Environment {
     Environment {
@@ -847,6 +910,9 @@ impl Service for Executor {
                 false => Next::Park { until: None },
             };
         }
+        if session.durability.is_some() {
+            return self.end_durability_wait(session, reply);
+        }
         if let Some(answer) = session.answer_later.take() {
             reply.set_protocol(session.protocol);
             answer(reply);
@@ -860,7 +926,8 @@ impl Service for Executor {
         self.withhold_to = if is_answer { self.durability_mark() } else { 0 };
         match letter {
             Letter::Unpaused | Letter::LogHasRoom => {
-                let is_held = session.flags.has(ClientFlags::BLOCKED) && session.waiting.is_none();
+                let is_waiting = session.waiting.is_some() || session.durability.is_some();
+                let is_held = session.flags.has(ClientFlags::BLOCKED) && !is_waiting;
                 is_held.then_some(Next::Again)
             }
             Letter::Unblocked(encoded) => Some(self.stop_waiting(session, reply, |reply| {
@@ -872,24 +939,28 @@ impl Service for Executor {
                 }
                 None
             }
-            Letter::Published(_) | Letter::Settled(_) | Letter::Durable => None,
+            Letter::Durable => {
+                let (wanted, _) = session.durability?;
+                self.is_fulfilled(&wanted).then(|| self.end_durability_wait(session, reply))
+            }
+            Letter::Published(_) | Letter::Settled(_) => None,
         }
     }
 
     fn receive(&mut self, letter: Letter, outbox: &mut Outbox<'_, Session>) {
         match letter {
+            Letter::Unpaused | Letter::LogHasRoom | Letter::Lines(_) | Letter::Unblocked(_) => {}
             // Waking up is all that a released reply needs.
-            Letter::Unpaused
-            | Letter::LogHasRoom
-            | Letter::Durable
-            | Letter::Lines(_)
-            | Letter::Unblocked(_) => {}
+            Letter::Durable => self.tell_durable(),
             Letter::Published(message) => self.subscribers.deliver(&self.shared.exchange, &message, outbox),
             Letter::Settled(number) => self.settling.1 = number,
         }
     }
 
     fn close(&mut self, mut session: Session) {
+        if session.durability.is_some() {
+            self.durability_waits.retain(|(_, address)| *address != session.client.address);
+        }
         self.subscribers.unsubscribe_all(&self.shared.exchange, &mut session);
         self.stop_watching(&mut session);
         if session.waiting.is_some() {
@@ -906,8 +977,8 @@ impl Service for Executor {
         self.shared.persistence.durable()
     }
 
-    fn await_release(&mut self, mark: u64, waiting: usize) -> bool {
-        self.shared.persistence.await_durable(self.worker.id(), mark, waiting)
+    fn await_release(&mut self, mark: u64) -> bool {
+        self.shared.persistence.await_durable(self.worker.id(), mark)
     }
 
     fn end_tick(&mut self) {

@@ -57,6 +57,8 @@ pub struct Writer {
     file: Box<dyn File>,
     written: Point,
     synced: Point,
+    /// What lies before it has been given up, be it durable or left to the system.
+    kept: Point,
     /// The file is in doubt behind `written`.
     in_doubt: bool,
     /// Bytes of all files but the newest.
@@ -110,7 +112,7 @@ impl Writer {
         match open() {
             Ok((file, bytes, older_bytes)) => {
                 let start = Point { offset, bytes };
-                let (written, synced) = (start, start);
+                let (written, synced, kept) = (start, start, start);
                 Ok(Self {
                     storage,
                     options,
@@ -119,6 +121,7 @@ impl Writer {
                     file,
                     written,
                     synced,
+                    kept,
                     in_doubt: false,
                     older_bytes,
                     stamped_s: 0,
@@ -221,20 +224,26 @@ impl Writer {
         }
         let result = self.file.sync().and_then(|()| self.expect_linked());
         if let Err(error) = result {
-            self.written = self.synced;
+            self.written = self.kept;
             self.in_doubt = true;
             return Err(error);
         }
         self.synced = self.written;
-        self.ring.give_up(self.synced.offset);
+        self.give_up();
         Ok(())
+    }
+
+    fn give_up(&mut self) {
+        self.kept = self.written;
+        self.ring.give_up(self.kept.offset);
     }
 
     /// Leaves it to the system when what was written becomes durable.
     pub fn trust_system(&mut self) -> io::Result<()> {
-        self.expect_linked()?;
-        self.synced = self.written;
-        self.ring.give_up(self.synced.offset);
+        if self.kept != self.written {
+            self.expect_linked()?;
+            self.give_up();
+        }
         Ok(())
     }
 
@@ -274,6 +283,7 @@ impl Writer {
         self.older_bytes += self.written.bytes;
         self.written.bytes = bytes;
         self.synced = self.written;
+        self.kept = self.written;
         Ok(())
     }
 

@@ -13,6 +13,7 @@ mod latency;
 mod lolwut;
 mod memory;
 mod monitor;
+mod persistence;
 mod pubsub;
 mod shutdown;
 mod slowlog;
@@ -38,6 +39,7 @@ const FAMILIES: &[&[Command]] = &[
     latency::COMMANDS,
     lolwut::COMMANDS,
     memory::COMMANDS,
+    persistence::COMMANDS,
     monitor::COMMANDS,
     pubsub::COMMANDS,
     shutdown::COMMANDS,

@@ -122,9 +122,7 @@ pub trait Service: Sized + 'static {
 
     /// Some replies wait until [`Self::released`] has come to `mark`: a letter to the service, whose
     /// content does not matter, is to wake the worker then. `false`: it has come there already.
-    /// `waiting` is how many connections wait for this mark or a later one.
-    fn await_release(&mut self, mark: u64, waiting: usize) -> bool {
-        let _ = waiting;
+    fn await_release(&mut self, mark: u64) -> bool {
         self.released() < mark
     }
 

@@ -253,7 +253,7 @@ impl<S: Service> Worker<S> {
         while let Some(&(mark, slot, id)) = self.withheld.front() {
             let released = self.kit.service.released();
             if released < mark {
-                if self.kit.service.await_release(mark, self.withheld.len()) {
+                if self.kit.service.await_release(mark) {
                     return;
                 }
                 continue;

@@ -15,7 +15,7 @@ mod status;
 mod thread;
 
 use std::sync::atomic::{
-    AtomicBool, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, SeqCst},
 };
 use std::sync::mpsc::Sender;
@@ -45,16 +45,18 @@ const NO_MARK: u64 = u64::MAX;
 struct Awaited {
     /// The first mark that replies are withheld to, or [`NO_MARK`].
     mark: AtomicU64,
-    /// How many connections wait for it or a later one.
-    connections: AtomicUsize,
+    /// The first mark that clients wait for on disk (WAITAOF), or [`NO_MARK`].
+    sync_mark: AtomicU64,
 }
 
 /// Durability as all threads see it.
 #[derive(Debug)]
 pub(crate) struct Persistence {
     ring: Arc<Ring>,
-    /// How far the log is durable.
+    /// How far the log is as durable as `appendfsync` asks for.
     durable: AtomicU64,
+    /// How far it is on disk.
+    synced: AtomicU64,
     /// The log cannot be written at the moment.
     failing: AtomicBool,
     /// Somebody waits for room in the ring.
@@ -69,10 +71,15 @@ pub(crate) struct Persistence {
 
 impl Persistence {
     pub(crate) fn new(ring: Arc<Ring>, workers: usize) -> Self {
-        let awaited =
-            (0..workers).map(|_| Awaited { mark: AtomicU64::new(NO_MARK), connections: AtomicUsize::new(0) });
+        let none = || AtomicU64::new(NO_MARK);
+        let awaited = (0..workers).map(|_| Awaited {
+            mark: none(),
+            connections: AtomicUsize::new(0),
+            sync_mark: none(),
+        });
         Self {
             durable: AtomicU64::new(ring.tail()),
+            synced: AtomicU64::new(ring.tail()),
             ring,
             failing: AtomicBool::new(false),
             starved: AtomicBool::new(false),
@@ -95,16 +102,38 @@ impl Persistence {
         self.ring.tail()
     }
 
-    /// How far the log is durable.
+    /// How far the log is on disk.
+    pub(crate) fn synced(&self) -> u64 {
+        self.synced.load(SeqCst)
+    }
+
+    /// Asks for a letter when the log is on disk up to `mark`; `false`: it is.
+    pub(crate) fn await_sync(&self, worker: usize, mark: u64) -> bool {
+        let awaited = &self.awaited[worker];
+        awaited.sync_mark.store(mark, SeqCst);
+        // As in `await_durable`.
+        if self.synced() < mark {
+            self.bell.ring(true);
+            return true;
+        }
+        awaited.sync_mark.store(NO_MARK, Relaxed);
+        false
+    }
+
+    /// Whether somebody waits for the disk, whatever the policy.
+    fn is_sync_awaited(&self) -> bool {
+        self.awaited.iter().any(|awaited| awaited.sync_mark.load(SeqCst) != NO_MARK)
+    }
+
+    /// How far the log is as durable as `appendfsync` asks for.
     #[inline]
     pub(crate) fn durable(&self) -> u64 {
         self.durable.load(Acquire)
     }
 
     /// Asks for a letter when the log is durable up to `mark`; `false`: it is.
-    pub(crate) fn await_durable(&self, worker: usize, mark: u64, connections: usize) -> bool {
+    pub(crate) fn await_durable(&self, worker: usize, mark: u64) -> bool {
         let awaited = &self.awaited[worker];
-        awaited.connections.store(connections, Relaxed);
         awaited.mark.store(mark, SeqCst);
         // The thread stores how far it is before it looks at the marks: one of the two sees the other.
         if self.durable.load(SeqCst) < mark {
@@ -192,12 +221,16 @@ impl Persistence {
     }
 
     /// Publishes how far the log is durable, and wakes whom that concerns.
-    fn publish(&self, durable: u64) {
+    fn publish(&self, durable: u64, synced: u64) {
         self.durable.store(durable, SeqCst);
+        self.synced.store(synced, SeqCst);
         let Some(post) = self.post.get() else { return };
         for (worker, awaited) in self.awaited.iter().enumerate() {
-            let mark = awaited.mark.load(SeqCst);
-            if mark <= durable && awaited.mark.compare_exchange(mark, NO_MARK, SeqCst, Relaxed).is_ok() {
+            let passes = |mark: &AtomicU64, offset| {
+                let value = mark.load(SeqCst);
+                value <= offset && mark.compare_exchange(value, NO_MARK, SeqCst, Relaxed).is_ok()
+            };
+            if passes(&awaited.mark, durable) | passes(&awaited.sync_mark, synced) {
                 post.send_to_service(worker, Letter::Durable);
             }
         }

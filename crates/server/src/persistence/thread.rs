@@ -126,7 +126,7 @@ impl LogThread {
                 return Err(LoadError::Failed(format!("cannot write the log in {directory}: {reason}")));
             }
         }
-        shared.persistence.publish(loaded.lsn);
+        shared.persistence.publish(loaded.lsn, loaded.lsn);
         {
             let _closed = shared.engine.keyspace.close();
             shared.engine.log.turn(true);
@@ -197,7 +197,7 @@ impl LogThread {
                 Rest::Nap => persistence.bell.nap(PAUSE),
                 Rest::Regardless(time) => persistence.bell.nap(time),
                 Rest::For(time) => persistence.bell.rest(time, || match &self.state {
-                    State::On(writer) => writer.has_more(),
+                    State::On(writer) => writer.has_more() || persistence.is_sync_awaited(),
                     State::Off(_) | State::Turning => false,
                 }),
             }
@@ -240,11 +240,12 @@ impl LogThread {
                 let result = writer.sync();
                 status().syncing_since = None;
                 result?;
-                persistence.publish(writer.synced());
+                persistence.publish(writer.synced(), writer.synced());
             }
             AppendFsync::Everysec => {
                 let unsynced = writer.written() - writer.synced();
-                let due = now.duration_since(self.synced_at) >= SYNC_INTERVAL;
+                let due = now.duration_since(self.synced_at) >= SYNC_INTERVAL
+                    || unsynced > 0 && persistence.is_sync_awaited();
                 if unsynced > 0 && (due || unsynced > UNSYNCED_BYTES_MAX) {
                     persistence.status().syncing_since = Some(now);
                     let result = writer.sync();
@@ -254,14 +255,15 @@ impl LogThread {
                     drop(status);
                     result?;
                     self.synced_at = now;
-                    persistence.publish(writer.synced());
+                    persistence.publish(writer.synced(), writer.synced());
                 }
             }
             AppendFsync::No => {
-                if written {
-                    writer.trust_system()?;
-                    persistence.publish(writer.synced());
+                if persistence.is_sync_awaited() {
+                    writer.sync()?;
                 }
+                writer.trust_system()?;
+                persistence.publish(writer.written(), writer.synced());
             }
         }
         let has_more = writer.has_more();
@@ -369,7 +371,7 @@ impl LogThread {
             self.recover();
         }
         // What was withheld for the log's sake has nothing to wait for any more.
-        shared.persistence.publish(tail);
+        shared.persistence.publish(tail, tail);
         Ok(())
     }
 
@@ -381,7 +383,7 @@ impl LogThread {
             writer.sync()
         };
         match flush() {
-            Ok(()) => self.shared.persistence.publish(writer.synced()),
+            Ok(()) => self.shared.persistence.publish(writer.synced(), writer.synced()),
             Err(error) => {
                 let lost = writer.ring().ring().tail() - writer.synced();
                 tracing::error!(
