@@ -16,6 +16,8 @@ SCENARIOS = [
     "mutual-exclusion",
     "no-going-back",
     "swapped-databases",
+    "transfers",
+    "serializable",
 ]
 
 

@@ -9,6 +9,7 @@
 //!   list       mix(element) for each element, in place of mix(value)
 //!   set        xor(member) for each member, in place of mix(value)
 //!   hash       xor(d') for each field, d' being a digest of mix(field), mix(value)
+//!   sorted set the same of members and their scores
 //! key          mix(name), then as its value
 //! data set     for each database that is not empty: mix(number), xor of its keys' digests
 //! ```
@@ -16,12 +17,16 @@
 
 use sha1::{Digest as _, Sha1};
 
-use crate::{keyspace::EntryRef, value::Object};
+use crate::{
+    keyspace::EntryRef,
+    value::{Object, exact_text},
+};
 
 /// The number of each type in a digest.
 const TYPE_STRING: u32 = 0;
 const TYPE_LIST: u32 = 1;
 const TYPE_SET: u32 = 2;
+const TYPE_SORTED_SET: u32 = 3;
 const TYPE_HASH: u32 = 4;
 const EXPIRES: &[u8] = b"!!expire!!";
 
@@ -78,6 +83,15 @@ impl Digest {
             Some(Object::Set(set)) => {
                 self.mix(&TYPE_SET.to_be_bytes());
                 set.for_each(|member| self.xor(&member.text()));
+            }
+            Some(Object::SortedSet(set)) => {
+                self.mix(&TYPE_SORTED_SET.to_be_bytes());
+                set.for_each(|member, score| {
+                    let mut pair = Self::default();
+                    pair.mix(&member.text());
+                    pair.mix(exact_text(score).as_bytes());
+                    self.xor(&pair.0);
+                });
             }
         }
         if entry.expiry().is_some() {

@@ -94,17 +94,12 @@ impl Engine {
             }
             Run::Exclusive(handler) => {
                 *inside = None;
-                let (result, freed) = {
-                    let mut locked = self.keyspace.close();
-                    worker.effects.begin(&self.log);
-                    let mut context = ExclusiveContext::new(locked.shards(), database, environment, worker);
-                    let result = handler(&mut context, &mut args, reply);
-                    let freed = context.finish(request.words);
-                    worker.effects.publish(&self.log, worker.id());
-                    self.serve_waiters(locked, environment, worker);
-                    (result, freed)
+                let handle = |context: &mut ExclusiveContext<'_>| {
+                    let result = handler(context, &mut args, reply);
+                    context.settle_effect(request.words);
+                    result
                 };
-                drop(freed);
+                let result = self.exclusively(database, environment, worker, handle);
                 *inside = Some(self.keyspace.enter(worker.id()));
                 result
             }
@@ -121,16 +116,25 @@ impl Engine {
         result
     }
 
-    /// Empties all databases, unrecorded. The caller is not inside the gate. O(keys).
-    pub fn empty(&self, worker: &mut Worker) {
-        let environment = Environment::default();
-        let freed = {
+    /// Does some work while nothing else runs. The caller is not inside the gate.
+    pub fn exclusively<R>(
+        &self,
+        database: usize,
+        environment: &Environment,
+        worker: &mut Worker,
+        work: impl FnOnce(&mut ExclusiveContext<'_>) -> R,
+    ) -> R {
+        let (result, freed) = {
             let mut locked = self.keyspace.close();
-            let mut context = ExclusiveContext::new(locked.shards(), 0, &environment, worker);
-            context.flush(None, false);
-            context.finish(&[])
+            worker.effects.begin(&self.log);
+            let mut context = ExclusiveContext::new(locked.shards(), database, environment, worker);
+            let ended = (work(&mut context), context.finish());
+            worker.effects.publish(&self.log, worker.id());
+            self.serve_waiters(locked, environment, worker);
+            ended
         };
         drop(freed);
+        result
     }
 
     /// Removes expired keys and fields of one shard, looking at no more than `buckets_max` buckets that
@@ -152,6 +156,8 @@ impl Engine {
         worker.effects.begin(&self.log);
         let is_waited_for = locked.shard(shard).queues().is_some();
         let mut shards = locked.shards();
+        let is_watched = shards.shard(shard).watches().is_some();
+        let mut changed: Vec<(Vec<u8>, Expiration)> = Vec::new();
         let mut complete = true;
         for database in 0..self.keyspace.databases() {
             let Some(stripe) = shards.shard_mut(shard).database_mut(database) else { continue };
@@ -166,6 +172,9 @@ impl Engine {
                     if is_waited_for && what != Expiration::Elements {
                         ready.push_back((database, entry.key().into()));
                     }
+                    if is_watched {
+                        changed.push((entry.key().to_vec(), what));
+                    }
                     if what == Expiration::Elements {
                         effects.add_removal(database, entry.key(), gone);
                     } else {
@@ -178,6 +187,9 @@ impl Engine {
                         }
                     }
                 });
+            for (key, what) in changed.drain(..) {
+                shards.shard(shard).watches().inspect(|watches| watches.expired(database, &key, what));
+            }
             worker.statistics.expired_keys.add(slice.keys as u64);
             worker.statistics.expired_fields.add(slice.elements as u64);
             shards.publish_usage(shard, database);
@@ -223,7 +235,7 @@ impl Engine {
 
 /// Runs a command that reads or writes values whose shards are locked.
 #[inline]
-fn run_locked(
+pub(crate) fn run_locked(
     locked: &mut Locked<'_>,
     request: &Request<'_>,
     args: &mut Args<'_>,

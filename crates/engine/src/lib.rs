@@ -14,8 +14,10 @@ pub mod glob;
 pub mod keyspace;
 mod notify;
 mod random;
+pub mod rdb;
 mod serve;
 mod statistics;
+mod transaction;
 #[cfg(test)]
 mod transcript;
 pub mod value;
@@ -29,3 +31,4 @@ pub use execute::{Engine, Request};
 pub use notify::{Event, EventClass, EventClasses};
 pub use serve::{Blocked, Served};
 pub use statistics::{Counter, Statistics};
+pub use transaction::{Footprint, Transaction};

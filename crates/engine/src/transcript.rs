@@ -16,7 +16,7 @@ use crate::{Engine, Environment, Log, Request, Worker, command::CommandTable, co
 /// A store to talk to, in database 0.
 pub(crate) struct Story {
     engine: Engine,
-    table: CommandTable,
+    table: Arc<CommandTable>,
     pub(crate) worker: Worker,
     pub(crate) environment: Environment,
     pub(crate) database: usize,
@@ -26,11 +26,12 @@ impl Story {
     pub(crate) fn new() -> Self {
         Self {
             engine: Engine::new(Keyspace::new(1, 1, 16, [1, 2, 3, 4])),
-            table: CommandTable::new(commands::FAMILIES),
+            table: Arc::new(CommandTable::new(commands::FAMILIES)),
             worker: Worker::new(0, 1),
             environment: Environment {
                 now_ms: 1_700_000_000_000,
                 string_bytes_max: 512 << 20,
+                compress_dumps: true,
                 ..Environment::default()
             },
             database: 0,
@@ -60,6 +61,12 @@ impl Story {
 
     /// The reply to one command line.
     pub(crate) fn reply(&mut self, line: &str, protocol: Protocol) -> Vec<u8> {
+        let table = Arc::clone(&self.table);
+        self.reply_from(&table, line, protocol)
+    }
+
+    /// The reply to one line with a command of another table.
+    pub(crate) fn reply_from(&mut self, table: &CommandTable, line: &str, protocol: Protocol) -> Vec<u8> {
         let input = format!("{line}\n");
         let mut batch = Batch::default();
         let limits = Limits { bulk_bytes_max: 512 << 20, authenticated: true };
@@ -67,9 +74,9 @@ impl Story {
         decoded.expect("a well-formed line");
         let words: Vec<&[u8]> =
             batch.spans(0).iter().map(|span| batch.bytes(input.as_bytes(), *span)).collect();
-        let mut entry = self.table.find(words[0]).unwrap_or_else(|| panic!("no such command: {line}"));
+        let mut entry = table.find(words[0]).unwrap_or_else(|| panic!("no such command: {line}"));
         if !entry.subcommands.is_empty() {
-            entry = self.table.find_subcommand(entry, words[1]).expect("a subcommand");
+            entry = table.find_subcommand(entry, words[1]).expect("a subcommand");
         }
         let mut reply = ReplyBuffer::default();
         reply.set_protocol(protocol);

@@ -1,16 +1,20 @@
-//! Durability: what the store's changes go through on their way to disk and back.
+//! What survives the process: files of the data set, and the log of its changes.
 //!
 //! ```text
 //! workers ──records──▶ ring ──batches──▶ append-only files ──▶ recovery
 //! ```
 //!
-//! The crate carries bytes and offsets: it knows the framing of commands, but no command's meaning. It
-//! starts no thread and reads no clock; files are reached through [`Storage`], which tests make fail.
+//! Nothing here starts a thread, opens a socket or reads a clock, and nothing knows of clients. How values
+//! look in a file is [`dunlin_engine::rdb`]'s business; this crate knows files. Those of the log are
+//! reached through [`Storage`], which tests make fail.
 
 pub mod aof;
 pub mod manifest;
+pub mod rdb;
+mod replace;
 mod ring;
 pub mod storage;
 
+pub use replace::replace_file;
 pub use ring::{Ring, RingReader};
 pub use storage::{Disk, File, Storage};

@@ -37,9 +37,17 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
     }
 }
 
+/// The integer that `value` is, where it is one of a magnitude below 2^52: those are kept and printed
+/// as integers. Minus zero is 0.
+#[inline]
+pub fn exact_integer(value: f64) -> Option<i64> {
+    const MAGNITUDE_END: f64 = (1_u64 << 52) as f64;
+    (value.abs() < MAGNITUDE_END && value.trunc() == value).then_some(value as i64)
+}
+
 /// The shortest decimal text that reads back as `value`, laid out as Redis 7.2 and newer do
-/// (the layout rules of the `fpconv` library): plain digits while the number is short, an exponent
-/// with its sign otherwise; `inf`, `-inf` and `nan` for the rest.
+/// (the layout rules of the `fpconv` library): plain digits for integers below 2^52 and while the
+/// number is short, an exponent with its sign otherwise; `inf`, `-inf` and `nan` for the rest.
 pub fn write_double(out: &mut Vec<u8>, value: f64) {
     if value.is_nan() {
         return out.extend_from_slice(b"nan");
@@ -49,6 +57,9 @@ pub fn write_double(out: &mut Vec<u8>, value: f64) {
     }
     if value == 0.0 {
         return out.extend_from_slice(if value.is_sign_negative() { b"-0" } else { b"0" });
+    }
+    if let Some(integer) = exact_integer(value) {
+        return out.extend_from_slice(itoa::Buffer::new().format(integer).as_bytes());
     }
     if value < 0.0 {
         out.push(b'-');
@@ -153,6 +164,10 @@ mod tests {
             (0.1, "0.1"),
             (3.0e3, "3000"),
             (1e7, "10000000"),
+            (-1e8, "-100000000"),
+            (4503599627370495.0, "4503599627370495"),
+            (4503599627370496.0, "4503599627370496"),
+            (1e16, "1e+16"),
             (1e21, "1e+21"),
             (1.5e300, "1.5e+300"),
             (1e-5, "0.00001"),

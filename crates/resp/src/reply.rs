@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use crate::number::write_double;
+use crate::number::{exact_integer, write_double};
 
 /// The protocol version a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -278,16 +278,27 @@ impl ReplyBuffer {
     /// A double; a bulk string in RESP2.
     pub fn double(&mut self, value: f64) {
         match self.protocol {
-            Protocol::Resp2 => {
-                let mut text = Vec::with_capacity(24);
-                write_double(&mut text, value);
-                self.bulk(&text);
-            }
+            Protocol::Resp2 => match exact_integer(value).filter(|integer| *integer != 0) {
+                Some(integer) => self.bulk_integer(integer),
+                None => {
+                    let mut text = Vec::with_capacity(24);
+                    write_double(&mut text, value);
+                    self.bulk(&text);
+                }
+            },
             Protocol::Resp3 => {
                 self.bytes.push(b',');
                 write_double(&mut self.bytes, value);
                 self.bytes.extend_from_slice(b"\r\n");
             }
+        }
+    }
+
+    /// A double whose text is already there; a bulk string in RESP2.
+    pub fn double_text(&mut self, text: &str) {
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(text.as_bytes()),
+            Protocol::Resp3 => self.line(b',', text.as_bytes()),
         }
     }
 
@@ -393,6 +404,7 @@ mod tests {
             (|r| r.set(2), "*2\r\n", "~2\r\n"),
             (|r| r.push(3), "*3\r\n", ">3\r\n"),
             (|r| r.double(1.5), "$3\r\n1.5\r\n", ",1.5\r\n"),
+            (|r| r.double_text("0.10"), "$4\r\n0.10\r\n", ",0.10\r\n"),
             (|r| r.boolean(true), ":1\r\n", "#t\r\n"),
             (|r| r.verbatim("txt", b"hi"), "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n"),
             (|r| r.error("ERR a\r\nb"), "-ERR a  b\r\n", "-ERR a  b\r\n"),

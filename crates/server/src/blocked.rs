@@ -54,10 +54,13 @@ pub(crate) fn address(token: ClientToken) -> Address {
     Address { id: token.0, worker: (token.1 >> 32) as u32, slot: token.1 as u32 }
 }
 
-/// Those who wait, by worker and number.
+/// The clients of a worker that wait, by their numbers.
+type Waiters = HashMap<u64, Arc<Waiter>>;
+
+/// Those who wait, by worker.
 #[derive(Debug)]
 pub(crate) struct BlockedClients {
-    workers: Box<[Mutex<HashMap<u64, Arc<Waiter>>>]>,
+    workers: Box<[Mutex<Waiters>]>,
 }
 
 impl BlockedClients {
@@ -83,7 +86,7 @@ impl BlockedClients {
         engine.withdraw(&waiter).then_some(waiter)
     }
 
-    fn table(&self, address: Address) -> MutexGuard<'_, HashMap<u64, Arc<Waiter>>> {
+    fn table(&self, address: Address) -> MutexGuard<'_, Waiters> {
         self.workers[address.worker as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

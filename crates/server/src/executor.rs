@@ -15,7 +15,7 @@ use std::{
 };
 
 use dunlin_engine::{
-    Blocked, Environment, EventClasses, Request, Served as ServedWaiter, Worker,
+    Blocked, Environment, EventClasses, Request, Served as ServedWaiter, Transaction, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, KeyShape, Run},
     keyspace::{ClientToken, Inside, Key},
     value::CollectionLimits,
@@ -27,7 +27,8 @@ use crate::{
     blocked::{self, Ending},
     command_log::{LogEntry, LogKind, shorten},
     commands,
-    config::{AppendFsync, Config, ConfigReader},
+    config::{AppendFsync, Config, ConfigReader, VersionCheck},
+    durability::Admission,
     expiry::ExpiryCycle,
     feed,
     net::{
@@ -35,12 +36,12 @@ use crate::{
         WorkerContext,
     },
     pause::Held,
-    persistence::Admission,
     process::ProcessorTime,
     pubsub::{Message, Subscribers},
     session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
     shared::Shared,
     statistics::Meter,
+    transaction::Queue,
 };
 
 /// Mail between executors.
@@ -89,6 +90,8 @@ pub struct Executor {
     durability_waits: Vec<(u64, Address)>,
     /// The mark that the replies of the last call are withheld to.
     withhold_to: u64,
+    /// Memory for the next transaction.
+    pub(crate) spare_queue: Option<Box<Queue>>,
     /// Memory that is used again for every window.
     window: Window<'static>,
     batch: Batch,
@@ -183,6 +186,7 @@ impl Executor {
             rung_at: 0,
             durability_waits: Vec::new(),
             withhold_to: 0,
+            spare_queue: None,
             window: Window::default(),
             batch: Batch::default(),
         }
@@ -221,7 +225,7 @@ impl Executor {
     }
 
     /// Ends `MONITOR` for a client.
-    pub(crate) fn stop_watching(&self, session: &mut Session) {
+    pub(crate) fn stop_monitoring(&self, session: &mut Session) {
         if session.flags.has(ClientFlags::MONITOR) {
             session.flags.set(ClientFlags::MONITOR, false);
             session.client.listening.set(0);
@@ -375,7 +379,7 @@ impl Executor {
     /// Ends the run of measured commands whose last one had these words, and logs that one if it is
     /// remarkable by itself.
     #[inline(never)]
-    fn measure(
+    pub(crate) fn measure(
         &mut self,
         shared: &Shared,
         session: &Session,
@@ -451,7 +455,7 @@ impl Executor {
                 return Flow::Stop(Next::CloseNow);
             }
             Err(error) => {
-                let line = error.line();
+                let line = self.refuse(session, entry, &error);
                 // A subcommand that does not exist is nobody's.
                 let exists =
                     |entry: &&Entry| !matches!(entry.command.run, Run::Container) || words.len() == 1;
@@ -463,7 +467,7 @@ impl Executor {
         };
         session.last_command = Some(entry.index);
         if entry.command.is_write() && shared.engine.log.is_on() {
-            match shared.persistence.admit_write() {
+            match shared.durability.admit_write() {
                 Ok(Admission::Granted) => {}
                 Ok(Admission::NoRoom) => {
                     session.flags.set(ClientFlags::BLOCKED, true);
@@ -482,15 +486,63 @@ impl Executor {
         {
             return flow;
         }
+        let request = Request { entry, words, keys };
+        if let Some(queue) = &mut session.queue
+            && !entry.command.flags.has(Flags::UNQUEUED)
+        {
+            queue.push(&shared.engine.keyspace, &request);
+            reply.simple("QUEUED");
+            return Flow::Continue;
+        }
+        self.perform(shared, session, request, None, inside, reply)
+    }
+
+    /// Runs one command of a transaction.
+    pub(crate) fn run_queued<'k>(
+        &mut self,
+        shared: &'k Shared,
+        session: &mut Session,
+        QueuedRequest { request, transaction }: QueuedRequest<'_, 'k>,
+        inside: &mut Option<Inside<'k>>,
+        reply: &mut ReplyBuffer,
+    ) -> Flow {
+        let mark = reply.mark();
+        let flow = self.perform(shared, session, request, Some(transaction), inside, reply);
+        let request_bytes = request.words.iter().map(|word| word.len()).sum();
+        let reply_bytes = reply.bytes_since(mark);
+        if self.meter.is_due(request_bytes, reply_bytes) {
+            self.measure(shared, session, request.words, request_bytes, reply_bytes);
+        }
+        flow
+    }
+
+    /// Runs one command that has been admitted.
+    #[inline]
+    fn perform<'k>(
+        &mut self,
+        shared: &'k Shared,
+        session: &mut Session,
+        request: Request<'_>,
+        transaction: Option<&mut Transaction<'k>>,
+        inside: &mut Option<Inside<'k>>,
+        reply: &mut ReplyBuffer,
+    ) -> Flow {
+        let Request { entry, words, .. } = request;
         self.meter.begin(entry.index);
         let mut flow = Flow::Continue;
-        let result = match entry.command.run {
-            Run::Host(handler) => {
+        let result = match (entry.command.run.host(), transaction) {
+            (Some(handler), transaction) => {
                 let Handler(handler) = handler.downcast_ref().expect("the server's own handlers");
                 let mark = reply.mark();
                 let mut args = Args::new(words, entry.name_words());
-                let mut context =
-                    ServerContext { executor: self, session, inside, shared, flow: Flow::Continue };
+                let mut context = ServerContext {
+                    executor: self,
+                    session,
+                    inside,
+                    shared,
+                    in_transaction: transaction.is_some(),
+                    flow: Flow::Continue,
+                };
                 let result = handler(&mut context, &mut args, reply);
                 flow = context.flow;
                 if result.is_err() {
@@ -498,11 +550,10 @@ impl Executor {
                 }
                 result
             }
-            _ => {
-                let request = Request { entry, words, keys };
-                let database = session.database;
+            (None, None) => {
                 let (environment, worker) = (&self.environment, &mut self.worker);
-                let result = shared.engine.execute(&request, database, environment, worker, inside, reply);
+                let result =
+                    shared.engine.execute(&request, session.database, environment, worker, inside, reply);
                 if !self.worker.served.is_empty() {
                     self.mail_served();
                 }
@@ -510,6 +561,10 @@ impl Executor {
                     flow = self.wait(shared, session, &blocked);
                 }
                 result
+            }
+            (None, Some(transaction)) => {
+                let (environment, worker) = (&self.environment, &mut self.worker);
+                transaction.run(&request, session.database, environment, worker, reply)
             }
         };
         if let Err(error) = result {
@@ -523,9 +578,24 @@ impl Executor {
         flow
     }
 
+    /// The line that tells why a command is refused. One of a transaction spoils it; `EXEC` ends it.
+    #[cold]
+    fn refuse(&mut self, session: &mut Session, entry: Option<&Entry>, error: &CommandError) -> Vec<u8> {
+        let line = error.line().into_owned();
+        if entry.is_some_and(|entry| entry.command.name == "exec") {
+            self.discard(session);
+            let reason = line.strip_prefix(b"ERR ").unwrap_or(&line);
+            return [b"EXECABORT Transaction discarded because of: ", reason].concat();
+        }
+        if let Some(queue) = &mut session.queue {
+            queue.aborted = true;
+        }
+        line
+    }
+
     /// Sends the replies to clients that a command has served.
     #[cold]
-    fn mail_served(&mut self) {
+    pub(crate) fn mail_served(&mut self) {
         for ServedWaiter { waiter, reply } in self.worker.served.drain(..) {
             self.post.send(blocked::address(waiter.client), Letter::Unblocked(Arc::new(reply)));
         }
@@ -596,13 +666,19 @@ impl Executor {
         {
             return Err(CommandError::text("NOAUTH Authentication required."));
         }
+        if session.queue.is_some() && entry.command.flags.has(Flags::NO_MULTI) {
+            return Err(CommandError::text("ERR Command not allowed inside a transaction"));
+        }
         if session.is_restricted() {
             commands::check_restrictions(session, entry)?;
         }
         if shared.loading.is_active() && !entry.command.flags.has(Flags::LOADING) {
             return Err(CommandError::text("LOADING Redis is loading the dataset in memory"));
         }
-        if entry.command.flags.has(Flags::DENY_OOM) && self.over_memory_limit(words) {
+        if (entry.command.flags.has(Flags::DENY_OOM) || session.queue.is_some())
+            && self.over_memory_limit(words)
+            && session.queue.as_ref().is_none_or(|queue| queue.needs_memory(entry))
+        {
             return Err(CommandError::OutOfMemory);
         }
         Ok(entry)
@@ -614,7 +690,7 @@ impl Executor {
         let recorded_to = self.worker.effects.logged_to();
         if recorded_to != self.rung_at {
             self.rung_at = recorded_to;
-            self.shared.persistence.ring_bell();
+            self.shared.durability.ring_bell();
         }
     }
 
@@ -640,9 +716,9 @@ impl Executor {
         if config.appendfsync != AppendFsync::Always || !self.shared.engine.log.is_on() {
             return 0;
         }
-        let persistence = &self.shared.persistence;
-        let tail = persistence.tail();
-        if tail > persistence.durable() { tail } else { 0 }
+        let durability = &self.shared.durability;
+        let tail = durability.tail();
+        if tail > durability.durable() { tail } else { 0 }
     }
 
     /// Whether a pause holds the command back. `CLIENT UNPAUSE` always passes, or nobody could end
@@ -651,7 +727,7 @@ impl Executor {
     fn postpone(&self, shared: &Shared, session: &mut Session, entry: &Entry) -> Option<Flow> {
         let (held, until) = shared.pause.in_force(self.now.instant)?;
         let ends_it = entry.command.name == "unpause" && entry.container.is_some();
-        if ends_it || (held == Held::Writes && !entry.command.may_write()) {
+        if ends_it || (held == Held::Writes && !commands::is_held_with_writes(session, entry)) {
             return None;
         }
         session.flags.set(ClientFlags::BLOCKED, true);
@@ -680,7 +756,7 @@ impl Executor {
 impl Executor {
     /// Whether all that is wanted is there.
     pub(crate) fn is_fulfilled(&self, wanted: &DurabilityWait) -> bool {
-        !wanted.replicas && wanted.local_mark.is_none_or(|mark| self.shared.persistence.synced() >= mark)
+        !wanted.replicas && wanted.local_mark.is_none_or(|mark| self.shared.durability.synced() >= mark)
     }
 
     /// Answers how many have what was wanted.
@@ -688,7 +764,7 @@ impl Executor {
         if !wanted.counts_local {
             return reply.integer(0);
         }
-        let local = wanted.local_mark.is_some_and(|mark| self.shared.persistence.synced() >= mark);
+        let local = wanted.local_mark.is_some_and(|mark| self.shared.durability.synced() >= mark);
         reply.array(2);
         reply.integer(local.into());
         reply.integer(0);
@@ -709,9 +785,9 @@ impl Executor {
     /// next one.
     fn tell_durable(&mut self) {
         while let Some(next) = self.durability_waits.iter().map(|(mark, _)| *mark).min()
-            && !self.shared.persistence.await_sync(self.worker.id(), next)
+            && !self.shared.durability.await_sync(self.worker.id(), next)
         {
-            let synced = self.shared.persistence.synced();
+            let synced = self.shared.durability.synced();
             let post = &self.post;
             self.durability_waits.retain(|(mark, address)| {
                 if *mark <= synced {
@@ -741,6 +817,8 @@ pub(crate) fn environment(config: &Config) -> Environment {
         no_touch: false,
         keep_expired: false,
         replaying_at_ms: 0,
+        compress_dumps: config.rdbcompression,
+        relaxed_versions: config.rdb_version_check == VersionCheck::Relaxed,
         client: ClientToken::default(),
         deny_blocking: false,
         notifications: EventClasses::default(),
@@ -757,6 +835,8 @@ pub(crate) fn environment(config: &Config) -> Environment {
             set_max_intset_entries: config.set_max_intset_entries as usize,
             set_max_listpack_entries: config.set_max_listpack_entries as usize,
             set_max_listpack_value: config.set_max_listpack_value as usize,
+            zset_max_listpack_entries: config.zset_max_listpack_entries as usize,
+            zset_max_listpack_value: config.zset_max_listpack_value as usize,
         },
     }
 }
@@ -806,21 +886,29 @@ pub(crate) struct ServerContext<'a, 'k> {
     pub(crate) executor: &'a mut Executor,
     pub(crate) session: &'a mut Session,
     pub(crate) shared: &'k Shared,
-    /// The pass through the gate; a command that works on the whole keyspace gives it back first.
+    /// The pass through the gate; `None` where a transaction has closed it.
     pub(crate) inside: &'a mut Option<Inside<'k>>,
+    /// Whether it runs among others: it can neither wait nor be presented again.
+    pub(crate) in_transaction: bool,
     /// How the connection goes on.
     pub(crate) flow: Flow,
 }
 
 impl ServerContext<'_, '_> {
     /// Does something outside of the gate: what may wait for somebody who closes it, or for somebody who
-    /// waits for that.
-    pub(crate) fn outside<R>(&mut self, run: impl FnOnce(&mut Self) -> R) -> R {
-        *self.inside = None;
-        let result = run(self);
+    /// waits for that. `None`, and nothing done, in a transaction that has closed the gate itself.
+    pub(crate) fn outside_gate<R>(&mut self, work: impl FnOnce(&Shared) -> R) -> Option<R> {
+        self.inside.take()?;
+        let result = work(self.shared);
         *self.inside = Some(self.shared.engine.keyspace.enter(self.executor.worker.id()));
-        result
+        Some(result)
     }
+}
+
+/// A command of a transaction.
+pub(crate) struct QueuedRequest<'a, 'k> {
+    pub(crate) request: Request<'a>,
+    pub(crate) transaction: &'a mut Transaction<'k>,
 }
 
 impl Service for Executor {
@@ -854,7 +942,7 @@ impl Service for Executor {
         self.environment.client = blocked::token(session.client.address);
         self.environment.keep_expired = shared.pause.is_set()
             && shared.pause.in_force(self.now.instant).is_some()
-            || shared.persistence.is_failing();
+            || shared.durability.is_failing();
         let mut batch = std::mem::take(&mut self.batch);
         let mut window = std::mem::take(&mut self.window);
         let (mut position, mut consumed) = (0, 0);
@@ -962,7 +1050,12 @@ impl Service for Executor {
             self.durability_waits.retain(|(_, address)| *address != session.client.address);
         }
         self.subscribers.unsubscribe_all(&self.shared.exchange, &mut session);
-        self.stop_watching(&mut session);
+        self.stop_monitoring(&mut session);
+        if session.watching.is_some() {
+            let shared = Arc::clone(&self.shared);
+            let _inside = shared.engine.keyspace.enter(self.worker.id());
+            self.unwatch(&mut session);
+        }
         if session.waiting.is_some() {
             self.withdraw(&session);
             self.shared.blocked.leave(session.client.address);
@@ -974,11 +1067,11 @@ impl Service for Executor {
     }
 
     fn released(&self) -> u64 {
-        self.shared.persistence.durable()
+        self.shared.durability.durable()
     }
 
     fn await_release(&mut self, mark: u64) -> bool {
-        self.shared.persistence.await_durable(self.worker.id(), mark)
+        self.shared.durability.await_durable(self.worker.id(), mark)
     }
 
     fn end_tick(&mut self) {

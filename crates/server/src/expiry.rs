@@ -55,7 +55,7 @@ impl ExpiryCycle {
         let _inside = engine.keyspace.enter(worker.id());
         // Inside the gate, as `CLIENT PAUSE` waits for whoever is there.
         if shared.pause.in_force(now.instant).is_some()
-            || !shared.persistence.may_expire()
+            || !shared.durability.may_expire()
             || shared.loading.is_active()
         {
             return round;

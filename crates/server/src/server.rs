@@ -28,7 +28,8 @@ use crate::{
     log::{self, LogHandle},
     maintenance::{self, Maintenance},
     net::{Limits, ListenOptions, OutputLimit, Running, WorkerContext, Workers, reserve_open_files},
-    persistence::{LogThread, Order, Persistence, RING_BYTES},
+    durability::{Durability, LogThread, Order, RING_BYTES},
+    persistence::Existing,
     process::Process,
     shared::{Shared, Stop},
     startup::{self, PidFile},
@@ -92,17 +93,19 @@ impl Server {
         let engine = Engine::with_log(keyspace, Arc::clone(&ring) as Arc<dyn Log>);
         let (maintenance, discarded) = Maintenance::new();
         let (stopper, orders) = channel();
-        let persistence = Persistence::new(ring, threads);
+        let durability = Durability::new(ring, threads);
         let process = Process::new()?;
-        let shared = Shared::new(engine, store, threads, maintenance, process, persistence, stopper.clone());
+        let shared = Shared::new(engine, store, threads, maintenance, process, durability, stopper.clone());
         let shared = Arc::new(shared);
-        register_log_hooks(&shared);
+        if !shared.config.snapshot().appendonly {
+            shared.alone(|context| shared.load(context, Existing::Refused))?;
+        }
         maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         let make = {
             let shared = Arc::clone(&shared);
             move |context: WorkerContext<_>| {
                 shared.monitor.attach(context.clients.clone(), context.traffic.clone());
-                shared.persistence.attach(&context.post);
+                shared.durability.attach(&context.post);
                 let seed = u64::from(std::process::id()) << 32 | context.worker as u64;
                 Executor::new(Arc::clone(&shared), Worker::new(context.worker, seed), context)
             }
@@ -139,7 +142,7 @@ impl Server {
         }
         self.running.join().map_err(|error| format!("a worker failed: {error}"))?;
         // The last replies may have waited for it.
-        self.shared.persistence.order(Order::Stop);
+        self.shared.durability.order(Order::Stop);
         self.log.join().map_err(|_| "the log's thread failed".to_owned())?
     }
 }
@@ -152,10 +155,16 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// As SHUTDOWN with these options would. Clients that are being answered get `shutdown-timeout` to
+    /// As SHUTDOWN with these options would: with `save`, after a snapshot, without which the server goes on
+    /// unless `force` is among them. Clients that are being answered get `shutdown-timeout` to
     /// take their replies, unless `now` is among the options.
     pub fn stop(&self, flags: ShutdownFlags) {
         let grace = grace(flags, &self.shared.config.snapshot());
+        if flags.save && self.shared.alone(|context| self.shared.save_last(context)).is_err() && !flags.force
+        {
+            tracing::warn!("The data set could not be saved, so the server goes on");
+            return;
+        }
         // When nobody receives it, the server has ended already.
         let _ = self.orders.send(Stop { grace });
     }
@@ -210,21 +219,6 @@ fn obey_signals(mut signals: Signals, stopper: Stopper) -> io::Result<()> {
         }
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(obey).map(drop)
-}
-
-/// Registers what a change of the log's directives sets in motion.
-fn register_log_hooks(shared: &Arc<Shared>) {
-    let weak = Arc::downgrade(shared);
-    shared.config.on_change(
-        &["appendonly"],
-        Box::new(move |_, new| {
-            let Some(shared) = weak.upgrade() else { return Ok(()) };
-            if shared.loading.is_active() {
-                return Err("the data set is being loaded; try again later".to_owned());
-            }
-            shared.persistence.turn(new.appendonly)
-        }),
-    );
 }
 
 /// Registers what a change of the configuration sets in motion.

@@ -7,7 +7,11 @@ use std::sync::Arc;
 
 use dunlin_resp::{Mark, Protocol, ReplyBuffer, RequestDecoder};
 
-use crate::{net::Client, pubsub::Subscriptions};
+use crate::{
+    net::Client,
+    pubsub::Subscriptions,
+    transaction::{Queue, Watching},
+};
 
 /// Properties of a client that `CLIENT LIST` shows as letters, as bits of [`Client::flags`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -92,6 +96,10 @@ pub struct Session {
     pub(crate) commands: u64,
     /// What it listens to, while that is anything.
     pub(crate) subscriptions: Option<Box<Subscriptions>>,
+    /// The commands since `MULTI`.
+    pub(crate) queue: Option<Box<Queue>>,
+    /// The keys that it watches, while there are any.
+    pub(crate) watching: Option<Box<Watching>>,
     /// What the last command has written is a push: it leaves whichever replies are wanted.
     pub(crate) pushed: bool,
     /// The number of the letter behind which its worker has read all mail of the time when it was
@@ -118,6 +126,8 @@ impl Session {
             last_command: None,
             commands: 0,
             subscriptions: None,
+            queue: None,
+            watching: None,
             pushed: false,
             settled_by: 0,
             waiting: None,
@@ -178,5 +188,8 @@ impl Session {
         client.command.set(self.last_command.map_or(u64::MAX, |index| index as u64));
         client.commands_total.set(self.commands);
         client.flags.set(self.flags.0);
+        let (commands, bytes) = self.queue.as_ref().map_or((0, 0), |queue| (queue.len() + 1, queue.bytes()));
+        client.queued_commands.set(commands as u64);
+        client.queued_bytes.set(bytes as u64);
     }
 }

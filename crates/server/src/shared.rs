@@ -12,9 +12,9 @@ use std::{
 use dunlin_engine::{Engine, command::CommandTable};
 
 use crate::{
-    blocked::BlockedClients, commands, config::ConfigStore, feed::Feed, loading::Loading,
-    maintenance::Maintenance, monitor::Monitor, pause::Pause, persistence::Persistence, process::Process,
-    pubsub::Exchange,
+    blocked::BlockedClients, commands, config::ConfigStore, durability::Durability, feed::Feed,
+    loading::Loading, maintenance::Maintenance, monitor::Monitor, pause::Pause, persistence::Persistence,
+    process::Process, pubsub::Exchange,
 };
 
 /// An order to end the server.
@@ -34,10 +34,11 @@ pub(crate) struct Shared {
     pub(crate) maintenance: Maintenance,
     pub(crate) monitor: Monitor,
     pub(crate) pause: Pause,
+    pub(crate) persistence: Persistence,
     pub(crate) blocked: BlockedClients,
     pub(crate) exchange: Exchange,
     pub(crate) feed: Feed,
-    pub(crate) persistence: Persistence,
+    pub(crate) durability: Durability,
     pub(crate) loading: Loading,
     /// Whether keys are removed when their time has come though nobody asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
@@ -55,9 +56,10 @@ impl Shared {
         workers: usize,
         maintenance: Maintenance,
         process: Process,
-        persistence: Persistence,
+        durability: Durability,
         orders: Sender<Stop>,
     ) -> Self {
+        let persistence = Persistence::new(process.started_s);
         let commands = commands::table();
         let monitor = Monitor::new(&engine, &commands, workers, process);
         let pause = Pause::new(Instant::now());
@@ -72,10 +74,11 @@ impl Shared {
             maintenance,
             monitor,
             pause,
+            persistence,
             blocked: BlockedClients::new(workers),
             exchange,
             feed,
-            persistence,
+            durability,
             loading: Loading::default(),
             active_expire,
             list_packed_threshold: AtomicU32::new(0),

@@ -21,6 +21,7 @@ mod block_deque;
 mod bucket_table;
 mod corrupt;
 mod decimal;
+pub mod geohash;
 pub mod hyperloglog;
 mod intset;
 mod listpack;

@@ -6,7 +6,7 @@ use crate::grammar::Compare;
 
 /// A difference that Dunlin means.
 pub struct Intended {
-    /// The command without its subcommand.
+    /// The command without its subcommand; a star at its end stands for any more letters.
     pub command: &'static str,
     /// Whether this pair of replies (ours, the oracle's) is the intended difference.
     pub holds: fn(&[Vec<u8>], &Reply, &Reply) -> bool,
@@ -37,6 +37,13 @@ pub const INTENDED: &[Intended] = &[
         },
         reason: "the smallest rank has no opposite: refused, as in Redis 7.2 and newer",
     },
+    Intended {
+        command: "Z*",
+        holds: |_, ours, oracle| same_numbers(ours, oracle),
+        reason: "scores are told in the shortest text that reads back, as in Redis 7.2 and newer",
+    },
+    Intended { command: "ZRANK", holds: optional_word, reason: WITH_SCORE },
+    Intended { command: "ZREVRANK", holds: optional_word, reason: WITH_SCORE },
     Intended { command: "BLPOP", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
     Intended { command: "BRPOP", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
     Intended { command: "BLMOVE", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
@@ -98,6 +105,24 @@ fn without_notes(reply: &Reply) -> Reply {
     Reply::Array(*kind, kept)
 }
 
+const WITH_SCORE: &str = "ZRANK and ZREVRANK take WITHSCORE, as in Redis 7.2 and newer";
+
+/// Whether a command of three words was sent with a fourth, which the oracle does not take.
+fn optional_word(command: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
+    let refused = oracle.bytes().is_some_and(|text| text.starts_with(b"ERR wrong number of arguments"));
+    command.len() == 4 && refused && ours.bytes() == Some(b"ERR syntax error")
+}
+
+/// Whether two replies are the same but for the spelling of numbers.
+fn same_numbers(ours: &Reply, oracle: &Reply) -> bool {
+    if let (Some(a), Some(b)) = (ours.elements(), oracle.elements()) {
+        let agree = a.iter().zip(b).all(|(a, b)| same_numbers(a, b));
+        return ours.kind() == oracle.kind() && a.len() == b.len() && agree;
+    }
+    let number = |reply: &Reply| std::str::from_utf8(reply.bytes()?).ok()?.parse().ok().map(f64::to_bits);
+    ours == oracle || ours.kind() == oracle.kind() && number(ours).is_some() && number(ours) == number(oracle)
+}
+
 const ENDLESS_TIMEOUT: &str =
     "a timeout that is too long is called out of range, not negative, as in Redis 7.2 and newer";
 
@@ -156,7 +181,13 @@ pub fn agree(rule: Compare, ours: &Reply, oracle: &Reply) -> bool {
 pub fn intended(command: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> Option<&'static Intended> {
     let name = command.first().map(Vec::as_slice).unwrap_or_default();
     INTENDED.iter().find(|entry| {
-        entry.command.as_bytes().eq_ignore_ascii_case(name) && (entry.holds)(command, ours, oracle)
+        let is_named = match entry.command.strip_suffix('*') {
+            Some(prefix) => {
+                name.get(..prefix.len()).is_some_and(|name| name.eq_ignore_ascii_case(prefix.as_bytes()))
+            }
+            None => entry.command.as_bytes().eq_ignore_ascii_case(name),
+        };
+        is_named && (entry.holds)(command, ours, oracle)
     })
 }
 

@@ -191,6 +191,10 @@ impl Pair {
 
     /// A step that needs more than one exchange.
     fn converse(&self, duet: &mut Duet, step: &Step, at: usize, queue: &mut Queue) -> Result<(), Failure> {
+        // What it would have to ask at once would only be queued.
+        if step.action != Action::Send && queue.0.is_some() {
+            duet.batch(&[plain(&[b"DISCARD"])], at, queue)?;
+        }
         match step.action {
             Action::Send => duet.batch(std::slice::from_ref(step), at, queue),
             Action::Raw => self.connect()?.raw(&step.arguments[0], at),
@@ -234,25 +238,37 @@ fn batch_length(steps: &[Step]) -> usize {
         .count()
 }
 
-/// The rules of the commands that a transaction has queued so far.
+/// The commands of the transaction at hand, and their rules; `None` outside of one.
 #[derive(Default)]
-struct Queue(Vec<Compare>);
+struct Queue(Option<Vec<(Compare, Vec<Vec<u8>>)>>);
 
 impl Queue {
     /// The rule for a reply to this step; EXEC is judged by its queued commands.
     fn agree(&mut self, step: &Step, ours: &Reply, oracle: &Reply) -> bool {
-        if oracle == &Reply::Line(b'+', b"QUEUED".to_vec()) {
-            self.0.push(step.compare);
+        let is_named = |name: &str| {
+            step.arguments.first().is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))
+        };
+        if is_named("MULTI") && *oracle == Reply::Line(b'+', b"OK".to_vec()) {
+            self.0 = Some(Vec::new());
+        } else if is_named("DISCARD") || is_named("RESET") {
+            self.0 = None;
+        }
+        if let Some(queued) = &mut self.0
+            && *oracle == Reply::Line(b'+', b"QUEUED".to_vec())
+        {
+            queued.push((step.compare, step.arguments.clone()));
             return ours == oracle;
         }
         if step.compare != Compare::Transaction {
             return agree(step.compare, ours, oracle);
         }
-        let rules = std::mem::take(&mut self.0);
+        let queued = self.0.take().unwrap_or_default();
         match (ours.elements(), oracle.elements()) {
-            (Some(a), Some(b)) if a.len() == b.len() && b.len() == rules.len() => {
-                rules.iter().zip(a).zip(b).all(|((rule, a), b)| agree(*rule, a, b))
-            }
+            (Some(a), Some(b)) if a.len() == b.len() && b.len() == queued.len() => queued
+                .iter()
+                .zip(a)
+                .zip(b)
+                .all(|(((rule, command), a), b)| agree(*rule, a, b) || intended(command, a, b).is_some()),
             _ => ours == oracle,
         }
     }
@@ -332,10 +348,24 @@ impl Duet {
         let ours = follow(&mut self.ours, ours, &step.arguments, cursor, width);
         let oracle = follow(&mut self.oracle, oracle, &step.arguments, cursor, width);
         match (ours, oracle) {
-            (Ok(a), Ok(b)) if a == b => Ok(()),
+            (Ok(a), Ok(b)) => {
+                let together =
+                    |pages: BTreeSet<Vec<Reply>>| Reply::Array(b'*', pages.into_iter().flatten().collect());
+                let (ours, oracle) = (together(a), together(b));
+                if ours == oracle {
+                    return Ok(());
+                }
+                match intended(&step.arguments, &ours, &oracle) {
+                    Some(entry) => {
+                        self.intended.insert(entry.reason);
+                        Ok(())
+                    }
+                    None => Err(mismatch(at, &step.arguments, ours.show(), oracle.show())),
+                }
+            }
             (a, b) => {
                 let show = |pages: Result<BTreeSet<Vec<Reply>>, String>| match pages {
-                    Ok(all) => Reply::Array(b'*', all.into_iter().flatten().collect()).show(),
+                    Ok(all) => format!("{} elements", all.len()),
                     Err(error) => error,
                 };
                 Err(mismatch(at, &step.arguments, show(a), show(b)))

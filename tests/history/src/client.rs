@@ -15,6 +15,8 @@ pub struct Client {
     broken: bool,
     /// What a broken client remembers, to answer reads with what is no longer true.
     stale: HashMap<Vec<u8>, Reply>,
+    /// What the commands of its transaction have answered: each has run at once.
+    queued: Option<Vec<Reply>>,
 }
 
 /// Builds a command from words.
@@ -32,7 +34,7 @@ impl Client {
             Connection::tcp(server.port())
         };
         let connection = connection.map_err(|error| format!("cannot connect: {error}"))?;
-        Ok(Client { connection, broken, stale: HashMap::new() })
+        Ok(Client { connection, broken, stale: HashMap::new(), queued: None })
     }
 
     /// Sends one command.
@@ -87,6 +89,17 @@ impl Client {
             reply.bytes().and_then(|text| std::str::from_utf8(text).ok()?.parse::<i64>().ok()).unwrap_or(0)
         };
         match &command[0][..] {
+            b"MULTI" => {
+                self.queued = Some(Vec::new());
+                Ok(ok())
+            }
+            b"WATCH" => Ok(ok()),
+            b"EXEC" => Ok(Reply::Array(b'*', self.queued.take().unwrap_or_default())),
+            _ if self.queued.is_some() => {
+                let reply = self.one(command.clone())?;
+                self.queued.iter_mut().for_each(|queued| queued.push(reply.clone()));
+                Ok(Reply::Line(b'+', b"QUEUED".to_vec()))
+            }
             b"INCR" => {
                 let next = number(&self.one(command!["GET", key])?) + 1;
                 self.one(command!["SET", key, next.to_string()])?;
@@ -161,7 +174,6 @@ impl Client {
                 let fresh = self.one(command.clone())?;
                 Ok(self.stale.insert(key, fresh.clone()).unwrap_or(fresh))
             }
-            b"MULTI" | b"EXEC" => Ok(ok()),
             _ => self.one(command.clone()),
         }
     }

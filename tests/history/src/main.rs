@@ -11,6 +11,7 @@
 
 mod client;
 mod scenarios;
+mod transactions;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -12,6 +12,7 @@ use dunlin_test_support::resp::{Reply, quoted};
 
 use crate::client::{Client, Command};
 use crate::command;
+use crate::transactions;
 
 /// The number of clients in every story.
 pub const CLIENTS: usize = 8;
@@ -42,6 +43,8 @@ pub const ALL: &[Scenario] = &[
     Scenario { name: "mutual-exclusion", play: mutual_exclusion, rounds: 200 },
     Scenario { name: "no-going-back", play: no_going_back, rounds: 5_000 },
     Scenario { name: "swapped-databases", play: swapped_databases, rounds: 3_000 },
+    Scenario { name: "transfers", play: transactions::transfers, rounds: 3_000 },
+    Scenario { name: "serializable", play: transactions::serializable, rounds: 5_000 },
 ];
 
 /// How many commands a client sends at a time.
@@ -51,12 +54,12 @@ const PIPELINE: usize = 20;
 const LOCK_TRIES_MAX: usize = 1_000_000;
 
 /// Keys without a common hash tag, so that they lie in many shards.
-fn keys(count: usize) -> Vec<Vec<u8>> {
+pub fn keys(count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|n| format!("key:{n}").into_bytes()).collect()
 }
 
 /// Plays all clients at once; gives their results in the order of their indices, or the first error.
-fn together<T: Send>(
+pub fn together<T: Send>(
     connect: &Connect<'_>,
     part: impl Fn(usize, &mut Client) -> Result<T, String> + Sync,
 ) -> Result<Vec<T>, String> {
@@ -68,7 +71,7 @@ fn together<T: Send>(
     })
 }
 
-fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+pub fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise()) }
 }
 

@@ -11,10 +11,11 @@ use crate::template::{Filling, Template};
 
 const VALUE_BYTES: usize = 100;
 const CLIENTS: usize = 50;
-const FILL_PIPELINE: usize = 100;
+pub(super) const FILL_PIPELINE: usize = 100;
 const GROWTH_CLIENTS: usize = 8;
 const GROWTH_PIPELINE: usize = 16;
 const HOT_PIPELINE: usize = 16;
+const COMMAND_PIPELINE: usize = 16;
 /// Keys without expiry that are read while the others expire.
 const LASTING_KEYS: u64 = 1000;
 /// How long expired keys may stay before the row is given up.
@@ -39,7 +40,7 @@ pub struct Sample {
     pub value: f64,
 }
 
-fn sample(metric: &'static str, unit: &'static str, value: f64) -> Sample {
+pub(super) fn sample(metric: &'static str, unit: &'static str, value: f64) -> Sample {
     Sample { metric, unit, value }
 }
 
@@ -65,6 +66,9 @@ impl Conditions {
             Method::Memory { value_bytes, expiry } => self.memory(server, value_bytes, expiry),
             Method::Growth => self.growth(server),
             Method::Expiry => self.expiry(server),
+            Method::Command { fill, words } => self.command_cost(server, fill, words, COMMAND_PIPELINE),
+            Method::Whole { fills, words } => self.whole_cost(server, fills, words),
+            Method::MemoryOf(words) => self.memory_of(server, words),
         };
         samples.map_err(|error| format!("{} on {}: {error}", row.name, server.program.name))
     }
@@ -78,7 +82,7 @@ impl Conditions {
         expect_keys(server, self.scale.keys)
     }
 
-    fn plan(&self, words: &str, keyspace: Option<u64>, value_bytes: usize) -> Plan {
+    pub(super) fn plan(&self, words: &str, keyspace: Option<u64>, value_bytes: usize) -> Plan {
         let mut plan = Plan::new(Template::words(words), Filling::new(keyspace, value_bytes));
         plan.clients = CLIENTS;
         plan.seed = self.seed;
@@ -87,7 +91,7 @@ impl Conditions {
     }
 
     /// Sends exactly `requests` requests, numbered from 0.
-    fn fill(
+    pub(super) fn fill(
         &self,
         server: &Server,
         words: &str,
@@ -243,7 +247,7 @@ fn await_expired(server: &Server, expires_at: Duration, memory_limit: f64) -> Re
     }
 }
 
-fn run(server: &Server, transport: Transport, plan: &Plan) -> Result<Outcome, String> {
+pub(super) fn run(server: &Server, transport: Transport, plan: &Plan) -> Result<Outcome, String> {
     run_watched(server, transport, plan, &Progress::default())
 }
 
@@ -298,7 +302,7 @@ fn used_memory(server: &Server) -> Result<f64, String> {
 }
 
 /// Resident memory once it has come to rest, in bytes.
-fn settled_bytes(server: &Server) -> Result<f64, String> {
+pub(super) fn settled_bytes(server: &Server) -> Result<f64, String> {
     let start = Instant::now();
     let mut last = server.resident_bytes()? as f64;
     loop {

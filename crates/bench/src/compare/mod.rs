@@ -9,6 +9,7 @@
 //! Invariants: servers take turns within a round, so a drift of the machine touches all alike; no
 //! figure is taken from a server whose answers were wrong.
 
+mod collections;
 mod measure;
 mod page;
 mod rows;
@@ -288,6 +289,7 @@ impl Comparison {
             Topic::Memory => format!("{} keys", self.scale.memory_keys),
             Topic::Growth => format!("{} keys", self.scale.growth_keys),
             Topic::Expiry => format!("{} keys", self.scale.expiry_keys),
+            Topic::CollectionMemory => format!("{} of each", self.scale.keys),
             _ => format!(
                 "{} keys; {} s measured after {} s of warm-up",
                 self.scale.keys,

@@ -18,12 +18,24 @@ pub enum Topic {
     Growth,
     /// Many keys expiring at once.
     Expiry,
+    /// Commands on hashes, sets and lists.
+    Collections,
+    /// Bytes for each member, field or small collection.
+    CollectionMemory,
 }
 
 impl Topic {
     /// All pages, in the order they are made.
-    pub const ALL: [Topic; 6] =
-        [Self::Requests, Self::Workers, Self::HotKey, Self::Memory, Self::Growth, Self::Expiry];
+    pub const ALL: [Topic; 8] = [
+        Self::Requests,
+        Self::Workers,
+        Self::HotKey,
+        Self::Memory,
+        Self::Growth,
+        Self::Expiry,
+        Self::Collections,
+        Self::CollectionMemory,
+    ];
 
     /// File name without its ending.
     pub fn file(self) -> &'static str {
@@ -34,6 +46,8 @@ impl Topic {
             Self::Memory => "memory",
             Self::Growth => "growth",
             Self::Expiry => "expiry",
+            Self::Collections => "collections",
+            Self::CollectionMemory => "collection-memory",
         }
     }
 
@@ -46,6 +60,8 @@ impl Topic {
             Self::Memory => "Memory per key",
             Self::Growth => "Latency while the keyspace grows",
             Self::Expiry => "Many keys expiring in the same second",
+            Self::Collections => "Processor time of commands on collections",
+            Self::CollectionMemory => "Memory of collections",
         }
     }
 
@@ -81,12 +97,22 @@ impl Topic {
                  used_memory has fallen by nine tenths of what the expired keys had added, and latency of one connection \
                  that reads keys without expiry all the while."
             }
+            Self::Collections => {
+                "CPU time of the server process. Single commands: for each request, closed loop, 50 connections at \
+                 pipeline 16, uniformly random members, fields or keys, 16-byte values. Whole commands: for each of 20 \
+                 runs, one after the other on one connection. A fresh server for each measurement, with one worker, alone \
+                 on one processor; the client has another."
+            }
+            Self::CollectionMemory => {
+                "Resident memory above the empty server's, divided by the number of members of one set, of fields of one \
+                 hash (16-byte values), or of hashes of ten short fields; measured when the resident size has come to rest."
+            }
         }
     }
 
     /// Whether each measurement needs a server that has seen nothing else.
     pub fn wants_fresh_server(self) -> bool {
-        matches!(self, Self::Memory | Self::Growth | Self::Expiry)
+        !matches!(self, Self::Requests | Self::Workers | Self::HotKey)
     }
 
     /// Whether the server gets one processor and the client another.
@@ -138,6 +164,22 @@ pub enum Method {
     Growth,
     /// Lets many keys expire at once.
     Expiry,
+    /// CPU time for each request at pipeline 16.
+    Command {
+        /// What runs before for each number of the key space.
+        fill: Option<&'static str>,
+        /// The command.
+        words: &'static str,
+    },
+    /// CPU time of a command over whole collections.
+    Whole {
+        /// What makes them, member by member.
+        fills: &'static [&'static str],
+        /// The command.
+        words: &'static str,
+    },
+    /// Resident memory for each run of a command that adds something.
+    MemoryOf(&'static str),
 }
 
 /// A comparison.
@@ -176,7 +218,57 @@ pub const ROWS: &[Row] = &[
     row(Topic::Memory, "memory-100-expiry", Method::Memory { value_bytes: 100, expiry: true }),
     row(Topic::Growth, "growth", Method::Growth),
     row(Topic::Expiry, "expiry", Method::Expiry),
+    row(Topic::Collections, "incr-16", command("INCR counter:__rand_int__")),
+    row(Topic::Collections, "mset-10-16", command(MSET_10)),
+    row(Topic::Collections, "sadd-16", command("SADD set member:__rand_int__")),
+    row(Topic::Collections, "hset-16", command("HSET hash field:__rand_int__ __data__")),
+    row(
+        Topic::Collections,
+        "hget-16",
+        Method::Command {
+            fill: Some("HSET hash field:__seq_int__ __data__"),
+            words: "HGET hash field:__rand_int__",
+        },
+    ),
+    row(Topic::Collections, "lpush-16", command("LPUSH list __data__")),
+    row(Topic::Collections, "lpop-16", Method::Command { fill: Some(RPUSH_50), words: "LPOP list" }),
+    row(
+        Topic::Collections,
+        "lrange-100-16",
+        Method::Command { fill: Some("RPUSH list __data__"), words: "LRANGE list 0 99" },
+    ),
+    row(
+        Topic::Collections,
+        "sinterstore",
+        Method::Whole {
+            fills: &["SADD one member:__seq_int__", "SADD other member:__seq_int__"],
+            words: "SINTERSTORE both one other",
+        },
+    ),
+    row(Topic::Collections, "sort", Method::Whole { fills: NUMBERS, words: "SORT list" }),
+    row(Topic::Collections, "sort-store", Method::Whole { fills: NUMBERS, words: "SORT list STORE sorted" }),
+    row(Topic::Collections, "sort-limit", Method::Whole { fills: NUMBERS, words: "SORT list LIMIT 0 10" }),
+    row(Topic::CollectionMemory, "memory-set", Method::MemoryOf("SADD set member:__seq_int__")),
+    row(Topic::CollectionMemory, "memory-hash", Method::MemoryOf("HSET hash field:__seq_int__ __data__")),
+    row(Topic::CollectionMemory, "memory-list", Method::MemoryOf("RPUSH list __data__")),
+    row(Topic::CollectionMemory, "memory-small-hash", Method::MemoryOf(SMALL_HASH)),
 ];
+
+const NUMBERS: &[&str] = &["RPUSH list __rand_int__"];
+const MSET_10: &str = "MSET key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ \
+    key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ \
+    key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__";
+const RPUSH_50: &str = "RPUSH list __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ \
+    __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ \
+    __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ \
+    __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ __data__ \
+    __data__ __data__ __data__ __data__ __data__";
+const SMALL_HASH: &str = "HSET hash:__seq_int__ f0 value0 f1 value1 f2 value2 f3 value3 f4 value4 \
+    f5 value5 f6 value6 f7 value7 f8 value8 f9 value9";
+
+const fn command(words: &'static str) -> Method {
+    Method::Command { fill: None, words }
+}
 
 /// How much of everything.
 #[derive(Debug, Clone, Copy)]

@@ -21,6 +21,7 @@ const FLAG_NAMES: &[(Flags, &str)] = &[
     (Flags::STALE, "stale"),
     (Flags::SKIP_MONITOR, "skip_monitor"),
     (Flags::SKIP_SLOWLOG, "skip_slowlog"),
+    (Flags::ASKING, "asking"),
     (Flags::FAST, "fast"),
     (Flags::NO_AUTH, "no_auth"),
     (Flags::NO_MANDATORY_KEYS, "no_mandatory_keys"),

@@ -130,6 +130,17 @@ pub enum Run {
     Container,
 }
 
+impl Run {
+    /// The handler, where it is the host's.
+    #[inline]
+    pub fn host(&self) -> Option<&'static (dyn Any + Send + Sync)> {
+        match self {
+            Self::Host(handler) => Some(*handler),
+            _ => None,
+        }
+    }
+}
+
 /// The handler of a command that may wait for keys.
 pub type BlockHandler =
     for<'a> fn(&mut WriteContext<'_>, &mut Args<'a>, &mut ReplyBuffer) -> Result<Blocking<'a>, CommandError>;
@@ -319,6 +330,13 @@ impl Flags {
 
     /// The access-control categories of lists, sets and sorted sets, in place of the group's.
     pub const ELEMENTS: Self = Self(1 << 22);
+    /// A command of the host that looks at the keyspace as a whole, or stops it.
+    pub const WHOLE_KEYSPACE: Self = Self(1 << 23);
+    /// Runs at once inside MULTI, where others are queued.
+    pub const UNQUEUED: Self = Self(1 << 24);
+
+    /// A node of a cluster runs it on a slot that is being moved there, without `ASKING` before it.
+    pub const ASKING: Self = Self(1 << 23);
 
     /// Both sets together.
     pub const fn and(self, other: Self) -> Self {

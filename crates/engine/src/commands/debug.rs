@@ -2,14 +2,12 @@
 //! them in a private table, by the name of the subcommand, and runs them on the words from there on.
 
 use dunlin_resp::ReplyBuffer;
-use dunlin_structures::{BlockRef, Element};
 
 use crate::{
     command::{Args, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ExpiryChange, KeyspaceContext, ReadContext, WriteContext},
     digest::Digest,
-    keyspace::EntryRef,
-    value::{NewString, Object, StringRef},
+    value::NewString,
 };
 
 /// The rows for the host's private table.
@@ -89,80 +87,13 @@ fn object(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
         "Value at:{:p} refcount:1 encoding:{} serializedlength:{} lru:{lru} lru_seconds_idle:{idle_seconds}",
         entry.address(),
         entry.encoding(),
-        serialized_bytes(entry, context.now_ms()),
+        context.serialized_bytes(entry),
     ));
     Ok(())
 }
 
 /// Bits of the access time that Redis keeps.
 const LRU_MASK: u64 = (1 << 24) - 1;
-
-/// Bytes of a value in a dump, uncompressed: RDB's string encoding, or a count and so many strings.
-fn serialized_bytes(entry: EntryRef<'_>, now_ms: u64) -> usize {
-    match entry.object() {
-        None => match entry.string() {
-            StringRef::Integer(value) => serialized_integer_bytes(value),
-            other => serialized_length_bytes(other.len()) + other.len(),
-        },
-        Some(Object::Hash(hash)) => match hash.compact_bytes() {
-            Some(bytes) => serialized_length_bytes(bytes.len()) + bytes.len(),
-            None => {
-                let mut total = serialized_length_bytes(hash.len(now_ms));
-                hash.for_each(now_ms, |field, value| {
-                    total += serialized_element_bytes(field) + serialized_element_bytes(value);
-                });
-                total
-            }
-        },
-        // Each block with the number of its kind, as RDB has lists since version 10.
-        Some(Object::List(list)) => {
-            list.blocks().fold(0, |total, block| {
-                let bytes = match block {
-                    BlockRef::Packed(listpack) => listpack.bytes().len(),
-                    BlockRef::Plain(text) => text.len(),
-                };
-                total + 1 + serialized_length_bytes(bytes) + bytes
-            }) + serialized_length_bytes(list.blocks().count())
-        }
-        Some(Object::Set(set)) => match set.compact_bytes() {
-            Some(bytes) => serialized_length_bytes(bytes.len()) + bytes.len(),
-            None => {
-                let mut total = serialized_length_bytes(set.len());
-                set.for_each(|member| total += serialized_element_bytes(member));
-                total
-            }
-        },
-    }
-}
-
-fn serialized_element_bytes(element: Element<'_>) -> usize {
-    match element.as_integer().filter(|integer| i32::try_from(*integer).is_ok()) {
-        Some(integer) => serialized_integer_bytes(integer),
-        None => serialized_length_bytes(element.text_len()) + element.text_len(),
-    }
-}
-
-fn serialized_integer_bytes(value: i64) -> usize {
-    if i8::try_from(value).is_ok() {
-        2
-    } else if i16::try_from(value).is_ok() {
-        3
-    } else if i32::try_from(value).is_ok() {
-        5
-    } else {
-        let digits = itoa::Buffer::new().format(value).len();
-        serialized_length_bytes(digits) + digits
-    }
-}
-
-fn serialized_length_bytes(length: usize) -> usize {
-    match length {
-        0..64 => 1,
-        64..16_384 => 2,
-        16_384..=0xffff_ffff => 5,
-        _ => 9,
-    }
-}
 
 fn populate(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, value) = (args.word(), args.word());

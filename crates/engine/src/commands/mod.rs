@@ -4,12 +4,14 @@ mod bitmap;
 pub mod debug;
 mod expiry;
 mod generic;
+mod geo;
 mod hash;
 mod hyperloglog;
 mod list;
 pub mod memory;
 mod scan;
 mod set;
+mod sorted_set;
 mod string;
 mod timeout;
 
@@ -19,9 +21,11 @@ use crate::command::Command;
 pub const FAMILIES: &[&[Command]] = &[
     bitmap::COMMANDS,
     generic::COMMANDS,
+    geo::COMMANDS,
     hash::COMMANDS,
     hyperloglog::COMMANDS,
     list::COMMANDS,
     set::COMMANDS,
+    sorted_set::COMMANDS,
     string::COMMANDS,
 ];

@@ -28,6 +28,17 @@ pub(super) fn parse_cursor(args: &mut Args<'_>) -> Result<u64, CommandError> {
     Ok(if negative { cursor.wrapping_neg() } else { cursor })
 }
 
+/// What a command of the family can leave out of its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Omission {
+    /// Nothing.
+    None,
+    /// The values of fields: NOVALUES.
+    Values,
+    /// The scores of members: NOSCORES.
+    Scores,
+}
+
 /// The options of a walk through a collection.
 #[derive(Debug)]
 pub(super) struct CollectionScan<'a> {
@@ -40,8 +51,8 @@ pub(super) struct CollectionScan<'a> {
 }
 
 impl<'a> CollectionScan<'a> {
-    /// Reads the options; `may_omit_values` says whether NOVALUES is one of them.
-    pub(super) fn parse(args: &mut Args<'a>, may_omit_values: bool) -> Result<Self, CommandError> {
+    /// Reads the options; `omission` says which of them leaves the values out.
+    pub(super) fn parse(args: &mut Args<'a>, omission: Omission) -> Result<Self, CommandError> {
         let mut options = Self { pattern: None, count: COUNT_DEFAULT, values: true };
         while !args.is_empty() {
             if args.token_with("COUNT", 1) {
@@ -52,8 +63,13 @@ impl<'a> CollectionScan<'a> {
             } else if args.token_with("MATCH", 1) {
                 options.pattern = Some(args.word()).filter(|pattern| *pattern != b"*");
             } else if args.token("NOVALUES") {
-                if !may_omit_values {
+                if omission != Omission::Values {
                     return Err(CommandError::text("ERR NOVALUES option can only be used in HSCAN"));
+                }
+                options.values = false;
+            } else if args.token("NOSCORES") {
+                if omission != Omission::Scores {
+                    return Err(CommandError::text("ERR NOSCORES option can only be used in ZSCAN"));
                 }
                 options.values = false;
             } else {

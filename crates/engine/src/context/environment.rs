@@ -24,6 +24,10 @@ pub struct Environment {
     /// The time at which a log is being replayed, 0 while none is. Then `now_ms` is 0: nothing expires,
     /// since the log says itself what did.
     pub replaying_at_ms: u64,
+    /// Whether long strings in dumps are compressed where it pays (`rdbcompression`).
+    pub compress_dumps: bool,
+    /// Whether dumps of versions that are not known are taken as far as they go (`rdb-version-check`).
+    pub relaxed_versions: bool,
     /// Thresholds of the compact encodings.
     pub collection_limits: CollectionLimits,
     /// Whose commands they are.

@@ -2,7 +2,11 @@
 
 use std::collections::VecDeque;
 
-use crate::keyspace::LockedShards;
+use crate::{
+    keyspace::{EXPIRY_MS_MAX, EntryRef, LockedShards, Usage, access_clock_ago},
+    rdb,
+    value::Layout,
+};
 
 use super::{Environment, Garbage, Worker};
 
@@ -40,10 +44,13 @@ impl<'a> ExclusiveContext<'a> {
         Self { locked, database, environment, worker, freed: Garbage::default(), changed: false }
     }
 
-    /// The command, of these words, has ended: records it, and answers what is left to be freed before
-    /// the answer leaves.
-    pub(crate) fn finish(self, words: &[&[u8]]) -> Garbage {
+    /// The command, of these words, has ended: it is recorded where it has changed something.
+    pub(crate) fn settle_effect(&mut self, words: &[&[u8]]) {
         self.worker.effects.settle(self.database, words, self.changed);
+    }
+
+    /// What is left to be freed before the answer leaves.
+    pub(crate) fn finish(self) -> Garbage {
         self.freed
     }
 
@@ -62,6 +69,81 @@ impl<'a> ExclusiveContext<'a> {
         self.locked.keyspace().databases()
     }
 
+    /// Keys and bytes of a database, expired keys that are still there included.
+    pub fn usage(&self, database: usize) -> Usage {
+        let mut usage = Usage::default();
+        for shard in self.locked.keyspace().shards() {
+            usage.add(self.locked.shard(shard).usage(Some(database)));
+        }
+        usage
+    }
+
+    /// Visits all entries of a database that have not expired, until `visit` fails.
+    pub fn try_for_each<E>(
+        &self,
+        database: usize,
+        mut visit: impl FnMut(EntryRef<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for shard in self.locked.keyspace().shards() {
+            let Some(stripe) = self.locked.shard(shard).database(database) else { continue };
+            let mut result = Ok(());
+            stripe.for_each(|entry| {
+                if result.is_ok() && !entry.is_expired(self.environment.now_ms) {
+                    result = visit(entry);
+                }
+            });
+            result?;
+        }
+        Ok(())
+    }
+
+    /// How collections that are read are laid out.
+    pub fn layout(&self) -> Layout<'a> {
+        let resources = self.locked.keyspace().resources();
+        Layout { limits: &self.environment.collection_limits, resources }
+    }
+
+    /// Stores a value that was read from a file, last used so many seconds ago, unless its key is there;
+    /// whether it was stored. It counts as no change.
+    pub fn insert(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        value: rdb::Value,
+        expiry_ms: Option<u64>,
+        idle_seconds: u64,
+    ) -> bool {
+        let now_ms = self.environment.now_ms;
+        let key = self.locked.keyspace().key(key);
+        let (stripe, new) = self.locked.shard_mut(key.shard).database_or_new(database);
+        if stripe.find(key.hash, key.bytes).is_some() {
+            return false;
+        }
+        let expiry_ms = expiry_ms.map(|at| at.min(EXPIRY_MS_MAX));
+        let garbage = &mut self.worker.garbage;
+        value.store(|value| stripe.put((key.hash, key.bytes), None, value, expiry_ms, now_ms, garbage));
+        if idle_seconds > 0
+            && let Some(slot) = stripe.find(key.hash, key.bytes)
+        {
+            stripe.entry(slot).touch(access_clock_ago(now_ms, idle_seconds));
+        }
+        if new {
+            self.locked.publish_new(key.shard, database);
+        }
+        self.locked.publish_usage(key.shard, database);
+        true
+    }
+
+    /// Removes a key, if it is there.
+    pub fn remove(&mut self, database: usize, key: &[u8]) {
+        let key = self.locked.keyspace().key(key);
+        let Some(stripe) = self.locked.shard_mut(key.shard).database_mut(database) else { return };
+        if let Some(slot) = stripe.find(key.hash, key.bytes) {
+            stripe.remove(slot, &mut self.worker.garbage);
+            self.locked.publish_usage(key.shard, database);
+        }
+    }
+
     /// Empties one database, or all. O(shards) while everything stands still: the keys are freed
     /// later, before the answer leaves or, if `lazy`, by who takes the worker's garbage.
     pub fn flush(&mut self, database: Option<usize>, lazy: bool) {
@@ -73,6 +155,9 @@ impl<'a> ExclusiveContext<'a> {
         let mut keys = 0;
         for shard in self.locked.keyspace().shards() {
             for database in databases.clone() {
+                if let Some(watches) = self.locked.shard(shard).watches() {
+                    watches.replaced(database, |_| false);
+                }
                 if let Some(taken) = self.locked.shard_mut(shard).take_database(database) {
                     keys += taken.len() as u64;
                     garbage.push_database(*taken);
@@ -89,6 +174,8 @@ impl<'a> ExclusiveContext<'a> {
     /// Exchanges two databases. O(shards).
     pub fn swap(&mut self, one: usize, other: usize) {
         for shard in self.locked.keyspace().shards() {
+            self.show_swap(shard, one, other);
+            self.show_swap(shard, other, one);
             self.locked.shard_mut(shard).swap_databases(one, other);
             self.locked.publish_database(shard, one);
             self.locked.publish_database(shard, other);
@@ -97,5 +184,17 @@ impl<'a> ExclusiveContext<'a> {
         }
         self.worker.statistics.changes.add(1);
         self.changed = true;
+    }
+
+    /// Tells those who watch keys of one database that it gives way to another.
+    fn show_swap(&self, shard: usize, database: usize, replacement: usize) {
+        let state = self.locked.shard(shard);
+        let Some(watches) = state.watches() else { return };
+        let (keyspace, replacement) = (self.locked.keyspace(), state.database(replacement));
+        watches.replaced(database, |key| {
+            let hash = keyspace.key(key).hash;
+            let entry = replacement.and_then(|stripe| Some(stripe.entry(stripe.find(hash, key)?)));
+            entry.is_some_and(|entry| !entry.is_expired(self.environment.now_ms))
+        });
     }
 }

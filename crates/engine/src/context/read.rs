@@ -3,6 +3,7 @@
 use crate::{
     command::CommandError,
     keyspace::{EntryRef, Key, Locked, access_clock, idle_seconds},
+    rdb::{Compressor, serialized_bytes, write_dump},
     value::{Collection, Layout, StringRef},
 };
 
@@ -103,6 +104,21 @@ impl<'a> ReadContext<'a> {
     /// index. No access is noted. Free slots and cells are nobody's: `MEMORY STATS` shows them.
     pub fn memory_bytes(&mut self, key: &[u8]) -> Option<usize> {
         self.peek(key).map(EntryRef::memory_bytes)
+    }
+
+    /// The entry's value as DUMP answers it. O(n).
+    pub fn dump(&mut self, entry: EntryRef<'_>) -> Vec<u8> {
+        write_dump(entry, self.environment.now_ms, self.compressor())
+    }
+
+    /// What compresses strings of dumps, unless they stay as they are.
+    fn compressor(&mut self) -> Option<&mut Compressor> {
+        self.environment.compress_dumps.then_some(&mut self.worker.compressor)
+    }
+
+    /// Bytes that the entry's value takes in a dump. O(n).
+    pub fn serialized_bytes(&mut self, entry: EntryRef<'_>) -> usize {
+        serialized_bytes(entry, self.environment.now_ms, self.compressor())
     }
 
     /// Seconds since a key was last used, in steps of eight and modulo 35 minutes: one byte of an

@@ -7,6 +7,7 @@ use crate::{
     keyspace::Database,
     notify::Event,
     random::Random,
+    rdb::Compressor,
     serve::{Blocked, Served},
     statistics::Statistics,
     value::Owned,
@@ -82,6 +83,8 @@ pub struct Worker {
     pub blocked: Option<Blocked>,
     /// Where short texts are edited before they are stored again.
     pub(super) scratch: Vec<u8>,
+    /// For strings in dumps.
+    pub(crate) compressor: Compressor,
     random: Random,
 }
 
@@ -98,6 +101,7 @@ impl Worker {
             served: Vec::new(),
             blocked: None,
             scratch: Vec::new(),
+            compressor: Compressor::default(),
             random: Random::new(seed),
         }
     }

@@ -37,6 +37,13 @@ pub(crate) fn idle_seconds(access: u8, now_ms: u64) -> u64 {
     (u64::from(access_clock(now_ms).wrapping_sub(access)) << ACCESS_TICK_SHIFT) / 1000
 }
 
+/// The access clock at an access so many seconds before `now_ms`. What is farther back than the clock
+/// reaches counts as its farthest tick.
+pub(crate) fn access_clock_ago(now_ms: u64, seconds: u64) -> u8 {
+    let ticks = seconds.saturating_mul(1000) >> ACCESS_TICK_SHIFT;
+    access_clock(now_ms).wrapping_sub(ticks.min(u8::MAX.into()) as u8)
+}
+
 const KIND: u8 = 0x0f;
 const LONG_KEY: u8 = 0x10;
 const LONG_VALUE: u8 = 0x20;

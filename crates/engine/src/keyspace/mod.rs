@@ -24,6 +24,7 @@ mod lock;
 mod locked;
 mod shard;
 mod shard_set;
+mod watch;
 
 use std::{fmt, ops::Range, sync::Arc};
 
@@ -36,7 +37,7 @@ pub use blocked::{BlockingKeys, ClientToken, Waiter};
 pub use database::Database;
 pub(crate) use database::Expiration;
 pub use entry::EntryRef;
-pub(crate) use entry::{EXPIRY_MS_MAX, access_clock, idle_seconds};
+pub(crate) use entry::{EXPIRY_MS_MAX, access_clock, access_clock_ago, idle_seconds};
 use gate::Gate;
 pub use gate::Inside;
 pub(crate) use key::KeyHasher;
@@ -45,6 +46,7 @@ pub use locked::Locked;
 pub(crate) use locked::LockedShards;
 use shard::Shard;
 pub use shard_set::{SHARDS_MAX, ShardSet};
+pub use watch::Watcher;
 
 /// Fewest shards: enough that two workers rarely meet.
 const SHARDS_MIN: usize = 16;

@@ -15,6 +15,7 @@ use super::{
     Inside, KeyHasher, Queues, Usage,
     database::{Database, Probe},
     lock::ShardLock,
+    watch::{Watcher, Watches},
 };
 
 /// A stripe of the keyspace. Two cache lines of its own, so that neighbours' locks do not share one
@@ -35,6 +36,8 @@ unsafe impl Sync for Shard {}
 /// What the lock of a shard guards.
 pub(crate) struct ShardState {
     databases: Box<[Option<Box<Database>>]>,
+    /// Watched keys, while there are any.
+    watches: Option<Box<Watches>>,
     /// Bytes in use by all databases.
     used_bytes: usize,
     hasher: KeyHasher,
@@ -57,6 +60,7 @@ impl Shard {
             probes: (0..databases).map(|_| AtomicPtr::default()).collect(),
             state: UnsafeCell::new(ShardState {
                 databases: (0..databases).map(|_| None).collect(),
+                watches: None,
                 used_bytes: 0,
                 hasher: hasher.clone(),
                 pool: Arc::clone(pool),
@@ -155,6 +159,38 @@ impl ShardState {
 
     pub(crate) fn swap_databases(&mut self, one: usize, other: usize) {
         self.databases.swap(one, other);
+    }
+
+    /// Whether somebody watches a key of the shard, or waits for one.
+    #[inline]
+    pub(crate) fn is_observed(&self) -> bool {
+        self.watches.is_some() | self.queues.is_some()
+    }
+
+    /// Who watches keys, if anybody does.
+    #[inline]
+    pub(crate) fn watches(&self) -> Option<&Watches> {
+        self.watches.as_deref()
+    }
+
+    /// Watches a key, which is there or not.
+    pub(crate) fn watch(&mut self, database: usize, key: &[u8], watcher: &Watcher, present: bool) {
+        self.watches.get_or_insert_default().add(database, key, watcher, present);
+    }
+
+    /// Ends a watch.
+    pub(crate) fn unwatch(&mut self, database: usize, key: &[u8], watcher: &Watcher) {
+        if let Some(watches) = &mut self.watches {
+            watches.remove(database, key, watcher);
+            if watches.is_empty() {
+                self.watches = None;
+            }
+        }
+    }
+
+    /// Whether this watcher has seen the key there when he began to watch it.
+    pub(crate) fn saw(&self, database: usize, key: &[u8], watcher: &Watcher) -> bool {
+        self.watches().is_some_and(|watches| watches.saw(database, key, watcher))
     }
 
     /// Clients that wait for keys of the shard, if there are any.

@@ -138,6 +138,11 @@ impl ExtendedFloat {
         Self::Finite { negative, mantissa, exponent }
     }
 
+    /// Whether it is zero.
+    pub fn is_zero(self) -> bool {
+        matches!(self, Self::Finite { mantissa: 0, .. })
+    }
+
     /// The nearest number of double precision; infinity has the sign that is given.
     pub fn to_f64(self, negative_infinity: bool) -> f64 {
         match self {

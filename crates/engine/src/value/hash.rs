@@ -85,6 +85,26 @@ fn pair(record: Record<'_>) -> (Element<'_>, Element<'_>) {
 }
 
 impl Hash {
+    /// Without fields, ready to get `count` of them, which decides whether it begins compact.
+    pub(crate) fn for_fields(count: u64, layout: Layout<'_>) -> Self {
+        let mut hash = Self::default();
+        if count > layout.limits.hash_max_listpack_entries as u64 {
+            hash.make_table(layout);
+        }
+        hash
+    }
+
+    /// The fields and values of a listpack, whose fields must differ; compact where there are not too
+    /// many.
+    pub(crate) fn from_listpack(listpack: Listpack, layout: Layout<'_>) -> Self {
+        let fits = listpack.len() / 2 <= layout.limits.hash_max_listpack_entries && listpack.fits(0);
+        let mut hash = Self { fields: Fields::Listpack(listpack) };
+        if !fits {
+            hash.make_table(layout);
+        }
+        hash
+    }
+
     /// How many fields. O(1), O(log n) while some have expired and were not reclaimed.
     #[inline]
     pub fn len(&self, now_ms: u64) -> usize {
@@ -265,6 +285,21 @@ impl Hash {
             Fields::Table(table) => table.for_each(now_ms, |record| {
                 let (field, value) = pair(record);
                 visit(field, value);
+            }),
+        }
+    }
+
+    /// [`Self::for_each`] with the deadline of each field, in unix milliseconds.
+    pub(crate) fn for_each_with_deadline<'a>(
+        &'a self,
+        now_ms: u64,
+        mut visit: impl FnMut(Element<'a>, Element<'a>, Option<u64>),
+    ) {
+        match &self.fields {
+            Fields::Listpack(_) => self.for_each(now_ms, |field, value| visit(field, value, None)),
+            Fields::Table(table) => table.for_each(now_ms, |record| {
+                let (field, value) = pair(record);
+                visit(field, value, record.stamp);
             }),
         }
     }

@@ -25,6 +25,10 @@ pub struct CollectionLimits {
     pub set_max_listpack_entries: usize,
     /// Bytes of a member of a set in a listpack.
     pub set_max_listpack_value: usize,
+    /// Members of a sorted set in a listpack.
+    pub zset_max_listpack_entries: usize,
+    /// Bytes of a member of a sorted set in a listpack.
+    pub zset_max_listpack_value: usize,
 }
 
 impl Default for CollectionLimits {
@@ -39,6 +43,8 @@ impl Default for CollectionLimits {
             set_max_intset_entries: 512,
             set_max_listpack_entries: 128,
             set_max_listpack_value: 64,
+            zset_max_listpack_entries: 128,
+            zset_max_listpack_value: 64,
         }
     }
 }

@@ -81,6 +81,22 @@ impl Default for List {
 }
 
 impl List {
+    /// No blocks, to be filled and handed to [`Self::from_blocks`].
+    pub(crate) fn no_blocks(layout: Layout<'_>) -> BlockDeque {
+        BlockDeque::new(block_limit(layout.limits))
+    }
+
+    /// A list of these blocks; a listpack where there is only one that may be.
+    pub(crate) fn from_blocks(mut blocks: BlockDeque, layout: Layout<'_>) -> Self {
+        let directive = layout.limits.list_max_listpack_size;
+        let is_small = |listpack: &Listpack| !exceeds(directive, listpack.bytes().len(), || listpack.len());
+        let items = match blocks.single_listpack().is_some_and(is_small) {
+            true => blocks.take_single_listpack().map(Items::Listpack),
+            false => None,
+        };
+        Self { items: items.unwrap_or_else(|| Items::Quicklist(Box::new(blocks))) }
+    }
+
     /// How many elements. O(1); in a listpack of 65,535 or more O(n).
     #[inline]
     pub fn len(&self) -> usize {
@@ -304,9 +320,7 @@ impl List {
         if let Items::Listpack(listpack) = &mut self.items {
             let bytes = listpack.bytes().len() + texts.iter().map(|text| text.len()).sum::<usize>();
             if exceeds(limits.list_max_listpack_size, bytes, || listpack.len() + texts.len()) {
-                let limit = BlockLimit::from_directive(limits.list_max_listpack_size)
-                    .with_plain_from(limits.list_packed_threshold);
-                let deque = BlockDeque::from_listpack(std::mem::take(listpack), limit);
+                let deque = BlockDeque::from_listpack(std::mem::take(listpack), block_limit(limits));
                 self.items = Items::Quicklist(Box::new(deque));
             }
         }
@@ -327,6 +341,11 @@ impl List {
             self.items = Items::Listpack(listpack);
         }
     }
+}
+
+/// How large blocks may grow.
+fn block_limit(limits: &CollectionLimits) -> BlockLimit {
+    BlockLimit::from_directive(limits.list_max_listpack_size).with_plain_from(limits.list_packed_threshold)
 }
 
 /// Whether a listpack of that size is over the limit that the directive sets.

@@ -296,6 +296,37 @@ impl MemberTable {
         moved
     }
 
+    /// Gives a record another payload of the same length; the handle stays. O(1).
+    #[inline]
+    pub fn overwrite(&mut self, handle: Handle, payload: &[u8]) {
+        let (bytes, boxed) = bytes_at(&self.slab, handle);
+        let length = decode(bytes).payload.len();
+        assert_eq!(length, payload.len(), "the payload keeps its length");
+        let at = bytes.len() - length;
+        let cell = self.slab.pointer(handle);
+        // SAFETY: the record is live, `at` and the payload's length stay within it, and `&mut self`
+        // makes this the only use of it; BOXED says that a pointer from Box::into_raw stands there.
+        unsafe {
+            if boxed {
+                let record = cell.add(1).cast::<*mut Vec<u8>>().read_unaligned();
+                (&mut *record)[at..].copy_from_slice(payload);
+            } else {
+                cell.add(at).copy_from_nonoverlapping(NonNull::from(payload).cast(), length);
+            }
+        }
+    }
+
+    /// Fetches the start of a record, which is about to be read, from memory.
+    #[inline]
+    pub fn prefetch(&self, handle: Handle) {
+        prefetch(self.slab.pointer(handle).as_ptr());
+    }
+
+    /// What the table was made with.
+    pub fn resources(&self) -> &Arc<Resources> {
+        &self.resources
+    }
+
     /// Gives a record another stamp, or none; its handle from now on. O(1) where it had a stamp and
     /// gets one, O(payload) otherwise.
     pub fn restamp(&mut self, slot: Slot, stamp: Option<u64>) -> Handle {

@@ -8,6 +8,7 @@ mod list;
 mod member_table;
 mod object;
 mod set;
+mod sorted_set;
 mod string;
 
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub use list::{List, ListRange};
 pub use member_table::{MemberTable, Record};
 pub use object::{Collection, Object};
 pub use set::Set;
+pub(crate) use sorted_set::exact_text;
+pub use sorted_set::{Gathered, SortedSet};
 pub(crate) use string::{EMBEDDED_BYTES_MAX, INLINE_BYTES_MAX};
 pub use string::{NewString, Payload, StringRef, parse_float};
 

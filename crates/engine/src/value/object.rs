@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dunlin_structures::Element;
 
-use super::{Hash, List, Resources, Set, ValueType};
+use super::{Hash, List, Resources, Set, SortedSet, ValueType};
 
 /// A type of value that holds elements. A key with an empty collection does not exist.
 pub trait Collection: Sized {
@@ -35,6 +35,8 @@ pub enum Object {
     List(List),
     /// A set.
     Set(Set),
+    /// A sorted set.
+    SortedSet(SortedSet),
 }
 
 impl Object {
@@ -44,6 +46,7 @@ impl Object {
             Self::Hash(_) => ValueType::Hash,
             Self::List(_) => ValueType::List,
             Self::Set(_) => ValueType::Set,
+            Self::SortedSet(_) => ValueType::SortedSet,
         }
     }
 
@@ -53,6 +56,7 @@ impl Object {
             Self::Hash(hash) => hash.encoding(),
             Self::List(list) => list.encoding(),
             Self::Set(set) => set.encoding(),
+            Self::SortedSet(set) => set.encoding(),
         }
     }
 
@@ -62,6 +66,7 @@ impl Object {
             Self::Hash(hash) => hash.heap_bytes(),
             Self::List(list) => list.heap_bytes(),
             Self::Set(set) => set.heap_bytes(),
+            Self::SortedSet(set) => set.heap_bytes(),
         }
     }
 

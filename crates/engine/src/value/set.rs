@@ -67,6 +67,43 @@ impl Default for Set {
 }
 
 impl Set {
+    /// Without members, ready to get `count` of them, which decides whether it begins compact.
+    pub(crate) fn for_members(count: u64, layout: Layout<'_>) -> Self {
+        let limits = layout.limits;
+        let mut set = Self::default();
+        if count > limits.set_max_intset_entries.max(limits.set_max_listpack_entries) as u64 {
+            set.make_table(layout);
+        }
+        set
+    }
+
+    /// The members of an intset, compact where there are not too many.
+    pub(crate) fn from_intset(integers: IntSet, layout: Layout<'_>) -> Self {
+        let fits = integers.len() <= layout.limits.set_max_intset_entries;
+        Self { members: Members::IntSet(integers) }.compact_if(fits, layout)
+    }
+
+    /// The members of a listpack, which must differ; compact where there are not too many.
+    pub(crate) fn from_listpack(listpack: Listpack, layout: Layout<'_>) -> Self {
+        let fits = listpack.len() <= layout.limits.set_max_listpack_entries && listpack.fits(0);
+        Self { members: Members::Listpack(listpack) }.compact_if(fits, layout)
+    }
+
+    fn compact_if(mut self, fits: bool, layout: Layout<'_>) -> Self {
+        if !fits {
+            self.make_table(layout);
+        }
+        self
+    }
+
+    /// The integers of a set that is kept as an intset.
+    pub(crate) fn integers(&self) -> Option<&IntSet> {
+        match &self.members {
+            Members::IntSet(integers) => Some(integers),
+            _ => None,
+        }
+    }
+
     /// How many members. O(1).
     #[inline]
     pub fn len(&self) -> usize {

@@ -13,6 +13,8 @@ use dunlin_resp::{
     number::{INTEGER_TEXT_MAX, parse_integer},
 };
 
+use super::ExtendedFloat;
+
 /// Longest string that is kept inside its entry. Two such entries share a page comfortably; a
 /// longer string gains nothing from standing beside its key.
 pub(crate) const INLINE_BYTES_MAX: usize = 1536;
@@ -182,6 +184,15 @@ impl<'a> NewString<'a> {
         }
     }
 
+    /// [`Self::from_text`]; a long text is taken out of `text`, not copied.
+    pub(crate) fn from_owned(text: &'a mut Vec<u8>) -> Self {
+        if text.len() <= INLINE_BYTES_MAX {
+            Self::from_text(text)
+        } else {
+            Self::Shared(Arc::new(std::mem::take(text)))
+        }
+    }
+
     /// Chooses the storage for a text that was edited in place (`APPEND`, `SETRANGE`, `SETBIT`):
     /// it stays text even if it looks like a number. A long one is taken out of `text`.
     pub fn from_edited(text: &'a mut Vec<u8>) -> Self {
@@ -203,13 +214,22 @@ impl<'a> NewString<'a> {
     }
 }
 
-/// Reads a floating-point number the way commands accept it: decimal or exponent form, `inf` and
-/// `infinity` with a sign; no blanks, no `nan`, nothing that overflows.
+/// Reads a floating-point number the way commands accept it: decimal or hexadecimal form with an
+/// exponent, `inf` and `infinity` with a sign; no blanks, no `nan`, nothing too large for the type or
+/// too small.
 pub fn parse_float(text: &[u8]) -> Option<f64> {
-    let text = std::str::from_utf8(text).ok()?;
-    let value: f64 = text.parse().ok()?;
-    let spelled_infinite = text.trim_start_matches(['+', '-']).starts_with(['i', 'I']);
-    (!value.is_nan() && (value.is_finite() || spelled_infinite)).then_some(value)
+    let Some(value) = std::str::from_utf8(text).ok()?.parse::<f64>().ok() else {
+        let exact = ExtendedFloat::parse(text).filter(|_| text.iter().any(|byte| byte | 32 == b'x'))?;
+        let value = exact.to_f64(false);
+        let is_lost = !value.is_finite() || value == 0.0 && !exact.is_zero();
+        return (!is_lost).then_some(value);
+    };
+    let mantissa = || text.split(|byte| byte | 32 == b'e').next().unwrap_or_default();
+    if value == 0.0 && mantissa().iter().any(|byte| matches!(byte, b'1'..=b'9')) {
+        return None;
+    }
+    let is_spelled_infinite = || matches!(text, [b'i' | b'I', ..] | [b'+' | b'-', b'i' | b'I', ..]);
+    (!value.is_nan() && (value.is_finite() || is_spelled_infinite())).then_some(value)
 }
 
 #[cfg(test)]
@@ -228,6 +248,14 @@ mod tests {
             ("-Infinity", Some(f64::NEG_INFINITY)),
             ("nan", None),
             ("1e400", None),
+            ("1e-400", None),
+            ("0e-400", Some(0.0)),
+            ("0x1p3", Some(8.0)),
+            ("-0X.8", Some(-0.5)),
+            ("0x1p-1074", Some(5e-324)),
+            ("0x1p-1080", None),
+            ("0x1p1024", None),
+            ("0xx", None),
             ("", None),
             (" 1", None),
             ("1 ", None),

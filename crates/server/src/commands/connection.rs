@@ -96,7 +96,7 @@ const QUIT: Command = Command {
     group: Group::Connection,
     arity: Arity::AtLeast(1),
     run: Run::Host(&Handler(quit)),
-    flags: HANDSHAKE,
+    flags: HANDSHAKE.and(Flags::UNQUEUED),
     ..Command::DEFAULT
 };
 
@@ -107,7 +107,7 @@ const RESET: Command = Command {
     group: Group::Connection,
     arity: Arity::Exactly(1),
     run: Run::Host(&Handler(reset)),
-    flags: HANDSHAKE,
+    flags: HANDSHAKE.and(Flags::UNQUEUED),
     ..Command::DEFAULT
 };
 
@@ -247,7 +247,8 @@ fn reset(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
     if !super::pubsub::leave_all(context) {
         return Ok(());
     }
-    context.executor.stop_watching(context.session);
+    context.executor.stop_monitoring(context.session);
+    context.executor.discard(context.session);
     let open = access::is_open(context.executor.newest_config());
     context.session.reset(open);
     context.executor.environment.no_touch = false;

@@ -16,10 +16,12 @@ use dunlin_engine::{
 };
 use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
+use super::save;
 use crate::{
     config::parse_memory,
     executor::{Flow, Handler, QUOTED_BYTES_MAX, ServerContext},
     net::Next,
+    persistence::Existing,
     session::Replies,
 };
 
@@ -33,7 +35,11 @@ const DEBUG: Command = Command {
     complexity: "Depends on the subcommand.",
     arity: Arity::AtLeast(2),
     run: Run::Host(&Handler(debug)),
-    flags: Flags::ADMIN.and(Flags::NO_SCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    flags: Flags::ADMIN
+        .and(Flags::NO_SCRIPT)
+        .and(Flags::LOADING)
+        .and(Flags::STALE)
+        .and(Flags::WHOLE_KEYSPACE),
     ..Command::DEFAULT
 };
 
@@ -100,6 +106,11 @@ static PARTS: &[Part] = &[
         "    In lists that grow beyond one block from now on, keep elements of this size and more as",
         "    blocks of their own though a block would hold them; 0 for never.",
     ] },
+    Part { name: "reload", operands: 0..=ANY, run: reload, help: &[
+        "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
+        "    Save the data set, remove it and load it again. NOSAVE loads the file that is there; NOFLUSH",
+        "    keeps the data set, which must have no key of the file unless MERGE lets the file's replace it.",
+    ] },
     Part { name: "set-active-expire", operands: 1..=1, run: set_active_expire, help: &[
         "SET-ACTIVE-EXPIRE <0|1>",
         "    With 0, expired keys are removed only when they are asked for.",
@@ -118,7 +129,6 @@ static PARTS: &[Part] = &[
 static UNAVAILABLE: &[(&str, &str)] = &[
     ("listpack", "listpacks are shown by nothing but OBJECT ENCODING in this version"),
     ("pause-cron", "background work cannot be paused as a whole; see SET-ACTIVE-EXPIRE"),
-    ("reload", "there are no snapshots in this version"),
     ("replicate", "there are no replicas in this version"),
 ];
 
@@ -195,7 +205,8 @@ fn populate(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut Re
 }
 
 fn load_log(context: &mut ServerContext<'_, '_>, _: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
-    let result = context.outside(|context| context.shared.persistence.reload());
+    let result = context.outside_gate(|shared| shared.durability.reload());
+    let result = result.unwrap_or_else(|| Err("it cannot be done in a transaction".to_owned()));
     result.map_err(|error| {
         CommandError::owned(format!("ERR Error trying to load the AOF files, check server logs: {error}"))
     })?;
@@ -221,6 +232,37 @@ fn error(_: &mut ServerContext<'_, '_>, words: &[&[u8]], _: &mut ReplyBuffer) ->
 fn log(_: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
     tracing::warn!("DEBUG LOG: {}", String::from_utf8_lossy(words[1]));
     reply.ok();
+    Ok(())
+}
+
+fn reload(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
+    let (mut flush, mut save, mut existing) = (true, true, Existing::Refused);
+    for word in &words[1..] {
+        match word.to_ascii_lowercase().as_slice() {
+            b"merge" => existing = Existing::Replaced,
+            b"noflush" => flush = false,
+            b"nosave" => save = false,
+            _ => {
+                let text = "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.";
+                return Err(CommandError::text(text));
+            }
+        }
+    }
+    let shared = context.shared;
+    let reloaded = save::alone(context, |exclusive| {
+        if save {
+            shared.save(exclusive)?;
+        }
+        if flush {
+            exclusive.flush(None, false);
+        }
+        shared.load(exclusive, existing)
+    });
+    match reloaded {
+        Ok(true) => reply.ok(),
+        Ok(false) => return Err(CommandError::text("ERR there is no file to load")),
+        Err(reason) => return Err(CommandError::owned(format!("ERR {reason}"))),
+    }
     Ok(())
 }
 

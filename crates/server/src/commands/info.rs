@@ -18,7 +18,7 @@ const INFO: Command = Command {
     complexity: "O(1)",
     arity: Arity::AtLeast(1),
     run: Run::Host(&Handler(info)),
-    flags: Flags::LOADING.and(Flags::STALE).and(Flags::DANGEROUS),
+    flags: Flags::LOADING.and(Flags::STALE).and(Flags::DANGEROUS).and(Flags::WHOLE_KEYSPACE),
     args: &[Argument::string("section").optional().multiple()],
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
     ..Command::DEFAULT

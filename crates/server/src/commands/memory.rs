@@ -39,6 +39,7 @@ const DOCTOR: Command = Command {
     group: Group::Server,
     arity: Arity::Exactly(2),
     run: Run::Host(&Handler(doctor)),
+    flags: Flags::WHOLE_KEYSPACE,
     tips: OF_ONE_NODE,
     ..Command::DEFAULT
 };
@@ -74,6 +75,7 @@ const PURGE: Command = Command {
     complexity: "Depends on how much memory is free.",
     arity: Arity::Exactly(2),
     run: Run::Host(&Handler(purge)),
+    flags: Flags::WHOLE_KEYSPACE,
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     ..Command::DEFAULT
 };
@@ -86,6 +88,7 @@ const STATS: Command = Command {
     complexity: "O(N) where N is the number of shards and databases.",
     arity: Arity::Exactly(2),
     run: Run::Host(&Handler(stats)),
+    flags: Flags::WHOLE_KEYSPACE,
     tips: OF_ONE_NODE,
     ..Command::DEFAULT
 };
@@ -272,10 +275,8 @@ fn malloc_stats(_: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Rep
 }
 
 fn purge(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let shared = context.shared;
-    *context.inside = None;
-    shared.engine.release_memory(0);
-    *context.inside = Some(shared.engine.keyspace.enter(context.executor.worker.id()));
+    // A transaction holds the gate itself; then the next round of maintenance will do.
+    context.outside_gate(|shared| _ = shared.engine.release_memory(0));
     allocator::collect();
     reply.ok();
     Ok(())

@@ -8,16 +8,18 @@ mod debug;
 #[cfg(test)]
 mod documents;
 mod hyperloglog;
+mod durability;
 mod info;
 mod latency;
 mod lolwut;
 mod memory;
 mod monitor;
-mod persistence;
 mod pubsub;
+mod save;
 mod shutdown;
 mod slowlog;
 mod time;
+mod transaction;
 
 use dunlin_engine::command::{Args, Command, CommandError, CommandResult, CommandTable, Entry, describe};
 use dunlin_resp::ReplyBuffer;
@@ -35,21 +37,30 @@ const FAMILIES: &[&[Command]] = &[
     connection::COMMANDS,
     debug::COMMANDS,
     hyperloglog::COMMANDS,
+    durability::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     lolwut::COMMANDS,
     memory::COMMANDS,
-    persistence::COMMANDS,
     monitor::COMMANDS,
     pubsub::COMMANDS,
+    save::COMMANDS,
     shutdown::COMMANDS,
     slowlog::COMMANDS,
     time::COMMANDS,
+    transaction::COMMANDS,
 ];
 
 /// All commands: the store's and the server's.
 pub(crate) fn table() -> CommandTable {
     CommandTable::new(&[dunlin_engine::commands::FAMILIES, FAMILIES].concat())
+}
+
+/// Whether the command changes the data set, or what is told to others as changes are.
+pub(crate) fn is_held_with_writes(session: &Session, entry: &Entry) -> bool {
+    let runs_writes =
+        || entry.command.name == "exec" && session.queue.as_ref().is_some_and(|queue| queue.writes);
+    entry.command.may_write() || pubsub::is_publishing(entry) || runs_writes()
 }
 
 /// Refuses what a client may not do because of what it is doing: listening to messages that RESP2

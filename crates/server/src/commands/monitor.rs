@@ -1,6 +1,6 @@
 //! MONITOR; what is shown and how is in [`crate::feed`].
 
-use dunlin_engine::command::{Args, Arity, Command, CommandResult, Flags, Group, Run};
+use dunlin_engine::command::{Args, Arity, Command, CommandError, CommandResult, Flags, Group, Run};
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
@@ -22,6 +22,9 @@ const MONITOR: Command = Command {
 };
 
 fn monitor(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    if context.in_transaction {
+        return Err(CommandError::text("ERR MONITOR isn't allowed for DENY BLOCKING client"));
+    }
     let session = &mut *context.session;
     if !session.flags.has(ClientFlags::MONITOR) {
         session.flags.set(ClientFlags::MONITOR, true);

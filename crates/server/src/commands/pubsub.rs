@@ -292,7 +292,9 @@ pub(super) fn leave_all(context: Context<'_, '_, '_>) -> bool {
 
 /// Whether the client has been sent everything that it was counted for so far, so that it may leave.
 fn is_settled(context: Context<'_, '_, '_>) -> bool {
-    if context.session.subscriptions.is_none() || context.executor.settle(context.session) {
+    // A transaction cannot be presented again.
+    let need_not_wait = context.session.subscriptions.is_none() || context.in_transaction;
+    if need_not_wait || context.executor.settle(context.session) {
         return true;
     }
     context.flow = Flow::Retry;
@@ -338,9 +340,10 @@ fn send(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     let (channel, payload) = (args.word(), args.word());
+    let may_wait = !context.in_transaction;
     let post = context.executor.post();
     let deliver = |worker, message| post.send_to_service(worker, Letter::Published(message));
-    match context.shared.exchange.publish(kind, channel, payload, true, deliver) {
+    match context.shared.exchange.publish(kind, channel, payload, may_wait, deliver) {
         Ok(subscribers) => reply.count(subscribers),
         Err(Backlogged) => context.flow = Flow::Retry,
     }

@@ -5,6 +5,7 @@ use dunlin_engine::command::{
 };
 use dunlin_resp::ReplyBuffer;
 
+use super::save;
 use crate::{
     config::ShutdownFlags,
     executor::{Flow, Handler, ServerContext},
@@ -17,7 +18,7 @@ pub(super) const COMMANDS: &[Command] = &[SHUTDOWN];
 
 const SHUTDOWN: Command = Command {
     name: "shutdown",
-    summary: "Ends the server; clients that are being answered get shutdown-timeout to take their replies.",
+    summary: "Ends the server, with SAVE after a snapshot; clients that are being answered get shutdown-timeout to take their replies.",
     since: "1.0.0",
     group: Group::Server,
     complexity: "O(N) where N is the number of clients.",
@@ -62,12 +63,11 @@ fn shutdown(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, _: &mut Re
         // One that has begun cannot be told anything: no client is served any more.
         return Err(CommandError::text("ERR No shutdown in progress."));
     }
-    if flags.save && !flags.force {
-        return Err(CommandError::text(
-            "ERR Errors trying to SHUTDOWN: this version keeps data in memory only and cannot save it; use NOSAVE or FORCE",
-        ));
-    }
     tracing::warn!("User requested shutdown by {}", context.session.client);
+    let shared = context.shared;
+    if flags.save && save::alone(context, |exclusive| shared.save_last(exclusive)).is_err() && !flags.force {
+        return Err(CommandError::text("ERR Errors trying to SHUTDOWN. Check logs."));
+    }
     context.shared.stop(Stop { grace: grace(flags, context.executor.config.config()) });
     context.flow = Flow::Stop(Next::CloseAfterReply);
     Ok(())

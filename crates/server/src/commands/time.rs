@@ -1,4 +1,4 @@
-//! Clocks and roles: TIME, LASTSAVE, ROLE.
+//! Clocks and roles: TIME, ROLE.
 
 use dunlin_engine::command::{Args, Arity, Command, CommandResult, Flags, Group, Run};
 use dunlin_resp::ReplyBuffer;
@@ -8,19 +8,7 @@ use crate::{
     process::unix_us,
 };
 
-pub(super) const COMMANDS: &[Command] = &[LASTSAVE, ROLE, TIME];
-
-const LASTSAVE: Command = Command {
-    name: "lastsave",
-    summary: "Returns the unix time of the last snapshot: as there is none yet, that of the server's start.",
-    since: "1.0.0",
-    group: Group::Server,
-    arity: Arity::Exactly(1),
-    run: Run::Host(&Handler(last_save)),
-    flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST).and(Flags::DANGEROUS).and(Flags::ADMIN_CATEGORY),
-    tips: &["nondeterministic_output"],
-    ..Command::DEFAULT
-};
+pub(super) const COMMANDS: &[Command] = &[ROLE, TIME];
 
 const ROLE: Command = Command {
     name: "role",
@@ -50,16 +38,6 @@ const TIME: Command = Command {
     ..Command::DEFAULT
 };
 
-fn last_save(
-    context: &mut ServerContext<'_, '_>,
-    _: &mut Args<'_>,
-    reply: &mut ReplyBuffer,
-) -> CommandResult {
-    reply.integer(context.shared.monitor.process.started_s as i64);
-    Ok(())
-}
-
-/// A primary without replicas, at the beginning of its history.
 fn role(_: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     reply.array(3);
     reply.bulk(b"master");

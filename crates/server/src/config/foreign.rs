@@ -45,7 +45,7 @@ impl std::fmt::Display for IgnoredLine {
     }
 }
 
-const IN_MEMORY: Otherwise = Ignored("persistence is not available in this version, data is in memory only");
+const NO_LOG: Otherwise = Ignored("the append-only file is not available in this version");
 const NO_REPLICATION: Otherwise = Ignored("replication is not available in this version");
 const NO_CLUSTER: Otherwise = Ignored("the cluster is not available in this version");
 const NO_EVICTION: Otherwise = Ignored("this version refuses writes at maxmemory and evicts nothing");
@@ -58,7 +58,7 @@ const NO_TLS: Otherwise =
 /// have is taken there, all others come here.
 #[rustfmt::skip]
 static FOREIGN: &[Foreign] = &[
-    Foreign { names: &["save"], obeyed: &[], otherwise: IN_MEMORY },
+    Foreign { names: &["save"], obeyed: &[], otherwise: Ignored("no snapshot is written by itself in this version; use SAVE or SHUTDOWN SAVE") },
     Foreign { names: &["loadmodule"], obeyed: &[], otherwise: Refused("modules cannot be loaded; remove the line") },
     Foreign { names: &["bind-source-addr"], obeyed: &[""], otherwise: NO_REPLICATION },
     Foreign { names: &["socket-mark-id"], obeyed: &["0"], otherwise: Refused("sockets are not marked; remove the line") },
@@ -72,7 +72,8 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["set-proc-title"], obeyed: &["no"], otherwise: Ignored("the process keeps the title that it was started with") },
     Foreign { names: &["proc-title-template"], obeyed: &[], otherwise: Ignored("the process keeps the title that it was started with") },
     Foreign { names: &["locale-collate"], obeyed: &[], otherwise: Ignored("nothing is sorted by a locale in this version") },
-    Foreign { names: &["stop-writes-on-bgsave-error", "rdbcompression", "rdbchecksum", "dbfilename", "rdb-del-sync-files", "rdb-save-incremental-fsync", "sanitize-dump-payload"], obeyed: &[], otherwise: IN_MEMORY },
+    Foreign { names: &["stop-writes-on-bgsave-error", "rdb-save-incremental-fsync"], obeyed: &[], otherwise: Ignored("no snapshot is written in the background in this version") },
+    Foreign { names: &["rdb-del-sync-files"], obeyed: &["no"], otherwise: NO_REPLICATION },
     Foreign { names: &["replicaof", "slaveof"], obeyed: &["no one"], otherwise: Refused("replication is not available in this version; remove the line") },
     Foreign { names: &["min-replicas-to-write", "min-slaves-to-write"], obeyed: &["0"], otherwise: Refused("replication is not available in this version, so no write could be accepted; use 0") },
     Foreign { names: &["masterauth", "masteruser", "primaryauth", "primaryuser", "min-replicas-max-lag", "min-slaves-max-lag", "repl-*", "replica-*", "slave-*", "propagation-error-behavior"], obeyed: &[], otherwise: NO_REPLICATION },
@@ -96,7 +97,7 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["notify-keyspace-events"], obeyed: &[""], otherwise: Refused("keyspace events are not available in this version; use \"\"") },
     Foreign { names: &["list-max-ziplist-entries", "list-max-ziplist-value"], obeyed: &[], otherwise: Ignored("list-max-listpack-size is what limits the blocks of lists") },
     Foreign { names: &["list-compress-depth"], obeyed: &["0"], otherwise: Ignored("the blocks of lists are not compressed") },
-    Foreign { names: &["zset-max-*", "stream-node-max-*"], obeyed: &[], otherwise: NO_COLLECTIONS },
+    Foreign { names: &["stream-node-max-*"], obeyed: &[], otherwise: NO_COLLECTIONS },
     Foreign { names: &["activerehashing"], obeyed: &[], otherwise: Ignored("tables grow a bucket at a time and are never rehashed") },
     Foreign { names: &["activedefrag"], obeyed: &["no"], otherwise: Refused("memory is not moved about; use 'no'") },
     Foreign { names: &["active-defrag-*"], obeyed: &[], otherwise: Ignored("memory is not moved about") },
@@ -179,7 +180,13 @@ mod tests {
     #[test]
     fn the_stock_file_of_redis_loads_and_every_line_without_effect_is_told() {
         let told = load(STOCK).unwrap();
-        let obeyed = ["always-show-logo", "oom-score-adj", "notify-keyspace-events", "list-compress-depth"];
+        let obeyed = [
+            "always-show-logo",
+            "oom-score-adj",
+            "notify-keyspace-events",
+            "list-compress-depth",
+            "rdb-del-sync-files",
+        ];
         let expected: Vec<&str> = STOCK
             .lines()
             .filter_map(|line| line.split_whitespace().next())
@@ -190,7 +197,7 @@ mod tests {
         assert_eq!(names, expected);
         assert_eq!(
             told[2],
-            "/r.conf:4: stop-writes-on-bgsave-error is ignored: persistence is not available in this version, data is in memory only"
+            "/r.conf:4: stop-writes-on-bgsave-error is ignored: no snapshot is written in the background in this version"
         );
     }
 
@@ -200,7 +207,7 @@ mod tests {
         assert_eq!(
             load(text).unwrap(),
             [
-                "/r.conf:2: save is ignored: persistence is not available in this version, data is in memory only"
+                "/r.conf:2: save is ignored: no snapshot is written by itself in this version; use SAVE or SHUTDOWN SAVE"
             ]
         );
         let mut config = Config::default();

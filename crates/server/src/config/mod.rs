@@ -29,7 +29,7 @@ pub use directive::{Change, Directive, Group, ValueError};
 pub use foreign::IgnoredLine;
 pub use snapshot::{
     AppendFsync, BindAddress, Config, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits,
-    Permission, SavePoint, Secret, ShutdownFlags,
+    Permission, Sanitize, SavePoint, Secret, ShutdownFlags, VersionCheck,
 };
 pub use source::{LoadError, Origin};
 pub(crate) use source::{describe, escape_control};

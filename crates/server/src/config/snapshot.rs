@@ -64,6 +64,8 @@ snapshot! {
     daemonize: bool,
     /// Number of databases.
     databases: u32,
+    /// Name of the snapshot.
+    dbfilename: PathBuf,
     /// Working directory; absolute once the server has entered it.
     dir: PathBuf,
     /// Who may use DEBUG.
@@ -116,9 +118,17 @@ snapshot! {
     protected_mode: bool,
     /// Longest bulk string in a request, in bytes.
     proto_max_bulk_len: u64,
+    /// What becomes of files and dumps of unknown versions.
+    rdb_version_check: VersionCheck,
+    /// Whether snapshots have checksums.
+    rdbchecksum: bool,
+    /// Whether strings are compressed in snapshots and dumps.
+    rdbcompression: bool,
     /// Empty for none.
     requirepass: Secret,
-    /// Always empty: there are no snapshots.
+    /// Whether what is read must be validated, which it always is.
+    sanitize_dump_payload: Sanitize,
+    /// Always empty: no snapshot is written by itself.
     save: Vec<SavePoint>,
     /// Members of a set in an intset.
     set_max_intset_entries: u64,
@@ -148,6 +158,10 @@ snapshot! {
     unixsocket: PathBuf,
     /// 0 leaves what the umask gives.
     unixsocketperm: u32,
+    /// Members of a sorted set in a listpack.
+    zset_max_listpack_entries: u64,
+    /// Bytes of a member of a sorted set in a listpack.
+    zset_max_listpack_value: u64,
 }
 
 impl Default for Config {
@@ -284,6 +298,30 @@ words! {
         "everysec" => Everysec,
         /// When the system likes.
         "no" => No,
+    }
+}
+
+words! {
+    /// `rdb-version-check`.
+    VersionCheck {
+        /// Unknown versions are refused.
+        #[default]
+        "strict" => Strict,
+        /// They are read as far as they hold what is known.
+        "relaxed" => Relaxed,
+    }
+}
+
+words! {
+    /// `sanitize-dump-payload`: what must be validated at least.
+    Sanitize {
+        /// Nothing.
+        #[default]
+        "no" => Nothing,
+        /// Everything.
+        "yes" => Everything,
+        /// What comes from most clients.
+        "clients" => Clients,
     }
 }
 

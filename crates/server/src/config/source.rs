@@ -350,7 +350,7 @@ mod tests {
             ),
             (
                 "appendonly yes",
-                "/etc/dunlin.conf:1: 'appendonly yes': this version keeps data in memory only: the append-only file does not exist yet, use 'no'",
+                "/etc/dunlin.conf:1: 'appendonly yes': this version has no append-only file yet, use 'no'",
             ),
             (
                 "loglevel loud",

@@ -23,8 +23,7 @@ use super::table::{find, find_name, names};
 
 /// A side effect of a change: it is given the snapshot in force and the one to come, which it may
 /// still settle (a working directory becomes absolute). An error, Redis's text without prefix,
-/// refuses the whole change. It is also called with the two swapped, to undo. It must not use the store,
-/// and nobody who calls for a change may be inside the gate, which a hook may close.
+/// refuses the whole change. It is also called with the two swapped, to undo. It must not use the store.
 pub type Hook = Box<dyn Fn(&Config, &mut Config) -> Result<(), String> + Send + Sync>;
 
 /// The current configuration. Shared by all threads.
@@ -33,11 +32,11 @@ pub struct ConfigStore {
     /// Grows by one with every snapshot.
     generation: AtomicU64,
     changes: Mutex<Changes>,
-    /// Invariant: absolute, so that `dir` does not move it.
-    file: Option<PathBuf>,
 }
 
 struct Changes {
+    /// Invariant: absolute, so that `dir` does not move it.
+    file: Option<PathBuf>,
     hooks: Vec<(&'static [&'static str], Hook)>,
 }
 
@@ -106,8 +105,7 @@ impl ConfigStore {
         Self {
             current: ArcSwap::from_pointee(config),
             generation: AtomicU64::new(0),
-            changes: Mutex::new(Changes { hooks: Vec::new() }),
-            file,
+            changes: Mutex::new(Changes { file, hooks: Vec::new() }),
         }
     }
 
@@ -132,7 +130,7 @@ impl ConfigStore {
 
     /// The file that the server was started with.
     pub fn file(&self) -> Option<PathBuf> {
-        self.file.clone()
+        self.lock().file.clone()
     }
 
     /// CONFIG GET: names and aliases that match any pattern, each once, sorted, with their values. A
@@ -170,8 +168,8 @@ impl ConfigStore {
 
     /// CONFIG REWRITE: writes the current values into the file that the server was started with.
     pub fn rewrite(&self) -> Result<(), RewriteError> {
-        let _changes = self.lock();
-        let file: &Path = self.file.as_deref().ok_or(RewriteError::NoFile)?;
+        let changes = self.lock();
+        let file: &Path = changes.file.as_deref().ok_or(RewriteError::NoFile)?;
         rewrite::rewrite_file(file, &self.current.load()).map_err(RewriteError::Failed)
     }
 
@@ -409,9 +407,7 @@ mod tests {
 
     #[test]
     fn what_this_version_lacks_is_refused() {
-        for text in
-            ["appendonly=yes", "save=900 1", "maxmemory-policy=allkeys-lru", "shutdown-on-sigint=save"]
-        {
+        for text in ["appendonly=yes", "save=900 1", "maxmemory-policy=allkeys-lru"] {
             let error = store().set(&pairs(text), true).unwrap_err().to_string();
             assert!(error.contains("this version"), "{error}");
         }

@@ -2,7 +2,9 @@
 //! [`super::Config`]; then `UPDATE_DOCS=1 cargo test -p dunlin-server documentation`.
 
 use super::directive::{Change, Directive, Field, Group, Kind, Number, choice, field, number};
-use super::snapshot::{AppendFsync, Config, LogLevel, MaxmemoryPolicy, Permission, Words};
+use super::snapshot::{
+    AppendFsync, Config, LogLevel, MaxmemoryPolicy, Permission, Sanitize, VersionCheck, Words,
+};
 
 const INT_MAX: i64 = i32::MAX as i64;
 /// Largest size in bytes that Redis takes where its own type is signed.
@@ -213,6 +215,24 @@ pub static DIRECTIVES: &[Directive] = &[
         change: Change::AtStart,
         doc: "Number of databases that SELECT offers.",
         settle: as_is,
+    },
+    Directive {
+        name: "dbfilename",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: Kind::Path(field!(dbfilename)),
+        default: "dump.rdb",
+        change: Change::Protected,
+        doc: "Name of the snapshot in dir: read at start where it is there, written by SAVE and SHUTDOWN SAVE.",
+        settle: |config| {
+            if config.dbfilename.as_os_str().is_empty()
+                || config.dbfilename.components().count() != 1
+                || config.dbfilename.as_os_str().as_encoded_bytes().contains(&b'/')
+            {
+                return Err("dbfilename can't be a path, just a filename");
+            }
+            Ok(())
+        },
     },
     Directive {
         name: "dir",
@@ -473,6 +493,36 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "rdb-version-check",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: choice!(rdb_version_check: VersionCheck),
+        default: "strict",
+        change: Change::Anytime,
+        doc: "Whether files and dumps of versions that are not known are refused (`strict`), or read as far as they hold only what is known (`relaxed`).",
+        settle: as_is,
+    },
+    Directive {
+        name: "rdbchecksum",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: Kind::Flag(field!(rdbchecksum)),
+        default: "yes",
+        change: Change::AtStart,
+        doc: "Whether a checksum stands at the end of snapshots that are written, and has to be right in those that are read.",
+        settle: as_is,
+    },
+    Directive {
+        name: "rdbcompression",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: Kind::Flag(field!(rdbcompression)),
+        default: "yes",
+        change: Change::Anytime,
+        doc: "Whether strings of more than 20 bytes are compressed in snapshots and in dumps, where it pays.",
+        settle: as_is,
+    },
+    Directive {
         name: "requirepass",
         aliases: &[],
         group: Group::Security,
@@ -483,18 +533,26 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "sanitize-dump-payload",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: choice!(sanitize_dump_payload: Sanitize),
+        default: "yes",
+        change: Change::Anytime,
+        doc: "Whether dumps and snapshots are validated through and through. They always are: `no` and `clients`, which allow less, change nothing.",
+        settle: as_is,
+    },
+    Directive {
         name: "save",
         aliases: &[],
         group: Group::Persistence,
         kind: Kind::SavePoints(field!(save)),
         default: "\"\"",
         change: Change::Anytime,
-        doc: "When to write a snapshot. This version keeps data in memory only: CONFIG SET refuses anything but `\"\"`; lines of a file, and flags, with save points are ignored, which a line of the log says at start.",
+        doc: "When to write a snapshot by itself. This version writes one only when told to (SAVE, SHUTDOWN SAVE): CONFIG SET refuses anything but `\"\"`; lines of a file, and flags, with save points are ignored, which a line of the log says at start.",
         settle: |config| {
             if !config.save.is_empty() {
-                return Err(
-                    "this version keeps data in memory only: snapshots do not exist yet, use an empty value (\"\")",
-                );
+                return Err("this version writes no snapshot by itself: use an empty value (\"\"), and SAVE");
             }
             Ok(())
         },
@@ -537,7 +595,7 @@ pub static DIRECTIVES: &[Directive] = &[
         default: "default",
         change: Change::Anytime,
         doc: "What SIGINT does, as options of SHUTDOWN.",
-        settle: |config| refuse_save(config.shutdown_on_sigint.save),
+        settle: as_is,
     },
     Directive {
         name: "shutdown-on-sigterm",
@@ -547,7 +605,7 @@ pub static DIRECTIVES: &[Directive] = &[
         default: "default",
         change: Change::Anytime,
         doc: "What SIGTERM does, as options of SHUTDOWN.",
-        settle: |config| refuse_save(config.shutdown_on_sigterm.save),
+        settle: as_is,
     },
     Directive {
         name: "shutdown-timeout",
@@ -639,16 +697,29 @@ pub static DIRECTIVES: &[Directive] = &[
         doc: "Permission bits of that socket; 0 leaves what the umask gives.",
         settle: as_is,
     },
+    Directive {
+        name: "zset-max-listpack-entries",
+        aliases: &["zset-max-ziplist-entries"],
+        group: Group::Memory,
+        kind: Kind::Integer { field: number!(zset_max_listpack_entries), min: 0, max: i64::MAX },
+        default: "128",
+        change: Change::Anytime,
+        doc: "Members up to which a sorted set keeps the compact encoding.",
+        settle: as_is,
+    },
+    Directive {
+        name: "zset-max-listpack-value",
+        aliases: &["zset-max-ziplist-value"],
+        group: Group::Memory,
+        kind: Kind::Integer { field: number!(zset_max_listpack_value), min: 0, max: i64::MAX },
+        default: "64",
+        change: Change::Anytime,
+        doc: "Bytes of a member up to which a sorted set keeps the compact encoding.",
+        settle: as_is,
+    },
 ];
 
 fn as_is(_: &mut Config) -> Result<(), &'static str> {
-    Ok(())
-}
-
-fn refuse_save(save: bool) -> Result<(), &'static str> {
-    if save {
-        return Err("this version keeps data in memory only: 'save' cannot be honoured, leave it out");
-    }
     Ok(())
 }
 
@@ -717,7 +788,19 @@ mod tests {
     fn every_row_reads_and_writes_its_own_field_only() {
         for directive in DIRECTIVES {
             let mut config = Config::default();
-            let other = ["7", "yes", "no", "warning", "local", "now", "normal 1 2 3", "12 13", "2mb", "600"];
+            let other = [
+                "7",
+                "yes",
+                "no",
+                "warning",
+                "local",
+                "now",
+                "normal 1 2 3",
+                "12 13",
+                "2mb",
+                "600",
+                "relaxed",
+            ];
             let changed = other.iter().any(|value| {
                 directive.assign_argument(value.as_bytes(), &mut config).is_ok()
                     && !directive.is_same(&config, &Config::default())

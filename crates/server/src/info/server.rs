@@ -1,5 +1,7 @@
 //! What the server is: process, persistence, replication.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::{COMPATIBLE_VERSION, Lines, Source};
 use crate::process;
 
@@ -42,28 +44,31 @@ pub(super) fn persistence(source: &Source<'_>, lines: &mut Lines) {
     lines.add_all(&["async_loading", "current_cow_peak", "current_cow_size", "current_cow_size_age"], 0);
     lines.add("current_fork_perc", "0.00");
     lines.add_all(&["current_save_keys_processed", "current_save_keys_total"], 0);
-    lines.add("rdb_changes_since_last_save", changes);
+    let persistence = &source.shared.persistence;
+    let saved = persistence.saved_changes.load(Relaxed);
+    lines.add("rdb_changes_since_last_save", changes.saturating_sub(saved));
     lines.add("rdb_bgsave_in_progress", 0);
-    lines.add("rdb_last_save_time", source.shared.monitor.process.started_s);
-    lines.add("rdb_last_bgsave_status", "ok");
+    lines.add("rdb_last_save_time", persistence.last_save_s.load(Relaxed));
+    let status = if persistence.last_save_ok.load(Relaxed) { "ok" } else { "err" };
+    lines.add("rdb_last_bgsave_status", status);
     lines.add_all(&["rdb_last_bgsave_time_sec", "rdb_current_bgsave_time_sec"], -1);
-    lines.add_all(
-        &["rdb_saves", "rdb_last_cow_size", "rdb_last_load_keys_expired", "rdb_last_load_keys_loaded"],
-        0,
-    );
+    lines.add("rdb_saves", persistence.saves.load(Relaxed));
+    lines.add("rdb_last_cow_size", 0);
+    lines.add("rdb_last_load_keys_expired", persistence.expired_keys.load(Relaxed));
+    lines.add("rdb_last_load_keys_loaded", persistence.loaded_keys.load(Relaxed));
     lines.add("aof_enabled", u8::from(source.config.appendonly));
     lines.add_all(&["aof_rewrite_in_progress", "aof_rewrite_scheduled"], 0);
     lines.add_all(&["aof_last_rewrite_time_sec", "aof_current_rewrite_time_sec"], -1);
     lines.add("aof_last_bgrewrite_status", "ok");
     lines.add_all(&["aof_rewrites", "aof_rewrites_consecutive_failures"], 0);
-    let status = source.shared.persistence.status().clone();
+    let status = source.shared.durability.status().clone();
     lines.add("aof_last_write_status", if status.write_error.is_none() { "ok" } else { "err" });
     lines.add_all(&["aof_last_cow_size", "module_fork_in_progress", "module_fork_last_cow_size"], 0);
     if source.config.appendonly {
         lines.add("aof_current_size", status.log_bytes);
         lines.add("aof_base_size", status.base_bytes);
         lines.add("aof_pending_rewrite", 0);
-        lines.add("aof_buffer_length", source.shared.persistence.buffered_bytes());
+        lines.add("aof_buffer_length", source.shared.durability.buffered_bytes());
         lines.add("aof_pending_bio_fsync", u8::from(status.syncing_since.is_some()));
         lines.add("aof_delayed_fsync", status.delayed_syncs_by_now());
     }

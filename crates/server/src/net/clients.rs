@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use dunlin_engine::keyspace::Watcher;
 
 use super::{Counter, Now};
 
@@ -138,6 +140,8 @@ pub struct Client {
     pub queued_bytes: Counter,
     /// `watch`: keys watched.
     pub watched_keys: Counter,
+    /// Marked when a watched key changes; there once it has watched one.
+    pub watcher: OnceLock<Watcher>,
     /// `argv-mem`: bytes of the request in progress, outside of the input buffer.
     pub argument_bytes: Counter,
     /// `redir`: the client that invalidations go to, plus 1; 0 for none.
@@ -175,6 +179,7 @@ impl Client {
             queued_commands: zero(),
             queued_bytes: zero(),
             watched_keys: zero(),
+            watcher: OnceLock::new(),
             argument_bytes: zero(),
             redirection: zero(),
             commands_total: zero(),

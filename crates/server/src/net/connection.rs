@@ -294,11 +294,12 @@ impl<T> Connection<T> {
         } else {
             self.send(kit)?;
         }
-        if self.input.len() > query_buffer_max(&kit.limits) && !self.backlog {
+        // Queued commands are requests that are not complete before EXEC.
+        let held = self.input.len() + self.client.queued_bytes.get() as usize;
+        if held > query_buffer_max(&kit.limits) && !self.backlog {
             tracing::warn!(
-                "closing {}: its request of over {} bytes exceeds client-query-buffer-limit",
-                self.client,
-                self.input.len()
+                "closing {}: its request of over {held} bytes exceeds client-query-buffer-limit",
+                self.client
             );
             kit.traffic().query_buffer_disconnections.add(1);
             return Ok(Outcome::Close);

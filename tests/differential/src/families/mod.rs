@@ -42,8 +42,22 @@ pub const ALL: &[&Family] = &[
 ];
 
 /// The families that the server under test claims to have: what a run covers unless told otherwise.
-pub const ENABLED: &[&str] =
-    &["string", "hash", "list", "set", "sort", "hyperloglog", "generic", "bitmap", "connection", "server"];
+pub const ENABLED: &[&str] = &[
+    "string",
+    "hash",
+    "list",
+    "set",
+    "sorted_set",
+    "sorted_set_lex",
+    "geo",
+    "sort",
+    "hyperloglog",
+    "generic",
+    "bitmap",
+    "connection",
+    "server",
+    "transaction",
+];
 
 /// Finds a family by name.
 pub fn named(name: &str) -> Option<&'static Family> {

@@ -19,12 +19,14 @@ pub const FAMILY: Family = Family {
     name: "sort",
     private: true,
     rows: &[
-        row("RPUSH", 10, &[Key, Repeat(1, 6, &[ELEMENT])]),
-        row("SADD", 10, &[Key, Repeat(1, 6, &[ELEMENT])]),
+        // Once Redis 7.0 has read a number that a double cannot hold, it refuses others (it forgets to clear
+        // errno): no junk among the elements.
+        row("RPUSH", 10, &[Key, Repeat(1, 6, &[ELEMENT])]).unspoiled(),
+        row("SADD", 10, &[Key, Repeat(1, 6, &[ELEMENT])]).unspoiled(),
         row("SADD", 1, &[Key, Pick(&["word", "other"])]),
-        row("SET", 6, &[WEIGHT_KEY, WEIGHT]),
+        row("SET", 6, &[WEIGHT_KEY, WEIGHT]).unspoiled(),
         row("SET", 1, &[WEIGHT_KEY, Word("heavy")]),
-        row("HSET", 6, &[Pick(&["h_1", "h_2", "h_3", "h_4"]), Pick(&["f", "g"]), WEIGHT]),
+        row("HSET", 6, &[Pick(&["h_1", "h_2", "h_3", "h_4"]), Pick(&["f", "g"]), WEIGHT]).unspoiled(),
         row("DEL", 1, &[WEIGHT_KEY]),
         row("SORT", 10, &[Key, LIMIT, ORDER, GET, STORE]),
         row("SORT", 8, &[Key, Word("ALPHA"), LIMIT, ORDER, GET, STORE]),
@@ -38,7 +40,7 @@ pub const FAMILY: Family = Family {
         row("LRANGE", 4, &[Key, Word("0"), Word("-1")]),
         row("TYPE", 2, &[Key]),
         row("DEL", 3, &[Key]),
-        row("COMMAND GETKEYS", 1, &[Word("SORT"), Key, GET, STORE]),
+        row("COMMAND GETKEYS", 1, &[Word("SORT"), Key, GET, STORE]).unspoiled(),
         row("COMMAND INFO", 1, &[Pick(&["SORT", "SORT_RO"])]).unspoiled(),
     ],
 };

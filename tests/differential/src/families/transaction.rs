@@ -1,4 +1,4 @@
-//! Transactions over strings.
+//! Transactions, and the writes that change a watched key or only look as if they did.
 
 use crate::grammar::Arg::*;
 use crate::grammar::{Family, row};
@@ -11,7 +11,7 @@ pub const FAMILY: Family = Family {
         row("MULTI", 10, &[]),
         row("EXEC", 12, &[]).transaction(),
         row("DISCARD", 3, &[]),
-        row("WATCH", 3, &[Repeat(1, 3, &[AnyKey])]),
+        row("WATCH", 8, &[Repeat(1, 3, &[AnyKey])]),
         row("UNWATCH", 2, &[]),
         row("SET", 12, &[Key, Value]),
         row("GET", 8, &[Key]),
@@ -24,6 +24,39 @@ pub const FAMILY: Family = Family {
         row("TTL", 2, &[Key]).near(5),
         row("SELECT", 1, &[Database]),
         row("SELECT", 2, &[Word("0")]),
+        row("SETNX", 2, &[Key, Value]),
+        row("SETRANGE", 2, &[Key, SmallInteger, OneOf(&[&[Letters], &[Word("")]])]),
+        row("SETBIT", 3, &[Key, SmallInteger, Pick(&["0", "1"])]),
+        row(
+            "BITFIELD",
+            2,
+            &[
+                Key,
+                Pick(&["GET", "SET", "SET"]),
+                Word("u4"),
+                Pick(&["0", "3"]),
+                Maybe(80, &[Pick(&["0", "1"])]),
+            ],
+        ),
+        row("GETDEL", 1, &[Key]),
+        row("GETEX", 1, &[Key, Maybe(60, &[Word("PERSIST")])]),
+        row("MSETNX", 1, &[Key, Value, Key, Value]),
+        row("PERSIST", 2, &[Key]),
+        row("COPY", 2, &[Key, Key, Maybe(50, &[Word("REPLACE")])]),
+        row("MOVE", 2, &[Key, Database]),
+        row("TOUCH", 1, &[Key]),
+        row("SADD", 3, &[Key, Pick(&["a", "b"])]),
+        row("SREM", 2, &[Key, Pick(&["a", "b"])]),
+        row("SMOVE", 2, &[Key, Key, Pick(&["a", "b"])]),
+        row("SINTERSTORE", 1, &[Key, Key, Key]),
+        row("HSET", 3, &[Key, Pick(&["a", "b"]), Value]),
+        row("HDEL", 2, &[Key, Pick(&["a", "b"])]),
+        row("HSETNX", 2, &[Key, Pick(&["a", "b"]), Value]),
+        row("HINCRBY", 2, &[Key, Pick(&["a", "b"]), SmallInteger]),
+        row("DBSIZE", 1, &[]),
+        row("SWAPDB", 1, &[Database, Database]),
+        row("FLUSHDB", 1, &[]),
+        row("FLUSHALL", 1, &[]),
         row("NONSENSE", 1, &[]),
     ],
 };

@@ -144,10 +144,14 @@ impl Operation {
         (self.offset + u64::from(self.field.width)).div_ceil(8) as usize
     }
 
-    fn run(self, bytes: &mut [u8], reply: &mut ReplyBuffer) {
+    /// Answers, and tells whether the string has changed.
+    fn run(self, bytes: &mut [u8], reply: &mut ReplyBuffer) -> bool {
         let before = self.field.read(bytes, self.offset);
         let (after, shown) = match self.action {
-            Action::Get => return reply.integer(before),
+            Action::Get => {
+                reply.integer(before);
+                return false;
+            }
             Action::Set(value, overflow) => (self.field.convert(value, overflow), before),
             Action::Add(amount, overflow) => {
                 let sum = self.field.add(before, amount, overflow);
@@ -158,8 +162,12 @@ impl Operation {
             Some(after) => {
                 bits::write_field(bytes, self.offset, self.field.width, after as u64);
                 reply.integer(shown);
+                after != before
             }
-            None => reply.null(),
+            None => {
+                reply.null();
+                false
+            }
         }
     }
 }
@@ -194,12 +202,16 @@ fn bitfield(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
         return Ok(());
     };
     reply.array(operations.len());
-    let mut run_all = |text: &mut [u8]| operations.iter().for_each(|operation| operation.run(text, reply));
-    let fits = |text: &mut [u8]| (bytes <= text.len()).then(|| run_all(text));
+    // Every operation runs, whether or not one before it has changed something.
+    let mut run_all = |text: &mut [u8]| {
+        operations.iter().fold(false, |changed, operation| operation.run(text, reply) | changed)
+    };
+    let fits = |text: &mut [u8]| (bytes <= text.len()).then(|| ((), run_all(text)));
     if context.edit_string_in_place(key, fits).is_none() {
-        context.edit_string(key, |text| {
+        context.update_string(key, |text| {
+            let grows = text.len() < bytes;
             text.resize(text.len().max(bytes), 0);
-            run_all(text);
+            ((), run_all(text) || grows)
         })?;
     }
     Ok(())

@@ -57,12 +57,17 @@ fn setbit(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         _ => return Err(CommandError::text("ERR bit is not an integer or out of range")),
     };
     let bytes = (offset / 8) as usize + 1;
-    let fits = |text: &mut [u8]| (bytes <= text.len()).then(|| bits::set_bit(text, offset, value));
+    let fits = |text: &mut [u8]| {
+        let before = (bytes <= text.len()).then(|| bits::set_bit(text, offset, value))?;
+        Some((before, before != value))
+    };
     let before = match context.edit_string_in_place(key, fits) {
         Some(before) => before,
-        None => context.edit_string(key, |text| {
+        None => context.update_string(key, |text| {
+            let grows = text.len() < bytes;
             text.resize(text.len().max(bytes), 0);
-            bits::set_bit(text, offset, value)
+            let before = bits::set_bit(text, offset, value);
+            (before, grows || before != value)
         })?,
     };
     reply.integer(before.into());

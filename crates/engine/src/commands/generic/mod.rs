@@ -1,6 +1,7 @@
 //! Commands on keys, whatever they hold, and on databases as a whole.
 
 mod database;
+mod dump;
 mod expire;
 mod iterate;
 mod object;
@@ -16,6 +17,7 @@ pub(super) const COMMANDS: &[Command] = &[
     relocate::COPY,
     iterate::DBSIZE,
     presence::DEL,
+    dump::DUMP,
     presence::EXISTS,
     expire::EXPIRE,
     expire::EXPIREAT,
@@ -33,6 +35,8 @@ pub(super) const COMMANDS: &[Command] = &[
     iterate::RANDOMKEY,
     relocate::RENAME,
     relocate::RENAMENX,
+    dump::RESTORE,
+    dump::RESTORE_ASKING,
     iterate::SCAN,
     sort::SORT,
     sort::SORT_RO,

@@ -5,7 +5,7 @@ use dunlin_resp::ReplyBuffer;
 use super::reply_text;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandResult, Group, KeySpec, Run},
-    commands::scan::{CollectionScan, parse_cursor, reply_scan},
+    commands::scan::{CollectionScan, Omission, parse_cursor, reply_scan},
     context::ReadContext,
     value::Hash,
 };
@@ -37,7 +37,7 @@ fn hscan(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         reply_scan(reply, 0, 0, ReplyBuffer::default());
         return Ok(());
     };
-    let options = CollectionScan::parse(args, true)?;
+    let options = CollectionScan::parse(args, Omission::Values)?;
     let now_ms = context.now_ms();
     let (mut elements, mut found) = (ReplyBuffer::default(), 0);
     let cursor = options.walk(cursor, |cursor| {

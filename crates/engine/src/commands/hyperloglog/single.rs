@@ -39,7 +39,7 @@ fn add(context: &mut WriteContext<'_>, key: &[u8], elements: &[&[u8]]) -> Result
     let mut dense_changed = None;
     context.edit_string_in_place(key, |bytes| {
         dense_changed = hyperloglog::add_to_dense(bytes, elements);
-        dense_changed?.then_some(())
+        dense_changed?.then_some(((), true))
     });
     if let Some(changed) = dense_changed {
         return Ok(changed);
@@ -100,7 +100,7 @@ fn pfcount(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     if let Some((cardinality, true)) = estimate {
         context.edit_string_in_place(key, |bytes| {
             hyperloglog::cache_cardinality(bytes, cardinality);
-            Some(())
+            Some(((), true))
         });
     }
     reply.integer(estimate.map_or(0, |(cardinality, _)| cardinality as i64));

@@ -5,7 +5,7 @@ use dunlin_resp::ReplyBuffer;
 use super::reply_member;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandResult, Group, KeySpec, Run},
-    commands::scan::{CollectionScan, parse_cursor, reply_scan},
+    commands::scan::{CollectionScan, Omission, parse_cursor, reply_scan},
     context::ReadContext,
     value::Set,
 };
@@ -36,7 +36,7 @@ fn sscan(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         reply_scan(reply, 0, 0, ReplyBuffer::default());
         return Ok(());
     };
-    let options = CollectionScan::parse(args, false)?;
+    let options = CollectionScan::parse(args, Omission::None)?;
     let (mut members, mut found) = (ReplyBuffer::default(), 0);
     let cursor = options.walk(cursor, |cursor| {
         let mut visited = 0;

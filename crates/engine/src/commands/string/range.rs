@@ -72,7 +72,7 @@ fn setrange(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
     let edited = (end <= length)
         .then(|| {
             context.edit_string_in_place(key, |text| {
-                text.get_mut(offset..end).map(|to| to.copy_from_slice(part))
+                text.get_mut(offset..end).map(|to| (to.copy_from_slice(part), true))
             })
         })
         .flatten();

@@ -4,7 +4,7 @@ use dunlin_structures::Slot;
 
 use crate::{
     command::CommandError,
-    keyspace::{Key, access_clock},
+    keyspace::{EntryRef, Key, access_clock},
     value::{Collection, NewValue},
 };
 
@@ -16,8 +16,8 @@ impl WriteContext<'_> {
         self.find(key).map(collection_of).transpose()
     }
 
-    /// The collections under several keys at once; an error where one of them holds another type.
-    pub fn collections<T: Collection>(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<&T>>, CommandError> {
+    /// The entries of several keys at once.
+    pub fn entries(&mut self, keys: &[&[u8]]) -> Vec<Option<EntryRef<'_>>> {
         // Removing what has expired moves other entries, so it comes first.
         for key in keys {
             self.find(key);
@@ -27,7 +27,12 @@ impl WriteContext<'_> {
             let stripe = self.locked.shard(key.shard).database(self.database)?;
             Some(stripe.entry(stripe.find(key.hash, key.bytes)?))
         });
-        found.map(|entry| entry.map(collection_of).transpose()).collect()
+        found.collect()
+    }
+
+    /// The collections under several keys at once; an error where one of them holds another type.
+    pub fn collections<T: Collection>(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<&T>>, CommandError> {
+        self.entries(keys).into_iter().map(|entry| entry.map(collection_of).transpose()).collect()
     }
 
     /// Works on the collection under a key; `None` where there is none, an error where the key holds

@@ -10,7 +10,7 @@ use dunlin_structures::Slot;
 use crate::{
     command::CommandError,
     effect::removal_word,
-    keyspace::{EXPIRY_MS_MAX, EntryRef, Expiration, Key, LockedShards, access_clock},
+    keyspace::{EXPIRY_MS_MAX, EntryRef, Expiration, Key, LockedShards, access_clock, access_clock_ago},
     notify::{Event, EventClass},
     value::{Layout, NewValue, Object, Resources, StringRef, ValueType},
 };
@@ -243,6 +243,10 @@ impl<'a> WriteContext<'a> {
         for (class, name) in what.events() {
             self.notify_in(database, *class, name, key);
         }
+        let shard = self.locked.keyspace().shard_of(key);
+        if let Some(watches) = self.locked.shard(shard).watches() {
+            watches.expired(database, key, what);
+        }
     }
 
     /// Counts a hit or a miss, for commands that read and write.
@@ -264,9 +268,23 @@ impl<'a> WriteContext<'a> {
         self.store(database, &key, found, value, expiry);
     }
 
-    /// Stores a string under a key that stands at `found`, or nowhere.
+    /// Stores a value under a key that stands at `found`, or nowhere.
     #[inline]
     fn store(
+        &mut self,
+        database: usize,
+        key: &Key<'_>,
+        found: Option<Slot>,
+        value: NewValue<'_>,
+        expiry: ExpiryChange,
+    ) {
+        self.put(database, key, found, value, expiry);
+        self.changed(database, key);
+    }
+
+    /// [`Self::store`] without telling anyone, the accounting included.
+    #[inline]
+    fn put(
         &mut self,
         database: usize,
         key: &Key<'_>,
@@ -281,7 +299,7 @@ impl<'a> WriteContext<'a> {
             if let Some(slot) = found {
                 self.remove_slot(database, key.shard, slot);
             }
-            return self.changed(database, key);
+            return;
         }
         if found.is_some() && !self.environment.lazyfree_server_del {
             self.free_before_answering();
@@ -297,7 +315,6 @@ impl<'a> WriteContext<'a> {
         if new {
             self.locked.publish_new(key.shard, database);
         }
-        self.changed(database, key);
     }
 
     /// Removes a key; whether it was there.
@@ -330,6 +347,15 @@ impl<'a> WriteContext<'a> {
         true
     }
 
+    /// Makes a key seem to have been last used so many seconds ago, as far back as its clock reaches.
+    pub fn set_idle(&mut self, key: &[u8], seconds: u64) {
+        let key = self.key(key);
+        let Some(slot) = self.slot(self.database, &key) else { return };
+        if let Some(stripe) = self.locked.shard(key.shard).database(self.database) {
+            stripe.entry(slot).touch(access_clock_ago(self.environment.now_ms, seconds));
+        }
+    }
+
     /// Copies a value with its expiry to another place, replacing what is there; whether the source
     /// is there. Long values are shared, not copied.
     pub fn copy(&mut self, from: (usize, &[u8]), to: (usize, &[u8])) -> bool {
@@ -350,6 +376,7 @@ impl<'a> WriteContext<'a> {
         let mut buffer = Vec::new();
         let (value, expiry) = stripe.expect("the slot was found in it").take(slot, &mut buffer);
         self.locked.publish_usage(key.shard, from.0);
+        self.show_change(from.0, &key);
         let expiry = expiry.map_or(ExpiryChange::Clear, ExpiryChange::At);
         self.set_value_in(to.0, to.1, value, expiry);
         true
@@ -360,7 +387,24 @@ impl<'a> WriteContext<'a> {
     fn changed(&mut self, database: usize, key: &Key<'_>) {
         self.worker.statistics.changes.add(1);
         self.locked.publish_usage(key.shard, database);
-        if self.locked.shard(key.shard).queues().is_some() {
+        self.show_change(database, key);
+    }
+
+    /// Tells those who watch a key, and notes for those who wait for it, that it has changed.
+    #[inline]
+    fn show_change(&mut self, database: usize, key: &Key<'_>) {
+        if self.locked.shard(key.shard).is_observed() {
+            self.show_observers(database, key);
+        }
+    }
+
+    #[cold]
+    fn show_observers(&mut self, database: usize, key: &Key<'_>) {
+        let state = self.locked.shard(key.shard);
+        if let Some(watches) = state.watches() {
+            watches.changed(database, key.bytes);
+        }
+        if state.queues().is_some() {
             self.note_ready(database, key);
         }
     }

@@ -51,6 +51,16 @@ impl WriteContext<'_> {
         key: &[u8],
         edit: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> Result<R, CommandError> {
+        self.update_string(key, |text| (edit(text), true))
+    }
+
+    /// [`Self::edit_string`] that may find nothing to do: `edit` also answers whether it has changed
+    /// the bytes.
+    pub fn update_string<R>(
+        &mut self,
+        key: &[u8],
+        edit: impl FnOnce(&mut Vec<u8>) -> (R, bool),
+    ) -> Result<R, CommandError> {
         let key = self.key(key);
         let found = self.slot(self.database, &key);
         self.edit_found(&key, found, |text| Ok(edit(text)))
@@ -65,7 +75,10 @@ impl WriteContext<'_> {
     ) -> Result<Option<R>, CommandError> {
         let key = self.key(key);
         match self.slot(self.database, &key) {
-            Some(slot) => self.edit_found(&key, Some(slot), edit).map(Some),
+            Some(slot) => {
+                let edit = |text: &mut Vec<u8>| edit(text).map(|result| (result, true));
+                self.edit_found(&key, Some(slot), edit).map(Some)
+            }
             None => Ok(None),
         }
     }
@@ -74,7 +87,7 @@ impl WriteContext<'_> {
         &mut self,
         key: &Key<'_>,
         found: Option<Slot>,
-        edit: impl FnOnce(&mut Vec<u8>) -> Result<R, CommandError>,
+        edit: impl FnOnce(&mut Vec<u8>) -> Result<(R, bool), CommandError>,
     ) -> Result<R, CommandError> {
         let mut edit = Some(edit);
         let mut text = std::mem::take(&mut self.worker.scratch);
@@ -84,34 +97,43 @@ impl WriteContext<'_> {
             let stripe = stripe.expect("the slot was found in it");
             let result = stripe.edit_shared(slot, |bytes| (edit.take().expect("called once"))(bytes));
             if let Some(result) = result {
-                if result.is_ok() {
+                let (result, changed) = result?;
+                if changed {
                     self.changed(self.database, key);
                 }
-                return result;
+                return Ok(result);
             }
             let value = string_of(stripe.entry(slot))?;
             text.extend_from_slice(value.text(&mut itoa::Buffer::new()));
         }
-        let result = (edit.take().expect("not called yet"))(&mut text)?;
+        let (result, changed) = (edit.take().expect("not called yet"))(&mut text)?;
         let value = NewValue::String(NewString::from_edited(&mut text));
-        self.store(self.database, key, found, value, ExpiryChange::Keep);
+        // Even where the bytes are the same: an integer has become a text.
+        self.put(self.database, key, found, value, ExpiryChange::Keep);
+        if changed {
+            self.changed(self.database, key);
+        } else {
+            self.locked.publish_usage(key.shard, self.database);
+        }
         self.worker.scratch = text;
         Ok(result)
     }
 
     /// Works on the bytes of the string under a key where its length does not change. `None`, and
     /// nothing done, where there is no such text (no key, an integer, another type) or where `edit`
-    /// says so and has left the bytes alone.
+    /// says so and has left the bytes alone. `edit` also answers whether it has changed them.
     pub fn edit_string_in_place<R>(
         &mut self,
         key: &[u8],
-        edit: impl FnOnce(&mut [u8]) -> Option<R>,
+        edit: impl FnOnce(&mut [u8]) -> Option<(R, bool)>,
     ) -> Option<R> {
         let key = self.key(key);
         let slot = self.slot(self.database, &key)?;
         let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
-        let edited = stripe.expect("the slot was found in it").edit_in_place(slot, edit)?;
-        self.changed(self.database, &key);
+        let (edited, changed) = stripe.expect("the slot was found in it").edit_in_place(slot, edit)?;
+        if changed {
+            self.changed(self.database, &key);
+        }
         Some(edited)
     }
 }

@@ -156,7 +156,7 @@ const KILL: Command = Command {
     complexity: "O(n) in the number of clients",
     arity: Arity::AtLeast(3),
     run: Run::Host(&Handler(super::kill)),
-    flags: OTHERS,
+    flags: OTHERS.and(Flags::WHOLE_KEYSPACE),
     args: &[Argument::one_of(
         "filter",
         &[
@@ -271,7 +271,7 @@ const PAUSE: Command = Command {
     since: "2.9.50",
     arity: Arity::AtLeast(3),
     run: Run::Host(&Handler(super::pause)),
-    flags: OTHERS,
+    flags: OTHERS.and(Flags::WHOLE_KEYSPACE),
     args: &[
         Argument::integer("timeout"),
         Argument::one_of("mode", &[Argument::word("write", "WRITE"), Argument::word("all", "ALL")])
@@ -352,7 +352,7 @@ const UNBLOCK: Command = Command {
     complexity: "O(log n) in the number of clients",
     arity: Arity::AtLeast(3),
     run: Run::Host(&Handler(super::unblock)),
-    flags: OTHERS,
+    flags: OTHERS.and(Flags::WHOLE_KEYSPACE),
     args: &[
         Argument::integer("client-id"),
         Argument::one_of(

@@ -59,6 +59,7 @@ pub(super) fn flags(client: &Client) -> String {
         (subscribed, 'P'),
         (client.queued_commands.get() > 0, 'x'),
         (own.has(ClientFlags::BLOCKED), 'b'),
+        (client.watcher.get().is_some_and(|watcher| watcher.is_dirty()), 'd'),
         (own.has(ClientFlags::CLOSING), 'c'),
         (matches!(client.transport, Transport::Unix(_)), 'U'),
         (own.has(ClientFlags::NO_EVICT), 'e'),

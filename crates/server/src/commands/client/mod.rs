@@ -199,10 +199,8 @@ fn pause(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuf
         return Err(CommandError::text("ERR timeout is out of range"));
     }
     context.shared.pause.begin(now.instant, timeout_ms, held);
-    // Batches that are under way may not have seen it: wait for their end.
-    *context.inside = None;
-    drop(context.shared.engine.keyspace.close());
-    *context.inside = Some(context.shared.engine.keyspace.enter(context.executor.worker.id()));
+    // Batches that are under way may not have seen it: wait for their end. A transaction has done so.
+    context.outside_gate(|shared| drop(shared.engine.keyspace.close()));
     reply.ok();
     Ok(())
 }

@@ -256,6 +256,10 @@ fn elements_of(
             }
             set.for_each(&mut add);
         }
+        Object::SortedSet(set) => {
+            let reverse = options.keep_order && options.descending;
+            set.for_range(0..set.len(), reverse, |member, _| add(member));
+        }
         Object::Hash(_) => return Err(CommandError::WrongType),
     }
     Ok(elements)
@@ -291,6 +295,14 @@ mod tests {
             *3 $1 c $1 b $1 a
             > SORT s
             -ERR One or more scores can't be converted into double
+            > ZADD z 3 1 2 2 1 3
+            :3
+            > SORT z
+            *3 $1 1 $1 2 $1 3
+            > SORT z BY nosort
+            *3 $1 3 $1 2 $1 1
+            > SORT z BY nosort DESC LIMIT 0 2
+            *2 $1 1 $1 2
             > SORT missing
             *0
             ",

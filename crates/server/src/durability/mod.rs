@@ -51,7 +51,7 @@ struct Awaited {
 
 /// Durability as all threads see it.
 #[derive(Debug)]
-pub(crate) struct Persistence {
+pub(crate) struct Durability {
     ring: Arc<Ring>,
     /// How far the log is as durable as `appendfsync` asks for.
     durable: AtomicU64,
@@ -69,7 +69,7 @@ pub(crate) struct Persistence {
     status: Mutex<Status>,
 }
 
-impl Persistence {
+impl Durability {
     pub(crate) fn new(ring: Arc<Ring>, workers: usize) -> Self {
         let none = || AtomicU64::new(NO_MARK);
         let awaited = (0..workers).map(|_| Awaited {

@@ -126,13 +126,13 @@ impl LogThread {
                 return Err(LoadError::Failed(format!("cannot write the log in {directory}: {reason}")));
             }
         }
-        shared.persistence.publish(loaded.lsn, loaded.lsn);
+        shared.durability.publish(loaded.lsn, loaded.lsn);
         {
             let _closed = shared.engine.keyspace.close();
             shared.engine.log.turn(true);
         }
         self.note_size();
-        shared.persistence.status().base_bytes = self.log_bytes();
+        shared.durability.status().base_bytes = self.log_bytes();
         Ok(())
     }
 
@@ -163,8 +163,8 @@ impl LogThread {
 
     fn run(mut self) -> Result<(), String> {
         let shared = Arc::clone(&self.shared);
-        let persistence = &shared.persistence;
-        persistence.bell.attach();
+        let durability = &shared.durability;
+        durability.bell.attach();
         if shared.loading.is_active() {
             match self.load() {
                 Ok(()) => shared.loading.end(),
@@ -177,7 +177,7 @@ impl LogThread {
             }
         }
         loop {
-            for order in persistence.take_orders() {
+            for order in durability.take_orders() {
                 match order {
                     Order::Turn { on, done } => {
                         self.config.refresh();
@@ -194,10 +194,10 @@ impl LogThread {
             self.config.refresh();
             match self.work(Instant::now()) {
                 Rest::None => {}
-                Rest::Nap => persistence.bell.nap(PAUSE),
-                Rest::Regardless(time) => persistence.bell.nap(time),
-                Rest::For(time) => persistence.bell.rest(time, || match &self.state {
-                    State::On(writer) => writer.has_more() || persistence.is_sync_awaited(),
+                Rest::Nap => durability.bell.nap(PAUSE),
+                Rest::Regardless(time) => durability.bell.nap(time),
+                Rest::For(time) => durability.bell.rest(time, || match &self.state {
+                    State::On(writer) => writer.has_more() || durability.is_sync_awaited(),
                     State::Off(_) | State::Turning => false,
                 }),
             }
@@ -232,38 +232,38 @@ impl LogThread {
         let stamp_s = config.aof_timestamp_enabled.then(unix_time_s);
         let policy = config.appendfsync;
         let written = writer.write(stamp_s)?;
-        let persistence = &self.shared.persistence;
+        let durability = &self.shared.durability;
         match policy {
             AppendFsync::Always => {
-                let status = || persistence.status();
+                let status = || durability.status();
                 status().syncing_since = Some(now);
                 let result = writer.sync();
                 status().syncing_since = None;
                 result?;
-                persistence.publish(writer.synced(), writer.synced());
+                durability.publish(writer.synced(), writer.synced());
             }
             AppendFsync::Everysec => {
                 let unsynced = writer.written() - writer.synced();
                 let due = now.duration_since(self.synced_at) >= SYNC_INTERVAL
-                    || unsynced > 0 && persistence.is_sync_awaited();
+                    || unsynced > 0 && durability.is_sync_awaited();
                 if unsynced > 0 && (due || unsynced > UNSYNCED_BYTES_MAX) {
-                    persistence.status().syncing_since = Some(now);
+                    durability.status().syncing_since = Some(now);
                     let result = writer.sync();
-                    let mut status = persistence.status();
+                    let mut status = durability.status();
                     status.syncing_since = None;
                     status.delayed_syncs += u64::from(now.elapsed() > SYNC_INTERVAL);
                     drop(status);
                     result?;
                     self.synced_at = now;
-                    persistence.publish(writer.synced(), writer.synced());
+                    durability.publish(writer.synced(), writer.synced());
                 }
             }
             AppendFsync::No => {
-                if persistence.is_sync_awaited() {
+                if durability.is_sync_awaited() {
                     writer.sync()?;
                 }
                 writer.trust_system()?;
-                persistence.publish(writer.written(), writer.synced());
+                durability.publish(writer.written(), writer.synced());
             }
         }
         let has_more = writer.has_more();
@@ -290,15 +290,15 @@ impl LogThread {
     }
 
     fn note_size(&self) {
-        self.shared.persistence.status().log_bytes = self.log_bytes();
+        self.shared.durability.status().log_bytes = self.log_bytes();
     }
 
     /// The disk has failed: from now on nothing is acknowledged that would have to be durable.
     fn fail(&mut self, error: &io::Error, now: Instant) {
-        let persistence = &self.shared.persistence;
+        let durability = &self.shared.durability;
         let reason = describe(error);
-        let is_new = persistence.status().write_error.replace(reason.clone()).as_ref() != Some(&reason);
-        persistence.failing.store(true, SeqCst);
+        let is_new = durability.status().write_error.replace(reason.clone()).as_ref() != Some(&reason);
+        durability.failing.store(true, SeqCst);
         if is_new {
             let State::On(writer) = &self.state else { return };
             tracing::warn!(
@@ -311,9 +311,9 @@ impl LogThread {
     }
 
     fn recover(&mut self) {
-        let persistence = &self.shared.persistence;
-        persistence.status().write_error = None;
-        persistence.failing.store(false, SeqCst);
+        let durability = &self.shared.durability;
+        durability.status().write_error = None;
+        durability.failing.store(false, SeqCst);
         tracing::warn!(
             "the append-only log can be written again, nothing of it was lost; writes are accepted"
         );
@@ -371,7 +371,7 @@ impl LogThread {
             self.recover();
         }
         // What was withheld for the log's sake has nothing to wait for any more.
-        shared.persistence.publish(tail, tail);
+        shared.durability.publish(tail, tail);
         Ok(())
     }
 
@@ -383,7 +383,7 @@ impl LogThread {
             writer.sync()
         };
         match flush() {
-            Ok(()) => self.shared.persistence.publish(writer.synced(), writer.synced()),
+            Ok(()) => self.shared.durability.publish(writer.synced(), writer.synced()),
             Err(error) => {
                 let lost = writer.ring().ring().tail() - writer.synced();
                 tracing::error!(

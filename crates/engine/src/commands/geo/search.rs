@@ -1,0 +1,87 @@
+//! Finding places, telling and storing them.
+
+use dunlin_resp::ReplyBuffer;
+use dunlin_structures::{Element, geohash::Place};
+
+use super::{
+    place_of,
+    query::{Order, Query},
+    reply_length, reply_place,
+};
+use crate::{
+    commands::sorted_set::reply_member,
+    value::{Gathered, Layout, SortedSet},
+};
+
+/// A place that was found.
+#[derive(Debug)]
+pub(super) struct Found<'a> {
+    member: Element<'a>,
+    geohash: f64,
+    place: Place,
+    /// From the center, in the unit asked for.
+    distance: f64,
+}
+
+/// The places that a search asks for, in order.
+pub(super) fn find<'a>(set: &'a SortedSet, query: &Query<'_>) -> Vec<Found<'a>> {
+    let Some(center) = query.center else { return Vec::new() };
+    let limit = if query.any { query.count } else { usize::MAX };
+    let mut found = Vec::new();
+    for geohashes in query.shape.ranges(center) {
+        if found.len() >= limit {
+            break;
+        }
+        let start = set.partition_scores(|score| score < geohashes.start as f64);
+        let end = set.partition_scores(|score| score < geohashes.end as f64);
+        set.for_range(start..end, false, |member, geohash| {
+            if found.len() >= limit {
+                return;
+            }
+            let place = place_of(geohash);
+            if let Some(meters) = query.shape.distance_to(center, place) {
+                found.push(Found { member, geohash, place, distance: meters / query.unit_meters });
+            }
+        });
+    }
+    match query.order {
+        Some(Order::Ascending) => found.sort_by(|one, other| one.distance.total_cmp(&other.distance)),
+        Some(Order::Descending) => found.sort_by(|one, other| other.distance.total_cmp(&one.distance)),
+        None => {}
+    }
+    if query.count > 0 {
+        found.truncate(query.count);
+    }
+    found
+}
+
+/// Tells what was found.
+pub(super) fn tell(found: &[Found<'_>], query: &Query<'_>, reply: &mut ReplyBuffer) {
+    let extras = [query.with_distance, query.with_geohash, query.with_place];
+    let extras = extras.into_iter().filter(|wanted| *wanted).count();
+    reply.array(found.len());
+    for Found { member, geohash, place, distance } in found {
+        if extras > 0 {
+            reply.array(1 + extras);
+        }
+        reply_member(reply, *member);
+        if query.with_distance {
+            reply_length(reply, *distance);
+        }
+        if query.with_geohash {
+            reply.integer(*geohash as i64);
+        }
+        if query.with_place {
+            reply_place(reply, *place);
+        }
+    }
+}
+
+/// What was found as a sorted set, whose scores are distances or geohashes.
+pub(super) fn gather(found: &[Found<'_>], distances: bool, layout: Layout<'_>) -> SortedSet {
+    let mut gathered = Gathered::new(layout);
+    for Found { member, geohash, distance, .. } in found {
+        gathered.add(&member.text(), |_| if distances { *distance } else { *geohash });
+    }
+    gathered.finish(layout)
+}

@@ -1,0 +1,97 @@
+//! What a search looks for: the places in a circle, a box or a polygon.
+
+use std::ops::Range;
+
+use dunlin_structures::geohash::{Bounds, Place, covering};
+
+/// An area. Lengths are in meters.
+#[derive(Debug, Clone)]
+pub(super) enum Shape {
+    /// All places at most so far from the center.
+    Circle { radius: f64 },
+    /// All places at most half of these lengths from the center, along its meridian and along their own
+    /// parallel.
+    Box { width: f64, height: f64 },
+    /// All places inside, the sides being straight on the map of degrees.
+    Polygon(Vec<Place>),
+}
+
+impl Shape {
+    /// The middle of a polygon's corners, from which its distances are measured: where the mean of
+    /// their directions from the middle of the earth leaves it.
+    pub(super) fn middle(corners: &[Place]) -> Place {
+        let (mut x, mut y, mut z) = (0.0, 0.0, 0.0);
+        for corner in corners {
+            let (longitude, latitude) = (corner.longitude.to_radians(), corner.latitude.to_radians());
+            x += latitude.cos() * longitude.cos();
+            y += latitude.cos() * longitude.sin();
+            z += latitude.sin();
+        }
+        let count = corners.len() as f64;
+        let (x, y, z) = (x / count, y / count, z / count);
+        Place { longitude: y.atan2(x).to_degrees(), latitude: z.atan2((x * x + y * y).sqrt()).to_degrees() }
+    }
+
+    /// The meters from the center to a place, where that is in the area.
+    pub(super) fn distance_to(&self, center: Place, place: Place) -> Option<f64> {
+        let is_inside = match self {
+            Self::Circle { radius } => {
+                let distance = center.distance_meters(place);
+                return (distance <= *radius).then_some(distance);
+            }
+            Self::Box { width, height } => {
+                let beside = Place { longitude: center.longitude, ..place };
+                center.northing_meters(place) <= height / 2.0 && place.distance_meters(beside) <= width / 2.0
+            }
+            Self::Polygon(corners) => is_within(place, corners),
+        };
+        is_inside.then(|| center.distance_meters(place))
+    }
+
+    /// The ranges of geohashes in which all places of the area are.
+    pub(super) fn ranges(&self, center: Place) -> Vec<Range<u64>> {
+        match self {
+            Self::Circle { radius } => covering(center, *radius, Bounds::around(center, *radius, *radius)),
+            Self::Box { width, height } => {
+                let (east, north) = (width / 2.0, height / 2.0);
+                covering(center, east.hypot(north), Bounds::around(center, east, north))
+            }
+            Self::Polygon(corners) => {
+                let bounds = bounds_of(corners);
+                let middle = Place {
+                    longitude: (bounds.low.longitude + bounds.high.longitude) / 2.0,
+                    latitude: (bounds.low.latitude + bounds.high.latitude) / 2.0,
+                };
+                let farthest = [bounds.low, bounds.high].map(|corner| middle.distance_meters(corner));
+                covering(middle, farthest[0].max(farthest[1]), bounds)
+            }
+        }
+    }
+}
+
+fn bounds_of(corners: &[Place]) -> Bounds {
+    let mut bounds = Bounds { low: corners[0], high: corners[0] };
+    for corner in corners {
+        bounds.low.longitude = bounds.low.longitude.min(corner.longitude);
+        bounds.low.latitude = bounds.low.latitude.min(corner.latitude);
+        bounds.high.longitude = bounds.high.longitude.max(corner.longitude);
+        bounds.high.latitude = bounds.high.latitude.max(corner.latitude);
+    }
+    bounds
+}
+
+/// Whether a ray from the place eastwards crosses the sides an odd number of times (M. Shimrat,
+/// Algorithm 112, CACM 5, 1962).
+fn is_within(place: Place, corners: &[Place]) -> bool {
+    let mut previous = corners[corners.len() - 1];
+    let mut is_inside = false;
+    for &corner in corners {
+        if (corner.latitude > place.latitude) != (previous.latitude > place.latitude) {
+            let share = (place.latitude - corner.latitude) / (previous.latitude - corner.latitude);
+            let crossing = corner.longitude + share * (previous.longitude - corner.longitude);
+            is_inside ^= place.longitude < crossing;
+        }
+        previous = corner;
+    }
+    is_inside
+}

@@ -1,0 +1,255 @@
+//! Removing members from either end and returning them.
+
+use dunlin_resp::{Protocol, ReplyBuffer};
+
+use super::{notify_removal, reply_member};
+use crate::{
+    command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
+    context::WriteContext,
+    value::SortedSet,
+};
+
+pub(super) const ZPOPMIN: Command = Command {
+    name: "zpopmin",
+    summary: "Removes and returns the members with the lowest scores.",
+    since: "5.0.0",
+    group: Group::SortedSet,
+    complexity: "O(m log n) for m members removed of n",
+    arity: Arity::AtLeast(2),
+    run: Run::Write(zpopmin),
+    flags: Flags::FAST,
+    keys: &[KeySpec::at(1).read_write().accesses().deletes()],
+    args: &[Argument::key("key"), Argument::integer("count").optional()],
+    ..Command::DEFAULT
+};
+
+pub(super) const ZPOPMAX: Command = Command {
+    name: "zpopmax",
+    summary: "Removes and returns the members with the highest scores.",
+    run: Run::Write(zpopmax),
+    ..ZPOPMIN
+};
+
+pub(super) const ZMPOP: Command = Command {
+    name: "zmpop",
+    summary: "Removes and returns members from one end of the first of several sorted sets that is there.",
+    since: "7.0.0",
+    complexity: "O(k + m log n) for k keys and m members removed of n",
+    arity: Arity::AtLeast(4),
+    run: Run::Write(zmpop),
+    flags: Flags::NONE,
+    keys: &[KeySpec::at(1).counted().read_write().accesses().deletes()],
+    args: &[
+        Argument::integer("numkeys"),
+        Argument::key("key").multiple(),
+        Argument::one_of("where", &[Argument::word("min", "MIN"), Argument::word("max", "MAX")]),
+        Argument::integer("count").after("COUNT").optional(),
+    ],
+    ..ZPOPMIN
+};
+
+/// An end of a sorted set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::commands) enum End {
+    Min,
+    Max,
+}
+
+/// How popped members are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::commands) enum Shape {
+    /// Members and scores in one array.
+    Flat,
+    /// An array of pairs.
+    Pairs,
+    /// The key, then an array of pairs.
+    KeyAndPairs,
+}
+
+fn zpopmin(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    pop_one_key(context, args, reply, End::Min)
+}
+
+fn zpopmax(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    pop_one_key(context, args, reply, End::Max)
+}
+
+fn pop_one_key(
+    context: &mut WriteContext<'_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+    end: End,
+) -> CommandResult {
+    let key = args.word();
+    if args.remaining() > 1 {
+        return Err(CommandError::Syntax);
+    }
+    let is_counted = !args.is_empty();
+    let mut count = 1;
+    if is_counted {
+        let not_positive = CommandError::text("ERR value is out of range, must be positive");
+        count = args.integer_in(0..=i64::MAX, not_positive) as usize;
+        args.finish()?;
+    }
+    let in_pairs = is_counted && reply.protocol() == Protocol::Resp3;
+    let shape = if in_pairs { Shape::Pairs } else { Shape::Flat };
+    if !pop(context, key, end, count, shape, reply)? {
+        reply.array(0);
+    }
+    Ok(())
+}
+
+fn zmpop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let (keys, end, count) = parse_many(args)?;
+    if !pop_first(context, keys, end, count, Shape::KeyAndPairs, reply)? {
+        reply.null_array();
+    }
+    Ok(())
+}
+
+/// Reads `numkeys key [key …] MIN|MAX [COUNT count]`: the keys, the end and how many members.
+pub(in crate::commands) fn parse_many<'a>(
+    args: &mut Args<'a>,
+) -> Result<(&'a [&'a [u8]], End, usize), CommandError> {
+    let no_keys = CommandError::text("ERR numkeys should be greater than 0");
+    let keys = args.integer_in(1..=i64::MAX, no_keys);
+    args.check()?;
+    let keys = args.take(keys as usize);
+    let end = match () {
+        () if args.token("MIN") => End::Min,
+        () if args.token("MAX") => End::Max,
+        () => return Err(CommandError::Syntax),
+    };
+    let mut count = None;
+    while !args.is_empty() {
+        if count.is_some() || !args.token_with("COUNT", 1) {
+            return Err(CommandError::Syntax);
+        }
+        let too_few = CommandError::text("ERR count should be greater than 0");
+        count = Some(args.integer_in(1..=i64::MAX, too_few) as usize);
+        args.check()?;
+    }
+    args.finish()?;
+    Ok((keys, end, count.unwrap_or(1)))
+}
+
+/// Pops from the first key that is there, and tells; whether there was one.
+pub(in crate::commands) fn pop_first(
+    context: &mut WriteContext<'_>,
+    keys: &[&[u8]],
+    end: End,
+    count: usize,
+    shape: Shape,
+    reply: &mut ReplyBuffer,
+) -> Result<bool, CommandError> {
+    for key in keys {
+        if pop(context, key, end, count, shape, reply)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Removes up to `count` members from one end of a sorted set and tells them, the outermost first;
+/// whether the key was there.
+fn pop(
+    context: &mut WriteContext<'_>,
+    key: &[u8],
+    end: End,
+    count: usize,
+    shape: Shape,
+    reply: &mut ReplyBuffer,
+) -> Result<bool, CommandError> {
+    let popped = context.update(key, |set: &mut SortedSet| {
+        let len = set.len();
+        let count = count.min(len);
+        let ranks = match end {
+            End::Min => 0..count,
+            End::Max => len - count..len,
+        };
+        if matches!(shape, Shape::KeyAndPairs) {
+            reply.array(2);
+            reply.bulk(key);
+        }
+        match shape {
+            Shape::Flat => reply.array(2 * count),
+            Shape::Pairs | Shape::KeyAndPairs => reply.array(count),
+        }
+        set.for_range(ranks.clone(), end == End::Max, |member, score| {
+            if matches!(shape, Shape::Pairs | Shape::KeyAndPairs) {
+                reply.array(2);
+            }
+            reply_member(reply, member);
+            reply.double(score);
+        });
+        set.remove_range(ranks);
+        ((count > 0, set.is_empty()), count > 0)
+    })?;
+    if let Some((true, is_empty)) = popped {
+        notify_removal(context, if end == End::Min { "zpopmin" } else { "zpopmax" }, key, is_empty);
+    }
+    Ok(popped.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::transcript::check;
+
+    #[test]
+    fn popping() {
+        check(
+            "
+            > ZADD z 1 a 2 b 3 c 4 d 5 e 6 f
+            :6
+            > ZPOPMIN z
+            *2 $1 a $1 1
+            3> ZPOPMAX z
+            *2 $1 f ,6
+            3> ZPOPMIN z 1
+            *1 *2 $1 b ,2
+            > ZPOPMAX z 2
+            *4 $1 e $1 5 $1 d $1 4
+            > ZPOPMIN z 0
+            *0
+            > ZPOPMIN z 10
+            *2 $1 c $1 3
+            > EXISTS z
+            :0
+            > ZPOPMIN z
+            *0
+            > ZPOPMIN z -1
+            -ERR value is out of range, must be positive
+            > ZPOPMIN z 1 2
+            -ERR syntax error
+            ",
+        );
+    }
+
+    #[test]
+    fn popping_from_the_first_of_several() {
+        check(
+            "
+            > ZADD z 1 a 2 b 3 c
+            :3
+            > ZMPOP 2 missing z MAX
+            *2 $1 z *1 *2 $1 c $1 3
+            > ZMPOP 1 z MIN COUNT 5
+            *2 $1 z *2 *2 $1 a $1 1 *2 $1 b $1 2
+            > ZMPOP 2 missing z MIN
+            *-1
+            3> ZMPOP 1 missing MIN
+            _
+            > ZMPOP 0 z MIN
+            -ERR numkeys should be greater than 0
+            > ZMPOP 3 z y MIN
+            -ERR syntax error
+            > ZMPOP 1 z MIN COUNT 0
+            -ERR count should be greater than 0
+            > ZMPOP 1 z MIN COUNT 1 COUNT 1
+            -ERR syntax error
+            > ZMPOP 1 z MID
+            -ERR syntax error
+            ",
+        );
+    }
+}

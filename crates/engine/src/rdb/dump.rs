@@ -1,0 +1,95 @@
+//! Dumps: one value with the version of its format and a checksum, as DUMP answers and RESTORE takes it.
+//!
+//! ```text
+//! type: u8 │ value │ version: u16 LE │ CRC64 of everything before: u64 LE
+//! ```
+//!
+//! The version is the oldest that knows the type: Redis refuses dumps of versions newer than its own.
+
+use std::io;
+
+use crc::{CRC_64_REDIS, Crc, Table};
+
+use crate::{keyspace::EntryRef, value::Layout};
+
+use super::{
+    Compressor, Input, Output, RdbError, Value, Version, read_value, type_of, version_of, write_value,
+};
+
+const VERSION_BYTES: usize = 2;
+const CHECKSUM_BYTES: usize = 8;
+
+/// The polynomial of Jones, reflected: that of Redis.
+pub static CRC64: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
+
+/// Why a dump was refused.
+#[derive(Debug)]
+pub enum DumpError {
+    /// It is too short to be one, of an unknown version, or its checksum is wrong.
+    Footer,
+    /// Its value breaks a rule of the format.
+    Value(RdbError),
+}
+
+impl From<RdbError> for DumpError {
+    fn from(error: RdbError) -> Self {
+        Self::Value(error)
+    }
+}
+
+/// The value of an entry as a dump. O(n).
+pub(crate) fn write_dump(entry: EntryRef<'_>, now_ms: u64, compressor: Option<&mut Compressor>) -> Vec<u8> {
+    let mut dump = vec![type_of(entry)];
+    write_value(entry, now_ms, &mut Output::new(&mut dump, compressor)).expect("a vector takes everything");
+    seal_dump(&mut dump, version_of(entry));
+    dump
+}
+
+/// Bytes that the value of an entry takes in a dump. O(n).
+pub(crate) fn serialized_bytes(
+    entry: EntryRef<'_>,
+    now_ms: u64,
+    compressor: Option<&mut Compressor>,
+) -> usize {
+    let mut output = Output::new(Count(0), compressor);
+    write_value(entry, now_ms, &mut output).expect("counting does not fail");
+    output.sink().0
+}
+
+/// Counts what is written.
+struct Count(usize);
+
+impl io::Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Makes a dump of a type and a value: puts version and checksum behind them.
+pub fn seal_dump(dump: &mut Vec<u8>, version: Version) {
+    dump.extend_from_slice(&version.number().to_le_bytes());
+    let checksum = CRC64.checksum(dump);
+    dump.extend_from_slice(&checksum.to_le_bytes());
+}
+
+/// The value of a dump; where `relaxed`, also of a version that is not known. O(n).
+pub(crate) fn read_dump(dump: &[u8], relaxed: bool, layout: Layout<'_>) -> Result<Value, DumpError> {
+    let (summed, checksum) = dump.split_last_chunk::<CHECKSUM_BYTES>().ok_or(DumpError::Footer)?;
+    let (body, version) = summed.split_last_chunk::<VERSION_BYTES>().ok_or(DumpError::Footer)?;
+    let version = Version::from_number(u16::from_le_bytes(*version), relaxed).ok_or(DumpError::Footer)?;
+    if CRC64.checksum(summed) != u64::from_le_bytes(*checksum) {
+        return Err(DumpError::Footer);
+    }
+    let mut input = Input::new(body);
+    let type_number = input.byte()?;
+    let value = read_value(type_number, version, &mut input, layout)?;
+    if !input.is_at_end()? {
+        return Err(RdbError::Corrupt("there are bytes behind the value").into());
+    }
+    Ok(value)
+}

@@ -1,0 +1,169 @@
+//! Hashes.
+//!
+//! ```text
+//! HASH             count │ field │ value │ …                          strings
+//! HASH_LISTPACK    a string: the listpack                             field, value, field, value …
+//! HASH_2           count │ field │ value │ deadline: i64 LE │ …       Valkey 9; -1 where it never expires
+//! ```
+//!
+//! Only read:
+//!
+//! ```text
+//! HASH_METADATA    earliest: i64 LE │ count │ time │ field │ value …  Redis 7.4; the time is a length:
+//!                                                                     0, or 1 + what it is after the earliest
+//! HASH_LISTPACK_EX earliest: i64 LE │ a string: the listpack          field, value, deadline or 0 …
+//! …_PRE_GA         as these, without the earliest, times in full      release candidates of Redis 7.4
+//! HASH_ZIPLIST     a string: the ziplist
+//! HASH_ZIPMAP      a string: the zipmap
+//! ```
+//!
+//! Times are unix milliseconds. Fields whose time has come are not written; they may be read, and are
+//! treated as anywhere else.
+
+use std::io;
+
+use dunlin_structures::{Element, Listpack};
+
+use crate::{
+    context::ExpiryChange,
+    keyspace::EXPIRY_MS_MAX,
+    value::{Hash, Layout},
+};
+
+use super::{Input, Output, RdbError, unique::all_differ, ziplist, zipmap};
+
+const TWICE: RdbError = RdbError::Corrupt("a hash has a field twice");
+const BEYOND_TIME: RdbError = RdbError::Corrupt("a field expires at a time that cannot be");
+const NEVER: i64 = -1;
+
+/// Whether a hash has fields that expire, so that older forms cannot carry it.
+pub(super) fn has_deadlines(hash: &Hash) -> bool {
+    hash.next_deadline_ms().is_some()
+}
+
+pub(super) fn write<W: io::Write>(hash: &Hash, now_ms: u64, output: &mut Output<'_, W>) -> io::Result<()> {
+    if let Some(bytes) = hash.compact_bytes() {
+        return output.string(bytes);
+    }
+    let with_deadlines = has_deadlines(hash);
+    output.length(hash.len(now_ms) as u64)?;
+    let mut result = Ok(());
+    hash.for_each_with_deadline(now_ms, |field, value, deadline_ms| {
+        if result.is_err() {
+            return;
+        }
+        result = output.element(field).and_then(|()| output.element(value));
+        if with_deadlines && result.is_ok() {
+            result = output.milliseconds(deadline_ms.map_or(NEVER, |at| at as i64));
+        }
+    });
+    result
+}
+
+/// When a field expires: `None` for never.
+fn deadline(time_ms: i64) -> Result<Option<u64>, RdbError> {
+    let at = u64::try_from(time_ms).ok().filter(|at| *at <= EXPIRY_MS_MAX);
+    at.map(|at| (at > 0).then_some(at)).ok_or(BEYOND_TIME)
+}
+
+/// Adds a field that must be new.
+fn add(
+    hash: &mut Hash,
+    field: &[u8],
+    value: &[u8],
+    deadline_ms: Option<u64>,
+    layout: Layout<'_>,
+) -> Result<(), RdbError> {
+    let expiry = deadline_ms.map_or(ExpiryChange::Clear, ExpiryChange::At);
+    // At the beginning of time nothing has expired, so that twins are found whatever their deadlines.
+    if hash.set(field, value, expiry, 0, layout) { Ok(()) } else { Err(TWICE) }
+}
+
+pub(super) fn read_pairs<R: io::BufRead>(input: &mut Input<R>, layout: Layout<'_>) -> Result<Hash, RdbError> {
+    let count = input.length()?;
+    let mut hash = Hash::for_fields(count, layout);
+    let (mut field, mut value) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        input.string_into(&mut field)?;
+        input.string_into(&mut value)?;
+        add(&mut hash, &field, &value, None, layout)?;
+    }
+    Ok(hash)
+}
+
+/// HASH_2.
+pub(super) fn read_triples<R: io::BufRead>(
+    input: &mut Input<R>,
+    layout: Layout<'_>,
+) -> Result<Hash, RdbError> {
+    let count = input.length()?;
+    let mut hash = Hash::for_fields(count, layout);
+    let (mut field, mut value) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        input.string_into(&mut field)?;
+        input.string_into(&mut value)?;
+        let at = match input.milliseconds()? {
+            NEVER => None,
+            at => deadline(at)?,
+        };
+        add(&mut hash, &field, &value, at, layout)?;
+    }
+    Ok(hash)
+}
+
+/// HASH_METADATA; times count from `earliest`, or are whole where there is none.
+pub(super) fn read_metadata<R: io::BufRead>(
+    input: &mut Input<R>,
+    earliest: Option<i64>,
+    layout: Layout<'_>,
+) -> Result<Hash, RdbError> {
+    let count = input.length()?;
+    let mut hash = Hash::for_fields(count, layout);
+    let (mut field, mut value) = (Vec::new(), Vec::new());
+    for _ in 0..count {
+        let time = i64::try_from(input.length()?).map_err(|_| BEYOND_TIME)?;
+        input.string_into(&mut field)?;
+        input.string_into(&mut value)?;
+        let at = match (time, earliest) {
+            (0, _) => None,
+            (time, None) => deadline(time)?,
+            (time, Some(earliest)) => deadline(earliest.checked_add(time - 1).ok_or(BEYOND_TIME)?)?,
+        };
+        add(&mut hash, &field, &value, at, layout)?;
+    }
+    Ok(hash)
+}
+
+/// HASH_LISTPACK_EX, behind the earliest time.
+pub(super) fn from_triples(listpack: &Listpack, layout: Layout<'_>) -> Result<Hash, RdbError> {
+    let mut hash = Hash::default();
+    let mut elements = listpack.view().iter();
+    while let Some(field) = elements.next() {
+        let (Some(value), Some(time)) = (elements.next(), elements.next()) else {
+            return Err(RdbError::Corrupt("a hash has a field without a value or a time"));
+        };
+        let Element::Integer(time) = time else { return Err(BEYOND_TIME) };
+        add(&mut hash, &field.text(), &value.text(), deadline(time)?, layout)?;
+    }
+    Ok(hash)
+}
+
+pub(super) fn from_listpack(listpack: Listpack, layout: Layout<'_>) -> Result<Hash, RdbError> {
+    if !listpack.len().is_multiple_of(2) {
+        return Err(RdbError::Corrupt("a hash has a field without a value"));
+    }
+    if !all_differ(listpack.view().iter().step_by(2)) {
+        return Err(TWICE);
+    }
+    Ok(Hash::from_listpack(listpack, layout))
+}
+
+pub(super) fn from_ziplist(bytes: &[u8], layout: Layout<'_>) -> Result<Hash, RdbError> {
+    from_listpack(ziplist::to_listpack(bytes)?, layout)
+}
+
+pub(super) fn from_zipmap(bytes: &[u8], layout: Layout<'_>) -> Result<Hash, RdbError> {
+    let mut hash = Hash::default();
+    zipmap::for_each(bytes, |field, value| add(&mut hash, field, value, None, layout))?;
+    Ok(hash)
+}

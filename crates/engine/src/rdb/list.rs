@@ -1,0 +1,102 @@
+//! Lists.
+//!
+//! ```text
+//! LIST_QUICKLIST_2   count │ block │ …
+//! block              2 │ a string: the listpack
+//!                    1 │ a string: one large element
+//! ```
+//!
+//! Only read:
+//!
+//! ```text
+//! LIST               count │ element │ …                strings
+//! LIST_ZIPLIST       a string: the ziplist
+//! LIST_QUICKLIST     count │ a string: a ziplist │ …
+//! ```
+
+use std::io;
+
+use dunlin_structures::{BlockDeque, BlockRef, Listpack};
+
+use crate::value::{Layout, List};
+
+use super::{Input, Output, RdbError, value::read_listpack, ziplist};
+
+/// The number of a block that is one element.
+const PLAIN: u64 = 1;
+/// The number of a block that is a listpack.
+const PACKED: u64 = 2;
+
+pub(super) fn write<W: io::Write>(list: &List, output: &mut Output<'_, W>) -> io::Result<()> {
+    output.length(list.blocks().count() as u64)?;
+    for block in list.blocks() {
+        match block {
+            BlockRef::Plain(text) => {
+                output.length(PLAIN)?;
+                output.string(text)?;
+            }
+            BlockRef::Packed(listpack) => {
+                output.length(PACKED)?;
+                output.string(listpack.bytes())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// LIST_QUICKLIST_2.
+pub(super) fn read_blocks<R: io::BufRead>(
+    input: &mut Input<R>,
+    layout: Layout<'_>,
+) -> Result<List, RdbError> {
+    let mut blocks = List::no_blocks(layout);
+    for _ in 0..input.length()? {
+        match input.length()? {
+            PLAIN => blocks.push_plain(&input.string()?),
+            PACKED => push(&mut blocks, read_listpack(input)?),
+            _ => return Err(RdbError::Corrupt("a block of a list is neither packed nor plain")),
+        }
+    }
+    Ok(List::from_blocks(blocks, layout))
+}
+
+/// LIST_QUICKLIST.
+pub(super) fn read_ziplists<R: io::BufRead>(
+    input: &mut Input<R>,
+    layout: Layout<'_>,
+) -> Result<List, RdbError> {
+    let mut blocks = List::no_blocks(layout);
+    for _ in 0..input.length()? {
+        push(&mut blocks, ziplist::to_listpack(&input.string()?)?);
+    }
+    Ok(List::from_blocks(blocks, layout))
+}
+
+/// LIST.
+pub(super) fn read_elements<R: io::BufRead>(
+    input: &mut Input<R>,
+    layout: Layout<'_>,
+) -> Result<List, RdbError> {
+    let mut blocks = List::no_blocks(layout);
+    let mut element = Vec::new();
+    for _ in 0..input.length()? {
+        input.string_into(&mut element)?;
+        blocks.push_back(&element);
+    }
+    Ok(List::from_blocks(blocks, layout))
+}
+
+pub(super) fn from_ziplist(bytes: &[u8], layout: Layout<'_>) -> Result<List, RdbError> {
+    let mut blocks = List::no_blocks(layout);
+    push(&mut blocks, ziplist::to_listpack(bytes)?);
+    Ok(List::from_blocks(blocks, layout))
+}
+
+/// Adds a block: whole, unless it is larger than one that can be edited.
+fn push(blocks: &mut BlockDeque, listpack: Listpack) {
+    if listpack.fits(0) {
+        blocks.push_packed(listpack);
+    } else {
+        listpack.view().iter().for_each(|element| blocks.push_back(element));
+    }
+}

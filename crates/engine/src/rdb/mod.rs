@@ -1,0 +1,40 @@
+//! Values in the format of RDB files and of DUMP: byte for byte what Redis and Valkey write and read.
+//!
+//! ```text
+//! file     … type │ key │ value …                    (crates/persist reads and writes files)
+//! dump     type │ value │ version: u16 LE │ CRC64 of all before: u64 LE
+//! value    by its type: strings, counts, numbers     (one module a type of value)
+//! string   length, bytes │ integer │ LZF             ([`Input`], [`Output`])
+//! ```
+//!
+//! What is read is never trusted. Every length is checked against the bytes that are there before it is
+//! believed, packed forms are validated through and through, an element that must be unique is one; what
+//! breaks a rule is refused with the rule. What is older than the packed forms of today (ziplist, zipmap) is
+//! translated.
+//!
+//! What is written is the oldest form that carries the value, so that servers from Redis 7.0 on can read it.
+//!
+//! Sources: Redis 7.0–7.4 and Valkey 9 `rdb.c`, `cluster.c` (DUMP), `ziplist.c`, `zipmap.c`;
+//! docs/formats/rdb.md draws all of it.
+
+mod dump;
+mod hash;
+mod input;
+mod list;
+mod lzf;
+mod output;
+mod set;
+mod string;
+mod unique;
+mod value;
+mod version;
+mod ziplist;
+mod zipmap;
+
+pub use dump::{CRC64, DumpError, seal_dump};
+pub(crate) use dump::{read_dump, serialized_bytes, write_dump};
+pub use input::{Input, RdbError};
+pub use lzf::Compressor;
+pub use output::Output;
+pub use value::{Value, read_value, type_of, version_of, write_value};
+pub use version::Version;

@@ -1,0 +1,132 @@
+//! Writing the parts that everything is made of; [`super::input`] draws them.
+
+use std::io;
+
+use dunlin_resp::number::parse_integer;
+use dunlin_structures::Element;
+
+use super::{
+    Compressor,
+    input::{INTEGER_8, INTEGER_16, INTEGER_32, LENGTH_14, LENGTH_32, LENGTH_64, LZF},
+};
+
+/// Longest text that is looked at for being an integer of 32 bits.
+const INTEGER_TEXT_MAX: usize = 11;
+/// Longest string that is never compressed.
+const PLAIN_BYTES_MAX: usize = 20;
+
+/// Writes the format's parts.
+#[derive(Debug)]
+pub struct Output<'a, W> {
+    sink: W,
+    /// `None` where strings stay as they are.
+    compressor: Option<&'a mut Compressor>,
+    compressed: Vec<u8>,
+}
+
+impl<'a, W: io::Write> Output<'a, W> {
+    /// Writes to `sink`; strings are compressed where there is a compressor and it pays.
+    pub fn new(sink: W, compressor: Option<&'a mut Compressor>) -> Self {
+        Self { sink, compressor, compressed: Vec::new() }
+    }
+
+    /// Where the bytes go.
+    pub fn sink(&mut self) -> &mut W {
+        &mut self.sink
+    }
+
+    /// Writes bytes as they are.
+    pub fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.sink.write_all(bytes)
+    }
+
+    /// Writes a byte.
+    pub fn byte(&mut self, byte: u8) -> io::Result<()> {
+        self.raw(&[byte])
+    }
+
+    /// Writes a length, in as few bytes as it takes.
+    pub fn length(&mut self, length: u64) -> io::Result<()> {
+        match length {
+            0..64 => self.byte(length as u8),
+            64..16_384 => self.raw(&[LENGTH_14 | (length >> 8) as u8, length as u8]),
+            16_384..=0xffff_ffff => {
+                self.byte(LENGTH_32)?;
+                self.raw(&(length as u32).to_be_bytes())
+            }
+            _ => {
+                self.byte(LENGTH_64)?;
+                self.raw(&length.to_be_bytes())
+            }
+        }
+    }
+
+    /// Writes a string in its smallest form.
+    pub fn string(&mut self, text: &[u8]) -> io::Result<()> {
+        if text.len() <= INTEGER_TEXT_MAX
+            && let Some(value) = parse_integer(text)
+            && self.small_integer(value)?
+        {
+            return Ok(());
+        }
+        if text.len() > PLAIN_BYTES_MAX
+            && let Some(compressor) = &mut self.compressor
+            && compressor.compress(text, &mut self.compressed)
+        {
+            let compressed = std::mem::take(&mut self.compressed);
+            self.byte(LZF)?;
+            self.length(compressed.len() as u64)?;
+            self.length(text.len() as u64)?;
+            self.raw(&compressed)?;
+            self.compressed = compressed;
+            return Ok(());
+        }
+        self.length(text.len() as u64)?;
+        self.raw(text)
+    }
+
+    /// Writes an integer as a string.
+    pub fn integer(&mut self, value: i64) -> io::Result<()> {
+        if self.small_integer(value)? {
+            return Ok(());
+        }
+        let mut buffer = itoa::Buffer::new();
+        let text = buffer.format(value).as_bytes();
+        self.length(text.len() as u64)?;
+        self.raw(text)
+    }
+
+    /// Writes an element as a string.
+    pub fn element(&mut self, element: Element<'_>) -> io::Result<()> {
+        match element {
+            Element::Integer(value) => self.integer(value),
+            Element::String(text) => self.string(text),
+        }
+    }
+
+    /// Writes an integer of up to 32 bits as a string; whether it is one.
+    fn small_integer(&mut self, value: i64) -> io::Result<bool> {
+        if let Ok(value) = i8::try_from(value) {
+            self.raw(&[INTEGER_8, value as u8])?;
+        } else if let Ok(value) = i16::try_from(value) {
+            let [low, high] = value.to_le_bytes();
+            self.raw(&[INTEGER_16, low, high])?;
+        } else if let Ok(value) = i32::try_from(value) {
+            let [a, b, c, d] = value.to_le_bytes();
+            self.raw(&[INTEGER_32, a, b, c, d])?;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Writes a time in milliseconds.
+    pub fn milliseconds(&mut self, time: i64) -> io::Result<()> {
+        self.raw(&time.to_le_bytes())
+    }
+
+    /// Writes a floating-point number in eight bytes.
+    pub fn double(&mut self, value: f64) -> io::Result<()> {
+        self.raw(&value.to_le_bytes())
+    }
+}

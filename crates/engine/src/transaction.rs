@@ -1,0 +1,198 @@
+//! Several commands as one: under one set of locks, nothing of others between them.
+//!
+//! ```text
+//! Footprint ── the shards of all keys, or the whole keyspace ──▶ Transaction ─▶ run, run, …
+//! ```
+//!
+//! All locks are taken before the first command runs, in the one order, and held until the last has:
+//! what holds of one command (strict serializability) holds of all of them together. A command that
+//! looks at the keyspace as a whole makes the transaction close the gate instead.
+
+use dunlin_resp::ReplyBuffer;
+
+use crate::{
+    command::{Args, CommandResult, Entry, Flags, Run},
+    context::{Environment, ExclusiveContext, Garbage, KeyspaceContext, Worker},
+    effect::LogSwitch,
+    execute::{Engine, Request, run_locked},
+    keyspace::{Inside, Key, Keyspace, Locked, ShardSet, Watcher},
+};
+
+/// What the commands of a transaction will touch.
+#[derive(Debug, Clone)]
+pub struct Footprint {
+    shards: ShardSet,
+    everything: bool,
+}
+
+impl Default for Footprint {
+    fn default() -> Self {
+        Self { shards: ShardSet::EMPTY, everything: false }
+    }
+}
+
+impl Footprint {
+    /// Adds what a command will touch.
+    pub fn add(&mut self, keyspace: &Keyspace, request: &Request<'_>) {
+        let command = request.entry.command;
+        match command.run {
+            Run::Keyspace(_) | Run::Exclusive(_) => self.everything = true,
+            Run::Host(_) | Run::Help(_) | Run::Container => {
+                self.everything |= command.flags.has(Flags::WHOLE_KEYSPACE);
+            }
+            Run::Read(_) | Run::Write(_) | Run::Block(_) if request.entry.strays(request.words) => {
+                self.everything = true
+            }
+            Run::Read(_) | Run::Write(_) | Run::Block(_) if request.keys.is_empty() => {
+                request
+                    .entry
+                    .key_positions(request.words)
+                    .for_each(|position| self.add_key(keyspace, request.words[position]));
+            }
+            Run::Read(_) | Run::Write(_) | Run::Block(_) => {
+                request.keys.iter().for_each(|key| self.shards.insert(key.shard));
+            }
+        }
+    }
+
+    /// Adds a key.
+    pub fn add_key(&mut self, keyspace: &Keyspace, key: &[u8]) {
+        self.shards.insert(keyspace.shard_of(key));
+    }
+}
+
+/// A transaction that has all its locks.
+#[derive(Debug)]
+pub struct Transaction<'k> {
+    keyspace: &'k Keyspace,
+    log: &'k LogSwitch,
+    locked: Locked<'k>,
+    /// What is freed once the locks are released, before the answer leaves.
+    freed: Vec<Garbage>,
+}
+
+impl Engine {
+    /// Locks what a transaction will touch. Where that is everything, the caller's pass through the
+    /// gate is taken, to be given back by [`Self::commit`].
+    pub fn begin<'k>(&'k self, footprint: &Footprint, inside: &mut Option<Inside<'k>>) -> Transaction<'k> {
+        let locked = if footprint.everything {
+            *inside = None;
+            self.keyspace.close()
+        } else {
+            self.keyspace.lock_set(footprint.shards)
+        };
+        Transaction { keyspace: &self.keyspace, log: &self.log, locked, freed: Vec::new() }
+    }
+
+    /// Serves those who waited for keys of a transaction, releases its locks, and frees what it threw
+    /// away where that was asked for.
+    pub fn commit<'k>(
+        &'k self,
+        transaction: Transaction<'k>,
+        environment: &Environment,
+        worker: &mut Worker,
+        inside: &mut Option<Inside<'k>>,
+    ) {
+        let Transaction { locked, freed, .. } = transaction;
+        // All that its commands have changed is one record.
+        worker.effects.publish(&self.log, worker.id());
+        if worker.ready.is_empty() {
+            drop(locked);
+        } else {
+            self.serve_waiters(locked, environment, worker);
+        }
+        drop(freed);
+        if inside.is_none() {
+            *inside = Some(self.keyspace.enter(worker.id()));
+        }
+        worker.garbage.free_marked();
+    }
+
+    /// Watches a key for changes.
+    pub fn watch(&self, database: usize, key: &[u8], watcher: &Watcher, environment: &Environment) {
+        let key = self.keyspace.key(key);
+        let mut locked = self.keyspace.lock_one(key.shard);
+        let present = is_present(&locked, database, &key, environment);
+        locked.shards().shard_mut(key.shard).watch(database, key.bytes, watcher, present);
+    }
+
+    /// Watches a key no more.
+    pub fn unwatch(&self, database: usize, key: &[u8], watcher: &Watcher) {
+        let shard = self.keyspace.shard_of(key);
+        self.keyspace.lock_one(shard).shards().shard_mut(shard).unwatch(database, key, watcher);
+    }
+}
+
+/// Whether a key is there and has not expired.
+fn is_present(locked: &Locked<'_>, database: usize, key: &Key<'_>, environment: &Environment) -> bool {
+    let stripe = locked.shard(key.shard).database(database);
+    let entry = stripe.and_then(|stripe| Some(stripe.entry(stripe.find(key.hash, key.bytes)?)));
+    entry.is_some_and(|entry| !entry.is_expired(environment.now_ms))
+}
+
+impl Transaction<'_> {
+    /// Ends the watch of a key whose shard is locked; whether the key has expired meanwhile and is
+    /// still there, which nobody has been told.
+    pub fn unwatch(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        watcher: &Watcher,
+        environment: &Environment,
+    ) -> bool {
+        let key = self.keyspace.key(key);
+        let was_present = self.locked.shard(key.shard).saw(database, key.bytes, watcher);
+        let expired = was_present && !is_present(&self.locked, database, &key, environment);
+        self.locked.shards().shard_mut(key.shard).unwatch(database, key.bytes, watcher);
+        expired
+    }
+
+    /// Runs a command of the store that is in the transaction's footprint, and appends its reply; on
+    /// an error the reply is as it was.
+    ///
+    /// # Panics
+    /// For commands of the host and containers: the caller deals with those.
+    pub fn run(
+        &mut self,
+        request: &Request<'_>,
+        database: usize,
+        environment: &Environment,
+        worker: &mut Worker,
+        reply: &mut ReplyBuffer,
+    ) -> CommandResult {
+        let mark = reply.mark();
+        let mut args = Args::new(request.words, request.entry.name_words());
+        worker.effects.begin(self.log);
+        let result = match request.entry.command.run {
+            Run::Read(_) | Run::Write(_) | Run::Block(_) => {
+                run_locked(&mut self.locked, request, &mut args, database, environment, worker, reply)
+            }
+            // Behind the closed gate the locks of shards are free to be taken.
+            Run::Keyspace(handler) => {
+                let mut context = KeyspaceContext::new(self.keyspace, database, environment, worker);
+                handler(&mut context, &mut args, reply)
+            }
+            Run::Exclusive(handler) => {
+                let mut context = ExclusiveContext::new(self.locked.shards(), database, environment, worker);
+                let result = handler(&mut context, &mut args, reply);
+                context.settle_effect(request.words);
+                self.freed.push(context.finish());
+                result
+            }
+            Run::Help(lines) => {
+                reply.array(lines.len());
+                lines.iter().for_each(|line| reply.simple(line));
+                Ok(())
+            }
+            Run::Host(_) | Run::Container => not_the_stores(request.entry),
+        };
+        if result.is_err() {
+            reply.rewind(mark);
+        }
+        result
+    }
+}
+
+fn not_the_stores(entry: &Entry) -> ! {
+    unreachable!("{} is not the store's", entry.full_name())
+}

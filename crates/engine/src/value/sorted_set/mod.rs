@@ -1,0 +1,311 @@
+//! Sorted sets: members with scores, in the order of the scores, equal ones in the order of the
+//! members' bytes.
+//!
+//! ```text
+//! listpack    up to zset-max-listpack-entries short members: in Redis's bytes (packed)
+//! skiplist    the rest: a table of members and a tree of their handles (ranked); the name is
+//!             Redis's, whose clients match on it
+//! ```
+//!
+//! A sorted set only ever moves down this list, as in Redis: removing members changes no encoding.
+//! Every range, whatever it is given by, becomes a range of ranks first. Scores are never NaN.
+
+mod gathered;
+mod packed;
+mod ranked;
+mod score;
+#[cfg(test)]
+mod tests;
+
+use std::{ops::Range, sync::Arc};
+
+use dunlin_structures::Element;
+
+use super::{Collection, Layout, Object, Resources};
+use crate::random::{Random, Selection};
+
+pub use gathered::Gathered;
+use packed::{Packed, with_text};
+use ranked::{Ranked, score_of};
+pub(crate) use score::exact_text;
+
+/// Members with scores, in order.
+#[derive(Debug, Clone)]
+pub struct SortedSet {
+    members: Members,
+}
+
+/// The large form is boxed so that small sets stay small.
+#[derive(Debug, Clone)]
+enum Members {
+    Packed(Packed),
+    Ranked(Box<Ranked>),
+}
+
+impl Collection for SortedSet {
+    fn new(_: &Arc<Resources>) -> Self {
+        Self::default()
+    }
+
+    fn of(object: &Object) -> Option<&Self> {
+        match object {
+            Object::SortedSet(set) => Some(set),
+            _ => None,
+        }
+    }
+
+    fn of_mut(object: &mut Object) -> Option<&mut Self> {
+        match object {
+            Object::SortedSet(set) => Some(set),
+            _ => None,
+        }
+    }
+
+    fn into_object(self) -> Object {
+        Object::SortedSet(self)
+    }
+
+    fn is_empty(&self) -> bool {
+        Self::is_empty(self)
+    }
+}
+
+impl Default for SortedSet {
+    /// An empty sorted set.
+    fn default() -> Self {
+        Self { members: Members::Packed(Packed::new()) }
+    }
+}
+
+impl SortedSet {
+    /// How many members. O(1).
+    #[inline]
+    pub fn len(&self) -> usize {
+        match &self.members {
+            Members::Packed(packed) => packed.len(),
+            Members::Ranked(ranked) => ranked.len(),
+        }
+    }
+
+    /// Whether there is nothing in it. O(1).
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The name that `OBJECT ENCODING` answers.
+    pub fn encoding(&self) -> &'static str {
+        match &self.members {
+            Members::Packed(_) => "listpack",
+            Members::Ranked(_) => "skiplist",
+        }
+    }
+
+    /// The bytes of the compact encoding.
+    pub fn compact_bytes(&self) -> Option<&[u8]> {
+        match &self.members {
+            Members::Packed(packed) => Some(packed.bytes()),
+            Members::Ranked(_) => None,
+        }
+    }
+
+    /// Bytes outside the sorted set itself. O(1).
+    #[inline]
+    pub fn heap_bytes(&self) -> usize {
+        match &self.members {
+            Members::Packed(packed) => packed.heap_bytes(),
+            Members::Ranked(ranked) => size_of::<Ranked>() + ranked.heap_bytes(),
+        }
+    }
+
+    /// The score of a member. O(1); in a listpack O(n).
+    #[inline]
+    pub fn score(&self, member: &[u8]) -> Option<f64> {
+        match &self.members {
+            Members::Packed(packed) => packed.find(member).map(|(_, score)| score),
+            Members::Ranked(ranked) => ranked.find(member).map(|(_, score)| score),
+        }
+    }
+
+    /// [`Self::score`] for a member of another collection.
+    pub fn score_of_element(&self, member: Element<'_>) -> Option<f64> {
+        with_text(member, |member| self.score(member))
+    }
+
+    /// The rank of a member, 0 for the lowest, and its score. O(log n); in a listpack O(n).
+    #[inline]
+    pub fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
+        match &self.members {
+            Members::Packed(packed) => packed.rank(member),
+            Members::Ranked(ranked) => ranked.rank(member),
+        }
+    }
+
+    /// Gives a member the score that `decide` makes of its present one (`None`: it is not there);
+    /// where it makes none, nothing happens. O(log n); in a listpack O(n).
+    #[inline]
+    pub fn update(
+        &mut self,
+        member: &[u8],
+        layout: Layout<'_>,
+        decide: impl FnOnce(Option<f64>) -> Option<f64>,
+    ) {
+        let packed = match &mut self.members {
+            Members::Packed(packed) => packed,
+            Members::Ranked(ranked) => {
+                let found = ranked.find(member);
+                let Some(score) = decide(found.map(|(_, score)| score)) else { return };
+                match found {
+                    Some((handle, old)) => ranked.set_score(handle, old, score),
+                    None => ranked.insert(member, score),
+                }
+                return;
+            }
+        };
+        let found = packed.find(member);
+        let Some(score) = decide(found.map(|(_, score)| score)) else { return };
+        let limits = layout.limits;
+        if let Some((position, _)) = found {
+            packed.remove(position);
+            packed.insert(member, score);
+        } else if packed.len() < limits.zset_max_listpack_entries
+            && member.len() <= limits.zset_max_listpack_value
+            && packed.fits(member)
+        {
+            packed.insert(member, score);
+        } else {
+            self.make_ranked(layout).insert(member, score);
+        }
+    }
+
+    /// Gives a member a score. O(log n); in a listpack O(n).
+    pub fn insert(&mut self, member: &[u8], score: f64, layout: Layout<'_>) {
+        self.update(member, layout, |_| Some(score));
+    }
+
+    /// Removes a member; its score. O(log n); in a listpack O(n).
+    pub fn remove(&mut self, member: &[u8]) -> Option<f64> {
+        match &mut self.members {
+            Members::Packed(packed) => {
+                let (position, score) = packed.find(member)?;
+                packed.remove(position);
+                Some(score)
+            }
+            Members::Ranked(ranked) => ranked.remove(member),
+        }
+    }
+
+    /// Removes the members with these ranks, all of which exist. O(log n) a member at most.
+    pub fn remove_range(&mut self, ranks: Range<usize>) {
+        match &mut self.members {
+            Members::Packed(packed) => packed.remove_range(ranks),
+            Members::Ranked(ranked) => ranked.remove_range(ranks),
+        }
+    }
+
+    /// How many scores from the lowest on fulfil `holds`; those that do are below all others.
+    /// O(log n); in a listpack O(n).
+    #[inline]
+    pub fn partition_scores(&self, mut holds: impl FnMut(f64) -> bool) -> usize {
+        match &self.members {
+            Members::Packed(packed) => packed.partition_point(|_, score| holds(score)),
+            Members::Ranked(ranked) => ranked.partition_scores(holds),
+        }
+    }
+
+    /// How many members from the first on fulfil `holds`; those that do come before all others,
+    /// which is certain only where all scores are equal. O(log n); in a listpack O(n).
+    pub fn partition_members(&self, mut holds: impl FnMut(&[u8]) -> bool) -> usize {
+        match &self.members {
+            Members::Packed(packed) => packed.partition_point(|member, _| with_text(member, &mut holds)),
+            Members::Ranked(ranked) => ranked.partition_members(holds),
+        }
+    }
+
+    /// Visits the members with these ranks, all of which exist, from the first or from the last.
+    /// O(log n + ranks); in a listpack O(n).
+    #[inline]
+    pub fn for_range<'a>(
+        &'a self,
+        ranks: Range<usize>,
+        reverse: bool,
+        mut visit: impl FnMut(Element<'a>, f64),
+    ) {
+        match &self.members {
+            Members::Packed(packed) if reverse => {
+                packed.pairs_reversed(ranks).for_each(|(member, score)| visit(member, score));
+            }
+            Members::Packed(packed) => packed.pairs(ranks).for_each(|(member, score)| visit(member, score)),
+            Members::Ranked(ranked) => {
+                ranked.for_range(ranks, reverse, |member, score| visit(Element::String(member), score));
+            }
+        }
+    }
+
+    /// Visits all members: those of a listpack in order, others in none. O(n).
+    pub fn for_each<'a>(&'a self, mut visit: impl FnMut(Element<'a>, f64)) {
+        match &self.members {
+            Members::Packed(_) => self.for_range(0..self.len(), false, visit),
+            Members::Ranked(ranked) => {
+                ranked.table().for_each(|record| visit(Element::String(record.key), score_of(record)));
+            }
+        }
+    }
+
+    /// Visits some members behind `cursor` and answers the next cursor, 0 at the end: what is there
+    /// from the call with 0 to the one that answers 0 is visited at least once. A compact sorted set
+    /// is visited whole.
+    pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>, f64)) -> u64 {
+        match &self.members {
+            Members::Packed(_) => {
+                self.for_each(visit);
+                0
+            }
+            Members::Ranked(ranked) => {
+                ranked.table().scan(cursor, |record| visit(Element::String(record.key), score_of(record)))
+            }
+        }
+    }
+
+    /// A member with its score, uniformly chosen. O(log n); in a listpack O(n).
+    pub(crate) fn random(&self, random: &mut Random) -> Option<(Element<'_>, f64)> {
+        let rank = random.below(self.len());
+        let mut chosen = None;
+        self.for_range(rank..(rank + 1).min(self.len()), false, |member, score| {
+            chosen = Some((member, score));
+        });
+        chosen
+    }
+
+    /// Visits `count` different members, chosen by chance, or all where there are fewer. O(count), or
+    /// O(n) where that is not much more.
+    pub(crate) fn sample<'a>(
+        &'a self,
+        count: usize,
+        random: &mut Random,
+        mut visit: impl FnMut(Element<'a>, f64),
+    ) {
+        if let Members::Ranked(ranked) = &self.members {
+            let table = ranked.table();
+            return table
+                .sample(count, random, |record| visit(Element::String(record.key), score_of(record)));
+        }
+        let mut selection = Selection::new(count, self.len());
+        self.for_each(|member, score| {
+            if selection.takes(random) {
+                visit(member, score);
+            }
+        });
+    }
+
+    /// Moves all members to a table and a tree.
+    fn make_ranked(&mut self, layout: Layout<'_>) -> &mut Ranked {
+        let mut ranked = Box::new(Ranked::new(layout.resources));
+        self.for_each(|member, score| with_text(member, |member| ranked.insert(member, score)));
+        self.members = Members::Ranked(ranked);
+        match &mut self.members {
+            Members::Ranked(ranked) => ranked,
+            Members::Packed(_) => unreachable!("just made"),
+        }
+    }
+}

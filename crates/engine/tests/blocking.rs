@@ -1,0 +1,375 @@
+//! Commands that wait for keys: who is served, in what order, with what; and nothing lost when threads
+//! push, pop, wait and give up all at once.
+
+mod common;
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc, Barrier, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+};
+
+use common::{Client, Store};
+use dunlin_engine::keyspace::{BlockingKeys, ClientToken, Waiter};
+
+/// Clients of one worker, by number; each line is said by one of them.
+struct Story<'a> {
+    client: Client<'a>,
+}
+
+impl<'a> Story<'a> {
+    fn new(store: &'a Store) -> Self {
+        Self { client: store.client(0) }
+    }
+
+    /// The reply, `(waits)` where there is none yet.
+    fn say(&mut self, number: u64, line: &str) -> String {
+        self.client.environment.client = ClientToken(number, 0);
+        let reply = self.client.say(line);
+        match self.client.worker.blocked.take() {
+            Some(_) => {
+                assert_eq!(reply, "", "who waits has no answer yet");
+                "(waits)".to_owned()
+            }
+            None => reply,
+        }
+    }
+
+    /// The clients that were served since the last call, in order, with their replies.
+    fn served(&mut self) -> Vec<(u64, String)> {
+        let text = |reply: &[u8]| String::from_utf8_lossy(reply).replace("\r\n", " ").trim_end().to_owned();
+        let served = self.client.worker.served.drain(..);
+        served.map(|served| (served.waiter.client.0, text(&served.reply))).collect()
+    }
+
+    #[track_caller]
+    fn check(&mut self, number: u64, line: &str, reply: &str, served: &[(u64, &str)]) {
+        assert_eq!(self.say(number, line), reply, "reply to {line}");
+        let expected: Vec<(u64, String)> =
+            served.iter().map(|(number, reply)| (*number, (*reply).to_owned())).collect();
+        assert_eq!(self.served(), expected, "served by {line}");
+    }
+
+    fn nobody_waits(&self) {
+        assert_eq!(self.client.store.engine.blocking_keys(), BlockingKeys::default());
+    }
+}
+
+#[test]
+fn who_came_first_is_served_first() {
+    let store = Store::new(1);
+    let mut story = Story::new(&store);
+    story.check(1, "BLPOP k 0", "(waits)", &[]);
+    story.check(2, "BRPOP other k 0", "(waits)", &[]);
+    story.check(3, "BLMPOP 0 2 k k RIGHT COUNT 2", "(waits)", &[]);
+    assert_eq!(store.engine.blocking_keys(), BlockingKeys { keys: 2, on_loss: 0 });
+    story.check(9, "RPUSH k a b", ":2", &[(1, "*2 $1 k $1 a"), (2, "*2 $1 k $1 b")]);
+    story.check(9, "EXISTS k", ":0", &[]);
+    story.check(9, "RPUSH k a b c", ":3", &[(3, "*2 $1 k *2 $1 c $1 b")]);
+    story.check(9, "LRANGE k 0 -1", "*1 $1 a", &[]);
+    story.check(1, "BLPOP k 0", "*2 $1 k $1 a", &[]);
+    story.nobody_waits();
+}
+
+#[test]
+fn what_is_served_can_make_other_keys_ready() {
+    let store = Store::new(1);
+    let mut story = Story::new(&store);
+    story.check(1, "BLPOP c 0", "(waits)", &[]);
+    story.check(2, "BLMOVE b c LEFT RIGHT 0", "(waits)", &[]);
+    story.check(3, "BRPOPLPUSH a b 0", "(waits)", &[]);
+    story.check(9, "RPUSH a x", ":1", &[(3, "$1 x"), (2, "$1 x"), (1, "*2 $1 c $1 x")]);
+    story.check(9, "EXISTS a b c", ":0", &[]);
+    story.nobody_waits();
+}
+
+#[test]
+fn a_mistake_that_shows_late_is_told_and_costs_no_element() {
+    let store = Store::new(1);
+    let mut story = Story::new(&store);
+    story.check(1, "BLMOVE a text LEFT RIGHT 0", "(waits)", &[]);
+    story.check(9, "SET text v", "+OK", &[]);
+    let wrong = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+    story.check(9, "RPUSH a x", ":1", &[(1, wrong)]);
+    story.check(9, "LLEN a", ":1", &[]);
+    story.nobody_waits();
+}
+
+#[test]
+fn every_way_in_which_a_list_appears_serves() {
+    let store = Store::new(1);
+    let mut story = Story::new(&store);
+    story.check(1, "BLPOP k 0", "(waits)", &[]);
+    story.check(9, "SET k v", "+OK", &[]);
+    story.check(9, "SADD s m", ":1", &[]);
+    story.check(9, "RENAME s k", "+OK", &[]);
+    story.check(9, "DEL k", ":1", &[]);
+    story.check(9, "RPUSH q 1 2 3", ":3", &[]);
+    story.check(9, "COPY q k", ":1", &[(1, "*2 $1 k $1 1")]);
+    story.check(9, "DEL k", ":1", &[]);
+    story.check(1, "BLPOP k 0", "(waits)", &[]);
+    story.check(9, "LMOVE q k LEFT LEFT", "$1 1", &[(1, "*2 $1 k $1 1")]);
+    story.check(1, "BLPOP k 0", "(waits)", &[]);
+    story.check(9, "RENAME q k", "+OK", &[(1, "*2 $1 k $1 2")]);
+    story.check(9, "DEL k", ":1", &[]);
+    story.check(1, "BLPOP k 0", "(waits)", &[]);
+    story.client.database = 1;
+    story.check(2, "BLPOP k 0", "(waits)", &[]);
+    story.client.database = 2;
+    story.check(9, "RPUSH k a b", ":2", &[]);
+    story.check(9, "SWAPDB 2 1", "+OK", &[(2, "*2 $1 k $1 a")]);
+    story.client.database = 1;
+    story.check(9, "MOVE k 0", ":1", &[(1, "*2 $1 k $1 b")]);
+    story.nobody_waits();
+}
+
+#[test]
+fn where_nobody_can_wait_the_answer_is_nil() {
+    let store = Store::new(1);
+    let mut story = Story::new(&store);
+    story.client.environment.deny_blocking = true;
+    story.check(1, "BLPOP k 0", "*-1", &[]);
+    story.check(1, "BLMPOP 0 1 k LEFT", "*-1", &[]);
+    story.check(1, "BLMOVE k l LEFT LEFT 0", "$-1", &[]);
+    story.check(1, "BRPOPLPUSH k l 0", "$-1", &[]);
+    story.nobody_waits();
+}
+
+#[test]
+fn mistakes_are_told_at_once() {
+    let store = Store::new(1);
+    let mut story = Story::new(&store);
+    story.check(9, "SET text v", "+OK", &[]);
+    let wrong = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+    for (line, expected) in [
+        ("BLPOP k text 0", wrong),
+        ("BLMOVE text k LEFT LEFT 0", wrong),
+        ("BLPOP k -1", "-ERR timeout is negative"),
+        ("BLPOP k x", "-ERR timeout is not a float or out of range"),
+        ("BLPOP k inf", "-ERR timeout is out of range"),
+        ("BRPOP k -inf", "-ERR timeout is negative"),
+        ("BLMPOP x 1 k MIDDLE", "-ERR syntax error"),
+        ("BLMPOP x 1 k LEFT", "-ERR timeout is not a float or out of range"),
+        ("BLMPOP 0 0 k LEFT", "-ERR numkeys should be greater than 0"),
+        ("BLMOVE k k LEFT UP x", "-ERR syntax error"),
+        ("BLMOVE k k LEFT LEFT 9223372036854775", "-ERR timeout is out of range"),
+    ] {
+        story.check(1, line, expected, &[]);
+    }
+    story.nobody_waits();
+}
+
+#[test]
+fn who_withdraws_is_not_served_and_the_next_one_is() {
+    let store = Store::new(1);
+    let mut story = Story::new(&store);
+    story.client.environment.client = ClientToken(1, 0);
+    story.client.say("BLPOP k j 0.5");
+    let blocked = story.client.worker.blocked.take().unwrap();
+    assert_eq!(blocked.timeout_ms.map(|timeout_ms| timeout_ms.get()), Some(500));
+    story.check(2, "BLPOP k 0", "(waits)", &[]);
+    let inside = store.engine.keyspace.enter(0);
+    assert!(store.engine.withdraw(&blocked.waiter));
+    assert!(!store.engine.withdraw(&blocked.waiter), "once");
+    drop(inside);
+    story.check(9, "RPUSH k a", ":1", &[(2, "*2 $1 k $1 a")]);
+    story.check(9, "RPUSH j a", ":1", &[]);
+    story.nobody_waits();
+}
+
+#[test]
+fn who_needs_a_lock_that_is_taken_is_served_before_those_who_come_meanwhile() {
+    let store = Store::new(2);
+    let keyspace = &store.engine.keyspace;
+    // Locks are taken in ascending order: whoever waits for that of `taken` does not hold that of `key`.
+    let key =
+        (0..).map(|number| format!("k{number}")).find(|key| keyspace.shard_of(key.as_bytes()) > 0).unwrap();
+    let taken =
+        (0..).map(|number| format!("t{number}")).find(|key| keyspace.shard_of(key.as_bytes()) == 0).unwrap();
+    let mut story = Story::new(&store);
+    story.check(1, &format!("BLPOP {key} {taken} 0"), "(waits)", &[]);
+    thread::scope(|scope| {
+        let lock = keyspace.lock_one(0);
+        let pusher = scope.spawn(|| {
+            let mut client = store.client(1);
+            assert_eq!(client.say(&format!("RPUSH {key} x")), ":1");
+            let served: Vec<u64> = client.worker.served.iter().map(|served| served.waiter.client.0).collect();
+            assert_eq!(served, [1]);
+        });
+        while story.say(9, &format!("LLEN {key}")) == ":0" {
+            thread::yield_now();
+        }
+        story.check(2, &format!("BLPOP {key} 0"), "(waits)", &[]);
+        story.check(3, &format!("BLMPOP 0 1 {key} LEFT"), "(waits)", &[]);
+        story.check(4, &format!("BLMOVE {key} {key} LEFT LEFT 0"), "(waits)", &[]);
+        drop(lock);
+        pusher.join().unwrap();
+    });
+    let one = format!("${} {key}", key.len());
+    let (two, three) = (format!("*2 {one} $1 y"), format!("*2 {one} *1 $1 z"));
+    story.check(9, &format!("RPUSH {key} y z"), ":2", &[(2, &two), (3, &three)]);
+    story.check(9, &format!("RPUSH {key} v"), ":1", &[(4, "$1 v")]);
+    story.nobody_waits();
+}
+
+const THREADS: usize = 4;
+const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+/// What a thread of the test below has been mailed: its waiter, and the reply.
+type Mail = Mutex<Vec<(Arc<Waiter>, Vec<u8>)>>;
+
+/// A thread that is a producer and, while it does not wait, a consumer.
+struct Actor<'a> {
+    number: usize,
+    client: Client<'a>,
+    mail: &'a [Mail],
+    /// The command that waits, with its keys.
+    waiting: Option<(Arc<Waiter>, Vec<&'static str>)>,
+    /// Elements that were given to it.
+    taken: Vec<String>,
+    /// How many it has made.
+    made: usize,
+    random: u64,
+}
+
+impl Actor<'_> {
+    fn random(&mut self, below: usize) -> usize {
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) as usize % below
+    }
+
+    fn key(&mut self) -> &'static str {
+        KEYS[self.random(KEYS.len())]
+    }
+
+    /// Says a line, and mails what it has brought others.
+    fn say(&mut self, line: &str) -> String {
+        let reply = self.client.say(line);
+        for served in self.client.worker.served.drain(..) {
+            let number = served.waiter.client.0 as usize;
+            self.mail[number].lock().unwrap().push((served.waiter, served.reply));
+        }
+        reply
+    }
+
+    /// Notes the elements of a reply: the bulk strings that name their makers.
+    fn take(&mut self, reply: &str) {
+        self.taken.extend(
+            reply.split(' ').filter(|word| word.contains(':') && !word.starts_with(':')).map(str::to_owned),
+        );
+    }
+
+    fn read_mail(&mut self) {
+        let mail = std::mem::take(&mut *self.mail[self.number].lock().unwrap());
+        for (waiter, reply) in mail {
+            let (waiting, keys) = self.waiting.take().expect("only who waits is served");
+            assert!(Arc::ptr_eq(&waiter, &waiting), "and only once");
+            // Elements that BLMOVE has moved are not taken: they are somewhere else.
+            if keys.len() != 1 {
+                self.take(&String::from_utf8_lossy(&reply).replace("\r\n", " "));
+            }
+        }
+    }
+
+    fn act(&mut self, sequence: usize) {
+        self.read_mail();
+        match self.random(5) {
+            0 | 1 => {
+                let (key, number) = (self.key(), self.number);
+                self.say(&format!("RPUSH {key} {number}:{sequence}"));
+                self.made += 1;
+            }
+            2 if self.waiting.is_none() => {
+                let (one, other) = (self.key(), self.key());
+                // A single key tells BLMOVE's waiters.
+                let (line, keys) = match self.random(3) {
+                    0 => (format!("BLPOP {one} {other} 0"), vec![one, other]),
+                    1 => (format!("BLMPOP 0 2 {one} {other} RIGHT COUNT 2"), vec![one, other]),
+                    _ => (format!("BLMOVE {one} {other} LEFT RIGHT 0"), vec![one]),
+                };
+                let reply = self.say(&line);
+                match self.client.worker.blocked.take() {
+                    Some(blocked) => self.waiting = Some((blocked.waiter, keys)),
+                    None if keys.len() == 1 => {}
+                    None => self.take(&reply),
+                }
+            }
+            3 if self.waiting.is_some() => {
+                let (waiter, _) = self.waiting.as_ref().expect("just looked");
+                let engine = &self.client.store.engine;
+                let inside = engine.keyspace.enter(self.number);
+                let withdrawn = engine.withdraw(waiter);
+                drop(inside);
+                if withdrawn {
+                    self.waiting = None;
+                }
+                // Who is too late for that has been served: the reply is on its way.
+                while !withdrawn && self.waiting.is_some() {
+                    thread::yield_now();
+                    self.read_mail();
+                }
+            }
+            _ => {
+                let key = self.key();
+                let reply = self.say(&format!("LPOP {key}"));
+                self.take(&reply);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_element_is_taken_once_and_nobody_is_forgotten() {
+    const PHASES: usize = 3_000;
+    const STEPS: usize = 8;
+    let store = Store::new(THREADS);
+    let mail: Vec<Mail> = (0..THREADS).map(|_| Mail::default()).collect();
+    let barrier = Barrier::new(THREADS);
+    let made = AtomicUsize::new(0);
+    let taken: Mutex<Vec<String>> = Mutex::default();
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let (store, mail, barrier, made, taken) = (&store, &mail, &barrier, &made, &taken);
+            scope.spawn(move || {
+                let mut client = store.client(number);
+                client.environment.client = ClientToken(number as u64, 0);
+                let random = number as u64 + 1;
+                let mut actor =
+                    Actor { number, client, mail, waiting: None, taken: Vec::new(), made: 0, random };
+                for phase in 0..PHASES {
+                    for step in 0..STEPS {
+                        actor.act(phase * STEPS + step);
+                    }
+                    // Nobody acts between these two: who still waits has nothing to wait for.
+                    barrier.wait();
+                    actor.read_mail();
+                    for key in actor.waiting.iter().flat_map(|(_, keys)| keys.clone()).collect::<Vec<_>>() {
+                        assert_eq!(actor.client.say(&format!("LLEN {key}")), ":0", "{key} was forgotten");
+                    }
+                    barrier.wait();
+                }
+                if let Some((waiter, _)) = actor.waiting.take() {
+                    let inside = store.engine.keyspace.enter(number);
+                    assert!(store.engine.withdraw(&waiter));
+                    drop(inside);
+                }
+                made.fetch_add(actor.made, SeqCst);
+                taken.lock().unwrap().append(&mut actor.taken);
+            });
+        }
+    });
+    assert_eq!(store.engine.blocking_keys(), BlockingKeys::default());
+    let mut client = store.client(0);
+    let mut all = taken.into_inner().unwrap();
+    for key in KEYS {
+        let left = client.say(&format!("LRANGE {key} 0 -1"));
+        all.extend(left.split(' ').filter(|word| word.contains(':')).map(str::to_owned));
+    }
+    let different: HashSet<&String> = all.iter().collect();
+    assert_eq!(different.len(), all.len(), "an element was given away twice");
+    assert_eq!(all.len(), made.load(SeqCst), "an element was lost");
+}

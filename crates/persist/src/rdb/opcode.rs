@@ -1,0 +1,38 @@
+//! The bytes that stand where a type of value could, and what follows them.
+
+/// State of a slot on its way to another node of a cluster (Valkey 9).
+pub(super) const SLOT_IMPORT: u8 = 243;
+/// How many keys a slot of a cluster has: three lengths. A hint (Redis 7.4).
+pub(super) const SLOT_INFO: u8 = 244;
+/// A library of functions: its code.
+pub(super) const FUNCTION: u8 = 245;
+/// The same as release candidates of Redis 7.0 wrote it.
+pub(super) const FUNCTION_PRE_GA: u8 = 246;
+/// Data of a module that belongs to no key.
+pub(super) const MODULE_AUX: u8 = 247;
+/// Seconds since the next key was used: a length.
+pub(super) const IDLE: u8 = 248;
+/// How often the next key is used: a byte.
+pub(super) const FREQUENCY: u8 = 249;
+/// A name and a value.
+pub(super) const AUX: u8 = 250;
+/// How many keys the database has: two lengths. A hint.
+pub(super) const RESIZE: u8 = 251;
+/// When the next key expires: milliseconds.
+pub(super) const EXPIRY_MS: u8 = 252;
+/// When the next key expires: seconds, in 32 bits.
+pub(super) const EXPIRY_S: u8 = 253;
+/// The database of the keys that follow: a length.
+pub(super) const SELECT: u8 = 254;
+/// The end; the checksum follows.
+pub(super) const END: u8 = 255;
+
+/// The parts of a module's data.
+pub(super) mod module {
+    pub(in crate::rdb) const END: u64 = 0;
+    pub(in crate::rdb) const SIGNED: u64 = 1;
+    pub(in crate::rdb) const UNSIGNED: u64 = 2;
+    pub(in crate::rdb) const FLOAT: u64 = 3;
+    pub(in crate::rdb) const DOUBLE: u64 = 4;
+    pub(in crate::rdb) const STRING: u64 = 5;
+}

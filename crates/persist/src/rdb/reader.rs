@@ -1,0 +1,238 @@
+//! Reading an RDB file.
+
+use std::{fmt, io};
+
+use dunlin_engine::{
+    rdb::{Input, RdbError, Value, Version, read_value},
+    value::Layout,
+};
+
+use super::{opcode, summed::SummedSource};
+
+/// From this version on a file ends with a checksum.
+const CHECKSUM_SINCE: u16 = 5;
+
+/// What a reader insists on.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadOptions {
+    /// The checksum has to be right, where there is one (`rdbchecksum`).
+    pub checksum: bool,
+    /// Versions that are not known are refused at once (`rdb-version-check strict`), not only where they
+    /// hold something unknown.
+    pub known_versions: bool,
+}
+
+/// Why a file could not be read, and where.
+#[derive(Debug)]
+pub struct ReadError {
+    /// Bytes before the place.
+    pub offset: u64,
+    /// The key whose value was being read.
+    pub key: Option<Vec<u8>>,
+    /// What is wrong.
+    pub cause: RdbError,
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "at byte {}", self.offset)?;
+        if let Some(key) = &self.key {
+            write!(out, ", in the value of key \"{}\"", key.escape_ascii())?;
+        }
+        write!(out, ": {}", self.cause)
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+/// A part of a file.
+#[derive(Debug)]
+pub enum Item {
+    /// An auxiliary field.
+    Aux {
+        /// Its name.
+        name: Vec<u8>,
+        /// Its value.
+        value: Vec<u8>,
+    },
+    /// A library of functions.
+    Function(Vec<u8>),
+    /// Data of a module, passed over: the module's name.
+    ModuleAux(String),
+    /// A key.
+    Key {
+        /// Its database.
+        database: u64,
+        /// Its name.
+        key: Vec<u8>,
+        /// Its value; `None` for a collection without elements, which is no key.
+        value: Option<Value>,
+        /// When it expires, in unix milliseconds.
+        expiry_ms: Option<i64>,
+        /// Seconds since it was used.
+        idle_seconds: Option<u64>,
+    },
+}
+
+/// Reads an RDB file part by part, in memory for one key at a time.
+pub struct Reader<R: io::Read> {
+    input: Input<SummedSource<R>>,
+    version: Version,
+    options: ReadOptions,
+    /// The database of the keys that come.
+    database: u64,
+}
+
+/// What was said of a key before it.
+#[derive(Default)]
+struct Attributes {
+    expiry_ms: Option<i64>,
+    idle_seconds: Option<u64>,
+}
+
+impl<R: io::Read> Reader<R> {
+    /// Begins with a file.
+    pub fn open(source: R, options: ReadOptions) -> Result<Self, ReadError> {
+        let mut input = Input::new(SummedSource::new(source, options.checksum));
+        let version = version(&mut input, options.known_versions);
+        let version = version.map_err(|cause| ReadError { offset: input.offset(), key: None, cause })?;
+        Ok(Self { input, version, options, database: 0 })
+    }
+
+    /// The version of the file.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Bytes read so far.
+    pub fn offset(&self) -> u64 {
+        self.input.offset()
+    }
+
+    /// The next part; `None` at the end, when the checksum was right. `layout` says how values are kept.
+    pub fn next(&mut self, layout: Layout<'_>) -> Result<Option<Item>, ReadError> {
+        let mut key = None;
+        self.part(layout, &mut key).map_err(|cause| ReadError { offset: self.input.offset(), key, cause })
+    }
+
+    fn part(
+        &mut self,
+        layout: Layout<'_>,
+        current_key: &mut Option<Vec<u8>>,
+    ) -> Result<Option<Item>, RdbError> {
+        let mut attributes = Attributes::default();
+        loop {
+            match self.input.byte()? {
+                opcode::AUX => {
+                    let (name, value) = (self.input.string()?, self.input.string()?);
+                    return Ok(Some(Item::Aux { name, value }));
+                }
+                opcode::FUNCTION => return Ok(Some(Item::Function(self.input.string()?))),
+                opcode::MODULE_AUX => return self.module_aux().map(|name| Some(Item::ModuleAux(name))),
+                opcode::SELECT => self.database = self.input.length()?,
+                opcode::RESIZE => {
+                    self.input.length()?;
+                    self.input.length()?;
+                }
+                opcode::SLOT_INFO => {
+                    self.input.length()?;
+                    self.input.length()?;
+                    self.input.length()?;
+                }
+                opcode::EXPIRY_MS => attributes.expiry_ms = Some(self.input.milliseconds()?),
+                opcode::EXPIRY_S => {
+                    let seconds = i32::from_le_bytes(self.input.array()?);
+                    attributes.expiry_ms = Some(i64::from(seconds) * 1000);
+                }
+                opcode::IDLE => attributes.idle_seconds = Some(self.input.length()?),
+                opcode::FREQUENCY => {
+                    self.input.byte()?;
+                }
+                opcode::FUNCTION_PRE_GA => {
+                    return Err(unsupported("functions as release candidates of Redis 7.0 wrote them"));
+                }
+                opcode::SLOT_IMPORT => {
+                    return Err(unsupported("a cluster's slot that was on its way to another node"));
+                }
+                opcode::END => {
+                    self.check_sum()?;
+                    return Ok(None);
+                }
+                type_number => {
+                    let key = current_key.insert(self.input.string()?).clone();
+                    let value = match read_value(type_number, self.version, &mut self.input, layout) {
+                        Ok(value) => Some(value),
+                        Err(RdbError::Empty) => None,
+                        Err(error) => return Err(error),
+                    };
+                    let Attributes { expiry_ms, idle_seconds } = attributes;
+                    let database = self.database;
+                    return Ok(Some(Item::Key { database, key, value, expiry_ms, idle_seconds }));
+                }
+            }
+        }
+    }
+
+    fn check_sum(&mut self) -> Result<(), RdbError> {
+        if matches!(self.version, Version::Redis(version) if version < CHECKSUM_SINCE) {
+            return Ok(());
+        }
+        let computed = self.input.source().checksum();
+        let stated = u64::from_le_bytes(self.input.array()?);
+        if self.options.checksum && stated != 0 && computed != Some(stated) {
+            return Err(RdbError::Corrupt(
+                "the checksum is wrong: the file has changed since it was written",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Passes over data of a module; the module's name.
+    fn module_aux(&mut self) -> Result<String, RdbError> {
+        const BROKEN: RdbError = RdbError::Corrupt("data of a module have no known form");
+        let name = module_name(self.input.length()?);
+        if self.input.length()? != opcode::module::UNSIGNED {
+            return Err(BROKEN);
+        }
+        self.input.length()?;
+        let mut scratch = Vec::new();
+        loop {
+            match self.input.length()? {
+                opcode::module::END => return Ok(name),
+                opcode::module::SIGNED | opcode::module::UNSIGNED => {
+                    self.input.length()?;
+                }
+                opcode::module::FLOAT => {
+                    self.input.array::<4>()?;
+                }
+                opcode::module::DOUBLE => {
+                    self.input.array::<8>()?;
+                }
+                opcode::module::STRING => self.input.string_into(&mut scratch)?,
+                _ => return Err(BROKEN),
+            }
+        }
+    }
+}
+
+fn version<R: io::Read>(input: &mut Input<SummedSource<R>>, known: bool) -> Result<Version, RdbError> {
+    let magic = input.array()?;
+    Version::from_magic(&magic, !known).ok_or_else(|| {
+        if magic.starts_with(b"REDIS") || magic.starts_with(b"VALKEY") {
+            let text = magic.escape_ascii();
+            RdbError::Unsupported(format!("the file begins with \"{text}\", a version that is not known"))
+        } else {
+            RdbError::Corrupt("the file does not begin like an RDB file")
+        }
+    })
+}
+
+fn unsupported(what: &str) -> RdbError {
+    RdbError::Unsupported(format!("the file holds {what}, which cannot be read here"))
+}
+
+/// The name in a module's number: nine characters of six bits, above ten bits of version.
+fn module_name(number: u64) -> String {
+    const CHARACTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    (0..9).map(|at| CHARACTERS[(number >> (58 - 6 * at) & 0x3f) as usize] as char).collect()
+}

@@ -1,0 +1,122 @@
+//! Sources and sinks that sum what passes, a buffer at a time.
+
+use std::io;
+
+use crc::{Digest, Table};
+use dunlin_engine::rdb::CRC64;
+
+const BUFFER_BYTES: usize = 256 * 1024;
+
+type Sum = Digest<'static, u64, Table<16>>;
+
+/// A buffered source that knows the checksum of what was consumed.
+pub(super) struct SummedSource<R> {
+    source: R,
+    buffer: Box<[u8]>,
+    filled: usize,
+    /// What is before was consumed.
+    at: usize,
+    /// What is before is in the sum.
+    summed: usize,
+    /// `None` where nobody asks.
+    sum: Option<Sum>,
+}
+
+impl<R: io::Read> SummedSource<R> {
+    pub(super) fn new(source: R, sums: bool) -> Self {
+        let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
+        Self { source, buffer, filled: 0, at: 0, summed: 0, sum: sums.then(|| CRC64.digest()) }
+    }
+
+    fn catch_up(&mut self) {
+        if let Some(sum) = &mut self.sum {
+            sum.update(&self.buffer[self.summed..self.at]);
+        }
+        self.summed = self.at;
+    }
+
+    /// The checksum of what was consumed, where there is one. The summing ends here.
+    pub(super) fn checksum(&mut self) -> Option<u64> {
+        self.catch_up();
+        self.sum.take().map(Sum::finalize)
+    }
+}
+
+impl<R: io::Read> io::BufRead for SummedSource<R> {
+    #[inline]
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.at == self.filled {
+            self.catch_up();
+            self.filled = 0;
+            (self.at, self.summed) = (0, 0);
+            self.filled = self.source.read(&mut self.buffer)?;
+        }
+        Ok(&self.buffer[self.at..self.filled])
+    }
+
+    #[inline]
+    fn consume(&mut self, bytes: usize) {
+        self.at = (self.at + bytes).min(self.filled);
+    }
+}
+
+impl<R: io::Read> io::Read for SummedSource<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let read = io::Read::read(&mut io::BufRead::fill_buf(self)?, out)?;
+        io::BufRead::consume(self, read);
+        Ok(read)
+    }
+}
+
+/// A buffered sink that knows the checksum of what was written.
+pub(super) struct SummedSink<W> {
+    sink: W,
+    buffer: Vec<u8>,
+    /// `None` where nobody asks.
+    sum: Option<Sum>,
+}
+
+impl<W: io::Write> SummedSink<W> {
+    pub(super) fn new(sink: W, sums: bool) -> Self {
+        Self { sink, buffer: Vec::with_capacity(BUFFER_BYTES), sum: sums.then(|| CRC64.digest()) }
+    }
+
+    /// The checksum of what was written, where there is one. The summing ends here.
+    pub(super) fn checksum(&mut self) -> io::Result<Option<u64>> {
+        self.empty()?;
+        Ok(self.sum.take().map(Sum::finalize))
+    }
+
+    fn empty(&mut self) -> io::Result<()> {
+        pass_on(&mut self.sink, &mut self.sum, &self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+fn pass_on(sink: &mut impl io::Write, sum: &mut Option<Sum>, bytes: &[u8]) -> io::Result<()> {
+    if let Some(sum) = sum {
+        sum.update(bytes);
+    }
+    sink.write_all(bytes)
+}
+
+impl<W: io::Write> io::Write for SummedSink<W> {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.buffer.len() + bytes.len() > BUFFER_BYTES {
+            self.empty()?;
+        }
+        if bytes.len() >= BUFFER_BYTES {
+            pass_on(&mut self.sink, &mut self.sum, bytes)?;
+        } else {
+            self.buffer.extend_from_slice(bytes);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.empty()?;
+        self.sink.flush()
+    }
+}

@@ -1,0 +1,141 @@
+//! MULTI, EXEC, DISCARD, WATCH, UNWATCH; what happens behind them is in [`crate::transaction`].
+//!
+//! Texts and flags are those of redis-server 7.0.
+
+use dunlin_engine::command::{
+    Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run,
+};
+use dunlin_resp::ReplyBuffer;
+
+use crate::{
+    executor::{Handler, ServerContext},
+    session::Replies,
+    transaction::Executed,
+};
+
+pub(super) const COMMANDS: &[Command] = &[DISCARD, EXEC, MULTI, UNWATCH, WATCH];
+
+const ALWAYS: Flags = Flags::NO_SCRIPT.and(Flags::LOADING).and(Flags::STALE);
+const BRIEF: Flags = ALWAYS.and(Flags::FAST).and(Flags::ALLOW_BUSY);
+
+const MULTI: Command = Command {
+    name: "multi",
+    summary: "Begins a transaction: commands are queued until EXEC.",
+    since: "1.2.0",
+    group: Group::Transactions,
+    arity: Arity::Exactly(1),
+    run: Run::Host(&Handler(multi)),
+    flags: BRIEF.and(Flags::UNQUEUED),
+    ..Command::DEFAULT
+};
+
+const EXEC: Command = Command {
+    name: "exec",
+    summary: "Runs the queued commands as one, unless a watched key has changed.",
+    since: "1.2.0",
+    group: Group::Transactions,
+    complexity: "as the commands in the transaction",
+    arity: Arity::Exactly(1),
+    run: Run::Host(&Handler(exec)),
+    flags: ALWAYS.and(Flags::SKIP_SLOWLOG).and(Flags::UNQUEUED),
+    ..Command::DEFAULT
+};
+
+const DISCARD: Command = Command {
+    name: "discard",
+    summary: "Ends a transaction without running anything, and watches nothing any more.",
+    since: "2.0.0",
+    group: Group::Transactions,
+    complexity: "O(n) in the number of queued commands",
+    arity: Arity::Exactly(1),
+    run: Run::Host(&Handler(discard)),
+    flags: BRIEF.and(Flags::UNQUEUED),
+    ..Command::DEFAULT
+};
+
+const WATCH: Command = Command {
+    name: "watch",
+    summary: "Makes the next transaction depend on these keys: if one changes, it does not happen.",
+    since: "2.2.0",
+    group: Group::Transactions,
+    complexity: "O(n) in the number of keys",
+    arity: Arity::AtLeast(2),
+    run: Run::Host(&Handler(watch)),
+    flags: BRIEF.and(Flags::UNQUEUED),
+    keys: &[KeySpec::at(1).through(-1, 1)],
+    args: &[Argument::key("key").multiple()],
+    ..Command::DEFAULT
+};
+
+const UNWATCH: Command = Command {
+    name: "unwatch",
+    summary: "Watches nothing any more.",
+    since: "2.2.0",
+    group: Group::Transactions,
+    complexity: "O(n) in the number of watched keys",
+    arity: Arity::Exactly(1),
+    run: Run::Host(&Handler(unwatch)),
+    flags: BRIEF,
+    ..Command::DEFAULT
+};
+
+/// Why a transaction of which a command was refused is not run.
+const ABORTED: CommandError =
+    CommandError::text("EXECABORT Transaction discarded because of previous errors.");
+
+type Context<'a, 'b, 'k> = &'a mut ServerContext<'b, 'k>;
+
+fn multi(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    if context.session.queue.is_some() {
+        return Err(CommandError::text("ERR MULTI calls can not be nested"));
+    }
+    context.executor.begin_queue(context.session);
+    reply.ok();
+    Ok(())
+}
+
+fn exec(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let queue = context.session.queue.take_if(|queue| !queue.aborted);
+    let Some(queue) = queue else {
+        let aborted = context.session.queue.is_some();
+        if aborted {
+            context.executor.discard(context.session);
+        }
+        return Err(if aborted { ABORTED } else { CommandError::text("ERR EXEC without MULTI") });
+    };
+    let (executor, session) = (&mut *context.executor, &mut *context.session);
+    let replies = session.replies;
+    match executor.execute_queue(context.shared, session, queue, context.inside, reply) {
+        Executed::Done(flow) => context.flow = flow,
+        Executed::Changed => reply.null_array(),
+    }
+    // CLIENT REPLY SKIP among the commands concerns the one behind EXEC.
+    context.session.pushed = replies != Replies::SkipNext && context.session.replies == Replies::SkipNext;
+    Ok(())
+}
+
+fn discard(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    if context.session.queue.is_none() {
+        return Err(CommandError::text("ERR DISCARD without MULTI"));
+    }
+    context.executor.discard(context.session);
+    reply.ok();
+    Ok(())
+}
+
+fn watch(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    if context.session.queue.is_some() {
+        return Err(CommandError::text("ERR WATCH inside MULTI is not allowed"));
+    }
+    for key in args.take_rest() {
+        context.executor.watch(context.session, key);
+    }
+    reply.ok();
+    Ok(())
+}
+
+fn unwatch(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    context.executor.unwatch(context.session);
+    reply.ok();
+    Ok(())
+}

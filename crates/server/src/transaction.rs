@@ -1,0 +1,264 @@
+//! Transactions as their client sees them: the commands since `MULTI`, the keys since `WATCH`.
+//!
+//! ```text
+//! bytes      SETkey1GETkey…            all words of all commands, one behind the other
+//! words      3 6 7 10 13 …             where each ends
+//! commands   {SET, 3 words, 1 key} …
+//! ```
+//!
+//! What `EXEC` needs beforehand (the locks, whether memory may run short) gathers as commands are
+//! queued. How the commands run as one is in [`dunlin_engine::Transaction`].
+
+use dunlin_engine::{
+    Footprint, Request, Transaction,
+    command::{Entry, Flags},
+    keyspace::{Inside, Key, Keyspace, Watcher},
+};
+use dunlin_resp::ReplyBuffer;
+
+use crate::{
+    executor::{Executor, Flow, QueuedRequest},
+    net::Next,
+    session::Session,
+    shared::Shared,
+};
+
+/// Memory of a queue that is kept for the next transaction of any client of the worker.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// A queued command: where its words and keys end, and its place in the command table.
+#[derive(Debug, Clone, Copy)]
+struct Queued {
+    words_end: usize,
+    keys_end: usize,
+    entry: usize,
+}
+
+/// The commands since `MULTI`.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    bytes: Vec<u8>,
+    words: Vec<usize>,
+    /// Hashes and shards of the keys.
+    keys: Vec<(u64, usize)>,
+    commands: Vec<Queued>,
+    footprint: Footprint,
+    /// A command was refused: `EXEC` will run none.
+    pub(crate) aborted: bool,
+    /// One of the commands is refused when memory is short.
+    needs_memory: bool,
+    /// One of the commands may change the data set.
+    pub(crate) writes: bool,
+}
+
+impl Queue {
+    /// How many commands there are.
+    pub(crate) fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// Bytes that they take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.len()
+            + size_of_val(&self.words[..])
+            + size_of_val(&self.keys[..])
+            + size_of_val(&self.commands[..])
+    }
+
+    /// Adds a command.
+    pub(crate) fn push(&mut self, keyspace: &Keyspace, request: &Request<'_>) {
+        let command = request.entry.command;
+        for word in request.words {
+            self.bytes.extend_from_slice(word);
+            self.words.push(self.bytes.len());
+        }
+        self.keys.extend(request.keys.iter().map(|key| (key.hash, key.shard)));
+        self.commands.push(Queued {
+            words_end: self.words.len(),
+            keys_end: self.keys.len(),
+            entry: request.entry.index,
+        });
+        self.footprint.add(keyspace, request);
+        self.needs_memory |= command.flags.has(Flags::DENY_OOM);
+        self.writes |= command.may_write();
+    }
+
+    /// Whether a command that comes now is refused when memory is short: all that would be queued,
+    /// and `EXEC` where what it runs would be.
+    pub(crate) fn needs_memory(&self, entry: &Entry) -> bool {
+        match entry.command.name {
+            "exec" => self.needs_memory,
+            "discard" | "quit" | "reset" => false,
+            _ => true,
+        }
+    }
+
+    /// Empties it, keeping memory that is worth keeping.
+    fn recycle(mut self: Box<Self>) -> Option<Box<Self>> {
+        if self.bytes.capacity() > KEPT_BYTES_MAX || self.words.capacity() > KEPT_BYTES_MAX / 8 {
+            return None;
+        }
+        self.bytes.clear();
+        self.words.clear();
+        self.keys.clear();
+        self.commands.clear();
+        self.footprint = Footprint::default();
+        (self.aborted, self.needs_memory, self.writes) = (false, false, false);
+        Some(self)
+    }
+}
+
+/// The keys that a client watches.
+#[derive(Debug)]
+pub(crate) struct Watching {
+    watcher: Watcher,
+    /// With their databases.
+    keys: Vec<(usize, Box<[u8]>)>,
+}
+
+/// What became of `EXEC`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Executed {
+    /// The commands have run, and answered.
+    Done(Flow),
+    /// A watched key had changed: none has run.
+    Changed,
+}
+
+impl Executor {
+    /// Begins to queue commands.
+    pub(crate) fn begin_queue(&mut self, session: &mut Session) {
+        session.queue = Some(self.spare_queue.take().unwrap_or_default());
+    }
+
+    /// Forgets the queued commands and the watched keys.
+    pub(crate) fn discard(&mut self, session: &mut Session) {
+        if let Some(queue) = session.queue.take() {
+            self.spare_queue = queue.recycle();
+        }
+        self.unwatch(session);
+    }
+
+    /// Watches a key for changes until the next transaction.
+    pub(crate) fn watch(&mut self, session: &mut Session, key: &[u8]) {
+        let database = session.database;
+        let client = &session.client;
+        let watching = session.watching.get_or_insert_with(|| {
+            Box::new(Watching {
+                watcher: client.watcher.get_or_init(Watcher::default).clone(),
+                keys: Vec::new(),
+            })
+        });
+        if watching.keys.iter().any(|(known, name)| *known == database && **name == *key) {
+            return;
+        }
+        self.shared.engine.watch(database, key, &watching.watcher, &self.environment);
+        watching.keys.push((database, key.into()));
+        client.watched_keys.set(watching.keys.len() as u64);
+    }
+
+    /// Watches nothing any more. The caller is inside the gate.
+    pub(crate) fn unwatch(&mut self, session: &mut Session) {
+        let Some(watching) = session.watching.take() else { return };
+        for (database, key) in &watching.keys {
+            self.shared.engine.unwatch(*database, key, &watching.watcher);
+        }
+        watching.watcher.clear();
+        session.client.watched_keys.set(0);
+    }
+
+    /// Runs the queued commands as one, each answering in turn behind the header of an array.
+    pub(crate) fn execute_queue<'k>(
+        &mut self,
+        shared: &'k Shared,
+        session: &mut Session,
+        mut queue: Box<Queue>,
+        inside: &mut Option<Inside<'k>>,
+        reply: &mut ReplyBuffer,
+    ) -> Executed {
+        let keyspace = &shared.engine.keyspace;
+        // Whether a watched key has changed is known for certain only under its lock.
+        for (_, key) in session.watching.iter().flat_map(|watching| &watching.keys) {
+            queue.footprint.add_key(keyspace, key);
+        }
+        let mut transaction = shared.engine.begin(&queue.footprint, inside);
+        self.environment.deny_blocking = true;
+        let executed = if self.end_watches(session, &mut transaction) {
+            Executed::Changed
+        } else {
+            reply.array(queue.len());
+            Executed::Done(self.run_queue(shared, session, &queue, &mut transaction, inside, reply))
+        };
+        self.environment.deny_blocking = false;
+        shared.engine.commit(transaction, &self.environment, &mut self.worker, inside);
+        if !self.worker.served.is_empty() {
+            self.mail_served();
+        }
+        self.spare_queue = queue.recycle();
+        executed
+    }
+
+    /// Ends the watches of a client whose locks are held; whether one of the keys has changed.
+    fn end_watches(&mut self, session: &mut Session, transaction: &mut Transaction<'_>) -> bool {
+        let Some(watching) = session.watching.take() else { return false };
+        let mut changed = watching.watcher.is_dirty();
+        for (database, key) in &watching.keys {
+            changed |= transaction.unwatch(*database, key, &watching.watcher, &self.environment);
+        }
+        watching.watcher.clear();
+        session.client.watched_keys.set(0);
+        changed
+    }
+
+    fn run_queue<'k>(
+        &mut self,
+        shared: &'k Shared,
+        session: &mut Session,
+        queue: &Queue,
+        transaction: &mut Transaction<'k>,
+        inside: &mut Option<Inside<'k>>,
+        reply: &mut ReplyBuffer,
+    ) -> Flow {
+        let mut start = 0;
+        let words: Vec<&[u8]> = queue
+            .words
+            .iter()
+            .map(|end| {
+                let word = &queue.bytes[start..*end];
+                start = *end;
+                word
+            })
+            .collect();
+        let mut keys: Vec<Key<'_>> = Vec::new();
+        let (mut words_start, mut keys_start) = (0, 0);
+        let mut flow = Flow::Continue;
+        for queued in &queue.commands {
+            let words = &words[words_start..queued.words_end];
+            let hashes = &queue.keys[keys_start..queued.keys_end];
+            (words_start, keys_start) = (queued.words_end, queued.keys_end);
+            let entry = &shared.commands.entries()[queued.entry];
+            keys.clear();
+            let positions = entry.key_positions(words).zip(hashes);
+            keys.extend(positions.map(|(at, (hash, shard))| Key {
+                bytes: words[at],
+                hash: *hash,
+                shard: *shard,
+            }));
+            let request = QueuedRequest { request: Request { entry, words, keys: &keys }, transaction };
+            match self.run_queued(shared, session, request, inside, reply) {
+                // Nobody sleeps here: what was to be answered later is answered now.
+                Flow::Stop(Next::Park { .. }) => {
+                    if let Some(answer) = session.answer_later.take() {
+                        answer(reply);
+                    }
+                }
+                stop @ Flow::Stop(Next::CloseAfterReply | Next::CloseNow) => flow = stop,
+                Flow::Continue | Flow::Retry | Flow::Postpone { .. } | Flow::Stop(_) => {}
+            }
+        }
+        // Here, because EXEC's own words are not those of the last command.
+        let start = queue.commands.iter().rev().nth(1).map_or(0, |queued| queued.words_end);
+        self.measure(shared, session, &words[start..], 0, 0);
+        flow
+    }
+}

@@ -1,0 +1,29 @@
+//! Any bytes as an RDB file: it is read to its end or refused, in memory that follows what it holds.
+//!
+//! ```text
+//! input: the file, behind its first nine bytes if those are no magic
+//! ```
+
+#![no_main]
+
+use dunlin_engine::{Engine, Environment, Worker, keyspace::Keyspace};
+use dunlin_persist::rdb::{Item, ReadOptions, Reader};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let has_magic = data.starts_with(b"REDIS") || data.starts_with(b"VALKEY");
+    let file = if has_magic { data.to_vec() } else { [&b"REDIS0011"[..], data].concat() };
+    let engine = Engine { keyspace: Keyspace::new(1, 1, 16, [1, 2, 3, 4]) };
+    let environment = Environment { now_ms: 1_700_000_000_000, ..Environment::default() };
+    engine.exclusively(0, &environment, &mut Worker::new(0, 1), |context| {
+        let options = ReadOptions { checksum: false, known_versions: true };
+        let Ok(mut reader) = Reader::open(file.as_slice(), options) else { return };
+        let layout = context.layout();
+        while let Ok(Some(item)) = reader.next(layout) {
+            if let Item::Key { database, key, value: Some(value), expiry_ms, idle_seconds } = item {
+                let expiry_ms = expiry_ms.and_then(|at| u64::try_from(at).ok());
+                context.insert(database as usize % 16, &key, value, expiry_ms, idle_seconds.unwrap_or(0));
+            }
+        }
+    });
+});

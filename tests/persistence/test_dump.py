@@ -1,0 +1,152 @@
+"""DUMP and RESTORE: payloads of Redis are taken here, ours there, and their bytes are the same."""
+
+import random
+
+import pytest
+
+from harness import DUNLIN, ORACLE, Server, is_redis
+from resp import Client, Refused
+
+VALUES = 1500
+
+
+@pytest.fixture(scope="module")
+def dunlin():
+    with Server("--enable-debug-command", "yes") as server:
+        yield Client(server)
+
+
+@pytest.fixture(scope="module")
+def redis():
+    with Server("--enable-debug-command", "yes", program=ORACLE) as server:
+        yield Client(server)
+
+
+def text(rng):
+    """Numbers, noise, and texts that compress more or less."""
+    kind = rng.randrange(8)
+    if kind == 0:
+        return str(rng.randrange(-200, 200)).encode()
+    if kind == 1:
+        return str(rng.randrange(-(2**63), 2**63) >> rng.randrange(64)).encode()
+    if kind == 2:
+        return rng.randbytes(rng.randrange(100))
+    if kind == 3:
+        return bytes(rng.choices(b"ab", k=rng.randrange(400)))
+    if kind == 4:
+        pieces = [b"hello ", b"world ", b"the quick ", rng.randbytes(3)]
+        return b"".join(rng.choice(pieces) for _ in range(rng.randrange(60)))
+    if kind == 5:
+        return bytes([rng.randrange(256)]) * rng.randrange(3000)
+    if kind == 6:
+        return (rng.randbytes(rng.randrange(1, 300)) * 50)[: rng.randrange(12000)]
+    return b"m%d" % rng.randrange(1000)
+
+
+def short(rng):
+    return text(rng)[:64]
+
+
+def integer(rng):
+    return rng.randrange(-(2**63), 2**63) >> rng.randrange(64)
+
+
+def score(rng):
+    return rng.choice([rng.randrange(-100, 100), rng.random(), integer(rng), "inf", "-inf", "1e300", "-0"])
+
+
+def string_value(rng):
+    return [["SET", "k", text(rng)]]
+
+
+def set_value(rng):
+    draw = rng.choice([text, short, integer])
+    return [["SADD", "k", *(draw(rng) for _ in range(rng.choice([1, 3, 20, 130, 600])))]]
+
+
+def hash_value(rng):
+    draw = rng.choice([text, short])
+    return [["HSET", "k", *(draw(rng) for _ in range(2 * rng.choice([1, 3, 20, 130, 520])))]]
+
+
+def list_value(rng):
+    """No element of a block's size: such stand alone since Redis 7.2, and here."""
+    draw = rng.choice([lambda rng: text(rng)[:8000], short, integer])
+    commands = []
+    for _ in range(rng.choice([1, 1, 5])):
+        push = rng.choice(["RPUSH", "LPUSH"])
+        commands.append([push, "k", *(draw(rng) for _ in range(rng.choice([1, 3, 20, 130, 600])))])
+    return commands
+
+
+# How to make a value, and the encodings whose dumps have the same bytes on both sides.
+KINDS = {
+    "list": (list_value, ["quicklist", "listpack"]),
+    "string": (string_value, ["int", "embstr", "raw"]),
+    "set": (set_value, ["intset"]),
+    "hash": (hash_value, ["listpack"]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dumps_cross_over_with_the_same_bytes(kind, dunlin, redis):
+    make, same_bytes = KINDS[kind]
+    rng = random.Random(kind)
+    compared = 0
+    for _ in range(VALUES):
+        commands = make(rng)
+        for server in (dunlin, redis):
+            server("DEL", "k")
+            for command in commands:
+                server(*command)
+        ours, theirs = dunlin("DUMP", "k"), redis("DUMP", "k")
+        encodings = {server("OBJECT", "ENCODING", "k").decode() for server in (dunlin, redis)}
+        if encodings <= set(same_bytes):
+            assert ours == theirs, commands
+            compared += 1
+        digest = redis("DEBUG", "DIGEST-VALUE", "k")
+        assert dunlin("DEBUG", "DIGEST-VALUE", "k") == digest
+        for server, payload in ((dunlin, theirs), (redis, ours), (dunlin, ours)):
+            assert server("RESTORE", "copy", 0, payload, "REPLACE") == b"OK", commands
+            assert server("DEBUG", "DIGEST-VALUE", "copy") == digest, commands
+    assert compared > VALUES / 10
+
+
+@pytest.mark.skipif(is_redis(DUNLIN), reason="Redis before 7.2 does not check so deeply by default")
+@pytest.mark.parametrize("kind", KINDS)
+def test_damaged_dumps_are_refused_or_harmless(kind, dunlin):
+    """A changed byte under a right checksum: the value is refused, or it is one that can be used."""
+    make, _ = KINDS[kind]
+    rng = random.Random(kind)
+    refused = 0
+    for _ in range(300):
+        dunlin("FLUSHALL")
+        for command in make(rng):
+            dunlin(*command)
+        payload = bytearray(dunlin("DUMP", "k"))
+        for _ in range(rng.randrange(1, 4)):
+            payload[rng.randrange(len(payload) - 8)] = rng.randrange(256)
+        payload[-8:] = crc64(payload[:-8]).to_bytes(8, "little")
+        try:
+            dunlin("RESTORE", "damaged", 0, bytes(payload))
+        except Refused as error:
+            assert str(error) in (
+                "ERR Bad data format",
+                "ERR DUMP payload version or checksum are wrong",
+            )
+            refused += 1
+            continue
+        again = dunlin("DUMP", "damaged")
+        assert dunlin("RESTORE", "again", 0, again) == b"OK"
+        assert dunlin("DEBUG", "DIGEST-VALUE", "damaged") == dunlin("DEBUG", "DIGEST-VALUE", "again")
+    assert refused
+
+
+def crc64(data):
+    """The checksum of dumps, bit by bit from its definition: Jones's polynomial, reflected."""
+    value = 0
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ (0x95AC9329AC4BC9B5 if value & 1 else 0)
+    return value

@@ -1,0 +1,238 @@
+"""RDB files: written by one server, loaded by another, the same data set; and how saving can fail."""
+
+import os
+import pathlib
+import random
+import subprocess
+import threading
+import time
+
+import pytest
+
+from harness import DUNLIN, ORACLE, Server, command, free_port, is_redis
+from resp import Client, Refused
+
+VALKEY = os.environ.get("DUNLIN_VALKEY", "")
+DEBUG = ("--enable-debug-command", "yes")
+HOUR_MS = 3_600_000
+
+
+def fill(client):
+    """Keys of every type and encoding."""
+    rng = random.Random(1)
+    client("SET", "int", 5)
+    client("SET", "negative", -70000)
+    client("SET", "large", 2**62)
+    client("SET", "text", "hello")
+    client("SET", "compressed", "abc" * 1000)
+    client("SET", "noise", rng.randbytes(5000))
+    client("SET", "huge", rng.randbytes(1000) * 1000)
+    client("SET", b"\x00\xff bin", b"\x00\x01\r\n")
+    client("SET", "expiring", "v", "PX", HOUR_MS)
+    client("RPUSH", "list:small", "a", 1, "")
+    client("RPUSH", "list:large", *(f"element {number}" for number in range(5000)))
+    client("RPUSH", "list:plain", "a", "b" * 20000, "c", rng.randbytes(30000))
+    client("SADD", "set:16", 1, 2, 3)
+    client("SADD", "set:32", 1, 70000)
+    client("SADD", "set:64", 1, -5000000000)
+    client("SADD", "set:small", "a", "b", 3)
+    client("SADD", "set:large", *(f"m{number}" for number in range(700)))
+    client("HSET", "hash:small", "a", 1, "b", "two")
+    client("HSET", "hash:long", "a", "v" * 100, "b", 2)
+    client("HSET", "hash:large", *(word for number in range(1500) for word in (f"f{number}", number)))
+    client("EXPIRE", "hash:small", 1000)
+    for number in range(3000):
+        client("SET", f"key:{number}", f"value:{number}")
+    for database in (3, 15):
+        client("SELECT", database)
+        client("SET", "other", database)
+    client("SELECT", 0)
+
+
+def digests(*programs, directory, directives=()):
+    """Fills and saves with the first program, loads with the others: the digests of all."""
+    found = []
+    for at, program in enumerate(programs):
+        extra = directives if at == 0 else ()
+        with Server(*DEBUG, "--dir", directory, *extra, program=program) as server:
+            client = Client(server)
+            if at == 0:
+                fill(client)
+                assert client("SAVE") == b"OK"
+            found.append(client("DEBUG", "DIGEST"))
+    return found
+
+
+@pytest.mark.parametrize("directives", [(), ("--rdbcompression", "no"), ("--rdbchecksum", "no")], ids=str)
+@pytest.mark.parametrize("way", [(DUNLIN, DUNLIN), (ORACLE, DUNLIN), (DUNLIN, ORACLE)], ids=["own", "in", "out"])
+def test_files_of_redis(way, directives, tmp_path):
+    one, other = digests(*way, directory=tmp_path, directives=directives)
+    assert one == other
+
+
+@pytest.mark.skipif(not VALKEY, reason="DUNLIN_VALKEY names no valkey-server of version 9 or newer")
+@pytest.mark.parametrize("way", [(VALKEY, DUNLIN), (DUNLIN, VALKEY)], ids=["in", "out"])
+def test_files_of_valkey(way, tmp_path):
+    one, other = digests(*way, directory=tmp_path)
+    assert one == other
+
+
+@pytest.mark.skipif(not VALKEY, reason="DUNLIN_VALKEY names no valkey-server of version 9 or newer")
+@pytest.mark.parametrize("way", [(VALKEY, DUNLIN), (DUNLIN, VALKEY)], ids=["in", "out"])
+def test_deadlines_of_fields(way, tmp_path):
+    with Server(*DEBUG, "--dir", tmp_path, program=way[0]) as server:
+        client = Client(server)
+        client("HSET", "h", "a", 1, "b", 2, "c", 3)
+        client("HPEXPIREAT", "h", 2_000_000_000_123, "FIELDS", 2, "a", "b")
+        client("SAVE")
+    with Server(*DEBUG, "--dir", tmp_path, program=way[1]) as server:
+        client = Client(server)
+        times = client("HPEXPIRETIME", "h", "FIELDS", 3, "a", "b", "c")
+        assert times == [2_000_000_000_123, 2_000_000_000_123, -1]
+        assert client("HMGET", "h", "a", "b", "c") == [b"1", b"2", b"3"]
+
+
+def test_what_has_expired_is_not_loaded(tmp_path):
+    with Server("--dir", tmp_path) as server:
+        client = Client(server)
+        client("SET", "stays", 1)
+        deadline_ms = int(time.time() * 1000) + 1000
+        client("SET", "goes", 1, "PXAT", deadline_ms)
+        client("SAVE")
+    while time.time() * 1000 <= deadline_ms:
+        time.sleep(0.01)
+    with Server("--dir", tmp_path) as server:
+        client = Client(server)
+        assert client("DBSIZE") == 1
+        assert b"rdb_last_load_keys_expired:1\r\nrdb_last_load_keys_loaded:1" in client("INFO", "persistence")
+
+
+def test_reload_keeps_everything(tmp_path):
+    with Server(*DEBUG, "--dir", tmp_path) as server:
+        client = Client(server)
+        fill(client)
+        before, keys = client("DEBUG", "DIGEST"), client("DBSIZE")
+        assert client("DEBUG", "RELOAD") == b"OK"
+        assert (client("DEBUG", "DIGEST"), client("DBSIZE")) == (before, keys)
+        client("SET", "text", "another")
+        assert client("DEBUG", "RELOAD", "NOSAVE") == b"OK"
+        assert client("DEBUG", "DIGEST") == before, "the file of before was loaded"
+        with pytest.raises(Refused, match="twice|exists"):
+            client("DEBUG", "RELOAD", "NOFLUSH")
+        assert client("DEBUG", "RELOAD", "NOFLUSH", "MERGE") == b"OK"
+        assert client("DEBUG", "DIGEST") == before
+
+
+def test_shutdown_saves_and_the_counters_tell(tmp_path):
+    with Server("--dir", tmp_path) as server:
+        client = Client(server)
+        client("SET", "a", 1)
+        assert b"rdb_changes_since_last_save:1\r\n" in client("INFO", "persistence")
+        assert client("SAVE") == b"OK"
+        assert b"rdb_changes_since_last_save:0\r\n" in client("INFO", "persistence")
+        assert abs(client("LASTSAVE") - time.time()) < 60
+        client("SET", "b", 2)
+        with pytest.raises(ConnectionError):
+            client("SHUTDOWN", "SAVE")
+        server.process.wait(30)
+    with Server("--dir", tmp_path) as server:
+        client = Client(server)
+        assert client("MGET", "a", "b") == [b"1", b"2"]
+        client("SET", "a", 3)
+        with pytest.raises(ConnectionError):
+            client("SHUTDOWN", "NOSAVE")
+        server.process.wait(30)
+    with Server("--dir", tmp_path, "--shutdown-on-sigterm", "save") as server:
+        client = Client(server)
+        assert client("GET", "a") == b"1"
+        client("SET", "a", 4)
+    with Server("--dir", tmp_path) as server:
+        assert Client(server)("GET", "a") == b"4"
+
+
+def test_nothing_that_was_acknowledged_before_shutdown_save_is_lost(tmp_path):
+    """Two clients write as fast as they can while a third saves and ends the server."""
+    acknowledged = [0, 0]
+    with Server("--dir", tmp_path, "--threads", "2") as server:
+        clients = [Client(server), Client(server)]
+
+        def write(writer):
+            try:
+                while True:
+                    number = acknowledged[writer] + 1
+                    clients[writer]("SET", f"writer:{writer}", number)
+                    acknowledged[writer] = number
+            except (ConnectionError, OSError):
+                pass
+
+        threads = [threading.Thread(target=write, args=(writer,)) for writer in (0, 1)]
+        for thread in threads:
+            thread.start()
+        while min(acknowledged) < 100:
+            time.sleep(0.01)
+        with pytest.raises((ConnectionError, OSError)):
+            Client(server)("SHUTDOWN", "SAVE")
+        server.process.wait(30)
+        for thread in threads:
+            thread.join()
+    with Server("--dir", tmp_path) as server:
+        client = Client(server)
+        for writer in (0, 1):
+            assert int(client("GET", f"writer:{writer}")) >= acknowledged[writer]
+
+
+@pytest.mark.skipif(is_redis(DUNLIN), reason="Redis answers without a reason")
+def test_a_failure_leaves_the_old_file_alone(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    with Server("--dir", folder) as server:
+        client = Client(server)
+        client("SET", "a", 1)
+        client("SAVE")
+        before = (folder / "dump.rdb").read_bytes()
+        client("SET", "a", 2)
+        # Root may write anywhere, so that permissions stop nobody: a folder where the file would go does.
+        blocker = folder / f"temp-{server.process.pid}.rdb"
+        blocker.mkdir()
+        with pytest.raises(Refused, match="cannot write .*dump.rdb"):
+            client("SAVE")
+        with pytest.raises(Refused, match="Errors trying to SHUTDOWN"):
+            client("SHUTDOWN", "SAVE")
+        assert b"rdb_last_bgsave_status:err" in client("INFO", "persistence")
+        assert (folder / "dump.rdb").read_bytes() == before
+        assert client("SET", "b", 1) == b"OK", "the server goes on"
+        blocker.rmdir()
+        assert client("SAVE") == b"OK"
+
+
+def damaged(data, rng):
+    """A file with something wrong: cut, changed, or lengthened in the middle."""
+    data = bytearray(data)
+    kind = rng.randrange(3)
+    at = rng.randrange(len(data))
+    if kind == 0:
+        return data[:at]
+    if kind == 1:
+        data[at] ^= 1 << rng.randrange(8)
+        return data
+    return data[:at] + rng.randbytes(3) + data[at:]
+
+
+@pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's own messages")
+def test_damaged_files_are_refused_with_a_place_and_a_reason(tmp_path):
+    with Server("--dir", tmp_path) as server:
+        client = Client(server)
+        client("SET", "text", "hello " * 20)
+        client("SADD", "set", *range(20))
+        client("HSET", "hash", "a", 1, "b", 2)
+        client("SAVE")
+    path = pathlib.Path(tmp_path) / "dump.rdb"
+    good = path.read_bytes()
+    rng = random.Random(1)
+    for _ in range(40):
+        path.write_bytes(damaged(good, rng))
+        arguments = ["--port", free_port(), "--bind", "127.0.0.1", "--dir", tmp_path]
+        result = subprocess.run(command(DUNLIN, *arguments), capture_output=True, timeout=20)
+        said = (result.stdout + result.stderr).decode()
+        assert result.returncode == 1 and "panicked" not in said, said
+        assert f"cannot load {path}: at byte " in said
