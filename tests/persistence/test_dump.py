@@ -64,6 +64,12 @@ def set_value(rng):
     return [["SADD", "k", *(draw(rng) for _ in range(rng.choice([1, 3, 20, 130, 600])))]]
 
 
+def sorted_set_value(rng):
+    draw = rng.choice([text, short, integer])
+    count = rng.choice([1, 3, 20, 100, 600])
+    return [["ZADD", "k", *(word for _ in range(count) for word in (score(rng), draw(rng)))]]
+
+
 def hash_value(rng):
     draw = rng.choice([text, short])
     return [["HSET", "k", *(draw(rng) for _ in range(2 * rng.choice([1, 3, 20, 130, 520])))]]
@@ -84,6 +90,7 @@ KINDS = {
     "list": (list_value, ["quicklist", "listpack"]),
     "string": (string_value, ["int", "embstr", "raw"]),
     "set": (set_value, ["intset"]),
+    "sorted set": (sorted_set_value, ["listpack", "skiplist"]),
     "hash": (hash_value, ["listpack"]),
 }
 

@@ -11,7 +11,7 @@ use crate::{
     effect::{Log, LogSwitch, removal_word},
     keyspace::{Expiration, Inside, Key, Keyspace, Locked, ShardSet},
     notify::Event,
-    serve,
+    rdb, serve,
 };
 
 /// A request that has been found acceptable: a known command with a right number of words.
@@ -135,6 +135,22 @@ impl Engine {
         };
         drop(freed);
         result
+    }
+
+    /// Stores a value that was read from the base of a log, last used so many seconds ago, unless its key
+    /// is there; whether it was stored. It counts as no change. The caller is inside the gate.
+    pub fn load(
+        &self,
+        database: usize,
+        key: &[u8],
+        value: rdb::Value,
+        expiry_ms: Option<u64>,
+        idle_seconds: u64,
+        now_ms: u64,
+    ) -> bool {
+        let shard = self.keyspace.shard_of(key);
+        let mut locked = self.keyspace.lock_one(shard);
+        locked.shards().load(database, key, value, (expiry_ms, idle_seconds, now_ms))
     }
 
     /// Removes expired keys and fields of one shard, looking at no more than `buckets_max` buckets that

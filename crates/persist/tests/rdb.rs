@@ -118,6 +118,8 @@ fn filled() -> Store {
         "SET expiring v PX 100000",
         "SADD integers 1 2 70000",
         "SADD small a b 3",
+        "ZADD sorted -inf a 1 b 2.5 c",
+        &format!("ZADD ranked 1 {long} 0.1 b"),
         "HSET hash a 1 b two",
         &format!("HSET large a {long} b 2"),
         "RPUSH list a b 3",

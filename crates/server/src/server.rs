@@ -24,11 +24,11 @@ use signal_hook::{
 
 use crate::{
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags},
+    durability::{Durability, LogThread, Order, RING_BYTES},
     executor::{Executor, Letter},
     log::{self, LogHandle},
     maintenance::{self, Maintenance},
     net::{Limits, ListenOptions, OutputLimit, Running, WorkerContext, Workers, reserve_open_files},
-    durability::{Durability, LogThread, Order, RING_BYTES},
     persistence::Existing,
     process::Process,
     shared::{Shared, Stop},

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::{
-    keyspace::{EXPIRY_MS_MAX, EntryRef, LockedShards, Usage, access_clock_ago},
+    keyspace::{EntryRef, LockedShards, Usage},
     rdb,
     value::Layout,
 };
@@ -113,25 +113,7 @@ impl<'a> ExclusiveContext<'a> {
         expiry_ms: Option<u64>,
         idle_seconds: u64,
     ) -> bool {
-        let now_ms = self.environment.now_ms;
-        let key = self.locked.keyspace().key(key);
-        let (stripe, new) = self.locked.shard_mut(key.shard).database_or_new(database);
-        if stripe.find(key.hash, key.bytes).is_some() {
-            return false;
-        }
-        let expiry_ms = expiry_ms.map(|at| at.min(EXPIRY_MS_MAX));
-        let garbage = &mut self.worker.garbage;
-        value.store(|value| stripe.put((key.hash, key.bytes), None, value, expiry_ms, now_ms, garbage));
-        if idle_seconds > 0
-            && let Some(slot) = stripe.find(key.hash, key.bytes)
-        {
-            stripe.entry(slot).touch(access_clock_ago(now_ms, idle_seconds));
-        }
-        if new {
-            self.locked.publish_new(key.shard, database);
-        }
-        self.locked.publish_usage(key.shard, database);
-        true
+        self.locked.load(database, key, value, (expiry_ms, idle_seconds, self.environment.now_ms))
     }
 
     /// Removes a key, if it is there.

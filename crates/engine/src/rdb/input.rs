@@ -156,6 +156,13 @@ impl<R: io::BufRead> Input<R> {
         Ok(bytes)
     }
 
+    /// Reads `length` bytes.
+    pub(super) fn bytes(&mut self, length: u64) -> Result<Vec<u8>, RdbError> {
+        let mut bytes = Vec::new();
+        self.append(length, &mut bytes)?;
+        Ok(bytes)
+    }
+
     /// Reads `length` bytes to the end of `out`.
     fn append(&mut self, length: u64, out: &mut Vec<u8>) -> Result<(), RdbError> {
         if length > STRING_BYTES_MAX {

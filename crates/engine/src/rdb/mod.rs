@@ -24,6 +24,7 @@ mod list;
 mod lzf;
 mod output;
 mod set;
+mod sorted_set;
 mod string;
 mod unique;
 mod value;

@@ -9,20 +9,24 @@ use crate::{
     value::{Collection, Layout, NewString, NewValue, Object},
 };
 
-use super::{Input, Output, RdbError, Version, hash, list, set, string};
+use super::{Input, Output, RdbError, Version, hash, list, set, sorted_set, string};
 
 const STRING: u8 = 0;
 const LIST: u8 = 1;
 const SET: u8 = 2;
+const ZSET: u8 = 3;
 const HASH: u8 = 4;
+const ZSET_2: u8 = 5;
 const MODULE: u8 = 6;
 const MODULE_2: u8 = 7;
 const HASH_ZIPMAP: u8 = 9;
 const LIST_ZIPLIST: u8 = 10;
 const SET_INTSET: u8 = 11;
+const ZSET_ZIPLIST: u8 = 12;
 const HASH_ZIPLIST: u8 = 13;
 const LIST_QUICKLIST: u8 = 14;
 const HASH_LISTPACK: u8 = 16;
+const ZSET_LISTPACK: u8 = 17;
 const LIST_QUICKLIST_2: u8 = 18;
 const SET_LISTPACK: u8 = 20;
 /// In Valkey's versions; in Redis's it is the first of the numbers of Redis 7.4.
@@ -70,6 +74,8 @@ pub fn type_of(entry: EntryRef<'_>) -> u8 {
         Some(Object::List(_)) => LIST_QUICKLIST_2,
         Some(Object::Set(set)) if set::is_intset(set) => SET_INTSET,
         Some(Object::Set(_)) => SET,
+        Some(Object::SortedSet(set)) if set.compact_bytes().is_some() => ZSET_LISTPACK,
+        Some(Object::SortedSet(_)) => ZSET_2,
     }
 }
 
@@ -93,6 +99,7 @@ pub fn write_value<W: io::Write>(
         Some(Object::Hash(hash)) => hash::write(hash, now_ms, output),
         Some(Object::List(list)) => list::write(list, output),
         Some(Object::Set(set)) => set::write(set, output),
+        Some(Object::SortedSet(set)) => sorted_set::write(set, output),
     }
 }
 
@@ -132,6 +139,10 @@ pub fn read_value<R: io::BufRead>(
         SET => of_collection(set::read_members(input, layout)?),
         SET_INTSET => of_collection(set::from_intset(input.string()?, layout)?),
         SET_LISTPACK => of_collection(set::from_listpack(read_listpack(input)?, layout)?),
+        ZSET => of_collection(sorted_set::read_pairs(input, layout, sorted_set::score_text)?),
+        ZSET_2 => of_collection(sorted_set::read_pairs(input, layout, Input::double)?),
+        ZSET_ZIPLIST => of_collection(sorted_set::from_ziplist(&input.string()?, layout)?),
+        ZSET_LISTPACK => of_collection(sorted_set::from_listpack(read_listpack(input)?, layout)?),
         MODULE | MODULE_2 => {
             Err(RdbError::Unsupported("the value belongs to a module, and there are no modules".to_owned()))
         }

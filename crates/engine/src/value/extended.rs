@@ -138,7 +138,7 @@ impl ExtendedFloat {
         Self::Finite { negative, mantissa, exponent }
     }
 
-    /// Whether it is zero.
+    /// Whether it is zero of either sign.
     pub fn is_zero(self) -> bool {
         matches!(self, Self::Finite { mantissa: 0, .. })
     }

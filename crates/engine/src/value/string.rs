@@ -218,18 +218,17 @@ impl<'a> NewString<'a> {
 /// exponent, `inf` and `infinity` with a sign; no blanks, no `nan`, nothing too large for the type or
 /// too small.
 pub fn parse_float(text: &[u8]) -> Option<f64> {
-    let Some(value) = std::str::from_utf8(text).ok()?.parse::<f64>().ok() else {
-        let exact = ExtendedFloat::parse(text).filter(|_| text.iter().any(|byte| byte | 32 == b'x'))?;
+    let Ok(value) = std::str::from_utf8(text).ok()?.parse::<f64>() else {
+        // Hexadecimal form, if it is one.
+        let exact = ExtendedFloat::parse(text)?;
         let value = exact.to_f64(false);
-        let is_lost = !value.is_finite() || value == 0.0 && !exact.is_zero();
-        return (!is_lost).then_some(value);
+        return (value.is_finite() && (value != 0.0 || exact.is_zero())).then_some(value);
     };
-    let mantissa = || text.split(|byte| byte | 32 == b'e').next().unwrap_or_default();
-    if value == 0.0 && mantissa().iter().any(|byte| matches!(byte, b'1'..=b'9')) {
-        return None;
-    }
+    let digits = || text.iter().take_while(|byte| !matches!(byte, b'e' | b'E'));
     let is_spelled_infinite = || matches!(text, [b'i' | b'I', ..] | [b'+' | b'-', b'i' | b'I', ..]);
-    (!value.is_nan() && (value.is_finite() || is_spelled_infinite())).then_some(value)
+    let is_lost = value == 0.0 && digits().any(|digit| matches!(digit, b'1'..=b'9'))
+        || value.is_infinite() && !is_spelled_infinite();
+    (!value.is_nan() && !is_lost).then_some(value)
 }
 
 #[cfg(test)]

@@ -5,7 +5,10 @@ use dunlin_engine::command::{
 };
 use dunlin_resp::ReplyBuffer;
 
-use crate::executor::{Handler, ServerContext};
+use crate::{
+    executor::{Handler, ServerContext},
+    shared::Shared,
+};
 
 pub(super) const COMMANDS: &[Command] = &[CONFIG];
 

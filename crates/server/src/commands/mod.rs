@@ -7,8 +7,8 @@ mod connection;
 mod debug;
 #[cfg(test)]
 mod documents;
-mod hyperloglog;
 mod durability;
+mod hyperloglog;
 mod info;
 mod latency;
 mod lolwut;

@@ -90,7 +90,7 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["oom-score-adj"], obeyed: &["no"], otherwise: Refused("the score is left alone; use 'no', and OOMScoreAdjust= in a systemd unit") },
     Foreign { names: &["oom-score-adj-values"], obeyed: &[], otherwise: Ignored("the score is left alone") },
     Foreign { names: &["disable-thp"], obeyed: &["no"], otherwise: Ignored("huge pages are used where the system offers them, and nothing is forked that they could slow down") },
-    Foreign { names: &["aof-rewrite-incremental-fsync", "aof-disable-auto-gc"], obeyed: &[], otherwise: IN_MEMORY },
+    Foreign { names: &["aof-rewrite-incremental-fsync", "aof-disable-auto-gc"], obeyed: &[], otherwise: Ignored("files are made durable by the policy of appendfsync alone, and superseded ones are removed") },
     Foreign { names: &["lua-time-limit", "busy-reply-threshold"], obeyed: &[], otherwise: Ignored("scripts are not available in this version") },
     Foreign { names: &["cluster-enabled"], obeyed: &["no"], otherwise: Refused("the cluster is not available in this version; use 'no'") },
     Foreign { names: &["cluster-*"], obeyed: &[], otherwise: NO_CLUSTER },

@@ -10,20 +10,21 @@
 //! files is changed then.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::path::Path;
 
-use dunlin_engine::{Environment, Request, Worker, command::Run};
+use dunlin_engine::{Environment, Request, Worker, command::Run, value::Layout};
 use dunlin_persist::{
     Disk, Storage,
     aof::{Checksum, Progress, ReadError, Reader, WriterOptions},
     manifest::{LogFile, MANIFEST_BYTES_MAX, Manifest},
+    rdb::{self, Item, ReadOptions},
 };
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
 use super::LogThread;
 use crate::{
-    config::{Config, describe},
+    config::{Config, VersionCheck, describe},
     executor::environment,
     loading::Reporter,
     net::Now,
@@ -34,6 +35,8 @@ use crate::{
 const COMMANDS_PER_REPORT: u64 = 1024;
 /// What an RDB file begins with.
 const RDB_MAGIC: &[u8] = b"REDIS";
+/// The same, of newer versions of Valkey.
+const VALKEY_MAGIC: &[u8] = b"VALKE";
 
 /// The log that was loaded, and how to go on with it.
 #[derive(Debug, Default)]
@@ -145,6 +148,8 @@ struct Replay<'a> {
     /// The commands since MULTI, while there is no EXEC.
     queued: Option<Vec<Vec<Vec<u8>>>>,
     commands: u64,
+    /// Keys loaded from a base.
+    keys: u64,
     /// Commands that were answered with an error.
     refused: u64,
     reply: ReplyBuffer,
@@ -166,6 +171,7 @@ impl<'a> Replay<'a> {
             database: 0,
             queued: None,
             commands: 0,
+            keys: 0,
             refused: 0,
             reply: ReplyBuffer::default(),
         }
@@ -180,10 +186,14 @@ impl<'a> Replay<'a> {
             .take(RDB_MAGIC.len() as u64)
             .read_to_end(&mut magic)
             .map_err(|error| named(&describe(&error)))?;
-        if magic == RDB_MAGIC {
-            return Err(named(&"it begins with an RDB file, which this version cannot read").into());
+        file.rewind().map_err(|error| named(&describe(&error)))?;
+        let mut start = 0;
+        if magic == RDB_MAGIC || magic == VALKEY_MAGIC {
+            start = self.snapshot(&file, path)?;
+            // What follows are commands: the file of a Redis before 7.
+            file.seek(io::SeekFrom::Start(start)).map_err(|error| named(&describe(&error)))?;
         }
-        let mut reader = Reader::new(magic.as_slice().chain(file), 0);
+        let mut reader = Reader::new(file, start);
         // What has been run as a whole: behind it there may be the beginning of a transaction.
         let mut whole = reader.progress();
         self.database = 0;
@@ -232,6 +242,51 @@ impl<'a> Replay<'a> {
                 whole.offset
             ))),
         }
+    }
+
+    /// Loads the RDB file that a file begins with; where it ends.
+    fn snapshot(&mut self, file: &fs::File, path: &Path) -> Result<u64, LoadError> {
+        let named = |reason: &dyn std::fmt::Display| format!("{}: {reason}", path.display());
+        let config = self.shared.config.snapshot();
+        let options = ReadOptions {
+            checksum: config.rdbchecksum,
+            known_versions: config.rdb_version_check == VersionCheck::Strict,
+        };
+        let keyspace = &self.shared.engine.keyspace;
+        let limits = self.environment.collection_limits.clone();
+        let layout = Layout { limits: &limits, resources: keyspace.resources() };
+        let mut reader = rdb::Reader::open(file, options).map_err(|error| named(&error))?;
+        let mut libraries = Vec::new();
+        while let Some(item) = reader.next(layout).map_err(|error| named(&error))? {
+            match item {
+                Item::Function(code) => libraries.push(code),
+                Item::Aux { .. } | Item::ModuleAux(_) | Item::Key { value: None, .. } => {}
+                Item::Key { database, key, value: Some(value), expiry_ms, idle_seconds } => {
+                    let database = usize::try_from(database).ok();
+                    let database = database.filter(|database| *database < keyspace.databases());
+                    let database = database.ok_or_else(|| {
+                        named(&"it holds a database that there is not; set databases higher")
+                    })?;
+                    // What has expired stays: the log behind may have more to say of it.
+                    let expiry_ms = expiry_ms.map(|at| u64::try_from(at).unwrap_or(0));
+                    let idle_seconds = idle_seconds.unwrap_or(0);
+                    let now_ms = self.environment.clock_ms();
+                    let _inside = keyspace.enter(self.worker.id());
+                    if !self.shared.engine.load(database, &key, value, expiry_ms, idle_seconds, now_ms) {
+                        return Err(
+                            named(&format_args!("key \"{}\" is there twice", key.escape_ascii())).into()
+                        );
+                    }
+                    self.keys += 1;
+                    if self.keys.is_multiple_of(COMMANDS_PER_REPORT) && !self.reporter.report(reader.offset())
+                    {
+                        return Err(LoadError::Abandoned);
+                    }
+                }
+            }
+        }
+        self.shared.persistence.keep_libraries(libraries);
+        Ok(reader.offset())
     }
 
     fn command(&mut self, words: &[&[u8]]) -> Result<(), String> {

@@ -72,11 +72,7 @@ pub(crate) struct Durability {
 impl Durability {
     pub(crate) fn new(ring: Arc<Ring>, workers: usize) -> Self {
         let none = || AtomicU64::new(NO_MARK);
-        let awaited = (0..workers).map(|_| Awaited {
-            mark: none(),
-            connections: AtomicUsize::new(0),
-            sync_mark: none(),
-        });
+        let awaited = (0..workers).map(|_| Awaited { mark: none(), sync_mark: none() });
         Self {
             durable: AtomicU64::new(ring.tail()),
             synced: AtomicU64::new(ring.tail()),

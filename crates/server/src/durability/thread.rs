@@ -15,11 +15,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_persist::{
-    Disk, RingReader,
+    Disk, RingReader, Storage,
     aof::{Writer, WriterOptions},
 };
 
-use dunlin_engine::Worker;
+use dunlin_engine::ExclusiveContext;
 
 use super::loading::{self, LoadError};
 use super::status::SYNC_INTERVAL;
@@ -131,6 +131,7 @@ impl LogThread {
             let _closed = shared.engine.keyspace.close();
             shared.engine.log.turn(true);
         }
+        self.remove_history();
         self.note_size();
         shared.durability.status().base_bytes = self.log_bytes();
         Ok(())
@@ -149,9 +150,7 @@ impl LogThread {
             shared.engine.log.turn(false);
         }
         self.flush();
-        let mut worker = Worker::new(shared.loader(), 0);
-        shared.engine.empty(&mut worker);
-        drop(worker);
+        shared.alone(|context| context.flush(None, false));
         let result = self.load();
         shared.loading.end();
         match result {
@@ -319,35 +318,42 @@ impl LogThread {
         );
     }
 
-    /// `CONFIG SET appendonly yes`.
+    /// `CONFIG SET appendonly yes`: the log begins with the data set as it is, while nothing else runs.
     fn turn_on(&mut self) -> Result<(), String> {
-        if matches!(self.state, State::On(_)) {
-            return Ok(());
-        }
+        let ring = match std::mem::replace(&mut self.state, State::Turning) {
+            State::Off(ring) => ring,
+            on => {
+                self.state = on;
+                return Ok(());
+            }
+        };
         let shared = Arc::clone(&self.shared);
-        let options = Self::options(self.config.config());
-        let mut manifest = super::loading::read_manifest(&options)
-            .map_err(|error| format!("Unable to turn on AOF. {error}"))?
-            .unwrap_or_default();
-        let closed = shared.engine.keyspace.close();
-        if shared.engine.keyspace.usage(None).keys > 0 {
-            return Err("Unable to turn on AOF. There are keys, and this version cannot write the base that the log would begin with; start the server with appendonly yes instead".to_owned());
-        }
-        // Whatever the files say, there is nothing now.
-        manifest.supersede();
-        let state = std::mem::replace(&mut self.state, State::Turning);
-        let State::Off(ring) = state else { unreachable!("looked at above") };
-        match Writer::open(Arc::new(Disk), options, manifest, None, ring) {
+        let config = shared.config.snapshot();
+        let begun = shared.alone(|context| {
+            let writer = begin_log(&shared, context, &config, ring)?;
+            shared.engine.log.turn(true);
+            Ok(writer)
+        });
+        match begun {
             Ok(writer) => self.state = State::On(Box::new(writer)),
-            Err((ring, error)) => {
+            Err((ring, reason)) => {
                 self.state = State::Off(ring);
-                return Err(format!("Unable to turn on AOF. {}", describe(&error)));
+                tracing::warn!("cannot turn the append-only log on: {reason}");
+                return Err(format!("Unable to turn on AOF: {reason}"));
             }
         }
-        shared.engine.log.turn(true);
-        drop(closed);
+        self.remove_history();
         self.note_size();
+        shared.durability.status().base_bytes = self.log_bytes();
         Ok(())
+    }
+
+    /// Removes files that are not needed any more.
+    fn remove_history(&mut self) {
+        let State::On(writer) = &mut self.state else { return };
+        if let Err(error) = writer.remove_history() {
+            tracing::warn!("cannot remove files that the log no longer needs: {}", describe(&error));
+        }
     }
 
     /// `CONFIG SET appendonly no`.
@@ -393,6 +399,35 @@ impl LogThread {
                 );
             }
         }
+    }
+}
+
+/// Begins a new log: a base that holds the data set, and an empty increment. What the directory had before
+/// becomes history. On an error the ring comes back, and the old log is as it was.
+fn begin_log(
+    shared: &Shared,
+    context: &ExclusiveContext<'_>,
+    config: &Config,
+    ring: RingReader,
+) -> Result<Writer, (RingReader, String)> {
+    let options = LogThread::options(config);
+    let prepare = || {
+        let mut manifest = loading::read_manifest(&options)?.unwrap_or_default();
+        manifest.supersede();
+        let described = |error: io::Error| format!("{}: {}", options.directory.display(), describe(&error));
+        Disk.create_directory(&options.directory).map_err(described)?;
+        if shared.engine.keyspace.usage(None).keys > 0 {
+            let base = manifest.next_base(&options.filename, "rdb");
+            let path = options.directory.join(&base.name);
+            shared.write_base(context, config, &path).map_err(described)?;
+            manifest.base = Some(base);
+        }
+        Ok(manifest)
+    };
+    match prepare() {
+        Ok(manifest) => Writer::open(Arc::new(Disk), options, manifest, None, ring)
+            .map_err(|(ring, error)| (ring, describe(&error))),
+        Err(reason) => Err((ring, reason)),
     }
 }
 

@@ -19,7 +19,7 @@ mod tests;
 
 use std::{ops::Range, sync::Arc};
 
-use dunlin_structures::Element;
+use dunlin_structures::{Element, Listpack};
 
 use super::{Collection, Layout, Object, Resources};
 use crate::random::{Random, Selection};
@@ -78,6 +78,20 @@ impl Default for SortedSet {
 }
 
 impl SortedSet {
+    /// The members and scores of a listpack, which are in order and differ; compact where there are not
+    /// too many.
+    pub(crate) fn from_listpack(listpack: Listpack, layout: Layout<'_>) -> Self {
+        let packed = Packed::from_listpack(listpack);
+        if packed.len() <= layout.limits.zset_max_listpack_entries && packed.fits(b"") {
+            return Self { members: Members::Packed(packed) };
+        }
+        let mut ranked = Ranked::new(layout.resources);
+        for (member, score) in packed.pairs(0..packed.len()) {
+            with_text(member, |member| ranked.insert(member, score));
+        }
+        Self { members: Members::Ranked(Box::new(ranked)) }
+    }
+
     /// How many members. O(1).
     #[inline]
     pub fn len(&self) -> usize {

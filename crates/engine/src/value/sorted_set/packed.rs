@@ -39,6 +39,11 @@ impl Packed {
         Self { listpack: Listpack::new() }
     }
 
+    /// The members and scores of a listpack, which are in order and differ.
+    pub(super) fn from_listpack(listpack: Listpack) -> Self {
+        Self { listpack }
+    }
+
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.listpack.len() / 2
