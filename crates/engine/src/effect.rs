@@ -131,11 +131,6 @@ impl Effects {
         self.add(database, words);
     }
 
-    /// The running command's words are not to be recorded.
-    pub(crate) fn silence(&mut self) {
-        self.told = true;
-    }
-
     /// The running command has ended: where it has changed something and has not said what, its words
     /// say it.
     #[inline]

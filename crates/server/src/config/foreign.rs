@@ -45,7 +45,6 @@ impl std::fmt::Display for IgnoredLine {
     }
 }
 
-const NO_LOG: Otherwise = Ignored("the append-only file is not available in this version");
 const NO_REPLICATION: Otherwise = Ignored("replication is not available in this version");
 const NO_CLUSTER: Otherwise = Ignored("the cluster is not available in this version");
 const NO_EVICTION: Otherwise = Ignored("this version refuses writes at maxmemory and evicts nothing");

@@ -427,15 +427,15 @@ impl<'a> WriteContext<'a> {
             return;
         }
         if at_ms <= self.environment.now_ms {
-            self.effect(&[removal_word(self.environment.lazyfree_expire), key]);
+            self.record_removal(key);
         } else {
             self.effect(&[b"PEXPIREAT", key, itoa::Buffer::new().format(at_ms).as_bytes()]);
         }
     }
 
-    /// Says that the command's own words are not to be recorded.
-    pub fn no_effect(&mut self) {
-        self.worker.effects.silence();
+    /// Says that a key was removed because the time to come that a command gave it has passed.
+    pub fn record_removal(&mut self, key: &[u8]) {
+        self.effect(&[removal_word(self.environment.lazyfree_expire), key]);
     }
 
     /// How many changes have been made so far.
