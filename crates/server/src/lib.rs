@@ -3,6 +3,7 @@
 mod access;
 mod allocator;
 mod blocked;
+pub mod check;
 mod command_log;
 mod commands;
 pub mod config;
