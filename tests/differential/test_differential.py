@@ -47,7 +47,7 @@ NEWER_ORACLE = os.environ.get("DUNLIN_NEWER_ORACLE", "valkey-server")
 
 
 @pytest.mark.skipif(not shutil.which(NEWER_ORACLE), reason=f"no {NEWER_ORACLE}")
-@pytest.mark.parametrize("family", ["hash-expiry"])
+@pytest.mark.parametrize("family", ["hash-expiry", "sorted_set_newer", "geo_polygon"])
 def test_replies_are_those_of_valkey(family):
     arguments = ["--server", DUNLIN, "--oracle", NEWER_ORACLE, "--commands", COMMANDS, "--families", family]
     driver("dunlin-differential", *arguments, *(["--seed", SEED] if SEED else []))

@@ -30,6 +30,8 @@ const BOXED: u8 = 255;
 const STAMP_BYTES: usize = 6;
 /// The largest number a record can be stamped with.
 pub const STAMP_MAX: u64 = (1 << (8 * STAMP_BYTES)) - 1;
+/// Records on their way from memory during a walk through all of them.
+const FETCHED_AHEAD: usize = 16;
 /// Most bytes before a record's key.
 const HEAD_BYTES_MAX: usize = 1 + STAMP_BYTES + 2 * 5;
 const POINTER_BYTES: usize = size_of::<usize>();
@@ -358,9 +360,19 @@ impl MemberTable {
         self.table.scan(cursor, |handle| visit(self.record(handle)))
     }
 
-    /// Visits all records, in no order. O(n).
+    /// Visits all records, in no order. O(n). Records are fetched from memory some time before they are
+    /// visited: the table leads to them in an order that no processor foresees.
     pub fn for_each<'a>(&'a self, mut visit: impl FnMut(Record<'a>)) {
-        self.table.for_each(|handle| visit(self.record(handle)));
+        let (mut fetched, mut next) = ([None; FETCHED_AHEAD], 0);
+        self.table.for_each(|handle| {
+            prefetch(self.slab.pointer(handle).as_ptr());
+            if let Some(handle) = fetched[next].replace(handle) {
+                visit(self.record(handle));
+            }
+            next = (next + 1) % FETCHED_AHEAD;
+        });
+        let (newer, older) = fetched.split_at(next);
+        older.iter().chain(newer).flatten().for_each(|handle| visit(self.record(*handle)));
     }
 
     /// A record chosen by 64 random bits, nearly uniformly.

@@ -3,8 +3,14 @@
 
 use std::ops;
 
-use super::{Block, BlockDeque, Contents};
+use super::{Block, BlockDeque, Contents, ENTRY_OVERHEAD};
 use crate::{Element, LISTPACK_BYTES_EMPTY, Listpack};
+
+/// Blocks from which on a new one at an end gets all the room that it may need at once, instead of growing:
+/// the rest of the list is large enough to hide it.
+const FULL_BLOCKS_MIN: usize = 8;
+/// Slack of a block that is done growing, as a part of what it has allocated, that is not worth a copy.
+const SLACK_PART: usize = 32;
 
 /// An end of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,14 +30,28 @@ impl BlockDeque {
             ListEnd::Back => (self.blocks.len().saturating_sub(1), self.blocks.len()),
         };
         if self.admits(beside, element) {
-            self.edit_packed(beside, 1, |listpack| match end {
-                ListEnd::Front => listpack.push_front(element),
-                ListEnd::Back => listpack.push(element),
+            let bytes_max = self.limit.bytes_max();
+            let additional = element.text_len() + ENTRY_OVERHEAD;
+            self.edit_packed(beside, 1, |listpack| {
+                listpack.reserve_within(additional, end == ListEnd::Front, bytes_max);
+                match end {
+                    ListEnd::Front => listpack.push_front(element),
+                    ListEnd::Back => listpack.push(element),
+                }
             });
         } else {
             // The block beside is done growing for now: its slack goes back.
             self.shrink(beside);
-            self.insert_block(new, self.block_of(element));
+            let mut block = self.block_of(element);
+            if let Contents::Packed(listpack) = &mut block.contents
+                && self.blocks.len() >= FULL_BLOCKS_MIN
+                && self.limit.is_in_bytes()
+            {
+                let bytes_max = self.limit.bytes_max();
+                let additional = bytes_max.saturating_sub(listpack.bytes().len());
+                listpack.reserve_within(additional, end == ListEnd::Front, bytes_max);
+            }
+            self.insert_block(new, block);
         }
     }
 
@@ -336,7 +356,9 @@ impl BlockDeque {
 
     /// Gives back what a block has allocated and does not use.
     fn shrink(&mut self, block: usize) {
-        if let Some(Block { contents: Contents::Packed(listpack), .. }) = self.blocks.get_mut(block) {
+        if let Some(Block { contents: Contents::Packed(listpack), .. }) = self.blocks.get_mut(block)
+            && listpack.capacity() - listpack.bytes().len() > listpack.capacity() / SLACK_PART
+        {
             self.block_bytes -= listpack.capacity();
             listpack.shrink_to_fit();
             self.block_bytes += listpack.capacity();

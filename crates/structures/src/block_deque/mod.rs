@@ -28,6 +28,9 @@ pub use iter::DequeRange;
 
 use crate::{Element, Listpack, ListpackRef};
 
+/// Bytes that an element takes in a block beside its text, at most.
+const ENTRY_OVERHEAD: usize = 8;
+
 /// How large blocks may grow, in the terms of the directive `list-max-listpack-size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockLimit {
@@ -54,6 +57,11 @@ impl BlockLimit {
             0.. => 8192,
             negative => 4096 << (-1 - negative),
         }
+    }
+
+    /// Whether blocks are limited by their bytes, not by a number of elements.
+    fn is_in_bytes(self) -> bool {
+        self.directive < 0
     }
 
     fn elements_max(self) -> usize {
@@ -114,7 +122,6 @@ impl Block {
 
     /// Whether `element` may join. As in Redis, by an estimate that is never too low.
     fn admits(&self, element: Element<'_>, limit: BlockLimit) -> bool {
-        const ENTRY_OVERHEAD: usize = 8;
         match &self.contents {
             Contents::Packed(_) if limit.plain_bytes_min.is_some() && limit.is_large(element) => false,
             Contents::Packed(listpack) => {

@@ -1,6 +1,13 @@
 //! The listpack that owns its bytes and edits them.
+//!
+//! ```text
+//! buffer   room in front │ bytes of the listpack │ room behind
+//! ```
+//!
+//! An edit moves the shorter of the two parts around its place, so that both ends are cheap: what is
+//! removed in front becomes room, and what is added there takes it again.
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use super::encoding::{END, Encoded};
 use super::{
@@ -9,11 +16,29 @@ use super::{
 };
 use crate::Corrupt;
 
-/// A listpack in a `Vec` of its own. Every edit is a move of the bytes behind it, O(bytes).
-#[derive(Clone, PartialEq, Eq)]
+/// A listpack in a buffer of its own. Every edit is a move of the bytes before or behind it, whichever
+/// are fewer: O(bytes), at the ends O(1) but when the buffer grows.
 pub struct Listpack {
-    bytes: Vec<u8>,
+    buffer: Box<[u8]>,
+    /// Where the listpack begins in the buffer.
+    start: u32,
+    /// Its bytes.
+    len: u32,
 }
+
+impl Clone for Listpack {
+    fn clone(&self) -> Self {
+        Self { buffer: self.bytes().into(), start: 0, len: self.len }
+    }
+}
+
+impl PartialEq for Listpack {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for Listpack {}
 
 impl Default for Listpack {
     fn default() -> Self {
@@ -35,50 +60,71 @@ impl Listpack {
 
     /// Without elements, with room for `bytes` bytes in all.
     pub fn with_capacity(bytes: usize) -> Listpack {
-        let mut listpack = Listpack { bytes: Vec::with_capacity(bytes.max(LISTPACK_BYTES_EMPTY)) };
-        listpack.bytes.extend_from_slice(&[0, 0, 0, 0, 0, 0, END]);
-        listpack.write_size();
-        listpack
+        let mut buffer = vec![0; bytes.max(LISTPACK_BYTES_EMPTY)].into_boxed_slice();
+        buffer[0] = LISTPACK_BYTES_EMPTY as u8;
+        buffer[LISTPACK_BYTES_EMPTY - 1] = END;
+        Listpack { buffer, start: 0, len: LISTPACK_BYTES_EMPTY as u32 }
     }
 
     /// Takes bytes from outside, once they pass [`validate`].
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Listpack, Corrupt> {
         validate(&bytes)?;
-        Ok(Listpack { bytes })
+        Ok(Self::of(bytes))
     }
 
     /// Takes bytes that a listpack gave. Others make later calls panic.
     pub fn from_trusted(bytes: Vec<u8>) -> Listpack {
         debug_assert!(validate(&bytes).is_ok());
-        Listpack { bytes }
+        Self::of(bytes)
+    }
+
+    fn of(bytes: Vec<u8>) -> Listpack {
+        Listpack { len: bytes.len() as u32, start: 0, buffer: bytes.into_boxed_slice() }
     }
 
     /// The bytes, header and end included.
     pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+        let range = self.range();
+        let mut bytes = self.buffer.into_vec();
+        bytes.truncate(range.end);
+        bytes.drain(..range.start);
+        bytes
     }
 
     /// The bytes, header and end included.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.buffer[self.range()]
+    }
+
+    #[inline]
+    fn range(&self) -> Range<usize> {
+        self.start as usize..self.start as usize + self.len as usize
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        let range = self.range();
+        &mut self.buffer[range]
     }
 
     /// Bytes allocated.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.bytes.capacity()
+        self.buffer.len()
     }
 
     /// Gives back what is allocated beyond the bytes in use.
     pub fn shrink_to_fit(&mut self) {
-        self.bytes.shrink_to_fit();
+        if self.buffer.len() > self.len as usize {
+            *self = self.clone();
+        }
     }
 
     /// The reader.
     #[inline]
     pub fn view(&self) -> ListpackRef<'_> {
-        ListpackRef::new(&self.bytes)
+        ListpackRef::new(self.bytes())
     }
 
     /// Number of elements.
@@ -97,13 +143,13 @@ impl Listpack {
     /// [`LISTPACK_BYTES_MAX`]. The edits assert it.
     #[inline]
     pub fn fits(&self, additional: usize) -> bool {
-        self.bytes.len().saturating_add(additional) <= LISTPACK_BYTES_MAX
+        (self.len as usize).saturating_add(additional) <= LISTPACK_BYTES_MAX
     }
 
     /// Appends an element.
     #[inline]
     pub fn push<'e>(&mut self, element: impl Into<Element<'e>>) -> Position {
-        self.insert_at(self.bytes.len() - 1, element.into())
+        self.insert_at(self.len as usize - 1, element.into())
     }
 
     /// Puts an element before all others.
@@ -138,8 +184,9 @@ impl Listpack {
     pub fn remove_run(&mut self, position: Position, count: usize) -> (usize, Option<Position>) {
         let mut end = position.at();
         let mut removed = 0;
-        while removed < count && self.bytes[end] != END {
-            end += self.view().entry_bytes(end);
+        let view = self.view();
+        while removed < count && view.bytes()[end] != END {
+            end += view.entry_bytes(end);
             removed += 1;
         }
         self.splice(position.at(), end - position.at(), 0);
@@ -164,14 +211,14 @@ impl Listpack {
     pub fn append(&mut self, other: ListpackRef<'_>) {
         let entries = &other.bytes()[HEADER_BYTES..other.bytes().len() - 1];
         let added = other.len();
-        self.splice(self.bytes.len() - 1, 0, entries.len()).copy_from_slice(entries);
+        self.splice(self.len as usize - 1, 0, entries.len()).copy_from_slice(entries);
         self.add_to_count(added as isize);
     }
 
     /// Cuts the listpack before `position`: the element there and all behind it are answered.
     pub fn split_off(&mut self, position: Position) -> Listpack {
         let at = position.at();
-        let entries = &self.bytes[at..self.bytes.len() - 1];
+        let entries = &self.bytes()[at..self.len as usize - 1];
         let moved = self.view().positions_from(self.view().position(at)).count();
         let mut tail = Self::with_capacity(LISTPACK_BYTES_EMPTY + entries.len());
         tail.splice(HEADER_BYTES, 0, entries.len()).copy_from_slice(entries);
@@ -199,42 +246,92 @@ impl Listpack {
     /// the header follows.
     #[inline]
     fn splice(&mut self, at: usize, removed: usize, inserted: usize) -> &mut [u8] {
-        let before = self.bytes.len();
+        let before = self.len as usize;
         let after = before - removed + inserted;
         assert!(after <= LISTPACK_BYTES_MAX, "the caller asks fits() first");
+        let behind = before - at - removed;
+        let front_moves = at < behind;
         if after > before {
-            self.reserve(after);
-            self.bytes.resize(after, END);
+            self.reserve(after - before, front_moves);
         }
-        self.bytes.copy_within(at + removed..before, at + inserted);
-        self.bytes.truncate(after);
+        let start = self.start as usize;
+        // Where there is no room on the side that should move, the other one moves.
+        let grown = after.saturating_sub(before);
+        let front_moves =
+            if front_moves { start >= grown } else { self.buffer.len() - start - before < grown };
+        if front_moves {
+            self.start = (start + removed - inserted.min(start + removed)) as u32;
+            debug_assert_eq!(self.start as usize + inserted, start + removed);
+            self.buffer.copy_within(start..start + at, self.start as usize);
+        } else {
+            let from = start + at + removed;
+            self.buffer.copy_within(from..from + behind, start + at + inserted);
+        }
+        self.len = after as u32;
         self.write_size();
-        &mut self.bytes[at..at + inserted]
+        &mut self.bytes_mut()[at..at + inserted]
     }
 
-    /// Makes room for `bytes` bytes in all. An eighth more than asked, not double: most listpacks are many
-    /// and small, and their slack would be most of what they take.
+    /// Makes room at one end for what is about to be added there, for a listpack that is to grow up to
+    /// `bytes_max` bytes: by half of what it has, and never beyond.
     #[inline]
-    fn reserve(&mut self, bytes: usize) {
-        if bytes > self.bytes.capacity() {
-            let target = (bytes + bytes / 8).next_multiple_of(16);
-            self.bytes.reserve_exact(target - self.bytes.len());
+    pub fn reserve_within(&mut self, additional: usize, in_front: bool, bytes_max: usize) {
+        let (start, len) = (self.start as usize, self.len as usize);
+        let room = if in_front { start } else { self.buffer.len() - start - len };
+        if room < additional {
+            let needed = len + additional;
+            let capacity = (needed + needed / 2).next_multiple_of(16).min(bytes_max).max(needed);
+            self.move_to(capacity, in_front);
         }
+    }
+
+    /// Makes room for `additional` bytes, on one side. An eighth more than asked, not double: most
+    /// listpacks are many and small, and their slack would be most of what they take.
+    #[inline]
+    fn reserve(&mut self, additional: usize, in_front: bool) {
+        let (start, len) = (self.start as usize, self.len as usize);
+        if start < additional && self.buffer.len() - start - len < additional {
+            self.grow(additional, in_front);
+        }
+    }
+
+    fn grow(&mut self, additional: usize, in_front: bool) {
+        let needed = self.len as usize + additional;
+        let capacity = (needed + needed / 8).next_multiple_of(16);
+        self.move_to(capacity, in_front);
+    }
+
+    /// Moves the bytes to a buffer of `capacity` bytes, all room on one side.
+    fn move_to(&mut self, capacity: usize, in_front: bool) {
+        let range = self.range();
+        if range.start == 0 && !in_front {
+            let mut buffer = std::mem::take(&mut self.buffer).into_vec();
+            buffer.reserve_exact(capacity.saturating_sub(buffer.len()));
+            buffer.resize(capacity, 0);
+            self.buffer = buffer.into_boxed_slice();
+            return;
+        }
+        let mut buffer = vec![0; capacity].into_boxed_slice();
+        let start = if in_front { capacity - range.len() } else { 0 };
+        buffer[start..start + range.len()].copy_from_slice(&self.buffer[range]);
+        self.buffer = buffer;
+        self.start = start as u32;
     }
 
     #[inline]
     fn write_size(&mut self) {
-        let size = self.bytes.len() as u32;
-        self.bytes[..4].copy_from_slice(&size.to_le_bytes());
+        let size = self.len.to_le_bytes();
+        self.bytes_mut()[..4].copy_from_slice(&size);
     }
 
     /// Moves the count, unless it is unknown; one that reaches 65535 thereby becomes unknown.
     #[inline]
     fn add_to_count(&mut self, change: isize) {
-        let count = u16::from_le_bytes([self.bytes[4], self.bytes[5]]);
+        let bytes = self.bytes_mut();
+        let count = u16::from_le_bytes([bytes[4], bytes[5]]);
         if count != COUNT_UNKNOWN {
             let count = (i64::from(count) as isize + change).clamp(0, COUNT_UNKNOWN as isize) as u16;
-            self.bytes[4..6].copy_from_slice(&count.to_le_bytes());
+            bytes[4..6].copy_from_slice(&count.to_le_bytes());
         }
     }
 }

@@ -4,6 +4,7 @@ mod bitmap;
 mod connection;
 mod generic;
 mod geo;
+mod geo_polygon;
 mod hash;
 mod hash_expiry;
 mod hyperloglog;
@@ -14,6 +15,7 @@ mod set;
 mod sort;
 mod sorted_set;
 mod sorted_set_lex;
+mod sorted_set_newer;
 mod stream;
 mod string;
 mod transaction;
@@ -34,9 +36,11 @@ pub const ALL: &[&Family] = &[
     &sort::FAMILY,
     &sorted_set::FAMILY,
     &sorted_set_lex::FAMILY,
+    &sorted_set_newer::FAMILY,
     &stream::FAMILY,
     &hyperloglog::FAMILY,
     &geo::FAMILY,
+    &geo_polygon::FAMILY,
     &transaction::FAMILY,
     &scripting::FAMILY,
 ];

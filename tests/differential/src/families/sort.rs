@@ -1,4 +1,4 @@
-//! SORT of lists and sets, with weights under other keys.
+//! SORT of lists, sets and sorted sets, with weights under other keys.
 
 use crate::grammar::Arg::*;
 use crate::grammar::{Arg, Family, row};
@@ -23,6 +23,7 @@ pub const FAMILY: Family = Family {
         // errno): no junk among the elements.
         row("RPUSH", 10, &[Key, Repeat(1, 6, &[ELEMENT])]).unspoiled(),
         row("SADD", 10, &[Key, Repeat(1, 6, &[ELEMENT])]).unspoiled(),
+        row("ZADD", 6, &[Key, Repeat(1, 6, &[Pick(&["1", "2", "3", "-4"]), ELEMENT])]).unspoiled(),
         row("SADD", 1, &[Key, Pick(&["word", "other"])]),
         row("SET", 6, &[WEIGHT_KEY, WEIGHT]).unspoiled(),
         row("SET", 1, &[WEIGHT_KEY, Word("heavy")]),

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use crate::{command::CommandError, value::SortedSet};
+use crate::{
+    command::CommandError,
+    value::{ExtendedFloat, SortedSet},
+};
 
 /// A bound: a value and whether it is left out itself.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +44,12 @@ fn parse_bound(text: &[u8]) -> Option<f64> {
         return Some(0.0);
     }
     let blanks = text.iter().take_while(|byte| matches!(byte, b' ' | b'\t'..=b'\r')).count();
-    let value: f64 = std::str::from_utf8(&text[blanks..]).ok()?.parse().ok()?;
+    let text = &text[blanks..];
+    let value = match std::str::from_utf8(text).ok()?.parse::<f64>() {
+        Ok(value) => value,
+        // Hexadecimal form, if it is one.
+        Err(_) => ExtendedFloat::parse(text)?.to_f64(text.starts_with(b"-")),
+    };
     (!value.is_nan()).then_some(value)
 }
 

@@ -68,6 +68,10 @@ mod tests {
             :0
             > ZCOUNT z (2 2
             :0
+            > ZCOUNT z 0x2 1e999
+            :3
+            > ZCOUNT z \" 1\" \"\"
+            :0
             > ZCOUNT z x 1
             -ERR min or max is not a float
             > ZCOUNT z (nan 1

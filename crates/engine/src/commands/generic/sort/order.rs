@@ -62,24 +62,18 @@ pub(super) fn order(
     let by_element = |one: usize, other: usize| elements.get(one).cmp(elements.get(other));
     match weights {
         Weights::Numbers(numbers) => {
-            let keyed = numbers.iter().copied().enumerate().map(|(at, number)| (number, at)).collect();
-            sort(keyed, descending, wanted, |one: &(f64, usize), other| {
-                let by_number = one.0.partial_cmp(&other.0).expect("weights are numbers");
-                by_number.then_with(|| by_element(one.1, other.1))
-            })
+            let keyed = numbers.iter().enumerate().map(|(at, number)| (ordinal(*number), at)).collect();
+            sort(keyed, descending, wanted, by_element)
         }
         Weights::Texts(texts) => {
             let keyed = texts.iter().enumerate().map(|(at, text)| (head(text), at)).collect();
-            sort(keyed, descending, wanted, |one: &(u64, usize), other| {
-                one.0.cmp(&other.0).then_with(|| texts.get(one.1).cmp(texts.get(other.1)))
-            })
+            sort(keyed, descending, wanted, |one, other| texts.get(one).cmp(texts.get(other)))
         }
         Weights::Optional(places, texts) => {
             let text = |at: usize| places[at].map(|place| texts.get(place));
             let keyed = (0..places.len()).map(|at| (text(at).map(head), at)).collect();
-            sort(keyed, descending, wanted, |one: &(Option<u64>, usize), other| {
-                let by_text = one.0.cmp(&other.0).then_with(|| text(one.1).cmp(&text(other.1)));
-                by_text.then_with(|| by_element(one.1, other.1))
+            sort(keyed, descending, wanted, |one, other| {
+                text(one).cmp(&text(other)).then_with(|| by_element(one, other))
             })
         }
     }
@@ -93,27 +87,44 @@ fn head(text: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-fn sort<K>(
+/// A number that orders as this weight does; 0 and -0 are equal.
+fn ordinal(weight: f64) -> u64 {
+    const SIGN: u64 = 1 << 63;
+    let bits = (weight + 0.0).to_bits();
+    if bits & SIGN == 0 { bits | SIGN } else { !bits }
+}
+
+/// Sorts by key, equal keys by `compare`, and answers the places that are wanted. Keys alone decide
+/// nearly all comparisons, so what follows them is looked at in a second pass.
+fn sort<K: Ord>(
     mut keyed: Vec<(K, usize)>,
     descending: bool,
     wanted: Range<usize>,
-    compare: impl Fn(&(K, usize), &(K, usize)) -> Ordering,
+    compare: impl Fn(usize, usize) -> Ordering,
 ) -> Vec<usize> {
     if wanted.is_empty() {
         return Vec::new();
     }
-    let compare = |one: &(K, usize), other: &(K, usize)| {
-        if descending { compare(other, one) } else { compare(one, other) }
+    let directed = |ordering: Ordering| if descending { ordering.reverse() } else { ordering };
+    let by_all = |one: &(K, usize), other: &(K, usize)| {
+        directed(one.0.cmp(&other.0).then_with(|| compare(one.1, other.1)))
     };
     if wanted.end < keyed.len() {
-        keyed.select_nth_unstable_by(wanted.end - 1, compare);
+        keyed.select_nth_unstable_by(wanted.end - 1, by_all);
         keyed.truncate(wanted.end);
     }
     if wanted.start > 0 {
-        keyed.select_nth_unstable_by(wanted.start, compare);
+        keyed.select_nth_unstable_by(wanted.start, by_all);
         keyed.drain(..wanted.start);
     }
-    keyed.sort_unstable_by(compare);
+    if descending {
+        keyed.sort_unstable_by(|one, other| other.0.cmp(&one.0));
+    } else {
+        keyed.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+    }
+    for equals in keyed.chunk_by_mut(|one, other| one.0 == other.0) {
+        equals.sort_unstable_by(|one, other| directed(compare(one.1, other.1)));
+    }
     keyed.into_iter().map(|(_, at)| at).collect()
 }
 
@@ -149,6 +160,13 @@ mod tests {
         let mut texts = Texts::default();
         list.iter().for_each(|text| texts.push(|out| out.extend_from_slice(text)));
         texts
+    }
+
+    #[test]
+    fn ordinals_order_as_numbers_do() {
+        let ascending = [f64::NEG_INFINITY, -1e300, -2.5, -1.0, -0.0, 1e-300, 1.0, 2.5, f64::INFINITY];
+        assert!(ascending.windows(2).all(|two| ordinal(two[0]) < ordinal(two[1])));
+        assert_eq!(ordinal(0.0), ordinal(-0.0));
     }
 
     #[test]
