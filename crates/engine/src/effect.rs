@@ -329,6 +329,8 @@ mod tests {
             BLMOVE l m LEFT right 0 => LMOVE l m LEFT right
             BRPOPLPUSH m l 0 => RPOPLPUSH m l
             BLMPOP 0 1 l LEFT COUNT 9 => LPOP l 1
+            ZADD z 1 a 2 b 3 c => ZADD z 1 a 2 b 3 c
+            ZMPOP 2 x z MAX COUNT 9 => ZPOPMAX z 3
             ",
         );
     }

@@ -71,7 +71,11 @@ impl fmt::Display for Finding {
         match &self.damage {
             None => write!(out, "{path}: good: {}", self.good),
             Some(damage) => {
-                write!(out, "{path}: damaged at byte {} of {}: {}", damage.offset, self.bytes, damage.reason)?;
+                write!(
+                    out,
+                    "{path}: damaged at byte {} of {}: {}",
+                    damage.offset, self.bytes, damage.reason
+                )?;
                 write!(out, "; good before: {}", self.good)?;
                 match damage.cut_at {
                     Some(at) => write!(out, "; cutting it at byte {at} loses {} bytes", self.bytes - at),
@@ -155,7 +159,8 @@ fn check(path: &Path) -> Result<Vec<Finding>, String> {
 fn manifest_in(directory: &Path) -> Result<PathBuf, String> {
     let entries = fs::read_dir(directory).map_err(|error| describe(&error))?;
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut manifests = paths.filter(|path| path.extension().is_some_and(|extension| extension == "manifest"));
+    let mut manifests =
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "manifest"));
     match (manifests.next(), manifests.next()) {
         (Some(manifest), None) => Ok(manifest),
         (None, _) => Err("there is no manifest in it; name a file".to_owned()),
@@ -190,7 +195,12 @@ fn check_file(path: &Path) -> io::Result<Finding> {
             Ok((keys, end)) => (start, good) = (end, format!("an RDB file of {keys} keys")),
             Err((offset, reason)) => {
                 let damage = Some(Damage { offset, reason, cut_at: None });
-                return Ok(Finding { path: path.to_owned(), bytes, good: "nothing that could be kept".to_owned(), damage });
+                return Ok(Finding {
+                    path: path.to_owned(),
+                    bytes,
+                    good: "nothing that could be kept".to_owned(),
+                    damage,
+                });
             }
         }
         file.seek(io::SeekFrom::Start(start))?;
@@ -244,7 +254,6 @@ fn check_commands(file: &fs::File, start: u64) -> io::Result<(Progress, Progress
         }
     };
     let progress = reader.progress();
-    let damage =
-        error.map(|reason| Damage { offset: progress.offset, reason, cut_at: Some(whole.offset) });
+    let damage = error.map(|reason| Damage { offset: progress.offset, reason, cut_at: Some(whole.offset) });
     Ok((whole, progress, damage))
 }
