@@ -9,7 +9,7 @@ use crate::{
     command::{Args, Blocking, CommandResult, Entry, Run},
     context::{Environment, ExclusiveContext, KeyspaceContext, ReadContext, Worker, WriteContext},
     effect::{Log, LogSwitch, removal_word},
-    keyspace::{Expiration, Inside, Key, Keyspace, Locked, ShardSet},
+    keyspace::{Expiration, Inside, Invalidation, Key, Keyspace, Locked, ShardSet},
     notify::Event,
     rdb, serve,
 };
@@ -172,7 +172,7 @@ impl Engine {
         worker.effects.begin(&self.log);
         let is_waited_for = locked.shard(shard).queues().is_some();
         let mut shards = locked.shards();
-        let is_watched = shards.shard(shard).watches().is_some();
+        let is_observed = shards.shard(shard).is_observed() | environment.broadcasts;
         let mut changed: Vec<(Vec<u8>, Expiration)> = Vec::new();
         let mut complete = true;
         for database in 0..self.keyspace.databases() {
@@ -188,7 +188,7 @@ impl Engine {
                     if is_waited_for && what != Expiration::Elements {
                         ready.push_back((database, entry.key().into()));
                     }
-                    if is_watched {
+                    if is_observed {
                         changed.push((entry.key().to_vec(), what));
                     }
                     if what == Expiration::Elements {
@@ -205,6 +205,11 @@ impl Engine {
                 });
             for (key, what) in changed.drain(..) {
                 shards.shard(shard).watches().inspect(|watches| watches.expired(database, &key, what));
+                let readers = shards.untrack(shard, &key);
+                if readers.is_some() || environment.broadcasts {
+                    let (key, readers) = (key.into(), readers.unwrap_or_default());
+                    worker.invalidations.push(Invalidation::Key { key, readers });
+                }
             }
             worker.statistics.expired_keys.add(slice.keys as u64);
             worker.statistics.expired_fields.add(slice.elements as u64);
@@ -214,6 +219,18 @@ impl Engine {
         self.serve_waiters(locked, environment, worker);
         worker.garbage.free_marked();
         complete
+    }
+
+    /// Forgets keys of one shard that clients keep copies of, and tells them, until there are no more
+    /// than `keys_max` in the whole keyspace or none in this shard. The caller is inside the gate.
+    pub fn limit_tracked(&self, shard: usize, keys_max: usize, worker: &mut Worker) {
+        let mut locked = self.keyspace.lock_one(shard);
+        let mut shards = locked.shards();
+        while self.keyspace.tracked().0 > keys_max
+            && let Some((key, readers)) = shards.untrack_any(shard)
+        {
+            worker.invalidations.push(Invalidation::Key { key, readers });
+        }
     }
 
     /// Gives memory that the keyspace no longer needs back to the system, keeping a reserve of
@@ -260,7 +277,7 @@ pub(crate) fn run_locked(
     worker: &mut Worker,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    match request.entry.command.run {
+    let result = match request.entry.command.run {
         Run::Read(handler) => {
             let mut context = ReadContext::new(locked, database, request.keys, environment, worker);
             let result = handler(&mut context, args, reply);
@@ -287,16 +304,29 @@ pub(crate) fn run_locked(
             let changes_before = context.changes();
             let result = handler(&mut context, args, reply);
             context.settle_effect(request.words, changes_before);
-            match result? {
+            result.map(|blocking| match blocking {
                 Blocking::Done => {}
                 Blocking::Wait(wait) if environment.deny_blocking => (wait.refused)(reply),
                 Blocking::Wait(wait) => {
                     serve::block(locked, request, wait, database, environment, worker, reply);
                 }
-            }
-            Ok(())
+            })
         }
         _ => unreachable!("{} names no keys to lock", request.entry.full_name()),
+    };
+    if environment.tracks && request.entry.command.is_read_only() {
+        track(locked, request, environment);
+    }
+    result
+}
+
+/// Notes that the client keeps copies of what it has read, under the locks it was read under.
+#[cold]
+fn track(locked: &mut Locked<'_>, request: &Request<'_>, environment: &Environment) {
+    let mut shards = locked.shards();
+    for position in request.entry.key_positions(request.words) {
+        let key = request.words[position];
+        shards.track(shards.keyspace().shard_of(key), key, environment.client);
     }
 }
 

@@ -32,6 +32,23 @@ pub enum EventClass {
     KeyMiss = 1 << 10,
 }
 
+impl EventClass {
+    /// All of them with their letters in `notify-keyspace-events`, in the order in which it shows them.
+    pub const LETTERS: [(u8, EventClass); 11] = [
+        (b'g', Self::Generic),
+        (b'$', Self::String),
+        (b'l', Self::List),
+        (b's', Self::Set),
+        (b'h', Self::Hash),
+        (b'z', Self::SortedSet),
+        (b'x', Self::Expired),
+        (b'e', Self::Evicted),
+        (b't', Self::Stream),
+        (b'n', Self::New),
+        (b'm', Self::KeyMiss),
+    ];
+}
+
 /// A set of [`EventClass`]es.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EventClasses(u32);
@@ -40,6 +57,11 @@ impl EventClasses {
     /// The set with `class` added.
     pub const fn and(self, class: EventClass) -> Self {
         Self(self.0 | class as u32)
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
     }
 
     /// Whether the set has `class`.

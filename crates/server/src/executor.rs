@@ -15,7 +15,7 @@ use std::{
 };
 
 use dunlin_engine::{
-    Blocked, Environment, EventClasses, Request, Served as ServedWaiter, Transaction, Worker,
+    Blocked, Environment, Event, Request, Served as ServedWaiter, Transaction, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, KeyShape, Run},
     keyspace::{ClientToken, Inside, Key},
     value::CollectionLimits,
@@ -37,10 +37,11 @@ use crate::{
     },
     pause::Held,
     process::ProcessorTime,
-    pubsub::{Message, Subscribers},
+    pubsub::{Kind, Message, Subscribers},
     session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
     shared::Shared,
     statistics::Meter,
+    tracking::{Invalidated, Tracking},
     transaction::Queue,
 };
 
@@ -59,6 +60,10 @@ pub enum Letter {
     Lines(Arc<Vec<u8>>),
     /// To a client: the encoded reply to its command that has waited for a key.
     Unblocked(Arc<Vec<u8>>),
+    /// To a client that keeps copies of keys: some have changed.
+    Invalidated(Arc<Invalidated>),
+    /// To a client that is told in place of another.
+    Redirected(Arc<Invalidated>),
     /// From a worker to itself: what was posted before has been read.
     Settled(u64),
 }
@@ -73,12 +78,15 @@ pub struct Executor {
     pub(crate) environment: Environment,
     pub(crate) config: ConfigReader,
     now: Now,
-    post: PostOffice<Letter>,
+    pub(crate) post: PostOffice<Letter>,
     clients: Arc<Clients>,
     /// Those of its clients that listen to something.
     pub(crate) subscribers: Subscribers,
     /// What `MONITOR` is to show of the turn at hand.
     lines: Vec<u8>,
+    /// Events were published faster than a worker delivers them: nothing is run until it has caught
+    /// up.
+    throttled: bool,
     /// Numbers of the last [`Letter::Settled`] that was sent, and that has arrived.
     settling: (u64, u64),
     expiry: ExpiryCycle,
@@ -179,6 +187,7 @@ impl Executor {
             clients: context.clients,
             subscribers,
             lines: Vec::new(),
+            throttled: false,
             settling: (0, 0),
             expiry,
             meter,
@@ -327,6 +336,12 @@ impl Executor {
         inside: &mut Option<Inside<'k>>,
         reply: &mut ReplyBuffer,
     ) -> (usize, Flow) {
+        if self.throttled {
+            self.throttled = shared.exchange.is_behind_anywhere();
+            if self.throttled {
+                return (0, Flow::Stop(Next::Again));
+            }
+        }
         let (mut words_start, mut keys_start) = (0, 0);
         let mut reply_bytes = reply.len();
         let mut last: (&[&[u8]], usize) = (&[], 0);
@@ -353,6 +368,9 @@ impl Executor {
                 Flow::Continue | Flow::Stop(_) => session.settled_by = 0,
             }
             session.commands += 1;
+            if session.tracking.is_some() {
+                self.end_caching(session);
+            }
             if session.replies != Replies::On {
                 session.settle_reply(mark, reply);
             }
@@ -567,6 +585,9 @@ impl Executor {
                 transaction.run(&request, session.database, environment, worker, reply)
             }
         };
+        if !self.worker.events.is_empty() {
+            self.publish_events();
+        }
         if let Err(error) = result {
             let line = error.line();
             self.count_error(Some(entry), &line, true);
@@ -591,6 +612,45 @@ impl Executor {
             queue.aborted = true;
         }
         line
+    }
+
+    /// Ends what `CLIENT CACHING` has said of the command that has just run.
+    #[cold]
+    fn end_caching(&mut self, session: &mut Session) {
+        let last = session.last_command.map(|index| &self.shared.commands.entries()[index]);
+        let is_client =
+            last.and_then(|entry| entry.container).is_some_and(|container| container.name == "client");
+        if let Some(tracking) = &mut session.tracking
+            && tracking.caching
+            && !is_client
+            && session.queue.is_none()
+        {
+            tracking.caching = false;
+            self.note_tracking(session);
+        }
+    }
+
+    /// Publishes what commands have reported of keys, in order.
+    #[cold]
+    fn publish_events(&mut self) {
+        let mut events = std::mem::take(&mut self.worker.events);
+        let (exchange, kinds) = (&self.shared.exchange, self.config.config().notify_keyspace_events);
+        let publish = |channel: &[u8], payload: &[u8]| {
+            let post = |worker, message| self.post.send_to_service(worker, Letter::Published(message));
+            let published = exchange.publish(Kind::Channel, channel, payload, false, post);
+            debug_assert!(published.is_ok(), "only who may wait is told to");
+        };
+        for Event { name, database, key, .. } in events.drain(..) {
+            if kinds.by_key {
+                let prefix = format!("__keyspace@{database}__:");
+                publish(&[prefix.as_bytes(), &key].concat(), name.as_bytes());
+            }
+            if kinds.by_event {
+                publish(format!("__keyevent@{database}__:{name}").as_bytes(), &key);
+            }
+        }
+        self.worker.events = events;
+        self.throttled = exchange.is_behind_anywhere();
     }
 
     /// Sends the replies to clients that a command has served.
@@ -821,7 +881,9 @@ pub(crate) fn environment(config: &Config) -> Environment {
         relaxed_versions: config.rdb_version_check == VersionCheck::Relaxed,
         client: ClientToken::default(),
         deny_blocking: false,
-        notifications: EventClasses::default(),
+        tracks: false,
+        broadcasts: false,
+        notifications: config.notify_keyspace_events.published(),
         lazyfree_expire: config.lazyfree_lazy_expire,
         lazyfree_server_del: config.lazyfree_lazy_server_del,
         lazyfree_user_del: config.lazyfree_lazy_user_del,
@@ -837,6 +899,8 @@ pub(crate) fn environment(config: &Config) -> Environment {
             set_max_listpack_value: config.set_max_listpack_value as usize,
             zset_max_listpack_entries: config.zset_max_listpack_entries as usize,
             zset_max_listpack_value: config.zset_max_listpack_value as usize,
+            stream_node_max_bytes: config.stream_node_max_bytes as usize,
+            stream_node_max_entries: config.stream_node_max_entries as usize,
         },
     }
 }
@@ -939,6 +1003,8 @@ impl Service for Executor {
         let shared = Arc::clone(&self.shared);
         let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
         self.environment.no_touch = session.flags.has(ClientFlags::NO_TOUCH);
+        self.environment.tracks = session.tracking.as_deref().is_some_and(Tracking::tracks_next);
+        self.environment.broadcasts = shared.trackers.broadcasts();
         self.environment.client = blocked::token(session.client.address);
         self.environment.keep_expired = shared.pause.is_set()
             && shared.pause.in_force(self.now.instant).is_some()
@@ -980,6 +1046,9 @@ impl Service for Executor {
         drop(inside);
         self.withhold_to = self.durability_mark();
         session.publish();
+        if !self.worker.invalidations.is_empty() {
+            self.tell_invalidations(session.client.id());
+        }
         if !self.lines.is_empty() {
             self.show_lines();
         }
@@ -1031,15 +1100,28 @@ impl Service for Executor {
                 let (wanted, _) = session.durability?;
                 self.is_fulfilled(&wanted).then(|| self.end_durability_wait(session, reply))
             }
+            Letter::Invalidated(invalidated) => {
+                self.deliver_invalidated(session, &invalidated, reply);
+                None
+            }
+            Letter::Redirected(invalidated) => {
+                Self::deliver_redirected(session, &invalidated, reply);
+                None
+            }
             Letter::Published(_) | Letter::Settled(_) => None,
         }
     }
 
     fn receive(&mut self, letter: Letter, outbox: &mut Outbox<'_, Session>) {
         match letter {
-            Letter::Unpaused | Letter::LogHasRoom | Letter::Lines(_) | Letter::Unblocked(_) => {}
             // Waking up is all that a released reply needs.
             Letter::Durable => self.tell_durable(),
+            Letter::Unpaused
+            | Letter::LogHasRoom
+            | Letter::Lines(_)
+            | Letter::Unblocked(_)
+            | Letter::Invalidated(_)
+            | Letter::Redirected(_) => {}
             Letter::Published(message) => self.subscribers.deliver(&self.shared.exchange, &message, outbox),
             Letter::Settled(number) => self.settling.1 = number,
         }
@@ -1051,6 +1133,7 @@ impl Service for Executor {
         }
         self.subscribers.unsubscribe_all(&self.shared.exchange, &mut session);
         self.stop_monitoring(&mut session);
+        self.stop_tracking(&mut session);
         if session.watching.is_some() {
             let shared = Arc::clone(&self.shared);
             let _inside = shared.engine.keyspace.enter(self.worker.id());
@@ -1080,6 +1163,8 @@ impl Service for Executor {
 
     fn background(&mut self, now: Now) -> Duration {
         let started = Instant::now();
+        self.environment.broadcasts = self.shared.trackers.broadcasts();
+        self.limit_tracked();
         let config = self.config.config();
         let pause = if self.shared.active_expire.load(Ordering::Relaxed) {
             self.expiry.run(&self.shared, &mut self.worker, &self.environment, config, now)
@@ -1088,6 +1173,12 @@ impl Service for Executor {
         };
         self.ring_bell();
         self.note_background(started.elapsed(), pause.is_zero());
+        if !self.worker.invalidations.is_empty() {
+            self.tell_invalidations(0);
+        }
+        if !self.worker.events.is_empty() {
+            self.publish_events();
+        }
         if !self.worker.served.is_empty() {
             self.mail_served();
         }

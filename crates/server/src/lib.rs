@@ -27,4 +27,5 @@ mod session;
 mod shared;
 pub mod startup;
 mod statistics;
+mod tracking;
 mod transaction;

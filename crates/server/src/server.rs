@@ -18,7 +18,7 @@ use arc_swap::ArcSwap;
 use dunlin_engine::{Engine, Log, Worker, keyspace::Keyspace};
 use dunlin_persist::Ring;
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGINT, SIGTERM, SIGXFSZ},
     iterator::Signals,
 };
 
@@ -101,6 +101,11 @@ impl Server {
             shared.alone(|context| shared.load(context, Existing::Refused))?;
         }
         maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
+        let log = LogThread::new(Arc::clone(&shared), reader).start();
+        let log = log.map_err(|error| format!("cannot start a thread: {error}"))?;
+        if log.is_finished() {
+            return Err(join_log(log).err().unwrap_or_else(|| "the log's thread has ended".to_owned()));
+        }
         let make = {
             let shared = Arc::clone(&shared);
             move |context: WorkerContext<_>| {
@@ -111,9 +116,6 @@ impl Server {
             }
         };
         let running = workers.start(make).map_err(|error| error.to_string())?;
-        let log = LogThread::new(Arc::clone(&shared), reader)
-            .start()
-            .map_err(|error| format!("cannot start a thread: {error}"))?;
         Ok(Self { shared, running, log, stopper, orders })
     }
 
@@ -143,8 +145,13 @@ impl Server {
         self.running.join().map_err(|error| format!("a worker failed: {error}"))?;
         // The last replies may have waited for it.
         self.shared.durability.order(Order::Stop);
-        self.log.join().map_err(|_| "the log's thread failed".to_owned())?
+        join_log(self.log)
     }
+}
+
+/// Waits until the log's thread has ended.
+fn join_log(log: JoinHandle<Result<(), String>>) -> Result<(), String> {
+    log.join().map_err(|_| "the log's thread failed".to_owned())?
 }
 
 /// Stops a server.
@@ -190,6 +197,9 @@ fn run(mut launch: Launch) -> Result<(), String> {
     let file = launch.file.clone();
     let signals =
         Signals::new([SIGTERM, SIGINT]).map_err(|error| format!("cannot handle signals: {error}"))?;
+    // A file that must not grow is an error of the write, not the end of the process.
+    signal_hook::flag::register(SIGXFSZ, Arc::default())
+        .map_err(|error| format!("cannot handle signals: {error}"))?;
     let server = Server::start(launch, Some(log))?;
     announce(&server.config(), file.as_deref(), server.addresses());
     obey_signals(signals, server.stopper()).map_err(|error| format!("cannot start a thread: {error}"))?;

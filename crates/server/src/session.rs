@@ -10,6 +10,7 @@ use dunlin_resp::{Mark, Protocol, ReplyBuffer, RequestDecoder};
 use crate::{
     net::Client,
     pubsub::Subscriptions,
+    tracking::Tracking,
     transaction::{Queue, Watching},
 };
 
@@ -31,6 +32,13 @@ impl ClientFlags {
 
     /// `MONITOR`.
     pub(crate) const MONITOR: Self = Self(1 << 5);
+
+    /// `CLIENT TRACKING`.
+    pub(crate) const TRACKING: Self = Self(1 << 6);
+    /// Its invalidations go to a client that is no more.
+    pub(crate) const BROKEN_REDIRECT: Self = Self(1 << 7);
+    /// `CLIENT TRACKING … BCAST`.
+    pub(crate) const BROADCAST: Self = Self(1 << 8);
 
     /// What a client has published.
     pub(crate) fn of(client: &Client) -> Self {
@@ -96,6 +104,8 @@ pub struct Session {
     pub(crate) commands: u64,
     /// What it listens to, while that is anything.
     pub(crate) subscriptions: Option<Box<Subscriptions>>,
+    /// What it wants to be told of changes, while it does.
+    pub(crate) tracking: Option<Box<Tracking>>,
     /// The commands since `MULTI`.
     pub(crate) queue: Option<Box<Queue>>,
     /// The keys that it watches, while there are any.
@@ -126,6 +136,7 @@ impl Session {
             last_command: None,
             commands: 0,
             subscriptions: None,
+            tracking: None,
             queue: None,
             watching: None,
             pushed: false,

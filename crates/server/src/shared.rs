@@ -14,7 +14,7 @@ use dunlin_engine::{Engine, command::CommandTable};
 use crate::{
     blocked::BlockedClients, commands, config::ConfigStore, durability::Durability, feed::Feed,
     loading::Loading, maintenance::Maintenance, monitor::Monitor, pause::Pause, persistence::Persistence,
-    process::Process, pubsub::Exchange,
+    process::Process, pubsub::Exchange, tracking::Trackers,
 };
 
 /// An order to end the server.
@@ -40,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) feed: Feed,
     pub(crate) durability: Durability,
     pub(crate) loading: Loading,
+    pub(crate) trackers: Trackers,
     /// Whether keys are removed when their time has come though nobody asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
     pub(crate) active_expire: AtomicBool,
@@ -65,6 +66,7 @@ impl Shared {
         let pause = Pause::new(Instant::now());
         let exchange = Exchange::new(workers);
         let feed = Feed::default();
+        let trackers = Trackers::default();
         let active_expire = AtomicBool::new(true);
         Self {
             engine,
@@ -80,6 +82,7 @@ impl Shared {
             feed,
             durability,
             loading: Loading::default(),
+            trackers,
             active_expire,
             list_packed_threshold: AtomicU32::new(0),
             orders,

@@ -34,6 +34,10 @@ pub struct Environment {
     pub client: ClientToken,
     /// Whether nobody may wait for keys: in transactions and scripts.
     pub deny_blocking: bool,
+    /// Whether the client is told of later changes of the keys that it reads (`CLIENT TRACKING`).
+    pub tracks: bool,
+    /// Whether somebody is told of all changes (`CLIENT TRACKING … BCAST`).
+    pub broadcasts: bool,
     /// Which changes of keys somebody wants to be told of (`notify-keyspace-events`).
     pub notifications: EventClasses,
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::{
-    keyspace::{EntryRef, LockedShards, Usage},
+    keyspace::{EntryRef, Invalidation, LockedShards, Usage},
     rdb,
     value::Layout,
 };
@@ -148,6 +148,11 @@ impl<'a> ExclusiveContext<'a> {
                 }
             }
         }
+        // Whichever database it was: clients know keys by name alone.
+        for shard in self.locked.keyspace().shards() {
+            self.locked.untrack_all(shard);
+        }
+        self.worker.invalidations.push(Invalidation::Everything);
         self.worker.statistics.changes.add(keys);
         // Recorded even where nothing was there, as Redis has it: somebody may wait for the word.
         self.changed = true;

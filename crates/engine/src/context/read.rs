@@ -3,6 +3,7 @@
 use crate::{
     command::CommandError,
     keyspace::{EntryRef, Key, Locked, access_clock, idle_seconds},
+    notify::{Event, EventClass},
     rdb::{Compressor, serialized_bytes, write_dump},
     value::{Collection, Layout, StringRef},
 };
@@ -76,7 +77,7 @@ impl<'a> ReadContext<'a> {
                     entry.touch(access_clock(self.environment.clock_ms()));
                 }
             }
-            None => self.worker.statistics.keyspace_misses.add(1),
+            None => self.note_miss(key),
         }
         entry
     }
@@ -88,9 +89,30 @@ impl<'a> ReadContext<'a> {
         if entry.is_some() {
             statistics.keyspace_hits.add(1)
         } else {
+            self.note_miss(key);
+        }
+        entry
+    }
+
+    /// [`Self::inspect`] of which nobody is told.
+    pub fn inspect_quietly(&mut self, key: &[u8]) -> Option<EntryRef<'a>> {
+        let entry = self.peek(key);
+        let statistics = &self.worker.statistics;
+        if entry.is_some() {
+            statistics.keyspace_hits.add(1)
+        } else {
             statistics.keyspace_misses.add(1)
         }
         entry
+    }
+
+    #[inline]
+    fn note_miss(&mut self, key: &[u8]) {
+        self.worker.statistics.keyspace_misses.add(1);
+        if self.environment.notifications.has(EventClass::KeyMiss) {
+            let (class, database) = (EventClass::KeyMiss, self.database);
+            self.worker.events.push(Event { class, name: "keymiss", database, key: key.to_vec() });
+        }
     }
 
     /// Notes an access even where reads do not; whether the key is there.

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use crate::{
     effect::Effects,
-    keyspace::Database,
+    keyspace::{Database, Invalidation},
     notify::Event,
     random::Random,
     rdb::Compressor,
@@ -75,6 +75,8 @@ pub struct Worker {
     pub effects: Effects,
     /// What its commands have reported, in order, until it is published.
     pub events: Vec<Event>,
+    /// What clients keep copies of and its commands have changed, in order, until they are told.
+    pub invalidations: Vec<Invalidation>,
     /// Keys that its commands have changed and that somebody waits for, each with its database.
     pub(crate) ready: VecDeque<(usize, Box<[u8]>)>,
     /// Clients that its commands have served: they wait for the replies.
@@ -97,6 +99,7 @@ impl Worker {
             garbage: Garbage::default(),
             effects: Effects::default(),
             events: Vec::new(),
+            invalidations: Vec::new(),
             ready: VecDeque::new(),
             served: Vec::new(),
             blocked: None,

@@ -3,8 +3,10 @@
 //! [`Locked`] owns the locks and gives them back when dropped. [`LockedShards`] borrows it, all of
 //! it, for one command after the other: it is two words, so contexts carry it about by value.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::{
-    EXPIRY_MS_MAX, Keyspace, ShardSet, access_clock_ago,
+    ClientToken, EXPIRY_MS_MAX, Keyspace, ShardSet, access_clock_ago,
     gate::Closed,
     shard::{Shard, ShardState},
 };
@@ -162,6 +164,35 @@ impl<'a> LockedShards<'a> {
     pub(crate) fn shard_mut(&mut self, shard: usize) -> &mut ShardState {
         // SAFETY: the shard is locked, and `&mut self` makes this the only reference.
         unsafe { self.locked(shard).state_mut() }
+    }
+
+    /// Notes that a client keeps a copy of a key of a locked shard.
+    pub(crate) fn track(&mut self, shard: usize, key: &[u8], client: ClientToken) {
+        let (new_key, new_reader) = self.shard_mut(shard).track(key, client);
+        self.keyspace.tracked[0].fetch_add(new_key.into(), Relaxed);
+        self.keyspace.tracked[1].fetch_add(new_reader.into(), Relaxed);
+    }
+
+    /// Forgets who keeps copies of a key of a locked shard: who that was.
+    pub(crate) fn untrack(&mut self, shard: usize, key: &[u8]) -> Option<Vec<ClientToken>> {
+        let readers = self.shard_mut(shard).untrack(key)?;
+        self.keyspace.tracked[0].fetch_sub(1, Relaxed);
+        self.keyspace.tracked[1].fetch_sub(readers.len(), Relaxed);
+        Some(readers)
+    }
+
+    /// Forgets any one key of a locked shard that clients keep copies of: that key, and who that was.
+    pub(crate) fn untrack_any(&mut self, shard: usize) -> Option<(Box<[u8]>, Vec<ClientToken>)> {
+        let key = self.shard(shard).any_tracked()?;
+        let readers = self.untrack(shard, &key)?;
+        Some((key, readers))
+    }
+
+    /// Forgets all keys of a locked shard that clients keep copies of.
+    pub(crate) fn untrack_all(&mut self, shard: usize) {
+        let (keys, readers) = self.shard_mut(shard).untrack_all();
+        self.keyspace.tracked[0].fetch_sub(keys, Relaxed);
+        self.keyspace.tracked[1].fetch_sub(readers, Relaxed);
     }
 
     /// Stores a value that was read from a file, unless its key is there; whether it was stored. Told are

@@ -24,9 +24,17 @@ mod lock;
 mod locked;
 mod shard;
 mod shard_set;
+mod tracked;
 mod watch;
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{
+    fmt,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 use dunlin_structures::PagePool;
 
@@ -46,6 +54,8 @@ pub use locked::Locked;
 pub(crate) use locked::LockedShards;
 use shard::Shard;
 pub use shard_set::{SHARDS_MAX, ShardSet};
+pub use tracked::Invalidation;
+pub(crate) use tracked::Tracked;
 pub use watch::Watcher;
 
 /// Fewest shards: enough that two workers rarely meet.
@@ -63,6 +73,8 @@ pub struct Keyspace {
     hasher: KeyHasher,
     databases: usize,
     pool: Arc<PagePool>,
+    /// Keys that clients keep copies of, and readers of all of them.
+    tracked: [AtomicUsize; 2],
     resources: Arc<Resources>,
 }
 
@@ -117,6 +129,7 @@ impl Keyspace {
             gate: Gate::new(participants),
             resources: Resources::new(Arc::clone(&pool), hasher.clone()),
             hasher,
+            tracked: Default::default(),
             databases,
             pool,
         }
@@ -215,6 +228,11 @@ impl Keyspace {
     pub fn fixed_bytes(&self) -> usize {
         let database = size_of::<Option<Box<Database>>>() + size_of::<usize>();
         self.shards.len() * (size_of::<Shard>() + self.databases * database)
+    }
+
+    /// Keys that clients keep copies of, and readers of all of them.
+    pub fn tracked(&self) -> (usize, usize) {
+        (self.tracked[0].load(Relaxed), self.tracked[1].load(Relaxed))
     }
 
     /// Bytes in use, as the shards last reported them: no lock is taken. O(shards).

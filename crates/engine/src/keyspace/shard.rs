@@ -12,7 +12,7 @@ use std::{
 use dunlin_structures::PagePool;
 
 use super::{
-    Inside, KeyHasher, Queues, Usage,
+    ClientToken, Inside, KeyHasher, Queues, Tracked, Usage,
     database::{Database, Probe},
     lock::ShardLock,
     watch::{Watcher, Watches},
@@ -36,6 +36,8 @@ unsafe impl Sync for Shard {}
 /// What the lock of a shard guards.
 pub(crate) struct ShardState {
     databases: Box<[Option<Box<Database>>]>,
+    /// Keys that clients keep copies of, while there are any.
+    tracked: Option<Box<Tracked>>,
     /// Watched keys, while there are any.
     watches: Option<Box<Watches>>,
     /// Bytes in use by all databases.
@@ -60,6 +62,7 @@ impl Shard {
             probes: (0..databases).map(|_| AtomicPtr::default()).collect(),
             state: UnsafeCell::new(ShardState {
                 databases: (0..databases).map(|_| None).collect(),
+                tracked: None,
                 watches: None,
                 used_bytes: 0,
                 hasher: hasher.clone(),
@@ -161,10 +164,35 @@ impl ShardState {
         self.databases.swap(one, other);
     }
 
-    /// Whether somebody watches a key of the shard, or waits for one.
+    /// Whether somebody watches a key of the shard, waits for one, or keeps a copy of one.
     #[inline]
     pub(crate) fn is_observed(&self) -> bool {
-        self.watches.is_some() | self.queues.is_some()
+        self.watches.is_some() | self.queues.is_some() | self.tracked.is_some()
+    }
+
+    /// Notes that a client keeps a copy of a key; whether the key is new, and whether the client is.
+    pub(super) fn track(&mut self, key: &[u8], client: ClientToken) -> (bool, bool) {
+        self.tracked.get_or_insert_default().add(key, client)
+    }
+
+    /// Forgets who keeps copies of a key: who that was.
+    pub(super) fn untrack(&mut self, key: &[u8]) -> Option<Vec<ClientToken>> {
+        let tracked = self.tracked.as_mut()?;
+        let readers = tracked.take(key);
+        if tracked.is_empty() {
+            self.tracked = None;
+        }
+        readers
+    }
+
+    /// Any key that a client keeps a copy of.
+    pub(super) fn any_tracked(&self) -> Option<Box<[u8]>> {
+        self.tracked.as_ref()?.any()
+    }
+
+    /// Forgets all keys that clients keep copies of: how many, and how many readers they had.
+    pub(super) fn untrack_all(&mut self) -> (usize, usize) {
+        self.tracked.take().map_or((0, 0), |tracked| tracked.count())
     }
 
     /// Who watches keys, if anybody does.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use dunlin_structures::Element;
 
-use super::{Hash, List, Resources, Set, SortedSet, ValueType};
+use super::{Hash, List, Resources, Set, SortedSet, Stream, ValueType};
 
-/// A type of value that holds elements. A key with an empty collection does not exist.
+/// A type of value that holds elements. A key with an empty collection does not exist; a stream never
+/// counts as empty.
 pub trait Collection: Sized {
     /// An empty collection.
     fn new(resources: &Arc<Resources>) -> Self;
@@ -37,6 +38,8 @@ pub enum Object {
     Set(Set),
     /// A sorted set.
     SortedSet(SortedSet),
+    /// A stream: boxed, being much larger than the others.
+    Stream(Box<Stream>),
 }
 
 impl Object {
@@ -47,6 +50,7 @@ impl Object {
             Self::List(_) => ValueType::List,
             Self::Set(_) => ValueType::Set,
             Self::SortedSet(_) => ValueType::SortedSet,
+            Self::Stream(_) => ValueType::Stream,
         }
     }
 
@@ -57,6 +61,7 @@ impl Object {
             Self::List(list) => list.encoding(),
             Self::Set(set) => set.encoding(),
             Self::SortedSet(set) => set.encoding(),
+            Self::Stream(_) => "stream",
         }
     }
 
@@ -67,6 +72,7 @@ impl Object {
             Self::List(list) => list.heap_bytes(),
             Self::Set(set) => set.heap_bytes(),
             Self::SortedSet(set) => set.heap_bytes(),
+            Self::Stream(stream) => size_of::<Stream>() + stream.heap_bytes(),
         }
     }
 

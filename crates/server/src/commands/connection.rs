@@ -249,6 +249,7 @@ fn reset(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
     }
     context.executor.stop_monitoring(context.session);
     context.executor.discard(context.session);
+    context.executor.stop_tracking(context.session);
     let open = access::is_open(context.executor.newest_config());
     context.session.reset(open);
     context.executor.environment.no_touch = false;

@@ -236,6 +236,9 @@ fn log(_: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) 
 }
 
 fn reload(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
+    if context.in_transaction {
+        return Err(CommandError::text("ERR DEBUG RELOAD is not available inside a transaction"));
+    }
     let (mut flush, mut save, mut existing) = (true, true, Existing::Refused);
     for word in &words[1..] {
         match word.to_ascii_lowercase().as_slice() {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use super::events::KeyspaceEvents;
 use super::snapshot::{Config, OutputBufferLimit, OutputBufferLimits, SavePoint, Secret, ShutdownFlags};
 use super::units::{parse_integer, parse_memory, parse_octal, print_memory};
 use super::words;
@@ -154,6 +155,8 @@ pub(super) enum Kind {
     Shutdown(Field<ShutdownFlags>),
     /// Groups of class, hard limit, soft limit, seconds. Classes left out keep their limits.
     OutputLimits(Field<OutputBufferLimits>),
+    /// Letters of classes of keyspace events.
+    Events(Field<KeyspaceEvents>),
     /// Pairs of seconds and changes.
     SavePoints(Field<Vec<SavePoint>>),
 }
@@ -293,6 +296,7 @@ impl Directive {
             Kind::Percentiles(_) => "numbers, 0 to 100".to_owned(),
             Kind::Shutdown(_) => SHUTDOWN_WORDS.join(", "),
             Kind::OutputLimits(_) => "groups of: class, bytes, bytes, seconds".to_owned(),
+            Kind::Events(_) => "letters out of Ag$lshzxeKEtmdn".to_owned(),
             Kind::SavePoints(_) => "pairs of: seconds, changes".to_owned(),
         }
     }
@@ -311,6 +315,7 @@ impl Directive {
             Kind::Percentiles(_) => "number",
             Kind::Shutdown(_) => "word",
             Kind::OutputLimits(_) => "limit",
+            Kind::Events(_) => "letters",
             Kind::SavePoints(_) => "number",
         }
     }
@@ -373,6 +378,11 @@ impl Kind {
             Self::Percentiles(field) => *(field.get_mut)(config) = read_percentiles(values)?,
             Self::Shutdown(field) => *(field.get_mut)(config) = read_shutdown(values)?,
             Self::OutputLimits(field) => read_output_limits(values, (field.get_mut)(config))?,
+            Self::Events(field) => {
+                let events = KeyspaceEvents::parse(first);
+                *(field.get_mut)(config) =
+                    events.ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
+            }
             Self::SavePoints(field) => *(field.get_mut)(config) = read_save_points(values)?,
         }
         Ok(())
@@ -401,6 +411,7 @@ impl Kind {
                 .split(|byte| *byte == b' ')
                 .map(<[u8]>::to_vec)
                 .collect(),
+            Self::Events(field) => one(&(field.get)(config).print()),
             Self::SavePoints(field) => {
                 let both = |point: &SavePoint| [point.seconds, point.changes];
                 (field.get)(config)

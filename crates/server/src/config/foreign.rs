@@ -48,7 +48,6 @@ impl std::fmt::Display for IgnoredLine {
 const NO_REPLICATION: Otherwise = Ignored("replication is not available in this version");
 const NO_CLUSTER: Otherwise = Ignored("the cluster is not available in this version");
 const NO_EVICTION: Otherwise = Ignored("this version refuses writes at maxmemory and evicts nothing");
-const NO_COLLECTIONS: Otherwise = Ignored("what it tunes is not available in this version");
 const NO_ACCESS_LISTS: Otherwise = Refused("access control lists do not exist yet; use requirepass");
 const NO_TLS: Otherwise =
     Refused("TLS is not available in this version; remove the line and put a TLS proxy in front");
@@ -76,7 +75,6 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["replicaof", "slaveof"], obeyed: &["no one"], otherwise: Refused("replication is not available in this version; remove the line") },
     Foreign { names: &["min-replicas-to-write", "min-slaves-to-write"], obeyed: &["0"], otherwise: Refused("replication is not available in this version, so no write could be accepted; use 0") },
     Foreign { names: &["masterauth", "masteruser", "primaryauth", "primaryuser", "min-replicas-max-lag", "min-slaves-max-lag", "repl-*", "replica-*", "slave-*", "propagation-error-behavior"], obeyed: &[], otherwise: NO_REPLICATION },
-    Foreign { names: &["tracking-table-max-keys"], obeyed: &[], otherwise: Ignored("client-side caching is not available in this version") },
     Foreign { names: &["user", "aclfile"], obeyed: &[], otherwise: NO_ACCESS_LISTS },
     Foreign { names: &["acllog-max-len", "acl-pubsub-default"], obeyed: &[], otherwise: Ignored("access control lists are not available in this version") },
     Foreign { names: &["rename-command"], obeyed: &[], otherwise: Refused("commands cannot be renamed; remove the line and keep untrusted clients away from the port") },
@@ -93,10 +91,8 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["lua-time-limit", "busy-reply-threshold"], obeyed: &[], otherwise: Ignored("scripts are not available in this version") },
     Foreign { names: &["cluster-enabled"], obeyed: &["no"], otherwise: Refused("the cluster is not available in this version; use 'no'") },
     Foreign { names: &["cluster-*"], obeyed: &[], otherwise: NO_CLUSTER },
-    Foreign { names: &["notify-keyspace-events"], obeyed: &[""], otherwise: Refused("keyspace events are not available in this version; use \"\"") },
     Foreign { names: &["list-max-ziplist-entries", "list-max-ziplist-value"], obeyed: &[], otherwise: Ignored("list-max-listpack-size is what limits the blocks of lists") },
     Foreign { names: &["list-compress-depth"], obeyed: &["0"], otherwise: Ignored("the blocks of lists are not compressed") },
-    Foreign { names: &["stream-node-max-*"], obeyed: &[], otherwise: NO_COLLECTIONS },
     Foreign { names: &["activerehashing"], obeyed: &[], otherwise: Ignored("tables grow a bucket at a time and are never rehashed") },
     Foreign { names: &["activedefrag"], obeyed: &["no"], otherwise: Refused("memory is not moved about; use 'no'") },
     Foreign { names: &["active-defrag-*"], obeyed: &[], otherwise: Ignored("memory is not moved about") },
@@ -179,13 +175,7 @@ mod tests {
     #[test]
     fn the_stock_file_of_redis_loads_and_every_line_without_effect_is_told() {
         let told = load(STOCK).unwrap();
-        let obeyed = [
-            "always-show-logo",
-            "oom-score-adj",
-            "notify-keyspace-events",
-            "list-compress-depth",
-            "rdb-del-sync-files",
-        ];
+        let obeyed = ["always-show-logo", "oom-score-adj", "list-compress-depth", "rdb-del-sync-files"];
         let expected: Vec<&str> = STOCK
             .lines()
             .filter_map(|line| line.split_whitespace().next())
@@ -223,7 +213,6 @@ mod tests {
             ("CLUSTER-ENABLED yes", "the cluster is not available"),
             ("tls-cert-file /x", "TLS is not available"),
             ("user default off", "use requirepass"),
-            ("notify-keyspace-events KEA", "keyspace events"),
             ("supervised systemd", "Type=simple"),
             ("min-replicas-to-write 1", "use 0"),
         ] {

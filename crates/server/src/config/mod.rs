@@ -15,6 +15,7 @@
 mod command_line;
 mod directive;
 mod documents;
+mod events;
 mod foreign;
 mod rewrite;
 mod snapshot;
@@ -26,6 +27,7 @@ mod words;
 
 pub use command_line::{Launch, Request, command, parse};
 pub use directive::{Change, Directive, Group, ValueError};
+pub use events::KeyspaceEvents;
 pub use foreign::IgnoredLine;
 pub use snapshot::{
     AppendFsync, BindAddress, Config, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits,

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::{DIRECTIVES, IgnoredLine};
+use super::{DIRECTIVES, IgnoredLine, KeyspaceEvents};
 
 macro_rules! snapshot {
     ($($(#[$attribute:meta])* $name:ident: $type:ty,)*) => {
@@ -110,6 +110,8 @@ snapshot! {
     maxmemory_policy: MaxmemoryPolicy,
     /// Leave durability to the system during a rewrite.
     no_appendfsync_on_rewrite: bool,
+    /// Which events of keys are published.
+    notify_keyspace_events: KeyspaceEvents,
     /// Empty for none.
     pidfile: PathBuf,
     /// 0 for no TCP.
@@ -146,6 +148,10 @@ snapshot! {
     slowlog_log_slower_than: i64,
     /// Entries kept.
     slowlog_max_len: u64,
+    /// Bytes of a node of a stream; 0 for no limit.
+    stream_node_max_bytes: u64,
+    /// Entries of a node of a stream; 0 for no limit.
+    stream_node_max_entries: u64,
     /// Connections that wait to be accepted.
     tcp_backlog: u32,
     /// Seconds between probes; 0 for off.
@@ -154,6 +160,8 @@ snapshot! {
     threads: u32,
     /// Seconds after which an idle client is closed; 0 for never.
     timeout: u32,
+    /// Keys that clients keep copies of; 0 for no limit.
+    tracking_table_max_keys: u64,
     /// Empty for none.
     unixsocket: PathBuf,
     /// 0 leaves what the umask gives.

@@ -453,6 +453,16 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "notify-keyspace-events",
+        aliases: &[],
+        group: Group::Monitoring,
+        kind: Kind::Events(field!(notify_keyspace_events)),
+        default: "\"\"",
+        change: Change::Anytime,
+        doc: "Events of keys that are published: K to `__keyspace@<db>__:<key>`, E to `__keyevent@<db>__:<event>`; g generic commands, $ strings, l lists, s sets, h hashes, z sorted sets, t streams, x expiry, e eviction, d modules, A all of these, n new keys, m misses. Empty publishes nothing.",
+        settle: as_is,
+    },
+    Directive {
         name: "pidfile",
         aliases: &[],
         group: Group::Process,
@@ -638,6 +648,26 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "stream-node-max-bytes",
+        aliases: &[],
+        group: Group::Memory,
+        kind: Kind::Memory { field: field!(stream_node_max_bytes), min: 0, max: SIGNED_MAX },
+        default: "4kb",
+        change: Change::Anytime,
+        doc: "Bytes up to which entries of a stream share a node; 0 for no limit.",
+        settle: as_is,
+    },
+    Directive {
+        name: "stream-node-max-entries",
+        aliases: &[],
+        group: Group::Memory,
+        kind: Kind::Integer { field: number!(stream_node_max_entries), min: 0, max: i64::MAX },
+        default: "100",
+        change: Change::Anytime,
+        doc: "Entries up to which a stream fills a node; 0 for no limit.",
+        settle: as_is,
+    },
+    Directive {
         name: "tcp-backlog",
         aliases: &[],
         group: Group::Network,
@@ -675,6 +705,16 @@ pub static DIRECTIVES: &[Directive] = &[
         default: "0",
         change: Change::Anytime,
         doc: "Seconds after which an idle client is closed; 0 for never.",
+        settle: as_is,
+    },
+    Directive {
+        name: "tracking-table-max-keys",
+        aliases: &[],
+        group: Group::Clients,
+        kind: Kind::Integer { field: number!(tracking_table_max_keys), min: 0, max: i64::MAX },
+        default: "1000000",
+        change: Change::Anytime,
+        doc: "Keys that are remembered because clients keep copies of them (CLIENT TRACKING). Above, some are forgotten as if they had changed. 0 is no limit.",
         settle: as_is,
     },
     Directive {
@@ -800,6 +840,7 @@ mod tests {
                 "2mb",
                 "600",
                 "relaxed",
+                "KEx",
             ];
             let changed = other.iter().any(|value| {
                 directive.assign_argument(value.as_bytes(), &mut config).is_ok()

@@ -202,9 +202,7 @@ impl<'a> Replay<'a> {
                 Ok(Some(words)) => {
                     let result = self.command(&words);
                     let at = reader.progress();
-                    result.map_err(|reason| {
-                        named(&format_args!("the command that ends at byte {}: {reason}", at.offset))
-                    })?;
+                    result.map_err(|reason| damaged(path, at.offset, &reason, whole.offset))?;
                 }
                 Ok(None) if self.queued.is_some() => break Err(ReadError::Cut),
                 Ok(None) => break Ok(()),
@@ -234,13 +232,7 @@ impl<'a> Replay<'a> {
                 Ok(whole)
             }
             Err(ReadError::Io(error)) => Err(named(&describe(&error)).into()),
-            Err(error) => Err(LoadError::Failed(format!(
-                "{} is damaged at byte {}: {error}. Nothing was changed. 'dunlin check {}' tells more, and with --fix cuts the file at byte {}, which loses all that follows",
-                path.display(),
-                reader.progress().offset,
-                path.display(),
-                whole.offset
-            ))),
+            Err(error) => Err(damaged(path, reader.progress().offset, &error, whole.offset)),
         }
     }
 
@@ -353,6 +345,14 @@ impl<'a> Replay<'a> {
         }
         Ok(())
     }
+}
+
+/// A file makes no sense from some place on; it is good up to `whole`.
+fn damaged(path: &Path, offset: u64, reason: &dyn std::fmt::Display, whole: u64) -> LoadError {
+    let path = path.display();
+    LoadError::Failed(format!(
+        "{path} is damaged at byte {offset}: {reason}. Nothing was changed. 'dunlin check {path}' tells more, and with --fix cuts the file at byte {whole}, which loses all that follows"
+    ))
 }
 
 /// Cuts a file, durably.

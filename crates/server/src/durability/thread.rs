@@ -9,7 +9,7 @@
 //! ```
 
 use std::io;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -28,6 +28,8 @@ use crate::config::{AppendFsync, Config, ConfigReader, describe};
 use crate::net::Now;
 use crate::shared::{Shared, Stop};
 
+/// How long the start of the server waits for the log to be loaded, before clients are told of it.
+const QUICK_LOADING: Duration = Duration::from_millis(500);
 /// How long after a failure the next attempt is made.
 const RETRY: Duration = Duration::from_secs(1);
 /// Bytes that are not durable at most before `everysec` does not wait for its second: the ring keeps them.
@@ -89,14 +91,19 @@ impl LogThread {
         }
     }
 
-    /// Starts it; it loads first what the configuration asks for. It ends with an error, a line for the
-    /// operator, where it cannot, and stops the server.
+    /// Starts it; it loads first what the configuration asks for. What is loaded quickly is loaded when
+    /// this returns. The thread ends with an error, a line for the operator, where it cannot load, and
+    /// stops the server.
     pub(crate) fn start(self) -> io::Result<JoinHandle<Result<(), String>>> {
-        let config = self.config.config();
-        if config.appendonly {
+        if self.config.config().appendonly {
             self.shared.loading.begin(Now::read().unix_ms);
         }
-        std::thread::Builder::new().name("log".to_owned()).spawn(move || self.run())
+        let (loaded, news) = channel();
+        let run = move || self.run(loaded);
+        let thread = std::thread::Builder::new().name("log".to_owned()).spawn(run)?;
+        // Clients that come at once are not to be told to come again for the sake of milliseconds.
+        let _ = news.recv_timeout(QUICK_LOADING);
+        Ok(thread)
     }
 
     /// Loads the log and goes on with it. Nobody changes anything meanwhile.
@@ -160,7 +167,7 @@ impl LogThread {
         }
     }
 
-    fn run(mut self) -> Result<(), String> {
+    fn run(mut self, loaded: Sender<()>) -> Result<(), String> {
         let shared = Arc::clone(&self.shared);
         let durability = &shared.durability;
         durability.bell.attach();
@@ -175,6 +182,7 @@ impl LogThread {
                 Err(LoadError::Abandoned) => return Ok(()),
             }
         }
+        drop(loaded);
         loop {
             for order in durability.take_orders() {
                 match order {

@@ -19,7 +19,7 @@ pub(super) fn clients(source: &Source<'_>, lines: &mut Lines) {
     lines.add("client_recent_max_output_buffer", largest(|client| client.output_bytes.get()).unwrap_or(0));
     let count = |is: fn(&crate::net::Client) -> bool| clients.iter().filter(|client| is(client)).count();
     lines.add("blocked_clients", count(|client| ClientFlags::of(client).has(ClientFlags::BLOCKED)));
-    lines.add("tracking_clients", 0);
+    lines.add("tracking_clients", source.shared.trackers.clients());
     lines.add("pubsub_clients", count(|client| client.output_class() == OutputClass::Pubsub));
     lines.add("watching_clients", count(|client| client.watched_keys.get() > 0));
     lines.add("clients_in_timeout_table", 0);
@@ -80,13 +80,14 @@ pub(super) fn stats(source: &Source<'_>, lines: &mut Lines) {
             "active_defrag_key_misses",
             "total_active_defrag_time",
             "current_active_defrag_time",
-            "tracking_total_keys",
-            "tracking_total_items",
-            "tracking_total_prefixes",
-            "unexpected_error_replies",
         ],
         0,
     );
+    let (tracked_keys, tracked_readers) = source.shared.engine.keyspace.tracked();
+    lines.add("tracking_total_keys", tracked_keys);
+    lines.add("tracking_total_items", tracked_readers);
+    lines.add("tracking_total_prefixes", source.shared.trackers.prefixes());
+    lines.add("unexpected_error_replies", 0);
     let errors = |worker: &std::sync::Arc<crate::statistics::WorkerStatistics>| -> u64 {
         worker.errors().values().sum()
     };

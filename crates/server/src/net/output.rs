@@ -96,6 +96,15 @@ impl Output {
 
     /// Offers what waits to the socket, once. Returns the bytes taken and whether the socket is full.
     pub(super) fn flush(&mut self, socket: impl AsFd) -> io::Result<(usize, bool)> {
+        // One run of bytes, the usual case, needs no list of them.
+        if self.queue.len() == 1 {
+            let only = &self.queue[0];
+            let offered = only.len() - self.sent;
+            let taken = write(socket, &only[self.sent..])?;
+            self.bytes -= taken;
+            self.skip_sent(taken);
+            return Ok((taken, taken < offered));
+        }
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let (mut count, mut offered, mut skip) = (0, 0, self.sent);
         for chunk in self.queue.iter().take(SLICES_MAX) {

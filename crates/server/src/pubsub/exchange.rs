@@ -225,6 +225,11 @@ impl Exchange {
         self.backlogs[worker].0.load(Relaxed) > BACKLOG_BYTES_MAX
     }
 
+    /// Whether there is a worker that is far behind. O(workers).
+    pub(crate) fn is_behind_anywhere(&self) -> bool {
+        (0..self.backlogs.len()).any(|worker| self.is_behind(worker))
+    }
+
     /// Notes that a worker has delivered a message.
     pub(super) fn delivered(&self, worker: usize, message: &Message) {
         self.backlogs[worker].0.fetch_sub(message.bytes(), Relaxed);

@@ -6,6 +6,7 @@ use dunlin_structures::bits;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ExpiryChange, WriteContext},
+    notify::EventClass,
     value::NewString,
 };
 
@@ -95,17 +96,23 @@ fn bitop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     operation.check_sources(name, sources.len())?;
     let mut fold = Fold::new(operation);
     for source in sources {
-        match context.string(source)? {
+        let value = context.string(source)?;
+        let found = value.is_some();
+        match value {
             Some(value) => fold.add(value.text(&mut itoa::Buffer::new())),
             None => fold.add(b""),
         }
+        context.count_lookup(source, found);
     }
     let mut result = fold.finish();
     let length = result.len();
     if result.is_empty() {
-        context.remove(target);
+        if context.remove(target) {
+            context.notify(EventClass::Generic, "del", target);
+        }
     } else {
         context.set_string(target, NewString::from_edited(&mut result), ExpiryChange::Clear);
+        context.notify(EventClass::String, "set", target);
     }
     reply.count(length);
     Ok(())

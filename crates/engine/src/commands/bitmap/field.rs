@@ -10,6 +10,7 @@ use super::{
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ReadContext, WriteContext},
+    notify::EventClass,
 };
 
 const ENCODING_AND_OFFSET: [Argument; 2] = [Argument::string("encoding"), Argument::integer("offset")];
@@ -197,8 +198,10 @@ fn bitfield(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
     let Some(bytes) = written.map(Operation::bytes).max() else {
         let mut buffer = itoa::Buffer::new();
         let value = context.string(key)?;
+        let found = value.is_some();
         let bytes = value.map_or(&[][..], |value| value.text(&mut buffer));
         get_all(&operations, bytes, reply);
+        context.count_lookup(key, found);
         return Ok(());
     };
     reply.array(operations.len());
@@ -206,13 +209,18 @@ fn bitfield(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
     let mut run_all = |text: &mut [u8]| {
         operations.iter().fold(false, |changed, operation| operation.run(text, reply) | changed)
     };
-    let fits = |text: &mut [u8]| (bytes <= text.len()).then(|| ((), run_all(text)));
-    if context.edit_string_in_place(key, fits).is_none() {
-        context.update_string(key, |text| {
+    let both = |changed: bool| (changed, changed);
+    let fits = |text: &mut [u8]| (bytes <= text.len()).then(|| both(run_all(text)));
+    let changed = match context.edit_string_in_place(key, fits) {
+        Some(changed) => changed,
+        None => context.update_string(key, |text| {
             let grows = text.len() < bytes;
             text.resize(text.len().max(bytes), 0);
-            ((), run_all(text) || grows)
-        })?;
+            both(run_all(text) || grows)
+        })?,
+    };
+    if changed {
+        context.notify(EventClass::String, "setbit", key);
     }
     Ok(())
 }

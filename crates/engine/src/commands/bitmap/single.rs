@@ -7,6 +7,7 @@ use super::parse_offset;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ReadContext, WriteContext},
+    notify::EventClass,
 };
 
 pub(super) const GETBIT: Command = Command {
@@ -59,17 +60,20 @@ fn setbit(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let bytes = (offset / 8) as usize + 1;
     let fits = |text: &mut [u8]| {
         let before = (bytes <= text.len()).then(|| bits::set_bit(text, offset, value))?;
-        Some((before, before != value))
+        Some(((before, before != value), before != value))
     };
-    let before = match context.edit_string_in_place(key, fits) {
-        Some(before) => before,
+    let (before, changed) = match context.edit_string_in_place(key, fits) {
+        Some(edited) => edited,
         None => context.update_string(key, |text| {
             let grows = text.len() < bytes;
             text.resize(text.len().max(bytes), 0);
             let before = bits::set_bit(text, offset, value);
-            (before, grows || before != value)
+            ((before, grows || before != value), grows || before != value)
         })?,
     };
+    if changed {
+        context.notify(EventClass::String, "setbit", key);
+    }
     reply.integer(before.into());
     Ok(())
 }

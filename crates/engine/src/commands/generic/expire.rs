@@ -7,6 +7,7 @@ use crate::{
     commands::expiry::Conditions,
     context::WriteContext,
     keyspace::EXPIRY_MS_MAX,
+    notify::EventClass,
 };
 
 const CONDITION: Argument = Argument::one_of(
@@ -115,15 +116,21 @@ fn set(
     let set = allowed && context.set_expiry(key, Some(at));
     if set {
         context.record_expiry(key, at);
+        let name = if at <= context.now_ms() { "del" } else { "expire" };
+        context.notify(EventClass::Generic, name, key);
     }
-    reply.integer(i64::from(set));
+    reply.integer(set.into());
     Ok(())
 }
 
 fn persist(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let key = args.word();
     let expires = context.find(key).is_some_and(|entry| entry.expiry().is_some());
-    reply.integer(i64::from(expires && context.set_expiry(key, None)));
+    let persisted = expires && context.set_expiry(key, None);
+    if persisted {
+        context.notify(EventClass::Generic, "persist", key);
+    }
+    reply.integer(persisted.into());
     Ok(())
 }
 

@@ -82,7 +82,7 @@ const REFCOUNT: Command = Command {
 };
 
 fn encoding(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    match context.inspect(args.word()) {
+    match context.inspect_quietly(args.word()) {
         Some(entry) => reply.bulk(entry.encoding().as_bytes()),
         None => reply.null(),
     }
@@ -94,7 +94,7 @@ fn frequency(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Rep
         "ERR An LFU maxmemory policy is not selected, access frequency not tracked. \
          Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
     );
-    match context.inspect(args.word()) {
+    match context.inspect_quietly(args.word()) {
         Some(_) => Err(NO_LFU),
         None => {
             reply.null();
@@ -104,7 +104,7 @@ fn frequency(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Rep
 }
 
 fn idle_time(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    match context.inspect(args.word()) {
+    match context.inspect_quietly(args.word()) {
         Some(entry) => reply.integer(context.idle_seconds(entry) as i64),
         None => reply.null(),
     }
@@ -118,7 +118,7 @@ fn reference_count(
 ) -> CommandResult {
     /// What Redis answers for the small integers that it keeps once for all keys.
     const SHARED_FOREVER: i64 = i32::MAX as i64;
-    match context.inspect(args.word()) {
+    match context.inspect_quietly(args.word()) {
         None => reply.null(),
         Some(entry) => {
             let text = entry.object().is_none().then(|| entry.string());

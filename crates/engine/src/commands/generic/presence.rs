@@ -5,6 +5,7 @@ use dunlin_resp::ReplyBuffer;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandResult, Flags, KeySpec, Run},
     context::{ReadContext, WriteContext},
+    notify::EventClass,
 };
 
 /// The row of a command that counts something over many keys.
@@ -74,7 +75,14 @@ fn del(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
 }
 
 fn unlink(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    reply.count(args.take_rest().iter().filter(|key| context.remove(key)).count());
+    let mut removed = 0;
+    for key in args.take_rest() {
+        if context.remove(key) {
+            context.notify(EventClass::Generic, "del", key);
+            removed += 1;
+        }
+    }
+    reply.count(removed);
     Ok(())
 }
 

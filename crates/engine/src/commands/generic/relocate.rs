@@ -6,6 +6,7 @@ use super::database_index;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, KeySpec, Run},
     context::WriteContext,
+    notify::EventClass,
 };
 
 const SAME_OBJECT: CommandError = CommandError::text("ERR source and destination objects are the same");
@@ -62,13 +63,21 @@ pub(super) const COPY: Command = Command {
     ..Command::DEFAULT
 };
 
+/// Gives a key another name.
+fn relocate(context: &mut WriteContext<'_>, from: &[u8], to: &[u8]) {
+    let database = context.database();
+    context.relocate((database, from), (database, to));
+    context.notify(EventClass::Generic, "rename_from", from);
+    context.notify(EventClass::Generic, "rename_to", to);
+}
+
 fn rename(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (from, to, database) = (args.word(), args.word(), context.database());
     if !context.contains_in(database, from) {
         return Err(CommandError::NoSuchKey);
     }
     if from != to {
-        context.relocate((database, from), (database, to));
+        relocate(context, from, to);
     }
     reply.ok();
     Ok(())
@@ -80,7 +89,10 @@ fn renamenx(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
         return Err(CommandError::NoSuchKey);
     }
     let free = from != to && !context.contains_in(database, to);
-    reply.integer(i64::from(free && context.relocate((database, from), (database, to))));
+    if free {
+        relocate(context, from, to);
+    }
+    reply.integer(free.into());
     Ok(())
 }
 
@@ -91,7 +103,12 @@ fn move_key(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
         return Err(SAME_OBJECT);
     }
     let free = !context.contains_in(to, key);
-    reply.integer(i64::from(free && context.relocate((from, key), (to, key))));
+    let moved = free && context.relocate((from, key), (to, key));
+    if moved {
+        context.notify_in(from, EventClass::Generic, "move_from", key);
+        context.notify_in(to, EventClass::Generic, "move_to", key);
+    }
+    reply.integer(moved.into());
     Ok(())
 }
 
@@ -112,9 +129,13 @@ fn copy(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         return Err(SAME_OBJECT);
     }
     let found = context.contains_in(from.0, from.1);
-    context.count_lookup(found);
+    context.count_lookup(from.1, found);
     let free = replace || !context.contains_in(to.0, to.1);
-    reply.integer(i64::from(found && free && context.copy(from, to)));
+    let copied = found && free && context.copy(from, to);
+    if copied {
+        context.notify_in(to.0, EventClass::Generic, "copy_to", to.1);
+    }
+    reply.integer(copied.into());
     Ok(())
 }
 

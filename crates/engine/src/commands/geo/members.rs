@@ -97,14 +97,30 @@ fn geoadd(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     if excluded || args.is_empty() || !args.remaining().is_multiple_of(3) {
         return Err(CommandError::Syntax);
     }
+    let options = args.words()[1..args.words().len() - args.remaining()].to_vec();
     let mut places = Vec::with_capacity(args.remaining() / 3);
     while !args.is_empty() {
         let place = parse_place(args)?;
         places.push((place.encode() as f64, args.word()));
     }
-    let outcome = put(context, key, conditions, places.into_iter())?;
+    let outcome = put(context, key, conditions, places.iter().copied())?;
+    if context.is_recorded() && outcome.added + outcome.updated > 0 {
+        record_places(context, &options, &places);
+    }
     reply.count(outcome.added + if count_changes { outcome.updated } else { 0 });
     Ok(())
+}
+
+/// Records places as the scores that they are. `options` are the words between the command and the first
+/// place.
+fn record_places(context: &mut WriteContext<'_>, options: &[&[u8]], places: &[(f64, &[u8])]) {
+    let scores: Vec<String> = places.iter().map(|(score, _)| (*score as u64).to_string()).collect();
+    let mut words: Vec<&[u8]> = vec![b"zadd"];
+    words.extend_from_slice(options);
+    for (score, (_, member)) in scores.iter().zip(places) {
+        words.extend([score.as_bytes(), member]);
+    }
+    context.effect(&words);
 }
 
 fn geodist(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
@@ -187,6 +203,10 @@ mod tests {
             *2 *2 $20 13.36138933897018433 $20 38.11555639549629859 *-1
             3> GEOPOS g Palermo
             *1 *2 ,13.36138933897018433 ,38.11555639549629859
+            > ZADD odd -2 a 1e30 b
+            :2
+            > GEOPOS odd a b
+            *2 *2 $3 180 $19 85.0511287799999991 *2 $21 -179.99999731779098511 $21 -85.05112751263942528
             > GEOPOS missing a
             *1 *-1
             ",

@@ -5,6 +5,7 @@ use dunlin_resp::ReplyBuffer;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ExpiryChange, WriteContext},
+    notify::EventClass,
     value::{ExtendedFloat, Hash, Layout},
 };
 
@@ -31,6 +32,7 @@ fn hincrby(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
         let changed = sum.is_ok();
         (sum, changed)
     })??;
+    context.notify(EventClass::Hash, "hincrby", key);
     reply.integer(sum);
     Ok(())
 }
@@ -79,6 +81,7 @@ fn hincrbyfloat(
     })??;
     // Sums of decimal fractions may come out differently elsewhere.
     context.effect(&[b"HSET", key, field, sum.as_bytes()]);
+    context.notify(EventClass::Hash, "hincrbyfloat", key);
     reply.bulk(sum.as_bytes());
     Ok(())
 }

@@ -7,6 +7,7 @@ use super::reply_text;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ExpiryChange, ReadContext, WriteContext},
+    notify::EventClass,
     value::Hash,
 };
 
@@ -55,13 +56,15 @@ fn set_pairs(context: &mut WriteContext<'_>, args: &mut Args<'_>, name: &str) ->
         return Err(CommandError::WrongArity(name.to_owned()));
     }
     let (layout, now_ms) = (context.layout(), context.now_ms());
-    context.edit_or_create(key, |hash: &mut Hash| {
+    let added = context.edit_or_create(key, |hash: &mut Hash| {
         hash.expect(pairs, layout);
         pairs
             .chunks_exact(2)
             .filter(|pair| hash.set(pair[0], pair[1], ExpiryChange::Clear, now_ms, layout))
             .count()
-    })
+    })?;
+    context.notify(EventClass::Hash, "hset", key);
+    Ok(added)
 }
 
 pub(super) const HSETNX: Command = Command {
@@ -86,6 +89,9 @@ fn hsetnx(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         hash.set(field, value, ExpiryChange::Clear, now_ms, layout);
         (true, true)
     })?;
+    if added {
+        context.notify(EventClass::Hash, "hset", key);
+    }
     reply.integer(added.into());
     Ok(())
 }
@@ -107,6 +113,10 @@ fn hdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         let removed = fields.iter().filter(|field| hash.remove(field, now_ms)).count();
         (removed, removed > 0)
     })?;
+    if removed.is_some_and(|removed| removed > 0) {
+        context.notify(EventClass::Hash, "hdel", key);
+        context.notify_if_gone(key);
+    }
     reply.count(removed.unwrap_or(0));
     Ok(())
 }

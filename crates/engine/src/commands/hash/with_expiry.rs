@@ -77,7 +77,7 @@ fn hgetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     options.finish()?;
     let fields = counted(rest, 1, WRONG_COUNT)?;
     let is_there = context.collection::<Hash>(key)?.is_some();
-    context.count_lookup(is_there);
+    context.count_lookup(key, is_there);
     let (now_ms, layout) = (context.now_ms(), context.layout());
     let deadlines = Deadlines::of(expiry, now_ms, "hgetex")?;
     reply.array(fields.len());

@@ -24,7 +24,7 @@ pub(super) fn union(
             }
             None => false,
         };
-        context.count_lookup(found);
+        context.count_lookup(key, found);
     }
     Ok(union)
 }

@@ -96,7 +96,7 @@ fn pfcount(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
             })
         }
     };
-    context.count_lookup(estimate.is_some());
+    context.count_lookup(key, estimate.is_some());
     if let Some((cardinality, true)) = estimate {
         context.edit_string_in_place(key, |bytes| {
             hyperloglog::cache_cardinality(bytes, cardinality);

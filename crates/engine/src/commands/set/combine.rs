@@ -7,6 +7,7 @@ use super::reply_member;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ExpiryChange, ReadContext, WriteContext},
+    notify::EventClass,
     value::{Layout, Set},
 };
 
@@ -116,7 +117,7 @@ fn sunion(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 }
 
 fn sdiffstore(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    store(context, args, reply, |sets, layout| {
+    store(context, args, reply, "sdiffstore", |sets, layout| {
         let mut result = Set::default();
         difference(sets, layout, |member| {
             result.insert_element(member, layout);
@@ -130,7 +131,7 @@ fn sinterstore(
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    store(context, args, reply, |sets, layout| {
+    store(context, args, reply, "sinterstore", |sets, layout| {
         let mut result = Set::default();
         intersection(sets, |member| {
             result.insert_element(member, layout);
@@ -144,7 +145,7 @@ fn sunionstore(
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    store(context, args, reply, union)
+    store(context, args, reply, "sunionstore", union)
 }
 
 fn sintercard(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
@@ -182,13 +183,19 @@ fn store(
     context: &mut WriteContext<'_>,
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
+    name: &'static str,
     combine: impl FnOnce(&[Option<&Set>], Layout<'_>) -> Set,
 ) -> CommandResult {
     let (destination, sources) = (args.word(), args.take_rest());
     let layout = context.layout();
     let result = combine(&context.collections(sources)?, layout);
     reply.count(result.len());
-    context.set_collection(destination, result, ExpiryChange::Clear);
+    if !result.is_empty() {
+        context.set_collection(destination, result, ExpiryChange::Clear);
+        context.notify(EventClass::Set, name, destination);
+    } else if context.remove(destination) {
+        context.notify(EventClass::Generic, "del", destination);
+    }
     Ok(())
 }
 

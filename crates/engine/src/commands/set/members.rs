@@ -6,6 +6,7 @@ use super::reply_member;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandResult, Flags, Group, KeySpec, Run},
     context::{ReadContext, WriteContext},
+    notify::EventClass,
     value::Set,
 };
 
@@ -31,6 +32,9 @@ fn sadd(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         let added = members.iter().filter(|member| set.insert(member, layout)).count();
         (added, added > 0)
     })?;
+    if added > 0 {
+        context.notify(EventClass::Set, "sadd", key);
+    }
     reply.count(added);
     Ok(())
 }
@@ -51,6 +55,10 @@ fn srem(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         let removed = members.iter().filter(|member| set.remove(member)).count();
         (removed, removed > 0)
     })?;
+    if removed.is_some_and(|removed| removed > 0) {
+        context.notify(EventClass::Set, "srem", key);
+        context.notify_if_gone(key);
+    }
     reply.count(removed.unwrap_or(0));
     Ok(())
 }
@@ -80,10 +88,15 @@ fn smove(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     context.collection::<Set>(destination)?;
     if is_member && source != destination {
         context.update(source, |set: &mut Set| (set.remove(member), true))?;
-        context.update_or_create(destination, |set: &mut Set| {
+        context.notify(EventClass::Set, "srem", source);
+        context.notify_if_gone(source);
+        let added = context.update_or_create(destination, |set: &mut Set| {
             let added = set.insert(member, layout);
             (added, added)
         })?;
+        if added {
+            context.notify(EventClass::Set, "sadd", destination);
+        }
     }
     reply.integer(i64::from(is_member));
     Ok(())

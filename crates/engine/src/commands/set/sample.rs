@@ -7,6 +7,7 @@ use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ReadContext, WriteContext},
     effect::removal_word,
+    notify::EventClass,
     random::Random,
     value::Set,
 };
@@ -41,6 +42,8 @@ fn spop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         Some(member) => {
             context.effect(&[b"SREM", key, &member]);
             reply.bulk(&member);
+            context.notify(EventClass::Set, "spop", key);
+            context.notify_if_gone(key);
         }
         None => reply.null(),
     }
@@ -69,6 +72,8 @@ fn pop_many(
         set.for_each(|member| reply_member(reply, member));
         context.remove(key);
         context.effect(&[removal_word(context.environment().lazyfree_server_del), key]);
+        context.notify(EventClass::Set, "spop", key);
+        context.notify(EventClass::Generic, "del", key);
         return Ok(());
     }
     reply.set(count);
@@ -85,6 +90,7 @@ fn pop_many(
     if context.is_recorded() {
         record_removal(context, key, &popped);
     }
+    context.notify(EventClass::Set, "spop", key);
     Ok(())
 }
 

@@ -289,7 +289,8 @@ fn combine_and_store(
     let destination = args.word();
     let keys = parse_keys(args)?;
     let layout = context.layout();
-    let sources = context.entries(keys).into_iter().map(Source::of).collect::<Result<Vec<_>, _>>()?;
+    let entries = context.entries(keys, |entry| Source::of(Some(entry)).map(drop))?;
+    let sources = entries.into_iter().map(Source::of).collect::<Result<Vec<_>, _>>()?;
     let options = Options::parse(args, operation, keys.len(), true)?;
     let result = combine(sources, &options, operation, layout).finish(layout);
     store(context, destination, result, event, reply);

@@ -6,6 +6,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ReadContext, WriteContext, string_of},
+    notify::EventClass,
     value::{StringRef, ValueType},
 };
 
@@ -118,10 +119,12 @@ fn delifeq(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
         Some(value) => Comparison::Equal.holds(value, operand)?,
         None => false,
     };
-    reply.integer((holds && context.remove(key)).into());
-    if holds {
+    let removed = holds && context.remove(key);
+    if removed {
         context.effect(&[b"DEL", key]);
+        context.notify(EventClass::Generic, "del", key);
     }
+    reply.integer(removed.into());
     Ok(())
 }
 
@@ -175,10 +178,12 @@ fn delex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
         return Err(CommandError::text("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE"));
     };
     let holds = comparison.holds(string_of(entry)?, operand)?;
-    reply.integer((holds && context.remove(key)).into());
-    if holds {
+    let removed = holds && context.remove(key);
+    if removed {
         context.effect(&[b"DEL", key]);
+        context.notify(EventClass::Generic, "del", key);
     }
+    reply.integer(removed.into());
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use dunlin_resp::ReplyBuffer;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ExpiryChange, WriteContext, string_of},
+    notify::EventClass,
     value::{ExtendedFloat, NewString},
 };
 
@@ -80,6 +81,7 @@ fn add(context: &mut WriteContext<'_>, key: &[u8], amount: i64, reply: &mut Repl
         reply.integer(sum);
         Ok(Some(NewString::Integer(sum)))
     })?;
+    context.notify(EventClass::String, "incrby", key);
     Ok(())
 }
 
@@ -111,6 +113,7 @@ fn incrbyfloat(
     context.set_string(key, NewString::from_computed(sum.as_bytes()), ExpiryChange::Keep);
     // Sums of decimal fractions may come out differently elsewhere.
     context.effect(&[b"SET", key, sum.as_bytes(), b"KEEPTTL"]);
+    context.notify(EventClass::String, "incrbyfloat", key);
     reply.bulk(sum.as_bytes());
     Ok(())
 }

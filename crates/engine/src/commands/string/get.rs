@@ -5,7 +5,8 @@ use dunlin_resp::ReplyBuffer;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandResult, Flags, Group, KeySpec, Run},
     commands::expiry::ExpiryOption,
-    context::{ExpiryChange, ReadContext, WriteContext, string_of},
+    context::{ExpiryChange, ReadContext, WriteContext},
+    notify::EventClass,
     value::{NewString, StringRef},
 };
 
@@ -74,6 +75,7 @@ fn getdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     if read(context, key, reply)? {
         context.remove(key);
         context.effect(&[b"DEL", key]);
+        context.notify(EventClass::Generic, "del", key);
     }
     Ok(())
 }
@@ -87,7 +89,7 @@ fn read(
     let value = context.string(key)?;
     let found = value.is_some();
     reply_or_null(value, reply);
-    context.count_lookup(found);
+    context.count_lookup(key, found);
     Ok(found)
 }
 
@@ -132,12 +134,15 @@ fn getex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
             if context.find(key).is_some_and(|entry| entry.expiry().is_some()) {
                 context.set_expiry(key, None);
                 context.effect(&[b"PERSIST", key]);
+                context.notify(EventClass::Generic, "persist", key);
             }
         }
         ExpiryOption::Time(clock, amount) => {
             let at = clock.at(amount, context.now_ms(), "getex")?;
             context.set_expiry(key, Some(at));
             context.record_expiry(key, at);
+            let name = if at <= context.now_ms() { "del" } else { "expire" };
+            context.notify(EventClass::Generic, name, key);
         }
     }
     Ok(())
@@ -160,15 +165,10 @@ pub(super) const GETSET: Command = Command {
 
 fn getset(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, value) = (args.word(), args.word());
-    let mut found = false;
-    context.replace_string(key, ExpiryChange::Clear, |entry| {
-        let old = entry.map(string_of).transpose()?;
-        found = old.is_some();
-        reply_or_null(old, reply);
-        Ok(Some(NewString::from_text(value)))
-    })?;
-    context.count_lookup(found);
+    read(context, key, reply)?;
+    context.set_string(key, NewString::from_text(value), ExpiryChange::Clear);
     context.effect(&[b"SET", key, value]);
+    context.notify(EventClass::String, "set", key);
     Ok(())
 }
 

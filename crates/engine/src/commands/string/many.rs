@@ -2,7 +2,10 @@
 
 use dunlin_resp::ReplyBuffer;
 
-use super::{get::reply_or_null, set::record_set};
+use super::{
+    get::reply_or_null,
+    set::{notify_set, record_set},
+};
 use crate::{
     command::{
         Args, Argument, Arity, Command, CommandError, CommandResult, FindKeys, Flags, Group, KeySpec, Run,
@@ -64,6 +67,7 @@ fn mset(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
 fn store_all(context: &mut WriteContext<'_>, pairs: &[[&[u8]; 2]], expiry: ExpiryChange) {
     for [key, value] in pairs {
         context.set_string(key, NewString::from_text(value), expiry);
+        notify_set(context, key, expiry);
     }
 }
 

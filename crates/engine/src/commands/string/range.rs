@@ -5,6 +5,7 @@ use dunlin_resp::ReplyBuffer;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ExpiryChange, ReadContext, WriteContext},
+    notify::EventClass,
     value::{NewString, StringRef},
 };
 
@@ -33,6 +34,7 @@ fn append(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     if length.is_none() {
         context.set_string(key, NewString::from_text(tail), ExpiryChange::Clear);
     }
+    context.notify(EventClass::String, "append", key);
     reply.count(length.unwrap_or(tail.len()));
     Ok(())
 }
@@ -84,6 +86,7 @@ fn setrange(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
             text[offset..end].copy_from_slice(part);
         })?;
     }
+    context.notify(EventClass::String, "setrange", key);
     reply.count(length.max(end));
     Ok(())
 }

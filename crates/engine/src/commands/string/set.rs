@@ -7,6 +7,7 @@ use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     commands::expiry::{Clock, ExpiryOption},
     context::{ExpiryChange, WriteContext, string_of},
+    notify::EventClass,
     value::NewString,
 };
 
@@ -103,14 +104,17 @@ fn set(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
     let (key, value) = (args.word(), args.word());
     if args.is_empty() {
         context.set_string(key, NewString::from_text(value), ExpiryChange::Clear);
+        context.notify(EventClass::String, "set", key);
         reply.ok();
         return Ok(());
     }
     let options = SetOptions::read(args)?;
     let expiry = options.expiry.change(context.now_ms(), "set")?;
-    let mut found = false;
+    if options.get {
+        let found = context.find(key).is_some();
+        context.count_lookup(key, found);
+    }
     let stored = context.replace_string(key, expiry, |entry| {
-        found = entry.is_some();
         if options.get {
             reply_or_null(entry.map(string_of).transpose()?, reply);
         }
@@ -125,23 +129,38 @@ fn set(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
         };
         Ok(holds.then(|| NewString::from_text(value)))
     })?;
-    if stored && context.is_recorded() {
-        let compares = matches!(options.condition, Condition::Compares(..));
-        if compares || matches!(expiry, ExpiryChange::At(_)) {
-            record_set(context, key, value, expiry);
-        } else if options.get {
-            let (command, rest) = args.words().split_at(3);
-            let rest = rest.iter().filter(|word| !word.eq_ignore_ascii_case(b"GET"));
-            let words: Vec<&[u8]> = command.iter().chain(rest).copied().collect();
-            context.effect(&words);
+    if stored {
+        notify_set(context, key, expiry);
+        if context.is_recorded() {
+            record_options(context, key, value, &options, expiry, args.words());
         }
     }
     match (options.get, stored) {
-        (true, _) => context.count_lookup(found),
+        (true, _) => {}
         (false, true) => reply.ok(),
         (false, false) => reply.null(),
     }
     Ok(())
+}
+
+/// Records what SET with options has stored.
+fn record_options(
+    context: &mut WriteContext<'_>,
+    key: &[u8],
+    value: &[u8],
+    options: &SetOptions<'_>,
+    expiry: ExpiryChange,
+    words: &[&[u8]],
+) {
+    let compares = matches!(options.condition, Condition::Compares(..));
+    if compares || matches!(expiry, ExpiryChange::At(_)) {
+        record_set(context, key, value, expiry);
+    } else if options.get {
+        let (command, rest) = words.split_at(3);
+        let rest = rest.iter().filter(|word| !word.eq_ignore_ascii_case(b"GET"));
+        let words: Vec<&[u8]> = command.iter().chain(rest).copied().collect();
+        context.effect(&words);
+    }
 }
 
 /// Records that a string was stored: conditions held, and times are absolute.
@@ -174,6 +193,9 @@ fn setnx(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     let stored = context.replace_string(key, ExpiryChange::Clear, |entry| {
         Ok(entry.is_none().then(|| NewString::from_text(value)))
     })?;
+    if stored {
+        context.notify(EventClass::String, "set", key);
+    }
     reply.integer(stored.into());
     Ok(())
 }
@@ -223,10 +245,20 @@ fn set_for(
 ) -> CommandResult {
     let (key, amount, value) = (args.word(), args.word(), args.word());
     let at = clock.at(amount, context.now_ms(), command)?;
-    context.set_string(key, NewString::from_text(value), ExpiryChange::At(at));
-    record_set(context, key, value, ExpiryChange::At(at));
+    let expiry = ExpiryChange::At(at);
+    context.set_string(key, NewString::from_text(value), expiry);
+    record_set(context, key, value, expiry);
+    notify_set(context, key, expiry);
     reply.ok();
     Ok(())
+}
+
+/// Reports that a string was stored, and its expiry where it was given one.
+pub(super) fn notify_set(context: &mut WriteContext<'_>, key: &[u8], expiry: ExpiryChange) {
+    context.notify(EventClass::String, "set", key);
+    if matches!(expiry, ExpiryChange::At(_)) {
+        context.notify(EventClass::Generic, "expire", key);
+    }
 }
 
 #[cfg(test)]

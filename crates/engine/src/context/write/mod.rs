@@ -10,7 +10,9 @@ use dunlin_structures::Slot;
 use crate::{
     command::CommandError,
     effect::removal_word,
-    keyspace::{EXPIRY_MS_MAX, EntryRef, Expiration, Key, LockedShards, access_clock, access_clock_ago},
+    keyspace::{
+        EXPIRY_MS_MAX, EntryRef, Expiration, Invalidation, Key, LockedShards, access_clock, access_clock_ago,
+    },
     notify::{Event, EventClass},
     value::{Layout, NewValue, Object, Resources, StringRef, ValueType},
 };
@@ -91,6 +93,11 @@ impl<'a> WriteContext<'a> {
     /// Unix time in milliseconds.
     pub fn now_ms(&self) -> u64 {
         self.environment.now_ms
+    }
+
+    /// Whether the command comes from a log.
+    pub fn is_replaying(&self) -> bool {
+        self.environment.replaying_at_ms > 0
     }
 
     /// What is the same for the whole batch.
@@ -194,6 +201,18 @@ impl<'a> WriteContext<'a> {
         Some(entry)
     }
 
+    /// [`Self::find`] that counts a hit or a miss: for commands that read some of their keys.
+    pub fn read(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
+        let key = self.key(key);
+        let found = self.slot(self.database, &key);
+        self.count_lookup(key.bytes, found.is_some());
+        let entry = self.locked.shard(key.shard).database(self.database)?.entry(found?);
+        if !self.environment.no_touch {
+            entry.touch(access_clock(self.environment.now_ms));
+        }
+        Some(entry)
+    }
+
     /// Whether a key is there and has not expired.
     pub fn contains_in(&mut self, database: usize, key: &[u8]) -> bool {
         let key = self.key(key);
@@ -244,15 +263,21 @@ impl<'a> WriteContext<'a> {
             self.notify_in(database, *class, name, key);
         }
         let shard = self.locked.keyspace().shard_of(key);
+        self.invalidate(shard, key);
         if let Some(watches) = self.locked.shard(shard).watches() {
             watches.expired(database, key, what);
         }
     }
 
-    /// Counts a hit or a miss, for commands that read and write.
-    pub fn count_lookup(&mut self, found: bool) {
+    /// Counts a hit or a miss of a key, for commands that read and write.
+    pub fn count_lookup(&mut self, key: &[u8], found: bool) {
         let statistics = &self.worker.statistics;
-        if found { statistics.keyspace_hits.add(1) } else { statistics.keyspace_misses.add(1) }
+        if found {
+            statistics.keyspace_hits.add(1);
+        } else {
+            statistics.keyspace_misses.add(1);
+            self.notify(EventClass::KeyMiss, "keymiss", key);
+        }
     }
 
     #[inline]
@@ -315,6 +340,9 @@ impl<'a> WriteContext<'a> {
         if new {
             self.locked.publish_new(key.shard, database);
         }
+        if found.is_none() {
+            self.notify_in(database, EventClass::New, "new", key.bytes);
+        }
     }
 
     /// Removes a key; whether it was there.
@@ -359,17 +387,27 @@ impl<'a> WriteContext<'a> {
     /// Copies a value with its expiry to another place, replacing what is there; whether the source
     /// is there. Long values are shared, not copied.
     pub fn copy(&mut self, from: (usize, &[u8]), to: (usize, &[u8])) -> bool {
+        let replaces = self.notes_new() && self.contains_in(to.0, to.1);
         let Some(entry) = self.find_in(from.0, from.1) else { return false };
         let expiry = entry.expiry().map_or(ExpiryChange::Clear, ExpiryChange::At);
         let mut buffer = Vec::new();
         let value = entry.to_new().copied_to(&mut buffer);
         self.set_value_in(to.0, to.1, value, expiry);
+        if replaces {
+            self.notify_in(to.0, EventClass::New, "new", to.1);
+        }
         true
+    }
+
+    /// Whether somebody wants to know of new keys. A key that is moved over another is one.
+    fn notes_new(&self) -> bool {
+        self.environment.notifications.has(EventClass::New)
     }
 
     /// Moves a value with its expiry to another place, replacing what is there; whether the source
     /// is there. The places must differ. Long values are handed on, not copied.
     pub fn relocate(&mut self, from: (usize, &[u8]), to: (usize, &[u8])) -> bool {
+        let replaces = self.notes_new() && self.contains_in(to.0, to.1);
         let key = self.key(from.1);
         let Some(slot) = self.slot(from.0, &key) else { return false };
         let stripe = self.locked.shard_mut(key.shard).database_mut(from.0);
@@ -379,6 +417,9 @@ impl<'a> WriteContext<'a> {
         self.show_change(from.0, &key);
         let expiry = expiry.map_or(ExpiryChange::Clear, ExpiryChange::At);
         self.set_value_in(to.0, to.1, value, expiry);
+        if replaces {
+            self.notify_in(to.0, EventClass::New, "new", to.1);
+        }
         true
     }
 
@@ -393,13 +434,14 @@ impl<'a> WriteContext<'a> {
     /// Tells those who watch a key, and notes for those who wait for it, that it has changed.
     #[inline]
     fn show_change(&mut self, database: usize, key: &Key<'_>) {
-        if self.locked.shard(key.shard).is_observed() {
+        if self.locked.shard(key.shard).is_observed() | self.environment.broadcasts {
             self.show_observers(database, key);
         }
     }
 
     #[cold]
     fn show_observers(&mut self, database: usize, key: &Key<'_>) {
+        self.invalidate(key.shard, key.bytes);
         let state = self.locked.shard(key.shard);
         if let Some(watches) = state.watches() {
             watches.changed(database, key.bytes);
@@ -452,10 +494,26 @@ impl<'a> WriteContext<'a> {
         self.worker.effects.settle(self.database, words, changed);
     }
 
+    /// Tells those who keep copies of a key that it has changed.
+    fn invalidate(&mut self, shard: usize, key: &[u8]) {
+        let readers = self.locked.untrack(shard, key);
+        if readers.is_some() || self.environment.broadcasts {
+            let readers = readers.unwrap_or_default();
+            self.worker.invalidations.push(Invalidation::Key { key: key.into(), readers });
+        }
+    }
+
     /// Reports an event of a key in the client's database.
     #[inline]
     pub fn notify(&mut self, class: EventClass, name: &'static str, key: &[u8]) {
         self.notify_in(self.database, class, name, key);
+    }
+
+    /// Reports `del` where a key that has lost elements has gone with the last one.
+    pub fn notify_if_gone(&mut self, key: &[u8]) {
+        if self.environment.notifications.has(EventClass::Generic) && !self.contains_in(self.database, key) {
+            self.notify(EventClass::Generic, "del", key);
+        }
     }
 
     /// [`Self::notify`] in another database.

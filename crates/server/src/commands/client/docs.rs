@@ -57,7 +57,7 @@ const CACHING: Command = Command {
     summary: "Says whether the keys of the next command are tracked.",
     since: "6.0.0",
     arity: Arity::Exactly(3),
-    run: Run::Host(&Handler(super::caching)),
+    run: Run::Host(&Handler(super::tracking::caching)),
     args: &[Argument::one_of("mode", YES_NO)],
     ..SUBCOMMAND
 };
@@ -85,7 +85,7 @@ const GETREDIR: Command = Command {
     name: "getredir",
     summary: "Tells the client that invalidations of tracked keys go to.",
     since: "6.0.0",
-    run: Run::Host(&Handler(super::get_redirection)),
+    run: Run::Host(&Handler(super::tracking::get_redirection)),
     ..SUBCOMMAND
 };
 
@@ -324,7 +324,8 @@ const TRACKING: Command = Command {
     summary: "Has the client told when keys that it caches change.",
     since: "6.0.0",
     arity: Arity::AtLeast(3),
-    run: Run::Host(&Handler(super::tracking)),
+    run: Run::Host(&Handler(super::tracking::tracking)),
+    flags: OWN.and(Flags::WHOLE_KEYSPACE),
     args: &[
         Argument::one_of("status", ON_OFF),
         Argument::integer("client-id").after("REDIRECT").optional(),
@@ -341,7 +342,7 @@ const TRACKINGINFO: Command = Command {
     name: "trackinginfo",
     summary: "Tells how the client's keys are tracked.",
     since: "6.2.0",
-    run: Run::Host(&Handler(super::tracking_info)),
+    run: Run::Host(&Handler(super::tracking::tracking_info)),
     ..SUBCOMMAND
 };
 

@@ -6,6 +6,7 @@
 mod docs;
 mod filter;
 mod line;
+mod tracking;
 
 use std::sync::Arc;
 
@@ -250,39 +251,6 @@ fn unblock(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyB
         context.executor.post().send(blocked::address(waiter.client), letter);
     }
     reply.integer(ended.is_some().into());
-    Ok(())
-}
-
-fn tracking(_: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    if switch(args)? {
-        return Err(CommandError::text("ERR CLIENT TRACKING is not available in this version"));
-    }
-    args.take_rest();
-    reply.ok();
-    Ok(())
-}
-
-fn tracking_info(_: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    reply.map(3);
-    reply.bulk(b"flags");
-    reply.set(1);
-    reply.bulk(b"off");
-    reply.bulk(b"redirect");
-    reply.integer(-1);
-    reply.bulk(b"prefixes");
-    reply.array(0);
-    Ok(())
-}
-
-fn caching(_: Context<'_, '_, '_>, _: &mut Args<'_>, _: &mut ReplyBuffer) -> CommandResult {
-    Err(CommandError::text(
-        "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode \
-         enabled",
-    ))
-}
-
-fn get_redirection(_: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    reply.integer(-1);
     Ok(())
 }
 

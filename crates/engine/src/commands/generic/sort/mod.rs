@@ -93,7 +93,7 @@ impl Lookup for ReadContext<'_> {
 
 impl Lookup for WriteContext<'_> {
     fn entry(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
-        self.find(key)
+        self.read(key)
     }
 
     fn now_ms(&self) -> u64 {
@@ -260,7 +260,7 @@ fn elements_of(
             let reverse = options.keep_order && options.descending;
             set.for_range(0..set.len(), reverse, |member, _| add(member));
         }
-        Object::Hash(_) => return Err(CommandError::WrongType),
+        Object::Hash(_) | Object::Stream(_) => return Err(CommandError::WrongType),
     }
     Ok(elements)
 }

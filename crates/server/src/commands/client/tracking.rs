@@ -1,0 +1,201 @@
+//! `CLIENT TRACKING` and what belongs to it; what happens behind it is in [`crate::tracking`].
+
+use dunlin_engine::command::{Args, CommandError, CommandResult};
+use dunlin_resp::{ReplyBuffer, number::parse_integer};
+
+use super::Context;
+use crate::tracking::{Choice, Tracking};
+
+pub(super) fn tracking(
+    context: Context<'_, '_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let switch = args.word();
+    let (mut redirect, mut prefixes) = (0, Vec::new());
+    let (mut broadcast, mut opt_in, mut opt_out, mut no_loop) = (false, false, false, false);
+    while !args.is_empty() {
+        if args.token_with("REDIRECT", 1) {
+            if redirect != 0 {
+                return Err(CommandError::text("ERR A client can only redirect to a single other client"));
+            }
+            let id = parse_integer(args.word()).ok_or(CommandError::NotInteger)?;
+            let client = u64::try_from(id).ok().and_then(|id| context.executor.clients().find(id));
+            let missing = CommandError::text("ERR The client ID you want redirect to does not exist");
+            redirect = client.ok_or(missing)?.id();
+        } else if args.token("BCAST") {
+            broadcast = true;
+        } else if args.token("OPTIN") {
+            opt_in = true;
+        } else if args.token("OPTOUT") {
+            opt_out = true;
+        } else if args.token("NOLOOP") {
+            no_loop = true;
+        } else if args.token_with("PREFIX", 1) {
+            prefixes.push(args.word());
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    if switch.eq_ignore_ascii_case(b"off") {
+        context.executor.stop_tracking(context.session);
+        reply.ok();
+        return Ok(());
+    }
+    if !switch.eq_ignore_ascii_case(b"on") {
+        return Err(CommandError::Syntax);
+    }
+    if !broadcast && !prefixes.is_empty() {
+        return Err(CommandError::text("ERR PREFIX option requires BCAST mode to be enabled"));
+    }
+    let before = context.session.tracking.as_deref();
+    if before.is_some_and(|before| before.prefixes.is_some() != broadcast) {
+        return Err(CommandError::text(
+            "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then \
+             re-enabling it with a different mode.",
+        ));
+    }
+    if broadcast && (opt_in || opt_out) {
+        return Err(CommandError::text("ERR OPTIN and OPTOUT are not compatible with BCAST"));
+    }
+    if opt_in && opt_out {
+        return Err(CommandError::text("ERR You can't specify both OPTIN mode and OPTOUT mode"));
+    }
+    let was = before.map(|before| before.choice);
+    if (opt_in && was == Some(Choice::OptOut)) || (opt_out && was == Some(Choice::OptIn)) {
+        return Err(CommandError::text(
+            "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then \
+             re-enabling it with a different mode.",
+        ));
+    }
+    check_prefixes(before, &prefixes)?;
+    if broadcast && prefixes.is_empty() {
+        // All keys.
+        prefixes.push(b"");
+    }
+    let prefixes = broadcast.then(|| prefixes.into_iter().map(Into::into).collect());
+    let choice = match (opt_in, opt_out) {
+        (true, _) => Choice::OptIn,
+        (_, true) => Choice::OptOut,
+        _ => Choice::All,
+    };
+    let caching = before.is_some_and(|before| before.caching);
+    let tracking = Tracking { prefixes, choice, no_loop, redirect, caching, broken: false };
+    context.executor.track(context.session, tracking);
+    if broadcast {
+        // Batches that are under way may not have seen it: wait for their end.
+        context.outside_gate(|shared| drop(shared.engine.keyspace.close()));
+        context.executor.environment.broadcasts = true;
+    }
+    reply.ok();
+    Ok(())
+}
+
+/// No prefix may begin another, or a key would be told of twice.
+fn check_prefixes(before: Option<&Tracking>, prefixes: &[&[u8]]) -> CommandResult {
+    let overlaps = |one: &[u8], other: &[u8]| one.starts_with(other) || other.starts_with(one);
+    let refusal = |prefix: &[u8], which: &str, other: &[u8]| {
+        let text = [
+            &b"ERR Prefix '"[..],
+            prefix,
+            b"' overlaps with ",
+            which.as_bytes(),
+            b" prefix '",
+            other,
+            b"'. Prefixes for a single client must not overlap.",
+        ];
+        CommandError::quoting("", &text.concat())
+    };
+    let existing = before.and_then(|before| before.prefixes.as_ref());
+    for (at, prefix) in prefixes.iter().enumerate() {
+        let known = existing.into_iter().flatten().find(|other| overlaps(prefix, other));
+        if let Some(other) = known {
+            return Err(refusal(prefix, "an existing", other));
+        }
+        if let Some(other) = prefixes[at + 1..].iter().find(|other| overlaps(prefix, other)) {
+            return Err(refusal(prefix, "another provided", other));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn tracking_info(
+    context: Context<'_, '_, '_>,
+    _: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let tracking = context.session.tracking.as_deref();
+    let is = |what: fn(&Tracking) -> bool| tracking.is_some_and(what);
+    let flags: Vec<&str> = [
+        (tracking.is_none(), "off"),
+        (tracking.is_some(), "on"),
+        (is(|tracking| tracking.prefixes.is_some()), "bcast"),
+        (is(|tracking| tracking.choice == Choice::OptIn), "optin"),
+        (is(|tracking| tracking.choice == Choice::OptIn && tracking.caching), "caching-yes"),
+        (is(|tracking| tracking.choice == Choice::OptOut), "optout"),
+        (is(|tracking| tracking.choice == Choice::OptOut && tracking.caching), "caching-no"),
+        (is(|tracking| tracking.no_loop), "noloop"),
+        (is(|tracking| tracking.broken), "broken_redirect"),
+    ]
+    .into_iter()
+    .filter_map(|(holds, name)| holds.then_some(name))
+    .collect();
+    reply.map(3);
+    reply.bulk(b"flags");
+    reply.set(flags.len());
+    flags.iter().for_each(|flag| reply.bulk(flag.as_bytes()));
+    reply.bulk(b"redirect");
+    reply.integer(redirection(tracking));
+    reply.bulk(b"prefixes");
+    let prefixes = tracking.and_then(|tracking| tracking.prefixes.as_ref());
+    reply.array(prefixes.map_or(0, |prefixes| prefixes.len()));
+    prefixes.into_iter().flatten().for_each(|prefix| reply.bulk(prefix));
+    Ok(())
+}
+
+/// The client that is told in place of this one, 0 for none, −1 where nothing is tracked.
+fn redirection(tracking: Option<&Tracking>) -> i64 {
+    tracking.map_or(-1, |tracking| tracking.redirect as i64)
+}
+
+pub(super) fn get_redirection(
+    context: Context<'_, '_, '_>,
+    _: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    reply.integer(redirection(context.session.tracking.as_deref()));
+    Ok(())
+}
+
+pub(super) fn caching(
+    context: Context<'_, '_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let Some(tracking) = &mut context.session.tracking else {
+        return Err(CommandError::text(
+            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT \
+             mode enabled",
+        ));
+    };
+    let word = args.word();
+    if word.eq_ignore_ascii_case(b"yes") {
+        if tracking.choice != Choice::OptIn {
+            return Err(CommandError::text(
+                "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.",
+            ));
+        }
+    } else if word.eq_ignore_ascii_case(b"no") {
+        if tracking.choice != Choice::OptOut {
+            return Err(CommandError::text(
+                "ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.",
+            ));
+        }
+    } else {
+        return Err(CommandError::Syntax);
+    }
+    tracking.caching = true;
+    context.executor.note_tracking(context.session);
+    reply.ok();
+    Ok(())
+}

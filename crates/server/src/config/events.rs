@@ -1,0 +1,104 @@
+//! The value of `notify-keyspace-events`: letters, each a class of events or a kind of channel.
+
+use dunlin_engine::{EventClass, EventClasses};
+
+/// What `A` stands for, beside the events of modules: everything but new keys and misses.
+const ALIAS: &[u8] = b"g$lshzxet";
+
+/// Which events of keys are published, and to which channels.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KeyspaceEvents {
+    /// `K`: to a channel named after the key.
+    pub by_key: bool,
+    /// `E`: to a channel named after the event.
+    pub by_event: bool,
+    /// `d`: events of modules, of which there are none.
+    modules: bool,
+    classes: EventClasses,
+}
+
+impl KeyspaceEvents {
+    /// Reads the letters, in any order; `None` where one has no meaning.
+    pub(super) fn parse(letters: &[u8]) -> Option<Self> {
+        let mut events = Self::default();
+        for letter in letters {
+            match letter {
+                b'A' => {
+                    let all = EventClass::LETTERS.iter().filter(|(known, _)| ALIAS.contains(known));
+                    events.classes = all.fold(events.classes, |classes, (_, class)| classes.and(*class));
+                    events.modules = true;
+                }
+                b'K' => events.by_key = true,
+                b'E' => events.by_event = true,
+                b'd' => events.modules = true,
+                _ => {
+                    let class = EventClass::LETTERS.iter().find(|(known, _)| known == letter)?;
+                    events.classes = events.classes.and(class.1);
+                }
+            }
+        }
+        Some(events)
+    }
+
+    /// The letters as Redis 7.0 shows them: `n` is not shown beside `A`.
+    pub(super) fn print(self) -> Vec<u8> {
+        let has = |letter: u8| {
+            let of_letter = |(known, class): &(u8, EventClass)| *known == letter && self.classes.has(*class);
+            EventClass::LETTERS.iter().any(of_letter)
+        };
+        let mut letters = Vec::new();
+        if self.modules && ALIAS.iter().all(|letter| has(*letter)) {
+            letters.push(b'A');
+        } else {
+            letters.extend(ALIAS.iter().filter(|letter| has(**letter)));
+            letters.extend(self.modules.then_some(b'd'));
+            letters.extend(has(b'n').then_some(b'n'));
+        }
+        letters.extend(self.by_key.then_some(b'K'));
+        letters.extend(self.by_event.then_some(b'E'));
+        letters.extend(has(b'm').then_some(b'm'));
+        letters
+    }
+
+    /// The classes of which events are published at all.
+    pub fn published(self) -> EventClasses {
+        if self.by_key || self.by_event { self.classes } else { EventClasses::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pairs recorded from redis-server 7.0.15.
+    #[test]
+    fn letters_are_shown_in_their_normal_form() {
+        for (written, shown) in [
+            ("", ""),
+            ("A", "A"),
+            ("KE", "KE"),
+            ("KEA", "AKE"),
+            ("KEAm", "AKEm"),
+            ("KEAn", "AKE"),
+            ("g$lshzxetd", "A"),
+            ("g$lshzxet", "g$lshzxet"),
+            ("KEg", "gKE"),
+            ("mn", "nm"),
+            ("Kdn", "dnK"),
+            ("Kx", "xK"),
+            ("AA", "A"),
+        ] {
+            let events = KeyspaceEvents::parse(written.as_bytes()).unwrap();
+            assert_eq!(String::from_utf8(events.print()).unwrap(), shown, "{written}");
+        }
+        assert_eq!(KeyspaceEvents::parse(b"AKEq"), None);
+    }
+
+    #[test]
+    fn nothing_is_published_without_a_kind_of_channel() {
+        let published = |letters: &[u8]| KeyspaceEvents::parse(letters).unwrap().published();
+        assert!(published(b"A").is_empty());
+        assert!(published(b"Kx").has(EventClass::Expired) && !published(b"Kx").has(EventClass::Generic));
+        assert!(!published(b"EA").has(EventClass::New) && published(b"EAn").has(EventClass::New));
+    }
+}
