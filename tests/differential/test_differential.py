@@ -24,6 +24,7 @@ CASES = {
     "set": ["set"],
     "sorted_set": ["sorted_set", "sorted_set_lex"],
     "geo": ["geo"],
+    "stream": ["stream"],
     "transaction": ["transaction"],
     "sort": ["sort"],
     "hyperloglog": ["hyperloglog"],

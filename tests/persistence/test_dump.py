@@ -70,6 +70,21 @@ def sorted_set_value(rng):
     return [["ZADD", "k", *(word for _ in range(count) for word in (score(rng), draw(rng)))]]
 
 
+def stream_value(rng):
+    """Entries, deletions and groups; no consumer, whose dump has the time at which it was made."""
+    commands = []
+    for number in range(rng.choice([1, 5, 150, 400])):
+        fields = [word for _ in range(rng.choice([1, 1, 2])) for word in (rng.choice([b"f", short(rng)]), short(rng))]
+        commands.append(["XADD", "k", f"{1000 + number // 3}-{number % 3 + 1}", *fields])
+    for _ in range(rng.choice([0, 3])):
+        commands.append(["XDEL", "k", f"{1000 + rng.randrange(130)}-{rng.randrange(3) + 1}"])
+    if rng.randrange(3) == 0:
+        commands.append(["XTRIM", "k", "MAXLEN", rng.choice(["=", "~"]), rng.randrange(200)])
+    for group in range(rng.randrange(3)):
+        commands.append(["XGROUP", "CREATE", "k", f"group {group}", rng.choice(["0", "$", "1010-1"])])
+    return commands
+
+
 def hash_value(rng):
     draw = rng.choice([text, short])
     return [["HSET", "k", *(draw(rng) for _ in range(2 * rng.choice([1, 3, 20, 130, 520])))]]
@@ -91,6 +106,7 @@ KINDS = {
     "string": (string_value, ["int", "embstr", "raw"]),
     "set": (set_value, ["intset"]),
     "sorted set": (sorted_set_value, ["listpack", "skiplist"]),
+    "stream": (stream_value, ["stream"]),
     "hash": (hash_value, ["listpack"]),
 }
 
@@ -117,6 +133,26 @@ def test_dumps_cross_over_with_the_same_bytes(kind, dunlin, redis):
             assert server("RESTORE", "copy", 0, payload, "REPLACE") == b"OK", commands
             assert server("DEBUG", "DIGEST-VALUE", "copy") == digest, commands
     assert compared > VALUES / 10
+
+
+def test_deliveries_survive_the_way_through_the_other_server(dunlin, redis):
+    rng = random.Random(1)
+    for _ in range(200):
+        for server, other in ((dunlin, redis), (redis, dunlin)):
+            server("DEL", "k")
+            for command in stream_value(rng):
+                server(*command)
+            server("XGROUP", "CREATE", "k", "deliveries", "0")
+            for consumer in range(rng.randrange(1, 4)):
+                count = rng.choice([1, 10, 100])
+                server("XREADGROUP", "GROUP", "deliveries", f"consumer {consumer}", "COUNT", count, "STREAMS", "k", ">")
+            server("XCLAIM", "k", "deliveries", "thief", 0, "1000-2", "RETRYCOUNT", 7, "JUSTID")
+            server("XACK", "k", "deliveries", "1001-1", "1001-2")
+            server("XGROUP", "CREATECONSUMER", "k", "deliveries", "idle")
+            payload = server("DUMP", "k")
+            assert other("RESTORE", "copy", 0, payload, "REPLACE") == b"OK"
+            assert other("DUMP", "copy") == payload
+            assert other("DEBUG", "DIGEST-VALUE", "copy") == server("DEBUG", "DIGEST-VALUE", "k")
 
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="Redis before 7.2 does not check so deeply by default")

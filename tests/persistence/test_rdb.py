@@ -38,8 +38,14 @@ def fill(client):
     client("SADD", "set:small", "a", "b", 3)
     client("SADD", "set:large", *(f"m{number}" for number in range(700)))
     client("ZADD", "sorted:small", "-inf", "a", 1, "b", 1, "c", 2.5, "d", "inf", "e")
-    client("ZADD", "sorted:long", 1, "m" * 100, -0.1, "b")
-    client("ZADD", "sorted:large", *(word for number in range(900) for word in (number / 7, f"m{number}")))
+    # Scores whose text is the same with 17 digits and with as few as there need be: digests hold the text.
+    client("ZADD", "sorted:long", 1, "m" * 100, -0.5, "b")
+    client("ZADD", "sorted:large", *(word for number in range(900) for word in (number / 4, f"m{number}")))
+    for number in range(300):
+        client("XADD", "stream", f"{number + 1}-1", "field", number, "other", "text")
+    client("XDEL", "stream", "7-1")
+    client("XGROUP", "CREATE", "stream", "group", "0")
+    client("XREADGROUP", "GROUP", "group", "consumer", "COUNT", 20, "STREAMS", "stream", ">")
     client("HSET", "hash:small", "a", 1, "b", "two")
     client("HSET", "hash:long", "a", "v" * 100, "b", 2)
     client("HSET", "hash:large", *(word for number in range(1500) for word in (f"f{number}", number)))

@@ -10,6 +10,7 @@
 //!   set        xor(member) for each member, in place of mix(value)
 //!   hash       xor(d') for each field, d' being a digest of mix(field), mix(value)
 //!   sorted set the same of members and their scores
+//!   stream     mix("ms.seq"), then mix(field), mix(value) for each field, of each entry
 //! key          mix(name), then as its value
 //! data set     for each database that is not empty: mix(number), xor of its keys' digests
 //! ```
@@ -28,6 +29,7 @@ const TYPE_LIST: u32 = 1;
 const TYPE_SET: u32 = 2;
 const TYPE_SORTED_SET: u32 = 3;
 const TYPE_HASH: u32 = 4;
+const TYPE_STREAM: u32 = 6;
 const EXPIRES: &[u8] = b"!!expire!!";
 
 /// A digest under construction.
@@ -92,6 +94,16 @@ impl Digest {
                     pair.mix(exact_text(score).as_bytes());
                     self.xor(&pair.0);
                 });
+            }
+            Some(Object::Stream(stream)) => {
+                self.mix(&TYPE_STREAM.to_be_bytes());
+                for entry in stream.log().iter() {
+                    self.mix(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
+                    for (field, value) in entry.fields() {
+                        self.mix(&field.text());
+                        self.mix(&value.text());
+                    }
+                }
             }
         }
         if entry.expiry().is_some() {

@@ -338,10 +338,22 @@ impl ReplyBuffer {
     /// Writes the header of an array in front of the elements that were appended since `mark`.
     /// O(bytes since the mark): for replies whose length is known only at the end.
     pub fn array_since(&mut self, mark: Mark, length: usize) {
+        self.header_since(mark, b'*', length);
+    }
+
+    /// [`Self::array_since`] for a map of `pairs` keys and values; a flat array in RESP2.
+    pub fn map_since(&mut self, mark: Mark, pairs: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.header_since(mark, b'*', 2 * pairs),
+            Protocol::Resp3 => self.header_since(mark, b'%', pairs),
+        }
+    }
+
+    fn header_since(&mut self, mark: Mark, kind: u8, length: usize) {
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(length).as_bytes();
         let header = 1 + digits.len() + 2;
-        let encoded = std::iter::once(b'*').chain(digits.iter().copied()).chain(*b"\r\n");
+        let encoded = std::iter::once(kind).chain(digits.iter().copied()).chain(*b"\r\n");
         self.bytes.splice(mark.bytes..mark.bytes, encoded);
         for splice in &mut self.splices[mark.splices..] {
             splice.at += header;

@@ -783,6 +783,8 @@ pub(crate) fn environment(config: &Config) -> Environment {
             set_max_listpack_value: config.set_max_listpack_value as usize,
             zset_max_listpack_entries: config.zset_max_listpack_entries as usize,
             zset_max_listpack_value: config.zset_max_listpack_value as usize,
+            stream_node_max_bytes: config.stream_node_max_bytes as usize,
+            stream_node_max_entries: config.stream_node_max_entries as usize,
         },
     }
 }

@@ -86,7 +86,73 @@ pub const INTENDED: &[Intended] = &[
         },
         reason: "CLIENT LIST takes any number of Valkey's filters: a mistake in the first is told first",
     },
+    Intended { command: "XREAD", holds: unbalanced, reason: UNBALANCED },
+    Intended { command: "XREADGROUP", holds: unbalanced, reason: UNBALANCED },
+    Intended { command: "XREAD", holds: last_entry, reason: LAST_ENTRY },
+    Intended { command: "XREADGROUP", holds: last_entry, reason: LAST_ENTRY },
+    Intended {
+        command: "XSETID",
+        holds: |_, ours, oracle| {
+            let text: &[u8] = b"ERR The ID specified in XSETID is smaller than current max_deleted_entry_id";
+            ours.bytes() == Some(text) && oracle.bytes() != Some(text)
+        },
+        reason: "the last ID never falls behind that of an entry that was deleted, as in Redis 7.2 and newer",
+    },
+    Intended {
+        command: "XGROUP",
+        holds: |command, ours, oracle| {
+            command.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"CREATECONSUMER"))
+                && (ours.integer(), oracle.integer()) == (Some(0), Some(1))
+        },
+        reason: CLAIMERS,
+    },
+    Intended {
+        command: "XINFO",
+        holds: |_, ours, oracle| without_claimers(ours) == without_claimers(oracle),
+        reason: CLAIMERS,
+    },
 ];
+
+const UNBALANCED: &str = "an unbalanced list of streams is told with the command's own name, as in Redis 7.2";
+const CLAIMERS: &str =
+    "who claims is a consumer even if there was nothing to claim, as in Redis 7.2 and newer";
+
+const LAST_ENTRY: &str = "XREAD takes + for the last entry, as in Redis 7.4 and newer";
+
+fn last_entry(command: &[Vec<u8>], _: &Reply, oracle: &Reply) -> bool {
+    command.iter().any(|word| word == b"+")
+        && oracle.bytes() == Some(b"ERR Invalid stream ID specified as stream command argument")
+}
+
+fn unbalanced(_: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
+    let is_told = |reply: &Reply| {
+        reply.is_error() && reply.bytes().is_some_and(|line| line.starts_with(b"ERR Unbalanced "))
+    };
+    is_told(ours) && is_told(oracle)
+}
+
+/// What `XINFO` says but for the number of consumers and those that have nothing pending.
+fn without_claimers(reply: &Reply) -> Reply {
+    let Reply::Array(kind, elements) = without_times(reply) else { return reply.clone() };
+    let is_idle = |element: &Reply| {
+        let pairs = element.elements().unwrap_or_default();
+        let has = |name: &[u8]| {
+            pairs.chunks(2).any(|pair| pair[0].bytes() == Some(name) && pair[1].integer() == Some(0))
+        };
+        has(b"pending") || (has(b"pel-count") && pairs.len() <= 6)
+    };
+    let mut kept = Vec::new();
+    let mut elements = elements.iter().filter(|element| !is_idle(element));
+    while let Some(element) = elements.next() {
+        if element.bytes() == Some(b"consumers") {
+            let consumers = elements.next().filter(|value| value.elements().is_some());
+            kept.extend(consumers.map(without_claimers));
+        } else {
+            kept.push(without_claimers(element));
+        }
+    }
+    Reply::Array(kind, kept)
+}
 
 /// A reply without the pairs of `notes` and a text that describe a key specification.
 fn without_notes(reply: &Reply) -> Reply {
@@ -173,6 +239,7 @@ pub fn agree(rule: Compare, ours: &Reply, oracle: &Reply) -> bool {
             },
         },
         Compare::Shape => same_shape(ours, oracle),
+        Compare::Times => without_times(ours) == without_times(oracle),
         Compare::Outcome => ours.is_error() == oracle.is_error() && !ours.is_error(),
     }
 }
@@ -189,6 +256,39 @@ pub fn intended(command: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> Option<&'s
         };
         is_named && (entry.holds)(command, ours, oracle)
     })
+}
+
+/// Names in `XINFO` whose values are each server's own, or that Redis 7.0 does not tell.
+const OWN_AFFAIRS: [&[u8]; 6] =
+    [b"idle", b"inactive", b"seen-time", b"active-time", b"radix-tree-keys", b"radix-tree-nodes"];
+/// Larger integers are unix times in milliseconds.
+const TIME_MIN: i64 = 1_000_000_000_000;
+
+/// A reply with nothing in the place of times.
+fn without_times(reply: &Reply) -> Reply {
+    let nothing = Reply::Null(b'_');
+    match reply {
+        Reply::Array(kind, elements) => {
+            let is_delivery = matches!(
+                &elements[..],
+                [Reply::Bulk(..), Reply::Bulk(..), Reply::Line(b':', _), Reply::Line(b':', _)]
+            );
+            let mut kept = Vec::new();
+            let mut elements = elements.iter().enumerate();
+            while let Some((at, element)) = elements.next() {
+                if element.bytes().is_some_and(|name| OWN_AFFAIRS.contains(&name)) {
+                    elements.next();
+                } else if is_delivery && at == 2 {
+                    kept.push(nothing.clone());
+                } else {
+                    kept.push(without_times(element));
+                }
+            }
+            Reply::Array(*kind, kept)
+        }
+        Reply::Line(b':', _) if reply.integer().is_some_and(|integer| integer > TIME_MIN) => nothing,
+        other => other.clone(),
+    }
 }
 
 fn sorted(reply: &Reply) -> Reply {
@@ -243,6 +343,17 @@ mod tests {
             (Shape, ":1\r\n", ":9\r\n", true),
             (Shape, "*1\r\n:1\r\n", "*2\r\n:1\r\n:1\r\n", false),
             (Shape, "-ERR a\r\n", "-ERR b\r\n", false),
+            (Times, "*4\r\n$4\r\nidle\r\n:7\r\n$1\r\na\r\n:1\r\n", "*2\r\n$1\r\na\r\n:1\r\n", true),
+            (Times, "*2\r\n$4\r\nidle\r\n:7\r\n", "*2\r\n$1\r\na\r\n:1\r\n", false),
+            (Times, ":1700000000001\r\n", ":1700000000000\r\n", true),
+            (Times, ":17\r\n", ":18\r\n", false),
+            (Times, "*4\r\n$0\r\n\r\n$0\r\n\r\n:1\r\n:9\r\n", "*4\r\n$0\r\n\r\n$0\r\n\r\n:2\r\n:9\r\n", true),
+            (
+                Times,
+                "*4\r\n$0\r\n\r\n$0\r\n\r\n:1\r\n:8\r\n",
+                "*4\r\n$0\r\n\r\n$0\r\n\r\n:1\r\n:9\r\n",
+                false,
+            ),
             (Outcome, "+a\r\n", "*0\r\n", true),
             (Outcome, "-ERR a\r\n", "*0\r\n", false),
             (Outcome, "-ERR a\r\n", "-ERR b\r\n", false),

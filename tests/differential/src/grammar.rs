@@ -95,6 +95,9 @@ pub enum Compare {
     Near(i64),
     /// The same types and lengths, whatever the contents.
     Shape,
+    /// Exactly, but for times, idle times and how an index is built; and but for what only newer servers
+    /// tell of a consumer.
+    Times,
     /// Both an error or both none; for replies whose contents are each server's own affair.
     Outcome,
     /// The replies of the queued commands, each by its own rule.
@@ -168,6 +171,12 @@ impl Row {
     /// Only types and lengths agree.
     pub const fn shape(mut self) -> Row {
         self.compare = Compare::Shape;
+        self
+    }
+
+    /// Everything but times agrees.
+    pub const fn times(mut self) -> Row {
+        self.compare = Compare::Times;
         self
     }
 

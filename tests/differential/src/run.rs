@@ -106,7 +106,9 @@ impl Pair {
     /// Starts both.
     pub fn start(ours: &Path, oracle: &Path, directives: &[String]) -> Result<Self, String> {
         let start = |program: &Path, directives: &[&str]| {
-            Server::start(program, directives).map_err(|error| format!("{}: {error}", program.display()))
+            // For digests of values.
+            let directives = [&["--enable-debug-command", "yes"], directives].concat();
+            Server::start(program, &directives).map_err(|error| format!("{}: {error}", program.display()))
         };
         let ours_directives: Vec<&str> = directives.iter().map(String::as_str).collect();
         Ok(Pair {
@@ -342,9 +344,10 @@ impl Duet {
                 Err(mismatch(at, &step.arguments, ours.show(), oracle.show()))
             };
         }
-        // HSCAN and ZSCAN give pairs; the others single elements.
+        // HSCAN and ZSCAN give pairs, unless told otherwise; the others single elements.
         let name = step.arguments[0].to_ascii_uppercase();
-        let width = if matches!(&name[..], b"HSCAN" | b"ZSCAN") { 2 } else { 1 };
+        let are_alone = step.arguments.iter().any(|word| word.eq_ignore_ascii_case(b"NOSCORES"));
+        let width = if matches!(&name[..], b"HSCAN" | b"ZSCAN") && !are_alone { 2 } else { 1 };
         let ours = follow(&mut self.ours, ours, &step.arguments, cursor, width);
         let oracle = follow(&mut self.oracle, oracle, &step.arguments, cursor, width);
         match (ours, oracle) {

@@ -98,14 +98,14 @@ impl Conditions {
         requests: u64,
         value_bytes: usize,
     ) -> Result<Outcome, String> {
-        let mut plan = self.plan(words, None, value_bytes);
+        let mut plan = self.plan(words, Some(requests), value_bytes);
         plan.requests = Some(requests);
         plan.clients = GROWTH_CLIENTS;
         plan.pipeline = FILL_PIPELINE;
         run(server, Transport::Tcp, &plan)
     }
 
-    /// A warmed-up, timed run of GET or SET; what it gave and the CPU time it cost the server.
+    /// A warmed-up, timed run of one command; what it gave and the CPU time it cost the server.
     fn timed(
         &self,
         server: &Server,
@@ -117,6 +117,8 @@ impl Conditions {
         let words = match verb {
             Verb::Get => "GET key:__rand_int__",
             Verb::Set => "SET key:__rand_int__ __data__",
+            Verb::Xadd => "XADD growing MAXLEN ~ 1000 * field __data__",
+            Verb::Pfadd => "PFADD growing __rand_int__",
         };
         let mut plan = self.plan(words, keyspace, VALUE_BYTES);
         plan.requests = None;
@@ -130,6 +132,11 @@ impl Conditions {
         let outcome = load.run(&Progress::default(), None).map_err(|error| error.to_string())?;
         let cpu_ns = server.cpu_ns()? - cpu_before_ns;
         check_answers(server, verb, &outcome)?;
+        if matches!(verb, Verb::Xadd | Verb::Pfadd) {
+            // What others of these rows find is the preloaded keys and no more.
+            let mut client = server.client()?;
+            client.call(&["DEL", "growing"]).map_err(|error| error.to_string())?;
+        }
         if !server.program.is_constant {
             expect_keys(server, self.scale.keys)?;
         }
@@ -279,7 +286,19 @@ fn check_answers(server: &Server, verb: Verb, outcome: &Outcome) -> Result<(), S
     if server.program.is_constant {
         return Ok(());
     }
-    let payload_bytes = if verb == Verb::Get { tally.replies * VALUE_BYTES as u64 } else { 0 };
+    match verb {
+        Verb::Get => check_payload(outcome, VALUE_BYTES as u64),
+        Verb::Set | Verb::Pfadd => check_payload(outcome, 0),
+        // The texts of IDs differ in length.
+        Verb::Xadd if tally.nulls > 0 => Err(format!("{} of {} were null", tally.nulls, tally.replies)),
+        Verb::Xadd => Ok(()),
+    }
+}
+
+/// Whether every reply has brought so many bytes of payload, and none was null.
+fn check_payload(outcome: &Outcome, bytes_per_reply: u64) -> Result<(), String> {
+    let tally = &outcome.tally;
+    let payload_bytes = tally.replies * bytes_per_reply;
     if tally.nulls > 0 || tally.payload_bytes != payload_bytes {
         return Err(format!(
             "wrong answers: {} of {} were null, {} bytes came instead of {payload_bytes}",

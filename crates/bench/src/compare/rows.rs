@@ -135,13 +135,17 @@ pub enum Transport {
     Unix,
 }
 
-/// The two commands that are compared.
+/// The commands that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     /// Reads a random key.
     Get,
     /// Overwrites a random key.
     Set,
+    /// Appends to a stream, which is kept short.
+    Xadd,
+    /// Adds a random element to a HyperLogLog.
+    Pfadd,
 }
 
 /// What a row does.
@@ -207,6 +211,8 @@ pub const ROWS: &[Row] = &[
     row(Topic::Requests, "set-tcp-16", Method::Cost(Verb::Set, Transport::Tcp, 16)),
     row(Topic::Requests, "set-tcp-100", Method::Cost(Verb::Set, Transport::Tcp, 100)),
     row(Topic::Requests, "set-unix-1", Method::Cost(Verb::Set, Transport::Unix, 1)),
+    row(Topic::Requests, "xadd-tcp-16", Method::Cost(Verb::Xadd, Transport::Tcp, 16)),
+    row(Topic::Requests, "pfadd-tcp-16", Method::Cost(Verb::Pfadd, Transport::Tcp, 16)),
     row(Topic::Workers, "workers-get-16", Method::Cost(Verb::Get, Transport::Tcp, 16)),
     row(Topic::Workers, "workers-set-16", Method::Cost(Verb::Set, Transport::Tcp, 16)),
     row(Topic::HotKey, "hot-get-16", Method::HotKey(Verb::Get)),
@@ -245,15 +251,39 @@ pub const ROWS: &[Row] = &[
             words: "SINTERSTORE both one other",
         },
     ),
+    row(Topic::Collections, "zadd-16", command("ZADD zset __rand_int__ member:__rand_int__")),
+    row(
+        Topic::Collections,
+        "zrank-16",
+        Method::Command { fill: Some(ZADD), words: "ZRANK zset member:__rand_int__" },
+    ),
+    row(
+        Topic::Collections,
+        "zrange-100-16",
+        Method::Command { fill: Some(ZADD), words: "ZRANGE zset __rand_int__ +inf BYSCORE LIMIT 0 100" },
+    ),
+    row(
+        Topic::Collections,
+        "zunionstore",
+        Method::Whole {
+            fills: &[
+                "ZADD one __rand_int__ member:__seq_int__",
+                "ZADD other __rand_int__ member:__seq_int__",
+            ],
+            words: "ZUNIONSTORE both 2 one other",
+        },
+    ),
     row(Topic::Collections, "sort", Method::Whole { fills: NUMBERS, words: "SORT list" }),
     row(Topic::Collections, "sort-store", Method::Whole { fills: NUMBERS, words: "SORT list STORE sorted" }),
     row(Topic::Collections, "sort-limit", Method::Whole { fills: NUMBERS, words: "SORT list LIMIT 0 10" }),
     row(Topic::CollectionMemory, "memory-set", Method::MemoryOf("SADD set member:__seq_int__")),
     row(Topic::CollectionMemory, "memory-hash", Method::MemoryOf("HSET hash field:__seq_int__ __data__")),
     row(Topic::CollectionMemory, "memory-list", Method::MemoryOf("RPUSH list __data__")),
+    row(Topic::CollectionMemory, "memory-sorted-set", Method::MemoryOf(ZADD)),
     row(Topic::CollectionMemory, "memory-small-hash", Method::MemoryOf(SMALL_HASH)),
 ];
 
+const ZADD: &str = "ZADD zset __rand_int__ member:__seq_int__";
 const NUMBERS: &[&str] = &["RPUSH list __rand_int__"];
 const MSET_10: &str = "MSET key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ \
     key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ \

@@ -269,7 +269,7 @@ fn write_key_spec(spec: &KeySpec, reply: &mut ReplyBuffer) {
             reply.bulk(b"index");
             reply.integer(index.into());
         }
-        BeginSearch::Keyword { word, from } => {
+        BeginSearch::Keyword { word, from, .. } => {
             reply.bulk(b"keyword");
             reply.bulk(b"spec");
             reply.map(2);

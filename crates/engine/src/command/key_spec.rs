@@ -64,6 +64,8 @@ pub enum BeginSearch {
         word: &'static str,
         /// Where the search starts.
         from: i16,
+        /// Options before the word and how many operands each has: no operand is taken for the word.
+        options: &'static [(&'static str, usize)],
     },
     /// Where only the command itself can tell: the position of its key among a request's words, if it
     /// has one there. Clients learn that it is unknown.
@@ -119,7 +121,15 @@ impl KeySpec {
 
     /// One key behind a word.
     pub const fn behind(word: &'static str, from: i16) -> Self {
-        Self { begin: BeginSearch::Keyword { word, from }, ..Self::at(0) }
+        Self { begin: BeginSearch::Keyword { word, from, options: &[] }, ..Self::at(0) }
+    }
+
+    /// Behind a word that these options, with so many operands each, can stand before.
+    pub const fn past(mut self, options: &'static [(&'static str, usize)]) -> Self {
+        if let BeginSearch::Keyword { word, from, .. } = self.begin {
+            self.begin = BeginSearch::Keyword { word, from, options };
+        }
+        self
     }
 
     /// One key where only the command itself can tell.
@@ -238,9 +248,11 @@ impl KeySpec {
         let begin = match self.begin {
             BeginSearch::Index(index) => usize::from(index),
             BeginSearch::Unknown(find) => find(words)?,
-            BeginSearch::Keyword { word, from } => {
+            BeginSearch::Keyword { word, from, options } => {
                 let matches = |at: &usize| words[*at].eq_ignore_ascii_case(word.as_bytes());
-                let found = if from >= 0 {
+                let found = if !options.is_empty() {
+                    past_options(words, options).find(matches)
+                } else if from >= 0 {
                     (from as usize..words.len()).find(matches)
                 } else {
                     (1..=words.len().checked_sub(from.unsigned_abs() as usize)?).rev().find(matches)
@@ -276,6 +288,16 @@ impl KeySpec {
         };
         Some(Positions { next: first, step, remaining })
     }
+}
+
+/// The positions of the words behind the command's name that are no operands of `options`.
+fn past_options(words: &[&[u8]], options: &'static [(&'static str, usize)]) -> impl Iterator<Item = usize> {
+    let step = move |at: &usize| {
+        let known = options.iter().find(|(name, _)| words[*at].eq_ignore_ascii_case(name.as_bytes()));
+        let next = at + 1 + known.map_or(0, |(_, operands)| *operands);
+        (next < words.len()).then_some(next)
+    };
+    std::iter::successors((words.len() > 1).then_some(1), step)
 }
 
 /// Whether these operations of `BITFIELD` only read; what is malformed may be anything.
@@ -334,6 +356,10 @@ mod tests {
         check(KeySpec::at(1).counted(), "lmpop 3 a b", &[]);
         check(KeySpec::at(1).counted(), "lmpop -1 a b", &[]);
         check(KeySpec::behind("STREAMS", 1).limited(2), "xread count 2 streams a b 0 0", &["a", "b"]);
+        let past = KeySpec::behind("STREAMS", 4).limited(2).past(&[("GROUP", 2), ("COUNT", 1)]);
+        check(past, "xreadgroup count 1 group streams c streams a >", &["a"]);
+        check(past, "xreadgroup group g c noack streams a b > >", &["a", "b"]);
+        check(past, "xreadgroup group", &[]);
         check(KeySpec::behind("STORE", -1), "georadius k 1 2 3 m store d", &["d"]);
         check(KeySpec::behind("STORE", 3), "sort k by", &[]);
     }

@@ -12,6 +12,7 @@ pub mod memory;
 mod scan;
 mod set;
 mod sorted_set;
+mod stream;
 mod string;
 mod timeout;
 
@@ -27,5 +28,6 @@ pub const FAMILIES: &[&[Command]] = &[
     list::COMMANDS,
     set::COMMANDS,
     sorted_set::COMMANDS,
+    stream::COMMANDS,
     string::COMMANDS,
 ];

@@ -24,3 +24,17 @@ pub(super) fn parse_seconds(args: &mut Args<'_>, now_ms: u64) -> Result<Option<N
     }
     Ok(NonZeroU64::new(milliseconds as u64))
 }
+
+/// Reads a timeout in milliseconds; `None` for ever.
+pub(super) fn parse_milliseconds(
+    args: &mut Args<'_>,
+    now_ms: u64,
+) -> Result<Option<NonZeroU64>, CommandError> {
+    let timeout_ms = args.integer_or(CommandError::text("ERR timeout is not an integer or out of range"));
+    args.check()?;
+    let timeout_ms = u64::try_from(timeout_ms).map_err(|_| CommandError::text("ERR timeout is negative"))?;
+    if timeout_ms > i64::MAX as u64 - now_ms {
+        return Err(CommandError::text("ERR timeout is out of range"));
+    }
+    Ok(NonZeroU64::new(timeout_ms))
+}

@@ -25,6 +25,7 @@ mod lzf;
 mod output;
 mod set;
 mod sorted_set;
+mod stream;
 mod string;
 mod unique;
 mod value;

@@ -9,7 +9,11 @@ use crate::{
     value::{Collection, Layout, NewString, NewValue, Object},
 };
 
-use super::{Input, Output, RdbError, Version, hash, list, set, sorted_set, string};
+use super::{
+    Input, Output, RdbError, Version, hash, list, set, sorted_set,
+    stream::{self, Form},
+    string,
+};
 
 const STRING: u8 = 0;
 const LIST: u8 = 1;
@@ -25,10 +29,13 @@ const SET_INTSET: u8 = 11;
 const ZSET_ZIPLIST: u8 = 12;
 const HASH_ZIPLIST: u8 = 13;
 const LIST_QUICKLIST: u8 = 14;
+const STREAM_LISTPACKS: u8 = 15;
 const HASH_LISTPACK: u8 = 16;
 const ZSET_LISTPACK: u8 = 17;
 const LIST_QUICKLIST_2: u8 = 18;
+const STREAM_LISTPACKS_2: u8 = 19;
 const SET_LISTPACK: u8 = 20;
+const STREAM_LISTPACKS_3: u8 = 21;
 /// In Valkey's versions; in Redis's it is the first of the numbers of Redis 7.4.
 const HASH_2: u8 = 22;
 const HASH_METADATA_PRE_GA: u8 = 22;
@@ -76,6 +83,7 @@ pub fn type_of(entry: EntryRef<'_>) -> u8 {
         Some(Object::Set(_)) => SET,
         Some(Object::SortedSet(set)) if set.compact_bytes().is_some() => ZSET_LISTPACK,
         Some(Object::SortedSet(_)) => ZSET_2,
+        Some(Object::Stream(_)) => STREAM_LISTPACKS_2,
     }
 }
 
@@ -100,6 +108,7 @@ pub fn write_value<W: io::Write>(
         Some(Object::List(list)) => list::write(list, output),
         Some(Object::Set(set)) => set::write(set, output),
         Some(Object::SortedSet(set)) => sorted_set::write(set, output),
+        Some(Object::Stream(stream)) => stream::write(stream, output),
     }
 }
 
@@ -143,6 +152,9 @@ pub fn read_value<R: io::BufRead>(
         ZSET_2 => of_collection(sorted_set::read_pairs(input, layout, Input::double)?),
         ZSET_ZIPLIST => of_collection(sorted_set::from_ziplist(&input.string()?, layout)?),
         ZSET_LISTPACK => of_collection(sorted_set::from_listpack(read_listpack(input)?, layout)?),
+        STREAM_LISTPACKS => of_collection(stream::read(input, Form::One)?),
+        STREAM_LISTPACKS_2 => of_collection(stream::read(input, Form::Two)?),
+        STREAM_LISTPACKS_3 => of_collection(stream::read(input, Form::Three)?),
         MODULE | MODULE_2 => {
             Err(RdbError::Unsupported("the value belongs to a module, and there are no modules".to_owned()))
         }

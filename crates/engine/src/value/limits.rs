@@ -25,6 +25,10 @@ pub struct CollectionLimits {
     pub set_max_listpack_entries: usize,
     /// Bytes of a member of a set in a listpack.
     pub set_max_listpack_value: usize,
+    /// Bytes of a node of a stream; 0 for no limit.
+    pub stream_node_max_bytes: usize,
+    /// Entries of a node of a stream; 0 for no limit.
+    pub stream_node_max_entries: usize,
     /// Members of a sorted set in a listpack.
     pub zset_max_listpack_entries: usize,
     /// Bytes of a member of a sorted set in a listpack.
@@ -43,6 +47,8 @@ impl Default for CollectionLimits {
             set_max_intset_entries: 512,
             set_max_listpack_entries: 128,
             set_max_listpack_value: 64,
+            stream_node_max_bytes: 4096,
+            stream_node_max_entries: 100,
             zset_max_listpack_entries: 128,
             zset_max_listpack_value: 64,
         }

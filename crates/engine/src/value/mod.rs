@@ -9,6 +9,7 @@ mod member_table;
 mod object;
 mod set;
 mod sorted_set;
+pub mod stream;
 mod string;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub use object::{Collection, Object};
 pub use set::Set;
 pub(crate) use sorted_set::exact_text;
 pub use sorted_set::{Gathered, SortedSet};
+pub use stream::Stream;
 pub(crate) use string::{EMBEDDED_BYTES_MAX, INLINE_BYTES_MAX};
 pub use string::{NewString, Payload, StringRef, parse_float};
 

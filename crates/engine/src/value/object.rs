@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use super::{Hash, List, Resources, Set, SortedSet, ValueType};
+use super::{Hash, List, Resources, Set, SortedSet, Stream, ValueType};
 
-/// A type of value that holds elements. A key with an empty collection does not exist.
+/// A type of value that holds elements. A key with an empty collection does not exist; a stream never
+/// counts as empty.
 pub trait Collection: Sized {
     /// An empty collection.
     fn new(resources: &Arc<Resources>) -> Self;
@@ -35,6 +36,8 @@ pub enum Object {
     Set(Set),
     /// A sorted set.
     SortedSet(SortedSet),
+    /// A stream: boxed, being much larger than the others.
+    Stream(Box<Stream>),
 }
 
 impl Object {
@@ -45,6 +48,7 @@ impl Object {
             Self::List(_) => ValueType::List,
             Self::Set(_) => ValueType::Set,
             Self::SortedSet(_) => ValueType::SortedSet,
+            Self::Stream(_) => ValueType::Stream,
         }
     }
 
@@ -55,6 +59,7 @@ impl Object {
             Self::List(list) => list.encoding(),
             Self::Set(set) => set.encoding(),
             Self::SortedSet(set) => set.encoding(),
+            Self::Stream(_) => "stream",
         }
     }
 
@@ -65,6 +70,7 @@ impl Object {
             Self::List(list) => list.heap_bytes(),
             Self::Set(set) => set.heap_bytes(),
             Self::SortedSet(set) => set.heap_bytes(),
+            Self::Stream(stream) => size_of::<Stream>() + stream.heap_bytes(),
         }
     }
 

@@ -49,7 +49,6 @@ const NO_LOG: Otherwise = Ignored("the append-only file is not available in this
 const NO_REPLICATION: Otherwise = Ignored("replication is not available in this version");
 const NO_CLUSTER: Otherwise = Ignored("the cluster is not available in this version");
 const NO_EVICTION: Otherwise = Ignored("this version refuses writes at maxmemory and evicts nothing");
-const NO_COLLECTIONS: Otherwise = Ignored("what it tunes is not available in this version");
 const NO_ACCESS_LISTS: Otherwise = Refused("access control lists do not exist yet; use requirepass");
 const NO_TLS: Otherwise =
     Refused("TLS is not available in this version; remove the line and put a TLS proxy in front");
@@ -95,7 +94,6 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["cluster-*"], obeyed: &[], otherwise: NO_CLUSTER },
     Foreign { names: &["list-max-ziplist-entries", "list-max-ziplist-value"], obeyed: &[], otherwise: Ignored("list-max-listpack-size is what limits the blocks of lists") },
     Foreign { names: &["list-compress-depth"], obeyed: &["0"], otherwise: Ignored("the blocks of lists are not compressed") },
-    Foreign { names: &["stream-node-max-*"], obeyed: &[], otherwise: NO_COLLECTIONS },
     Foreign { names: &["activerehashing"], obeyed: &[], otherwise: Ignored("tables grow a bucket at a time and are never rehashed") },
     Foreign { names: &["activedefrag"], obeyed: &["no"], otherwise: Refused("memory is not moved about; use 'no'") },
     Foreign { names: &["active-defrag-*"], obeyed: &[], otherwise: Ignored("memory is not moved about") },

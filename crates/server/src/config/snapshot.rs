@@ -130,6 +130,10 @@ snapshot! {
     slowlog_log_slower_than: i64,
     /// Entries kept.
     slowlog_max_len: u64,
+    /// Bytes of a node of a stream; 0 for no limit.
+    stream_node_max_bytes: u64,
+    /// Entries of a node of a stream; 0 for no limit.
+    stream_node_max_entries: u64,
     /// Connections that wait to be accepted.
     tcp_backlog: u32,
     /// Seconds between probes; 0 for off.

@@ -72,9 +72,9 @@ impl Cell {
     }
 
     fn bounds(self) -> Bounds {
-        let corner = |x, y| Place {
-            longitude: border(x, LONGITUDE_MAX, self.steps),
-            latitude: border(y, LATITUDE_MAX, self.steps),
+        let corner = |x: u32, y: u32| Place {
+            longitude: border(x.into(), LONGITUDE_MAX, self.steps),
+            latitude: border(y.into(), LATITUDE_MAX, self.steps),
         };
         Bounds { low: corner(self.x, self.y), high: corner(self.x + 1, self.y + 1) }
     }

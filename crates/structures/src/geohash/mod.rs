@@ -77,8 +77,8 @@ fn quantize(degrees: f64, max: f64, steps: u32) -> u32 {
 
 /// The lower border of a column or row.
 #[inline]
-fn border(number: u32, max: f64, steps: u32) -> f64 {
-    -max + f64::from(number) / f64::from(1_u32 << steps) * (max + max)
+fn border(number: u64, max: f64, steps: u32) -> f64 {
+    -max + number as f64 / f64::from(1_u32 << steps) * (max + max)
 }
 
 #[inline]
@@ -100,10 +100,10 @@ impl Place {
         interleave(self, LATITUDE_MAX, STEPS)
     }
 
-    /// The middle of the cell of a geohash. Bits beyond the 52 are ignored.
+    /// The middle of the cell of a geohash. Numbers that are none are at the border of the map.
     pub fn decode(geohash: u64) -> Self {
         let middle = |number: u32, max: f64| {
-            let number = number & ((1 << STEPS) - 1);
+            let number = u64::from(number);
             let middle = (border(number, max, STEPS) + border(number + 1, max, STEPS)) / 2.0;
             middle.clamp(-max, max)
         };
@@ -161,6 +161,13 @@ mod tests {
         assert_eq!(&palermo.text(), b"sqc8b49rny0");
         let catania = Place::decode(CATANIA.encode());
         assert_eq!(format!("{:.4}", palermo.distance_meters(catania)), "166274.1516");
+    }
+
+    #[test]
+    fn the_border_of_the_map_stays_there() {
+        let corner = Place { longitude: LONGITUDE_MAX, latitude: LATITUDE_MAX };
+        assert_eq!(Place::decode(corner.encode()), corner);
+        assert_eq!(Place::decode(u64::MAX), corner);
     }
 
     proptest! {

@@ -264,8 +264,9 @@ impl OrderTree {
                 }
                 Node::Inner(inner) => {
                     let index = inner.boundary(&mut holds);
-                    rank += inner.count_before(index);
                     node = inner.child(index);
+                    node.prefetch();
+                    rank += inner.count_before(index);
                 }
             }
         }

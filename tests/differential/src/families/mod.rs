@@ -54,6 +54,7 @@ pub const ENABLED: &[&str] = &[
     "sorted_set",
     "sorted_set_lex",
     "geo",
+    "stream",
     "sort",
     "hyperloglog",
     "generic",

@@ -47,14 +47,36 @@ pub const FAMILY: Family = Family {
         ),
         row("XDEL", 5, &[Key, Repeat(1, 3, &[StreamId])]),
         row("XTRIM", 4, &[Key, TRIM]),
+        // Redis 7.0 takes IDs that newer servers refuse, and then goes on from there.
         row(
             "XSETID",
             2,
             &[Key, StreamId, Options(&[&[Word("ENTRIESADDED"), Count], &[Word("MAXDELETEDID"), StreamId]])],
-        ),
+        )
+        .forget(),
         row("XREAD", 5, &[COUNT, Word("STREAMS"), Key, StreamId]),
         row("XREAD", 3, &[COUNT, Word("STREAMS"), Key, Key, StreamId, StreamId]),
-        row("XREAD", 1, &[Word("BLOCK"), Word("1"), Word("STREAMS"), Key, Pick(&["$", "100-0"])]).unspoiled(),
+        row(
+            "XREAD",
+            1,
+            &[Word("BLOCK"), Pick(&["1", "-1", "x"]), COUNT, Word("STREAMS"), Key, Pick(&["$", "30-0"])],
+        )
+        .unspoiled(),
+        row(
+            "XREADGROUP",
+            1,
+            &[
+                Word("GROUP"),
+                GROUP,
+                CONSUMER,
+                Word("BLOCK"),
+                Pick(&["1", "-1", "x"]),
+                Word("STREAMS"),
+                Key,
+                Word(">"),
+            ],
+        )
+        .unspoiled(),
         row(
             "XGROUP CREATE",
             8,
@@ -85,7 +107,6 @@ pub const FAMILY: Family = Family {
         ),
         row("XACK", 5, &[Key, GROUP, Repeat(1, 3, &[StreamId])]),
         row("XPENDING", 3, &[Key, GROUP]).unspoiled(),
-        // The idle times are each server's own.
         row(
             "XPENDING",
             3,
@@ -99,7 +120,7 @@ pub const FAMILY: Family = Family {
                 Maybe(30, &[CONSUMER]),
             ],
         )
-        .shape()
+        .times()
         .unspoiled(),
         row(
             "XCLAIM",
@@ -125,9 +146,11 @@ pub const FAMILY: Family = Family {
             &[Key, GROUP, CONSUMER, Word("0"), StreamId, COUNT, Maybe(30, &[Word("JUSTID")])],
         )
         .unspoiled(),
-        row("XINFO STREAM", 2, &[Key, Maybe(30, &[Word("FULL")])]).shape(),
-        row("XINFO GROUPS", 2, &[Key]),
-        row("XINFO CONSUMERS", 2, &[Key, GROUP]).shape(),
+        row("XINFO STREAM", 4, &[Key, Maybe(40, &[Word("FULL"), COUNT])]).times(),
+        row("XINFO GROUPS", 4, &[Key]),
+        row("XINFO CONSUMERS", 2, &[Key, GROUP]).times(),
+        row("DEBUG DIGEST-VALUE", 2, &[Key]).unspoiled(),
+        row("COPY", 1, &[Key, Key, Maybe(30, &[Word("REPLACE")])]),
         row("DEL", 1, &[Key]),
     ],
 };

@@ -25,9 +25,17 @@ pub(super) const COMMANDS: &[Command] = &[
     rows::GEOSEARCHSTORE,
 ];
 
-/// The place that a score stands for.
+/// The place that a score stands for. One that is no geohash is converted as x86-64 does it, for the
+/// places of such scores to be those of Redis.
 fn place_of(score: f64) -> Place {
-    Place::decode(score as u64)
+    const HALF: f64 = (1_u64 << 63) as f64;
+    Place::decode(if score < HALF {
+        score as i64 as u64
+    } else if score < 2.0 * HALF {
+        score as u64
+    } else {
+        0
+    })
 }
 
 /// Reads a longitude and a latitude.

@@ -27,9 +27,9 @@ impl Shape {
             y += latitude.cos() * longitude.sin();
             z += latitude.sin();
         }
-        let count = corners.len() as f64;
-        let (x, y, z) = (x / count, y / count, z / count);
-        Place { longitude: y.atan2(x).to_degrees(), latitude: z.atan2((x * x + y * y).sqrt()).to_degrees() }
+        // By a division, which rounds as Valkey does.
+        let degrees = |angle: f64| angle / 1.0_f64.to_radians();
+        Place { longitude: degrees(y.atan2(x)), latitude: degrees(z.atan2((x * x + y * y).sqrt())) }
     }
 
     /// The meters from the center to a place, where that is in the area.

@@ -1,11 +1,10 @@
 //! A small sorted set: member, score, member, score … in a listpack, in order.
 //!
-//! Scores that are integers below 2^52 are elements of that kind, others the text of `%.17g`: the
-//! bytes are those of Redis.
+//! Scores that are integers up to 2^62 are elements of that kind, others the text of `%.17g`: the
+//! bytes are those of Redis 7.0.
 
 use std::ops::Range;
 
-use dunlin_resp::number::exact_integer;
 use dunlin_structures::{Element, Listpack, Position};
 
 use super::score::exact_text;
@@ -14,6 +13,12 @@ use super::score::exact_text;
 #[derive(Debug, Clone)]
 pub(super) struct Packed {
     listpack: Listpack,
+}
+
+/// The integer that a score is kept as.
+fn integer_of(score: f64) -> Option<i64> {
+    const MAGNITUDE_MAX: f64 = (1_u64 << 62) as f64;
+    (score.abs() <= MAGNITUDE_MAX && score.trunc() == score).then_some(score as i64)
 }
 
 /// The score that an element stands for.
@@ -93,7 +98,7 @@ impl Packed {
         };
         let Some(position) = behind else { return self.push(member, score) };
         let position = self.listpack.insert_before(position, member);
-        match exact_integer(score) {
+        match integer_of(score) {
             Some(integer) => self.listpack.insert_after(position, integer),
             None => self.listpack.insert_after(position, exact_text(score).as_bytes()),
         };
@@ -102,7 +107,7 @@ impl Packed {
     /// Adds a member that comes behind all others.
     pub(super) fn push(&mut self, member: &[u8], score: f64) {
         self.listpack.push(member);
-        match exact_integer(score) {
+        match integer_of(score) {
             Some(integer) => self.listpack.push(integer),
             None => self.listpack.push(exact_text(score).as_bytes()),
         };

@@ -1,0 +1,266 @@
+//! XINFO: streams, groups and consumers from outside.
+
+use dunlin_resp::ReplyBuffer;
+
+use super::{no_such_group, reply_entries, reply_entry, reply_id, wrong_subcommand};
+use crate::{
+    command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
+    context::ReadContext,
+    value::{
+        Stream,
+        stream::{ConsumerGroup, StreamEntry, StreamId, StreamLog},
+    },
+};
+
+pub(super) const XINFO: Command = Command {
+    name: "xinfo",
+    summary: "Holds the commands that tell about streams, groups and consumers.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "Depends on the subcommand.",
+    arity: Arity::AtLeast(2),
+    run: Run::Container,
+    subcommands: &[CONSUMERS, GROUPS, HELP, STREAM],
+    ..Command::DEFAULT
+};
+
+const SUBCOMMAND: Command = Command {
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(1)",
+    keys: &[KeySpec::at(2).accesses()],
+    ..Command::DEFAULT
+};
+
+const CONSUMERS: Command = Command {
+    name: "consumers",
+    summary: "Returns the consumers of a group.",
+    complexity: "O(n) in the number of consumers",
+    arity: Arity::Exactly(4),
+    run: Run::Read(consumers),
+    args: &[Argument::key("key"), Argument::string("group")],
+    tips: &["nondeterministic_output"],
+    ..SUBCOMMAND
+};
+
+const GROUPS: Command = Command {
+    name: "groups",
+    summary: "Returns the groups of a stream.",
+    complexity: "O(n) in the number of groups",
+    arity: Arity::Exactly(3),
+    run: Run::Read(groups),
+    args: &[Argument::key("key")],
+    ..SUBCOMMAND
+};
+
+const HELP: Command = Command {
+    name: "help",
+    summary: "Lists the subcommands.",
+    arity: Arity::Exactly(2),
+    run: Run::Help(&[
+        "XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "CONSUMERS <key> <groupname>",
+        "    The consumers of a group.",
+        "GROUPS <key>",
+        "    The groups of a stream.",
+        "STREAM <key> [FULL [COUNT <count>]]",
+        "    A stream; FULL tells entries, groups and deliveries, ten of each unless told otherwise.",
+        "HELP",
+        "    This text.",
+    ]),
+    flags: Flags::LOADING.and(Flags::STALE),
+    keys: &[],
+    ..SUBCOMMAND
+};
+
+const STREAM: Command = Command {
+    name: "stream",
+    summary: "Returns what there is to know about a stream.",
+    complexity: "O(1); with FULL O(n) in what is told",
+    arity: Arity::AtLeast(3),
+    run: Run::Read(stream),
+    args: &[
+        Argument::key("key"),
+        Argument::block(
+            "full-block",
+            &[Argument::word("full", "FULL"), Argument::integer("count").after("COUNT").optional()],
+        )
+        .optional()
+        .since("6.0.0"),
+    ],
+    ..SUBCOMMAND
+};
+
+/// Entries and deliveries that `FULL` tells unless told otherwise.
+const FULL_COUNT: u64 = 10;
+
+fn stream_of<'a>(context: &mut ReadContext<'a>, key: &[u8]) -> Result<&'a Stream, CommandError> {
+    context.collection::<Stream>(key)?.ok_or(CommandError::NoSuchKey)
+}
+
+fn group_of<'a>(
+    context: &mut ReadContext<'a>,
+    key: &[u8],
+    name: &[u8],
+) -> Result<&'a ConsumerGroup, CommandError> {
+    stream_of(context, key)?.group(name).ok_or_else(|| no_such_group(key, name))
+}
+
+fn consumers(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let (key, name) = (args.word(), args.word());
+    let now_ms = context.now_ms();
+    let group = group_of(context, key, name)?;
+    reply.array(group.consumers().len());
+    for (name, consumer) in group.consumers() {
+        reply.map(4);
+        reply.bulk(b"name");
+        reply.bulk(name);
+        reply.bulk(b"pending");
+        reply.count(consumer.pending().len());
+        reply.bulk(b"idle");
+        reply.integer(now_ms.saturating_sub(consumer.seen_ms) as i64);
+        reply.bulk(b"inactive");
+        reply.integer(consumer.active_ms.map_or(-1, |active_ms| now_ms.saturating_sub(active_ms) as i64));
+    }
+    Ok(())
+}
+
+fn groups(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let stream = stream_of(context, args.word())?;
+    reply.array(stream.groups().len());
+    for (name, group) in stream.groups() {
+        reply.map(6);
+        reply.bulk(b"name");
+        reply.bulk(name);
+        reply.bulk(b"consumers");
+        reply.count(group.consumers().len());
+        reply.bulk(b"pending");
+        reply.count(group.pending().len());
+        reply_position(reply, group, stream.log());
+    }
+    Ok(())
+}
+
+/// How far a group has read: three pairs of a map.
+fn reply_position(reply: &mut ReplyBuffer, group: &ConsumerGroup, log: &StreamLog) {
+    let or_null = |reply: &mut ReplyBuffer, value: Option<i64>| match value {
+        Some(value) => reply.integer(value),
+        None => reply.null(),
+    };
+    reply.bulk(b"last-delivered-id");
+    reply_id(reply, group.last_id());
+    reply.bulk(b"entries-read");
+    or_null(reply, group.entries_read().map(|entries| entries as i64));
+    reply.bulk(b"lag");
+    or_null(reply, group.lag(log));
+}
+
+fn stream(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let stream = stream_of(context, args.word())?;
+    let mut full = None;
+    if !args.is_empty() {
+        let is_known =
+            args.token("FULL") && (args.is_empty() || args.remaining() == 2 && args.token("COUNT"));
+        if !is_known {
+            return Err(wrong_subcommand(args, "XINFO"));
+        }
+        let count = if args.is_empty() { None } else { u64::try_from(args.integer()).ok() };
+        args.check()?;
+        full = Some(count.unwrap_or(FULL_COUNT));
+    }
+    let log = stream.log();
+    reply.map(if full.is_some() { 9 } else { 10 });
+    reply.bulk(b"length");
+    reply.integer(log.len() as i64);
+    // The names are those of Redis's index; here they count nodes, and nodes with the index itself.
+    reply.bulk(b"radix-tree-keys");
+    reply.count(log.nodes());
+    reply.bulk(b"radix-tree-nodes");
+    reply.count(log.nodes() + 1);
+    let ids = [
+        ("last-generated-id", log.last_id()),
+        ("max-deleted-entry-id", log.max_deleted_id()),
+        ("recorded-first-entry-id", log.first_id()),
+    ];
+    for (at, (name, id)) in ids.into_iter().enumerate() {
+        if at == 2 {
+            reply.bulk(b"entries-added");
+            reply.integer(log.entries_added() as i64);
+        }
+        reply.bulk(name.as_bytes());
+        reply_id(reply, id);
+    }
+    match full {
+        Some(count) => reply_full(reply, stream, count),
+        None => reply_ends(reply, stream),
+    }
+    Ok(())
+}
+
+fn reply_ends(reply: &mut ReplyBuffer, stream: &Stream) {
+    let or_null = |reply: &mut ReplyBuffer, entry: Option<StreamEntry<'_>>| match entry {
+        Some(entry) => reply_entry(reply, &entry),
+        None => reply.null(),
+    };
+    reply.bulk(b"groups");
+    reply.count(stream.groups().len());
+    reply.bulk(b"first-entry");
+    or_null(reply, stream.log().iter().next());
+    reply.bulk(b"last-entry");
+    or_null(reply, stream.log().range_reversed(StreamId::MIN, StreamId::MAX).next());
+}
+
+fn reply_full(reply: &mut ReplyBuffer, stream: &Stream, count: u64) {
+    reply.bulk(b"entries");
+    reply_entries(reply, stream.log().iter(), count);
+    reply.bulk(b"groups");
+    reply.array(stream.groups().len());
+    for (name, group) in stream.groups() {
+        reply.map(7);
+        reply.bulk(b"name");
+        reply.bulk(name);
+        reply_position(reply, group, stream.log());
+        reply.bulk(b"pel-count");
+        reply.count(group.pending().len());
+        reply.bulk(b"pending");
+        reply.array(limited(group.pending().len(), count));
+        for (id, delivery) in group.pending().iter().take(limited(group.pending().len(), count)) {
+            reply.array(4);
+            reply_id(reply, *id);
+            reply.bulk(&delivery.consumer);
+            reply.integer(delivery.time_ms as i64);
+            reply.integer(delivery.count as i64);
+        }
+        reply_consumers(reply, group, count);
+    }
+}
+
+fn reply_consumers(reply: &mut ReplyBuffer, group: &ConsumerGroup, count: u64) {
+    reply.bulk(b"consumers");
+    reply.array(group.consumers().len());
+    for (name, consumer) in group.consumers() {
+        reply.map(5);
+        reply.bulk(b"name");
+        reply.bulk(name);
+        reply.bulk(b"seen-time");
+        reply.integer(consumer.seen_ms as i64);
+        reply.bulk(b"active-time");
+        reply.integer(consumer.active_ms.map_or(-1, |active_ms| active_ms as i64));
+        reply.bulk(b"pel-count");
+        reply.count(consumer.pending().len());
+        reply.bulk(b"pending");
+        reply.array(limited(consumer.pending().len(), count));
+        for id in consumer.pending().iter().take(limited(consumer.pending().len(), count)) {
+            let delivery = group.pending().get(id);
+            reply.array(3);
+            reply_id(reply, *id);
+            reply.integer(delivery.map_or(0, |delivery| delivery.time_ms as i64));
+            reply.integer(delivery.map_or(0, |delivery| delivery.count as i64));
+        }
+    }
+}
+
+/// How many of `length` are told; a count of 0 tells all.
+fn limited(length: usize, count: u64) -> usize {
+    if count == 0 { length } else { length.min(count as usize) }
+}

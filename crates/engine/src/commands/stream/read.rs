@@ -1,0 +1,381 @@
+//! Reading what is new: XREAD, and XREADGROUP for the consumers of a group.
+
+use std::num::NonZeroU64;
+
+use dunlin_resp::{Mark, Protocol, ReplyBuffer};
+
+use super::{no_group_in, parse_id, reply_entries, reply_entry, reply_id};
+use crate::{
+    command::{Args, Argument, Arity, Blocking, Command, CommandError, Flags, Group, KeySpec, Run, Wait},
+    commands::timeout::parse_milliseconds,
+    context::WriteContext,
+    notify::EventClass,
+    value::{
+        Stream, ValueType,
+        stream::{ConsumerGroup, StreamId, StreamLog},
+    },
+};
+
+const COUNT: Argument = Argument::integer("count").after("COUNT").optional();
+const BLOCK: Argument = Argument::integer("milliseconds").after("BLOCK").optional();
+const STREAMS: Argument =
+    Argument::block("streams", &[Argument::key("key").multiple(), Argument::string("id").multiple()])
+        .after("STREAMS");
+
+pub(super) const XREAD: Command = Command {
+    name: "xread",
+    summary: "Returns the entries of streams behind given IDs; waits for them if told to.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(log n) per stream, O(1) per entry",
+    arity: Arity::AtLeast(4),
+    run: Run::Block(xread),
+    flags: Flags::READ_ONLY.and(Flags::BLOCKING),
+    keys: &[KeySpec::behind("STREAMS", 1).limited(2).accesses()],
+    args: &[COUNT, BLOCK, STREAMS],
+    ..Command::DEFAULT
+};
+
+pub(super) const XREADGROUP: Command = Command {
+    name: "xreadgroup",
+    summary: "Delivers new entries of streams to a consumer of a group, or tells it again what it has not acknowledged.",
+    since: "5.0.0",
+    group: Group::Stream,
+    complexity: "O(log n) per stream, O(log n) per entry",
+    arity: Arity::AtLeast(7),
+    run: Run::Block(xreadgroup),
+    flags: Flags::WRITE.and(Flags::BLOCKING),
+    keys: &[KeySpec::behind("STREAMS", 4)
+        .limited(2)
+        .past(&[("GROUP", 2), ("COUNT", 1), ("BLOCK", 1)])
+        .accesses()],
+    args: &[
+        Argument::block("group-block", &[Argument::string("group"), Argument::string("consumer")])
+            .after("GROUP"),
+        COUNT,
+        BLOCK,
+        Argument::word("noack", "NOACK").optional(),
+        STREAMS,
+    ],
+    ..Command::DEFAULT
+};
+
+type Outcome<'a> = Result<Blocking<'a>, CommandError>;
+
+/// A request to read.
+struct ReadRequest<'a> {
+    /// 0 for all.
+    count: u64,
+    /// Whether to wait where there is nothing, and for how many milliseconds.
+    block: Option<Option<NonZeroU64>>,
+    group: Option<(&'a [u8], &'a [u8])>,
+    no_ack: bool,
+    keys: &'a [&'a [u8]],
+    ids: &'a [&'a [u8]],
+}
+
+impl<'a> ReadRequest<'a> {
+    fn read(args: &mut Args<'a>, of_group: bool, now_ms: u64) -> Result<Self, CommandError> {
+        let mut request = Self { count: 0, block: None, group: None, no_ack: false, keys: &[], ids: &[] };
+        let only_group = |option: &str| {
+            CommandError::owned(format!(
+                "ERR The {option} option is only supported by XREADGROUP. You called XREAD instead."
+            ))
+        };
+        while request.keys.is_empty() {
+            if args.token_with("BLOCK", 1) {
+                request.block = Some(parse_milliseconds(args, now_ms)?);
+            } else if args.token_with("COUNT", 1) {
+                request.count = super::not_negative(args)?;
+            } else if args.token_with("STREAMS", 1) {
+                let streams = args.take_rest();
+                if !streams.len().is_multiple_of(2) {
+                    let (name, symbol) = if of_group { ("xreadgroup", '>') } else { ("xread", '$') };
+                    return Err(CommandError::owned(format!(
+                        "ERR Unbalanced '{name}' list of streams: for each stream key an ID or '{symbol}' must be specified."
+                    )));
+                }
+                (request.keys, request.ids) = streams.split_at(streams.len() / 2);
+            } else if args.token_with("GROUP", 2) {
+                if !of_group {
+                    return Err(only_group("GROUP"));
+                }
+                request.group = Some((args.word(), args.word()));
+            } else if args.token("NOACK") {
+                if !of_group {
+                    return Err(only_group("NOACK"));
+                }
+                request.no_ack = true;
+            } else {
+                return Err(CommandError::Syntax);
+            }
+        }
+        Ok(request)
+    }
+
+    /// What follows where there is nothing to read.
+    fn find_nothing(
+        &self,
+        words: Option<Vec<Box<[u8]>>>,
+        on_loss: bool,
+        reply: &mut ReplyBuffer,
+    ) -> Outcome<'a> {
+        let refused = ReplyBuffer::null_array;
+        let Some(timeout_ms) = self.block else {
+            refused(reply);
+            return Ok(Blocking::Done);
+        };
+        let value_type = ValueType::Stream;
+        Ok(Blocking::Wait(Wait { keys: self.keys, value_type, timeout_ms, words, on_loss, refused }))
+    }
+}
+
+/// Begins the answer of one stream: a pair of its own in RESP2, one of a map in RESP3.
+fn reply_key(reply: &mut ReplyBuffer, key: &[u8]) {
+    if reply.protocol() == Protocol::Resp2 {
+        reply.array(2);
+    }
+    reply.bulk(key);
+}
+
+fn xread<'a>(context: &mut WriteContext<'_>, args: &mut Args<'a>, reply: &mut ReplyBuffer) -> Outcome<'a> {
+    let request = ReadRequest::read(args, false, context.now_ms())?;
+    let mut behind = Vec::with_capacity(request.keys.len());
+    for (key, id) in request.keys.iter().zip(request.ids) {
+        let stream = context.collection::<Stream>(key)?;
+        let log = stream.map(Stream::log);
+        let after = match *id {
+            b"$" => log.map_or(StreamId::MIN, StreamLog::last_id),
+            b"+" => log.map_or(StreamId::MIN, |log| {
+                log.last_entry_id().and_then(StreamId::previous).unwrap_or(log.last_id())
+            }),
+            b">" => {
+                return Err(CommandError::text(
+                    "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
+                ));
+            }
+            id => parse_id(id)?,
+        };
+        behind.push(after);
+    }
+    let mark = reply.mark();
+    let mut found = 0;
+    for (key, after) in request.keys.iter().zip(&behind) {
+        let Some(log) = context.collection::<Stream>(key)?.map(Stream::log) else { continue };
+        let has_more = log.last_entry_id().is_some_and(|last| last > *after);
+        if let (true, Some(start)) = (has_more, after.next()) {
+            found += 1;
+            reply_key(reply, key);
+            reply_entries(reply, log.range(start, StreamId::MAX), request.count);
+        }
+    }
+    if found == 0 {
+        // `$` means the last entry of now, also when the command is run again.
+        let kept = args.words().len() - behind.len();
+        let words = args.words()[..kept].iter().map(|word| Box::from(*word));
+        let ids = behind.iter().map(|id| id.to_string().into_bytes().into_boxed_slice());
+        return request.find_nothing(request.block.map(|_| words.chain(ids).collect()), false, reply);
+    }
+    close(reply, mark, found);
+    Ok(Blocking::Done)
+}
+
+/// Ends the answer of so many streams.
+fn close(reply: &mut ReplyBuffer, mark: Mark, streams: usize) {
+    match reply.protocol() {
+        Protocol::Resp2 => reply.array_since(mark, streams),
+        Protocol::Resp3 => reply.map_since(mark, streams),
+    }
+}
+
+/// What a consumer wants of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// `>`: what nobody in the group has had.
+    New,
+    /// What it has not acknowledged, behind an ID.
+    HistoryBehind(StreamId),
+}
+
+impl Wanted {
+    fn parse(id: &[u8]) -> Result<Self, CommandError> {
+        let meaningless = |id: char| {
+            CommandError::owned(format!(
+                "ERR The {id} ID is meaningless in the context of XREADGROUP: you want to read the history of this \
+                 consumer by specifying a proper ID, or use the > ID to get new messages. The {id} ID would just \
+                 return an empty result set."
+            ))
+        };
+        match id {
+            b"$" => Err(meaningless('$')),
+            b"+" => Err(meaningless('+')),
+            b">" => Ok(Self::New),
+            id => Ok(match parse_id(id)? {
+                // Nothing is behind it; Redis takes it for `>`.
+                StreamId::MAX => Self::New,
+                id => Self::HistoryBehind(id),
+            }),
+        }
+    }
+}
+
+fn xreadgroup<'a>(
+    context: &mut WriteContext<'_>,
+    args: &mut Args<'a>,
+    reply: &mut ReplyBuffer,
+) -> Outcome<'a> {
+    let request = ReadRequest::read(args, true, context.now_ms())?;
+    let (name, consumer) =
+        request.group.ok_or(CommandError::text("ERR Missing GROUP option for XREADGROUP"))?;
+    let mut wanted = Vec::with_capacity(request.keys.len());
+    for (key, id) in request.keys.iter().zip(request.ids) {
+        if context.collection::<Stream>(key)?.and_then(|stream| stream.group(name)).is_none() {
+            return Err(no_group_in(key, name, " in XREADGROUP with GROUP option"));
+        }
+        wanted.push(Wanted::parse(id)?);
+    }
+    let now_ms = context.now_ms();
+    let mark = reply.mark();
+    let mut served = 0;
+    for (key, wanted) in request.keys.iter().zip(wanted) {
+        let is_new = context.update(key, |stream: &mut Stream| {
+            let done = stream.edit_group(name, |group, log| {
+                let is_new = group.see_consumer(consumer, now_ms);
+                let serves = wanted != Wanted::New || log.last_entry_id() > Some(group.last_id());
+                if serves {
+                    served += 1;
+                    reply_key(reply, key);
+                    match wanted {
+                        Wanted::New => deliver(reply, group, log, consumer, &request, now_ms),
+                        Wanted::HistoryBehind(id) => {
+                            repeat(reply, group, log, (consumer, id), request.count, now_ms);
+                        }
+                    }
+                }
+                (is_new, is_new || serves)
+            });
+            done.unwrap_or((false, false))
+        })?;
+        if is_new == Some(true) {
+            context.notify(EventClass::Stream, "xgroup-createconsumer", key);
+        }
+    }
+    if served == 0 {
+        return request.find_nothing(None, true, reply);
+    }
+    close(reply, mark, served);
+    Ok(Blocking::Done)
+}
+
+/// Hands the entries behind the group's last to a consumer.
+fn deliver(
+    reply: &mut ReplyBuffer,
+    group: &mut ConsumerGroup,
+    log: &StreamLog,
+    consumer: &[u8],
+    request: &ReadRequest<'_>,
+    now_ms: u64,
+) {
+    let mark = reply.mark();
+    let mut delivered = Vec::new();
+    let start = group.last_id().next().unwrap_or(StreamId::MAX);
+    for entry in log.range(start, StreamId::MAX) {
+        reply_entry(reply, &entry);
+        group.read(entry.id, log);
+        delivered.push(entry.id);
+        if delivered.len() as u64 == request.count {
+            break;
+        }
+    }
+    reply.array_since(mark, delivered.len());
+    if !request.no_ack {
+        group.deliver(delivered, consumer, now_ms);
+    }
+}
+
+/// Tells a consumer again what it has not acknowledged, behind an ID.
+fn repeat(
+    reply: &mut ReplyBuffer,
+    group: &mut ConsumerGroup,
+    log: &StreamLog,
+    (consumer, id): (&[u8], StreamId),
+    count: u64,
+    now_ms: u64,
+) {
+    let start = id.next().unwrap_or(StreamId::MAX);
+    let count = if count == 0 { usize::MAX } else { count as usize };
+    let pending = group.consumers().get(consumer).map(|consumer| consumer.pending().range(start..));
+    let ids: Vec<StreamId> = pending.into_iter().flatten().take(count).copied().collect();
+    reply.array(ids.len());
+    for id in ids {
+        match log.get(id) {
+            Some(entry) => {
+                reply_entry(reply, &entry);
+                group.repeat_delivery(id, now_ms);
+            }
+            // The entry is gone, the delivery is not.
+            None => {
+                reply.array(2);
+                reply_id(reply, id);
+                reply.null_array();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::transcript::check;
+
+    #[test]
+    fn entries_behind_an_id_are_read() {
+        check(
+            "
+            > XADD s 1 a 1
+            $3 1-0
+            > XADD s 2 b 2
+            $3 2-0
+            > XREAD COUNT 1 STREAMS s 0
+            *1 *2 $1 s *1 *2 $3 1-0 *2 $1 a $1 1
+            3> XREAD STREAMS s missing 1 0
+            %1 $1 s *1 *2 $3 2-0 *2 $1 b $1 2
+            > XREAD STREAMS s $
+            *-1
+            > XREAD STREAMS s +
+            *1 *2 $1 s *1 *2 $3 2-0 *2 $1 b $1 2
+            > XREAD STREAMS s
+            -ERR wrong number of arguments for 'xread' command
+            > XREAD STREAMS s t 0
+            -ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be specified.
+            ",
+        );
+    }
+
+    #[test]
+    fn a_group_delivers_once_and_repeats_what_is_owed() {
+        check(
+            "
+            > XADD s 1 a 1
+            $3 1-0
+            > XADD s 2 b 2
+            $3 2-0
+            > XGROUP CREATE s streams 0
+            +OK
+            > XREADGROUP COUNT 1 GROUP streams ann STREAMS s >
+            *1 *2 $1 s *1 *2 $3 1-0 *2 $1 a $1 1
+            3> XREADGROUP GROUP streams bob STREAMS s >
+            %1 $1 s *1 *2 $3 2-0 *2 $1 b $1 2
+            > XREADGROUP GROUP streams bob STREAMS s >
+            *-1
+            > XDEL s 1
+            :1
+            > XREADGROUP GROUP streams ann STREAMS s 0
+            *1 *2 $1 s *1 *2 $3 1-0 *-1
+            > XACK s streams 1 2 3
+            :2
+            > XREADGROUP GROUP nobody ann STREAMS s >
+            -NOGROUP No such key 's' or consumer group 'nobody' in XREADGROUP with GROUP option
+            ",
+        );
+    }
+}

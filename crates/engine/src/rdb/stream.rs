@@ -1,0 +1,174 @@
+//! Streams.
+//!
+//! ```text
+//! STREAM_LISTPACKS_2   count │ node … │ entries: length │ last ID │ first ID │ largest deleted ID │ entries
+//!                      added: length │ count │ group …
+//! node                 a string: its ID │ a string: the listpack
+//! group                name │ last ID │ entries read: length, 2^64 − 1 for unknown
+//!                      │ count │ delivery … │ count │ consumer …
+//! delivery             ID │ time: i64 LE │ times delivered: length
+//! consumer             name │ seen: i64 LE │ count │ ID of a delivery …
+//! ```
+//!
+//! IDs of nodes and deliveries are 16 bytes, high bits first; other IDs are two lengths. Names are strings,
+//! times unix milliseconds.
+//!
+//! Only read: STREAM_LISTPACKS, which lacks what stands between the last ID and the groups, and what groups
+//! have read; STREAM_LISTPACKS_3, whose consumers have the time behind `seen` at which they last got an
+//! entry. Redis 7.0 does not know the latter, so that this time is not written.
+
+use std::{collections::BTreeMap, io};
+
+use crate::value::stream::{ConsumerGroup, Stream, StreamId, StreamLog};
+
+use super::{Input, Output, RdbError, value::read_listpack};
+
+/// What a group has read where nobody knows.
+const UNKNOWN: u64 = u64::MAX;
+
+/// The forms of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Form {
+    /// STREAM_LISTPACKS, of Redis 5.
+    One,
+    /// STREAM_LISTPACKS_2, of Redis 7.0.
+    Two,
+    /// STREAM_LISTPACKS_3, of Redis 7.2.
+    Three,
+}
+
+pub(super) fn write<W: io::Write>(stream: &Stream, output: &mut Output<'_, W>) -> io::Result<()> {
+    let log = stream.log();
+    output.length(log.nodes() as u64)?;
+    for (id, listpack) in log.listpacks() {
+        output.string(&id_bytes(id))?;
+        output.string(listpack.bytes())?;
+    }
+    output.length(log.len())?;
+    for id in [log.last_id(), log.first_id(), log.max_deleted_id()] {
+        write_id(id, output)?;
+    }
+    output.length(log.entries_added())?;
+    output.length(stream.groups().len() as u64)?;
+    for (name, group) in stream.groups() {
+        output.string(name)?;
+        write_group(group, output)?;
+    }
+    Ok(())
+}
+
+fn write_group<W: io::Write>(group: &ConsumerGroup, output: &mut Output<'_, W>) -> io::Result<()> {
+    write_id(group.last_id(), output)?;
+    output.length(group.entries_read().unwrap_or(UNKNOWN))?;
+    output.length(group.pending().len() as u64)?;
+    for (id, delivery) in group.pending() {
+        output.raw(&id_bytes(*id))?;
+        output.milliseconds(delivery.time_ms as i64)?;
+        output.length(delivery.count)?;
+    }
+    output.length(group.consumers().len() as u64)?;
+    for (name, consumer) in group.consumers() {
+        output.string(name)?;
+        output.milliseconds(consumer.seen_ms as i64)?;
+        output.length(consumer.pending().len() as u64)?;
+        for id in consumer.pending() {
+            output.raw(&id_bytes(*id))?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn read<R: io::BufRead>(input: &mut Input<R>, form: Form) -> Result<Stream, RdbError> {
+    let mut nodes = Vec::new();
+    for _ in 0..input.length()? {
+        let id = <[u8; 16]>::try_from(input.string()?);
+        let id = id.map_err(|_| RdbError::Corrupt("the ID of a stream's node has not 16 bytes"))?;
+        nodes.push((id_of(id), read_listpack(input)?));
+    }
+    let len = input.length()?;
+    let last_id = read_id(input)?;
+    let (max_deleted_id, entries_added) = if form == Form::One {
+        (StreamId::MIN, len)
+    } else {
+        // The first entry is found anew.
+        read_id(input)?;
+        (read_id(input)?, input.length()?)
+    };
+    let log = StreamLog::from_parts(nodes, last_id, max_deleted_id, entries_added)?;
+    if log.len() != len {
+        return Err(RdbError::Corrupt("a stream states another number of entries than it has"));
+    }
+    let mut stream = Stream::from_log(log);
+    for _ in 0..input.length()? {
+        let name = input.string()?;
+        let group = read_group(input, form, stream.log())?;
+        if !stream.create_group(&name, group) {
+            return Err(RdbError::Corrupt("a stream has a group twice"));
+        }
+    }
+    Ok(stream)
+}
+
+fn read_group<R: io::BufRead>(
+    input: &mut Input<R>,
+    form: Form,
+    log: &StreamLog,
+) -> Result<ConsumerGroup, RdbError> {
+    let last_id = read_id(input)?;
+    let entries_read = match form {
+        Form::One => log.number_of(last_id),
+        Form::Two | Form::Three => Some(input.length()?).filter(|read| *read != UNKNOWN),
+    };
+    let mut group = ConsumerGroup::new(last_id, entries_read);
+    let mut deliveries = BTreeMap::new();
+    for _ in 0..input.length()? {
+        let (id, time_ms) = (id_of(input.array()?), time(input)?);
+        if deliveries.insert(id, (time_ms, input.length()?)).is_some() {
+            return Err(RdbError::Corrupt("a group has a delivery twice"));
+        }
+    }
+    for _ in 0..input.length()? {
+        let (name, seen_ms) = (input.string()?, time(input)?);
+        let active_ms = match form {
+            Form::One | Form::Two => Some(seen_ms),
+            Form::Three => u64::try_from(input.milliseconds()?).ok(),
+        };
+        if !group.restore_consumer(&name, seen_ms, active_ms) {
+            return Err(RdbError::Corrupt("a group has a consumer twice"));
+        }
+        for _ in 0..input.length()? {
+            let id = id_of(input.array()?);
+            let delivery = deliveries.remove(&id);
+            let (time_ms, count) =
+                delivery.ok_or(RdbError::Corrupt("a consumer has a delivery that its group has not"))?;
+            group.restore_delivery(id, &name, time_ms, count);
+        }
+    }
+    if !deliveries.is_empty() {
+        return Err(RdbError::Corrupt("a group has a delivery that no consumer has"));
+    }
+    Ok(group)
+}
+
+/// A time that may have been set to anything; before 1970 counts as 1970.
+fn time<R: io::BufRead>(input: &mut Input<R>) -> Result<u64, RdbError> {
+    Ok(input.milliseconds()?.max(0) as u64)
+}
+
+fn id_bytes(id: StreamId) -> [u8; 16] {
+    (u128::from(id.ms) << 64 | u128::from(id.seq)).to_be_bytes()
+}
+
+fn id_of(bytes: [u8; 16]) -> StreamId {
+    let number = u128::from_be_bytes(bytes);
+    StreamId::new((number >> 64) as u64, number as u64)
+}
+
+fn write_id<W: io::Write>(id: StreamId, output: &mut Output<'_, W>) -> io::Result<()> {
+    output.length(id.ms)?;
+    output.length(id.seq)
+}
+
+fn read_id<R: io::BufRead>(input: &mut Input<R>) -> Result<StreamId, RdbError> {
+    Ok(StreamId::new(input.length()?, input.length()?))
+}

@@ -1,0 +1,242 @@
+//! Consumer groups: how far a group has read, and which entries its consumers still owe an answer for.
+//!
+//! ```text
+//! group     last ID, entries read │ pending: ID → delivery (time, count, consumer)
+//! consumer  seen, active          │ pending: the IDs among them that are its own
+//! ```
+//! Invariant: each pending ID of the group is in the set of exactly one consumer, the one its delivery
+//! names.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{StreamId, StreamLog};
+
+/// An entry that was handed to a consumer and has not been acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// Unix time of the last delivery, in milliseconds.
+    pub time_ms: u64,
+    /// How often it was delivered.
+    pub count: u64,
+    /// To whom.
+    pub consumer: Arc<[u8]>,
+}
+
+impl Delivery {
+    /// Milliseconds since the last delivery.
+    pub fn idle_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.time_ms)
+    }
+}
+
+/// A member of a group.
+#[derive(Debug, Clone, Default)]
+pub struct Consumer {
+    /// Unix time of its last attempt to read or claim, in milliseconds.
+    pub seen_ms: u64,
+    /// Unix time at which it last got an entry.
+    pub active_ms: Option<u64>,
+    pending: BTreeSet<StreamId>,
+}
+
+impl Consumer {
+    /// The entries it owes an answer for, in order.
+    pub fn pending(&self) -> &BTreeSet<StreamId> {
+        &self.pending
+    }
+}
+
+/// What a claim does to a delivery.
+#[derive(Debug, Clone, Copy)]
+pub struct Claim {
+    /// The time of delivery from now on.
+    pub time_ms: u64,
+    /// The count from now on; otherwise one more unless `keeps_count`.
+    pub count: Option<u64>,
+    /// Whether the count stays as it is.
+    pub keeps_count: bool,
+}
+
+/// A consumer group.
+#[derive(Debug, Clone)]
+pub struct ConsumerGroup {
+    last_id: StreamId,
+    entries_read: Option<u64>,
+    pending: BTreeMap<StreamId, Delivery>,
+    consumers: BTreeMap<Arc<[u8]>, Consumer>,
+    /// Bytes of the consumers' names.
+    name_bytes: usize,
+}
+
+impl ConsumerGroup {
+    /// A group that has read up to `last_id`, which is so many entries where that is known.
+    pub fn new(last_id: StreamId, entries_read: Option<u64>) -> Self {
+        Self { last_id, entries_read, pending: BTreeMap::new(), consumers: BTreeMap::new(), name_bytes: 0 }
+    }
+
+    /// The last ID that was delivered for the first time.
+    pub fn last_id(&self) -> StreamId {
+        self.last_id
+    }
+
+    /// How many entries have been read, where that is known.
+    pub fn entries_read(&self) -> Option<u64> {
+        self.entries_read
+    }
+
+    /// What `XGROUP SETID` changes.
+    pub fn set_position(&mut self, last_id: StreamId, entries_read: Option<u64>) {
+        (self.last_id, self.entries_read) = (last_id, entries_read);
+    }
+
+    /// Moves on to an ID that others have read; a smaller one changes nothing.
+    pub fn advance(&mut self, id: StreamId) {
+        self.last_id = self.last_id.max(id);
+    }
+
+    /// All deliveries by ID.
+    pub fn pending(&self) -> &BTreeMap<StreamId, Delivery> {
+        &self.pending
+    }
+
+    /// All consumers by name.
+    pub fn consumers(&self) -> &BTreeMap<Arc<[u8]>, Consumer> {
+        &self.consumers
+    }
+
+    /// Entries that the group has yet to read, where that can be known; negative where the group was
+    /// told that it has read more than there are.
+    pub fn lag(&self, log: &StreamLog) -> Option<i64> {
+        let added = log.entries_added();
+        if added == 0 {
+            return Some(0);
+        }
+        let read = match self.entries_read {
+            Some(read) if !log.has_gaps_behind(self.last_id) => read,
+            _ => log.number_of(self.last_id)?,
+        };
+        Some(added.wrapping_sub(read) as i64)
+    }
+
+    /// Bytes outside the group itself, nearly: trees are taken to be five eighths full. O(1).
+    pub fn heap_bytes(&self) -> usize {
+        let tree = |entries: usize, bytes: usize| entries * bytes * 8 / 5;
+        tree(self.pending.len(), size_of::<(StreamId, Delivery)>() + size_of::<StreamId>())
+            + tree(self.consumers.len(), size_of::<(Arc<[u8]>, Consumer)>())
+            + self.name_bytes
+    }
+
+    /// Adds a consumer; whether it is new.
+    pub fn create_consumer(&mut self, name: &[u8], now_ms: u64) -> bool {
+        if self.consumers.contains_key(name) {
+            return false;
+        }
+        self.name_bytes += name.len() + 2 * size_of::<usize>();
+        self.consumers.insert(name.into(), Consumer { seen_ms: now_ms, ..Consumer::default() });
+        true
+    }
+
+    /// Notes that a consumer has called, which may be the first time; whether it was.
+    pub fn see_consumer(&mut self, name: &[u8], now_ms: u64) -> bool {
+        let is_new = self.create_consumer(name, now_ms);
+        if let Some(consumer) = self.consumers.get_mut(name) {
+            consumer.seen_ms = now_ms;
+        }
+        is_new
+    }
+
+    /// Removes a consumer with its deliveries; how many these were.
+    pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
+        let consumer = self.consumers.remove(name)?;
+        self.name_bytes -= name.len() + 2 * size_of::<usize>();
+        for id in &consumer.pending {
+            self.pending.remove(id);
+        }
+        Some(consumer.pending.len())
+    }
+
+    /// Moves on to an entry that is being delivered for the first time.
+    pub fn read(&mut self, id: StreamId, log: &StreamLog) {
+        if id <= self.last_id {
+            return;
+        }
+        match &mut self.entries_read {
+            Some(read) if !log.has_gaps_behind(id) => *read = read.wrapping_add(1),
+            read if log.entries_added() > 0 => *read = log.number_of(id),
+            _ => {}
+        }
+        self.last_id = id;
+    }
+
+    /// Hands entries to a consumer, which now owes an answer for them, whoever did before.
+    pub fn deliver(&mut self, ids: impl IntoIterator<Item = StreamId>, name: &[u8], now_ms: u64) {
+        let Some((name, _)) = self.consumers.get_key_value(name) else { return };
+        let name = Arc::clone(name);
+        for id in ids {
+            self.assign(id, &name, Delivery { time_ms: now_ms, count: 1, consumer: Arc::clone(&name) });
+            self.consumer_mut(&name).active_ms = Some(now_ms);
+        }
+    }
+
+    /// Puts a delivery in place of the one there may be.
+    fn assign(&mut self, id: StreamId, name: &Arc<[u8]>, delivery: Delivery) {
+        if let Some(former) = self.pending.insert(id, delivery)
+            && former.consumer != *name
+        {
+            self.consumer_mut(&former.consumer).pending.remove(&id);
+        }
+        self.consumer_mut(name).pending.insert(id);
+    }
+
+    fn consumer_mut(&mut self, name: &[u8]) -> &mut Consumer {
+        self.consumers.get_mut(name).expect("deliveries name consumers of their group")
+    }
+
+    /// Takes an acknowledgement; whether there was a delivery.
+    pub fn acknowledge(&mut self, id: StreamId) -> bool {
+        let Some(delivery) = self.pending.remove(&id) else { return false };
+        self.consumer_mut(&delivery.consumer).pending.remove(&id);
+        true
+    }
+
+    /// Notes that a delivery is told to its consumer once more.
+    pub fn repeat_delivery(&mut self, id: StreamId, now_ms: u64) {
+        if let Some(delivery) = self.pending.get_mut(&id) {
+            delivery.time_ms = now_ms;
+            delivery.count += 1;
+        }
+    }
+
+    /// Makes a delivery one of a consumer of the group; one that does not exist begins with a count
+    /// of 1.
+    pub fn claim(&mut self, id: StreamId, name: &[u8], claim: Claim, now_ms: u64) {
+        let Some((name, _)) = self.consumers.get_key_value(name) else { return };
+        let name = Arc::clone(name);
+        let count = self.pending.get(&id).map_or(1, |delivery| delivery.count);
+        let count = claim.count.unwrap_or(count + u64::from(!claim.keeps_count));
+        self.assign(id, &name, Delivery { time_ms: claim.time_ms, count, consumer: Arc::clone(&name) });
+        self.consumer_mut(&name).active_ms = Some(now_ms);
+    }
+
+    /// Puts a consumer back as it was saved.
+    pub fn restore_consumer(&mut self, name: &[u8], seen_ms: u64, active_ms: Option<u64>) -> bool {
+        let is_new = self.create_consumer(name, seen_ms);
+        self.consumer_mut(name).active_ms = active_ms;
+        is_new
+    }
+
+    /// Puts a delivery back as it was saved; `false` where the consumer is missing or the entry has
+    /// been delivered already.
+    pub fn restore_delivery(&mut self, id: StreamId, name: &[u8], time_ms: u64, count: u64) -> bool {
+        let Some((name, _)) = self.consumers.get_key_value(name) else { return false };
+        if self.pending.contains_key(&id) {
+            return false;
+        }
+        let name = Arc::clone(name);
+        self.assign(id, &name, Delivery { time_ms, count, consumer: Arc::clone(&name) });
+        true
+    }
+}

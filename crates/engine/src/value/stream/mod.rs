@@ -1,0 +1,165 @@
+//! Streams: an append-only log of entries with fields, and the groups that read it together.
+//!
+//! ```text
+//! Stream ─┬─ StreamLog ── nodes in order of ID, each a listpack of up to stream-node-max-entries
+//!         └─ groups by name ── ConsumerGroup
+//! ```
+//!
+//! Unlike other collections an empty stream stays under its key: it remembers its last ID.
+
+mod group;
+mod id;
+mod log;
+mod node;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+pub use group::{Claim, Consumer, ConsumerGroup, Delivery};
+pub use id::{NewId, StreamId};
+pub use log::{AddError, StreamLog, StreamRange, Trim, TrimTo};
+pub use node::StreamEntry;
+
+use super::{Collection, Object, Resources};
+
+/// A log of entries and its consumer groups.
+#[derive(Debug, Clone, Default)]
+pub struct Stream {
+    log: StreamLog,
+    groups: BTreeMap<Box<[u8]>, ConsumerGroup>,
+    /// Bytes that the groups and their names have on the heap.
+    group_bytes: usize,
+}
+
+impl Collection for Stream {
+    fn new(_: &Arc<Resources>) -> Self {
+        Self::default()
+    }
+
+    fn of(object: &Object) -> Option<&Self> {
+        match object {
+            Object::Stream(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    fn of_mut(object: &mut Object) -> Option<&mut Self> {
+        match object {
+            Object::Stream(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    fn into_object(self) -> Object {
+        Object::Stream(Box::new(self))
+    }
+
+    /// Never: a stream without entries remembers its last ID and its groups.
+    fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+impl Stream {
+    /// The entries.
+    pub fn log(&self) -> &StreamLog {
+        &self.log
+    }
+
+    /// The entries, to be changed.
+    pub fn log_mut(&mut self) -> &mut StreamLog {
+        &mut self.log
+    }
+
+    /// Puts a log in the place of the entries.
+    pub fn from_log(log: StreamLog) -> Self {
+        Self { log, ..Self::default() }
+    }
+
+    /// The groups by name.
+    pub fn groups(&self) -> &BTreeMap<Box<[u8]>, ConsumerGroup> {
+        &self.groups
+    }
+
+    /// The group of that name.
+    pub fn group(&self, name: &[u8]) -> Option<&ConsumerGroup> {
+        self.groups.get(name)
+    }
+
+    /// Works on the group of that name, beside the log; `None` where there is no such group.
+    pub fn edit_group<R>(
+        &mut self,
+        name: &[u8],
+        edit: impl FnOnce(&mut ConsumerGroup, &mut StreamLog) -> R,
+    ) -> Option<R> {
+        let group = self.groups.get_mut(name)?;
+        let before = group.heap_bytes();
+        let result = edit(group, &mut self.log);
+        self.group_bytes = self.group_bytes - before + group.heap_bytes();
+        Some(result)
+    }
+
+    /// Adds a group; whether the name was free.
+    pub fn create_group(&mut self, name: &[u8], group: ConsumerGroup) -> bool {
+        if self.groups.contains_key(name) {
+            return false;
+        }
+        self.group_bytes += Self::bytes_of_group(name, &group);
+        self.groups.insert(name.into(), group);
+        true
+    }
+
+    /// Removes a group; whether it was there.
+    pub fn remove_group(&mut self, name: &[u8]) -> bool {
+        let Some(group) = self.groups.remove(name) else { return false };
+        self.group_bytes -= Self::bytes_of_group(name, &group);
+        true
+    }
+
+    fn bytes_of_group(name: &[u8], group: &ConsumerGroup) -> usize {
+        name.len() + size_of::<(Box<[u8]>, ConsumerGroup)>() + group.heap_bytes()
+    }
+
+    /// Whether a group has not read an entry yet, or has it among its deliveries. O(groups).
+    pub fn is_referenced(&self, id: StreamId) -> bool {
+        self.groups.values().any(|group| id > group.last_id() || group.pending().contains_key(&id))
+    }
+
+    /// Takes an entry out of the deliveries of all groups; whether it was in one. O(groups).
+    pub fn forget_deliveries(&mut self, id: StreamId) -> bool {
+        let mut forgot = false;
+        for group in self.groups.values_mut() {
+            let before = group.heap_bytes();
+            forgot |= group.acknowledge(id);
+            self.group_bytes = self.group_bytes - before + group.heap_bytes();
+        }
+        forgot
+    }
+
+    /// Trims the log, and takes the entries that are removed out of all deliveries. O(entries removed).
+    pub fn trim_with_deliveries(&mut self, trim: Trim) -> u64 {
+        let selected = self.log.select(trim, |_| false);
+        let removed = self.log.trim(trim);
+        debug_assert_eq!(removed, selected.len() as u64);
+        for id in selected {
+            self.forget_deliveries(id);
+        }
+        removed
+    }
+
+    /// Trims the log but for the entries that groups still refer to.
+    pub fn trim_unreferenced(&mut self, trim: Trim) -> u64 {
+        let selected = self.log.select(trim, |id| self.is_referenced(id));
+        // Those behind one that stays leave gaps, which removing remembers.
+        for id in &selected {
+            self.log.remove(*id);
+        }
+        selected.len() as u64
+    }
+
+    /// Bytes outside the stream itself. O(1).
+    pub fn heap_bytes(&self) -> usize {
+        self.log.heap_bytes() + self.group_bytes
+    }
+}
