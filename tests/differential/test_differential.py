@@ -28,6 +28,7 @@ CASES = {
     "transaction": ["transaction"],
     "sort": ["sort"],
     "hyperloglog": ["hyperloglog"],
+    "scripting": ["scripting"],
     "connection-and-server": ["connection", "server"],
     "everything": [],
 }

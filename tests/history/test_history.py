@@ -17,6 +17,7 @@ SCENARIOS = [
     "no-going-back",
     "swapped-databases",
     "transfers",
+    "scripted-transfers",
     "serializable",
 ]
 

@@ -4,7 +4,7 @@ use dunlin_resp::ReplyBuffer;
 use dunlin_structures::PAGE_BYTES;
 
 use crate::{
-    command::{Args, Blocking, CommandResult, Entry, Run},
+    command::{Args, Blocking, CommandError, CommandResult, Entry, Run},
     context::{Environment, ExclusiveContext, KeyspaceContext, ReadContext, Worker, WriteContext},
     keyspace::{Expiration, Inside, Invalidation, Key, Keyspace, Locked, ShardSet},
     notify::Event,
@@ -52,11 +52,17 @@ impl Engine {
         let result = match request.entry.command.run {
             Run::Read(_) | Run::Write(_) | Run::Block(_) => {
                 let strays = request.entry.strays(request.words);
-                let mut locked = if strays {
+                let locked = if strays {
                     *inside = None;
-                    self.keyspace.close()
+                    self.keyspace.close_unless_long()
                 } else {
                     self.lock(request)
+                };
+                let Some(mut locked) = locked else {
+                    if strays {
+                        *inside = self.keyspace.enter_unless_long(worker.id());
+                    }
+                    return Err(CommandError::Busy);
                 };
                 let result =
                     run_locked(&mut locked, request, &mut args, database, environment, worker, reply);
@@ -66,7 +72,7 @@ impl Engine {
                     self.serve_waiters(locked, environment, worker);
                 }
                 if strays {
-                    *inside = Some(self.keyspace.enter(worker.id()));
+                    *inside = self.keyspace.enter_unless_long(worker.id());
                 }
                 worker.garbage.free_marked();
                 result
@@ -78,8 +84,11 @@ impl Engine {
             Run::Exclusive(handler) => {
                 *inside = None;
                 let handle = |context: &mut ExclusiveContext<'_>| handler(context, &mut args, reply);
-                let result = self.exclusively(database, environment, worker, handle);
-                *inside = Some(self.keyspace.enter(worker.id()));
+                let result = match self.keyspace.close_unless_long() {
+                    Some(locked) => self.work_alone(locked, database, environment, worker, handle),
+                    None => Err(CommandError::Busy),
+                };
+                *inside = self.keyspace.enter_unless_long(worker.id());
                 result
             }
             Run::Help(lines) => {
@@ -103,13 +112,20 @@ impl Engine {
         worker: &mut Worker,
         work: impl FnOnce(&mut ExclusiveContext<'_>) -> R,
     ) -> R {
-        let (result, freed) = {
-            let mut locked = self.keyspace.close();
-            let mut context = ExclusiveContext::new(locked.shards(), database, environment, worker);
-            let ended = (work(&mut context), context.finish());
-            self.serve_waiters(locked, environment, worker);
-            ended
-        };
+        self.work_alone(self.keyspace.close(), database, environment, worker, work)
+    }
+
+    fn work_alone<'k, R>(
+        &'k self,
+        mut locked: Locked<'k>,
+        database: usize,
+        environment: &Environment,
+        worker: &mut Worker,
+        work: impl FnOnce(&mut ExclusiveContext<'_>) -> R,
+    ) -> R {
+        let mut context = ExclusiveContext::new(locked.shards(), database, environment, worker);
+        let (result, freed) = (work(&mut context), context.finish());
+        self.serve_waiters(locked, environment, worker);
         drop(freed);
         result
     }
@@ -190,7 +206,8 @@ impl Engine {
             self.keyspace.shards().filter(|shard| self.keyspace.lock_one(*shard).shard(*shard).has_spare());
         let spare: Vec<usize> = spare.collect();
         if !spare.is_empty() {
-            let mut locked = self.keyspace.close();
+            // Where a script runs for long, the next round will do.
+            let Some(mut locked) = self.keyspace.close_unless_long() else { return 0 };
             spare.into_iter().for_each(|shard| locked.shards().release_spare(shard));
         }
         let pool = self.keyspace.pool();
@@ -198,11 +215,11 @@ impl Engine {
         free.checked_sub(pages_kept).map_or(0, |excess| pool.trim(excess))
     }
 
-    /// Locks the shards of the request's keys.
+    /// Locks the shards of the request's keys, unless a script has been holding one of them for long.
     #[inline]
-    fn lock<'k>(&'k self, request: &Request<'_>) -> crate::keyspace::Locked<'k> {
+    fn lock<'k>(&'k self, request: &Request<'_>) -> Option<Locked<'k>> {
         if let [key] = request.keys {
-            return self.keyspace.lock_one(key.shard);
+            return self.keyspace.lock_one_unless_long(key.shard);
         }
         let mut shards = ShardSet::EMPTY;
         if request.keys.is_empty() {
@@ -211,7 +228,7 @@ impl Engine {
         } else {
             request.keys.iter().for_each(|key| shards.insert(key.shard));
         }
-        self.keyspace.lock_set(shards)
+        self.keyspace.lock_set_unless_long(shards)
     }
 }
 

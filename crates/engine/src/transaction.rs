@@ -11,7 +11,7 @@
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
-    command::{Args, CommandResult, Entry, Flags, Run},
+    command::{Args, CommandError, CommandResult, Entry, Flags, Run},
     context::{Environment, ExclusiveContext, Garbage, KeyspaceContext, Worker},
     execute::{Engine, Request, run_locked},
     keyspace::{Inside, Key, Keyspace, Locked, ShardSet, Watcher},
@@ -31,6 +31,11 @@ impl Default for Footprint {
 }
 
 impl Footprint {
+    /// The whole keyspace.
+    pub fn everything() -> Self {
+        Self { shards: ShardSet::EMPTY, everything: true }
+    }
+
     /// Adds what a command will touch.
     pub fn add(&mut self, keyspace: &Keyspace, request: &Request<'_>) {
         let command = request.entry.command;
@@ -67,19 +72,34 @@ pub struct Transaction<'k> {
     locked: Locked<'k>,
     /// What is freed once the locks are released, before the answer leaves.
     freed: Vec<Garbage>,
+    /// Whether others have been told not to wait for it.
+    is_long: bool,
 }
 
 impl Engine {
-    /// Locks what a transaction will touch. Where that is everything, the caller's pass through the
-    /// gate is taken, to be given back by [`Self::commit`].
-    pub fn begin<'k>(&'k self, footprint: &Footprint, inside: &mut Option<Inside<'k>>) -> Transaction<'k> {
+    /// Locks what a transaction will touch; refused where a script has been holding that for long. Where
+    /// it is everything, the caller's pass through the gate is taken, to be given back by
+    /// [`Self::commit`].
+    pub fn begin<'k>(
+        &'k self,
+        footprint: &Footprint,
+        worker: &Worker,
+        inside: &mut Option<Inside<'k>>,
+    ) -> Result<Transaction<'k>, CommandError> {
         let locked = if footprint.everything {
             *inside = None;
-            self.keyspace.close()
+            self.keyspace.close_unless_long()
         } else {
-            self.keyspace.lock_set(footprint.shards)
+            self.keyspace.lock_set_unless_long(footprint.shards)
         };
-        Transaction { keyspace: &self.keyspace, locked, freed: Vec::new() }
+        let Some(locked) = locked else {
+            if inside.is_none() {
+                *inside = self.keyspace.enter_unless_long(worker.id());
+            }
+            return Err(CommandError::Busy);
+        };
+        let is_long = false;
+        Ok(Transaction { keyspace: &self.keyspace, locked, freed: Vec::new(), is_long })
     }
 
     /// Serves those who waited for keys of a transaction, releases its locks, and frees what it threw
@@ -91,15 +111,17 @@ impl Engine {
         worker: &mut Worker,
         inside: &mut Option<Inside<'k>>,
     ) {
-        let Transaction { locked, freed, .. } = transaction;
+        let Transaction { locked, freed, is_long, .. } = transaction;
         if worker.ready.is_empty() {
             drop(locked);
         } else {
             self.serve_waiters(locked, environment, worker);
         }
         drop(freed);
-        if inside.is_none() {
-            *inside = Some(self.keyspace.enter(worker.id()));
+        match inside {
+            None => *inside = self.keyspace.enter_unless_long(worker.id()),
+            Some(inside) if is_long => inside.stay_shortly(),
+            Some(_) => {}
         }
         worker.garbage.free_marked();
     }
@@ -141,6 +163,13 @@ impl Transaction<'_> {
         let expired = was_present && !is_present(&self.locked, database, &key, environment);
         self.locked.shards().shard_mut(key.shard).unwatch(database, key.bytes, watcher);
         expired
+    }
+
+    /// Says that the transaction will take long: others do not wait for its locks where they can do
+    /// something else, which is to refuse what they were asked.
+    pub fn take_long(&mut self, worker: &Worker) {
+        self.is_long = true;
+        self.locked.mark_long(worker.id());
     }
 
     /// Runs a command of the store that is in the transaction's footprint, and appends its reply; on

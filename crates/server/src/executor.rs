@@ -34,6 +34,7 @@ use crate::{
     pause::Held,
     process::ProcessorTime,
     pubsub::{Kind, Message, Subscribers},
+    scripting::{Compiled, LoadedLibraries},
     session::{ClientFlags, IsHeard, Replies, Session},
     shared::Shared,
     statistics::Meter,
@@ -46,6 +47,8 @@ use crate::{
 pub enum Letter {
     /// To every client: a pause has ended before its time.
     Unpaused,
+    /// To a worker: another one is held up, and does not do what is everybody's.
+    HeldUp,
     /// To a worker: for its subscribers.
     Published(Arc<Message>),
     /// To a client: encoded already.
@@ -86,6 +89,10 @@ pub struct Executor {
     memory: MemoryCheck,
     /// Memory for the next transaction.
     pub(crate) spare_queue: Option<Box<Queue>>,
+    /// Its scripts.
+    pub(crate) compiled: Compiled,
+    /// Its functions.
+    pub(crate) libraries: LoadedLibraries,
     /// Memory that is used again for every window.
     window: Window<'static>,
     batch: Batch,
@@ -179,6 +186,8 @@ impl Executor {
             meter,
             memory: MemoryCheck::default(),
             spare_queue: None,
+            compiled: Compiled::default(),
+            libraries: LoadedLibraries::default(),
             window: Window::default(),
             batch: Batch::default(),
         }
@@ -265,7 +274,7 @@ impl Executor {
     /// Finds the commands of the batch, hashes their keys, fetches ahead.
     fn prepare<'a>(
         shared: &Shared,
-        inside: &Inside<'_>,
+        inside: Option<&Inside<'_>>,
         batch: &'a Batch,
         input: &'a [u8],
         batch_start: usize,
@@ -303,7 +312,9 @@ impl Executor {
             input_start = batch.input_end(index);
         }
         // One key alone is looked up at once.
-        if window.keys.len() > 1 {
+        if window.keys.len() > 1
+            && let Some(inside) = inside
+        {
             keyspace.prefetch(inside, database, &window.keys);
         }
     }
@@ -423,7 +434,7 @@ impl Executor {
 
     /// Counts an error reply, and a command that was not run at all as rejected.
     #[cold]
-    fn count_error(&self, entry: Option<&Entry>, line: &[u8], has_run: bool) {
+    pub(crate) fn count_error(&self, entry: Option<&Entry>, line: &[u8], has_run: bool) {
         let statistics = self.meter.statistics();
         statistics.count_error(CommandError::code(line));
         if let Some(entry) = entry {
@@ -431,6 +442,17 @@ impl Executor {
             let counter = if has_run { &counters.failed } else { &counters.rejected };
             counter.add(1);
         }
+    }
+
+    /// Counts a command that a script has called.
+    #[inline]
+    pub(crate) fn count_call(&self, entry: &Entry) {
+        self.meter.statistics().commands[entry.index].calls.add(1);
+    }
+
+    /// Whether more memory is in use than `maxmemory`.
+    pub(crate) fn is_short_of_memory(&mut self) -> bool {
+        self.over_memory_limit(&[])
     }
 
     /// Runs one command, or tells why not.
@@ -472,6 +494,12 @@ impl Executor {
         {
             return flow;
         }
+        if self.is_kept_out(shared, session, entry, inside) {
+            let line = self.refuse(session, Some(entry), &shared.running.busy());
+            self.count_error(Some(entry), &line, false);
+            reply.error(&line);
+            return Flow::Continue;
+        }
         let request = Request { entry, words, keys };
         if let Some(queue) = &mut session.queue
             && !entry.command.flags.has(Flags::UNQUEUED)
@@ -481,6 +509,31 @@ impl Executor {
             return Flow::Continue;
         }
         self.perform(shared, session, request, None, inside, reply)
+    }
+
+    /// Whether a script that has been running for long keeps a command from running: it has closed the
+    /// gate, or it holds shards and the command looks at all of them.
+    #[inline]
+    fn is_kept_out<'k>(
+        &self,
+        shared: &'k Shared,
+        session: &Session,
+        entry: &Entry,
+        inside: &mut Option<Inside<'k>>,
+    ) -> bool {
+        if inside.is_none() {
+            *inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
+        }
+        if inside.is_none() {
+            // Watched keys are in the keyspace; nothing else that these commands touch is.
+            let is_allowed = entry.command.flags.has(Flags::ALLOW_BUSY)
+                && entry.command.name != "watch"
+                && session.watching.is_none();
+            return !is_allowed;
+        }
+        let looks_at_all = matches!(entry.command.run, Run::Keyspace(_))
+            || (entry.command.flags.has(Flags::WHOLE_KEYSPACE) && !entry.command.flags.has(Flags::NO_SCRIPT));
+        looks_at_all && shared.engine.keyspace.is_held_for_long()
     }
 
     /// Runs one command of a transaction.
@@ -527,6 +580,7 @@ impl Executor {
                     inside,
                     shared,
                     in_transaction: transaction.is_some(),
+                    transaction,
                     flow: Flow::Continue,
                 };
                 let result = handler(&mut context, &mut args, reply);
@@ -556,7 +610,10 @@ impl Executor {
         if !self.worker.events.is_empty() {
             self.publish_events();
         }
-        if let Err(error) = result {
+        if let Err(mut error) = result {
+            if error == CommandError::Busy {
+                error = shared.running.busy();
+            }
             let line = error.line();
             self.count_error(Some(entry), &line, true);
             reply.error(&line);
@@ -838,6 +895,8 @@ pub(crate) struct ServerContext<'a, 'k> {
     pub(crate) inside: &'a mut Option<Inside<'k>>,
     /// Whether it runs among others: it can neither wait nor be presented again.
     pub(crate) in_transaction: bool,
+    /// The transaction, for a command that runs commands itself.
+    pub(crate) transaction: Option<&'a mut Transaction<'k>>,
     /// How the connection goes on.
     pub(crate) flow: Flow,
 }
@@ -848,7 +907,7 @@ impl ServerContext<'_, '_> {
     pub(crate) fn outside_gate(&mut self, work: impl FnOnce(&Shared)) {
         if self.inside.take().is_some() {
             work(self.shared);
-            *self.inside = Some(self.shared.engine.keyspace.enter(self.executor.worker.id()));
+            *self.inside = self.shared.engine.keyspace.enter_unless_long(self.executor.worker.id());
         }
     }
 }
@@ -885,7 +944,7 @@ impl Service for Executor {
         reply.set_protocol(session.protocol);
         session.flags.set(ClientFlags::BLOCKED, false);
         let shared = Arc::clone(&self.shared);
-        let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
+        let mut inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
         self.environment.no_touch = session.flags.has(ClientFlags::NO_TOUCH);
         self.environment.tracks = session.tracking.as_deref().is_some_and(Tracking::tracks_next);
         self.environment.broadcasts = shared.trackers.broadcasts();
@@ -902,8 +961,7 @@ impl Service for Executor {
             let depth = if limits.authenticated { WINDOW } else { 1 };
             let decoded = session.decoder.decode(input, &mut position, &mut batch, &limits, depth);
             let mut current = window.recycle();
-            let pass = inside.as_ref().expect("given back by whoever borrows it");
-            Self::prepare(&shared, pass, &batch, input, consumed, session.database, &mut current);
+            Self::prepare(&shared, inside.as_ref(), &batch, input, consumed, session.database, &mut current);
             let (run, flow) = self.run_window(&shared, session, &current, &mut inside, reply);
             window = current.recycle();
             if run > 0 {
@@ -978,13 +1036,14 @@ impl Service for Executor {
                 Self::deliver_redirected(session, &invalidated, reply);
                 None
             }
-            Letter::Published(_) | Letter::Settled(_) => None,
+            Letter::HeldUp | Letter::Published(_) | Letter::Settled(_) => None,
         }
     }
 
     fn receive(&mut self, letter: Letter, outbox: &mut Outbox<'_, Session>) {
         match letter {
             Letter::Unpaused
+            | Letter::HeldUp
             | Letter::Lines(_)
             | Letter::Unblocked(_)
             | Letter::Invalidated(_)

@@ -52,7 +52,11 @@ impl ExpiryCycle {
         let slice = SLICE_PER_EFFORT * config.active_expire_effort;
         let shards = engine.keyspace.shards();
         let started = Instant::now();
-        let _inside = engine.keyspace.enter(worker.id());
+        // Where a script runs for long, it is not waited for.
+        let inside = engine.keyspace.enter_unless_long(worker.id());
+        if inside.is_none() || engine.keyspace.is_held_for_long() {
+            return round;
+        }
         // Inside the gate, as `CLIENT PAUSE` waits for whoever is there.
         if shared.pause.in_force(now.instant).is_some() {
             return round;

@@ -19,6 +19,7 @@ mod pause;
 mod persistence;
 mod process;
 mod pubsub;
+mod scripting;
 pub mod server;
 mod session;
 mod shared;

@@ -6,10 +6,7 @@ use std::{
     fs::File,
     io,
     path::PathBuf,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     time::Instant,
 };
 
@@ -48,9 +45,6 @@ pub(crate) struct Persistence {
     pub(crate) loaded_keys: AtomicU64,
     /// Keys that had expired when they were to be loaded last.
     pub(crate) expired_keys: AtomicU64,
-    /// Libraries of functions that came with a file. They cannot be run, and are written again, so that
-    /// nothing is lost by passing through here.
-    libraries: Mutex<Vec<Vec<u8>>>,
 }
 
 /// What was read.
@@ -79,12 +73,7 @@ impl Persistence {
             saved_changes: AtomicU64::default(),
             loaded_keys: AtomicU64::default(),
             expired_keys: AtomicU64::default(),
-            libraries: Mutex::default(),
         }
-    }
-
-    fn libraries(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
-        self.libraries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -128,8 +117,8 @@ impl Shared {
         writer.aux("ctime", &number(now_ms / 1000))?;
         writer.aux("used-mem", &number(self.monitor.used_bytes(&self.engine) as u64))?;
         writer.aux("aof-base", b"0")?;
-        for code in self.persistence.libraries().iter() {
-            writer.function(code)?;
+        for library in self.libraries.now().iter() {
+            writer.function(&library.code)?;
         }
         for database in 0..context.databases() {
             let usage = context.usage(database);
@@ -215,13 +204,7 @@ impl Shared {
                 }
             }
         }
-        if !libraries.is_empty() {
-            tracing::warn!(
-                "The file holds {} libraries of functions: they are kept for the next snapshot, and cannot be run",
-                libraries.len()
-            );
-        }
-        *self.persistence.libraries() = libraries;
+        self.libraries.replace_all(&self.commands, &libraries);
         Ok(loaded)
     }
 

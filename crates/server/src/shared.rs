@@ -12,8 +12,17 @@ use std::{
 use dunlin_engine::{Engine, command::CommandTable};
 
 use crate::{
-    blocked::BlockedClients, commands, config::ConfigStore, feed::Feed, maintenance::Maintenance,
-    monitor::Monitor, pause::Pause, persistence::Persistence, process::Process, pubsub::Exchange,
+    blocked::BlockedClients,
+    commands,
+    config::ConfigStore,
+    feed::Feed,
+    maintenance::Maintenance,
+    monitor::Monitor,
+    pause::Pause,
+    persistence::Persistence,
+    process::Process,
+    pubsub::Exchange,
+    scripting::{LibraryCache, RunningScripts, ScriptCache},
     tracking::Trackers,
 };
 
@@ -38,6 +47,9 @@ pub(crate) struct Shared {
     pub(crate) blocked: BlockedClients,
     pub(crate) exchange: Exchange,
     pub(crate) feed: Feed,
+    pub(crate) scripts: ScriptCache,
+    pub(crate) libraries: LibraryCache,
+    pub(crate) running: RunningScripts,
     pub(crate) trackers: Trackers,
     /// Whether keys are removed when their time has come though nobody asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
@@ -77,6 +89,9 @@ impl Shared {
             blocked: BlockedClients::new(workers),
             exchange,
             feed,
+            scripts: ScriptCache::new(workers),
+            libraries: LibraryCache::new(workers),
+            running: RunningScripts::new(workers),
             trackers,
             active_expire,
             list_packed_threshold: AtomicU32::new(0),

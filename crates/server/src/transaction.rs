@@ -11,7 +11,7 @@
 
 use dunlin_engine::{
     Footprint, Request, Transaction,
-    command::{Entry, Flags},
+    command::{CommandError, Entry, Flags},
     keyspace::{Inside, Key, Keyspace, Watcher},
 };
 use dunlin_resp::ReplyBuffer;
@@ -175,13 +175,19 @@ impl Executor {
         mut queue: Box<Queue>,
         inside: &mut Option<Inside<'k>>,
         reply: &mut ReplyBuffer,
-    ) -> Executed {
+    ) -> Result<Executed, CommandError> {
         let keyspace = &shared.engine.keyspace;
         // Whether a watched key has changed is known for certain only under its lock.
         for (_, key) in session.watching.iter().flat_map(|watching| &watching.keys) {
             queue.footprint.add_key(keyspace, key);
         }
-        let mut transaction = shared.engine.begin(&queue.footprint, inside);
+        let begun = shared.engine.begin(&queue.footprint, &self.worker, inside);
+        let Ok(mut transaction) = begun else {
+            self.unwatch(session);
+            let reason = shared.running.busy().line();
+            let text = [b"EXECABORT Transaction discarded because of: ", &reason[..]].concat();
+            return Err(CommandError::Text(text.into()));
+        };
         self.environment.deny_blocking = true;
         let executed = if self.end_watches(session, &mut transaction) {
             Executed::Changed
@@ -195,7 +201,7 @@ impl Executor {
             self.mail_served();
         }
         self.spare_queue = queue.recycle();
-        executed
+        Ok(executed)
     }
 
     /// Ends the watches of a client whose locks are held; whether one of the keys has changed.

@@ -37,6 +37,11 @@ impl Client {
         Ok(Client { connection, broken, stale: HashMap::new(), queued: None })
     }
 
+    /// Whether it does in several commands what it should do in one.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
     /// Sends one command.
     pub fn call(&mut self, command: Command) -> Result<Reply, String> {
         Ok(self.batch(&[command])?.remove(0))

@@ -11,6 +11,7 @@
 
 mod client;
 mod scenarios;
+mod scripts;
 mod transactions;
 
 use std::path::PathBuf;

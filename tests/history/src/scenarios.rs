@@ -12,6 +12,7 @@ use dunlin_test_support::resp::{Reply, quoted};
 
 use crate::client::{Client, Command};
 use crate::command;
+use crate::scripts;
 use crate::transactions;
 
 /// The number of clients in every story.
@@ -44,6 +45,7 @@ pub const ALL: &[Scenario] = &[
     Scenario { name: "no-going-back", play: no_going_back, rounds: 5_000 },
     Scenario { name: "swapped-databases", play: swapped_databases, rounds: 3_000 },
     Scenario { name: "transfers", play: transactions::transfers, rounds: 3_000 },
+    Scenario { name: "scripted-transfers", play: scripts::scripted_transfers, rounds: 5_000 },
     Scenario { name: "serializable", play: transactions::serializable, rounds: 5_000 },
 ];
 

@@ -18,7 +18,7 @@ pub enum Topic {
     Growth,
     /// Many keys expiring at once.
     Expiry,
-    /// Commands on hashes, sets and lists.
+    /// Commands on hashes, sets and lists, and scripts.
     Collections,
     /// Bytes for each member, field or small collection.
     CollectionMemory,
@@ -276,6 +276,7 @@ pub const ROWS: &[Row] = &[
     row(Topic::Collections, "sort", Method::Whole { fills: NUMBERS, words: "SORT list" }),
     row(Topic::Collections, "sort-store", Method::Whole { fills: NUMBERS, words: "SORT list STORE sorted" }),
     row(Topic::Collections, "sort-limit", Method::Whole { fills: NUMBERS, words: "SORT list LIMIT 0 10" }),
+    row(Topic::Collections, "evalsha-16", Method::Command { fill: Some(SCRIPT_LOAD), words: EVALSHA }),
     row(Topic::CollectionMemory, "memory-set", Method::MemoryOf("SADD set member:__seq_int__")),
     row(Topic::CollectionMemory, "memory-hash", Method::MemoryOf("HSET hash field:__seq_int__ __data__")),
     row(Topic::CollectionMemory, "memory-list", Method::MemoryOf("RPUSH list __data__")),
@@ -284,6 +285,8 @@ pub const ROWS: &[Row] = &[
 ];
 
 const ZADD: &str = "ZADD zset __rand_int__ member:__seq_int__";
+const SCRIPT_LOAD: &str = "SCRIPT LOAD redis.call('set',KEYS[1],ARGV[1])return(redis.call('get',KEYS[1]))";
+const EVALSHA: &str = "EVALSHA fd4b696bead91bc4b6d1039af0221557f7f302af 1 key:__rand_int__ __data__";
 const NUMBERS: &[&str] = &["RPUSH list __rand_int__"];
 const MSET_10: &str = "MSET key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ \
     key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ \

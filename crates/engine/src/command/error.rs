@@ -30,6 +30,8 @@ pub enum CommandError {
     WrongArity(String),
     /// Over `maxmemory`.
     OutOfMemory,
+    /// A script has been holding the keys for long.
+    Busy,
     /// Anything else: code and text. It may quote what the client sent, hence bytes.
     Text(Cow<'static, [u8]>),
 }
@@ -71,6 +73,9 @@ impl CommandError {
             Self::NoSuchKey => "ERR no such key",
             Self::IndexOutOfRange => "ERR index out of range",
             Self::StringTooLong => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
+            Self::Busy => {
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
+            }
             Self::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
             Self::InvalidExpire(name) => {
                 return Cow::Owned(format!("ERR invalid expire time in '{name}' command").into_bytes());

@@ -8,14 +8,23 @@
 //! enter: inside[w] = 1; closed? then inside[w] = 0, sleep, again
 //! close: closed = 1; wait until all inside[] = 0        (sequentially consistent: one of the two sees the other)
 //! ```
+//!
+//! Who will stay for long, inside or behind the closed gate, says so (`LONG`): then others who can do
+//! something else do not wait for it.
 
 #[cfg(loom)]
-use loom::sync::{Mutex, MutexGuard, atomic::AtomicU32};
-use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use loom::sync::atomic::AtomicU32;
 #[cfg(not(loom))]
-use std::sync::{Mutex, MutexGuard, atomic::AtomicU32};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
-use super::lock::{wait, wake_all};
+use super::lock::{ShardLock, wait, wake_all};
+
+/// Nobody: inside, or behind the gate.
+const NO: u32 = 0;
+const YES: u32 = 1;
+/// Yes, and for long.
+const LONG: u32 = 2;
 
 /// A word with a cache line to itself (two, where lines are fetched in pairs).
 #[derive(Debug)]
@@ -27,7 +36,7 @@ struct Padded(AtomicU32);
 pub struct Gate {
     closed: AtomicU32,
     inside: Box<[Padded]>,
-    closer: Mutex<()>,
+    closer: ShardLock,
 }
 
 impl Gate {
@@ -36,40 +45,84 @@ impl Gate {
         Self {
             closed: AtomicU32::new(0),
             inside: (0..participants).map(|_| Padded(AtomicU32::new(0))).collect(),
-            closer: Mutex::new(()),
+            closer: ShardLock::new(),
         }
     }
 
     /// Passes the gate; waits while it is closed. A participant is inside once at a time.
     #[inline]
     pub fn enter(&self, participant: usize) -> Inside<'_> {
-        let word = &self.inside[participant].0;
-        debug_assert_eq!(word.load(Relaxed), 0, "a participant entered the gate twice");
         loop {
-            word.store(1, SeqCst);
-            loom_fence();
-            if self.closed.load(SeqCst) == 0 {
-                return Inside { gate: self, participant };
+            match self.enter_unless_long(participant) {
+                Some(inside) => return inside,
+                None => wait(&self.closed, LONG),
             }
-            word.store(0, Release);
-            wait(&self.closed, 1);
+        }
+    }
+
+    /// Passes the gate; `None` where it stays closed for long.
+    #[inline]
+    pub fn enter_unless_long(&self, participant: usize) -> Option<Inside<'_>> {
+        let word = &self.inside[participant].0;
+        debug_assert_eq!(word.load(Relaxed), NO, "a participant entered the gate twice");
+        loop {
+            word.store(YES, SeqCst);
+            loom_fence();
+            if self.closed.load(SeqCst) == NO {
+                return Some(Inside { gate: self, participant });
+            }
+            word.store(NO, Release);
+            if self.closed.load(Relaxed) == LONG {
+                return None;
+            }
+            wait(&self.closed, YES);
         }
     }
 
     /// Closes the gate and waits until nobody is inside. The caller must not be inside itself.
     pub fn close(&self) -> Closed<'_> {
-        let closer = self.closer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        self.closed.store(1, SeqCst);
+        self.closer.lock();
+        self.shut(false).unwrap_or_else(|| unreachable!("it does not give up"))
+    }
+
+    /// Closes the gate; `None`, with the gate open again, where somebody has it closed for long, or stays
+    /// inside for long.
+    pub fn close_unless_long(&self) -> Option<Closed<'_>> {
+        if !self.closer.lock_unless_long() {
+            return None;
+        }
+        self.shut(true)
+    }
+
+    /// Waits until nobody is inside; the caller is the closer.
+    fn shut(&self, may_give_up: bool) -> Option<Closed<'_>> {
+        self.closed.store(YES, SeqCst);
         loom_fence();
+        let closed = Closed { gate: self };
         for word in &self.inside {
-            while word.0.load(SeqCst) != 0 {
+            loop {
+                match word.0.load(SeqCst) {
+                    NO => break,
+                    LONG if may_give_up => return None,
+                    _ => {}
+                }
                 #[cfg(loom)]
                 loom::thread::yield_now();
                 #[cfg(not(loom))]
                 std::thread::yield_now();
             }
         }
-        Closed { gate: self, _closer: closer }
+        Some(closed)
+    }
+
+    /// Says that a participant, who is inside, will stay for long; or that it will not any more.
+    pub fn mark_inside(&self, participant: usize, long: bool) {
+        self.inside[participant].0.store(if long { LONG } else { YES }, SeqCst);
+    }
+
+    /// Whether somebody who is inside stays for long.
+    pub fn is_long_inside(&self) -> bool {
+        self.inside.iter().any(|word| word.0.load(Relaxed) == LONG)
     }
 }
 
@@ -88,10 +141,17 @@ pub struct Inside<'a> {
     participant: usize,
 }
 
+impl Inside<'_> {
+    /// Says that the participant will not stay for long any more.
+    pub fn stay_shortly(&self) {
+        self.gate.mark_inside(self.participant, false);
+    }
+}
+
 impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.gate.inside[self.participant].0.store(0, Release);
+        self.gate.inside[self.participant].0.store(NO, Release);
     }
 }
 
@@ -99,14 +159,23 @@ impl Drop for Inside<'_> {
 #[derive(Debug)]
 pub struct Closed<'a> {
     gate: &'a Gate,
-    _closer: MutexGuard<'a, ()>,
+}
+
+impl Closed<'_> {
+    /// Says that the gate will stay closed for long.
+    pub fn mark_long(&self) {
+        self.gate.closer.mark_long();
+        self.gate.closed.store(LONG, SeqCst);
+        wake_all(&self.gate.closed);
+    }
 }
 
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
         // Pairs with the load in `enter`: what was done behind the closed gate is seen inside.
-        self.gate.closed.store(0, Release);
+        self.gate.closed.store(NO, Release);
         wake_all(&self.gate.closed);
+        self.gate.closer.unlock();
     }
 }
 

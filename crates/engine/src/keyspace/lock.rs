@@ -3,11 +3,13 @@
 //! ```text
 //! FREE ──lock──▶ HELD ──another waits──▶ CONTENDED
 //!   ▲──unlock─────┘  ▲────────unlock (wake one)─┘
+//!   ▲──unlock (wake all)── LONG ◀── the holder says that it will take long (wake all)
 //! ```
 //!
 //! The three-state mutex of Drepper, "Futexes Are Tricky" (2011), §6: an unlock makes a system call
 //! only where somebody sleeps. It is not std's mutex because the word stands in the shard's own
-//! cache line and because sets of locks are released without guards.
+//! cache line and because sets of locks are released without guards. The fourth state is for scripts that
+//! run for seconds: who can do something else meanwhile does not wait for them.
 
 #[cfg(loom)]
 use loom::sync::atomic::AtomicU32;
@@ -18,6 +20,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 const CONTENDED: u32 = 2;
+const LONG: u32 = 3;
 
 /// Tries before sleeping. Critical sections take well under a microsecond; a preempted holder is
 /// not worth more than that of spinning.
@@ -33,35 +36,60 @@ impl ShardLock {
     }
 
     /// Takes the lock if it is free.
+    #[inline]
     pub(super) fn try_lock(&self) -> bool {
         self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
     }
 
     #[inline]
     pub(super) fn lock(&self) {
-        if self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
-            self.lock_contended();
+        if !self.try_lock() {
+            self.lock_contended(false);
         }
     }
 
+    /// Takes the lock, unless its holder has said that it will take long; whether it is taken.
+    #[inline]
+    pub(super) fn lock_unless_long(&self) -> bool {
+        self.try_lock() || self.lock_contended(true)
+    }
+
     #[cold]
-    fn lock_contended(&self) {
+    fn lock_contended(&self, may_give_up: bool) -> bool {
         for _ in 0..SPINS_MAX {
             std::hint::spin_loop();
-            if self.0.load(Relaxed) == FREE && self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
-                return;
+            if self.0.load(Relaxed) == FREE && self.try_lock() {
+                return true;
             }
         }
-        while self.0.swap(CONTENDED, Acquire) != FREE {
-            wait(&self.0, CONTENDED);
+        loop {
+            match self.0.load(Relaxed) {
+                // Who has slept cannot know whether others still do.
+                FREE => {
+                    if self.0.compare_exchange(FREE, CONTENDED, Acquire, Relaxed).is_ok() {
+                        return true;
+                    }
+                }
+                HELD => _ = self.0.compare_exchange(HELD, CONTENDED, Relaxed, Relaxed),
+                LONG if may_give_up => return false,
+                state => wait(&self.0, state),
+            }
         }
+    }
+
+    /// Says that the lock will be held for long; the caller must hold it.
+    pub(super) fn mark_long(&self) {
+        self.0.store(LONG, Release);
+        wake_all(&self.0);
     }
 
     /// Releases the lock; the caller must hold it.
     #[inline]
     pub(super) fn unlock(&self) {
-        if self.0.swap(FREE, Release) == CONTENDED {
-            wake_one(&self.0);
+        match self.0.swap(FREE, Release) {
+            CONTENDED => wake_one(&self.0),
+            LONG => wake_all(&self.0),
+            _ => {}
         }
     }
 }
@@ -120,6 +148,25 @@ mod loom_tests {
             shared.0.lock();
             // SAFETY: the lock is held.
             shared.1.with(|value| unsafe { assert_eq!(*value, 2) });
+        });
+    }
+
+    #[test]
+    fn nobody_who_need_not_waits_for_a_long_holder() {
+        loom::model(|| {
+            let lock = Arc::new(ShardLock::new());
+            lock.lock();
+            let other = {
+                let lock = Arc::clone(&lock);
+                thread::spawn(move || {
+                    // It never gets the lock: that is not given back before it ends.
+                    assert!(!lock.lock_unless_long());
+                })
+            };
+            lock.mark_long();
+            other.join().unwrap();
+            lock.unlock();
+            assert!(lock.lock_unless_long());
         });
     }
 }

@@ -15,7 +15,7 @@ use super::{
 enum Held<'k> {
     One(usize),
     Set(ShardSet),
-    All(#[allow(dead_code, reason = "held for its drop")] Closed<'k>),
+    All(Closed<'k>),
 }
 
 impl Held<'_> {
@@ -58,6 +58,18 @@ impl<'k> Locked<'k> {
     #[inline]
     pub fn keyspace(&self) -> &'k Keyspace {
         self.keyspace
+    }
+
+    /// Says that the locks will be held for long by a participant of the gate: others do not wait for
+    /// them where they can do something else.
+    pub(crate) fn mark_long(&self, participant: usize) {
+        let shards = &self.keyspace.shards;
+        match &self.held {
+            Held::One(shard) => shards[*shard].mark_long(),
+            Held::Set(set) => set.iter().for_each(|shard| shards[shard].mark_long()),
+            Held::All(closed) => return closed.mark_long(),
+        }
+        self.keyspace.gate.mark_inside(participant, true);
     }
 
     /// The state of a locked shard.

@@ -195,6 +195,43 @@ impl Keyspace {
         self.gate.enter(participant)
     }
 
+    /// Passes the gate; `None` where it stays closed for long.
+    #[inline]
+    pub fn enter_unless_long(&self, participant: usize) -> Option<Inside<'_>> {
+        self.gate.enter_unless_long(participant)
+    }
+
+    /// Whether somebody holds locks for long.
+    pub fn is_held_for_long(&self) -> bool {
+        self.gate.is_long_inside()
+    }
+
+    /// Locks one shard, unless that is held for long.
+    #[inline]
+    pub(crate) fn lock_one_unless_long(&self, shard: usize) -> Option<Locked<'_>> {
+        self.shards[shard].lock_unless_long().then(|| Locked::one(self, shard))
+    }
+
+    /// Locks a set of shards, in ascending order, unless one of them is held for long.
+    pub(crate) fn lock_set_unless_long(&self, shards: ShardSet) -> Option<Locked<'_>> {
+        for shard in shards.iter() {
+            if !self.shards[shard].lock_unless_long() {
+                shards
+                    .iter()
+                    .take_while(|taken| *taken < shard)
+                    .for_each(|taken| self.shards[taken].unlock());
+                return None;
+            }
+        }
+        Some(Locked::set(self, shards))
+    }
+
+    /// Waits until no batch is running and keeps new ones out; `None` where that would take long. The
+    /// caller must not be inside.
+    pub(crate) fn close_unless_long(&self) -> Option<Locked<'_>> {
+        Some(Locked::all(self, self.gate.close_unless_long()?))
+    }
+
     /// Locks one shard.
     #[inline]
     pub fn lock_one(&self, shard: usize) -> Locked<'_> {

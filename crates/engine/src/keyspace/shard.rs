@@ -81,6 +81,17 @@ impl Shard {
         self.lock.try_lock()
     }
 
+    /// Takes the lock, unless its holder has said that it will take long; whether it is taken.
+    #[inline]
+    pub(super) fn lock_unless_long(&self) -> bool {
+        self.lock.lock_unless_long()
+    }
+
+    /// Says that the lock will be held for long; the caller must hold it.
+    pub(super) fn mark_long(&self) {
+        self.lock.mark_long();
+    }
+
     #[inline]
     pub(super) fn unlock(&self) {
         self.lock.unlock();

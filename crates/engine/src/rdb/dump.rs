@@ -77,14 +77,21 @@ pub fn seal_dump(dump: &mut Vec<u8>, version: Version) {
     dump.extend_from_slice(&checksum.to_le_bytes());
 }
 
-/// The value of a dump; where `relaxed`, also of a version that is not known. O(n).
-pub(crate) fn read_dump(dump: &[u8], relaxed: bool, layout: Layout<'_>) -> Result<Value, DumpError> {
+/// What a dump holds in front of version and checksum, which are right; where `relaxed`, also of a version
+/// that is not known.
+pub fn unseal_dump(dump: &[u8], relaxed: bool) -> Result<(&[u8], Version), DumpError> {
     let (summed, checksum) = dump.split_last_chunk::<CHECKSUM_BYTES>().ok_or(DumpError::Footer)?;
     let (body, version) = summed.split_last_chunk::<VERSION_BYTES>().ok_or(DumpError::Footer)?;
     let version = Version::from_number(u16::from_le_bytes(*version), relaxed).ok_or(DumpError::Footer)?;
     if CRC64.checksum(summed) != u64::from_le_bytes(*checksum) {
         return Err(DumpError::Footer);
     }
+    Ok((body, version))
+}
+
+/// The value of a dump; where `relaxed`, also of a version that is not known. O(n).
+pub(crate) fn read_dump(dump: &[u8], relaxed: bool, layout: Layout<'_>) -> Result<Value, DumpError> {
+    let (body, version) = unseal_dump(dump, relaxed)?;
     let mut input = Input::new(body);
     let type_number = input.byte()?;
     let value = read_value(type_number, version, &mut input, layout)?;

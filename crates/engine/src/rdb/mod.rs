@@ -33,7 +33,7 @@ mod version;
 mod ziplist;
 mod zipmap;
 
-pub use dump::{CRC64, DumpError, seal_dump};
+pub use dump::{CRC64, DumpError, seal_dump, unseal_dump};
 pub(crate) use dump::{read_dump, serialized_bytes, write_dump};
 pub use input::{Input, RdbError};
 pub use lzf::Compressor;

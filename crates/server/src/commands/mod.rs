@@ -7,6 +7,8 @@ mod connection;
 mod debug;
 #[cfg(test)]
 mod documents;
+mod eval;
+mod function;
 mod hyperloglog;
 mod info;
 mod latency;
@@ -15,6 +17,7 @@ mod memory;
 mod monitor;
 mod pubsub;
 mod save;
+mod script;
 mod shutdown;
 mod slowlog;
 mod time;
@@ -23,6 +26,7 @@ mod transaction;
 use dunlin_engine::command::{Args, Command, CommandError, CommandResult, CommandTable, Entry, describe};
 use dunlin_resp::ReplyBuffer;
 
+pub(crate) use self::eval::Operands;
 use crate::{
     executor::ServerContext,
     session::{ClientFlags, Session},
@@ -35,6 +39,8 @@ const FAMILIES: &[&[Command]] = &[
     config::COMMANDS,
     connection::COMMANDS,
     debug::COMMANDS,
+    eval::COMMANDS,
+    function::COMMANDS,
     hyperloglog::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
@@ -43,6 +49,7 @@ const FAMILIES: &[&[Command]] = &[
     monitor::COMMANDS,
     pubsub::COMMANDS,
     save::COMMANDS,
+    script::COMMANDS,
     shutdown::COMMANDS,
     slowlog::COMMANDS,
     time::COMMANDS,

@@ -105,7 +105,7 @@ fn exec(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer)
     };
     let (executor, session) = (&mut *context.executor, &mut *context.session);
     let replies = session.replies;
-    match executor.execute_queue(context.shared, session, queue, context.inside, reply) {
+    match executor.execute_queue(context.shared, session, queue, context.inside, reply)? {
         Executed::Done(flow) => context.flow = flow,
         Executed::Changed => reply.null_array(),
     }

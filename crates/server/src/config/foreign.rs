@@ -89,7 +89,6 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["oom-score-adj-values"], obeyed: &[], otherwise: Ignored("the score is left alone") },
     Foreign { names: &["disable-thp"], obeyed: &["no"], otherwise: Ignored("huge pages are used where the system offers them, and nothing is forked that they could slow down") },
     Foreign { names: &["appendfilename", "appenddirname", "appendfsync", "no-appendfsync-on-rewrite", "auto-aof-*", "aof-*"], obeyed: &[], otherwise: NO_LOG },
-    Foreign { names: &["lua-time-limit", "busy-reply-threshold"], obeyed: &[], otherwise: Ignored("scripts are not available in this version") },
     Foreign { names: &["cluster-enabled"], obeyed: &["no"], otherwise: Refused("the cluster is not available in this version; use 'no'") },
     Foreign { names: &["cluster-*"], obeyed: &[], otherwise: NO_CLUSTER },
     Foreign { names: &["list-max-ziplist-entries", "list-max-ziplist-value"], obeyed: &[], otherwise: Ignored("list-max-listpack-size is what limits the blocks of lists") },

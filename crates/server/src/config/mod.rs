@@ -23,7 +23,7 @@ mod source;
 mod store;
 mod table;
 mod units;
-mod words;
+pub(crate) mod words;
 
 pub use command_line::{Launch, Request, command, parse};
 pub use directive::{Change, Directive, Group, ValueError};

@@ -32,6 +32,8 @@ snapshot! {
     appendonly: bool,
     /// Addresses as written; see [`Config::bind_addresses`].
     bind: Vec<String>,
+    /// Milliseconds after which nobody waits for a script any more; 0 for never.
+    busy_reply_threshold: u64,
     /// By class of client.
     client_output_buffer_limit: OutputBufferLimits,
     /// Bytes of unparsed input a client may have.

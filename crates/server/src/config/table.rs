@@ -47,6 +47,16 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "busy-reply-threshold",
+        aliases: &["lua-time-limit"],
+        group: Group::Clients,
+        kind: Kind::Integer { field: number!(busy_reply_threshold), min: 0, max: i64::MAX },
+        default: "5000",
+        change: Change::Anytime,
+        doc: "Milliseconds after which a running script is slow: from then on clients do not wait for what it has locked but are answered BUSY. 0 for never.",
+        settle: as_is,
+    },
+    Directive {
         name: "client-output-buffer-limit",
         aliases: &[],
         group: Group::Clients,

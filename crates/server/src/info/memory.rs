@@ -34,21 +34,19 @@ pub(super) fn memory(source: &Source<'_>, lines: &mut Lines) {
     lines.add("allocator_active", active);
     lines.add("allocator_resident", allocator_resident);
     lines.add_bytes("total_system_memory", total);
-    for name in ["used_memory_lua", "used_memory_vm_total", "used_memory_scripts"] {
-        lines.add_bytes(name, 0);
-    }
-    lines.add_all(
-        &[
-            "used_memory_vm_eval",
-            "used_memory_scripts_eval",
-            "number_of_cached_scripts",
-            "number_of_functions",
-            "number_of_libraries",
-            "used_memory_vm_functions",
-            "used_memory_functions",
-        ],
-        0,
-    );
+    let (scripts, libraries) = (&shared.scripts, shared.libraries.now());
+    let (eval, functions) = (scripts.machine_bytes() as u64, shared.libraries.machine_bytes() as u64);
+    let (script_texts, library_texts) = (scripts.bytes() as u64, libraries.bytes() as u64);
+    lines.add("used_memory_vm_eval", eval);
+    lines.add_bytes("used_memory_lua", eval);
+    lines.add("used_memory_scripts_eval", script_texts);
+    lines.add("number_of_cached_scripts", scripts.len());
+    lines.add("number_of_functions", libraries.functions());
+    lines.add("number_of_libraries", libraries.len());
+    lines.add("used_memory_vm_functions", functions);
+    lines.add_bytes("used_memory_vm_total", eval + functions);
+    lines.add("used_memory_functions", library_texts);
+    lines.add_bytes("used_memory_scripts", script_texts + library_texts);
     lines.add_bytes("maxmemory", source.config.maxmemory);
     lines.add("maxmemory_policy", source.config.maxmemory_policy);
     let mut compare = |names: [&str; 2], outer: u64, inner: u64| {

@@ -1,7 +1,7 @@
 //! `INFO`: what the server tells of itself, in sections of `name:value` lines.
 //!
 //! Names and units are those that tools for this protocol already read. What does not exist here
-//! (snapshots, an append-only file, replicas, scripts, modules) is told as none.
+//! (snapshots, an append-only file, replicas, modules) is told as none.
 
 mod activity;
 mod commands;

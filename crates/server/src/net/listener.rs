@@ -84,9 +84,16 @@ impl std::error::Error for ListenError {
 pub(super) struct Listener {
     pub(super) socket: Socket,
     unix_path: Option<Arc<Path>>,
+    /// Whether the path goes with it.
+    owns_path: bool,
 }
 
 impl Listener {
+    /// Another one on the same socket, for a worker that accepts while the first is held up.
+    pub(super) fn stand_in(&self) -> io::Result<Self> {
+        Ok(Self { socket: self.socket.try_clone()?, unix_path: self.unix_path.clone(), owns_path: false })
+    }
+
     /// The bound TCP address.
     pub(super) fn tcp_address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok().and_then(|address| address.as_socket())
@@ -116,7 +123,9 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Some(path) = &self.unix_path {
+        if let Some(path) = &self.unix_path
+            && self.owns_path
+        {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -173,7 +182,7 @@ fn listen_tcp(address: &str, port: u16, backlog: u32) -> io::Result<Vec<Listener
             socket.bind(&address.into())?;
             socket.set_nonblocking(true)?;
             socket.listen(backlog.min(i32::MAX as u32) as i32)?;
-            Ok(Listener { socket, unix_path: None })
+            Ok(Listener { socket, unix_path: None, owns_path: true })
         })
         .collect()
 }
@@ -182,7 +191,7 @@ fn listen_unix(path: &Path, permissions: Option<u32>, backlog: u32) -> io::Resul
     remove_stale_socket(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    let listener = Listener { socket, unix_path: Some(path.into()) };
+    let listener = Listener { socket, unix_path: Some(path.into()), owns_path: true };
     // Nobody can connect before `listen`, so nobody slips in before the permissions are set.
     if let Some(permissions) = permissions {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(permissions))?;

@@ -1,6 +1,9 @@
 //! Mail between workers, and from other threads to workers.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 use std::time::Duration;
 
 use socket2::Socket;
@@ -32,22 +35,35 @@ pub(super) type WorkerMailbox<L> = Mailbox<Mail<L>, mio::Waker>;
 #[derive(Debug)]
 pub struct PostOffice<L> {
     mailboxes: Arc<[WorkerMailbox<L>]>,
+    /// By worker: whether it is held up by one of its clients for the time being.
+    held_up: Arc<[AtomicBool]>,
 }
 
 impl<L> Clone for PostOffice<L> {
     fn clone(&self) -> Self {
-        Self { mailboxes: self.mailboxes.clone() }
+        Self { mailboxes: self.mailboxes.clone(), held_up: self.held_up.clone() }
     }
 }
 
 impl<L> PostOffice<L> {
     pub(super) fn new(mailboxes: Vec<WorkerMailbox<L>>) -> Self {
-        Self { mailboxes: mailboxes.into() }
+        let held_up = mailboxes.iter().map(|_| AtomicBool::new(false)).collect();
+        Self { mailboxes: mailboxes.into(), held_up }
     }
 
     /// How many workers there are.
     pub fn workers(&self) -> usize {
         self.mailboxes.len()
+    }
+
+    /// Says whether a worker is held up by one of its clients: it gets no new ones while others can take
+    /// them.
+    pub fn hold_up(&self, worker: usize, held_up: bool) {
+        self.held_up[worker].store(held_up, Relaxed);
+    }
+
+    pub(super) fn is_held_up(&self, worker: usize) -> bool {
+        self.held_up[worker].load(Relaxed)
     }
 
     /// Sends a letter to one client. Dropped when the client has gone.

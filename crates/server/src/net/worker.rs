@@ -168,7 +168,8 @@ impl<S: Service> Worker<S> {
 
     /// How long the poll may take.
     fn sleep_max(&self) -> Option<Duration> {
-        let busy = !self.ready.is_empty() || self.doors.iter().any(|door| door.ready);
+        let may_accept = self.may_accept();
+        let busy = !self.ready.is_empty() || (may_accept && self.doors.iter().any(|door| door.ready));
         if busy || !self.shared.post.mailbox(self.index).may_sleep() {
             return Some(Duration::ZERO);
         }
@@ -176,7 +177,7 @@ impl<S: Service> Worker<S> {
             Some(self.background_at),
             (self.open > 0).then_some(self.sweep_at),
             self.deadlines.peek().map(|Reverse((deadline, ..))| *deadline),
-            self.doors.iter().filter_map(|door| door.retry_at).min(),
+            self.doors.iter().filter_map(|door| door.retry_at).filter(|_| may_accept).min(),
             self.stop_at,
         ];
         let next = deadlines.into_iter().flatten().min()?;
@@ -341,8 +342,16 @@ impl<S: Service> Worker<S> {
         self.watch_deadline(slot, was_until);
     }
 
+    /// Whether it is this worker that accepts connections: the first, or all others while that is held up.
+    fn may_accept(&self) -> bool {
+        self.index == 0 || self.shared.post.is_held_up(0)
+    }
+
     /// Accepts a bounded burst from every listener that has connections waiting.
     fn accept(&mut self) {
+        if !self.may_accept() {
+            return;
+        }
         for number in 0..self.doors.len() {
             let door = &mut self.doors[number];
             if door.retry_at.is_some_and(|retry_at| self.kit.now.instant >= retry_at) {
@@ -393,7 +402,7 @@ impl<S: Service> Worker<S> {
         } else if let Some(id) = self.shared.clients.admit(self.kit.limits.clients_max) {
             let population = &self.shared.population;
             let worker = (0..population.len())
-                .min_by_key(|&worker| population[worker].load(Relaxed))
+                .min_by_key(|&worker| (self.shared.post.is_held_up(worker), population[worker].load(Relaxed)))
                 .expect("there is a worker");
             population[worker].fetch_add(1, Relaxed);
             return self.shared.post.post(worker, Mail::Newcomer(Newcomer { id, socket, transport }));

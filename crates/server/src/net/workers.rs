@@ -106,8 +106,14 @@ impl Workers {
                 clients: shared.clients.clone(),
                 traffic: shared.traffic.clone(),
             };
-            // The first worker has all listeners.
-            let (make, shared, listeners) = (make.clone(), shared.clone(), std::mem::take(&mut listeners));
+            // The first worker accepts; the others do while it is held up.
+            let stand_ins = if index + 1 < self.threads {
+                listeners.iter().map(listener::Listener::stand_in).collect::<io::Result<_>>()?
+            } else {
+                Vec::new()
+            };
+            let listeners = std::mem::replace(&mut listeners, stand_ins);
+            let (make, shared) = (make.clone(), shared.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{index}"))
                 .spawn(move || Worker::new(index, poll, make(context), shared, listeners)?.run())?;

@@ -62,6 +62,7 @@ pub const ENABLED: &[&str] = &[
     "connection",
     "server",
     "transaction",
+    "scripting",
 ];
 
 /// Finds a family by name.

@@ -1,0 +1,303 @@
+//! The table `redis`, which is also `server`: how a script calls commands and learns of its host.
+
+use dunlin_resp::Protocol;
+use sha1::{Digest, Sha1};
+
+use crate::{
+    LogLevel,
+    convert::{push_error_table, push_reply},
+    library,
+    number::format_general,
+    state::{Kind, NativeFn, NativeResult, Raised, Stack, native},
+};
+
+/// The version that scripts are told of.
+const VERSION: (u32, u32, u32) = (7, 0, 15);
+
+/// Words of a call that need no memory of their own.
+const WORDS_INLINE: usize = 16;
+
+/// Fills a table for scripts, for functions, or for libraries while they load, and leaves it on the stack.
+pub(crate) fn push_table(stack: Stack<'_>, audience: Audience) {
+    let common = [("log", native!(log) as NativeFn)];
+    let running = [
+        ("call", native!(call) as NativeFn),
+        ("pcall", native!(pcall)),
+        ("setresp", native!(set_protocol)),
+        ("error_reply", native!(error_reply)),
+        ("status_reply", native!(status_reply)),
+        ("sha1hex", native!(sha1hex)),
+        ("set_repl", native!(set_replication)),
+        ("acl_check_cmd", native!(check_access)),
+    ];
+    let scripts = [
+        ("replicate_commands", native!(replicate_commands) as NativeFn),
+        ("breakpoint", native!(breakpoint)),
+        ("debug", native!(debug)),
+    ];
+    let loading = [("register_function", native!(library::register_function) as NativeFn)];
+    let functions: &[&[(&str, NativeFn)]] = match audience {
+        Audience::Scripts => &[&common, &running, &scripts],
+        Audience::Functions => &[&common, &running],
+        Audience::Loading => &[&common, &loading],
+    };
+    let levels = [("LOG_DEBUG", 0), ("LOG_VERBOSE", 1), ("LOG_NOTICE", 2), ("LOG_WARNING", 3)];
+    let version = [("REDIS_VERSION_NUM", VERSION.0 << 16 | VERSION.1 << 8 | VERSION.2)];
+    let targets =
+        [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)];
+    let numbers: &[&[(&str, u32)]] = match audience {
+        Audience::Loading => &[&levels, &version],
+        Audience::Scripts | Audience::Functions => &[&levels, &version, &targets],
+    };
+    stack.push_table(0, 32);
+    for (name, function) in functions.iter().copied().flatten() {
+        stack.push_native(*function);
+        stack.raw_set_field(-2, name);
+    }
+    for (name, value) in numbers.iter().copied().flatten() {
+        stack.push_number(f64::from(*value));
+        stack.raw_set_field(-2, name);
+    }
+    stack.push_bytes(format!("{}.{}.{}", VERSION.0, VERSION.1, VERSION.2));
+    stack.raw_set_field(-2, "REDIS_VERSION");
+}
+
+/// Who finds the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// Scripts.
+    Scripts,
+    /// Functions that run.
+    Functions,
+    /// Libraries that are loaded.
+    Loading,
+}
+
+/// Pushes the table of an error; its text gets the code `ERR`.
+fn push_error(stack: Stack<'_>, text: &str) {
+    push_error_table(stack, format!("ERR {text}"));
+}
+
+/// Raises the table of an error.
+pub(crate) fn raise_error(stack: Stack<'_>, text: &str) -> Raised {
+    push_error(stack, text);
+    Raised
+}
+
+fn call(stack: Stack<'_>) -> NativeResult {
+    if run_command(stack) { Err(Raised) } else { Ok(1) }
+}
+
+fn pcall(stack: Stack<'_>) -> NativeResult {
+    run_command(stack);
+    Ok(1)
+}
+
+/// Runs the command on the stack and pushes its reply; whether that is an error.
+fn run_command(stack: Stack<'_>) -> bool {
+    let Some(words) = words(stack) else { return true };
+    let failed = stack.with_call(|call| {
+        let mut reply = call.scratch.take().unwrap_or_default();
+        reply.set_protocol(call.protocol);
+        call.caller.call(words.get(), &mut reply);
+        let failed = if reply.is_contiguous() {
+            push_reply(stack, reply.bytes())
+        } else {
+            push_reply(stack, &reply.chunks().collect::<Vec<_>>().concat())
+        };
+        reply.clear(SCRATCH_BYTES_MAX);
+        call.scratch = Some(reply);
+        failed
+    });
+    match failed {
+        Some(true) => {
+            stack.push_boolean(true);
+            stack.raw_set_field(-2, "ignore_error_stats_update");
+            true
+        }
+        Some(false) => false,
+        None => {
+            push_error(stack, "redis.call/pcall can only be called inside a script invocation");
+            true
+        }
+    }
+}
+
+/// Memory kept for the replies of a script's commands, in bytes.
+const SCRATCH_BYTES_MAX: usize = 64 * 1024;
+
+/// The words of a command.
+struct Words<'s> {
+    few: [&'s [u8]; WORDS_INLINE],
+    many: Vec<&'s [u8]>,
+    count: usize,
+}
+
+impl<'s> Words<'s> {
+    fn get(&self) -> &[&'s [u8]] {
+        if self.many.is_empty() { &self.few[..self.count] } else { &self.many }
+    }
+}
+
+/// The arguments as the words of a command; `None`, with an error on the stack, where they cannot be.
+fn words<'s>(stack: Stack<'s>) -> Option<Words<'s>> {
+    let count = stack.top();
+    if count == 0 {
+        push_error(stack, "Please specify at least one argument for this redis lib call");
+        return None;
+    }
+    let mut words = Words { few: [b""; WORDS_INLINE], many: Vec::new(), count: count as usize };
+    if words.count > WORDS_INLINE {
+        words.many.reserve_exact(words.count);
+    }
+    for at in 1..=count {
+        let word = match stack.kind(at) {
+            Kind::String => stack.text(at),
+            Kind::Number => {
+                push_number_text(stack, stack.number(at));
+                stack.replace(at);
+                stack.text(at)
+            }
+            _ => {
+                push_error(stack, "Lua redis lib command arguments must be strings or integers");
+                return None;
+            }
+        };
+        if words.count > WORDS_INLINE {
+            words.many.push(word);
+        } else {
+            words.few[at as usize - 1] = word;
+        }
+    }
+    Some(words)
+}
+
+/// Pushes a number as commands read it: 17 significant digits, as C's `%.17g` writes them.
+fn push_number_text(stack: Stack<'_>, number: f64) {
+    const EXACT_MAX: f64 = 1e15;
+    if number.fract() == 0.0 && number.abs() < EXACT_MAX && !(number == 0.0 && number.is_sign_negative()) {
+        return stack.push_bytes(itoa::Buffer::new().format(number as i64));
+    }
+    stack.push_bytes(format_general(number, 17));
+}
+
+fn log(stack: Stack<'_>) -> NativeResult {
+    let count = stack.top();
+    if count < 2 {
+        return Err(raise_error(stack, "redis.log() requires two arguments or more."));
+    }
+    if !stack.is_numeric(1) {
+        return Err(raise_error(stack, "First argument must be a number (log level)."));
+    }
+    let level = match stack.number(1) as i64 {
+        0 => LogLevel::Debug,
+        1 => LogLevel::Verbose,
+        2 => LogLevel::Notice,
+        3 => LogLevel::Warning,
+        _ => return Err(raise_error(stack, "Invalid debug level.")),
+    };
+    let parts: Vec<&[u8]> = (2..=count).map(|at| stack.text(at)).collect();
+    let message = parts.join(&b' ');
+    stack.with_call(|call| call.caller.log(level, &message));
+    Ok(0)
+}
+
+fn set_protocol(stack: Stack<'_>) -> NativeResult {
+    if stack.top() != 1 {
+        return Err(raise_error(stack, "redis.setresp() requires one argument."));
+    }
+    let protocol = match stack.number(1) as i64 {
+        2 => Protocol::Resp2,
+        3 => Protocol::Resp3,
+        _ => return Err(raise_error(stack, "RESP version must be 2 or 3.")),
+    };
+    stack.with_call(|call| call.protocol = protocol);
+    Ok(0)
+}
+
+fn error_reply(stack: Stack<'_>) -> NativeResult {
+    let Some(text) = (stack.top() == 1).then(|| stack.bytes(1)).flatten() else {
+        push_error(stack, "wrong number or type of arguments");
+        return Ok(1);
+    };
+    push_error_table(stack, coded(text.strip_prefix(b"-").unwrap_or(text)));
+    Ok(1)
+}
+
+/// An error with the code in front: a text of one word has none yet.
+fn coded(text: &[u8]) -> Vec<u8> {
+    let (code, text) = match text.iter().position(|byte| *byte == b' ') {
+        Some(at) => (&text[..at], &text[at + 1..]),
+        None => (&b"ERR"[..], text),
+    };
+    let is_break = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    let start = text.iter().position(|byte| !is_break(byte)).unwrap_or(text.len());
+    let end = text.iter().rposition(|byte| !is_break(byte)).map_or(start, |last| last + 1);
+    [code, b" ", &text[start..end]].concat()
+}
+
+fn status_reply(stack: Stack<'_>) -> NativeResult {
+    if stack.top() != 1 || stack.kind(1) != Kind::String {
+        push_error(stack, "wrong number or type of arguments");
+        return Ok(1);
+    }
+    stack.push_table(0, 1);
+    stack.push_copy(1);
+    stack.raw_set_field(-2, "ok");
+    Ok(1)
+}
+
+fn sha1hex(stack: Stack<'_>) -> NativeResult {
+    if stack.top() != 1 {
+        return Err(raise_error(stack, "wrong number of arguments"));
+    }
+    stack.push_bytes(hex(&Sha1::digest(stack.text(1)).into()));
+    Ok(1)
+}
+
+/// Forty lower-case digits.
+pub(crate) fn hex(digest: &[u8; 20]) -> [u8; 40] {
+    let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
+    std::array::from_fn(|at| digit(if at % 2 == 0 { digest[at / 2] >> 4 } else { digest[at / 2] & 15 }))
+}
+
+fn set_replication(stack: Stack<'_>) -> NativeResult {
+    if stack.top() != 1 {
+        return Err(raise_error(stack, "redis.set_repl() requires two arguments."));
+    }
+    let targets = stack.number(1) as i64;
+    if !(0..=3).contains(&targets) {
+        let text = "Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.";
+        return Err(raise_error(stack, text));
+    }
+    stack.with_call(|call| call.caller.set_replication(targets as u8));
+    Ok(0)
+}
+
+/// Effects are what is replicated, always.
+fn replicate_commands(stack: Stack<'_>) -> NativeResult {
+    stack.push_boolean(true);
+    Ok(1)
+}
+
+/// There is no debugger: none is attached.
+fn breakpoint(stack: Stack<'_>) -> NativeResult {
+    stack.push_boolean(false);
+    Ok(1)
+}
+
+fn debug(_: Stack<'_>) -> NativeResult {
+    Ok(0)
+}
+
+fn check_access(stack: Stack<'_>) -> NativeResult {
+    let Some(words) = words(stack) else { return Err(Raised) };
+    match stack.with_call(|call| call.caller.may_call(words.get())) {
+        Some(Some(allowed)) => {
+            stack.push_boolean(allowed);
+            Ok(1)
+        }
+        Some(None) => Err(raise_error(stack, "Invalid command passed to redis.acl_check_cmd()")),
+        None => Err(raise_error(stack, "redis.acl_check_cmd can only be called inside a script invocation")),
+    }
+}

@@ -1,0 +1,63 @@
+//! Lua for scripts and functions: the machine, its sandbox, its libraries, and how values cross the
+//! border. Knows no keys, no clients and no threads: a [`Caller`] runs the commands.
+//!
+//! ```text
+//! Machine ─▶ State      Lua's own, its memory counted           state.rs: the only module that calls Lua
+//!         ─▶ Sandbox    protected globals and libraries         sandbox.rs, api.rs, cjson.rs, …
+//!         ─▶ scripts    compiled, by SHA-1                      machine.rs
+//!         ─▶ functions  of libraries, by name                   library.rs
+//! ```
+
+mod api;
+mod bits;
+mod cjson;
+mod cmsgpack;
+mod convert;
+mod library;
+mod machine;
+mod number;
+mod packed;
+mod proof;
+mod random;
+mod sandbox;
+mod shebang;
+mod state;
+
+use dunlin_resp::ReplyBuffer;
+
+pub use library::{Function, LibraryMachine, LoadError, Loaded, is_name};
+pub use machine::{CompileError, Machine, Sha};
+pub use proof::{Judge, Word};
+pub use shebang::{ScriptFlags, Shebang, ShebangError};
+
+/// What a running script asks of its host.
+pub trait Caller {
+    /// Runs a command and appends its reply to `reply`, in the protocol that it is set to. There is at
+    /// least one word.
+    fn call(&mut self, words: &[&[u8]], reply: &mut ReplyBuffer);
+
+    /// Whether the script's user may run a command; `None` where there is no such command.
+    fn may_call(&mut self, words: &[&[u8]]) -> Option<bool>;
+
+    /// Writes a line to the host's log.
+    fn log(&mut self, level: LogLevel, message: &[u8]);
+
+    /// Changes who gets to know of the effects from here on: bit 0 the append-only file, bit 1 replicas.
+    fn set_replication(&mut self, targets: u8);
+
+    /// Asked every [`INSTRUCTIONS`] instructions: with an answer the script ends, and that is its error.
+    fn interrupted(&mut self) -> Option<&'static str>;
+}
+
+/// Instructions between two questions whether a script is to end.
+pub const INSTRUCTIONS: u32 = 10_000;
+
+/// The levels of a script's lines in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum LogLevel {
+    Debug,
+    Verbose,
+    Notice,
+    Warning,
+}

@@ -1,0 +1,267 @@
+//! [`Machine`]: a Lua state that runs scripts by their SHA-1.
+
+use std::{
+    collections::HashMap,
+    ffi::{CStr, c_int},
+};
+
+use dunlin_resp::{Protocol, ReplyBuffer};
+use mlua_sys::{self as ffi, lua_Debug, lua_State};
+use sha1::{Digest, Sha1};
+
+use crate::{
+    Caller, INSTRUCTIONS,
+    api::{hex, raise_error},
+    cjson::Settings,
+    convert::{field_text, write_reply},
+    proof::{self, Judge},
+    sandbox::{self, Purpose, Sandbox},
+    state::{Call, Kind, Raised, Reference, Stack, State},
+};
+
+/// Calls between two steps of garbage collection.
+const CALLS_PER_COLLECTION: u32 = 50;
+/// The name of the chunk that a script is.
+const SCRIPT_CHUNK: &CStr = c"@user_script";
+
+/// The name of a script: the SHA-1 of its text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Sha([u8; 20]);
+
+impl Sha {
+    /// The name of a text.
+    pub fn of(text: &[u8]) -> Self {
+        Self(Sha1::digest(text).into())
+    }
+
+    /// Reads forty digits, in any letter case.
+    pub fn parse(digits: &[u8]) -> Option<Self> {
+        let digits: &[u8; 40] = digits.try_into().ok()?;
+        let mut sha = [0; 20];
+        for (byte, pair) in sha.iter_mut().zip(digits.chunks_exact(2)) {
+            let [high, low] = [pair[0], pair[1]].map(|digit| char::from(digit).to_digit(16));
+            *byte = (high? << 4 | low?) as u8;
+        }
+        Some(Self(sha))
+    }
+
+    /// Forty lower-case digits.
+    pub fn hex(&self) -> [u8; 40] {
+        hex(&self.0)
+    }
+}
+
+/// Why a script cannot be run at all: Lua's message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompileError(pub Vec<u8>);
+
+/// A Lua state and what its calls have in common.
+pub(crate) struct Core {
+    pub(crate) state: State,
+    pub(crate) sandbox: Sandbox,
+    calls: u32,
+    /// Where commands write their replies.
+    scratch: Option<ReplyBuffer>,
+}
+
+impl Core {
+    pub(crate) fn new(used_bytes_max: usize, purpose: Purpose) -> Self {
+        let state = State::new(used_bytes_max);
+        let sandbox = sandbox::set_up(&state, purpose);
+        state.set_hook(hook, INSTRUCTIONS as c_int);
+        Self { state, sandbox, calls: 0, scratch: None }
+    }
+
+    /// Calls what `push` pushes, a function and so many arguments, and appends its reply; or the line of
+    /// the error that it has ended in, or that it answers. `name` is what errors call it.
+    pub(crate) fn call(
+        &mut self,
+        name: &[u8],
+        push: impl FnOnce(Stack<'_>) -> c_int,
+        caller: &mut dyn Caller,
+        reply: &mut ReplyBuffer,
+    ) -> Result<(), Vec<u8>> {
+        let stack = self.state.stack();
+        self.state.machine().json.set(Settings::default());
+        stack.push_reference(&self.sandbox.error_handler);
+        let arguments = push(stack);
+        let mut call = Call { caller, protocol: Protocol::Resp2, scratch: self.scratch.take() };
+        let outcome = self.state.call(arguments, 1, 1, &mut call);
+        let protocol = call.protocol;
+        self.scratch = call.scratch.take();
+        let result = match outcome {
+            Ok(()) => match returned_error(stack) {
+                Some(line) => Err(line),
+                None => {
+                    write_reply(stack, protocol, reply);
+                    Ok(())
+                }
+            },
+            Err(Raised) => Err(raised_error(stack, name)),
+        };
+        stack.set_top(0);
+        self.settle();
+        result
+    }
+
+    /// After a call: nothing of it is left but garbage.
+    pub(crate) fn settle(&mut self) {
+        if self.state.machine().doomed.get() {
+            self.state.set_hook(hook, INSTRUCTIONS as c_int);
+        }
+        self.calls = self.calls.wrapping_add(1);
+        if self.calls.is_multiple_of(CALLS_PER_COLLECTION) {
+            self.state.collect_step();
+        }
+    }
+}
+
+/// A Lua state for scripts.
+pub struct Machine {
+    core: Core,
+    scripts: HashMap<Sha, Reference>,
+}
+
+impl std::fmt::Debug for Machine {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Machine").field("scripts", &self.scripts.len()).finish_non_exhaustive()
+    }
+}
+
+impl Machine {
+    /// A machine without scripts; they may take `used_bytes_max` bytes together.
+    pub fn new(used_bytes_max: usize) -> Self {
+        Self { core: Core::new(used_bytes_max, Purpose::Scripts), scripts: HashMap::new() }
+    }
+
+    /// Bytes that Lua has allocated.
+    pub fn used_bytes(&self) -> usize {
+        self.core.state.used_bytes()
+    }
+
+    /// Compiles a script, under this name. Its text is without a shebang line, though with the line
+    /// break behind it, so that its lines keep their numbers.
+    pub fn load(&mut self, sha: Sha, text: &[u8]) -> Result<(), CompileError> {
+        let stack = self.core.state.stack();
+        compile(stack, text, SCRIPT_CHUNK)?;
+        if let Some(old) = self.scripts.insert(sha, stack.make_reference()) {
+            stack.drop_reference(old);
+        }
+        Ok(())
+    }
+
+    /// Whether a script that is there calls only commands that `judge` accepts, whatever its keys and
+    /// arguments: proven from its code, so `false` may mean that it is not known.
+    ///
+    /// # Panics
+    /// When it is not there.
+    pub fn proves(&self, sha: &Sha, judge: Judge<'_>) -> bool {
+        proof::holds(&self.dump(sha), judge)
+    }
+
+    /// The compiled code of a script.
+    pub(crate) fn dump(&self, sha: &Sha) -> Vec<u8> {
+        let stack = self.core.state.stack();
+        stack.push_reference(&self.scripts[sha]);
+        let dump = stack.dump();
+        stack.pop(1);
+        dump
+    }
+
+    /// Runs a script that is there and appends its reply; or the line of the error that it has ended in,
+    /// or that it answers.
+    ///
+    /// # Panics
+    /// When it is not there.
+    pub fn run(
+        &mut self,
+        sha: &Sha,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+        caller: &mut dyn Caller,
+        reply: &mut ReplyBuffer,
+    ) -> Result<(), Vec<u8>> {
+        let stack = self.core.state.stack();
+        stack.push_reference(&self.core.sandbox.globals);
+        for (name, words) in [("KEYS", keys), ("ARGV", arguments)] {
+            push_words(stack, words);
+            stack.raw_set_field(-2, name);
+        }
+        stack.pop(1);
+        let script = &self.scripts[sha];
+        let push = |stack: Stack<'_>| {
+            stack.push_reference(script);
+            0
+        };
+        self.core.call(&sha.hex(), push, caller, reply)
+    }
+}
+
+/// Compiles a chunk and leaves it on the stack.
+pub(crate) fn compile(stack: Stack<'_>, text: &[u8], name: &CStr) -> Result<(), CompileError> {
+    stack.load(text, name).map_err(|Raised| {
+        let message = stack.text(-1).to_vec();
+        stack.pop(1);
+        CompileError(message)
+    })
+}
+
+pub(crate) fn push_words(stack: Stack<'_>, words: &[&[u8]]) {
+    stack.push_table(words.len(), 0);
+    for (index, word) in (1..).zip(words) {
+        stack.push_bytes(word);
+        stack.raw_set_index(-2, index);
+    }
+}
+
+/// The line of the error that the value on top is, where it is one.
+fn returned_error(stack: Stack<'_>) -> Option<Vec<u8>> {
+    (stack.kind(-1) == Kind::Table).then(|| field_text(stack, "err"))?
+}
+
+/// The line of the error that was raised and is on top: what, in which script, and where.
+fn raised_error(stack: Stack<'_>, name: &[u8]) -> Vec<u8> {
+    if stack.kind(-1) != Kind::Table {
+        let message = stack.bytes(-1).unwrap_or(b"execution failure");
+        let message = &message[..message.len().min(100)];
+        return [b"ERR Error running script ", name, b", ", message].concat();
+    }
+    let field = |field: &str| {
+        stack.raw_get_field(-1, field);
+        let found = matches!(stack.kind(-1), Kind::String | Kind::Number).then(|| stack.text(-1).to_vec());
+        stack.pop(1);
+        found
+    };
+    let mut line = field("err").unwrap_or_else(|| b"ERR unknown error".to_vec());
+    if let (Some(source), Some(number)) = (field("source"), field("line")) {
+        line.extend([b" script: ", name, b", on ", &source, b":", &number, b"."].concat());
+    }
+    line
+}
+
+/// Called by Lua every so often: ends the script if it is to end.
+unsafe extern "C-unwind" fn hook(state: *mut lua_State, _: *mut lua_Debug) {
+    // SAFETY: Lua calls with a live state, and nothing is left to drop when the error is raised.
+    unsafe {
+        let end = {
+            let stack = Stack::new(state);
+            let strict = stack.machine().strict.replace(false);
+            let end = interrupt(stack);
+            stack.machine().strict.set(strict);
+            end
+        };
+        if end {
+            // From now on at every line, so that catching the error leads nowhere.
+            ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKLINE | ffi::LUA_MASKCOUNT, 1);
+            ffi::lua_error(state);
+        }
+    }
+}
+
+/// Whether the script is to end; then its error is pushed.
+fn interrupt(stack: Stack<'_>) -> bool {
+    let Some(Some(text)) = stack.with_call(|call| call.caller.interrupted()) else { return false };
+    stack.machine().doomed.set(true);
+    let Raised = raise_error(stack, text);
+    true
+}

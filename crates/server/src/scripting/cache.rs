@@ -1,0 +1,119 @@
+//! The scripts that clients have shown: one cache for all workers, and what each worker has compiled of it.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use dunlin_scripting::{Machine, ScriptFlags, Sha};
+
+use super::MACHINE_BYTES_MAX;
+
+/// A script.
+#[derive(Debug)]
+pub(crate) struct Script {
+    pub(crate) sha: Sha,
+    /// The text as it came.
+    pub(crate) text: Vec<u8>,
+    pub(crate) flags: ScriptFlags,
+    /// Whether all keys that it can touch are among those that a call declares.
+    pub(crate) keeps_to_declared: bool,
+}
+
+/// The scripts of all clients.
+#[derive(Debug)]
+pub(crate) struct ScriptCache {
+    scripts: RwLock<HashMap<Sha, Arc<Script>>>,
+    /// How often it has been emptied.
+    generation: AtomicU64,
+    /// Bytes of each worker's machine, as of its last script.
+    machines: Box<[AtomicUsize]>,
+}
+
+impl ScriptCache {
+    pub(crate) fn new(workers: usize) -> Self {
+        let machines = (0..workers).map(|_| AtomicUsize::new(0)).collect();
+        Self { scripts: RwLock::default(), generation: AtomicU64::new(0), machines }
+    }
+
+    /// Bytes of all machines.
+    pub(crate) fn machine_bytes(&self) -> usize {
+        self.machines.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Tells how much a worker's machine takes.
+    #[inline]
+    pub(crate) fn publish_machine_bytes(&self, worker: usize, bytes: usize) {
+        self.machines[worker].store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self, sha: &Sha) -> Option<Arc<Script>> {
+        self.scripts.read().unwrap_or_else(PoisonError::into_inner).get(sha).cloned()
+    }
+
+    /// Adds a script, unless it is there.
+    pub(crate) fn add(&self, script: Arc<Script>) {
+        let mut scripts = self.scripts.write().unwrap_or_else(PoisonError::into_inner);
+        scripts.entry(script.sha).or_insert(script);
+    }
+
+    /// Forgets all scripts.
+    pub(crate) fn flush(&self) {
+        let mut scripts = self.scripts.write().unwrap_or_else(PoisonError::into_inner);
+        self.generation.fetch_add(1, Ordering::Release);
+        drop(std::mem::take(&mut *scripts));
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.scripts.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Bytes of the texts.
+    pub(crate) fn bytes(&self) -> usize {
+        let scripts = self.scripts.read().unwrap_or_else(PoisonError::into_inner);
+        scripts.values().map(|script| script.text.len() + size_of::<Script>()).sum()
+    }
+}
+
+/// A worker's machine and the scripts it has compiled.
+#[derive(Debug, Default)]
+pub(crate) struct Compiled {
+    /// Made when the first script comes.
+    machine: Option<Box<Machine>>,
+    scripts: HashMap<Sha, Arc<Script>>,
+    generation: u64,
+}
+
+impl Compiled {
+    /// Forgets what the cache has forgotten; the machine begins anew, too.
+    #[inline]
+    fn catch_up(&mut self, cache: &ScriptCache) {
+        let generation = cache.generation.load(Ordering::Acquire);
+        if generation != self.generation {
+            *self = Self { generation, ..Self::default() };
+        }
+    }
+
+    /// The script of that name, if it is compiled here already.
+    #[inline]
+    pub(crate) fn get(&mut self, cache: &ScriptCache, sha: &Sha) -> Option<Arc<Script>> {
+        self.catch_up(cache);
+        self.scripts.get(sha).cloned()
+    }
+
+    pub(crate) fn add(&mut self, script: &Arc<Script>) {
+        self.scripts.insert(script.sha, Arc::clone(script));
+    }
+
+    /// The machine, for one call; to be put back.
+    pub(crate) fn take_machine(&mut self) -> Box<Machine> {
+        self.machine.take().unwrap_or_else(|| Box::new(Machine::new(MACHINE_BYTES_MAX)))
+    }
+
+    pub(crate) fn put_machine(&mut self, machine: Box<Machine>) {
+        self.machine = Some(machine);
+    }
+}

@@ -1,0 +1,212 @@
+//! What a running script asks for: commands, under the locks of its keys.
+
+use std::time::{Duration, Instant};
+
+use dunlin_engine::{
+    Request, Transaction,
+    command::{Args, CommandError, CommandResult, Entry, Flags, Run},
+};
+use dunlin_resp::ReplyBuffer;
+use dunlin_scripting::{Caller, LogLevel, ScriptFlags};
+
+use super::running::{Due, Kind, Running, Watch};
+use crate::executor::{Handler, Letter, ServerContext};
+
+/// A script at work for a client.
+pub(super) struct Calls<'c, 'a, 'k> {
+    context: &'c mut ServerContext<'a, 'k>,
+    transaction: &'c mut Transaction<'k>,
+    /// The database that the script has selected.
+    database: usize,
+    /// Whether commands that may change the data set are refused.
+    read_only: bool,
+    /// Whether memory is short, and commands that need more are refused until the first write.
+    short_of_memory: bool,
+    has_written: bool,
+    who: Who<'c>,
+    /// What the clock says, once it has been looked at.
+    watch: Option<Watch>,
+}
+
+/// Which script it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Who<'c> {
+    pub(super) kind: Kind,
+    pub(super) name: &'c [u8],
+    pub(super) words: &'c [&'c [u8]],
+}
+
+impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
+    pub(super) fn new(
+        context: &'c mut ServerContext<'a, 'k>,
+        transaction: &'c mut Transaction<'k>,
+        flags: ScriptFlags,
+        read_only: bool,
+        short_of_memory: bool,
+        who: Who<'c>,
+    ) -> Self {
+        let database = context.session.database;
+        let short_of_memory = short_of_memory && !flags.has(ScriptFlags::ALLOW_OOM);
+        let (has_written, watch) = (false, None);
+        Self { context, transaction, database, read_only, short_of_memory, has_written, who, watch }
+    }
+
+    fn worker(&self) -> usize {
+        self.context.executor.worker.id()
+    }
+
+    /// Ends its time: others need not know of it any more.
+    pub(super) fn end(self) {
+        if self.is_known() {
+            self.context.shared.running.end(self.worker());
+            self.context.executor.post().hold_up(self.worker(), false);
+        }
+    }
+
+    fn is_known(&self) -> bool {
+        self.watch.as_ref().is_some_and(Watch::is_known)
+    }
+
+    /// Lets others know of it.
+    #[cold]
+    fn become_known(&mut self, since: Instant) {
+        let Who { kind, name, words } = self.who;
+        let words = words.iter().map(|word| word.to_vec()).collect();
+        let running = Running { kind, name: name.to_vec(), words, since };
+        self.context.shared.running.begin(self.worker(), running, self.has_written);
+        let post = self.context.executor.post();
+        post.hold_up(self.worker(), true);
+        // They may have connections to accept now.
+        (0..post.workers()).for_each(|worker| post.send_to_service(worker, Letter::HeldUp));
+    }
+
+    /// Has others not wait for it.
+    #[cold]
+    fn become_busy(&mut self, after: Duration) {
+        tracing::warn!(
+            "Slow script detected: still in execution after {} milliseconds. It can be ended with {}. Script name is: {}.",
+            after.as_millis(),
+            self.who.kind.command(),
+            self.who.name.escape_ascii()
+        );
+        self.transaction.take_long(&self.context.executor.worker);
+    }
+
+    /// The command of a request, if a script may call it.
+    fn admit(&mut self, words: &[&[u8]]) -> Result<&'k Entry, CommandError> {
+        let entry = find(self.context, words)
+            .ok_or(CommandError::text("ERR Unknown Redis command called from script"))?;
+        if !entry.command.arity.accepts(words.len()) || matches!(entry.command.run, Run::Container) {
+            return Err(CommandError::text("ERR Wrong number of args calling Redis command from script"));
+        }
+        if entry.command.flags.has(Flags::NO_SCRIPT) {
+            return Err(CommandError::text("ERR This Redis command is not allowed from script"));
+        }
+        if entry.command.is_write() {
+            if self.read_only {
+                return Err(CommandError::text("ERR Write commands are not allowed from read-only scripts."));
+            }
+            if self.short_of_memory && entry.command.flags.has(Flags::DENY_OOM) {
+                return Err(CommandError::OutOfMemory);
+            }
+            // What has begun to write goes on.
+            self.short_of_memory = false;
+            if self.is_known() && !self.context.shared.running.write(self.worker()) {
+                return Err(CommandError::owned(format!("ERR {}", self.who.kind.killed())));
+            }
+            self.has_written = true;
+        }
+        Ok(entry)
+    }
+
+    fn run(&mut self, entry: &'k Entry, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
+        let executor = &mut *self.context.executor;
+        match entry.command.run.host() {
+            Some(handler) => {
+                let Handler(handler) = handler.downcast_ref().expect("the server's own handlers");
+                let mark = reply.mark();
+                let mut args = Args::new(words, entry.name_words());
+                let flow = self.context.flow;
+                let selected = std::mem::replace(&mut self.context.session.database, self.database);
+                let result = handler(self.context, &mut args, reply);
+                self.database = std::mem::replace(&mut self.context.session.database, selected);
+                self.context.flow = flow;
+                if result.is_err() {
+                    reply.rewind(mark);
+                }
+                result
+            }
+            None => {
+                let request = Request { entry, words, keys: &[] };
+                let (environment, worker) = (&executor.environment, &mut executor.worker);
+                self.transaction.run(&request, self.database, environment, worker, reply)
+            }
+        }
+    }
+}
+
+/// The command or subcommand of a request.
+fn find<'k>(context: &ServerContext<'_, 'k>, words: &[&[u8]]) -> Option<&'k Entry> {
+    let table = &context.shared.commands;
+    let entry = table.find(words.first()?)?;
+    match words.get(1) {
+        Some(name) if !entry.subcommands.is_empty() => table.find_subcommand(entry, name),
+        _ => Some(entry),
+    }
+}
+
+impl Caller for Calls<'_, '_, '_> {
+    fn call(&mut self, words: &[&[u8]], reply: &mut ReplyBuffer) {
+        let (entry, result) = match self.admit(words) {
+            Ok(entry) => {
+                self.context.executor.count_call(entry);
+                (Some(entry), self.run(entry, words, reply))
+            }
+            Err(error) => (None, Err(error)),
+        };
+        if let Err(error) = result {
+            let line = error.line();
+            self.context.executor.count_error(entry, &line, true);
+            reply.error(&line);
+        }
+    }
+
+    fn may_call(&mut self, words: &[&[u8]]) -> Option<bool> {
+        // Everybody who is let in may do everything.
+        find(self.context, words).filter(|entry| entry.command.arity.accepts(words.len())).map(|_| true)
+    }
+
+    fn log(&mut self, level: LogLevel, message: &[u8]) {
+        log(level, message);
+    }
+
+    fn set_replication(&mut self, _: u8) {
+        // There is nothing to replicate to.
+    }
+
+    fn interrupted(&mut self) -> Option<&'static str> {
+        let Some(watch) = &mut self.watch else {
+            self.watch = Some(Watch::new(self.context.executor.config.config().busy_reply_threshold));
+            return None;
+        };
+        let since = watch.since();
+        match watch.due() {
+            Due::Nothing => {}
+            Due::Known => self.become_known(since),
+            Due::Busy(after) => self.become_busy(after),
+        }
+        let is_killed = self.is_known() && self.context.shared.running.is_killed(self.worker());
+        is_killed.then(|| self.who.kind.killed())
+    }
+}
+
+/// Writes a line of a script's to the log.
+pub(super) fn log(level: LogLevel, message: &[u8]) {
+    let message = message.escape_ascii();
+    match level {
+        LogLevel::Debug => tracing::trace!("script: {message}"),
+        LogLevel::Verbose => tracing::debug!("script: {message}"),
+        LogLevel::Notice => tracing::info!("script: {message}"),
+        LogLevel::Warning => tracing::warn!("script: {message}"),
+    }
+}

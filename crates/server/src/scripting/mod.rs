@@ -1,0 +1,195 @@
+//! Scripts and functions: which there are, where they are compiled, how they run.
+//!
+//! ```text
+//! EVAL ─▶ ScriptCache (shared)  ─▶ Compiled (a worker's): Machine ──redis.call──▶ Calls ─▶ Transaction
+//!         by SHA-1, text, flags    compiled on first use                          checks   under locks
+//! FCALL ▶ LibraryCache (shared) ─▶ LoadedLibraries (a worker's): LibraryMachine ─▶ …
+//! ```
+//!
+//! A script runs as a transaction: under the locks of the shards of its declared keys where its text shows that it
+//! touches no others, or else while nobody else runs. Decision 0010 has the reasons.
+
+mod cache;
+mod calls;
+mod judge;
+mod library;
+mod running;
+
+use std::sync::Arc;
+
+use dunlin_engine::{
+    Footprint,
+    command::{CommandError, CommandResult},
+};
+use dunlin_resp::ReplyBuffer;
+use dunlin_scripting::{CompileError, ScriptFlags, Sha, Shebang};
+
+pub(crate) use self::cache::{Compiled, Script, ScriptCache};
+use self::calls::{Calls, Who};
+pub(crate) use self::library::{LibraryCache, LoadedLibraries, RestorePolicy};
+pub(crate) use self::running::{Kind, RunningScripts};
+use crate::{commands::Operands, executor::ServerContext};
+
+/// Most memory that the scripts of one worker may take together, in bytes; and so its functions.
+const MACHINE_BYTES_MAX: usize = 1 << 30;
+
+/// The script of that name, compiled.
+pub(crate) fn find(context: &mut ServerContext<'_, '_>, sha: &Sha) -> Option<Arc<Script>> {
+    let cache = &context.shared.scripts;
+    let compiled = &mut context.executor.compiled;
+    if let Some(script) = compiled.get(cache, sha) {
+        return Some(script);
+    }
+    let script = cache.get(sha)?;
+    compile(compiled, &script).ok()?;
+    Some(script)
+}
+
+/// Takes a script into the cache, compiled.
+pub(crate) fn load(context: &mut ServerContext<'_, '_>, text: &[u8]) -> Result<Arc<Script>, CommandError> {
+    let sha = Sha::of(text);
+    if let Some(script) = find(context, &sha) {
+        return Ok(script);
+    }
+    let Shebang { flags, text: code } = parse(text)?;
+    let mut machine = context.executor.compiled.take_machine();
+    let loaded = machine.load(sha, code);
+    let table = &context.shared.commands;
+    let keeps_to_declared =
+        loaded.is_ok() && machine.proves(&sha, &|words, list| judge::keeps_to_declared(table, words, list));
+    context.executor.compiled.put_machine(machine);
+    loaded.map_err(not_compiled)?;
+    let script = Arc::new(Script { sha, text: text.to_vec(), flags, keeps_to_declared });
+    context.executor.compiled.add(&script);
+    context.shared.scripts.add(Arc::clone(&script));
+    Ok(script)
+}
+
+fn parse(text: &[u8]) -> Result<Shebang<'_>, CommandError> {
+    Shebang::parse(text).map_err(|error| CommandError::owned(format!("ERR {error}")))
+}
+
+fn not_compiled(CompileError(message): CompileError) -> CommandError {
+    CommandError::Text([b"ERR Error compiling script (new function): ", &message[..]].concat().into())
+}
+
+/// Compiles a script that another worker has taken in.
+fn compile(compiled: &mut Compiled, script: &Arc<Script>) -> CommandResult {
+    let code = parse(&script.text)?.text;
+    let mut machine = compiled.take_machine();
+    let loaded = machine.load(script.sha, code);
+    compiled.put_machine(machine);
+    loaded.map_err(not_compiled)?;
+    compiled.add(script);
+    Ok(())
+}
+
+/// Runs a script for a client and appends its reply.
+pub(crate) fn run(
+    context: &mut ServerContext<'_, '_>,
+    script: &Script,
+    Operands { words, keys, arguments, .. }: Operands<'_>,
+    read_only: bool,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let hex = script.sha.hex();
+    let who = Who { kind: Kind::Script, name: &hex, words };
+    let plan = Plan { flags: script.flags, keeps_to_declared: script.keeps_to_declared, read_only, who };
+    let mut machine = context.executor.compiled.take_machine();
+    let result =
+        plan.carry_out(context, keys, |calls| machine.run(&script.sha, keys, arguments, calls, reply));
+    let cache = &context.shared.scripts;
+    cache.publish_machine_bytes(context.executor.worker.id(), machine.used_bytes());
+    context.executor.compiled.put_machine(machine);
+    result
+}
+
+/// Calls a function for a client and appends its reply.
+pub(crate) fn call<'w>(
+    context: &mut ServerContext<'_, '_>,
+    name: &[u8],
+    operands: impl FnOnce() -> Result<Operands<'w>, CommandError>,
+    read_only: bool,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let cache = &context.shared.libraries;
+    let callable = context.executor.libraries.find(cache, name)?;
+    let Operands { words, keys, arguments, .. } = operands()?;
+    let keeps_to_declared = callable.keeps_to_declared();
+    let who = Who { kind: Kind::Function, name: &callable.function().name, words };
+    let plan = Plan { flags: callable.function().flags, keeps_to_declared, read_only, who };
+    let mut libraries = std::mem::take(&mut context.executor.libraries);
+    let result =
+        plan.carry_out(context, keys, |calls| libraries.call(&callable, keys, arguments, calls, reply));
+    libraries.publish_bytes(cache, context.executor.worker.id());
+    context.executor.libraries = libraries;
+    result
+}
+
+/// How a script is to be run.
+struct Plan<'w> {
+    flags: ScriptFlags,
+    keeps_to_declared: bool,
+    /// Whether the client asked for nothing to be changed.
+    read_only: bool,
+    who: Who<'w>,
+}
+
+impl Plan<'_> {
+    /// Runs a script as a transaction, or as a part of the one that it is in.
+    fn carry_out<'a, 'k>(
+        self,
+        context: &mut ServerContext<'a, 'k>,
+        keys: &[&[u8]],
+        script: impl FnOnce(&mut Calls<'_, 'a, 'k>) -> Result<(), Vec<u8>>,
+    ) -> CommandResult {
+        let shared = context.shared;
+        let short_of_memory = context.executor.is_short_of_memory();
+        let no_writes = self.flags.has(ScriptFlags::NO_WRITES);
+        if !self.flags.has(ScriptFlags::COMPATIBLE) {
+            if self.read_only && !no_writes {
+                return Err(CommandError::text(
+                    "ERR Can not execute a script with write flag using *_ro command.",
+                ));
+            }
+            if short_of_memory && !no_writes && !self.flags.has(ScriptFlags::ALLOW_OOM) {
+                return Err(CommandError::text(
+                    "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+                ));
+            }
+        }
+        let engine = &shared.engine;
+        let mut begun = None;
+        let mut around = context.transaction.take();
+        let transaction = match &mut around {
+            Some(transaction) => &mut **transaction,
+            None => {
+                let mut footprint = Footprint::default();
+                if self.keeps_to_declared {
+                    keys.iter().for_each(|key| footprint.add_key(&engine.keyspace, key));
+                } else {
+                    footprint = Footprint::everything();
+                }
+                begun.insert(engine.begin(&footprint, &context.executor.worker, context.inside)?)
+            }
+        };
+        let in_transaction = std::mem::replace(&mut context.in_transaction, true);
+        let deny_blocking = std::mem::replace(&mut context.executor.environment.deny_blocking, true);
+        let read_only = self.read_only || no_writes;
+        let (flags, who) = (self.flags, self.who);
+        let mut calls = Calls::new(context, transaction, flags, read_only, short_of_memory, who);
+        let result = script(&mut calls);
+        calls.end();
+        context.executor.environment.deny_blocking = deny_blocking;
+        context.in_transaction = in_transaction;
+        context.transaction = around;
+        if let Some(transaction) = begun {
+            let executor = &mut *context.executor;
+            engine.commit(transaction, &executor.environment, &mut executor.worker, context.inside);
+            if !executor.worker.served.is_empty() {
+                executor.mail_served();
+            }
+        }
+        result.map_err(|line| CommandError::Text(line.into()))
+    }
+}

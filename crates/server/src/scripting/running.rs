@@ -1,0 +1,245 @@
+//! Scripts that have been running for a while: which, for how long, and whether they are to end.
+//!
+//! ```text
+//! NONE ──first look at the clock──▶ READING ──first write──▶ WRITTEN        a script that has written
+//!                                      └──────SCRIPT KILL──▶ KILLED         is not to be ended
+//! ```
+//!
+//! Most scripts end before they ever look at the clock and are not heard of here.
+
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use dunlin_engine::command::CommandError;
+
+const NONE: u32 = 0;
+const READING: u32 = 1;
+const WRITTEN: u32 = 2;
+const KILLED: u32 = 3;
+
+/// What a client has to call to end a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// `SCRIPT KILL`.
+    Script,
+    /// `FUNCTION KILL`.
+    Function,
+}
+
+impl Kind {
+    /// What a client is told who may not wait.
+    fn busy(self) -> CommandError {
+        match self {
+            Self::Script => CommandError::Busy,
+            Self::Function => CommandError::text(
+                "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.",
+            ),
+        }
+    }
+
+    /// The command that ends it.
+    pub(super) fn command(self) -> &'static str {
+        match self {
+            Self::Script => "SCRIPT KILL",
+            Self::Function => "FUNCTION KILL",
+        }
+    }
+
+    /// The error in which a script ends that was told to.
+    pub(super) fn killed(self) -> &'static str {
+        match self {
+            Self::Script => "Script killed by user with SCRIPT KILL.",
+            Self::Function => "Script killed by user with FUNCTION KILL.",
+        }
+    }
+}
+
+/// What is known of a script that runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Running {
+    pub(crate) kind: Kind,
+    /// The function, or the SHA-1 of the script.
+    pub(crate) name: Vec<u8>,
+    /// The command that has called it.
+    pub(crate) words: Vec<Vec<u8>>,
+    pub(crate) since: Instant,
+}
+
+/// A worker's script.
+#[derive(Debug, Default)]
+struct Place {
+    state: AtomicU32,
+    running: Mutex<Option<Running>>,
+}
+
+impl Place {
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The scripts that run for long, by worker.
+#[derive(Debug)]
+pub(crate) struct RunningScripts {
+    places: Box<[Place]>,
+}
+
+impl RunningScripts {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self { places: (0..workers).map(|_| Place::default()).collect() }
+    }
+
+    /// Makes a script known.
+    pub(super) fn begin(&self, worker: usize, running: Running, has_written: bool) {
+        let place = &self.places[worker];
+        *place.running() = Some(running);
+        place.state.store(if has_written { WRITTEN } else { READING }, SeqCst);
+    }
+
+    /// Forgets a script.
+    pub(super) fn end(&self, worker: usize) {
+        let place = &self.places[worker];
+        place.state.store(NONE, SeqCst);
+        *place.running() = None;
+    }
+
+    /// Notes that a script writes, from when on it cannot be ended; whether it may.
+    pub(super) fn write(&self, worker: usize) -> bool {
+        let state = &self.places[worker].state;
+        state.compare_exchange(READING, WRITTEN, SeqCst, SeqCst).is_ok() || state.load(SeqCst) == WRITTEN
+    }
+
+    /// Whether a script is to end.
+    pub(super) fn is_killed(&self, worker: usize) -> bool {
+        self.places[worker].state.load(SeqCst) == KILLED
+    }
+
+    /// The script that has been running longest.
+    pub(crate) fn longest(&self) -> Option<Running> {
+        self.longest_place().map(|(_, running)| running)
+    }
+
+    fn longest_place(&self) -> Option<(&Place, Running)> {
+        let running = self.places.iter().filter_map(|place| Some((place, place.running().clone()?)));
+        running.min_by_key(|(_, running)| running.since)
+    }
+
+    /// What a client is told who wants what a script holds.
+    pub(crate) fn busy(&self) -> CommandError {
+        self.longest().map_or(Kind::Script, |running| running.kind).busy()
+    }
+
+    /// Ends the script that has been running longest.
+    pub(crate) fn kill(&self, kind: Kind) -> Result<(), CommandError> {
+        const NOT_BUSY: CommandError = CommandError::text("NOTBUSY No scripts in execution right now.");
+        let (place, running) = self.longest_place().ok_or(NOT_BUSY)?;
+        if place.state.load(SeqCst) == WRITTEN {
+            return Err(CommandError::text(
+                "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either \
+                 wait the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
+            ));
+        }
+        if running.kind != kind {
+            return Err(running.kind.busy());
+        }
+        match place.state.compare_exchange(READING, KILLED, SeqCst, SeqCst) {
+            Ok(_) | Err(KILLED) => Ok(()),
+            Err(WRITTEN) => self.kill(kind),
+            Err(_) => Err(NOT_BUSY),
+        }
+    }
+}
+
+/// How long a script runs before others get to know of it.
+const KNOWN_AFTER: Duration = Duration::from_millis(10);
+
+/// A script's own look at the clock.
+#[derive(Debug)]
+pub(super) struct Watch {
+    since: Instant,
+    /// When others get to know of it; `None` when they have.
+    known_at: Option<Instant>,
+    /// When others are told not to wait for it; `None` when they have been, or never are.
+    busy_at: Option<Instant>,
+}
+
+/// What a script has to do because of the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Due {
+    Nothing,
+    /// To make itself known.
+    Known,
+    /// To tell others not to wait, after so long.
+    Busy(Duration),
+}
+
+impl Watch {
+    pub(super) fn new(busy_after_ms: u64) -> Self {
+        let since = Instant::now();
+        let after = |duration: Duration| since.checked_add(duration);
+        let busy_at = (busy_after_ms > 0).then(|| after(Duration::from_millis(busy_after_ms)));
+        Self { since, known_at: after(KNOWN_AFTER), busy_at: busy_at.flatten() }
+    }
+
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// Whether others know of it.
+    pub(super) fn is_known(&self) -> bool {
+        self.known_at.is_none()
+    }
+
+    /// What is due now: each once, in order.
+    pub(super) fn due(&mut self) -> Due {
+        let now = Instant::now();
+        if self.known_at.take_if(|at| *at <= now).is_some() {
+            return Due::Known;
+        }
+        match self.busy_at.take_if(|at| *at <= now) {
+            Some(_) if self.is_known() => Due::Busy(now - self.since),
+            early => {
+                self.busy_at = self.busy_at.or(early);
+                Due::Nothing
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn running(kind: Kind) -> Running {
+        Running { kind, name: b"x".to_vec(), words: Vec::new(), since: Instant::now() }
+    }
+
+    fn line(error: CommandError) -> String {
+        String::from_utf8(error.line().into_owned()).unwrap()
+    }
+
+    #[test]
+    fn a_script_that_has_written_is_not_ended_and_one_that_is_ended_does_not_write() {
+        let scripts = RunningScripts::new(2);
+        assert!(line(scripts.kill(Kind::Script).unwrap_err()).starts_with("NOTBUSY"));
+        scripts.begin(1, running(Kind::Script), false);
+        assert!(!scripts.is_killed(1));
+        assert!(line(scripts.kill(Kind::Function).unwrap_err()).contains("SCRIPT KILL"));
+        assert_eq!(scripts.kill(Kind::Script), Ok(()));
+        assert_eq!(scripts.kill(Kind::Script), Ok(()), "again, before it has noticed");
+        assert!(scripts.is_killed(1) && !scripts.write(1));
+        scripts.end(1);
+
+        scripts.begin(0, running(Kind::Function), false);
+        assert!(scripts.write(0) && scripts.write(0));
+        assert!(line(scripts.kill(Kind::Function).unwrap_err()).starts_with("UNKILLABLE"));
+        assert!(line(scripts.busy()).contains("FUNCTION KILL"));
+        scripts.end(0);
+        assert!(scripts.longest().is_none());
+    }
+}
