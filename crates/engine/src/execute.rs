@@ -202,11 +202,16 @@ impl Engine {
     /// `pages_kept` pages. The caller is not inside the gate, which is closed for as long as it
     /// takes to unlink what tables have left over. Pages given back.
     pub fn release_memory(&self, pages_kept: usize) -> usize {
-        let spare =
-            self.keyspace.shards().filter(|shard| self.keyspace.lock_one(*shard).shard(*shard).has_spare());
-        let spare: Vec<usize> = spare.collect();
-        if !spare.is_empty() {
+        let spare: Vec<usize> = {
             // Where a script runs for long, the next round will do.
+            let Some(_open) = self.keyspace.keep_open() else { return 0 };
+            let has_spare = |shard: &usize| {
+                let locked = self.keyspace.lock_one_unless_long(*shard);
+                locked.is_some_and(|locked| locked.shard(*shard).has_spare())
+            };
+            self.keyspace.shards().filter(has_spare).collect()
+        };
+        if !spare.is_empty() {
             let Some(mut locked) = self.keyspace.close_unless_long() else { return 0 };
             spare.into_iter().for_each(|shard| locked.shards().release_spare(shard));
         }

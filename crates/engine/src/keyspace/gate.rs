@@ -94,6 +94,12 @@ impl Gate {
         self.shut(true)
     }
 
+    /// Keeps the gate from being closed, for who looks at shards from outside of it; `None` where it stays
+    /// closed for long. Whoever is inside works on.
+    pub fn keep_open(&self) -> Option<KeptOpen<'_>> {
+        self.closer.lock_unless_long().then(|| KeptOpen { gate: self })
+    }
+
     /// Waits until nobody is inside; the caller is the closer.
     fn shut(&self, may_give_up: bool) -> Option<Closed<'_>> {
         self.closed.store(YES, SeqCst);
@@ -152,6 +158,18 @@ impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
         self.gate.inside[self.participant].0.store(NO, Release);
+    }
+}
+
+/// Proof that nobody closes the gate.
+#[derive(Debug)]
+pub struct KeptOpen<'a> {
+    gate: &'a Gate,
+}
+
+impl Drop for KeptOpen<'_> {
+    fn drop(&mut self) {
+        self.gate.closer.unlock();
     }
 }
 

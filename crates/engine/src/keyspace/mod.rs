@@ -48,6 +48,7 @@ pub use entry::EntryRef;
 pub(crate) use entry::{EXPIRY_MS_MAX, access_clock, access_clock_ago, idle_seconds};
 use gate::Gate;
 pub use gate::Inside;
+use gate::KeptOpen;
 pub(crate) use key::KeyHasher;
 pub use key::{Key, SLOTS, slot};
 pub use locked::Locked;
@@ -204,6 +205,12 @@ impl Keyspace {
     /// Whether somebody holds locks for long.
     pub fn is_held_for_long(&self) -> bool {
         self.gate.is_long_inside()
+    }
+
+    /// Keeps the gate from being closed, for who looks at shards without being inside: behind the closed
+    /// gate shards are changed without their locks. `None` where it stays closed for long.
+    pub(crate) fn keep_open(&self) -> Option<KeptOpen<'_>> {
+        self.gate.keep_open()
     }
 
     /// Locks one shard, unless that is held for long.
