@@ -135,9 +135,11 @@ impl Node {
     /// Where the first entry stands.
     fn first_entry(&self, master: &Master<'_>) -> Option<Position> {
         let mut elements = master.names.clone();
-        for _ in 0..=master.fields {
+        for _ in 0..master.fields {
             elements.next()?;
         }
+        // Whoever goes back from the first entry stops at this.
+        (elements.next()?.as_integer()? == 0).then_some(())?;
         elements.position()
     }
 
@@ -203,10 +205,12 @@ impl Node {
         let fields = if same_fields { master.fields } else { usize::try_from(integer()?).ok()? };
         let items = elements.clone();
         let count = if same_fields { fields } else { fields.checked_mul(2)? };
-        // One more: the count of items.
-        for _ in 0..=count {
+        for _ in 0..count {
             elements.next()?;
         }
+        let head = if same_fields { ENTRY_HEAD } else { ENTRY_HEAD + 1 };
+        // The way back leads to the flags, or the bytes make no entry.
+        (elements.next()?.as_integer()? == (head + count) as i64).then_some(())?;
         let id = StreamId {
             ms: self.first.ms.wrapping_add(ms as u64),
             seq: self.first.seq.wrapping_add(seq as u64),
