@@ -44,10 +44,12 @@ def command(program, *arguments):
 
 
 class Server:
-    """A server in a folder of its own, on a port and a Unix socket of its own."""
+    """A server in a folder of its own, with a copy of `files` in it, on a port and a Unix socket of its own."""
 
-    def __init__(self, *directives, program=DUNLIN, config=None):
+    def __init__(self, *directives, program=DUNLIN, config=None, files=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dunlin-test-"))
+        if files is not None:
+            shutil.copytree(files, self.folder, dirs_exist_ok=True)
         self.program = program
         self.port = free_port()
         self.socket = self.folder / "socket"

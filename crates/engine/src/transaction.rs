@@ -13,6 +13,7 @@ use dunlin_resp::ReplyBuffer;
 use crate::{
     command::{Args, CommandError, CommandResult, Entry, Flags, Run},
     context::{Environment, ExclusiveContext, Garbage, KeyspaceContext, Worker},
+    effect::LogSwitch,
     execute::{Engine, Request, run_locked},
     keyspace::{Inside, Key, Keyspace, Locked, ShardSet, Watcher},
 };
@@ -69,6 +70,7 @@ impl Footprint {
 #[derive(Debug)]
 pub struct Transaction<'k> {
     keyspace: &'k Keyspace,
+    log: &'k LogSwitch,
     locked: Locked<'k>,
     /// What is freed once the locks are released, before the answer leaves.
     freed: Vec<Garbage>,
@@ -99,7 +101,7 @@ impl Engine {
             return Err(CommandError::Busy);
         };
         let is_long = false;
-        Ok(Transaction { keyspace: &self.keyspace, locked, freed: Vec::new(), is_long })
+        Ok(Transaction { keyspace: &self.keyspace, log: &self.log, locked, freed: Vec::new(), is_long })
     }
 
     /// Serves those who waited for keys of a transaction, releases its locks, and frees what it threw
@@ -112,6 +114,8 @@ impl Engine {
         inside: &mut Option<Inside<'k>>,
     ) {
         let Transaction { locked, freed, is_long, .. } = transaction;
+        // All that its commands have changed is one record.
+        worker.effects.publish(&self.log, worker.id());
         if worker.ready.is_empty() {
             drop(locked);
         } else {
@@ -187,6 +191,7 @@ impl Transaction<'_> {
     ) -> CommandResult {
         let mark = reply.mark();
         let mut args = Args::new(request.words, request.entry.name_words());
+        worker.effects.begin(self.log);
         let result = match request.entry.command.run {
             Run::Read(_) | Run::Write(_) | Run::Block(_) => {
                 run_locked(&mut self.locked, request, &mut args, database, environment, worker, reply)
@@ -199,6 +204,7 @@ impl Transaction<'_> {
             Run::Exclusive(handler) => {
                 let mut context = ExclusiveContext::new(self.locked.shards(), database, environment, worker);
                 let result = handler(&mut context, &mut args, reply);
+                context.settle_effect(request.words);
                 self.freed.push(context.finish());
                 result
             }

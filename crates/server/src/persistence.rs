@@ -5,7 +5,7 @@
 use std::{
     fs::File,
     io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     time::Instant,
 };
@@ -87,7 +87,7 @@ impl Shared {
     pub(crate) fn save(&self, context: &ExclusiveContext<'_>) -> Result<(), String> {
         let config = self.config.snapshot();
         let (path, begun) = (path(&config), Instant::now());
-        let written = replace_file(&path, |file| self.write(context, &config, file));
+        let written = replace_file(&path, |file| self.write(context, &config, false, file));
         self.persistence.last_save_ok.store(written.is_ok(), Relaxed);
         if let Err(error) = written {
             tracing::warn!("Cannot write {}: {error}", path.display());
@@ -106,7 +106,23 @@ impl Shared {
         self.persistence.saved_changes.store(changes, Relaxed);
     }
 
-    fn write(&self, context: &ExclusiveContext<'_>, config: &Config, file: &mut File) -> io::Result<()> {
+    /// Writes the data set as the base of an append-only log.
+    pub(crate) fn write_base(
+        &self,
+        context: &ExclusiveContext<'_>,
+        config: &Config,
+        path: &Path,
+    ) -> io::Result<()> {
+        replace_file(path, |file| self.write(context, config, true, file))
+    }
+
+    fn write(
+        &self,
+        context: &ExclusiveContext<'_>,
+        config: &Config,
+        is_base: bool,
+        file: &mut File,
+    ) -> io::Result<()> {
         let now_ms = context.environment().now_ms;
         let mut compressor = Compressor::default();
         let compressor = config.rdbcompression.then_some(&mut compressor);
@@ -116,7 +132,7 @@ impl Shared {
         writer.aux("redis-bits", &number(usize::BITS.into()))?;
         writer.aux("ctime", &number(now_ms / 1000))?;
         writer.aux("used-mem", &number(self.monitor.used_bytes(&self.engine) as u64))?;
-        writer.aux("aof-base", b"0")?;
+        writer.aux("aof-base", if is_base { b"1" } else { b"0" })?;
         for library in self.libraries.now().iter() {
             writer.function(&library.code)?;
         }

@@ -79,6 +79,8 @@ fn hincrbyfloat(
         let changed = sum.is_ok();
         (sum, changed)
     })??;
+    // Sums of decimal fractions may come out differently elsewhere.
+    context.effect(&[b"HSET", key, field, sum.as_bytes()]);
     context.notify(EventClass::Hash, "hincrbyfloat", key);
     reply.bulk(sum.as_bytes());
     Ok(())
