@@ -38,6 +38,15 @@ impl Server {
     /// Starts a server on a free port and on a Unix socket in a fresh folder; `directives` are further
     /// arguments such as `--threads 2`. Returns once it answers PING.
     pub fn start(program: &Path, directives: &[&str]) -> io::Result<Self> {
+        Self::start_with(program, directives, |_| Ok(()))
+    }
+
+    /// As [`Self::start`], with something done to the folder before.
+    pub fn start_with(
+        program: &Path,
+        directives: &[&str],
+        prepare: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> io::Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let folder = std::env::temp_dir().join(format!(
             "dunlin-test-{}-{}",
@@ -45,6 +54,7 @@ impl Server {
             COUNT.fetch_add(1, Ordering::Relaxed)
         ));
         fs::create_dir_all(&folder)?;
+        prepare(&folder)?;
         let port = free_port()?;
         let log = File::create(folder.join("log"))?;
         let mut command = Command::new(program);
@@ -88,6 +98,17 @@ impl Server {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// The folder that it works in.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Ends it with SIGKILL; its files stay until it is dropped.
+    pub fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
     }
 
     /// The path of its Unix socket.

@@ -13,7 +13,11 @@ use std::fs;
 use std::io::{self, Read, Seek};
 use std::path::Path;
 
-use dunlin_engine::{Environment, Request, Worker, command::Run, value::Layout};
+use dunlin_engine::{
+    Environment, Request, Worker,
+    command::{Args, Entry, Run},
+    value::Layout,
+};
 use dunlin_persist::{
     Disk, Storage,
     aof::{Checksum, Progress, ReadError, Reader, WriterOptions},
@@ -28,6 +32,7 @@ use crate::{
     executor::environment,
     loading::Reporter,
     net::Now,
+    scripting::{LibraryChange, LoadedLibraries},
     shared::Shared,
 };
 
@@ -144,6 +149,7 @@ struct Replay<'a> {
     reporter: Reporter<'a>,
     environment: Environment,
     worker: Worker,
+    libraries: LoadedLibraries,
     database: usize,
     /// The commands since MULTI, while there is no EXEC.
     queued: Option<Vec<Vec<Vec<u8>>>>,
@@ -168,6 +174,7 @@ impl<'a> Replay<'a> {
             reporter: Reporter::new(&shared.loading),
             environment,
             worker: Worker::new(shared.loader(), 0),
+            libraries: LoadedLibraries::default(),
             database: 0,
             queued: None,
             commands: 0,
@@ -318,19 +325,29 @@ impl<'a> Replay<'a> {
         if !entry.command.arity.accepts(words.len()) {
             return Err(format!("'{}' has a wrong number of words", shown()));
         }
-        if matches!(entry.command.run, Run::Host(_) | Run::Container | Run::Help(_)) {
-            return Err(format!("'{}' does not belong into a log", shown()));
-        }
-        let request = Request { entry, words, keys: &[] };
-        let mut inside = Some(self.shared.engine.keyspace.enter(self.worker.id()));
-        let result = self.shared.engine.execute(
-            &request,
-            self.database,
-            &self.environment,
-            &mut self.worker,
-            &mut inside,
-            &mut self.reply,
-        );
+        let shared = self.shared;
+        let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
+        let result = match entry.command.run {
+            Run::Host(_) if is_of_function(entry) && entry.command.is_write() => {
+                let change = LibraryChange::read(&mut Args::new(words, entry.name_words()));
+                let libraries = (&mut self.libraries, &shared.libraries);
+                change
+                    .and_then(|change| libraries.0.apply(libraries.1, &shared.commands, &change, || ()))
+                    .map(drop)
+            }
+            Run::Host(_) | Run::Container | Run::Help(_) => {
+                return Err(format!("'{}' does not belong into a log", shown()));
+            }
+            _ => shared.engine.execute(
+                &Request { entry, words, keys: &[] },
+                self.database,
+                &self.environment,
+                &mut self.worker,
+                &mut inside,
+                &mut self.reply,
+            ),
+        };
+        drop(inside);
         self.reply.clear(usize::MAX);
         if !self.worker.garbage.is_empty() {
             drop(self.worker.garbage.take());
@@ -345,6 +362,10 @@ impl<'a> Replay<'a> {
         }
         Ok(())
     }
+}
+
+fn is_of_function(entry: &Entry) -> bool {
+    entry.container.is_some_and(|container| container.name == "function")
 }
 
 /// A file makes no sense from some place on; it is good up to `whole`.

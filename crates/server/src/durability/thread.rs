@@ -158,6 +158,7 @@ impl LogThread {
         }
         self.flush();
         shared.alone(|context| context.flush(None, false));
+        shared.libraries.flush();
         let result = self.load();
         shared.loading.end();
         match result {
