@@ -101,6 +101,8 @@ pub struct Executor {
     durability_waits: Vec<(u64, Address)>,
     /// The mark that the replies of the last call are withheld to.
     withhold_to: u64,
+    /// Whether a command of this call has seen the data set, or changed something that is recorded.
+    pub(crate) saw_data: bool,
     /// Memory for the next transaction.
     pub(crate) spare_queue: Option<Box<Queue>>,
     /// Its scripts.
@@ -202,6 +204,7 @@ impl Executor {
             rung_at: 0,
             durability_waits: Vec::new(),
             withhold_to: 0,
+            saw_data: false,
             spare_queue: None,
             compiled: Compiled::default(),
             libraries: LoadedLibraries::default(),
@@ -623,6 +626,7 @@ impl Executor {
                 result
             }
             (None, None) => {
+                self.saw_data = true;
                 let (environment, worker) = (&self.environment, &mut self.worker);
                 let result =
                     shared.engine.execute(&request, session.database, environment, worker, inside, reply);
@@ -826,9 +830,13 @@ impl Executor {
     }
 
     /// How far the log must be durable before what was just served may be told: as far as it is
-    /// recorded, since that is what the commands may have seen. 0 where nothing needs to be durable.
+    /// recorded, since that is what the commands may have seen. 0 where nothing needs to be durable, as
+    /// with INFO, which has to answer while the disk fails.
     #[inline]
     fn durability_mark(&self) -> u64 {
+        if !self.saw_data {
+            return 0;
+        }
         let config = self.config.config();
         if config.appendfsync != AppendFsync::Always || !self.shared.engine.log.is_on() {
             return 0;
@@ -1059,6 +1067,7 @@ impl Service for Executor {
         }
         reply.set_protocol(session.protocol);
         session.flags.set(ClientFlags::BLOCKED, false);
+        self.saw_data = false;
         let shared = Arc::clone(&self.shared);
         let mut inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
         self.environment.no_touch = session.flags.has(ClientFlags::NO_TOUCH);
@@ -1137,8 +1146,8 @@ impl Service for Executor {
 
     fn deliver(&mut self, session: &mut Session, letter: Letter, reply: &mut ReplyBuffer) -> Option<Next> {
         // What a client that has waited is answered is a change that somebody else has made.
-        let is_answer = matches!(letter, Letter::Unblocked(_));
-        self.withhold_to = if is_answer { self.durability_mark() } else { 0 };
+        self.saw_data = matches!(letter, Letter::Unblocked(_));
+        self.withhold_to = self.durability_mark();
         match letter {
             Letter::Unpaused | Letter::LogHasRoom => {
                 let is_waiting = session.waiting.is_some() || session.durability.is_some();

@@ -197,6 +197,7 @@ fn change(
     let words = args.words();
     let change = LibraryChange::read(args)?;
     let (shared, database) = (context.shared, context.session.database);
+    context.executor.saw_data = true;
     let (libraries, worker) = (&mut context.executor.libraries, &mut context.executor.worker);
     let record = || match &context.transaction {
         Some(transaction) => transaction.record(database, worker, words),

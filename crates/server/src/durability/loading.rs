@@ -51,6 +51,8 @@ pub(super) struct Loaded {
     pub(super) unproven: Option<(Checksum, u64)>,
     /// The log's offset.
     pub(super) lsn: u64,
+    /// The database that the last file leaves selected, which is not 0 where Redis has written it.
+    pub(super) database: usize,
     /// Commands replayed.
     pub(super) commands: u64,
 }
@@ -109,7 +111,7 @@ pub(super) fn load(shared: &Shared, config: &Config) -> Result<Loaded, LoadError
                 (progress.unproven_bytes > 0).then_some((progress.unproven_sum, progress.unproven_bytes));
         }
     }
-    loaded.commands = replay.commands;
+    (loaded.commands, loaded.database) = (replay.commands, replay.database);
     if replay.refused > 1 {
         tracing::warn!("{} commands of the log were refused; the first one was told", replay.refused);
     }

@@ -19,7 +19,7 @@ use dunlin_persist::{
     aof::{Writer, WriterOptions},
 };
 
-use dunlin_engine::ExclusiveContext;
+use dunlin_engine::{ExclusiveContext, write_command};
 
 use super::loading::{self, LoadError};
 use super::status::SYNC_INTERVAL;
@@ -126,7 +126,15 @@ impl LogThread {
         let options = Self::options(&config);
         let directory = options.directory.clone();
         match Writer::open(Arc::new(Disk), options, loaded.manifest, loaded.unproven, ring) {
-            Ok(writer) => self.state = State::On(Box::new(writer)),
+            Ok(writer) => {
+                if loaded.database != 0 {
+                    // Our records begin in database 0.
+                    let mut record = Vec::new();
+                    write_command(&mut record, &[b"SELECT", b"0"]);
+                    writer.ring().ring().append(shared.loader(), &record);
+                }
+                self.state = State::On(Box::new(writer));
+            }
             Err((ring, error)) => {
                 self.state = State::Off(ring);
                 let (directory, reason) = (directory.display(), describe(&error));
