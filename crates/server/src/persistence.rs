@@ -78,7 +78,7 @@ impl Persistence {
 }
 
 /// The file of the snapshot.
-fn path(config: &Config) -> PathBuf {
+pub(crate) fn path(config: &Config) -> PathBuf {
     config.dir.join(&config.dbfilename)
 }
 
@@ -98,6 +98,13 @@ impl Shared {
         self.note_saved();
         tracing::info!("DB saved on disk: {:.3} seconds", begun.elapsed().as_secs_f64());
         Ok(())
+    }
+
+    /// A snapshot was loaded: so many keys of it, while so many others had expired.
+    pub(crate) fn note_loaded(&self, keys: u64, expired: u64) {
+        self.persistence.loaded_keys.store(keys, Relaxed);
+        self.persistence.expired_keys.store(expired, Relaxed);
+        self.note_saved();
     }
 
     /// From here on changes count as not saved.
@@ -162,9 +169,7 @@ impl Shared {
         let loaded = self
             .read(context, &config, file, existing)
             .map_err(|reason| format!("cannot load {}: {reason}", path.display()))?;
-        self.persistence.loaded_keys.store(loaded.keys, Relaxed);
-        self.persistence.expired_keys.store(loaded.expired, Relaxed);
-        self.note_saved();
+        self.note_loaded(loaded.keys, loaded.expired);
         tracing::info!(
             "DB loaded from disk: {:.3} seconds, keys loaded: {}, keys expired: {}, empty keys skipped: {}",
             begun.elapsed().as_secs_f64(),
@@ -256,7 +261,7 @@ fn version(context: &ExclusiveContext<'_>) -> Version {
 }
 
 /// Tells the operator what a file says of itself.
-fn tell(name: &[u8], value: &[u8], now_ms: u64) {
+pub(crate) fn tell(name: &[u8], value: &[u8], now_ms: u64) {
     let text = value.escape_ascii();
     match name {
         b"redis-ver" => tracing::info!("Loading RDB produced by version {text} of Redis, or one like it"),

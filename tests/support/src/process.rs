@@ -88,7 +88,8 @@ impl Server {
                 return Err(io::Error::other(format!("the server ended ({status}):\n{}", self.log())));
             }
             let answered = Connection::unix(&self.socket()).is_ok_and(|mut connection| {
-                connection.call(&["PING"]).is_ok_and(|reply| reply.bytes() == Some(b"PONG"))
+                // Unlike PING, it is refused while the data set is being loaded.
+                connection.call(&["DBSIZE"]).is_ok_and(|reply| !reply.is_error())
             });
             if answered {
                 return Ok(());

@@ -16,21 +16,19 @@ use std::path::Path;
 use dunlin_engine::{
     Environment, Request, Worker,
     command::{Args, Entry, Run},
-    value::Layout,
 };
 use dunlin_persist::{
     Disk, Storage,
     aof::{Checksum, Progress, ReadError, Reader, WriterOptions},
     manifest::{LogFile, MANIFEST_BYTES_MAX, Manifest},
-    rdb::{self, Item, ReadOptions},
 };
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
 use super::LogThread;
 use crate::{
-    config::{Config, VersionCheck, describe},
+    config::{Config, describe},
     executor::environment,
-    loading::Reporter,
+    loading::{Expired, LoadError, Reporter, load_snapshot},
     net::Now,
     scripting::{LibraryChange, LoadedLibraries},
     shared::Shared,
@@ -69,21 +67,6 @@ pub(super) fn read_manifest(options: &WriterOptions) -> Result<Option<Manifest>,
     let mut bytes = Vec::new();
     file.take(MANIFEST_BYTES_MAX).read_to_end(&mut bytes).map_err(|error| failed(&describe(&error)))?;
     Manifest::parse(&bytes).map(Some).map_err(|error| failed(&error))
-}
-
-/// Why the log was not loaded.
-#[derive(Debug)]
-pub(super) enum LoadError {
-    /// A line for the operator.
-    Failed(String),
-    /// The server is to stop.
-    Abandoned,
-}
-
-impl From<String> for LoadError {
-    fn from(line: String) -> Self {
-        Self::Failed(line)
-    }
 }
 
 /// Loads the log that the configuration names into an engine that nobody else changes meanwhile.
@@ -156,8 +139,6 @@ struct Replay<'a> {
     /// The commands since MULTI, while there is no EXEC.
     queued: Option<Vec<Vec<Vec<u8>>>>,
     commands: u64,
-    /// Keys loaded from a base.
-    keys: u64,
     /// Commands that were answered with an error.
     refused: u64,
     reply: ReplyBuffer,
@@ -180,7 +161,6 @@ impl<'a> Replay<'a> {
             database: 0,
             queued: None,
             commands: 0,
-            keys: 0,
             refused: 0,
             reply: ReplyBuffer::default(),
         }
@@ -247,47 +227,13 @@ impl<'a> Replay<'a> {
 
     /// Loads the RDB file that a file begins with; where it ends.
     fn snapshot(&mut self, file: &fs::File, path: &Path) -> Result<u64, LoadError> {
-        let named = |reason: &dyn std::fmt::Display| format!("{}: {reason}", path.display());
-        let config = self.shared.config.snapshot();
-        let options = ReadOptions {
-            checksum: config.rdbchecksum,
-            known_versions: config.rdb_version_check == VersionCheck::Strict,
-        };
-        let keyspace = &self.shared.engine.keyspace;
-        let limits = self.environment.collection_limits.clone();
-        let layout = Layout { limits: &limits, resources: keyspace.resources() };
-        let mut reader = rdb::Reader::open(file, options).map_err(|error| named(&error))?;
-        let mut libraries = Vec::new();
-        while let Some(item) = reader.next(layout).map_err(|error| named(&error))? {
-            match item {
-                Item::Function(code) => libraries.push(code),
-                Item::Aux { .. } | Item::ModuleAux(_) | Item::Key { value: None, .. } => {}
-                Item::Key { database, key, value: Some(value), expiry_ms, idle_seconds } => {
-                    let database = usize::try_from(database).ok();
-                    let database = database.filter(|database| *database < keyspace.databases());
-                    let database = database.ok_or_else(|| {
-                        named(&"it holds a database that there is not; set databases higher")
-                    })?;
-                    // What has expired stays: the log behind may have more to say of it.
-                    let expiry_ms = expiry_ms.map(|at| u64::try_from(at).unwrap_or(0));
-                    let idle_seconds = idle_seconds.unwrap_or(0);
-                    let now_ms = self.environment.clock_ms();
-                    let _inside = keyspace.enter(self.worker.id());
-                    if !self.shared.engine.load(database, &key, value, expiry_ms, idle_seconds, now_ms) {
-                        return Err(
-                            named(&format_args!("key \"{}\" is there twice", key.escape_ascii())).into()
-                        );
-                    }
-                    self.keys += 1;
-                    if self.keys.is_multiple_of(COMMANDS_PER_REPORT) && !self.reporter.report(reader.offset())
-                    {
-                        return Err(LoadError::Abandoned);
-                    }
-                }
-            }
-        }
-        self.shared.libraries.replace_all(&self.shared.commands, &libraries);
-        Ok(reader.offset())
+        let now_ms = self.environment.clock_ms();
+        load_snapshot(self.shared, file, Expired::Kept, now_ms, &mut self.reporter)
+            .map(|loaded| loaded.bytes)
+            .map_err(|error| match error {
+                LoadError::Failed(reason) => LoadError::Failed(format!("{}: {reason}", path.display())),
+                LoadError::Abandoned => error,
+            })
     }
 
     fn command(&mut self, words: &[&[u8]]) -> Result<(), String> {

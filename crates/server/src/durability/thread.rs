@@ -21,10 +21,11 @@ use dunlin_persist::{
 
 use dunlin_engine::{ExclusiveContext, write_command};
 
-use super::loading::{self, LoadError};
+use super::loading;
 use super::status::SYNC_INTERVAL;
-use super::{PAUSE, RING_BYTES};
+use super::{Durability, PAUSE, RING_BYTES};
 use crate::config::{AppendFsync, Config, ConfigReader, describe};
+use crate::loading::{LoadError, load_dump};
 use crate::net::Now;
 use crate::shared::{Shared, Stop};
 
@@ -91,13 +92,11 @@ impl LogThread {
         }
     }
 
-    /// Starts it; it loads first what the configuration asks for. What is loaded quickly is loaded when
+    /// Starts it; it loads the data set first: the log, or the snapshot where there is to be none. What is loaded quickly is loaded when
     /// this returns. The thread ends with an error, a line for the operator, where it cannot load, and
     /// stops the server.
     pub(crate) fn start(self) -> io::Result<JoinHandle<Result<(), String>>> {
-        if self.config.config().appendonly {
-            self.shared.loading.begin(Now::read().unix_ms);
-        }
+        self.shared.loading.begin(Now::read().unix_ms);
         let (loaded, news) = channel();
         let run = move || self.run(loaded);
         let thread = std::thread::Builder::new().name("log".to_owned()).spawn(run)?;
@@ -180,16 +179,15 @@ impl LogThread {
         let shared = Arc::clone(&self.shared);
         let durability = &shared.durability;
         durability.bell.attach();
-        if shared.loading.is_active() {
-            match self.load() {
-                Ok(()) => shared.loading.end(),
-                Err(LoadError::Failed(line)) => {
-                    tracing::error!("{line}");
-                    shared.stop(Stop { grace: Duration::ZERO });
-                    return Err(line);
-                }
-                Err(LoadError::Abandoned) => return Ok(()),
+        let data = if self.config.config().appendonly { self.load() } else { load_dump(&shared) };
+        match data {
+            Ok(()) => shared.loading.end(),
+            Err(LoadError::Failed(line)) => {
+                tracing::error!("{line}");
+                shared.stop(Stop { grace: Duration::ZERO });
+                return Err(line);
             }
+            Err(LoadError::Abandoned) => return Ok(()),
         }
         drop(loaded);
         loop {
@@ -229,9 +227,7 @@ impl LogThread {
         }
         match self.advance(now) {
             Ok(rest) => {
-                if self.retry_at.take().is_some() {
-                    self.recover();
-                }
+                recover(&self.shared.durability, &mut self.retry_at);
                 rest
             }
             Err(error) => {
@@ -256,7 +252,10 @@ impl LogThread {
                 let result = writer.sync();
                 status().syncing_since = None;
                 result?;
-                durability.publish(writer.synced(), writer.synced());
+                let synced = writer.synced();
+                // Whoever learns that the disk works may write at once.
+                recover(durability, &mut self.retry_at);
+                durability.publish(synced, synced);
             }
             AppendFsync::Everysec => {
                 let unsynced = writer.written() - writer.synced();
@@ -326,15 +325,6 @@ impl LogThread {
         self.retry_at = Some(now + RETRY);
     }
 
-    fn recover(&mut self) {
-        let durability = &self.shared.durability;
-        durability.status().write_error = None;
-        durability.failing.store(false, SeqCst);
-        tracing::warn!(
-            "the append-only log can be written again, nothing of it was lost; writes are accepted"
-        );
-    }
-
     /// `CONFIG SET appendonly yes`: the log begins with the data set as it is, while nothing else runs.
     fn turn_on(&mut self) -> Result<(), String> {
         let ring = match std::mem::replace(&mut self.state, State::Turning) {
@@ -390,9 +380,7 @@ impl LogThread {
         let tail = ring.ring().tail();
         ring.restart(tail);
         self.state = State::Off(ring);
-        if self.retry_at.take().is_some() {
-            self.recover();
-        }
+        recover(&shared.durability, &mut self.retry_at);
         // What was withheld for the log's sake has nothing to wait for any more.
         shared.durability.publish(tail, tail);
         Ok(())
@@ -417,6 +405,16 @@ impl LogThread {
             }
         }
     }
+}
+
+/// Accepts writes again, if they were refused.
+fn recover(durability: &Durability, retry_at: &mut Option<Instant>) {
+    if retry_at.take().is_none() {
+        return;
+    }
+    durability.status().write_error = None;
+    durability.failing.store(false, SeqCst);
+    tracing::warn!("the append-only log can be written again, nothing of it was lost; writes are accepted");
 }
 
 /// Begins a new log: a base that holds the data set, and an empty increment. What the directory had before
