@@ -108,7 +108,7 @@ impl Writer {
             }
             file.sync()?;
             storage.sync_directory(&options.directory)?;
-            let bytes = file.len()?;
+            let bytes = file.length()?;
             let older = manifest.base.iter().chain(manifest.increments.iter().rev().skip(1));
             let older = older.map(|file| storage.len(&options.directory.join(&file.name)));
             let older_bytes = older.sum::<io::Result<u64>>()?;
@@ -272,7 +272,7 @@ impl Writer {
         let name = manifest.push_increment(&self.options.filename).name.clone();
         let path = self.options.directory.join(&name);
         let file = self.storage.append(&path)?;
-        let bytes = file.len()?;
+        let bytes = file.length()?;
         if let Err(error) = self.storage.replace(&self.options.manifest_path(), &manifest.encode()) {
             // Best effort: a file that no manifest names does no harm, and is used again.
             let _ = self.storage.remove(&path);

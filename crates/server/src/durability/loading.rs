@@ -187,7 +187,7 @@ impl<'a> Replay<'a> {
         let mut whole = reader.progress();
         self.database = 0;
         let ended = loop {
-            match reader.next() {
+            match reader.read_command() {
                 Ok(Some(words)) => {
                     let result = self.command(&words);
                     let at = reader.progress();

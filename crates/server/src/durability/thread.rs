@@ -202,7 +202,10 @@ impl LogThread {
                     Order::Reload { done } => {
                         let _ = done.send(self.reload());
                     }
-                    Order::Stop => return Ok(self.flush()),
+                    Order::Stop => {
+                        self.flush();
+                        return Ok(());
+                    }
                 }
             }
             self.config.refresh();
@@ -431,7 +434,7 @@ fn begin_log(
         manifest.supersede();
         let described = |error: io::Error| format!("{}: {}", options.directory.display(), describe(&error));
         Disk.create_directory(&options.directory).map_err(described)?;
-        if shared.engine.keyspace.usage(None).keys > 0 {
+        if shared.engine.keyspace.usage(None).keys > 0 || shared.libraries.now().len() > 0 {
             let base = manifest.next_base(&options.filename, "rdb");
             let path = options.directory.join(&base.name);
             shared.write_base(context, config, &path).map_err(described)?;
