@@ -387,6 +387,10 @@ mod tests {
             -ERR syntax error, WITHSCORES not supported in combination with BYLEX
             > ZRANGEBYLEX z a +
             -ERR min or max not valid string range item
+            > SET text v
+            +OK
+            > ZRANGEBYLEX text - +
+            -WRONGTYPE Operation against a key holding the wrong kind of value
             ",
         );
     }
