@@ -16,8 +16,12 @@ mod cli;
 mod compare;
 mod connection;
 mod drive;
+#[cfg(target_os = "linux")]
+mod figures;
 pub mod latency;
 pub mod load;
+#[cfg(target_os = "linux")]
+mod process;
 mod random;
 mod report;
 mod schedule;
