@@ -28,6 +28,7 @@ mod schedule;
 pub mod skim;
 pub mod target;
 pub mod template;
+mod uri;
 mod worker;
 mod workload;
 
