@@ -343,6 +343,9 @@ mod tests {
             BLMPOP 0 1 l LEFT COUNT 9 => LPOP l 1
             ZADD z 1 a 2 b 3 c => ZADD z 1 a 2 b 3 c
             ZMPOP 2 x z MAX COUNT 9 => ZPOPMAX z 3
+            ZADD z 1 a 2 b 3 c => ZADD z 1 a 2 b 3 c
+            BZPOPMIN x z 0 => ZPOPMIN z
+            BZMPOP 0 2 x z MAX COUNT 9 => ZPOPMAX z 2
             ",
         );
     }

@@ -334,16 +334,24 @@ impl LoadedLibraries {
         record: impl FnOnce(),
     ) -> CommandResult {
         let codes = codes_of(dump)?;
-        cache.change(record, |libraries| {
-            // Loaded apart first, so that a library that does not load spoils nothing.
-            let (apart, mut loader) = (LibraryCache::new(1), Self::default());
-            if policy != RestorePolicy::Flush {
-                apart.current.store(Arc::new(Libraries::of(libraries.by_name.clone())?));
+        // Loaded apart first, so that a library that does not load spoils nothing.
+        let (apart, mut loader) = (LibraryCache::new(1), Self::default());
+        for code in &codes {
+            loader.load(&apart, table, (code, false), || ())?;
+        }
+        let restored = apart.now();
+        cache.change(record, |current| {
+            let mut by_name = match policy {
+                RestorePolicy::Flush => BTreeMap::new(),
+                RestorePolicy::Append | RestorePolicy::Replace => current.by_name.clone(),
+            };
+            for (name, library) in &restored.by_name {
+                let old = by_name.insert(name.clone(), Arc::clone(library));
+                if old.is_some() && policy == RestorePolicy::Append {
+                    return Err(CommandError::quoting_within("ERR Library ", name, " already exists"));
+                }
             }
-            for code in &codes {
-                loader.load(&apart, table, (code, policy == RestorePolicy::Replace), || ())?;
-            }
-            Libraries::of(apart.now().by_name.clone())
+            Libraries::of(by_name)
         })
     }
 
