@@ -10,6 +10,7 @@
 //! and refuses writes; the thread tries again until it succeeds.
 
 mod bell;
+mod company;
 mod loading;
 mod status;
 mod thread;
