@@ -13,8 +13,10 @@
 
 mod cli;
 mod contender;
+mod cores;
 mod experiment;
 mod fan_pages;
+mod lengths;
 mod memcached;
 mod pipelining;
 mod report;
@@ -22,6 +24,7 @@ mod results;
 mod round_trips;
 mod server;
 mod sessions;
+mod sockets;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -32,7 +35,14 @@ use cli::LabArguments;
 use experiment::Experiment;
 
 /// All experiments, in the order they run.
-static EXPERIMENTS: &[Experiment] = &[pipelining::PIPELINING, round_trips::ROUND_TRIPS, fan_pages::FAN_PAGES];
+static EXPERIMENTS: &[Experiment] = &[
+    pipelining::PIPELINING,
+    cores::CORES,
+    round_trips::ROUND_TRIPS,
+    fan_pages::FAN_PAGES,
+    sockets::SOCKETS,
+    lengths::LENGTHS,
+];
 
 /// Experiments that are described in the founding papers and not yet part of the lab, with the reason.
 static ABSENT: &[(&str, &str)] =

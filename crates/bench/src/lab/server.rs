@@ -12,6 +12,7 @@ use dunlin_resp::Value;
 
 use super::contender::{CLIENTS_MAX, free_port, loopback};
 use super::memcached::Memcached;
+use crate::figures::{Sample, sample};
 use crate::load::{Load, Outcome, Plan, Progress};
 use crate::process::{Process, ScratchFolder};
 use crate::target::{Address, Client, Target, encode};
@@ -57,6 +58,22 @@ pub struct Measured {
     pub outcome: Outcome,
     /// CPU time of all its processes; nothing where it does not say.
     pub cpu: Option<Duration>,
+}
+
+impl Measured {
+    /// Throughput, CPU time and latencies; throughput is the headline.
+    pub fn samples(&self) -> Vec<Sample> {
+        let outcome = &self.outcome;
+        let mut samples = vec![sample("throughput", "requests/s", outcome.requests_per_second())];
+        if let Some(cpu) = self.cpu {
+            let per_request = cpu.as_secs_f64() * 1e6 / outcome.tally.replies as f64;
+            samples.push(sample("server CPU per request", "µs", per_request));
+        }
+        for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
+            samples.push(sample(name, "ms", outcome.latencies.quantile_ms(quantile)));
+        }
+        samples
+    }
 }
 
 impl Server {
@@ -227,13 +244,14 @@ impl Server {
     }
 
     /// Loads it; several fronts share the load evenly. Fails when a request is answered with an error.
-    pub fn load(&self, plan: &Plan, progress: &Progress) -> Result<Outcome, String> {
-        let fronts = self.fronts.len();
+    pub fn load(&self, plan: &Plan) -> Result<Outcome, String> {
+        self.load_at(&self.fronts, plan)
+    }
+
+    fn load_at(&self, fronts: &[Target], plan: &Plan) -> Result<Outcome, String> {
         let outcomes: Vec<Result<Outcome, String>> = thread::scope(|scope| {
-            let running: Vec<_> = (self.fronts.iter().enumerate())
-                .map(|(index, target)| {
-                    scope.spawn(move || load(target, &share(plan, index, fronts), progress))
-                })
+            let running: Vec<_> = (fronts.iter().enumerate())
+                .map(|(index, target)| scope.spawn(move || load(target, &share(plan, index, fronts.len()))))
                 .collect();
             running.into_iter().map(|thread| thread.join().expect("a loading thread panicked")).collect()
         });
@@ -249,8 +267,13 @@ impl Server {
 
     /// Loads it between two looks at its CPU time.
     pub fn measure(&self, plan: &Plan) -> Result<Measured, String> {
+        self.measure_at(&self.fronts, plan)
+    }
+
+    /// Loads it through other sockets than its fronts.
+    pub fn measure_at(&self, fronts: &[Target], plan: &Plan) -> Result<Measured, String> {
         let before = self.cpu()?;
-        let outcome = self.load(plan, &Progress::default())?;
+        let outcome = self.load_at(fronts, plan)?;
         let after = self.cpu()?;
         if outcome.tally.replies == 0 {
             return Err("no request was answered".into());
@@ -305,8 +328,11 @@ fn ask(target: &Target, command: &[&str]) -> Result<Value, String> {
     }
 }
 
-fn load(target: &Target, plan: &Plan, progress: &Progress) -> Result<Outcome, String> {
-    Load::connect(target, plan).and_then(|load| load.run(progress, None)).map_err(|error| error.to_string())
+/// Loads one front. Each counts its own requests, so that a sequence fills the keys of each.
+fn load(target: &Target, plan: &Plan) -> Result<Outcome, String> {
+    Load::connect(target, plan)
+        .and_then(|load| load.run(&Progress::default(), None))
+        .map_err(|error| error.to_string())
 }
 
 /// The part of a plan that one of several fronts gets: its connections, requests and keys.
