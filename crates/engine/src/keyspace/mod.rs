@@ -162,7 +162,7 @@ impl Keyspace {
     }
 
     /// What collections need.
-    pub(crate) fn resources(&self) -> &Arc<Resources> {
+    pub fn resources(&self) -> &Arc<Resources> {
         &self.resources
     }
 

@@ -34,6 +34,7 @@ mod outbox;
 mod output;
 mod post;
 mod service;
+mod withheld;
 mod worker;
 mod workers;
 

@@ -2,7 +2,7 @@
 
 use dunlin_resp::ReplyBuffer;
 
-use super::pop::{End, Shape, ZMPOP, ZPOPMIN, parse_many, pop};
+use super::pop::{End, Shape, ZMPOP, ZPOPMIN, parse_many, pop_plainly};
 use crate::{
     command::{Args, Argument, Arity, Blocking, Command, CommandError, Flags, KeySpec, Run},
     commands::timeout::parse_seconds,
@@ -85,7 +85,9 @@ fn pop_or_wait<'a>(
 ) -> Outcome<'a> {
     let timeout_ms = parse_seconds(timeout, context.now_ms())?;
     for key in keys {
-        if !context.is_reserved(key, ValueType::SortedSet) && pop(context, key, end, count, shape, reply)? {
+        if !context.is_reserved(key, ValueType::SortedSet)
+            && pop_plainly(context, key, end, count, shape, reply)?
+        {
             return Ok(Blocking::Done);
         }
     }

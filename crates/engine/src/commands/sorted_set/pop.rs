@@ -95,7 +95,7 @@ fn pop_one_key(
     }
     let in_pairs = is_counted && reply.protocol() == Protocol::Resp3;
     let shape = if in_pairs { Shape::Pairs } else { Shape::Flat };
-    if !pop(context, key, end, count, shape, reply)? {
+    if pop(context, key, end, count, shape, reply)?.is_none() {
         reply.array(0);
     }
     Ok(())
@@ -143,16 +143,15 @@ pub(super) fn pop_first(
     reply: &mut ReplyBuffer,
 ) -> Result<bool, CommandError> {
     for key in keys {
-        if pop(context, key, end, count, shape, reply)? {
+        if pop_plainly(context, key, end, count, shape, reply)? {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-/// Removes up to `count` members from one end of a sorted set and tells them, the outermost first;
-/// whether the key was there.
-pub(super) fn pop(
+/// Pops and tells, and records it as the command that does this and no more; whether the key was there.
+pub(super) fn pop_plainly(
     context: &mut WriteContext<'_>,
     key: &[u8],
     end: End,
@@ -160,6 +159,22 @@ pub(super) fn pop(
     shape: Shape,
     reply: &mut ReplyBuffer,
 ) -> Result<bool, CommandError> {
+    let Some(popped) = pop(context, key, end, count, shape, reply)? else { return Ok(false) };
+    let word: &[u8] = if end == End::Min { b"ZPOPMIN" } else { b"ZPOPMAX" };
+    context.effect(&[word, key, itoa::Buffer::new().format(popped).as_bytes()]);
+    Ok(true)
+}
+
+/// Removes up to `count` members from one end of a sorted set and tells them, the outermost first;
+/// how many, `None` where there is no key.
+fn pop(
+    context: &mut WriteContext<'_>,
+    key: &[u8],
+    end: End,
+    count: usize,
+    shape: Shape,
+    reply: &mut ReplyBuffer,
+) -> Result<Option<usize>, CommandError> {
     let popped = context.update(key, |set: &mut SortedSet| {
         let len = set.len();
         let count = count.min(len);
@@ -188,12 +203,12 @@ pub(super) fn pop(
             reply.double(score);
         });
         set.remove_range(ranks);
-        ((count > 0, set.is_empty()), count > 0)
+        ((count, set.is_empty()), count > 0)
     })?;
-    if let Some((true, is_empty)) = popped {
+    if let Some((1.., is_empty)) = popped {
         notify_removal(context, if end == End::Min { "zpopmin" } else { "zpopmax" }, key, is_empty);
     }
-    Ok(popped.is_some())
+    Ok(popped.map(|(count, _)| count))
 }
 
 #[cfg(test)]
