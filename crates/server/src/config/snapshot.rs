@@ -80,6 +80,8 @@ snapshot! {
     hash_max_listpack_value: u64,
     /// Bytes of a HyperLogLog that is sparse.
     hll_sparse_max_bytes: u64,
+    /// 0 for no HTTP.
+    http_port: u16,
     /// Background rounds a second.
     hz: u32,
     /// Lines that have no effect; not a directive.

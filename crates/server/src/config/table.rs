@@ -305,6 +305,16 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "http-port",
+        aliases: &[],
+        group: Group::Network,
+        kind: Kind::Integer { field: number!(http_port), min: 0, max: 65535 },
+        default: "0",
+        change: Change::AtStart,
+        doc: "Port for HTTP, on the addresses of `bind`: `GET /health` answers 200 while commands are served, and 503 with the reason while the data set is being loaded or the append-only file cannot be written. 0 for no HTTP.",
+        settle: as_is,
+    },
+    Directive {
         name: "hz",
         aliases: &[],
         group: Group::Process,

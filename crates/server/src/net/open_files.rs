@@ -2,8 +2,11 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files that the server itself needs: standard streams, listeners, pollers, the log and data files.
-const RESERVED_FILES: u64 = 32;
+/// Clients over HTTP at one time; more wait until one goes.
+pub const HTTP_CLIENTS_MAX: u64 = 32;
+/// Files that the server itself needs: standard streams, listeners, pollers, the log and data files, and
+/// clients over HTTP.
+const RESERVED_FILES: u64 = 32 + HTTP_CLIENTS_MAX;
 
 /// The limit of open files leaves no room for even one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
