@@ -344,7 +344,7 @@ mod tests {
             ZADD z 1 a 2 b 3 c => ZADD z 1 a 2 b 3 c
             ZMPOP 2 x z MAX COUNT 9 => ZPOPMAX z 3
             ZADD z 1 a 2 b 3 c => ZADD z 1 a 2 b 3 c
-            BZPOPMIN x z 0 => ZPOPMIN z 1
+            BZPOPMIN x z 0 => ZPOPMIN z
             BZMPOP 0 2 x z MAX COUNT 9 => ZPOPMAX z 2
             ",
         );

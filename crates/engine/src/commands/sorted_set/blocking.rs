@@ -2,7 +2,7 @@
 
 use dunlin_resp::ReplyBuffer;
 
-use super::pop::{End, Shape, ZMPOP, ZPOPMIN, parse_many, pop_plainly};
+use super::pop::{End, Shape, ZMPOP, ZPOPMIN, parse_many, pop, record_pop};
 use crate::{
     command::{Args, Argument, Arity, Blocking, Command, CommandError, Flags, KeySpec, Run},
     commands::timeout::parse_seconds,
@@ -86,8 +86,9 @@ fn pop_or_wait<'a>(
     let timeout_ms = parse_seconds(timeout, context.now_ms())?;
     for key in keys {
         if !context.is_reserved(key, ValueType::SortedSet)
-            && pop_plainly(context, key, end, count, shape, reply)?
+            && let Some(popped) = pop(context, key, end, count, shape, reply)?
         {
+            record_pop(context, key, end, (shape == Shape::KeyAndPairs).then_some(popped));
             return Ok(Blocking::Done);
         }
     }

@@ -143,31 +143,26 @@ pub(super) fn pop_first(
     reply: &mut ReplyBuffer,
 ) -> Result<bool, CommandError> {
     for key in keys {
-        if pop_plainly(context, key, end, count, shape, reply)? {
+        if let Some(popped) = pop(context, key, end, count, shape, reply)? {
+            record_pop(context, key, end, Some(popped));
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-/// Pops and tells, and records it as the command that does this and no more; whether the key was there.
-pub(super) fn pop_plainly(
-    context: &mut WriteContext<'_>,
-    key: &[u8],
-    end: End,
-    count: usize,
-    shape: Shape,
-    reply: &mut ReplyBuffer,
-) -> Result<bool, CommandError> {
-    let Some(popped) = pop(context, key, end, count, shape, reply)? else { return Ok(false) };
+/// Records that members were popped from a key that a command has chosen itself: one, or so many.
+pub(super) fn record_pop(context: &mut WriteContext<'_>, key: &[u8], end: End, count: Option<usize>) {
     let word: &[u8] = if end == End::Min { b"ZPOPMIN" } else { b"ZPOPMAX" };
-    context.effect(&[word, key, itoa::Buffer::new().format(popped).as_bytes()]);
-    Ok(true)
+    match count {
+        None => context.effect(&[word, key]),
+        Some(count) => context.effect(&[word, key, itoa::Buffer::new().format(count).as_bytes()]),
+    }
 }
 
 /// Removes up to `count` members from one end of a sorted set and tells them, the outermost first;
 /// how many, `None` where there is no key.
-fn pop(
+pub(super) fn pop(
     context: &mut WriteContext<'_>,
     key: &[u8],
     end: End,
