@@ -415,6 +415,14 @@ impl Database {
         self.edit_shared(slot, |bytes| run(bytes)).flatten()
     }
 
+    /// Overwrites an integer in place; whether it could: another value, or one of another length, is a
+    /// case for [`Self::put`].
+    #[inline]
+    pub(crate) fn set_integer(&mut self, slot: Slot, value: i64, now_ms: u64) -> bool {
+        self.entry(slot).touch(access_clock(now_ms));
+        self.entry_mut(slot).set_integer(value)
+    }
+
     /// Works on an object; `None` for strings.
     pub(crate) fn edit_object<R>(&mut self, slot: Slot, edit: impl FnOnce(&mut Object) -> R) -> Option<R> {
         let before = self.entry(slot).value_heap_bytes();
