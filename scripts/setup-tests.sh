@@ -87,8 +87,9 @@ fi
 
 once python tests/requirements.txt -- make_environment
 once node tests/clients/package-lock.json -- npm ci --prefix tests/clients --no-audit --no-fund --loglevel=error
+# Not `npm ci`: some registries lack the optional builds for other systems, without which it refuses the lock.
 once node-apps tests/apps/package-lock.json -- \
-    npm ci --prefix tests/apps --ignore-scripts --no-audit --no-fund --loglevel=error
+    npm install --prefix tests/apps --no-save --ignore-scripts --no-audit --no-fund --loglevel=error
 once go tests/clients/goredis/{go.mod,go.sum,main.go} -- go -C tests/clients/goredis build -o "$PWD/tests/.env/bin/goredis" .
 once go-apps tests/apps/asynq/{go.mod,go.sum,main.go} -- go -C tests/apps/asynq build -o "$PWD/tests/.env/bin/asynq-jobs" .
 say "ready ($(redis-server --version | cut -d' ' -f3), $(tests/.env/bin/python --version), node $(node --version), $(go version | cut -d' ' -f3))"
