@@ -16,8 +16,8 @@ use std::{
 
 use dunlin_engine::{
     Blocked, Environment, Event, Request, Served as ServedWaiter, Transaction, Worker,
-    command::{Args, CommandError, CommandResult, Entry, Flags, KeyShape, Run},
-    keyspace::{ClientToken, Inside, Key},
+    command::{Args, CommandError, CommandResult, ElementWords, Entry, Flags, KeyShape, Run},
+    keyspace::{ClientToken, Inside, Key, Keyspace},
     value::CollectionLimits,
 };
 use dunlin_resp::{Batch, Decoded, Limits, ReplyBuffer};
@@ -116,6 +116,8 @@ struct Window<'a> {
     words: Vec<&'a [u8]>,
     keys: Vec<Key<'a>>,
     commands: Vec<Prepared>,
+    /// Names of elements of the collection that is being fetched from.
+    elements: Vec<&'a [u8]>,
 }
 
 /// A command of a window.
@@ -128,6 +130,8 @@ struct Prepared {
     bytes: usize,
     /// Its place in the command table, `None` for an unknown command.
     entry: Option<usize>,
+    /// Which of its words name elements.
+    elements: Option<ElementWords>,
 }
 
 impl Window<'_> {
@@ -136,10 +140,12 @@ impl Window<'_> {
         self.words.clear();
         self.keys.clear();
         self.commands.clear();
+        self.elements.clear();
         Window {
             words: self.words.into_iter().map(|_| -> &[u8] { unreachable!("it is empty") }).collect(),
             keys: self.keys.into_iter().map(|_| -> Key<'_> { unreachable!("it is empty") }).collect(),
             commands: self.commands,
+            elements: self.elements.into_iter().map(|_| -> &[u8] { unreachable!("it is empty") }).collect(),
         }
     }
 }
@@ -283,6 +289,7 @@ impl Executor {
     ) {
         let keyspace = &shared.engine.keyspace;
         let mut input_start = batch_start;
+        let mut names_elements = false;
         for index in 0..batch.len() {
             let first = window.words.len();
             window.words.extend(batch.spans(index).iter().map(|span| batch.bytes(input, *span)));
@@ -303,12 +310,15 @@ impl Executor {
                 }
                 Some((_, KeyShape::None)) | None => {}
             }
+            let elements = entry.and_then(|entry| entry.elements);
             window.commands.push(Prepared {
                 words_end: window.words.len(),
                 keys_end: window.keys.len(),
                 bytes: batch.input_end(index) - input_start,
                 entry: entry.map(|entry| entry.index),
+                elements,
             });
+            names_elements |= elements.is_some();
             input_start = batch.input_end(index);
         }
         // One key alone is looked up at once.
@@ -316,6 +326,38 @@ impl Executor {
             && let Some(inside) = inside
         {
             keyspace.prefetch(inside, database, &window.keys);
+            if names_elements {
+                Self::prefetch_elements(keyspace, inside, database, window);
+            }
+        }
+    }
+
+    /// Fetches ahead into collections: the elements that commands of the window name, where several
+    /// commands in a row have the same key. For one alone it would cost more than it spares.
+    fn prefetch_elements(keyspace: &Keyspace, inside: &Inside<'_>, database: usize, window: &mut Window<'_>) {
+        let Window { words, keys, commands, elements } = window;
+        let (mut words_start, mut keys_start) = (0, 0);
+        let mut collection: Option<Key<'_>> = None;
+        elements.clear();
+        for command in commands.iter() {
+            let words = &words[words_start..command.words_end];
+            let key = keys[keys_start..command.keys_end].first();
+            (words_start, keys_start) = (command.words_end, command.keys_end);
+            let (Some(names), Some(key)) = (command.elements, key) else { continue };
+            match &collection {
+                Some(last) if last.hash == key.hash => {}
+                last => {
+                    if let (Some(last), 2..) = (last, elements.len()) {
+                        keyspace.prefetch_elements(inside, database, last, elements);
+                    }
+                    elements.clear();
+                    collection = Some(*key);
+                }
+            }
+            elements.extend(names.of(words).take(WINDOW - elements.len()));
+        }
+        if let (Some(last), 2..) = (&collection, elements.len()) {
+            keyspace.prefetch_elements(inside, database, last, elements);
         }
     }
 }

@@ -49,18 +49,11 @@ pub const INTENDED: &[Intended] = &[
         },
         reason: "the smallest rank has no opposite: refused, as in Redis 7.2 and newer",
     },
-    Intended {
-        command: "Z*",
-        holds: |_, ours, oracle| same_numbers(ours, oracle),
-        reason: "scores are told in the shortest text that reads back, as in Redis 7.2 and newer",
-    },
+    Intended { command: "Z*", holds: |_, ours, oracle| same_numbers(ours, oracle), reason: SHORTEST },
+    Intended { command: "BZ*", holds: |_, ours, oracle| same_numbers(ours, oracle), reason: SHORTEST },
+    Intended { command: "B*", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
     Intended { command: "ZRANK", holds: optional_word, reason: WITH_SCORE },
     Intended { command: "ZREVRANK", holds: optional_word, reason: WITH_SCORE },
-    Intended { command: "BLPOP", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
-    Intended { command: "BRPOP", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
-    Intended { command: "BLMOVE", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
-    Intended { command: "BRPOPLPUSH", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
-    Intended { command: "BLMPOP", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
     Intended { command: "PEXPIRETIME", holds: far_future_ms, reason: FAR_FUTURE },
     Intended { command: "EXPIRETIME", holds: far_future_seconds, reason: FAR_FUTURE },
     Intended { command: "PTTL", holds: far_future_ms, reason: FAR_FUTURE },
@@ -206,6 +199,8 @@ fn same_numbers(ours: &Reply, oracle: &Reply) -> bool {
     let number = |reply: &Reply| std::str::from_utf8(reply.bytes()?).ok()?.parse().ok().map(f64::to_bits);
     ours == oracle || ours.kind() == oracle.kind() && number(ours).is_some() && number(ours) == number(oracle)
 }
+
+const SHORTEST: &str = "scores are told in the shortest text that reads back, as in Redis 7.2 and newer";
 
 const ENDLESS_TIMEOUT: &str =
     "a timeout that is too long is called out of range, not negative, as in Redis 7.2 and newer";

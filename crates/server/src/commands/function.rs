@@ -238,7 +238,9 @@ fn list(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut Re
             let given = args.optional();
             pattern = Some(given.ok_or(CommandError::text("ERR library name argument was not given"))?);
         } else {
-            return Err(CommandError::quoting("ERR Unknown argument ", args.word()));
+            // Unlike elsewhere, a line break at the end becomes a blank.
+            let word = args.word().split(|byte| *byte == 0).next().unwrap_or_default();
+            return Err(CommandError::Text([b"ERR Unknown argument ", word].concat().into()));
         }
     }
     let libraries = context.shared.libraries.now();

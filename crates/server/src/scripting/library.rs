@@ -311,14 +311,23 @@ impl LoadedLibraries {
         let codes = codes_of(dump)?;
         // Loaded apart first, so that a library that does not load spoils nothing.
         let (apart, mut loader) = (LibraryCache::new(1), Self::default());
-        if policy != RestorePolicy::Flush {
-            apart.current.store(cache.now());
-        }
         for code in &codes {
-            loader.load(&apart, table, code, policy == RestorePolicy::Replace)?;
+            loader.load(&apart, table, code, false)?;
         }
         let restored = apart.now();
-        cache.change(|_| Libraries::of(restored.by_name.clone()))
+        cache.change(|current| {
+            let mut by_name = match policy {
+                RestorePolicy::Flush => BTreeMap::new(),
+                RestorePolicy::Append | RestorePolicy::Replace => current.by_name.clone(),
+            };
+            for (name, library) in &restored.by_name {
+                let old = by_name.insert(name.clone(), Arc::clone(library));
+                if old.is_some() && policy == RestorePolicy::Append {
+                    return Err(CommandError::quoting_within("ERR Library ", name, " already exists"));
+                }
+            }
+            Libraries::of(by_name)
+        })
     }
 
     /// Calls a function that was found here.

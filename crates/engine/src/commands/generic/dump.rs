@@ -140,6 +140,9 @@ fn restore(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
         if let Some(seconds) = options.idle_seconds {
             context.set_idle(key, seconds);
         }
+        if found {
+            context.notify(EventClass::New, "new", key);
+        }
         context.notify(EventClass::Generic, "restore", key);
     }
     reply.ok();

@@ -3,7 +3,9 @@
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
-    command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
+    command::{
+        Args, Argument, Arity, Command, CommandError, CommandResult, ElementWords, Flags, Group, KeySpec, Run,
+    },
     context::{ExpiryChange, WriteContext},
     notify::EventClass,
     value::{ExtendedFloat, Hash, Layout},
@@ -20,6 +22,7 @@ pub(super) const HINCRBY: Command = Command {
     flags: Flags::DENY_OOM.and(Flags::FAST),
     keys: &[KeySpec::at(1).read_write().accesses().updates()],
     args: &[Argument::key("key"), Argument::string("field"), Argument::integer("increment")],
+    elements: Some(ElementWords::BEFORE_VALUES),
     ..Command::DEFAULT
 };
 

@@ -50,20 +50,22 @@ pub(super) const ZMPOP: Command = Command {
 
 /// An end of a sorted set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::commands) enum End {
+pub(super) enum End {
     Min,
     Max,
 }
 
 /// How popped members are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::commands) enum Shape {
+pub(super) enum Shape {
     /// Members and scores in one array.
     Flat,
     /// An array of pairs.
     Pairs,
     /// The key, then an array of pairs.
     KeyAndPairs,
+    /// The key, a member and its score in one array.
+    KeyAndMember,
 }
 
 fn zpopmin(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
@@ -108,9 +110,7 @@ fn zmpop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 }
 
 /// Reads `numkeys key [key …] MIN|MAX [COUNT count]`: the keys, the end and how many members.
-pub(in crate::commands) fn parse_many<'a>(
-    args: &mut Args<'a>,
-) -> Result<(&'a [&'a [u8]], End, usize), CommandError> {
+pub(super) fn parse_many<'a>(args: &mut Args<'a>) -> Result<(&'a [&'a [u8]], End, usize), CommandError> {
     let no_keys = CommandError::text("ERR numkeys should be greater than 0");
     let keys = args.integer_in(1..=i64::MAX, no_keys);
     args.check()?;
@@ -134,7 +134,7 @@ pub(in crate::commands) fn parse_many<'a>(
 }
 
 /// Pops from the first key that is there, and tells; whether there was one.
-pub(in crate::commands) fn pop_first(
+pub(super) fn pop_first(
     context: &mut WriteContext<'_>,
     keys: &[&[u8]],
     end: End,
@@ -152,7 +152,7 @@ pub(in crate::commands) fn pop_first(
 
 /// Removes up to `count` members from one end of a sorted set and tells them, the outermost first;
 /// whether the key was there.
-fn pop(
+pub(super) fn pop(
     context: &mut WriteContext<'_>,
     key: &[u8],
     end: End,
@@ -167,13 +167,18 @@ fn pop(
             End::Min => 0..count,
             End::Max => len - count..len,
         };
-        if matches!(shape, Shape::KeyAndPairs) {
-            reply.array(2);
-            reply.bulk(key);
-        }
         match shape {
             Shape::Flat => reply.array(2 * count),
-            Shape::Pairs | Shape::KeyAndPairs => reply.array(count),
+            Shape::Pairs => reply.array(count),
+            Shape::KeyAndPairs => {
+                reply.array(2);
+                reply.bulk(key);
+                reply.array(count);
+            }
+            Shape::KeyAndMember => {
+                reply.array(3);
+                reply.bulk(key);
+            }
         }
         set.for_range(ranks.clone(), end == End::Max, |member, score| {
             if matches!(shape, Shape::Pairs | Shape::KeyAndPairs) {

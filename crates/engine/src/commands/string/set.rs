@@ -221,8 +221,11 @@ fn set_for(
 /// Reports that a string was stored, and its expiry where it was given one.
 pub(super) fn notify_set(context: &mut WriteContext<'_>, key: &[u8], expiry: ExpiryChange) {
     context.notify(EventClass::String, "set", key);
-    if matches!(expiry, ExpiryChange::At(_)) {
+    if let ExpiryChange::At(at) = expiry {
         context.notify(EventClass::Generic, "expire", key);
+        if at <= context.now_ms() {
+            context.notify(EventClass::Expired, "expired", key);
+        }
     }
 }
 
