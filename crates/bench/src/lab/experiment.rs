@@ -7,6 +7,7 @@ use indicatif::ProgressBar;
 use super::contender::{Contender, Settings};
 use super::results::{Results, Section};
 use super::server::Server;
+use super::slo::Slo;
 use crate::figures::Sample;
 use crate::load::{Outcome, Plan};
 use crate::template::{Filling, Template};
@@ -67,6 +68,8 @@ pub struct Lab {
     pub client_processors: Vec<usize>,
     /// A page of the fan-pages experiment to print.
     pub query: Option<u32>,
+    /// Latency to keep, for which the highest rate is searched.
+    pub slo: Option<Slo>,
     /// Shows how far it is.
     pub bar: ProgressBar,
 }
@@ -117,8 +120,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Starts, or connects to, all contenders that `wants` chooses. A server that cannot have the
-    /// settings is named in the results; any other failure ends the experiment.
+    /// Starts, or connects to, all contenders that `wants` chooses.
     pub fn start(
         &self,
         results: &mut Results,
@@ -136,6 +138,38 @@ impl Lab {
         }
         if servers.is_empty() {
             return Err("no server that it could measure was chosen".into());
+        }
+        Ok(servers)
+    }
+
+    /// Starts contenders with an append-only file. Those that refuse it, or run already without one, are
+    /// left out, and the results say so.
+    pub fn start_appending(
+        &self,
+        results: &mut Results,
+        wants: impl Fn(&Contender) -> bool,
+    ) -> Result<Vec<Server>, String> {
+        let mut servers = Vec::new();
+        for contender in self.contenders.iter().filter(|contender| wants(contender)) {
+            self.bar.set_message(format!("starting {}", contender.name));
+            let server =
+                contender.start(Settings::AppendOnly, &self.server_processors).and_then(
+                    |server| match server.setting("appendonly")?.as_deref() {
+                        Some("yes") => Ok(server),
+                        other => Err(format!("appendonly is {}", other.unwrap_or("unknown"))),
+                    },
+                );
+            match server {
+                Ok(server) => {
+                    results.setting(format!("{}: {}", server.name, server.settings));
+                    servers.push(server);
+                }
+                Err(reason) => {
+                    results
+                        .notes
+                        .push(format!("{} with an append-only file is left out: {reason}", contender.name));
+                }
+            }
         }
         Ok(servers)
     }

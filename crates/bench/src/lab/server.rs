@@ -141,16 +141,22 @@ impl Server {
 
     /// What a running server says of its persistence.
     fn persistence(&self) -> String {
-        let setting = |name: &str| -> Option<String> {
-            match self.client().ok()?.call(&["CONFIG", "GET", name]).ok()? {
-                Value::Array(pair) => Some(String::from_utf8_lossy(pair.get(1)?.as_bytes()?).into_owned()),
-                _ => None,
-            }
-        };
-        let named = ["save", "appendonly", "appendfsync"].map(|name| {
-            format!("{name} {}", setting(name).map_or("unknown".into(), |value| format!("'{value}'")))
+        let named = ["save", "appendonly", "appendfsync"].map(|name| match self.setting(name) {
+            Ok(Some(value)) => format!("{name} '{value}'"),
+            _ => format!("{name} unknown"),
         });
         format!("ran already; {}", named.join(", "))
+    }
+
+    /// A setting of the first process; nothing where it does not say.
+    pub fn setting(&self, name: &str) -> Result<Option<String>, String> {
+        let reply = self.backends[0].client().and_then(|mut client| client.call(&["CONFIG", "GET", name]));
+        Ok(match reply.map_err(|error| error.to_string())? {
+            Value::Array(pair) => {
+                pair.get(1).and_then(Value::as_bytes).map(|value| String::from_utf8_lossy(value).into_owned())
+            }
+            _ => None,
+        })
     }
 
     /// Whether the lab has started it.
