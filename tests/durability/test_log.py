@@ -310,6 +310,8 @@ def test_a_disk_that_is_full_refuses_writes_until_there_is_room():
     with Server(*LOG, "--appendfsync", "always") as server:
         client = Client(server)
         assert client.call("set", "before", "1") == "+OK"
+        queued = Client(server)
+        assert queued.lines("multi\nset refused 1") == ["+OK", "+QUEUED"]
         size = os.path.getsize(next((server.folder / "appendonlydir").glob("*.incr.aof")))
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size + 20, resource.RLIM_INFINITY))
         # Its reply is kept back: it is not durable.
@@ -319,7 +321,19 @@ def test_a_disk_that_is_full_refuses_writes_until_there_is_room():
         while "aof_last_write_status:err" not in other.call("info", "persistence"):
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        assert other.call("set", "refused", "1").startswith("-MISCONF Errors writing to the AOF file: ")
+        refusal = "-MISCONF Errors writing to the AOF file: File too large"
+        for words in (["set", "refused", 1], ["ping"], ["function", "flush"]):
+            assert other.call(*words) == refusal, words
+        for script in ("return redis.call('set', KEYS[1], 1)", "return redis.pcall('set', KEYS[1], 1)"):
+            assert other.call("eval", script, 1, "refused").startswith(refusal)
+        script = "#!lua\nreturn redis.call('set', KEYS[1], 1)"
+        assert other.call("eval", script, 1, "refused").endswith(" AOF error: File too large")
+        assert other.lines("multi\nset refused 1\nexec") == [
+            "+OK",
+            refusal,
+            "-EXECABORT Transaction discarded because of previous errors.",
+        ]
+        assert queued.call("exec") == refusal.replace("-", "-EXECABORT Transaction discarded because of: ", 1)
         client.socket.settimeout(0.2)
         with pytest.raises(OSError):
             client.socket.recv(1)

@@ -28,7 +28,6 @@ use crate::{
     command_log::{LogEntry, LogKind, shorten},
     commands,
     config::{AppendFsync, Config, ConfigReader, VersionCheck},
-    durability::Admission,
     expiry::ExpiryCycle,
     feed,
     net::{
@@ -38,7 +37,7 @@ use crate::{
     pause::Held,
     process::ProcessorTime,
     pubsub::{Kind, Message, Subscribers},
-    scripting::{Compiled, LoadedLibraries},
+    scripting::{self, Compiled, LoadedLibraries},
     session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
     shared::Shared,
     statistics::Meter,
@@ -551,20 +550,10 @@ impl Executor {
             }
         };
         session.last_command = Some(entry.index);
-        if entry.command.is_write() && shared.engine.log.is_on() {
-            match shared.durability.admit_write() {
-                Ok(Admission::Granted) => {}
-                Ok(Admission::NoRoom) => {
-                    session.flags.set(ClientFlags::BLOCKED, true);
-                    return Flow::Postpone { until: None };
-                }
-                Err(error) => {
-                    let line = error.line();
-                    self.count_error(Some(entry), &line, false);
-                    reply.error(&line);
-                    return Flow::Continue;
-                }
-            }
+        if shared.engine.log.is_on()
+            && let Some(flow) = self.is_held_by_log(shared, session, entry, reply)
+        {
+            return flow;
         }
         if shared.pause.is_set()
             && let Some(flow) = self.postpone(shared, session, entry)
@@ -586,6 +575,33 @@ impl Executor {
             return Flow::Continue;
         }
         self.perform(shared, session, request, None, inside, reply)
+    }
+
+    /// What becomes of a command that changes something while the log cannot be written, or has no room.
+    #[inline]
+    fn is_held_by_log(
+        &mut self,
+        shared: &Shared,
+        session: &mut Session,
+        entry: &Entry,
+        reply: &mut ReplyBuffer,
+    ) -> Option<Flow> {
+        let (durability, command) = (&shared.durability, entry.command);
+        let ends_queue =
+            || session.queue.as_ref().is_some_and(|queue| queue.writes && command.name == "exec");
+        let writes = command.is_write() || ends_queue();
+        // As in Redis, PING tells too that something is wrong.
+        if durability.is_failing() && (writes || command.name == "ping") {
+            let line = self.refuse(session, Some(entry), &durability.refusal());
+            self.count_error(Some(entry), &line, false);
+            reply.error(&line);
+            return Some(Flow::Continue);
+        }
+        if (writes || scripting::may_write(command)) && !durability.has_room() {
+            session.flags.set(ClientFlags::BLOCKED, true);
+            return Some(Flow::Postpone { until: None });
+        }
+        None
     }
 
     /// Whether a script that has been running for long keeps a command from running: it has closed the

@@ -10,6 +10,7 @@
 //! and refuses writes; the thread tries again until it succeeds.
 
 mod bell;
+mod company;
 mod loading;
 mod status;
 mod thread;
@@ -139,26 +140,28 @@ impl Durability {
         false
     }
 
-    /// Why a command that changes something must not run: an error, or that it has to wait for room.
+    /// What a command that changes something is answered while the disk fails.
+    #[cold]
+    pub(crate) fn refusal(&self) -> CommandError {
+        CommandError::owned(format!("MISCONF Errors writing to the AOF file: {}", self.write_error()))
+    }
+
+    /// Why the log cannot be written, in the system's words.
+    pub(crate) fn write_error(&self) -> String {
+        self.status().write_error.clone().unwrap_or_default()
+    }
+
+    /// Whether there is room for records; where not, [`Letter::LogHasRoom`] comes when there is.
     #[inline]
-    pub(crate) fn admit_write(&self) -> Result<Admission, CommandError> {
-        if self.failing.load(Relaxed) {
-            return Err(self.refusal());
-        }
-        Ok(if self.ring.has_room() { Admission::Granted } else { self.await_room() })
+    pub(crate) fn has_room(&self) -> bool {
+        self.ring.has_room() || self.await_room()
     }
 
     #[cold]
-    fn refusal(&self) -> CommandError {
-        let reason = self.status().write_error.clone().unwrap_or_default();
-        CommandError::owned(format!("MISCONF Errors writing to the AOF file: {reason}"))
-    }
-
-    #[cold]
-    fn await_room(&self) -> Admission {
+    fn await_room(&self) -> bool {
         self.starved.store(true, SeqCst);
         // Looked at again: the thread makes room before it looks whether anybody waits.
-        if self.ring.has_room() { Admission::Granted } else { Admission::NoRoom }
+        self.ring.has_room()
     }
 
     /// Whether background work may change something by itself.
@@ -234,14 +237,6 @@ impl Durability {
             post.send_to_everyone(Letter::LogHasRoom);
         }
     }
-}
-
-/// Whether a command that changes something may run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Admission {
-    Granted,
-    /// It is to be presented again after [`Letter::LogHasRoom`].
-    NoRoom,
 }
 
 /// How long the log's thread lets a batch grow where nobody waits for it.

@@ -21,6 +21,7 @@ use dunlin_persist::{
 
 use dunlin_engine::{ExclusiveContext, write_command};
 
+use super::company::Company;
 use super::loading;
 use super::status::SYNC_INTERVAL;
 use super::{Durability, PAUSE, RING_BYTES};
@@ -56,6 +57,8 @@ pub(crate) struct LogThread {
     synced_at: Instant,
     /// When to try again after a failure.
     retry_at: Option<Instant>,
+    /// How long syncs wait under `always`.
+    company: Company,
 }
 
 enum State {
@@ -81,7 +84,8 @@ impl LogThread {
     /// A thread whose log is off.
     pub(crate) fn new(shared: Arc<Shared>, ring: RingReader) -> Self {
         let config = ConfigReader::new(Arc::clone(&shared.config));
-        Self { shared, config, state: State::Off(ring), synced_at: Instant::now(), retry_at: None }
+        let (state, synced_at) = (State::Off(ring), Instant::now());
+        Self { shared, config, state, synced_at, retry_at: None, company: Company::default() }
     }
 
     /// Where a configuration has the log's files.
@@ -246,15 +250,25 @@ impl LogThread {
         let config = self.config.config();
         let stamp_s = config.aof_timestamp_enabled.then(unix_time_s);
         let policy = config.appendfsync;
+        let pending = |writer: &Writer| writer.ring().ring().tail() - writer.written();
+        if policy == AppendFsync::Always
+            && let Some(step) = self.company.wait(pending(writer), now)
+        {
+            return Ok(Rest::Regardless(step));
+        }
         let written = writer.write(stamp_s)?;
         let durability = &self.shared.durability;
         match policy {
             AppendFsync::Always => {
                 let status = || durability.status();
                 status().syncing_since = Some(now);
+                let released = writer.written() - writer.synced();
                 let result = writer.sync();
                 status().syncing_since = None;
                 result?;
+                if released > 0 {
+                    self.company.note(now.elapsed(), released, pending(writer));
+                }
                 let synced = writer.synced();
                 // Whoever learns that the disk works may write at once.
                 recover(durability, &mut self.retry_at);

@@ -111,6 +111,10 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
             if self.read_only {
                 return Err(CommandError::text("ERR Write commands are not allowed from read-only scripts."));
             }
+            let shared = self.context.shared;
+            if shared.engine.log.is_on() && shared.durability.is_failing() {
+                return Err(shared.durability.refusal());
+            }
             if self.short_of_memory && entry.command.flags.has(Flags::DENY_OOM) {
                 return Err(CommandError::OutOfMemory);
             }
