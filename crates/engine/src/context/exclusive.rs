@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use crate::{
     keyspace::{EntryRef, Invalidation, LockedShards, Usage},
     rdb,
+    snapshot::{Snapshot, SnapshotOptions},
     value::Layout,
 };
 
@@ -103,6 +104,19 @@ impl<'a> ExclusiveContext<'a> {
         Layout { limits: &self.environment.collection_limits, resources }
     }
 
+    /// Begins a snapshot of the keyspace as it is now; `None` where there are [`SNAPSHOTS_MAX`]
+    /// already. O(shards × databases).
+    ///
+    /// [`SNAPSHOTS_MAX`]: crate::snapshot::SNAPSHOTS_MAX
+    pub fn begin_snapshot(&mut self, options: SnapshotOptions) -> Option<Snapshot> {
+        Snapshot::begin(&mut self.locked, self.environment.now_ms, options)
+    }
+
+    /// Goes on with a snapshot while nothing else runs; see [`Snapshot::advance`].
+    pub fn advance_snapshot(&mut self, snapshot: &mut Snapshot, budget_bytes: usize) -> bool {
+        snapshot.advance_exclusively(&mut self.locked, budget_bytes)
+    }
+
     /// Stores a value that was read from a file, last used so many seconds ago, unless its key is there;
     /// whether it was stored. It counts as no change.
     pub fn insert(
@@ -142,7 +156,9 @@ impl<'a> ExclusiveContext<'a> {
                 }
                 if let Some(taken) = self.locked.shard_mut(shard).take_database(database) {
                     keys += taken.len() as u64;
-                    garbage.push_database(*taken);
+                    if let Some(taken) = taken.retire() {
+                        garbage.push_database(*taken);
+                    }
                     self.locked.publish_database(shard, database);
                     note_ready(&self.locked, shard, database, &mut self.worker.ready);
                 }
