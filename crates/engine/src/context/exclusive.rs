@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::{
     keyspace::{EntryRef, Invalidation, LockedShards, Usage},
     rdb,
-    snapshot::{Snapshot, SnapshotOptions},
+    snapshot::{self, Chunk, Snapshot, SnapshotOptions},
     value::Layout,
 };
 
@@ -112,9 +112,15 @@ impl<'a> ExclusiveContext<'a> {
         Snapshot::begin(&mut self.locked, self.environment.now_ms, options)
     }
 
-    /// Goes on with a snapshot while nothing else runs; see [`Snapshot::advance`].
-    pub fn advance_snapshot(&mut self, snapshot: &mut Snapshot, budget_bytes: usize) -> bool {
-        snapshot.advance_exclusively(&mut self.locked, budget_bytes)
+    /// Copies a database chunk by chunk, until `show` fails: [`Self::begin_snapshot`] for who has nothing
+    /// else running anyway.
+    pub fn try_for_each_chunk<E>(
+        &self,
+        database: usize,
+        compress: bool,
+        show: impl FnMut(&Chunk) -> Result<(), E>,
+    ) -> Result<(), E> {
+        snapshot::try_for_each_chunk(self, database, compress, show)
     }
 
     /// Stores a value that was read from a file, last used so many seconds ago, unless its key is there;

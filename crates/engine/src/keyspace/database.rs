@@ -586,12 +586,24 @@ impl Database {
         visited
     }
 
-    /// The stripe was taken out of its shard: it goes to a snapshot that has not seen all of it, or is
+    /// Whether a snapshot has yet to see entries.
+    pub(crate) fn is_captured(&self, index: usize) -> bool {
+        self.captures.as_ref().is_some_and(|captures| captures[index].is_some())
+    }
+
+    /// Whether any snapshot has.
+    pub(crate) fn is_captured_at_all(&self) -> bool {
+        self.captures.is_some()
+    }
+
+    /// The stripe was taken out of its shard: it goes to the snapshots that have not seen all of it, or is
     /// handed back.
     pub(crate) fn retire(self: Box<Self>) -> Option<Box<Self>> {
         let capture = self.captures.as_ref().and_then(|captures| captures.iter().flatten().next());
-        let Some(intake) = capture.map(|capture| Arc::clone(capture.intake())) else { return Some(self) };
-        intake.adopt(self);
+        let Some(snapshots) = capture.map(|capture| Arc::clone(capture.intake().snapshots())) else {
+            return Some(self);
+        };
+        snapshots.adopt(self);
         None
     }
 

@@ -12,10 +12,10 @@ use std::{
 use dunlin_structures::Handle;
 
 use super::{Chunk, SnapshotOptions, Snapshots};
-use crate::keyspace::{Database, EntryRef, STAMP_BITS};
+use crate::keyspace::{EntryRef, STAMP_BITS};
 
 /// Bytes of a chunk from which on it is handed over.
-const CHUNK_BYTES: usize = 16 * 1024;
+pub(super) const CHUNK_BYTES: usize = 16 * 1024;
 /// Entries that are fetched from memory together.
 const PREFETCH_ENTRIES: usize = 32;
 /// Steps of the walk that look for them at most: where a table is nearly empty.
@@ -33,8 +33,6 @@ pub(crate) struct Intake {
     queue: Mutex<VecDeque<Chunk>>,
     /// Bytes in the queue; written under its lock.
     queued_bytes: AtomicUsize,
-    /// Stripes that were taken out of the keyspace before they were visited.
-    orphans: Mutex<Vec<Box<Database>>>,
     cancelled: AtomicBool,
 }
 
@@ -58,7 +56,6 @@ impl Intake {
             options,
             queue: Mutex::default(),
             queued_bytes: AtomicUsize::new(0),
-            orphans: Mutex::default(),
             cancelled: AtomicBool::new(false),
         }
     }
@@ -112,17 +109,9 @@ impl Intake {
         self.cancelled.load(Relaxed)
     }
 
-    pub(super) fn release(&self) {
-        self.snapshots.release(self.index);
-    }
-
-    /// Takes a stripe over that nobody else needs.
-    pub(crate) fn adopt(&self, stripe: Box<Database>) {
-        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).push(stripe);
-    }
-
-    pub(super) fn next_orphan(&self) -> Option<Box<Database>> {
-        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    /// All snapshots.
+    pub(crate) fn snapshots(&self) -> &Arc<Snapshots> {
+        &self.snapshots
     }
 }
 

@@ -6,7 +6,7 @@
 //! entry A       │ old ········ visited: copied, stamped ─ changed at will          = stamps of the stripe
 //! entry B       │ old ── about to change: copied by the writer, stamped ─ changed ─ visited: nothing to do
 //! entry C       │            new: born stamped
-//! FLUSHALL      │ takes the stripe out ─▶ the snapshot adopts it, visits the rest, frees it
+//! FLUSHALL      │ takes the stripe out ─▶ snapshots adopt it, visit the rest; the last one frees it
 //! ```
 //!
 //! Every entry has a bit for each snapshot that can be under way, and so has its stripe (the part of a
@@ -29,7 +29,7 @@
 //!
 //! Why not by bucket, as the design had it: a bucket holds ten entries, and the first write into it would
 //! copy all of them; under random writes at full speed the whole keyspace would be copied within the time of
-//! one write a bucket. See docs/decisions/0014.
+//! one write a bucket. See docs/decisions/0012.
 
 mod capture;
 mod chunk;
@@ -37,14 +37,16 @@ mod chunk;
 use std::{
     mem,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU8, Ordering},
     },
 };
 
+use capture::CHUNK_BYTES;
 pub(crate) use capture::{Capture, Intake};
 pub use chunk::Chunk;
 
+use crate::context::ExclusiveContext;
 use crate::keyspace::{Database, Keyspace, LockedShards, STAMP_BITS, Usage};
 
 /// Most snapshots that are under way at once.
@@ -57,6 +59,9 @@ pub struct Snapshots {
     taken: AtomicU8,
     /// A bit for each whose queue is too long.
     congested: AtomicU8,
+    /// Stripes that were taken out of the keyspace before all snapshots had visited them. Any of these goes
+    /// on with any of them, behind this lock, a slice at a time.
+    orphans: Mutex<Vec<Box<Database>>>,
 }
 
 impl Snapshots {
@@ -82,6 +87,27 @@ impl Snapshots {
 
     fn release(&self, index: usize) {
         self.taken.fetch_and(!(1 << index), Ordering::AcqRel);
+    }
+
+    fn orphans(&self) -> MutexGuard<'_, Vec<Box<Database>>> {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a stripe over that is in no shard any more.
+    pub(crate) fn adopt(&self, stripe: Box<Database>) {
+        self.orphans().push(stripe);
+    }
+
+    /// Goes on with a stripe that a snapshot has not visited; whether there is none.
+    fn advance_orphan(&self, index: usize, budget: &mut usize) -> bool {
+        let mut orphans = self.orphans();
+        let Some(at) = orphans.iter().position(|orphan| orphan.is_captured(index)) else { return true };
+        if orphans[at].capture(index, budget) && !orphans[at].is_captured_at_all() {
+            let visited = orphans.swap_remove(at);
+            drop(orphans);
+            drop(visited);
+        }
+        false
     }
 }
 
@@ -125,8 +151,6 @@ pub struct Snapshot {
     /// The shard that is being visited.
     shard: usize,
     shards: usize,
-    /// A stripe that is in no shard any more.
-    orphan: Option<Box<Database>>,
 }
 
 impl Snapshot {
@@ -157,7 +181,7 @@ impl Snapshot {
         });
         let databases = sizes.filter(|size| size.keys > 0).collect();
         let shards = keyspace.shards().len();
-        Some(Self { intake, databases, shard: 0, shards, orphan: None })
+        Some(Self { intake, databases, shard: 0, shards })
     }
 
     /// The databases with keys, at the cut.
@@ -191,18 +215,6 @@ impl Snapshot {
         self.end(&mut budget)
     }
 
-    /// [`Self::advance`] behind the closed gate; whether everything was visited.
-    pub(crate) fn advance_exclusively(&mut self, locked: &mut LockedShards<'_>, budget_bytes: usize) -> bool {
-        let mut budget = budget_bytes;
-        while self.shard < self.shards {
-            if budget == 0 || !self.advance_shard(locked, &mut budget) {
-                return false;
-            }
-            self.shard += 1;
-        }
-        self.end(&mut budget) == Advance::Complete
-    }
-
     fn advance_shard(&self, locked: &mut LockedShards<'_>, budget: &mut usize) -> bool {
         let databases = locked.keyspace().databases();
         let state = locked.shard_mut(self.shard);
@@ -213,28 +225,18 @@ impl Snapshot {
     }
 
     /// Visits what was taken out of the keyspace; whether there is no more of it.
-    fn advance_orphans(&mut self, budget: &mut usize) -> bool {
-        loop {
-            let Some(orphan) = self.orphan.as_mut() else {
-                self.orphan = self.intake.next_orphan();
-                if self.orphan.is_none() {
-                    return true;
-                }
-                continue;
-            };
-            if !orphan.capture(self.intake.index(), budget) {
-                return false;
-            }
-            // Another snapshot may want it; else it is freed here.
-            drop(self.orphan.take().and_then(Database::retire));
+    fn advance_orphans(&self, budget: &mut usize) -> bool {
+        let snapshots = Arc::clone(self.intake.snapshots());
+        while !snapshots.advance_orphan(self.intake.index(), budget) {
             if *budget == 0 {
                 return false;
             }
         }
+        true
     }
 
     /// All shards were visited: no more stripes will be taken out of them for this snapshot.
-    fn end(&mut self, budget: &mut usize) -> Advance {
+    fn end(&self, budget: &mut usize) -> Advance {
         if self.advance_orphans(budget) { Advance::Complete } else { Advance::More }
     }
 
@@ -264,15 +266,32 @@ impl Snapshot {
 impl Drop for Snapshot {
     fn drop(&mut self) {
         self.intake.cancel();
-        drop(mem::take(&mut self.orphan));
+        let snapshots = self.intake.snapshots();
+        let index = self.intake.index();
         // Where it is not complete there are entries with stamps that mean something: its bit is not
         // given to another.
-        let visited = self.shard == self.shards && self.intake.next_orphan().is_none();
-        if visited {
-            self.intake.release();
+        if self.shard == self.shards && !snapshots.orphans().iter().any(|orphan| orphan.is_captured(index)) {
+            snapshots.release(index);
         }
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// Copies all entries of a database that have not expired, chunk by chunk, until `show` fails. Nothing else
+/// runs meanwhile.
+pub(crate) fn try_for_each_chunk<E>(
+    context: &ExclusiveContext<'_>,
+    database: usize,
+    compress: bool,
+    mut show: impl FnMut(&Chunk) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut chunk = Chunk::new(database);
+    let now_ms = context.environment().now_ms;
+    context.try_for_each(database, |entry| {
+        chunk.add(entry, now_ms, compress);
+        if chunk.memory_bytes() < CHUNK_BYTES {
+            return Ok(());
+        }
+        show(&mem::replace(&mut chunk, Chunk::new(database)))
+    })?;
+    if chunk.is_empty() { Ok(()) } else { show(&chunk) }
+}
