@@ -10,7 +10,7 @@ use dunlin_resp::ReplyBuffer;
 use dunlin_scripting::{Caller, LogLevel, ScriptFlags};
 
 use super::running::{Due, Kind, Running, Watch};
-use crate::executor::{Handler, Letter, ServerContext};
+use crate::executor::{Handler, Letter, ServerContext, UNSAVED};
 
 /// A script at work for a client.
 pub(super) struct Calls<'c, 'a, 'k> {
@@ -108,6 +108,9 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
             }
             if self.short_of_memory && entry.command.flags.has(Flags::DENY_OOM) {
                 return Err(CommandError::OutOfMemory);
+            }
+            if self.context.shared.denies_writes(self.context.executor.config.config()) {
+                return Err(UNSAVED);
             }
             // What has begun to write goes on.
             self.short_of_memory = false;
