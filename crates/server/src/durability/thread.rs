@@ -405,16 +405,16 @@ impl LogThread {
             Err(_) if is_cancelled => tracing::warn!("Background AOF rewrite cancelled"),
             Err(error) => tracing::warn!("the log could not be rewritten: {}", describe(error)),
         }
-        let mut rewriting = self.shared.durability.rewriting();
-        rewriting.end(result.is_ok() || is_cancelled);
-        // A log without a base cannot be loaded.
-        rewriting.scheduled |= matches!(&self.state, State::On(writer) if writer.is_apart());
-        drop(rewriting);
         if result.is_ok() {
             self.remove_history();
             self.note_size();
             self.shared.durability.status().base_bytes = self.log_bytes();
         }
+        let mut rewriting = self.shared.durability.rewriting();
+        rewriting.end(result.is_ok() || is_cancelled);
+        // A log without a base cannot be loaded.
+        rewriting.scheduled |= matches!(&self.state, State::On(writer) if writer.is_apart());
+        drop(rewriting);
     }
 
     fn put_in_place(&mut self, base: Replacement) -> io::Result<()> {
