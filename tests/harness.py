@@ -79,8 +79,9 @@ class Server:
                 raise AssertionError(f"{self.program} ended with {self.process.returncode}:\n{self.log()}")
             try:
                 with self.connect() as client:
-                    client.sendall(b"PING\r\n")
-                    if client.recv(64):
+                    # Unlike PING, it is refused while the data set is being loaded.
+                    client.sendall(b"DBSIZE\r\n")
+                    if not client.recv(64).startswith((b"-LOADING", b"-BUSY")):
                         return
             except OSError:
                 pass

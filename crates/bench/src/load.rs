@@ -111,7 +111,8 @@ impl Outcome {
         }
     }
 
-    fn add(&mut self, other: Outcome) {
+    /// Adds what another thread, or the load of another server, gave.
+    pub(crate) fn add(&mut self, other: Outcome) {
         self.tally.add(&other.tally);
         for (text, count) in other.errors {
             *self.errors.entry(text).or_default() += count;

@@ -76,6 +76,8 @@ pub struct Effects {
     databases: (usize, usize),
     /// The running command has said what it changes.
     told: bool,
+    /// What commands change is left out (`redis.set_repl`); what expires is not.
+    muted: bool,
     /// A frame with commands inside, in databases and transactions.
     framed: Vec<u8>,
     /// The offset behind the last record.
@@ -99,6 +101,12 @@ impl Effects {
     pub(crate) fn begin(&mut self, switch: &LogSwitch) {
         self.on = switch.is_on();
         self.told = false;
+        self.muted = false;
+    }
+
+    /// Leaves out what the commands from here to the next [`Self::begin`] change, or does not.
+    pub(crate) fn mute(&mut self, muted: bool) {
+        self.muted = muted;
     }
 
     /// Adds a command to the record.
@@ -128,14 +136,16 @@ impl Effects {
     /// Adds a command that stands for what the running one changes.
     pub(crate) fn tell(&mut self, database: usize, words: &[&[u8]]) {
         self.told = true;
-        self.add(database, words);
+        if !self.muted {
+            self.add(database, words);
+        }
     }
 
     /// The running command has ended: where it has changed something and has not said what, its words
     /// say it.
     #[inline]
     pub(crate) fn settle(&mut self, database: usize, words: &[&[u8]], changed: bool) {
-        if self.on && !std::mem::take(&mut self.told) && changed {
+        if self.on && !std::mem::take(&mut self.told) && changed && !self.muted {
             self.add(database, words);
         }
     }
@@ -293,7 +303,7 @@ mod tests {
             GETEX k PERSIST => PERSIST k
             GETEX k PERSIST =>
             EXPIRE k -1 => DEL k
-            SET k v EXAT 1 => SET k v PXAT 1000
+            SET k v EXAT 1 => DEL k
             MSETEX 2 a 1 b 2 EX 10 => MULTI; SET a 1 PXAT 1700000010000; SET b 2 PXAT 1700000010000; EXEC
             HSET h a 1 b 2 => HSET h a 1 b 2
             HEXPIRE h 10 FIELDS 2 a missing => HPEXPIREAT h 1700000010000 FIELDS 1 a
@@ -318,6 +328,8 @@ mod tests {
             INCRBYFLOAT k 0.5 => SET k 5.5 KEEPTTL
             GETDEL k => DEL k
             HINCRBYFLOAT h f 1.5 => HSET h f 1.5
+            HEXPIREAT h 1700000100 FIELDS 1 f => HPEXPIREAT h 1700000100000 FIELDS 1 f
+            HINCRBYFLOAT h f 1.5 => HSETEX h KEEPTTL FIELDS 1 f 3
             HGETDEL h FIELDS 1 f => HDEL h f
             SADD s 1 => SADD s 1
             SPOP s => SREM s 1
@@ -331,6 +343,9 @@ mod tests {
             BLMPOP 0 1 l LEFT COUNT 9 => LPOP l 1
             ZADD z 1 a 2 b 3 c => ZADD z 1 a 2 b 3 c
             ZMPOP 2 x z MAX COUNT 9 => ZPOPMAX z 3
+            ZADD z 1 a 2 b 3 c => ZADD z 1 a 2 b 3 c
+            BZPOPMIN x z 0 => ZPOPMIN z
+            BZMPOP 0 2 x z MAX COUNT 9 => ZPOPMAX z 2
             ",
         );
     }

@@ -153,6 +153,14 @@ impl Engine {
         result
     }
 
+    /// Records a change of something that the keyspace does not hold. The caller is inside the gate, and
+    /// holds what brings such changes into an order.
+    pub fn record(&self, database: usize, worker: &mut Worker, words: &[&[u8]]) {
+        worker.effects.begin(&self.log);
+        worker.effects.tell(database, words);
+        worker.effects.publish(&self.log, worker.id());
+    }
+
     /// Stores a value that was read from the base of a log, last used so many seconds ago, unless its key
     /// is there; whether it was stored. It counts as no change. The caller is inside the gate.
     pub fn load(

@@ -76,6 +76,8 @@ pub struct Transaction<'k> {
     freed: Vec<Garbage>,
     /// Whether others have been told not to wait for it.
     is_long: bool,
+    /// Whether what its commands change is left out of the record.
+    is_muted: bool,
 }
 
 impl Engine {
@@ -100,8 +102,8 @@ impl Engine {
             }
             return Err(CommandError::Busy);
         };
-        let is_long = false;
-        Ok(Transaction { keyspace: &self.keyspace, log: &self.log, locked, freed: Vec::new(), is_long })
+        let (keyspace, log, freed) = (&self.keyspace, &self.log, Vec::new());
+        Ok(Transaction { keyspace, log, locked, freed, is_long: false, is_muted: false })
     }
 
     /// Serves those who waited for keys of a transaction, releases its locks, and frees what it threw
@@ -115,6 +117,7 @@ impl Engine {
     ) {
         let Transaction { locked, freed, is_long, .. } = transaction;
         // All that its commands have changed is one record.
+        worker.effects.mute(false);
         worker.effects.publish(&self.log, worker.id());
         if worker.ready.is_empty() {
             drop(locked);
@@ -176,6 +179,19 @@ impl Transaction<'_> {
         self.locked.mark_long(worker.id());
     }
 
+    /// Leaves out of the record what its commands change from now on, or does not. What has expired is
+    /// recorded all the same.
+    pub fn mute(&mut self, muted: bool) {
+        self.is_muted = muted;
+    }
+
+    /// Records a change of something that the keyspace does not hold, made by a command of the host whose
+    /// footprint is everything.
+    pub fn record(&self, database: usize, worker: &mut Worker, words: &[&[u8]]) {
+        worker.effects.begin(self.log);
+        worker.effects.tell(database, words);
+    }
+
     /// Runs a command of the store that is in the transaction's footprint, and appends its reply; on
     /// an error the reply is as it was.
     ///
@@ -192,6 +208,7 @@ impl Transaction<'_> {
         let mark = reply.mark();
         let mut args = Args::new(request.words, request.entry.name_words());
         worker.effects.begin(self.log);
+        worker.effects.mute(self.is_muted);
         let result = match request.entry.command.run {
             Run::Read(_) | Run::Write(_) | Run::Block(_) => {
                 run_locked(&mut self.locked, request, &mut args, database, environment, worker, reply)

@@ -40,7 +40,7 @@ pub trait File: Debug + Send {
     fn truncate(&mut self, bytes: u64) -> io::Result<()>;
 
     /// Its length in bytes.
-    fn len(&self) -> io::Result<u64>;
+    fn length(&self) -> io::Result<u64>;
 
     /// Whether it still has the name that it was opened with.
     fn is_linked(&self) -> io::Result<bool>;
@@ -110,7 +110,7 @@ impl File for DiskFile {
         self.file.set_len(bytes)
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn length(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
 
@@ -163,7 +163,7 @@ pub(crate) mod faulty {
     impl Storage for FaultyDisk {
         fn append(&self, path: &Path) -> io::Result<Box<dyn File>> {
             let file = Disk.append(path)?;
-            Ok(Box::new(FaultyFile { synced: file.len()?, file, faults: Arc::clone(&self.0) }))
+            Ok(Box::new(FaultyFile { synced: file.length()?, file, faults: Arc::clone(&self.0) }))
         }
 
         fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -208,7 +208,7 @@ pub(crate) mod faulty {
                 return Err(io::Error::from_raw_os_error(5));
             }
             self.file.sync()?;
-            self.synced = self.file.len()?;
+            self.synced = self.file.length()?;
             Ok(())
         }
 
@@ -217,8 +217,8 @@ pub(crate) mod faulty {
             self.file.truncate(bytes)
         }
 
-        fn len(&self) -> io::Result<u64> {
-            self.file.len()
+        fn length(&self) -> io::Result<u64> {
+            self.file.length()
         }
 
         fn is_linked(&self) -> io::Result<bool> {

@@ -238,7 +238,7 @@ fn check_commands(file: &fs::File, start: u64) -> io::Result<(Progress, Progress
     let mut whole = reader.progress();
     let mut in_transaction = false;
     let error = loop {
-        match reader.next() {
+        match reader.read_command() {
             Ok(Some(words)) => {
                 let is = |name: &[u8]| matches!(words.as_slice(), [word] if word.eq_ignore_ascii_case(name));
                 let (begins, ends) = (is(b"multi"), is(b"exec"));

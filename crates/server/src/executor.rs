@@ -16,8 +16,8 @@ use std::{
 
 use dunlin_engine::{
     Blocked, Environment, Event, Request, Served as ServedWaiter, Transaction, Worker,
-    command::{Args, CommandError, CommandResult, Entry, Flags, Group, KeyShape, Run},
-    keyspace::{ClientToken, Inside, Key},
+    command::{Args, CommandError, CommandResult, ElementWords, Entry, Flags, Group, KeyShape, Run},
+    keyspace::{ClientToken, Inside, Key, Keyspace},
     value::CollectionLimits,
 };
 use dunlin_resp::{Batch, Decoded, Limits, ReplyBuffer};
@@ -106,6 +106,8 @@ pub struct Executor {
     durability_waits: Vec<(u64, Address)>,
     /// The mark that the replies of the last call are withheld to.
     withhold_to: u64,
+    /// Whether a command of this call has seen the data set, or changed something that is recorded.
+    pub(crate) saw_data: bool,
     /// Memory for the next transaction.
     pub(crate) spare_queue: Option<Box<Queue>>,
     /// Its scripts.
@@ -135,6 +137,8 @@ struct Window<'a> {
     words: Vec<&'a [u8]>,
     keys: Vec<Key<'a>>,
     commands: Vec<Prepared>,
+    /// Names of elements of the collection that is being fetched from.
+    elements: Vec<&'a [u8]>,
 }
 
 /// A command of a window.
@@ -147,6 +151,8 @@ struct Prepared {
     bytes: usize,
     /// Its place in the command table, `None` for an unknown command.
     entry: Option<usize>,
+    /// Which of its words name elements.
+    elements: Option<ElementWords>,
 }
 
 impl Window<'_> {
@@ -155,10 +161,12 @@ impl Window<'_> {
         self.words.clear();
         self.keys.clear();
         self.commands.clear();
+        self.elements.clear();
         Window {
             words: self.words.into_iter().map(|_| -> &[u8] { unreachable!("it is empty") }).collect(),
             keys: self.keys.into_iter().map(|_| -> Key<'_> { unreachable!("it is empty") }).collect(),
             commands: self.commands,
+            elements: self.elements.into_iter().map(|_| -> &[u8] { unreachable!("it is empty") }).collect(),
         }
     }
 }
@@ -207,6 +215,7 @@ impl Executor {
             rung_at: 0,
             durability_waits: Vec::new(),
             withhold_to: 0,
+            saw_data: false,
             spare_queue: None,
             compiled: Compiled::default(),
             libraries: LoadedLibraries::default(),
@@ -305,6 +314,7 @@ impl Executor {
     ) {
         let keyspace = &shared.engine.keyspace;
         let mut input_start = batch_start;
+        let mut names_elements = false;
         for index in 0..batch.len() {
             let first = window.words.len();
             window.words.extend(batch.spans(index).iter().map(|span| batch.bytes(input, *span)));
@@ -325,12 +335,15 @@ impl Executor {
                 }
                 Some((_, KeyShape::None)) | None => {}
             }
+            let elements = entry.and_then(|entry| entry.elements);
             window.commands.push(Prepared {
                 words_end: window.words.len(),
                 keys_end: window.keys.len(),
                 bytes: batch.input_end(index) - input_start,
                 entry: entry.map(|entry| entry.index),
+                elements,
             });
+            names_elements |= elements.is_some();
             input_start = batch.input_end(index);
         }
         // One key alone is looked up at once.
@@ -338,6 +351,38 @@ impl Executor {
             && let Some(inside) = inside
         {
             keyspace.prefetch(inside, database, &window.keys);
+            if names_elements {
+                Self::prefetch_elements(keyspace, inside, database, window);
+            }
+        }
+    }
+
+    /// Fetches ahead into collections: the elements that commands of the window name, where several
+    /// commands in a row have the same key. For one alone it would cost more than it spares.
+    fn prefetch_elements(keyspace: &Keyspace, inside: &Inside<'_>, database: usize, window: &mut Window<'_>) {
+        let Window { words, keys, commands, elements } = window;
+        let (mut words_start, mut keys_start) = (0, 0);
+        let mut collection: Option<Key<'_>> = None;
+        elements.clear();
+        for command in commands.iter() {
+            let words = &words[words_start..command.words_end];
+            let key = keys[keys_start..command.keys_end].first();
+            (words_start, keys_start) = (command.words_end, command.keys_end);
+            let (Some(names), Some(key)) = (command.elements, key) else { continue };
+            match &collection {
+                Some(last) if last.hash == key.hash => {}
+                last => {
+                    if let (Some(last), 2..) = (last, elements.len()) {
+                        keyspace.prefetch_elements(inside, database, last, elements);
+                    }
+                    elements.clear();
+                    collection = Some(*key);
+                }
+            }
+            elements.extend(names.of(words).take(WINDOW - elements.len()));
+        }
+        if let (Some(last), 2..) = (&collection, elements.len()) {
+            keyspace.prefetch_elements(inside, database, last, elements);
         }
     }
 }
@@ -633,6 +678,7 @@ impl Executor {
                 result
             }
             (None, None) => {
+                self.saw_data = true;
                 let (environment, worker) = (&self.environment, &mut self.worker);
                 let result =
                     shared.engine.execute(&request, session.database, environment, worker, inside, reply);
@@ -842,9 +888,13 @@ impl Executor {
     }
 
     /// How far the log must be durable before what was just served may be told: as far as it is
-    /// recorded, since that is what the commands may have seen. 0 where nothing needs to be durable.
+    /// recorded, since that is what the commands may have seen. 0 where nothing needs to be durable, as
+    /// with INFO, which has to answer while the disk fails.
     #[inline]
     fn durability_mark(&self) -> u64 {
+        if !self.saw_data {
+            return 0;
+        }
         let config = self.config.config();
         if config.appendfsync != AppendFsync::Always || !self.shared.engine.log.is_on() {
             return 0;
@@ -1091,6 +1141,7 @@ impl Service for Executor {
         }
         reply.set_protocol(session.protocol);
         session.flags.set(ClientFlags::BLOCKED, false);
+        self.saw_data = false;
         let shared = Arc::clone(&self.shared);
         let mut inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
         self.environment.no_touch = session.flags.has(ClientFlags::NO_TOUCH);
@@ -1169,8 +1220,8 @@ impl Service for Executor {
 
     fn deliver(&mut self, session: &mut Session, letter: Letter, reply: &mut ReplyBuffer) -> Option<Next> {
         // What a client that has waited is answered is a change that somebody else has made.
-        let is_answer = matches!(letter, Letter::Unblocked(_));
-        self.withhold_to = if is_answer { self.durability_mark() } else { 0 };
+        self.saw_data = matches!(letter, Letter::Unblocked(_));
+        self.withhold_to = self.durability_mark();
         match letter {
             Letter::Unpaused | Letter::LogHasRoom => {
                 let is_waiting = session.waiting.is_some() || session.durability.is_some();

@@ -26,10 +26,10 @@ use crate::{
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags},
     durability::{Durability, LogThread, Order, RING_BYTES},
     executor::{Executor, Letter},
+    loading::storers,
     log::{self, LogHandle},
     maintenance::{self, Maintenance},
     net::{Limits, ListenOptions, OutputLimit, Running, WorkerContext, Workers, reserve_open_files},
-    persistence::Existing,
     process::Process,
     shared::{Shared, Stop},
     startup::{self, PidFile},
@@ -89,7 +89,8 @@ impl Server {
         register_hooks(&store, log, limits);
 
         let (ring, reader) = Ring::new(RING_BYTES, threads + 1, 0);
-        let keyspace = Keyspace::new(threads, threads + 1, databases, seeds()?);
+        let participants = threads + 1 + storers(threads);
+        let keyspace = Keyspace::new(threads, participants, databases, seeds()?);
         let engine = Engine::with_log(keyspace, Arc::clone(&ring) as Arc<dyn Log>);
         let (maintenance, discarded) = Maintenance::new();
         let (stopper, orders) = channel();
@@ -97,9 +98,6 @@ impl Server {
         let process = Process::new()?;
         let shared = Shared::new(engine, store, threads, maintenance, process, durability, stopper.clone());
         let shared = Arc::new(shared);
-        if !shared.config.snapshot().appendonly {
-            shared.alone(|context| shared.load(context, Existing::Refused))?;
-        }
         maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         let log = LogThread::new(Arc::clone(&shared), reader).start();
         let log = log.map_err(|error| format!("cannot start a thread: {error}"))?;

@@ -86,10 +86,11 @@ impl<'a> Server<'a> {
             if ended.is_some() {
                 return Ok(Started::Refused(folder.log()));
             }
-            let pong = server
+            let size = server
                 .connect()
-                .and_then(|mut connection| connection.call(&["PING"]).map_err(|error| error.to_string()));
-            if pong.is_ok_and(|reply| reply.bytes() == Some(b"PONG")) {
+                .and_then(|mut connection| connection.call(&["DBSIZE"]).map_err(|error| error.to_string()));
+            // Unlike PING, it is refused while the data set is being loaded.
+            if size.is_ok_and(|reply| !reply.is_error()) {
                 return Ok(Started::Serving(server));
             }
             if Instant::now() > deadline {

@@ -73,6 +73,32 @@ pub(crate) struct ExpirySlice {
     pub(crate) complete: bool,
 }
 
+/// The entries of a stripe that expire.
+#[derive(Debug, Default, Clone, Copy)]
+struct Expiries {
+    keys: usize,
+    /// Their expiries in all, in unix milliseconds.
+    sum_ms: u128,
+}
+
+impl Expiries {
+    #[inline]
+    fn add(&mut self, expiry: Option<u64>) {
+        if let Some(expiry) = expiry {
+            self.keys += 1;
+            self.sum_ms += u128::from(expiry);
+        }
+    }
+
+    #[inline]
+    fn remove(&mut self, expiry: Option<u64>) {
+        if let Some(expiry) = expiry {
+            self.keys -= 1;
+            self.sum_ms -= u128::from(expiry);
+        }
+    }
+}
+
 /// A stripe of a database.
 pub struct Database {
     table: BucketTable,
@@ -80,8 +106,7 @@ pub struct Database {
     hasher: KeyHasher,
     /// Bytes that entries own outside the slab.
     heap_bytes: usize,
-    /// Entries with an expiry.
-    expiring: usize,
+    expiries: Expiries,
     /// Bytes in use when last measured.
     measured_bytes: usize,
     /// The stamps of entries that no snapshot has yet to see. New entries have them.
@@ -214,7 +239,7 @@ impl Database {
             slab,
             hasher,
             heap_bytes: 0,
-            expiring: 0,
+            expiries: Expiries::default(),
             measured_bytes: 0,
             stamps: 0,
             captures: None,
@@ -239,7 +264,8 @@ impl Database {
     pub(crate) fn usage(&self) -> Usage {
         Usage {
             keys: self.table.len(),
-            expiring: self.expiring,
+            expiring: self.expiries.keys,
+            expiry_sum_ms: self.expiries.sum_ms,
             entry_bytes: self.slab.used_bytes(),
             table_bytes: self.table.memory_bytes(),
             heap_bytes: self.heap_bytes,
@@ -296,7 +322,7 @@ impl Database {
         let clock = access_clock(now_ms);
         let shape = Shape::new(key, &value, expiry.is_some(), self.stamps);
         self.heap_bytes += value.heap_bytes();
-        self.expiring += usize::from(expiry.is_some());
+        self.expiries.add(expiry);
         let next_deadline_ms = [expiry, value.next_deadline_ms()].into_iter().flatten().min();
         let slot;
         match found {
@@ -319,7 +345,7 @@ impl Database {
                 let entry = self.entry_of(handle);
                 let old_bytes = entry.bytes();
                 let old_heap_bytes = entry.value_heap_bytes();
-                let expired = usize::from(entry.expiry().is_some());
+                let old_expiry = entry.expiry();
                 // SAFETY: the value is overwritten below and not read again.
                 if let Some(owned) = unsafe { entry.take_owned() } {
                     garbage.push(owned);
@@ -342,7 +368,7 @@ impl Database {
                     self.table.replace(slot, moved);
                 }
                 self.heap_bytes -= old_heap_bytes;
-                self.expiring -= expired;
+                self.expiries.remove(old_expiry);
             }
         }
         if let Some(next) = next_deadline_ms {
@@ -360,10 +386,11 @@ impl Database {
     pub(crate) fn set_expiry(&mut self, slot: Slot, expiry: Option<u64>, now_ms: u64) {
         self.preserve(slot);
         let entry = self.entry(slot);
-        match (entry.expiry(), expiry) {
+        let old = entry.expiry();
+        match (old, expiry) {
             (None, None) => return,
             (Some(_), Some(expiry)) => self.entry_mut(slot).set_expiry(expiry),
-            (old, _) => {
+            _ => {
                 let bytes = (entry.bytes(), entry.bytes_with_expiry(expiry.is_some()));
                 let handle = slot.handle();
                 let pointer = self.slab.pointer(handle);
@@ -378,9 +405,10 @@ impl Database {
                     self.slab.free(handle, bytes.0);
                     self.table.replace(slot, moved);
                 }
-                self.expiring = self.expiring + usize::from(expiry.is_some()) - usize::from(old.is_some());
             }
         }
+        self.expiries.remove(old);
+        self.expiries.add(expiry);
         if let Some(expiry) = expiry {
             self.table.note_deadline(slot, deadline(expiry, now_ms));
         }
@@ -400,7 +428,7 @@ impl Database {
             None => entry.to_new().copied_to(buffer),
         };
         self.heap_bytes -= heap_bytes;
-        self.expiring -= usize::from(expiry.is_some());
+        self.expiries.remove(expiry);
         let handle = self.table.remove(slot);
         // SAFETY: the handle is out of the table, and nothing reads the entry again.
         unsafe { EntryRef::new(self.slab.pointer(handle)).free_key() };
@@ -448,9 +476,9 @@ impl Database {
         self.preserve(slot);
         let entry = self.entry(slot);
         let heap_bytes = entry.value_heap_bytes() + entry.key_heap_bytes();
-        let expiring = usize::from(entry.expiry().is_some());
+        let expiry = entry.expiry();
         self.heap_bytes -= heap_bytes;
-        self.expiring -= expiring;
+        self.expiries.remove(expiry);
         let handle = self.table.remove(slot);
         // SAFETY: the handle is out of the table, and nothing reads the entry again.
         unsafe { free_entry(&mut self.slab, handle, garbage) };
@@ -485,8 +513,8 @@ impl Database {
     ) -> ExpirySlice {
         let elements_max = buckets_max * ELEMENTS_PER_BUCKET;
         let mut slice = ExpirySlice::default();
-        let (mut expiring, mut freed_bytes, mut complete) = (0, 0, true);
-        let slab = &mut self.slab;
+        let (mut freed_bytes, mut complete) = (0, true);
+        let (slab, expiries) = (&mut self.slab, &mut self.expiries);
         let (captures, stamps) = (&mut self.captures, self.stamps);
         let visited = self.table.due(now_tick(now_ms), buckets_max, |handle| {
             // SAFETY: handles in the table refer to entries of the slab beside it, which nobody else
@@ -526,13 +554,12 @@ impl Database {
             };
             tell(entry, end, &[]);
             freed_bytes += entry.key_heap_bytes() + before;
-            expiring += usize::from(entry.expiry().is_some());
+            expiries.remove(entry.expiry());
             slice.keys += usize::from(end == Expiration::Key);
             // SAFETY: the table drops the handle, and nothing reads the entry again.
             unsafe { free_entry(slab, handle, garbage) };
             Verdict::Remove
         });
-        self.expiring -= expiring;
         self.heap_bytes -= freed_bytes;
         slice.complete = complete && visited < buckets_max;
         slice

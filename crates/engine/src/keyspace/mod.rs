@@ -96,6 +96,8 @@ pub struct Usage {
     pub keys: usize,
     /// Keys with an expiry.
     pub expiring: usize,
+    /// Their expiries in all, in unix milliseconds.
+    pub expiry_sum_ms: u128,
     /// Bytes of entries, by the cells they occupy.
     pub entry_bytes: usize,
     /// Bytes of the index.
@@ -110,9 +112,17 @@ impl Usage {
         self.entry_bytes + self.table_bytes + self.heap_bytes
     }
 
+    /// Milliseconds that keys with an expiry have left on average; 0 where there are none.
+    pub fn average_ttl_ms(&self, now_ms: u64) -> u64 {
+        let average = self.expiry_sum_ms.checked_div(self.expiring as u128).unwrap_or(0);
+        // An expiry has 48 bits.
+        (average as u64).saturating_sub(now_ms)
+    }
+
     pub(crate) fn add(&mut self, other: Usage) {
         self.keys += other.keys;
         self.expiring += other.expiring;
+        self.expiry_sum_ms += other.expiry_sum_ms;
         self.entry_bytes += other.entry_bytes;
         self.table_bytes += other.table_bytes;
         self.heap_bytes += other.heap_bytes;
@@ -194,6 +204,20 @@ impl Keyspace {
                     }
                 }
             }
+        }
+    }
+
+    /// Asks the processor for elements, by their names, of the collection under a key. The key's shard
+    /// is locked for it; where somebody else has locked it, nothing is done. O(elements).
+    pub fn prefetch_elements(&self, _: &Inside<'_>, database: usize, key: &Key<'_>, names: &[&[u8]]) {
+        if !self.shards[key.shard].try_lock() {
+            return;
+        }
+        let locked = Locked::one(self, key.shard);
+        let Some(stripe) = locked.shard(key.shard).database(database) else { return };
+        let entry = stripe.find(key.hash, key.bytes).map(|slot| stripe.entry(slot));
+        if let Some(object) = entry.and_then(EntryRef::object) {
+            object.prefetch_elements(names);
         }
     }
 

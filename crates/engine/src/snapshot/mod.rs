@@ -61,7 +61,7 @@ pub struct Snapshots {
     congested: AtomicU8,
     /// Stripes that were taken out of the keyspace before all snapshots had visited them. Any of these goes
     /// on with any of them, behind this lock, a slice at a time.
-    orphans: Mutex<Vec<Box<Database>>>,
+    orphans: Mutex<Vec<Database>>,
 }
 
 impl Snapshots {
@@ -89,13 +89,13 @@ impl Snapshots {
         self.taken.fetch_and(!(1 << index), Ordering::AcqRel);
     }
 
-    fn orphans(&self) -> MutexGuard<'_, Vec<Box<Database>>> {
+    fn orphans(&self) -> MutexGuard<'_, Vec<Database>> {
         self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a stripe over that is in no shard any more.
     pub(crate) fn adopt(&self, stripe: Box<Database>) {
-        self.orphans().push(stripe);
+        self.orphans().push(*stripe);
     }
 
     /// Goes on with a stripe that a snapshot has not visited; whether there is none.

@@ -46,6 +46,11 @@ impl FieldTable {
         Self { table: MemberTable::new(resources), deadlines: OrderTree::new() }
     }
 
+    /// The records, those included of fields whose deadline has come.
+    pub(super) fn records_by_field(&self) -> &MemberTable {
+        &self.table
+    }
+
     /// Fields, those included whose deadline has come and whose records are still there. O(1).
     #[inline]
     pub(super) fn records(&self) -> usize {

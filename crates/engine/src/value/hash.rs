@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use dunlin_structures::{Element, Listpack, Position};
 
-use super::{Collection, Layout, Object, Record, Resources, field_table::FieldTable};
+use super::{Collection, Layout, MemberTable, Object, Record, Resources, field_table::FieldTable};
 use crate::{
     context::ExpiryChange,
     random::{Random, Selection},
@@ -162,6 +162,14 @@ impl Hash {
         match &self.fields {
             Fields::Listpack(listpack) => Some(listpack.bytes()),
             Fields::Table(_) => None,
+        }
+    }
+
+    /// The table that the fields of a large hash are kept in.
+    pub(super) fn table(&self) -> Option<&MemberTable> {
+        match &self.fields {
+            Fields::Listpack(_) => None,
+            Fields::Table(table) => Some(table.records_by_field()),
         }
     }
 

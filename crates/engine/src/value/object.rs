@@ -76,6 +76,19 @@ impl Object {
         }
     }
 
+    /// Fetches elements, which are about to be asked for by name, from memory, where they are in a table.
+    pub(crate) fn prefetch_elements(&self, names: &[&[u8]]) {
+        let table = match self {
+            Self::Hash(hash) => hash.table(),
+            Self::Set(set) => set.table(),
+            Self::SortedSet(set) => set.table(),
+            Self::List(_) | Self::Stream(_) => None,
+        };
+        if let Some(table) = table {
+            table.prefetch_keys(names);
+        }
+    }
+
     /// When the next of its elements expires, in unix milliseconds.
     #[inline]
     pub fn next_deadline_ms(&self) -> Option<u64> {

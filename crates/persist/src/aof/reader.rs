@@ -111,7 +111,7 @@ impl<R: Read> Reader<R> {
 
     /// The words of the next command; `None` at the end of the file. After an error, [`Self::progress`]
     /// tells where it is.
-    pub fn next(&mut self) -> Result<Option<Vec<&[u8]>>, ReadError> {
+    pub fn read_command(&mut self) -> Result<Option<Vec<&[u8]>>, ReadError> {
         loop {
             let parsed = parse(&self.buffer[self.at..], &mut self.words);
             match parsed {
@@ -294,7 +294,7 @@ mod tests {
         let mut reader = Reader::new(bytes, 0);
         let mut commands = Vec::new();
         loop {
-            match reader.next() {
+            match reader.read_command() {
                 Ok(Some(words)) => commands.push(words.iter().map(|word| word.to_vec()).collect()),
                 Ok(None) => return (commands, reader.progress(), None),
                 Err(error) => return (commands, reader.progress(), Some(error.to_string())),
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(progress.offset, bytes.len() as u64);
         let mut trickled = Reader::new(Trickle(&bytes), 0);
         let mut count = 0;
-        while trickled.next().unwrap().is_some() {
+        while trickled.read_command().unwrap().is_some() {
             count += 1;
         }
         assert_eq!((count, trickled.progress()), (6, progress));

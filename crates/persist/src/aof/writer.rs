@@ -25,6 +25,9 @@ use crate::storage::{File, Storage};
 /// Bytes of one batch at most: what a flipped bit makes doubtful.
 const BATCH_BYTES_MAX: u64 = 4 << 20;
 
+/// Memory that is kept for the next batch.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
 /// Where the log's files are, and how they are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriterOptions {
@@ -67,6 +70,8 @@ pub struct Writer {
     stamped_s: u64,
     /// The manifest on disk is that of another log: this one has no base yet.
     apart: bool,
+    /// Memory for the batch that is being written.
+    batch: Vec<u8>,
 }
 
 impl fmt::Debug for Writer {
@@ -132,7 +137,7 @@ impl Writer {
             }
             file.sync()?;
             storage.sync_directory(&options.directory)?;
-            let bytes = file.len()?;
+            let bytes = file.length()?;
             let older = manifest.base.iter().chain(manifest.increments.iter().rev().skip(1));
             let older = older.map(|file| storage.len(&options.directory.join(&file.name)));
             let older_bytes = older.sum::<io::Result<u64>>()?;
@@ -155,6 +160,7 @@ impl Writer {
                     older_bytes,
                     stamped_s: 0,
                     apart,
+                    batch: Vec::new(),
                 })
             }
             Err(error) => Err((ring, error)),
@@ -222,27 +228,21 @@ impl Writer {
         if to <= from {
             return Ok(false);
         }
-        let stamp = match stamp_s {
-            Some(now_s) if now_s != self.stamped_s => format!("#TS:{now_s}\r\n"),
-            _ => String::new(),
-        };
-        self.in_doubt = true;
+        self.batch.clear();
+        if let Some(now_s) = stamp_s.filter(|now_s| *now_s != self.stamped_s) {
+            self.batch.extend_from_slice(format!("#TS:{now_s}\r\n").as_bytes());
+        }
+        let batch = &mut self.batch;
+        self.ring.read(from, to, |piece| batch.extend_from_slice(piece));
         let mut sum = Checksum::default();
-        sum.add(stamp.as_bytes());
-        let mut result = write_all(&mut *self.file, stamp.as_bytes());
-        let file = &mut self.file;
-        self.ring.read(from, to, |piece| {
-            if result.is_ok() {
-                sum.add(piece);
-                result = write_all(&mut **file, piece);
-            }
-        });
-        result?;
-        let length = stamp.len() as u64 + (to - from);
-        let line = Check { lsn: to, length }.line(sum);
-        write_all(&mut *self.file, &line)?;
+        sum.add(&self.batch);
+        let length = self.batch.len() as u64;
+        self.batch.extend_from_slice(&Check { lsn: to, length }.line(sum));
+        self.in_doubt = true;
+        write_all(&mut *self.file, &self.batch)?;
         self.in_doubt = false;
-        self.written = Point { offset: to, bytes: self.written.bytes + length + line.len() as u64 };
+        self.written = Point { offset: to, bytes: self.written.bytes + self.batch.len() as u64 };
+        self.batch.shrink_to(KEPT_BYTES_MAX);
         self.stamped_s = stamp_s.unwrap_or(self.stamped_s);
         Ok(true)
     }

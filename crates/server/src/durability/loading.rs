@@ -13,21 +13,24 @@ use std::fs;
 use std::io::{self, Read, Seek};
 use std::path::Path;
 
-use dunlin_engine::{Environment, Request, Worker, command::Run, value::Layout};
+use dunlin_engine::{
+    Environment, Request, Worker,
+    command::{Args, Entry, Run},
+};
 use dunlin_persist::{
     Disk, Storage,
     aof::{Checksum, Progress, ReadError, Reader, WriterOptions},
     manifest::{LogFile, MANIFEST_BYTES_MAX, Manifest},
-    rdb::{self, Item, ReadOptions},
 };
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
 use super::LogThread;
 use crate::{
-    config::{Config, VersionCheck, describe},
+    config::{Config, describe},
     executor::environment,
-    loading::Reporter,
+    loading::{Expired, LoadError, Reporter, load_snapshot},
     net::Now,
+    scripting::{LibraryChange, LoadedLibraries},
     shared::Shared,
 };
 
@@ -46,6 +49,8 @@ pub(super) struct Loaded {
     pub(super) unproven: Option<(Checksum, u64)>,
     /// The log's offset.
     pub(super) lsn: u64,
+    /// The database that the last file leaves selected, which is not 0 where Redis has written it.
+    pub(super) database: usize,
     /// Commands replayed.
     pub(super) commands: u64,
 }
@@ -62,21 +67,6 @@ pub(super) fn read_manifest(options: &WriterOptions) -> Result<Option<Manifest>,
     let mut bytes = Vec::new();
     file.take(MANIFEST_BYTES_MAX).read_to_end(&mut bytes).map_err(|error| failed(&describe(&error)))?;
     Manifest::parse(&bytes).map(Some).map_err(|error| failed(&error))
-}
-
-/// Why the log was not loaded.
-#[derive(Debug)]
-pub(super) enum LoadError {
-    /// A line for the operator.
-    Failed(String),
-    /// The server is to stop.
-    Abandoned,
-}
-
-impl From<String> for LoadError {
-    fn from(line: String) -> Self {
-        Self::Failed(line)
-    }
 }
 
 /// Loads the log that the configuration names into an engine that nobody else changes meanwhile.
@@ -104,7 +94,7 @@ pub(super) fn load(shared: &Shared, config: &Config) -> Result<Loaded, LoadError
                 (progress.unproven_bytes > 0).then_some((progress.unproven_sum, progress.unproven_bytes));
         }
     }
-    loaded.commands = replay.commands;
+    (loaded.commands, loaded.database) = (replay.commands, replay.database);
     if replay.refused > 1 {
         tracing::warn!("{} commands of the log were refused; the first one was told", replay.refused);
     }
@@ -144,12 +134,11 @@ struct Replay<'a> {
     reporter: Reporter<'a>,
     environment: Environment,
     worker: Worker,
+    libraries: LoadedLibraries,
     database: usize,
     /// The commands since MULTI, while there is no EXEC.
     queued: Option<Vec<Vec<Vec<u8>>>>,
     commands: u64,
-    /// Keys loaded from a base.
-    keys: u64,
     /// Commands that were answered with an error.
     refused: u64,
     reply: ReplyBuffer,
@@ -168,10 +157,10 @@ impl<'a> Replay<'a> {
             reporter: Reporter::new(&shared.loading),
             environment,
             worker: Worker::new(shared.loader(), 0),
+            libraries: LoadedLibraries::default(),
             database: 0,
             queued: None,
             commands: 0,
-            keys: 0,
             refused: 0,
             reply: ReplyBuffer::default(),
         }
@@ -198,7 +187,7 @@ impl<'a> Replay<'a> {
         let mut whole = reader.progress();
         self.database = 0;
         let ended = loop {
-            match reader.next() {
+            match reader.read_command() {
                 Ok(Some(words)) => {
                     let result = self.command(&words);
                     let at = reader.progress();
@@ -238,47 +227,13 @@ impl<'a> Replay<'a> {
 
     /// Loads the RDB file that a file begins with; where it ends.
     fn snapshot(&mut self, file: &fs::File, path: &Path) -> Result<u64, LoadError> {
-        let named = |reason: &dyn std::fmt::Display| format!("{}: {reason}", path.display());
-        let config = self.shared.config.snapshot();
-        let options = ReadOptions {
-            checksum: config.rdbchecksum,
-            known_versions: config.rdb_version_check == VersionCheck::Strict,
-        };
-        let keyspace = &self.shared.engine.keyspace;
-        let limits = self.environment.collection_limits.clone();
-        let layout = Layout { limits: &limits, resources: keyspace.resources() };
-        let mut reader = rdb::Reader::open(file, options).map_err(|error| named(&error))?;
-        let mut libraries = Vec::new();
-        while let Some(item) = reader.next(layout).map_err(|error| named(&error))? {
-            match item {
-                Item::Function(code) => libraries.push(code),
-                Item::Aux { .. } | Item::ModuleAux(_) | Item::Key { value: None, .. } => {}
-                Item::Key { database, key, value: Some(value), expiry_ms, idle_seconds } => {
-                    let database = usize::try_from(database).ok();
-                    let database = database.filter(|database| *database < keyspace.databases());
-                    let database = database.ok_or_else(|| {
-                        named(&"it holds a database that there is not; set databases higher")
-                    })?;
-                    // What has expired stays: the log behind may have more to say of it.
-                    let expiry_ms = expiry_ms.map(|at| u64::try_from(at).unwrap_or(0));
-                    let idle_seconds = idle_seconds.unwrap_or(0);
-                    let now_ms = self.environment.clock_ms();
-                    let _inside = keyspace.enter(self.worker.id());
-                    if !self.shared.engine.load(database, &key, value, expiry_ms, idle_seconds, now_ms) {
-                        return Err(
-                            named(&format_args!("key \"{}\" is there twice", key.escape_ascii())).into()
-                        );
-                    }
-                    self.keys += 1;
-                    if self.keys.is_multiple_of(COMMANDS_PER_REPORT) && !self.reporter.report(reader.offset())
-                    {
-                        return Err(LoadError::Abandoned);
-                    }
-                }
-            }
-        }
-        self.shared.libraries.replace_all(&self.shared.commands, &libraries);
-        Ok(reader.offset())
+        let now_ms = self.environment.clock_ms();
+        load_snapshot(self.shared, file, Expired::Kept, now_ms, &mut self.reporter)
+            .map(|loaded| loaded.bytes)
+            .map_err(|error| match error {
+                LoadError::Failed(reason) => LoadError::Failed(format!("{}: {reason}", path.display())),
+                LoadError::Abandoned => error,
+            })
     }
 
     fn command(&mut self, words: &[&[u8]]) -> Result<(), String> {
@@ -318,19 +273,29 @@ impl<'a> Replay<'a> {
         if !entry.command.arity.accepts(words.len()) {
             return Err(format!("'{}' has a wrong number of words", shown()));
         }
-        if matches!(entry.command.run, Run::Host(_) | Run::Container | Run::Help(_)) {
-            return Err(format!("'{}' does not belong into a log", shown()));
-        }
-        let request = Request { entry, words, keys: &[] };
-        let mut inside = Some(self.shared.engine.keyspace.enter(self.worker.id()));
-        let result = self.shared.engine.execute(
-            &request,
-            self.database,
-            &self.environment,
-            &mut self.worker,
-            &mut inside,
-            &mut self.reply,
-        );
+        let shared = self.shared;
+        let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
+        let result = match entry.command.run {
+            Run::Host(_) if is_of_function(entry) && entry.command.is_write() => {
+                let change = LibraryChange::read(&mut Args::new(words, entry.name_words()));
+                let libraries = (&mut self.libraries, &shared.libraries);
+                change
+                    .and_then(|change| libraries.0.apply(libraries.1, &shared.commands, &change, || ()))
+                    .map(drop)
+            }
+            Run::Host(_) | Run::Container | Run::Help(_) => {
+                return Err(format!("'{}' does not belong into a log", shown()));
+            }
+            _ => shared.engine.execute(
+                &Request { entry, words, keys: &[] },
+                self.database,
+                &self.environment,
+                &mut self.worker,
+                &mut inside,
+                &mut self.reply,
+            ),
+        };
+        drop(inside);
         self.reply.clear(usize::MAX);
         if !self.worker.garbage.is_empty() {
             drop(self.worker.garbage.take());
@@ -345,6 +310,10 @@ impl<'a> Replay<'a> {
         }
         Ok(())
     }
+}
+
+fn is_of_function(entry: &Entry) -> bool {
+    entry.container.is_some_and(|container| container.name == "function")
 }
 
 /// A file makes no sense from some place on; it is good up to `whole`.

@@ -20,11 +20,14 @@ use dunlin_persist::{
     aof::{Writer, WriterOptions},
 };
 
-use super::loading::{self, LoadError};
+use dunlin_engine::write_command;
+
+use super::loading;
 use super::rewrite;
 use super::status::SYNC_INTERVAL;
-use super::{PAUSE, RING_BYTES};
+use super::{Durability, PAUSE, RING_BYTES};
 use crate::config::{AppendFsync, Config, ConfigReader, describe};
+use crate::loading::{LoadError, load_dump};
 use crate::net::Now;
 use crate::persistence::{cancelled, is_cancellation};
 use crate::shared::{Shared, Stop};
@@ -99,13 +102,11 @@ impl LogThread {
         }
     }
 
-    /// Starts it; it loads first what the configuration asks for. What is loaded quickly is loaded when
+    /// Starts it; it loads the data set first: the log, or the snapshot where there is to be none. What is loaded quickly is loaded when
     /// this returns. The thread ends with an error, a line for the operator, where it cannot load, and
     /// stops the server.
     pub(crate) fn start(self) -> io::Result<JoinHandle<Result<(), String>>> {
-        if self.config.config().appendonly {
-            self.shared.loading.begin(Now::read().unix_ms);
-        }
+        self.shared.loading.begin(Now::read().unix_ms);
         let (loaded, news) = channel();
         let run = move || self.run(loaded);
         let thread = std::thread::Builder::new().name("log".to_owned()).spawn(run)?;
@@ -134,7 +135,15 @@ impl LogThread {
         let options = Self::options(&config);
         let directory = options.directory.clone();
         match Writer::open(Arc::new(Disk), options, loaded.manifest, loaded.unproven, ring) {
-            Ok(writer) => self.state = State::On(Box::new(writer)),
+            Ok(writer) => {
+                if loaded.database != 0 {
+                    // Our records begin in database 0.
+                    let mut record = Vec::new();
+                    write_command(&mut record, &[b"SELECT", b"0"]);
+                    writer.ring().ring().append(shared.loader(), &record);
+                }
+                self.state = State::On(Box::new(writer));
+            }
             Err((ring, error)) => {
                 self.state = State::Off(ring);
                 let (directory, reason) = (directory.display(), describe(&error));
@@ -169,6 +178,7 @@ impl LogThread {
         }
         self.flush();
         shared.alone(|context| context.flush(None, false));
+        shared.libraries.flush();
         let result = self.load();
         shared.loading.end();
         match result {
@@ -182,16 +192,15 @@ impl LogThread {
         let shared = Arc::clone(&self.shared);
         let durability = &shared.durability;
         durability.bell.attach();
-        if shared.loading.is_active() {
-            match self.load() {
-                Ok(()) => shared.loading.end(),
-                Err(LoadError::Failed(line)) => {
-                    tracing::error!("{line}");
-                    shared.stop(Stop { grace: Duration::ZERO });
-                    return Err(line);
-                }
-                Err(LoadError::Abandoned) => return Ok(()),
+        let data = if self.config.config().appendonly { self.load() } else { load_dump(&shared) };
+        match data {
+            Ok(()) => shared.loading.end(),
+            Err(LoadError::Failed(line)) => {
+                tracing::error!("{line}");
+                shared.stop(Stop { grace: Duration::ZERO });
+                return Err(line);
             }
+            Err(LoadError::Abandoned) => return Ok(()),
         }
         drop(loaded);
         loop {
@@ -208,7 +217,10 @@ impl LogThread {
                     }
                     Order::Rotate => self.rotate(),
                     Order::Adopt(written) => self.adopt(written),
-                    Order::Stop => return Ok(self.flush()),
+                    Order::Stop => {
+                        self.flush();
+                        return Ok(());
+                    }
                 }
             }
             self.config.refresh();
@@ -233,9 +245,7 @@ impl LogThread {
         }
         match self.advance(now) {
             Ok(rest) => {
-                if self.retry_at.take().is_some() {
-                    self.recover();
-                }
+                recover(&self.shared.durability, &mut self.retry_at);
                 rest
             }
             Err(error) => {
@@ -260,7 +270,10 @@ impl LogThread {
                 let result = writer.sync();
                 status().syncing_since = None;
                 result?;
-                durability.publish(writer.synced(), writer.synced());
+                let synced = writer.synced();
+                // Whoever learns that the disk works may write at once.
+                recover(durability, &mut self.retry_at);
+                durability.publish(synced, synced);
             }
             AppendFsync::Everysec => {
                 let unsynced = writer.written() - writer.synced();
@@ -329,15 +342,6 @@ impl LogThread {
             );
         }
         self.retry_at = Some(now + RETRY);
-    }
-
-    fn recover(&mut self) {
-        let durability = &self.shared.durability;
-        durability.status().write_error = None;
-        durability.failing.store(false, SeqCst);
-        tracing::warn!(
-            "the append-only log can be written again, nothing of it was lost; writes are accepted"
-        );
     }
 
     /// `CONFIG SET appendonly yes`: the log begins with the data set as it is now.
@@ -479,6 +483,7 @@ impl LogThread {
         // A snapshot that was to be its base comes to nothing.
         self.cut_at = None;
         self.settle_rewriting();
+        shared.durability.rewriting().scheduled = false;
         shared.durability.ring.lift_boundary();
         shared.durability.status().directory = None;
         self.flush();
@@ -491,9 +496,7 @@ impl LogThread {
         let tail = ring.ring().tail();
         ring.restart(tail);
         self.state = State::Off(ring);
-        if self.retry_at.take().is_some() {
-            self.recover();
-        }
+        recover(&shared.durability, &mut self.retry_at);
         // What was withheld for the log's sake has nothing to wait for any more.
         shared.durability.publish(tail, tail);
         Ok(())
@@ -518,6 +521,16 @@ impl LogThread {
             }
         }
     }
+}
+
+/// Accepts writes again, if they were refused.
+fn recover(durability: &Durability, retry_at: &mut Option<Instant>) {
+    if retry_at.take().is_none() {
+        return;
+    }
+    durability.status().write_error = None;
+    durability.failing.store(false, SeqCst);
+    tracing::warn!("the append-only log can be written again, nothing of it was lost; writes are accepted");
 }
 
 /// Begins a new log that has no base yet. What the directory has is to become history; until then it stays

@@ -15,7 +15,7 @@ use super::output::Output;
 
 #[derive(Debug, Default)]
 pub(super) struct Withheld {
-    /// Boxed: most connections never have any.
+    #[expect(clippy::box_collection, reason = "one word in the many connections that never have any")]
     parts: Option<Box<VecDeque<(u64, Output)>>>,
     bytes: usize,
     /// The mark of a part that the worker has not asked for yet.

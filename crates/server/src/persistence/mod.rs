@@ -112,7 +112,7 @@ impl Persistence {
 }
 
 /// The file of the snapshot.
-fn path(config: &Config) -> PathBuf {
+pub(crate) fn path(config: &Config) -> PathBuf {
     config.dir.join(&config.dbfilename)
 }
 
@@ -150,6 +150,13 @@ impl Shared {
     /// Changes to the data set so far.
     pub(crate) fn changes(&self) -> u64 {
         self.monitor.keyspace_total(|counters| &counters.changes)
+    }
+
+    /// A snapshot was loaded: so many keys of it, while so many others had expired.
+    pub(crate) fn note_loaded(&self, keys: u64, expired: u64) {
+        self.persistence.loaded_keys.store(keys, Relaxed);
+        self.persistence.expired_keys.store(expired, Relaxed);
+        self.persistence.saved_changes.store(self.changes(), Relaxed);
     }
 
     fn write(&self, context: &ExclusiveContext<'_>, config: &Config, file: &mut File) -> io::Result<()> {
@@ -190,9 +197,7 @@ impl Shared {
         let loaded = self
             .read(context, &config, file, existing)
             .map_err(|reason| format!("cannot load {}: {reason}", path.display()))?;
-        self.persistence.loaded_keys.store(loaded.keys, Relaxed);
-        self.persistence.expired_keys.store(loaded.expired, Relaxed);
-        self.persistence.saved_changes.store(self.changes(), Relaxed);
+        self.note_loaded(loaded.keys, loaded.expired);
         tracing::info!(
             "DB loaded from disk: {:.3} seconds, keys loaded: {}, keys expired: {}, empty keys skipped: {}",
             begun.elapsed().as_secs_f64(),
@@ -308,7 +313,7 @@ fn write_file(
 }
 
 /// Tells the operator what a file says of itself.
-fn tell(name: &[u8], value: &[u8], now_ms: u64) {
+pub(crate) fn tell(name: &[u8], value: &[u8], now_ms: u64) {
     let text = value.escape_ascii();
     match name {
         b"redis-ver" => tracing::info!("Loading RDB produced by version {text} of Redis, or one like it"),

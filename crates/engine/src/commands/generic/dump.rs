@@ -148,6 +148,9 @@ fn restore(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
             let words = args.words();
             context.effect(&[&words[..2], &[at_ms], &words[3..], &[b"ABSTTL"]].concat());
         }
+        if found {
+            context.notify(EventClass::New, "new", key);
+        }
         context.notify(EventClass::Generic, "restore", key);
     }
     reply.ok();

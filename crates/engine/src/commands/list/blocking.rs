@@ -1,7 +1,5 @@
 //! Taking elements from lists that may have to be waited for.
 
-use std::num::NonZeroU64;
-
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::ListEnd;
 
@@ -10,7 +8,7 @@ use super::{
     transfer::{LMOVE, Transfer},
 };
 use crate::{
-    command::{Args, Argument, Arity, Blocking, Command, CommandError, Flags, Group, KeySpec, Run, Wait},
+    command::{Args, Argument, Arity, Blocking, Command, CommandError, Flags, Group, KeySpec, Run},
     commands::timeout::parse_seconds,
     context::WriteContext,
     value::{List, ValueType},
@@ -19,16 +17,6 @@ use crate::{
 /// What the rows have in common.
 const FLAGS: Flags = Flags::WRITE.and(Flags::NO_SCRIPT).and(Flags::BLOCKING);
 type Outcome<'a> = Result<Blocking<'a>, CommandError>;
-
-/// To wait for lists under keys.
-fn wait<'a>(
-    keys: &'a [&'a [u8]],
-    timeout_ms: Option<NonZeroU64>,
-    refused: fn(&mut ReplyBuffer),
-) -> Blocking<'a> {
-    let value_type = ValueType::List;
-    Blocking::Wait(Wait { keys, value_type, timeout_ms, words: None, on_loss: false, refused })
-}
 
 pub(super) const BLPOP: Command = Command {
     name: "blpop",
@@ -76,7 +64,7 @@ fn pop<'a>(
             return Ok(Blocking::Done);
         }
     }
-    Ok(wait(keys, timeout_ms, ReplyBuffer::null_array))
+    Ok(Blocking::wait_for(ValueType::List, keys, timeout_ms, ReplyBuffer::null_array))
 }
 
 pub(super) const BLMPOP: Command = Command {
@@ -106,7 +94,7 @@ fn blmpop<'a>(context: &mut WriteContext<'_>, args: &mut Args<'a>, reply: &mut R
     if request.pop(context, reply, |context, key| context.is_reserved(key, ValueType::List))? {
         return Ok(Blocking::Done);
     }
-    Ok(wait(request.keys, timeout_ms, ReplyBuffer::null_array))
+    Ok(Blocking::wait_for(ValueType::List, request.keys, timeout_ms, ReplyBuffer::null_array))
 }
 
 pub(super) const BLMOVE: Command = Command {
@@ -169,5 +157,5 @@ fn transfer_or_wait<'a>(
         }
         return Ok(Blocking::Done);
     }
-    Ok(wait(source, timeout_ms, ReplyBuffer::null))
+    Ok(Blocking::wait_for(ValueType::List, source, timeout_ms, ReplyBuffer::null))
 }

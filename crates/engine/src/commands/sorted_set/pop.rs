@@ -50,20 +50,22 @@ pub(super) const ZMPOP: Command = Command {
 
 /// An end of a sorted set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::commands) enum End {
+pub(super) enum End {
     Min,
     Max,
 }
 
 /// How popped members are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::commands) enum Shape {
+pub(super) enum Shape {
     /// Members and scores in one array.
     Flat,
     /// An array of pairs.
     Pairs,
     /// The key, then an array of pairs.
     KeyAndPairs,
+    /// The key, a member and its score in one array.
+    KeyAndMember,
 }
 
 fn zpopmin(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
@@ -108,9 +110,7 @@ fn zmpop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 }
 
 /// Reads `numkeys key [key …] MIN|MAX [COUNT count]`: the keys, the end and how many members.
-pub(in crate::commands) fn parse_many<'a>(
-    args: &mut Args<'a>,
-) -> Result<(&'a [&'a [u8]], End, usize), CommandError> {
+pub(super) fn parse_many<'a>(args: &mut Args<'a>) -> Result<(&'a [&'a [u8]], End, usize), CommandError> {
     let no_keys = CommandError::text("ERR numkeys should be greater than 0");
     let keys = args.integer_in(1..=i64::MAX, no_keys);
     args.check()?;
@@ -134,7 +134,7 @@ pub(in crate::commands) fn parse_many<'a>(
 }
 
 /// Pops from the first key that is there, and tells; whether there was one.
-pub(in crate::commands) fn pop_first(
+pub(super) fn pop_first(
     context: &mut WriteContext<'_>,
     keys: &[&[u8]],
     end: End,
@@ -144,17 +144,25 @@ pub(in crate::commands) fn pop_first(
 ) -> Result<bool, CommandError> {
     for key in keys {
         if let Some(popped) = pop(context, key, end, count, shape, reply)? {
-            let word: &[u8] = if end == End::Min { b"ZPOPMIN" } else { b"ZPOPMAX" };
-            context.effect(&[word, key, itoa::Buffer::new().format(popped).as_bytes()]);
+            record_pop(context, key, end, Some(popped));
             return Ok(true);
         }
     }
     Ok(false)
 }
 
+/// Records that members were popped from a key that a command has chosen itself: one, or so many.
+pub(super) fn record_pop(context: &mut WriteContext<'_>, key: &[u8], end: End, count: Option<usize>) {
+    let word: &[u8] = if end == End::Min { b"ZPOPMIN" } else { b"ZPOPMAX" };
+    match count {
+        None => context.effect(&[word, key]),
+        Some(count) => context.effect(&[word, key, itoa::Buffer::new().format(count).as_bytes()]),
+    }
+}
+
 /// Removes up to `count` members from one end of a sorted set and tells them, the outermost first;
 /// how many, `None` where there is no key.
-fn pop(
+pub(super) fn pop(
     context: &mut WriteContext<'_>,
     key: &[u8],
     end: End,
@@ -169,13 +177,18 @@ fn pop(
             End::Min => 0..count,
             End::Max => len - count..len,
         };
-        if matches!(shape, Shape::KeyAndPairs) {
-            reply.array(2);
-            reply.bulk(key);
-        }
         match shape {
             Shape::Flat => reply.array(2 * count),
-            Shape::Pairs | Shape::KeyAndPairs => reply.array(count),
+            Shape::Pairs => reply.array(count),
+            Shape::KeyAndPairs => {
+                reply.array(2);
+                reply.bulk(key);
+                reply.array(count);
+            }
+            Shape::KeyAndMember => {
+                reply.array(3);
+                reply.bulk(key);
+            }
         }
         set.for_range(ranks.clone(), end == End::Max, |member, score| {
             if matches!(shape, Shape::Pairs | Shape::KeyAndPairs) {

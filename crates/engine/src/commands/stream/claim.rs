@@ -120,6 +120,12 @@ fn read_idle(args: &mut Args<'_>, name: &str) -> Result<u64, CommandError> {
     Ok(u64::try_from(idle_ms).unwrap_or(0))
 }
 
+/// The error where key or group is missing; counts a hit or a miss.
+fn require_group(context: &mut WriteContext<'_>, key: &[u8], name: &[u8]) -> CommandResult {
+    let group = context.read_collection::<Stream>(key)?.and_then(|stream| stream.group(name));
+    group.map(drop).ok_or_else(|| no_group(key, name))
+}
+
 /// Works on a group beside the log; the error where key or group is missing.
 fn edit_group<R>(
     context: &mut WriteContext<'_>,
@@ -147,9 +153,7 @@ fn reply_claimed(reply: &mut ReplyBuffer, log: &StreamLog, id: StreamId, only_id
 fn xclaim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, name, consumer) = (args.word(), args.word(), args.word());
     let now_ms = context.environment().clock_ms();
-    if context.collection::<Stream>(key)?.and_then(|stream| stream.group(name)).is_none() {
-        return Err(no_group(key, name));
-    }
+    require_group(context, key, name)?;
     let idle_ms_min = read_idle(args, "XCLAIM")?;
     let options = ClaimOptions::read(args, now_ms)?;
     let time_ms = options.time_ms.and_then(|time_ms| u64::try_from(time_ms).ok());
@@ -216,6 +220,7 @@ fn xautoclaim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut R
             return Err(CommandError::Syntax);
         }
     }
+    require_group(context, key, name)?;
     let now_ms = context.environment().clock_ms();
     let (is_new, ids) = edit_group(context, key, name, |group, log| {
         let is_new = group.see_consumer(consumer, now_ms);

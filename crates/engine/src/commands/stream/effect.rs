@@ -23,8 +23,8 @@ pub(super) fn record_edit(
     let (length, first) = (stream.log().len().to_string(), stream.log().first_id().to_string());
     let id = added.map_or(String::new(), |(_, id)| id.to_string());
     let (options, entry) = words.split_at(added.map_or(words.len(), |(at, _)| at));
-    let (mut told, mut rest) = options.split_at(2.min(options.len()));
-    let mut out = told.to_vec();
+    let (command, mut rest) = options.split_at(2.min(options.len()));
+    let mut out = command.to_vec();
     while let [word, behind @ ..] = rest {
         rest = behind;
         if word.eq_ignore_ascii_case(b"LIMIT") {
@@ -42,9 +42,8 @@ pub(super) fn record_edit(
         }
     }
     if let [_, pairs @ ..] = entry {
-        told = pairs;
         out.push(id.as_bytes());
-        out.extend_from_slice(told);
+        out.extend_from_slice(pairs);
     }
     context.effect(&out);
 }

@@ -145,8 +145,7 @@ fn xread<'a>(context: &mut WriteContext<'_>, args: &mut Args<'a>, reply: &mut Re
     let request = ReadRequest::read(args, false, context.now_ms())?;
     let mut behind = Vec::with_capacity(request.keys.len());
     for (key, id) in request.keys.iter().zip(request.ids) {
-        let stream = context.collection::<Stream>(key)?;
-        let log = stream.map(Stream::log);
+        let log = context.read_collection::<Stream>(key)?.map(Stream::log);
         let after = match *id {
             b"$" => log.map_or(StreamId::MIN, StreamLog::last_id),
             b"+" => log.map_or(StreamId::MIN, |log| {
@@ -164,7 +163,8 @@ fn xread<'a>(context: &mut WriteContext<'_>, args: &mut Args<'a>, reply: &mut Re
     let mark = reply.mark();
     let mut found = 0;
     for (key, after) in request.keys.iter().zip(&behind) {
-        let Some(log) = context.collection::<Stream>(key)?.map(Stream::log) else { continue };
+        // As in Redis, each key counts as looked up twice.
+        let Some(log) = context.read_collection::<Stream>(key)?.map(Stream::log) else { continue };
         let has_more = log.last_entry_id().is_some_and(|last| last > *after);
         if let (true, Some(start)) = (has_more, after.next()) {
             found += 1;
@@ -232,7 +232,7 @@ fn xreadgroup<'a>(
         request.group.ok_or(CommandError::text("ERR Missing GROUP option for XREADGROUP"))?;
     let mut wanted = Vec::with_capacity(request.keys.len());
     for (key, id) in request.keys.iter().zip(request.ids) {
-        if context.collection::<Stream>(key)?.and_then(|stream| stream.group(name)).is_none() {
+        if context.read_collection::<Stream>(key)?.and_then(|stream| stream.group(name)).is_none() {
             return Err(no_group_in(key, name, " in XREADGROUP with GROUP option"));
         }
         wanted.push(Wanted::parse(id)?);
@@ -241,6 +241,7 @@ fn xreadgroup<'a>(
     let mark = reply.mark();
     let mut served = 0;
     for (key, wanted) in request.keys.iter().zip(wanted) {
+        context.count_lookup(key, true);
         let done = context.update(key, |stream: &mut Stream| {
             let done = stream.edit_group(name, |group, log| {
                 let is_new = group.see_consumer(consumer, now_ms);

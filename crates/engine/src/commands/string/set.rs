@@ -168,6 +168,8 @@ pub(super) fn record_set(context: &mut WriteContext<'_>, key: &[u8], value: &[u8
     match expiry {
         ExpiryChange::Clear => context.effect(&[b"SET", key, value]),
         ExpiryChange::Keep => context.effect(&[b"SET", key, value, b"KEEPTTL"]),
+        // It is gone at once, which a replay, knowing no time, would not see.
+        ExpiryChange::At(at) if at <= context.now_ms() => context.record_removal(key),
         ExpiryChange::At(at) => {
             context.effect(&[b"SET", key, value, b"PXAT", itoa::Buffer::new().format(at).as_bytes()]);
         }
@@ -256,8 +258,11 @@ fn set_for(
 /// Reports that a string was stored, and its expiry where it was given one.
 pub(super) fn notify_set(context: &mut WriteContext<'_>, key: &[u8], expiry: ExpiryChange) {
     context.notify(EventClass::String, "set", key);
-    if matches!(expiry, ExpiryChange::At(_)) {
+    if let ExpiryChange::At(at) = expiry {
         context.notify(EventClass::Generic, "expire", key);
+        if at <= context.now_ms() {
+            context.notify(EventClass::Expired, "expired", key);
+        }
     }
 }
 

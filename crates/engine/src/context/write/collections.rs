@@ -16,6 +16,11 @@ impl WriteContext<'_> {
         self.find(key).map(collection_of).transpose()
     }
 
+    /// [`Self::collection`] that counts a hit or a miss: for keys that a command only reads.
+    pub fn read_collection<T: Collection>(&mut self, key: &[u8]) -> Result<Option<&T>, CommandError> {
+        self.read(key).map(collection_of).transpose()
+    }
+
     /// The entries of several keys at once, each counted as a hit or a miss; an error where `check`
     /// finds one.
     pub fn entries(

@@ -321,8 +321,9 @@ impl<'a> WriteContext<'a> {
         if let ExpiryChange::At(at) = expiry
             && at <= now_ms
         {
-            if let Some(slot) = found {
-                self.remove_slot(database, key.shard, slot);
+            match found {
+                Some(slot) => self.remove_slot(database, key.shard, slot),
+                None => self.notify_in(database, EventClass::New, "new", key.bytes),
             }
             return;
         }

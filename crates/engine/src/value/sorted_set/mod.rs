@@ -21,7 +21,7 @@ use std::{ops::Range, sync::Arc};
 
 use dunlin_structures::{Element, Listpack};
 
-use super::{Collection, Layout, Object, Resources};
+use super::{Collection, Layout, MemberTable, Object, Resources};
 use crate::random::{Random, Selection};
 
 pub use gathered::Gathered;
@@ -120,6 +120,14 @@ impl SortedSet {
         match &self.members {
             Members::Packed(packed) => Some(packed.bytes()),
             Members::Ranked(_) => None,
+        }
+    }
+
+    /// The table that the members of a large sorted set are kept in.
+    pub(super) fn table(&self) -> Option<&MemberTable> {
+        match &self.members {
+            Members::Packed(_) => None,
+            Members::Ranked(ranked) => Some(ranked.table()),
         }
     }
 

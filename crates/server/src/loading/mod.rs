@@ -2,6 +2,10 @@
 //!
 //! Meanwhile clients are told so, but for commands that need no data (the flag `loading` of their rows).
 
+mod snapshot;
+
+pub(crate) use self::snapshot::{Expired, load as load_snapshot, load_dump, storers};
+
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -10,6 +14,21 @@ use std::time::{Duration, Instant};
 
 /// How often progress is logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Why something was not loaded.
+#[derive(Debug)]
+pub(crate) enum LoadError {
+    /// A line for the operator.
+    Failed(String),
+    /// The server is to stop.
+    Abandoned,
+}
+
+impl From<String> for LoadError {
+    fn from(line: String) -> Self {
+        Self::Failed(line)
+    }
+}
 
 /// The state of loading. Written by the thread that loads.
 #[derive(Debug, Default)]
