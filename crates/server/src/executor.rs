@@ -16,7 +16,7 @@ use std::{
 
 use dunlin_engine::{
     Blocked, Environment, Event, Request, Served as ServedWaiter, Transaction, Worker,
-    command::{Args, CommandError, CommandResult, ElementWords, Entry, Flags, KeyShape, Run},
+    command::{Args, CommandError, CommandResult, ElementWords, Entry, Flags, Group, KeyShape, Run},
     keyspace::{ClientToken, Inside, Key, Keyspace},
     value::CollectionLimits,
 };
@@ -52,7 +52,7 @@ pub enum Letter {
     Unpaused,
     /// To a worker: another one is held up, and does not do what is everybody's.
     HeldUp,
-    /// To every client: commands that waited for room in the log may run.
+    /// To every client: commands that waited for room in the log, or in the queue of a snapshot, may run.
     LogHasRoom,
     /// To a worker: the log is durable farther than before. To a client: as far as it waits for.
     Durable,
@@ -69,6 +69,11 @@ pub enum Letter {
     /// From a worker to itself: what was posted before has been read.
     Settled(u64),
 }
+
+/// Why a command that writes is refused after a snapshot that failed.
+pub(crate) const UNSAVED: CommandError = CommandError::text(
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
+);
 
 /// Commands that are decoded and prefetched together.
 const WINDOW: usize = 64;
@@ -550,6 +555,11 @@ impl Executor {
             }
         };
         session.last_command = Some(entry.index);
+        if shared.engine.keyspace.snapshots().is_congested()
+            && let Some(flow) = Self::wait_for_snapshot(session, entry)
+        {
+            return flow;
+        }
         if shared.engine.log.is_on()
             && let Some(flow) = self.is_held_by_log(shared, session, entry, reply)
         {
@@ -854,6 +864,12 @@ impl Executor {
         if shared.loading.is_active() && !entry.command.flags.has(Flags::LOADING) {
             return Err(CommandError::text("LOADING Redis is loading the dataset in memory"));
         }
+        if shared.persistence.has_failed()
+            && (commands::writes(session, entry) || entry.command.name == "ping")
+            && shared.denies_writes(self.config.config())
+        {
+            return Err(UNSAVED);
+        }
         if (entry.command.flags.has(Flags::DENY_OOM) || session.queue.is_some())
             && self.over_memory_limit(words)
             && session.queue.as_ref().is_none_or(|queue| queue.needs_memory(entry))
@@ -915,6 +931,22 @@ impl Executor {
         }
         session.flags.set(ClientFlags::BLOCKED, true);
         Some(Flow::Postpone { until })
+    }
+
+    /// A command that writes waits while a snapshot has too much to write. Those of a transaction wait once,
+    /// before the first runs.
+    #[cold]
+    fn wait_for_snapshot(session: &mut Session, entry: &Entry) -> Option<Flow> {
+        let is_queued = session.queue.is_some() && !entry.command.flags.has(Flags::UNQUEUED);
+        let command = entry.command;
+        // The keys tell a script that is run from what is done with scripts.
+        let is_script = command.group == Group::Scripting && !command.keys.is_empty();
+        let writes = commands::writes(session, entry) || is_script && !command.flags.has(Flags::READ_ONLY);
+        if is_queued || !writes {
+            return None;
+        }
+        session.flags.set(ClientFlags::BLOCKED, true);
+        Some(Flow::Postpone { until: None })
     }
 
     /// Whether more memory is in use than `maxmemory`. The sum is as old as this window of the

@@ -11,6 +11,7 @@ mod durability;
 mod executor;
 mod expiry;
 mod feed;
+mod health;
 mod info;
 mod latency;
 pub mod loading;

@@ -26,10 +26,13 @@ use crate::{
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags},
     durability::{Durability, LogThread, Order, RING_BYTES},
     executor::{Executor, Letter},
+    health::HealthServer,
     loading::storers,
     log::{self, LogHandle},
     maintenance::{self, Maintenance},
-    net::{Limits, ListenOptions, OutputLimit, Running, WorkerContext, Workers, reserve_open_files},
+    net::{
+        Limits, ListenOptions, OutputLimit, Running, WorkerContext, Workers, listen_on, reserve_open_files,
+    },
     process::Process,
     shared::{Shared, Stop},
     startup::{self, PidFile},
@@ -62,6 +65,7 @@ pub struct Server {
     shared: Arc<Shared>,
     running: Running<Letter>,
     log: JoinHandle<Result<(), String>>,
+    health: Option<HealthServer>,
     /// Kept so that orders can be given before anyone asks for them.
     stopper: Sender<Stop>,
     orders: Receiver<Stop>,
@@ -85,6 +89,10 @@ impl Server {
         let databases = config.databases as usize;
         let limits = Arc::new(ArcSwap::from_pointee(limits(&config)));
         let workers = Workers { threads, listen: listen_options(&config), limits: Arc::clone(&limits) };
+        let http = match config.http_port {
+            0 => Vec::new(),
+            port => listen_on(&config.bind, port, config.tcp_backlog).map_err(|error| error.to_string())?,
+        };
         let store = Arc::new(ConfigStore::new(config, file));
         register_hooks(&store, log, limits);
 
@@ -98,6 +106,12 @@ impl Server {
         let process = Process::new()?;
         let shared = Shared::new(engine, store, threads, maintenance, process, durability, stopper.clone());
         let shared = Arc::new(shared);
+        let health = match http.is_empty() {
+            true => None,
+            false => Some(
+                HealthServer::start(&shared, http).map_err(|error| format!("cannot serve HTTP: {error}"))?,
+            ),
+        };
         maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         let log = LogThread::new(Arc::clone(&shared), reader).start();
         let log = log.map_err(|error| format!("cannot start a thread: {error}"))?;
@@ -114,12 +128,17 @@ impl Server {
             }
         };
         let running = workers.start(make).map_err(|error| error.to_string())?;
-        Ok(Self { shared, running, log, stopper, orders })
+        Ok(Self { shared, running, log, health, stopper, orders })
     }
 
     /// The TCP addresses that it listens on.
     pub fn addresses(&self) -> &[SocketAddr] {
         self.running.addresses()
+    }
+
+    /// The addresses that it answers HTTP on.
+    pub fn http_addresses(&self) -> &[SocketAddr] {
+        self.health.as_ref().map_or(&[], HealthServer::addresses)
     }
 
     /// The configuration, as it is at this moment.
@@ -141,6 +160,8 @@ impl Server {
             self.running.shutdown(stop.grace);
         }
         self.running.join().map_err(|error| format!("a worker failed: {error}"))?;
+        self.shared.end_saving();
+        self.shared.durability.end_rewriting();
         // The last replies may have waited for it.
         self.shared.durability.order(Order::Stop);
         join_log(self.log)
@@ -165,15 +186,23 @@ impl Stopper {
     /// take their replies, unless `now` is among the options.
     pub fn stop(&self, flags: ShutdownFlags) {
         let grace = grace(flags, &self.shared.config.snapshot());
-        // What is not all there yet must not take the place of what is.
-        let saves = flags.save && !self.shared.loading.is_active();
-        if saves && self.shared.alone(|context| self.shared.save_last(context)).is_err() && !flags.force {
+        if saves(flags, &self.shared)
+            && self.shared.alone(|context| self.shared.save_last(context)).is_err()
+            && !flags.force
+        {
             tracing::warn!("The data set could not be saved, so the server goes on");
             return;
         }
         // When nobody receives it, the server has ended already.
         let _ = self.orders.send(Stop { grace });
     }
+}
+
+/// Whether a snapshot is written before the end: when it is asked for, or there are save points; never of a
+/// data set that is not loaded yet.
+pub(crate) fn saves(flags: ShutdownFlags, shared: &Shared) -> bool {
+    let wanted = flags.save || (!flags.nosave && !shared.config.snapshot().save.is_empty());
+    wanted && !shared.loading.is_active()
 }
 
 /// How long clients get to take their last replies.
@@ -200,7 +229,7 @@ fn run(mut launch: Launch) -> Result<(), String> {
     signal_hook::flag::register(SIGXFSZ, Arc::default())
         .map_err(|error| format!("cannot handle signals: {error}"))?;
     let server = Server::start(launch, Some(log))?;
-    announce(&server.config(), file.as_deref(), server.addresses());
+    announce(&server.config(), file.as_deref(), server.addresses(), server.http_addresses());
     obey_signals(signals, server.stopper()).map_err(|error| format!("cannot start a thread: {error}"))?;
     server.wait()?;
     drop(pidfile);
@@ -264,11 +293,12 @@ fn register_hooks(store: &ConfigStore, log: Option<LogHandle>, published: Arc<Ar
     );
 }
 
-fn announce(config: &Config, file: Option<&Path>, tcp: &[std::net::SocketAddr]) {
+fn announce(config: &Config, file: Option<&Path>, tcp: &[SocketAddr], http: &[SocketAddr]) {
     let mut addresses: Vec<String> = tcp.iter().map(ToString::to_string).collect();
     if !config.unixsocket.as_os_str().is_empty() {
         addresses.push(config.unixsocket.display().to_string());
     }
+    addresses.extend(http.iter().map(|address| format!("http://{address}/health")));
     for line in startup::announcement(config, file, &addresses) {
         tracing::info!("{line}");
     }

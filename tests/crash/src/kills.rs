@@ -45,11 +45,16 @@ pub fn play(program: &Path, rounds: u64, appendfsync: &str, seed: u64) -> Result
         for _ in 0..WRITERS {
             connections.push(server.connect()?);
         }
+        let disturber = server.connect()?;
         let pause = Duration::from_millis(random.between(0, LOAD_MS_MAX) as u64);
         std::thread::scope(|scope| {
             for (index, (writer, connection)) in writers.iter().zip(connections).enumerate() {
                 let random = Random::new(seed ^ (round << 8) ^ index as u64);
                 scope.spawn(move || write(index, writer, connection, random));
+            }
+            // Every other round, so that logs grow too.
+            if round % 2 == 0 {
+                scope.spawn(move || rewrite(disturber, Random::new(seed ^ round)));
             }
             std::thread::sleep(pause);
             if random.chance(TERM_PERCENT) {
@@ -107,6 +112,23 @@ fn write(index: usize, writer: &Writer, mut connection: Connection, mut random: 
         }
         writer.acknowledged.store(last, SeqCst);
         history.push((Instant::now(), last));
+    }
+}
+
+/// Has the log rewritten, and snapshots written, until the server is gone.
+fn rewrite(mut connection: Connection, mut random: Random) {
+    loop {
+        let words: &[&str] = match random.below(8) {
+            0 => &["BGSAVE"],
+            1 => &["BGSAVE", "CANCEL"],
+            _ => &["BGREWRITEAOF"],
+        };
+        let mut batch = Vec::new();
+        encode_command(words, &mut batch);
+        if connection.exchange(&batch, 1).1.is_some() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(random.below(15) as u64));
     }
 }
 

@@ -206,7 +206,7 @@ impl Hash {
     /// Makes ready for `texts`, fields and values that are about to be stored: where one is too long
     /// for the compact encoding, or they are too many together, the hash leaves it at once.
     pub fn expect(&mut self, texts: &[&[u8]], layout: Layout<'_>) {
-        let Fields::Listpack(listpack) = &self.fields else { return };
+        let Fields::Listpack(listpack) = &mut self.fields else { return };
         let limits = layout.limits;
         let bytes = || texts.iter().map(|text| Element::String(text).encoded_bytes()).sum();
         if texts.len() / 2 > limits.hash_max_listpack_entries
@@ -214,6 +214,9 @@ impl Hash {
             || !listpack.fits(bytes())
         {
             self.make_table(layout);
+        } else if listpack.is_empty() && texts.len() > 2 {
+            // Most hashes that are written whole stay as they are.
+            listpack.reserve_exact(bytes());
         }
     }
 
@@ -241,8 +244,7 @@ impl Hash {
             listpack.replace(position, value);
             return false;
         }
-        listpack.push(field);
-        listpack.push(value);
+        listpack.extend([field, value]);
         if listpack.len() / 2 > layout.limits.hash_max_listpack_entries {
             self.make_table(layout);
         }

@@ -12,6 +12,7 @@
 mod bell;
 mod company;
 mod loading;
+mod rewrite;
 mod status;
 mod thread;
 
@@ -28,6 +29,7 @@ use dunlin_persist::Ring;
 
 use self::bell::Bell;
 pub(crate) use self::{
+    rewrite::{Rewriting, begin_rewrite, rewrite_if_due},
     status::Status,
     thread::{LogThread, Order},
 };
@@ -68,6 +70,7 @@ pub(crate) struct Durability {
     orders: Mutex<Vec<Order>>,
     post: OnceLock<PostOffice<Letter>>,
     status: Mutex<Status>,
+    rewriting: Mutex<Rewriting>,
 }
 
 impl Durability {
@@ -85,12 +88,25 @@ impl Durability {
             orders: Mutex::default(),
             post: OnceLock::new(),
             status: Mutex::default(),
+            rewriting: Mutex::default(),
         }
     }
 
     /// The workers' mail introduces itself; each of them does it, the first is kept.
     pub(crate) fn attach(&self, post: &PostOffice<Letter>) {
         self.post.get_or_init(|| post.clone());
+    }
+
+    /// How many workers have something to do at the moment.
+    pub(crate) fn awake_workers(&self) -> usize {
+        self.post.get().map_or(0, PostOffice::awake)
+    }
+
+    /// Tells everyone who waits for room to write that there is some.
+    pub(crate) fn tell_room(&self) {
+        if let Some(post) = self.post.get() {
+            post.send_to_everyone(Letter::LogHasRoom);
+        }
     }
 
     /// The offset behind all that has been recorded.
@@ -234,7 +250,7 @@ impl Durability {
             }
         }
         if self.starved.load(SeqCst) && self.ring.has_room() && self.starved.swap(false, SeqCst) {
-            post.send_to_everyone(Letter::LogHasRoom);
+            self.tell_room();
         }
     }
 }

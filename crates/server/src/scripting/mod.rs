@@ -26,7 +26,7 @@ use dunlin_scripting::{CompileError, ScriptFlags, Sha, Shebang};
 
 pub(crate) use self::cache::{Compiled, Script, ScriptCache};
 use self::calls::{Calls, Who};
-pub(crate) use self::library::{LibraryCache, LibraryChange, LoadedLibraries, RestorePolicy};
+pub(crate) use self::library::{Libraries, LibraryCache, LibraryChange, LoadedLibraries, RestorePolicy};
 pub(crate) use self::running::{Kind, RunningScripts};
 use crate::{commands::Operands, executor::ServerContext};
 

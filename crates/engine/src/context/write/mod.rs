@@ -14,7 +14,7 @@ use crate::{
         EXPIRY_MS_MAX, EntryRef, Expiration, Invalidation, Key, LockedShards, access_clock, access_clock_ago,
     },
     notify::{Event, EventClass},
-    value::{Layout, NewValue, Object, Resources, StringRef, ValueType},
+    value::{Layout, NewString, NewValue, Object, Resources, StringRef, ValueType},
 };
 
 use super::{Environment, ExpiryChange, Worker, collection_of, keys::KnownKeys, string_of};
@@ -325,6 +325,14 @@ impl<'a> WriteContext<'a> {
                 Some(slot) => self.remove_slot(database, key.shard, slot),
                 None => self.notify_in(database, EventClass::New, "new", key.bytes),
             }
+            return;
+        }
+        // Counters: nothing moves, nothing is freed.
+        if let (Some(slot), NewValue::String(NewString::Integer(integer)), ExpiryChange::Keep) =
+            (found, &value, expiry)
+            && let Some(stripe) = self.locked.shard_mut(key.shard).database_mut(database)
+            && stripe.set_integer(slot, *integer, now_ms)
+        {
             return;
         }
         if found.is_some() && !self.environment.lazyfree_server_del {
