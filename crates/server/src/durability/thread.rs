@@ -268,6 +268,7 @@ impl LogThread {
         let policy = config.appendfsync;
         let pending = |writer: &Writer| writer.ring().ring().tail() - writer.written();
         if policy == AppendFsync::Always
+            && self.retry_at.is_none()
             && let Some(step) = self.company.wait(pending(writer), now)
         {
             return Ok(Rest::Regardless(step));
