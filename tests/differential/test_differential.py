@@ -29,6 +29,7 @@ CASES = {
     "sort": ["sort"],
     "hyperloglog": ["hyperloglog"],
     "scripting": ["scripting"],
+    "function": ["function"],
     "connection-and-server": ["connection", "server"],
     "everything": [],
 }

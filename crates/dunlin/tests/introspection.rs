@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Nothing here waits this long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -134,6 +134,32 @@ fn commands_are_counted_exactly_however_they_are_pipelined() {
     let histogram = server.ask("latency histogram get no-such set");
     assert!(histogram.starts_with("[get [calls 51 histogram_usec ["), "{histogram}");
     assert!(histogram.contains(" set [calls 41 "), "{histogram}");
+}
+
+#[test]
+fn the_time_that_keys_have_left_is_told_on_average() {
+    const AT_MS: u64 = 4_000_000_000_000;
+    let mut server = Server::start(&[]);
+    let mut average_expiry_ms = |commands: &[String], expires: usize| {
+        commands.iter().for_each(|command| {
+            server.ask(command);
+        });
+        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+        let line = server.info("keyspace", "db0");
+        let (head, average) = line.rsplit_once("avg_ttl=").unwrap();
+        assert!(head.ends_with(&format!("expires={expires},")), "{line}");
+        now_ms + average.parse::<u64>().unwrap()
+    };
+    let near = |told: u64, expected: u64| assert!(told.abs_diff(expected) < 600_000, "{told}, {expected}");
+    let set = |key: &str, hours: u64| format!("set {key} v pxat {}", AT_MS + hours * 3_600_000);
+    near(average_expiry_ms(&[set("a", 0), set("b", 10), "set c v".to_owned()], 2), AT_MS + 5 * 3_600_000);
+    near(average_expiry_ms(&[set("b", 20)], 2), AT_MS + 10 * 3_600_000);
+    near(average_expiry_ms(&[format!("pexpireat b {}", AT_MS + 4 * 3_600_000)], 2), AT_MS + 2 * 3_600_000);
+    near(average_expiry_ms(&["del a".to_owned()], 1), AT_MS + 4 * 3_600_000);
+    near(average_expiry_ms(&[set("d", 6), "persist b".to_owned()], 1), AT_MS + 6 * 3_600_000);
+    assert_eq!(server.info("keyspace", "db0").split_once(',').unwrap().0, "keys=3");
+    server.ask("persist d");
+    assert_eq!(server.info("keyspace", "db0"), "keys=3,expires=0,avg_ttl=0");
 }
 
 #[test]

@@ -127,6 +127,26 @@ fn every_way_in_which_a_list_appears_serves() {
 }
 
 #[test]
+fn each_waits_for_a_value_of_its_type() {
+    let store = Store::new(1);
+    let mut story = Story::new(&store);
+    story.check(1, "BZPOPMIN k 0", "(waits)", &[]);
+    story.check(2, "BLPOP k 0", "(waits)", &[]);
+    story.check(3, "BZPOPMAX j k 0", "(waits)", &[]);
+    story.check(4, "BZMPOP 0 2 k j MIN COUNT 2", "(waits)", &[]);
+    story.check(9, "RPUSH k x", ":1", &[(2, "*2 $1 k $1 x")]);
+    let served =
+        [(1, "*3 $1 k $1 a $1 1"), (3, "*3 $1 k $1 d $1 4"), (4, "*2 $1 k *2 *2 $1 b $1 2 *2 $1 c $1 3")];
+    story.check(9, "ZADD k 2 b 1 a 4 d 3 c", ":4", &served);
+    story.check(9, "EXISTS k", ":0", &[]);
+    story.check(9, "ZADD k 1 a 2 b", ":2", &[]);
+    story.check(1, "BZPOPMAX k 0", "*3 $1 k $1 b $1 2", &[]);
+    story.check(1, "BZMPOP 0 1 k MID", "-ERR syntax error", &[]);
+    story.check(1, "BZPOPMIN k x", "-ERR timeout is not a float or out of range", &[]);
+    story.nobody_waits();
+}
+
+#[test]
 fn where_nobody_can_wait_the_answer_is_nil() {
     let store = Store::new(1);
     let mut story = Story::new(&store);

@@ -27,15 +27,19 @@ use crate::{
     blocked::{self, Ending},
     command_log::{LogEntry, LogKind, shorten},
     commands,
-    config::{Config, ConfigReader, VersionCheck},
+    config::{AppendFsync, Config, ConfigReader, VersionCheck},
+    durability::Admission,
     expiry::ExpiryCycle,
     feed,
-    net::{Client, Clients, Next, Now, Outbox, PostOffice, REPLY_BYTES_MAX, Served, Service, WorkerContext},
+    net::{
+        Address, Client, Clients, Next, Now, Outbox, PostOffice, REPLY_BYTES_MAX, Served, Service,
+        WorkerContext,
+    },
     pause::Held,
     process::ProcessorTime,
     pubsub::{Kind, Message, Subscribers},
     scripting::{Compiled, LoadedLibraries},
-    session::{ClientFlags, IsHeard, Replies, Session},
+    session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
     shared::Shared,
     statistics::Meter,
     tracking::{Invalidated, Tracking},
@@ -49,6 +53,10 @@ pub enum Letter {
     Unpaused,
     /// To a worker: another one is held up, and does not do what is everybody's.
     HeldUp,
+    /// To every client: commands that waited for room in the log may run.
+    LogHasRoom,
+    /// To a worker: the log is durable farther than before. To a client: as far as it waits for.
+    Durable,
     /// To a worker: for its subscribers.
     Published(Arc<Message>),
     /// To a client: encoded already.
@@ -87,6 +95,14 @@ pub struct Executor {
     expiry: ExpiryCycle,
     meter: Meter,
     memory: MemoryCheck,
+    /// The offset behind what it had recorded when it last rang the log's bell.
+    rung_at: u64,
+    /// Its clients that wait for the log to be durable up to a mark.
+    durability_waits: Vec<(u64, Address)>,
+    /// The mark that the replies of the last call are withheld to.
+    withhold_to: u64,
+    /// Whether a command of this call has seen the data set, or changed something that is recorded.
+    pub(crate) saw_data: bool,
     /// Memory for the next transaction.
     pub(crate) spare_queue: Option<Box<Queue>>,
     /// Its scripts.
@@ -191,6 +207,10 @@ impl Executor {
             expiry,
             meter,
             memory: MemoryCheck::default(),
+            rung_at: 0,
+            durability_waits: Vec::new(),
+            withhold_to: 0,
+            saw_data: false,
             spare_queue: None,
             compiled: Compiled::default(),
             libraries: LoadedLibraries::default(),
@@ -537,6 +557,21 @@ impl Executor {
             }
         };
         session.last_command = Some(entry.index);
+        if entry.command.is_write() && shared.engine.log.is_on() {
+            match shared.durability.admit_write() {
+                Ok(Admission::Granted) => {}
+                Ok(Admission::NoRoom) => {
+                    session.flags.set(ClientFlags::BLOCKED, true);
+                    return Flow::Postpone { until: None };
+                }
+                Err(error) => {
+                    let line = error.line();
+                    self.count_error(Some(entry), &line, false);
+                    reply.error(&line);
+                    return Flow::Continue;
+                }
+            }
+        }
         if shared.pause.is_set()
             && let Some(flow) = self.postpone(shared, session, entry)
         {
@@ -639,6 +674,7 @@ impl Executor {
                 result
             }
             (None, None) => {
+                self.saw_data = true;
                 let (environment, worker) = (&self.environment, &mut self.worker);
                 let result =
                     shared.engine.execute(&request, session.database, environment, worker, inside, reply);
@@ -805,6 +841,9 @@ impl Executor {
         if session.is_restricted() {
             commands::check_restrictions(session, entry)?;
         }
+        if shared.loading.is_active() && !entry.command.flags.has(Flags::LOADING) {
+            return Err(CommandError::text("LOADING Redis is loading the dataset in memory"));
+        }
         if (entry.command.flags.has(Flags::DENY_OOM) || session.queue.is_some())
             && self.over_memory_limit(words)
             && session.queue.as_ref().is_none_or(|queue| queue.needs_memory(entry))
@@ -812,6 +851,16 @@ impl Executor {
             return Err(CommandError::OutOfMemory);
         }
         Ok(entry)
+    }
+
+    /// Rings the log's bell if this worker has recorded something since it last did.
+    #[inline]
+    fn ring_bell(&mut self) {
+        let recorded_to = self.worker.effects.logged_to();
+        if recorded_to != self.rung_at {
+            self.rung_at = recorded_to;
+            self.shared.durability.ring_bell();
+        }
     }
 
     /// Publishes what a slice of background work has cost, and the thread's processor time so far.
@@ -826,6 +875,23 @@ impl Executor {
         let used = ProcessorTime::of_thread();
         statistics.user_us.set(used.user.as_micros() as u64);
         statistics.system_us.set(used.system.as_micros() as u64);
+    }
+
+    /// How far the log must be durable before what was just served may be told: as far as it is
+    /// recorded, since that is what the commands may have seen. 0 where nothing needs to be durable, as
+    /// with INFO, which has to answer while the disk fails.
+    #[inline]
+    fn durability_mark(&self) -> u64 {
+        if !self.saw_data {
+            return 0;
+        }
+        let config = self.config.config();
+        if config.appendfsync != AppendFsync::Always || !self.shared.engine.log.is_on() {
+            return 0;
+        }
+        let durability = &self.shared.durability;
+        let tail = durability.tail();
+        if tail > durability.durable() { tail } else { 0 }
     }
 
     /// Whether a pause holds the command back. `CLIENT UNPAUSE` always passes, or nobody could end
@@ -859,6 +925,63 @@ impl Executor {
     }
 }
 
+/// WAIT and WAITAOF.
+impl Executor {
+    /// Whether all that is wanted is there.
+    pub(crate) fn is_fulfilled(&self, wanted: &DurabilityWait) -> bool {
+        !wanted.replicas && wanted.local_mark.is_none_or(|mark| self.shared.durability.synced() >= mark)
+    }
+
+    /// Answers how many have what was wanted.
+    pub(crate) fn answer_durability(&self, wanted: &DurabilityWait, reply: &mut ReplyBuffer) {
+        if !wanted.counts_local {
+            return reply.integer(0);
+        }
+        let local = wanted.local_mark.is_some_and(|mark| self.shared.durability.synced() >= mark);
+        reply.array(2);
+        reply.integer(local.into());
+        reply.integer(0);
+    }
+
+    /// Lets a client wait; it has been parked.
+    pub(crate) fn await_durability(&mut self, session: &mut Session, wanted: DurabilityWait) {
+        session.durability = Some((wanted, IsHeard(session.replies == Replies::On)));
+        session.flags.set(ClientFlags::BLOCKED, true);
+        if let Some(mark) = wanted.local_mark {
+            self.durability_waits.push((mark, session.client.address));
+            // It may have come to the mark meanwhile.
+            self.tell_durable();
+        }
+    }
+
+    /// Tells the clients whose mark the log has come to, and sees to it that the worker learns of the
+    /// next one.
+    fn tell_durable(&mut self) {
+        while let Some(next) = self.durability_waits.iter().map(|(mark, _)| *mark).min()
+            && !self.shared.durability.await_sync(self.worker.id(), next)
+        {
+            let synced = self.shared.durability.synced();
+            let post = &self.post;
+            self.durability_waits.retain(|(mark, address)| {
+                if *mark <= synced {
+                    post.send(*address, Letter::Durable);
+                }
+                *mark > synced
+            });
+        }
+    }
+
+    fn end_durability_wait(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
+        session.flags.set(ClientFlags::BLOCKED, false);
+        self.durability_waits.retain(|(_, address)| *address != session.client.address);
+        if let Some((wanted, IsHeard(true))) = session.durability.take() {
+            reply.set_protocol(session.protocol);
+            self.answer_durability(&wanted, reply);
+        }
+        Next::Again
+    }
+}
+
 /// What commands are to know of the configuration.
 pub(crate) fn environment(config: &Config) -> Environment {
     Environment {
@@ -866,6 +989,7 @@ pub(crate) fn environment(config: &Config) -> Environment {
         string_bytes_max: config.proto_max_bulk_len as usize,
         no_touch: false,
         keep_expired: false,
+        replaying_at_ms: 0,
         compress_dumps: config.rdbcompression,
         relaxed_versions: config.rdb_version_check == VersionCheck::Relaxed,
         client: ClientToken::default(),
@@ -956,13 +1080,13 @@ pub(crate) struct ServerContext<'a, 'k> {
 }
 
 impl ServerContext<'_, '_> {
-    /// Does what closes the gate: the pass is given back meanwhile. A transaction that has closed the
-    /// gate itself has nothing more to wait for, and nothing is done.
-    pub(crate) fn outside_gate(&mut self, work: impl FnOnce(&Shared)) {
-        if self.inside.take().is_some() {
-            work(self.shared);
-            *self.inside = self.shared.engine.keyspace.enter_unless_long(self.executor.worker.id());
-        }
+    /// Does something outside of the gate: what may wait for somebody who closes it, or for somebody who
+    /// waits for that. `None`, and nothing done, in a transaction that has closed the gate itself.
+    pub(crate) fn outside_gate<R>(&mut self, work: impl FnOnce(&Shared) -> R) -> Option<R> {
+        self.inside.take()?;
+        let result = work(self.shared);
+        *self.inside = self.shared.engine.keyspace.enter_unless_long(self.executor.worker.id());
+        Some(result)
     }
 }
 
@@ -997,14 +1121,16 @@ impl Service for Executor {
         }
         reply.set_protocol(session.protocol);
         session.flags.set(ClientFlags::BLOCKED, false);
+        self.saw_data = false;
         let shared = Arc::clone(&self.shared);
         let mut inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
         self.environment.no_touch = session.flags.has(ClientFlags::NO_TOUCH);
         self.environment.tracks = session.tracking.as_deref().is_some_and(Tracking::tracks_next);
         self.environment.broadcasts = shared.trackers.broadcasts();
         self.environment.client = blocked::token(session.client.address);
-        self.environment.keep_expired =
-            shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
+        self.environment.keep_expired = shared.pause.is_set()
+            && shared.pause.in_force(self.now.instant).is_some()
+            || shared.durability.is_failing();
         let mut batch = std::mem::take(&mut self.batch);
         let mut window = std::mem::take(&mut self.window);
         let (mut position, mut consumed) = (0, 0);
@@ -1039,6 +1165,7 @@ impl Service for Executor {
             }
         };
         drop(inside);
+        self.withhold_to = self.durability_mark();
         session.publish();
         if !self.worker.invalidations.is_empty() {
             self.tell_invalidations(session.client.id());
@@ -1053,12 +1180,16 @@ impl Service for Executor {
     }
 
     fn resume(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
+        self.withhold_to = 0;
         if session.waiting.is_some() {
             // Where it was served at the last moment, the reply is on its way.
             return match self.withdraw(session) {
                 true => self.stop_waiting(session, reply, |reply| Ending::Timeout.answer(reply)),
                 false => Next::Park { until: None },
             };
+        }
+        if session.durability.is_some() {
+            return self.end_durability_wait(session, reply);
         }
         if let Some(answer) = session.answer_later.take() {
             reply.set_protocol(session.protocol);
@@ -1068,10 +1199,14 @@ impl Service for Executor {
     }
 
     fn deliver(&mut self, session: &mut Session, letter: Letter, reply: &mut ReplyBuffer) -> Option<Next> {
+        // What a client that has waited is answered is a change that somebody else has made.
+        self.saw_data = matches!(letter, Letter::Unblocked(_));
+        self.withhold_to = self.durability_mark();
         match letter {
-            Letter::Unpaused => {
-                let is_paused = session.flags.has(ClientFlags::BLOCKED) && session.waiting.is_none();
-                is_paused.then_some(Next::Again)
+            Letter::Unpaused | Letter::LogHasRoom => {
+                let is_waiting = session.waiting.is_some() || session.durability.is_some();
+                let is_held = session.flags.has(ClientFlags::BLOCKED) && !is_waiting;
+                is_held.then_some(Next::Again)
             }
             Letter::Unblocked(encoded) => Some(self.stop_waiting(session, reply, |reply| {
                 reply.raw(&encoded);
@@ -1081,6 +1216,10 @@ impl Service for Executor {
                     reply.raw(&lines);
                 }
                 None
+            }
+            Letter::Durable => {
+                let (wanted, _) = session.durability?;
+                self.is_fulfilled(&wanted).then(|| self.end_durability_wait(session, reply))
             }
             Letter::Invalidated(invalidated) => {
                 self.deliver_invalidated(session, &invalidated, reply);
@@ -1096,8 +1235,11 @@ impl Service for Executor {
 
     fn receive(&mut self, letter: Letter, outbox: &mut Outbox<'_, Session>) {
         match letter {
+            // Waking up is all that a released reply needs.
+            Letter::Durable => self.tell_durable(),
             Letter::Unpaused
             | Letter::HeldUp
+            | Letter::LogHasRoom
             | Letter::Lines(_)
             | Letter::Unblocked(_)
             | Letter::Invalidated(_)
@@ -1108,6 +1250,9 @@ impl Service for Executor {
     }
 
     fn close(&mut self, mut session: Session) {
+        if session.durability.is_some() {
+            self.durability_waits.retain(|(_, address)| *address != session.client.address);
+        }
         self.subscribers.unsubscribe_all(&self.shared.exchange, &mut session);
         self.stop_monitoring(&mut session);
         self.stop_tracking(&mut session);
@@ -1122,6 +1267,22 @@ impl Service for Executor {
         }
     }
 
+    fn withhold_to(&self) -> u64 {
+        self.withhold_to
+    }
+
+    fn released(&self) -> u64 {
+        self.shared.durability.durable()
+    }
+
+    fn await_release(&mut self, mark: u64) -> bool {
+        self.shared.durability.await_durable(self.worker.id(), mark)
+    }
+
+    fn end_tick(&mut self) {
+        self.ring_bell();
+    }
+
     fn background(&mut self, now: Now) -> Duration {
         let started = Instant::now();
         self.environment.broadcasts = self.shared.trackers.broadcasts();
@@ -1132,6 +1293,7 @@ impl Service for Executor {
         } else {
             Duration::from_secs(1) / config.hz
         };
+        self.ring_bell();
         self.note_background(started.elapsed(), pause.is_zero());
         if !self.worker.invalidations.is_empty() {
             self.tell_invalidations(0);

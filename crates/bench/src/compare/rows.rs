@@ -252,7 +252,11 @@ pub const ROWS: &[Row] = &[
             words: "SINTERSTORE both one other",
         },
     ),
-    row(Topic::Collections, "zadd-16", command("ZADD zset __rand_int__ member:__rand_int__")),
+    row(
+        Topic::Collections,
+        "zadd-16",
+        Method::Command { fill: Some(ZADD), words: "ZADD zset __rand_int__ member:__rand_int__" },
+    ),
     row(
         Topic::Collections,
         "zrank-16",

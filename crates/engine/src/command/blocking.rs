@@ -16,6 +16,18 @@ pub enum Blocking<'a> {
     Wait(Wait<'a>),
 }
 
+impl<'a> Blocking<'a> {
+    /// To wait until one of the keys holds a value of that type, and then to run again as it is.
+    pub fn wait_for(
+        value_type: ValueType,
+        keys: &'a [&'a [u8]],
+        timeout_ms: Option<NonZeroU64>,
+        refused: fn(&mut ReplyBuffer),
+    ) -> Self {
+        Self::Wait(Wait { keys, value_type, timeout_ms, words: None, on_loss: false, refused })
+    }
+}
+
 /// What a client is to wait for.
 #[derive(Debug)]
 pub struct Wait<'a> {

@@ -72,6 +72,32 @@ pub(crate) struct ExpirySlice {
     pub(crate) complete: bool,
 }
 
+/// The entries of a stripe that expire.
+#[derive(Debug, Default, Clone, Copy)]
+struct Expiries {
+    keys: usize,
+    /// Their expiries in all, in unix milliseconds.
+    sum_ms: u128,
+}
+
+impl Expiries {
+    #[inline]
+    fn add(&mut self, expiry: Option<u64>) {
+        if let Some(expiry) = expiry {
+            self.keys += 1;
+            self.sum_ms += u128::from(expiry);
+        }
+    }
+
+    #[inline]
+    fn remove(&mut self, expiry: Option<u64>) {
+        if let Some(expiry) = expiry {
+            self.keys -= 1;
+            self.sum_ms -= u128::from(expiry);
+        }
+    }
+}
+
 /// A stripe of a database.
 pub struct Database {
     table: BucketTable,
@@ -79,8 +105,7 @@ pub struct Database {
     hasher: KeyHasher,
     /// Bytes that entries own outside the slab.
     heap_bytes: usize,
-    /// Entries with an expiry.
-    expiring: usize,
+    expiries: Expiries,
     /// Bytes in use when last measured.
     measured_bytes: usize,
     probe: Box<Probe>,
@@ -186,7 +211,7 @@ impl Database {
             pages: Arc::clone(slab.directory()),
             entry_bytes: AtomicUsize::new(CACHE_LINE_BYTES),
         });
-        Self { table, slab, hasher, heap_bytes: 0, expiring: 0, measured_bytes: 0, probe }
+        Self { table, slab, hasher, heap_bytes: 0, expiries: Expiries::default(), measured_bytes: 0, probe }
     }
 
     pub(super) fn probe(&self) -> &Probe {
@@ -206,7 +231,8 @@ impl Database {
     pub(super) fn usage(&self) -> Usage {
         Usage {
             keys: self.table.len(),
-            expiring: self.expiring,
+            expiring: self.expiries.keys,
+            expiry_sum_ms: self.expiries.sum_ms,
             entry_bytes: self.slab.used_bytes(),
             table_bytes: self.table.memory_bytes(),
             heap_bytes: self.heap_bytes,
@@ -263,7 +289,7 @@ impl Database {
         let clock = access_clock(now_ms);
         let shape = Shape::new(key, &value, expiry.is_some());
         self.heap_bytes += value.heap_bytes();
-        self.expiring += usize::from(expiry.is_some());
+        self.expiries.add(expiry);
         let next_deadline_ms = [expiry, value.next_deadline_ms()].into_iter().flatten().min();
         let slot;
         match found {
@@ -285,7 +311,7 @@ impl Database {
                 let entry = self.entry_of(handle);
                 let old_bytes = entry.bytes();
                 let old_heap_bytes = entry.value_heap_bytes();
-                let expired = usize::from(entry.expiry().is_some());
+                let old_expiry = entry.expiry();
                 // SAFETY: the value is overwritten below and not read again.
                 if let Some(owned) = unsafe { entry.take_owned() } {
                     garbage.push(owned);
@@ -308,7 +334,7 @@ impl Database {
                     self.table.replace(slot, moved);
                 }
                 self.heap_bytes -= old_heap_bytes;
-                self.expiring -= expired;
+                self.expiries.remove(old_expiry);
             }
         }
         if let Some(next) = next_deadline_ms {
@@ -325,10 +351,11 @@ impl Database {
     /// Gives an entry another expiry, or none. O(1); what the entry owns stays where it is.
     pub(crate) fn set_expiry(&mut self, slot: Slot, expiry: Option<u64>, now_ms: u64) {
         let entry = self.entry(slot);
-        match (entry.expiry(), expiry) {
+        let old = entry.expiry();
+        match (old, expiry) {
             (None, None) => return,
             (Some(_), Some(expiry)) => self.entry_mut(slot).set_expiry(expiry),
-            (old, _) => {
+            _ => {
                 let bytes = (entry.bytes(), entry.bytes_with_expiry(expiry.is_some()));
                 let handle = slot.handle();
                 let pointer = self.slab.pointer(handle);
@@ -343,9 +370,10 @@ impl Database {
                     self.slab.free(handle, bytes.0);
                     self.table.replace(slot, moved);
                 }
-                self.expiring = self.expiring + usize::from(expiry.is_some()) - usize::from(old.is_some());
             }
         }
+        self.expiries.remove(old);
+        self.expiries.add(expiry);
         if let Some(expiry) = expiry {
             self.table.note_deadline(slot, deadline(expiry, now_ms));
         }
@@ -364,7 +392,7 @@ impl Database {
             None => entry.to_new().copied_to(buffer),
         };
         self.heap_bytes -= heap_bytes;
-        self.expiring -= usize::from(expiry.is_some());
+        self.expiries.remove(expiry);
         let handle = self.table.remove(slot);
         // SAFETY: the handle is out of the table, and nothing reads the entry again.
         unsafe { EntryRef::new(self.slab.pointer(handle)).free_key() };
@@ -416,9 +444,9 @@ impl Database {
     pub(crate) fn remove(&mut self, slot: Slot, garbage: &mut Garbage) {
         let entry = self.entry(slot);
         let heap_bytes = entry.value_heap_bytes() + entry.key_heap_bytes();
-        let expiring = usize::from(entry.expiry().is_some());
+        let expiry = entry.expiry();
         self.heap_bytes -= heap_bytes;
-        self.expiring -= expiring;
+        self.expiries.remove(expiry);
         let handle = self.table.remove(slot);
         // SAFETY: the handle is out of the table, and nothing reads the entry again.
         unsafe { free_entry(&mut self.slab, handle, garbage) };
@@ -442,18 +470,19 @@ impl Database {
 
     /// Removes expired entries and reclaims expired elements, looking at no more than `buckets_max`
     /// buckets that may hold some; `tell` learns of each key, before it changes, with the elements
-    /// that go.
+    /// that go: how many, and if `name_elements` which.
     pub(crate) fn expire(
         &mut self,
         now_ms: u64,
         buckets_max: usize,
         garbage: &mut Garbage,
-        mut tell: impl FnMut(EntryRef<'_>, Expiration),
+        name_elements: bool,
+        mut tell: impl FnMut(EntryRef<'_>, Expiration, &[Vec<u8>]),
     ) -> ExpirySlice {
         let elements_max = buckets_max * ELEMENTS_PER_BUCKET;
         let mut slice = ExpirySlice::default();
-        let (mut expiring, mut freed_bytes, mut complete) = (0, 0, true);
-        let slab = &mut self.slab;
+        let (mut freed_bytes, mut complete) = (0, true);
+        let (slab, expiries) = (&mut self.slab, &mut self.expiries);
         let visited = self.table.due(now_tick(now_ms), buckets_max, |handle| {
             // SAFETY: handles in the table refer to entries of the slab beside it, which nobody else
             // uses meanwhile.
@@ -469,12 +498,17 @@ impl Database {
             if !entry.is_due(now_ms) {
                 let left = elements_max - slice.elements;
                 let object = changing.object().expect("elements belong to an object");
-                let (reclaimed, is_empty) = object.expire(now_ms, left);
+                let mut names = Vec::new();
+                let (reclaimed, is_empty) = object.expire(now_ms, left, |element| {
+                    if name_elements {
+                        names.push(element.text().into_owned());
+                    }
+                });
                 slice.elements += reclaimed;
                 complete &= reclaimed < left;
                 end = is_empty.then_some(Expiration::LastElement);
                 if reclaimed > 0 && !is_empty {
-                    tell(entry, Expiration::Elements);
+                    tell(entry, Expiration::Elements, &names);
                 }
             }
             let Some(end) = end else {
@@ -482,15 +516,14 @@ impl Database {
                 let next = entry.next_deadline_ms();
                 return next.map_or(Verdict::Keep, |next| Verdict::KeepUntil(deadline(next, now_ms)));
             };
-            tell(entry, end);
+            tell(entry, end, &[]);
             freed_bytes += entry.key_heap_bytes() + before;
-            expiring += usize::from(entry.expiry().is_some());
+            expiries.remove(entry.expiry());
             slice.keys += usize::from(end == Expiration::Key);
             // SAFETY: the table drops the handle, and nothing reads the entry again.
             unsafe { free_entry(slab, handle, garbage) };
             Verdict::Remove
         });
-        self.expiring -= expiring;
         self.heap_bytes -= freed_bytes;
         slice.complete = complete && visited < buckets_max;
         slice

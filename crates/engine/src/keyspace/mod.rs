@@ -95,6 +95,8 @@ pub struct Usage {
     pub keys: usize,
     /// Keys with an expiry.
     pub expiring: usize,
+    /// Their expiries in all, in unix milliseconds.
+    pub expiry_sum_ms: u128,
     /// Bytes of entries, by the cells they occupy.
     pub entry_bytes: usize,
     /// Bytes of the index.
@@ -109,9 +111,17 @@ impl Usage {
         self.entry_bytes + self.table_bytes + self.heap_bytes
     }
 
+    /// Milliseconds that keys with an expiry have left on average; 0 where there are none.
+    pub fn average_ttl_ms(&self, now_ms: u64) -> u64 {
+        let average = self.expiry_sum_ms.checked_div(self.expiring as u128).unwrap_or(0);
+        // An expiry has 48 bits.
+        (average as u64).saturating_sub(now_ms)
+    }
+
     pub(crate) fn add(&mut self, other: Usage) {
         self.keys += other.keys;
         self.expiring += other.expiring;
+        self.expiry_sum_ms += other.expiry_sum_ms;
         self.entry_bytes += other.entry_bytes;
         self.table_bytes += other.table_bytes;
         self.heap_bytes += other.heap_bytes;
@@ -152,7 +162,7 @@ impl Keyspace {
     }
 
     /// What collections need.
-    pub(crate) fn resources(&self) -> &Arc<Resources> {
+    pub fn resources(&self) -> &Arc<Resources> {
         &self.resources
     }
 

@@ -274,11 +274,11 @@ impl Hash {
     }
 
     /// Reclaims fields that have expired, the earliest first and no more than `fields_max`; how many.
-    /// O(log n) each.
-    pub fn expire(&mut self, now_ms: u64, fields_max: usize) -> usize {
+    /// `removing` is shown each. O(log n) each.
+    pub fn expire(&mut self, now_ms: u64, fields_max: usize, mut removing: impl FnMut(Element<'_>)) -> usize {
         match &mut self.fields {
             Fields::Listpack(_) => 0,
-            Fields::Table(table) => table.expire(now_ms, fields_max),
+            Fields::Table(table) => table.expire(now_ms, fields_max, |record| removing(pair(record).0)),
         }
     }
 
@@ -458,7 +458,7 @@ mod tests {
                         model.reclaim(now_ms);
                     }
                     5 => {
-                        let reclaimed = hash.expire(now_ms, time as usize);
+                        let reclaimed = hash.expire(now_ms, time as usize, |_| ());
                         prop_assert!(reclaimed <= time as usize);
                     }
                     _ => {
@@ -479,7 +479,7 @@ mod tests {
                 prop_assert_eq!(hash.is_expired(now_ms), model.0.is_empty() && was_table);
                 let next_ms = model.0.values().filter_map(|(_, deadline_ms)| *deadline_ms).min();
                 let mut reclaimed = hash.clone();
-                reclaimed.expire(now_ms, usize::MAX);
+                reclaimed.expire(now_ms, usize::MAX, |_| ());
                 prop_assert_eq!(reclaimed.next_deadline_ms(), next_ms);
                 prop_assert_eq!(reclaimed.len(0), model.0.len());
                 let is_table = hash.encoding() == "hashtable";

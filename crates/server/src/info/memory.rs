@@ -78,7 +78,9 @@ pub(super) fn keyspace(source: &Source<'_>, lines: &mut Lines) {
         let usage = keyspace.usage(Some(database));
         if usage.keys > 0 {
             let (keys, expires) = (usage.keys, usage.expiring);
-            lines.add(format_args!("db{database}"), format_args!("keys={keys},expires={expires},avg_ttl=0"));
+            let average_ms = usage.average_ttl_ms(source.now_ms);
+            let value = format_args!("keys={keys},expires={expires},avg_ttl={average_ms}");
+            lines.add(format_args!("db{database}"), value);
         }
     }
 }

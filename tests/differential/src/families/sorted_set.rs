@@ -1,5 +1,6 @@
 //! Sorted sets.
 
+use super::list::TIMEOUT;
 use crate::grammar::Arg::*;
 use crate::grammar::{Arg, Family, row};
 
@@ -58,6 +59,19 @@ pub const FAMILY: Family = Family {
                 Maybe(50, &[Word("COUNT"), Count]),
             ],
         ),
+        row("BZPOPMIN", 1, &[Repeat(1, 3, &[Key]), TIMEOUT]).unspoiled(),
+        row("BZPOPMAX", 1, &[Repeat(1, 3, &[Key]), TIMEOUT]).unspoiled(),
+        row(
+            "BZMPOP",
+            1,
+            &[
+                TIMEOUT,
+                Counted(1, 3, &[Key]),
+                Pick(&["MIN", "MAX", "MIN", "MAX", "MID"]),
+                Maybe(50, &[Word("COUNT"), Count]),
+            ],
+        )
+        .unspoiled(),
         row("ZUNION", 3, &[WeightedKeys, AGGREGATE, WITH_SCORES]),
         row("ZINTER", 3, &[WeightedKeys, AGGREGATE, WITH_SCORES]),
         row("ZDIFF", 3, &[Counted(1, 3, &[Key]), WITH_SCORES]),

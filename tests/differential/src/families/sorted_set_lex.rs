@@ -24,6 +24,5 @@ pub const FAMILY: Family = Family {
         row("ZRANGE", 6, &[Key, RANGE]),
         row("ZRANGE", 1, &[Key, RANGE, Word("WITHSCORES")]),
         row("ZRANGESTORE", 3, &[Key, Key, RANGE]),
-        row("ZRANGEBYLEX", 1, &[Word("string:4"), LexBound, LexBound]),
     ],
 };

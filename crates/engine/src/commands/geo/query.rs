@@ -105,7 +105,8 @@ impl Draft {
     /// Reads a number of corners, then these.
     fn parse_polygon(&mut self, args: &mut Args<'_>) -> Result<(), CommandError> {
         const CORNERS_MIN: usize = 3;
-        let count = args.integer_or(CommandError::text("ERR invalid number of vertices"));
+        let not_a_number = CommandError::text("ERR invalid number of vertices");
+        let count = args.integer_in(i32::MIN.into()..=i32::MAX.into(), not_a_number);
         args.check()?;
         let count = usize::try_from(count).unwrap_or(0);
         if count < CORNERS_MIN || args.remaining() / 2 < count {

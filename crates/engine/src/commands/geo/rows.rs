@@ -251,7 +251,7 @@ fn find_and_store(
     let target = searches.then(|| Target { key: args.word(), distances: false });
     let source = args.word();
     let layout = context.layout();
-    let set = context.collection::<SortedSet>(source)?;
+    let set = context.read_collection::<SortedSet>(source)?;
     let query = Query::parse(args, form, set, target)?;
     let found = set.map_or_else(Vec::new, |set| find(set, &query));
     let Some(target) = query.target else {

@@ -1,16 +1,14 @@
 //! Taking elements from lists that may have to be waited for.
 
-use std::num::NonZeroU64;
-
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::ListEnd;
 
 use super::{
-    pop::{LPOP, ManyKeys, pop_one},
+    pop::{LPOP, ManyKeys, pop_one, pop_word},
     transfer::{LMOVE, Transfer},
 };
 use crate::{
-    command::{Args, Argument, Arity, Blocking, Command, CommandError, Flags, Group, KeySpec, Run, Wait},
+    command::{Args, Argument, Arity, Blocking, Command, CommandError, Flags, Group, KeySpec, Run},
     commands::timeout::parse_seconds,
     context::WriteContext,
     value::{List, ValueType},
@@ -19,16 +17,6 @@ use crate::{
 /// What the rows have in common.
 const FLAGS: Flags = Flags::WRITE.and(Flags::NO_SCRIPT).and(Flags::BLOCKING);
 type Outcome<'a> = Result<Blocking<'a>, CommandError>;
-
-/// To wait for lists under keys.
-fn wait<'a>(
-    keys: &'a [&'a [u8]],
-    timeout_ms: Option<NonZeroU64>,
-    refused: fn(&mut ReplyBuffer),
-) -> Blocking<'a> {
-    let value_type = ValueType::List;
-    Blocking::Wait(Wait { keys, value_type, timeout_ms, words: None, on_loss: false, refused })
-}
 
 pub(super) const BLPOP: Command = Command {
     name: "blpop",
@@ -72,10 +60,11 @@ fn pop<'a>(
             reply.array(2);
             reply.bulk(key);
             pop_one(context, key, reply, end)?;
+            context.effect(&[pop_word(end), key]);
             return Ok(Blocking::Done);
         }
     }
-    Ok(wait(keys, timeout_ms, ReplyBuffer::null_array))
+    Ok(Blocking::wait_for(ValueType::List, keys, timeout_ms, ReplyBuffer::null_array))
 }
 
 pub(super) const BLMPOP: Command = Command {
@@ -105,7 +94,7 @@ fn blmpop<'a>(context: &mut WriteContext<'_>, args: &mut Args<'a>, reply: &mut R
     if request.pop(context, reply, |context, key| context.is_reserved(key, ValueType::List))? {
         return Ok(Blocking::Done);
     }
-    Ok(wait(request.keys, timeout_ms, ReplyBuffer::null_array))
+    Ok(Blocking::wait_for(ValueType::List, request.keys, timeout_ms, ReplyBuffer::null_array))
 }
 
 pub(super) const BLMOVE: Command = Command {
@@ -127,7 +116,7 @@ pub(super) const BLMOVE: Command = Command {
 fn blmove<'a>(context: &mut WriteContext<'_>, args: &mut Args<'a>, reply: &mut ReplyBuffer) -> Outcome<'a> {
     let source = &args.rest()[..1];
     let transfer = Transfer::parse(args)?;
-    transfer_or_wait(context, args, reply, &transfer, source)
+    transfer_or_wait(context, args, reply, &transfer, source, b"LMOVE")
 }
 
 pub(super) const BRPOPLPUSH: Command = Command {
@@ -148,7 +137,7 @@ fn brpoplpush<'a>(
 ) -> Outcome<'a> {
     let source = &args.rest()[..1];
     let transfer = Transfer::last_to_front(args);
-    transfer_or_wait(context, args, reply, &transfer, source)
+    transfer_or_wait(context, args, reply, &transfer, source, b"RPOPLPUSH")
 }
 
 fn transfer_or_wait<'a>(
@@ -157,10 +146,16 @@ fn transfer_or_wait<'a>(
     reply: &mut ReplyBuffer,
     transfer: &Transfer<'a>,
     source: &'a [&'a [u8]],
+    plain: &[u8],
 ) -> Outcome<'a> {
     let timeout_ms = parse_seconds(args, context.now_ms())?;
     if !context.is_reserved(source[0], ValueType::List) && transfer.run(context, reply)? {
+        if context.is_recorded() {
+            // The command that does not wait has no timeout behind the rest.
+            let words = args.words();
+            context.effect(&[&[plain], &words[1..words.len() - 1]].concat());
+        }
         return Ok(Blocking::Done);
     }
-    Ok(wait(source, timeout_ms, ReplyBuffer::null))
+    Ok(Blocking::wait_for(ValueType::List, source, timeout_ms, ReplyBuffer::null))
 }

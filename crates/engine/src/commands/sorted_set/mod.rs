@@ -1,6 +1,7 @@
 //! Commands on sorted sets.
 
 mod add;
+mod blocking;
 mod bounds;
 mod combine;
 mod count;
@@ -21,6 +22,9 @@ pub(super) use range::store;
 
 /// The rows of the family.
 pub(super) const COMMANDS: &[Command] = &[
+    blocking::BZMPOP,
+    blocking::BZPOPMAX,
+    blocking::BZPOPMIN,
     add::ZADD,
     add::ZINCRBY,
     members::ZCARD,

@@ -50,20 +50,22 @@ pub(super) const ZMPOP: Command = Command {
 
 /// An end of a sorted set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::commands) enum End {
+pub(super) enum End {
     Min,
     Max,
 }
 
 /// How popped members are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::commands) enum Shape {
+pub(super) enum Shape {
     /// Members and scores in one array.
     Flat,
     /// An array of pairs.
     Pairs,
     /// The key, then an array of pairs.
     KeyAndPairs,
+    /// The key, a member and its score in one array.
+    KeyAndMember,
 }
 
 fn zpopmin(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
@@ -93,7 +95,7 @@ fn pop_one_key(
     }
     let in_pairs = is_counted && reply.protocol() == Protocol::Resp3;
     let shape = if in_pairs { Shape::Pairs } else { Shape::Flat };
-    if !pop(context, key, end, count, shape, reply)? {
+    if pop(context, key, end, count, shape, reply)?.is_none() {
         reply.array(0);
     }
     Ok(())
@@ -108,9 +110,7 @@ fn zmpop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 }
 
 /// Reads `numkeys key [key …] MIN|MAX [COUNT count]`: the keys, the end and how many members.
-pub(in crate::commands) fn parse_many<'a>(
-    args: &mut Args<'a>,
-) -> Result<(&'a [&'a [u8]], End, usize), CommandError> {
+pub(super) fn parse_many<'a>(args: &mut Args<'a>) -> Result<(&'a [&'a [u8]], End, usize), CommandError> {
     let no_keys = CommandError::text("ERR numkeys should be greater than 0");
     let keys = args.integer_in(1..=i64::MAX, no_keys);
     args.check()?;
@@ -134,7 +134,7 @@ pub(in crate::commands) fn parse_many<'a>(
 }
 
 /// Pops from the first key that is there, and tells; whether there was one.
-pub(in crate::commands) fn pop_first(
+pub(super) fn pop_first(
     context: &mut WriteContext<'_>,
     keys: &[&[u8]],
     end: End,
@@ -143,23 +143,33 @@ pub(in crate::commands) fn pop_first(
     reply: &mut ReplyBuffer,
 ) -> Result<bool, CommandError> {
     for key in keys {
-        if pop(context, key, end, count, shape, reply)? {
+        if let Some(popped) = pop(context, key, end, count, shape, reply)? {
+            record_pop(context, key, end, Some(popped));
             return Ok(true);
         }
     }
     Ok(false)
 }
 
+/// Records that members were popped from a key that a command has chosen itself: one, or so many.
+pub(super) fn record_pop(context: &mut WriteContext<'_>, key: &[u8], end: End, count: Option<usize>) {
+    let word: &[u8] = if end == End::Min { b"ZPOPMIN" } else { b"ZPOPMAX" };
+    match count {
+        None => context.effect(&[word, key]),
+        Some(count) => context.effect(&[word, key, itoa::Buffer::new().format(count).as_bytes()]),
+    }
+}
+
 /// Removes up to `count` members from one end of a sorted set and tells them, the outermost first;
-/// whether the key was there.
-fn pop(
+/// how many, `None` where there is no key.
+pub(super) fn pop(
     context: &mut WriteContext<'_>,
     key: &[u8],
     end: End,
     count: usize,
     shape: Shape,
     reply: &mut ReplyBuffer,
-) -> Result<bool, CommandError> {
+) -> Result<Option<usize>, CommandError> {
     let popped = context.update(key, |set: &mut SortedSet| {
         let len = set.len();
         let count = count.min(len);
@@ -167,13 +177,18 @@ fn pop(
             End::Min => 0..count,
             End::Max => len - count..len,
         };
-        if matches!(shape, Shape::KeyAndPairs) {
-            reply.array(2);
-            reply.bulk(key);
-        }
         match shape {
             Shape::Flat => reply.array(2 * count),
-            Shape::Pairs | Shape::KeyAndPairs => reply.array(count),
+            Shape::Pairs => reply.array(count),
+            Shape::KeyAndPairs => {
+                reply.array(2);
+                reply.bulk(key);
+                reply.array(count);
+            }
+            Shape::KeyAndMember => {
+                reply.array(3);
+                reply.bulk(key);
+            }
         }
         set.for_range(ranks.clone(), end == End::Max, |member, score| {
             if matches!(shape, Shape::Pairs | Shape::KeyAndPairs) {
@@ -183,12 +198,12 @@ fn pop(
             reply.double(score);
         });
         set.remove_range(ranks);
-        ((count > 0, set.is_empty()), count > 0)
+        ((count, set.is_empty()), count > 0)
     })?;
-    if let Some((true, is_empty)) = popped {
+    if let Some((1.., is_empty)) = popped {
         notify_removal(context, if end == End::Min { "zpopmin" } else { "zpopmax" }, key, is_empty);
     }
-    Ok(popped.is_some())
+    Ok(popped.map(|(count, _)| count))
 }
 
 #[cfg(test)]

@@ -283,7 +283,7 @@ fn zrangestore(
     let query = Query::parse(args, Fixed { by: None, reverse: None, scores: false })?;
     let layout = context.layout();
     let mut gathered = Gathered::new(layout);
-    if let Some(set) = context.collection::<SortedSet>(source)? {
+    if let Some(set) = context.read_collection::<SortedSet>(source)? {
         set.for_range(query.ranks(set), query.reverse, |member, score| {
             gathered.add(&member.text(), |_| score);
         });
@@ -387,6 +387,10 @@ mod tests {
             -ERR syntax error, WITHSCORES not supported in combination with BYLEX
             > ZRANGEBYLEX z a +
             -ERR min or max not valid string range item
+            > SET text v
+            +OK
+            > ZRANGEBYLEX text - +
+            -WRONGTYPE Operation against a key holding the wrong kind of value
             ",
         );
     }

@@ -37,6 +37,7 @@ fn xack(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         let changed = acknowledged.as_ref().is_ok_and(|count| *count > 0);
         (acknowledged, changed)
     })?;
+    context.count_lookup(key, acknowledged.is_some());
     reply.count(acknowledged.transpose()?.unwrap_or(0));
     Ok(())
 }
