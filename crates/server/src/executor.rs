@@ -313,7 +313,7 @@ impl Executor {
     ) {
         let keyspace = &shared.engine.keyspace;
         let mut input_start = batch_start;
-        let mut names_elements = false;
+        let (mut names_elements, mut repeats) = (false, 0);
         for index in 0..batch.len() {
             let first = window.words.len();
             window.words.extend(batch.spans(index).iter().map(|span| batch.bytes(input, *span)));
@@ -322,7 +322,11 @@ impl Executor {
             match entry.map(|entry| (entry, entry.keys)) {
                 Some((_, KeyShape::One(at))) => {
                     if let Some(word) = words.get(usize::from(at)) {
-                        window.keys.push(keyspace.key(word));
+                        let same = window.keys.last().filter(|last| has_bytes(last, word));
+                        repeats += usize::from(same.is_some());
+                        window.keys.push(
+                            same.map_or_else(|| keyspace.key(word), |last| Key { bytes: word, ..*last }),
+                        );
                     }
                 }
                 Some((entry, KeyShape::Many)) => {
@@ -345,11 +349,13 @@ impl Executor {
             names_elements |= elements.is_some();
             input_start = batch.input_end(index);
         }
-        // One key alone is looked up at once.
         if window.keys.len() > 1
             && let Some(inside) = inside
         {
-            keyspace.prefetch(inside, database, &window.keys);
+            // One key alone is looked up at once, be it asked for again and again.
+            if repeats + 1 < window.keys.len() {
+                keyspace.prefetch(inside, database, &window.keys);
+            }
             if names_elements {
                 Self::prefetch_elements(keyspace, inside, database, window);
             }
@@ -1058,6 +1064,12 @@ pub(crate) fn environment(config: &Config) -> Environment {
             stream_node_max_entries: config.stream_node_max_entries as usize,
         },
     }
+}
+
+/// Whether a key is the one before once more: keys that differ mostly end differently.
+#[inline]
+fn has_bytes(key: &Key<'_>, bytes: &[u8]) -> bool {
+    key.bytes.len() == bytes.len() && key.bytes.last() == bytes.last() && key.bytes == bytes
 }
 
 /// How much of a stranger's words an error shows.

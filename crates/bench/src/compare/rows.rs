@@ -114,8 +114,9 @@ impl Topic {
                  on one processor; the client has another."
             }
             Self::CollectionMemory => {
-                "Resident memory above the empty server's, divided by the number of members of one set, of fields of one \
-                 hash (16-byte values), or of hashes of ten short fields; measured when the resident size has come to rest."
+                "Resident memory above that of the server with one of them, divided by the number of members of one set or \
+                 sorted set, of fields of one hash, of elements of one list (16-byte values), or of hashes of ten short \
+                 fields; measured when the resident size has come to rest."
             }
             Self::Log => {
                 "CPU time of the server process for each request without persistence, and with `appendonly yes` and \
