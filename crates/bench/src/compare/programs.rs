@@ -32,9 +32,11 @@ impl Conditions {
     /// CPU time of a MULTI of ten SETs of random keys, EXEC included.
     pub(super) fn transaction_cost(&self, server: &Server) -> Result<Vec<Sample>, String> {
         let told = |error: io::Error| error.to_string();
-        let mut clients = (0..CLIENTS).map(|_| connect(server)).collect::<io::Result<Vec<_>>>().map_err(told)?;
+        let mut clients =
+            (0..CLIENTS).map(|_| connect(server)).collect::<io::Result<Vec<_>>>().map_err(told)?;
         let mut random = Random::new(self.seed);
-        let one = [&b"+OK\r\n"[..], &b"+QUEUED\r\n".repeat(COMMANDS), b"*10\r\n", &b"+OK\r\n".repeat(COMMANDS)];
+        let one =
+            [&b"+OK\r\n"[..], &b"+QUEUED\r\n".repeat(COMMANDS), b"*10\r\n", &b"+OK\r\n".repeat(COMMANDS)];
         let expected = one.concat().repeat(PIPELINE);
         let (mut request, mut replies) = (Vec::new(), vec![0; expected.len()]);
         let mut turn = |replies: &mut Vec<u8>| -> Result<(), String> {
@@ -80,7 +82,11 @@ impl Conditions {
         let mut subscribers = Vec::new();
         for _ in 0..SUBSCRIBERS {
             let mut subscriber = connect(server).map_err(told)?;
-            ask(&mut subscriber, &["SUBSCRIBE", CHANNEL], "*3\r\n$9\r\nsubscribe\r\n$7\r\nchannel\r\n:1\r\n")?;
+            ask(
+                &mut subscriber,
+                &["SUBSCRIBE", CHANNEL],
+                "*3\r\n$9\r\nsubscribe\r\n$7\r\nchannel\r\n:1\r\n",
+            )?;
             subscriber.set_nonblocking(true).map_err(told)?;
             subscribers.push(subscriber);
         }
@@ -168,7 +174,10 @@ fn connect(server: &Server) -> io::Result<TcpStream> {
 fn ask(stream: &mut TcpStream, words: &[&str], answer: &str) -> Result<(), String> {
     let (mut request, mut reply) = (Vec::new(), vec![0; answer.len()]);
     encode(words, &mut request);
-    stream.write_all(&request).and_then(|()| stream.read_exact(&mut reply)).map_err(|error| error.to_string())?;
+    stream
+        .write_all(&request)
+        .and_then(|()| stream.read_exact(&mut reply))
+        .map_err(|error| error.to_string())?;
     if reply == answer.as_bytes() { Ok(()) } else { Err(format!("{} was answered otherwise", words[0])) }
 }
 

@@ -232,11 +232,7 @@ pub const ROWS: &[Row] = &[
     row(Topic::Requests, "pfadd-tcp-16", Method::Cost(Verb::Pfadd, Transport::Tcp, 16)),
     row(Topic::Workers, "workers-get-16", Method::Cost(Verb::Get, Transport::Tcp, 16)),
     row(Topic::Workers, "workers-set-16", Method::Cost(Verb::Set, Transport::Tcp, 16)),
-    row(
-        Topic::Workers,
-        "workers-script-50us",
-        Method::ScriptTime(LONG_SCRIPT),
-    ),
+    row(Topic::Workers, "workers-script-50us", Method::ScriptTime(LONG_SCRIPT)),
     row(Topic::HotKey, "hot-get-16", Method::HotKey(Verb::Get)),
     row(Topic::HotKey, "hot-set-16", Method::HotKey(Verb::Set)),
     row(Topic::Memory, "empty", Method::EmptyMemory),
