@@ -93,20 +93,19 @@ impl Conditions {
         let mut message = Vec::new();
         encode(&["message", CHANNEL, DATA], &mut message);
         let (delivered_bytes, done) = (AtomicU64::new(0), AtomicBool::new(false));
-        let messages = thread::scope(|scope| {
+        let (messages, cpu_ns) = thread::scope(|scope| {
             let reader = scope.spawn(|| drain(&mut subscribers, &delivered_bytes, &done));
             let published = self.publish(server, message.len() as u64, &delivered_bytes);
             done.store(true, Ordering::Relaxed);
             reader.join().expect("the reading thread panicked").map_err(told)?;
             published
         })?;
-        let (messages, cpu_ns) = messages;
         let deliveries = messages * SUBSCRIBERS as u64;
         Ok(vec![sample("server CPU per delivery", "µs", cpu_ns as f64 / 1e3 / deliveries as f64)])
     }
 
-    /// Publishes for as long as is measured, never further ahead than one pipeline: how many messages, and what CPU
-    /// time they took.
+    /// Publishes for as long as is measured, every connection never further ahead than one pipeline: how many
+    /// messages, and what CPU time they took.
     fn publish(
         &self,
         server: &Server,
@@ -114,7 +113,8 @@ impl Conditions {
         delivered_bytes: &AtomicU64,
     ) -> Result<(u64, u64), String> {
         let told = |error: io::Error| error.to_string();
-        let mut publisher = connect(server).map_err(told)?;
+        let mut publishers =
+            (0..CLIENTS).map(|_| connect(server)).collect::<io::Result<Vec<_>>>().map_err(told)?;
         let mut request = Vec::new();
         (0..PIPELINE).for_each(|_| encode(&["PUBLISH", CHANNEL, DATA], &mut request));
         let expected = format!(":{SUBSCRIBERS}\r\n").repeat(PIPELINE).into_bytes();
@@ -123,20 +123,17 @@ impl Conditions {
         let mut publish_for = |duration: Duration| -> Result<u64, String> {
             let (start, before) = (Instant::now(), messages);
             while start.elapsed() < duration {
-                publisher.write_all(&request).map_err(told)?;
-                publisher.read_exact(&mut replies).map_err(told)?;
-                if replies != expected {
-                    return Err("a message did not reach all subscribers".into());
+                for publisher in &mut publishers {
+                    publisher.write_all(&request).map_err(told)?;
                 }
-                messages += PIPELINE as u64;
-                let wanted = messages * SUBSCRIBERS as u64 * message_bytes;
-                let asked = Instant::now();
-                while delivered_bytes.load(Ordering::Relaxed) < wanted {
-                    if asked.elapsed() > PATIENCE {
-                        return Err("messages were lost".into());
+                for publisher in &mut publishers {
+                    publisher.read_exact(&mut replies).map_err(told)?;
+                    if replies != expected {
+                        return Err("a message did not reach all subscribers".into());
                     }
-                    thread::yield_now();
                 }
+                messages += (CLIENTS * PIPELINE) as u64;
+                await_delivered(delivered_bytes, messages * SUBSCRIBERS as u64 * message_bytes)?;
             }
             Ok(messages - before)
         };
@@ -179,6 +176,17 @@ fn ask(stream: &mut TcpStream, words: &[&str], answer: &str) -> Result<(), Strin
         .and_then(|()| stream.read_exact(&mut reply))
         .map_err(|error| error.to_string())?;
     if reply == answer.as_bytes() { Ok(()) } else { Err(format!("{} was answered otherwise", words[0])) }
+}
+
+fn await_delivered(delivered_bytes: &AtomicU64, wanted: u64) -> Result<(), String> {
+    let asked = Instant::now();
+    while delivered_bytes.load(Ordering::Relaxed) < wanted {
+        if asked.elapsed() > PATIENCE {
+            return Err("messages were lost".into());
+        }
+        thread::yield_now();
+    }
+    Ok(())
 }
 
 /// Reads what comes to any of the streams until it is told that nothing more does, and counts the bytes.

@@ -113,10 +113,10 @@ impl Topic {
                  hash (16-byte values), or of hashes of ten short fields; measured when the resident size has come to rest."
             }
             Self::Programs => {
-                "CPU time of the server process: for each call of a script that reads and writes one declared key, for each \
-                 MULTI of ten SETs (16-byte values, uniformly random keys, 50 connections at pipeline 16), and for each \
-                 delivery of a message that is published to 100 subscribers. The server runs with one worker, alone on one \
-                 processor; the client has another."
+                "CPU time of the server process: for each call of a script that writes and reads one declared key, for each \
+                 MULTI of ten SETs (16-byte values, uniformly random keys), and for each delivery of a message to one of 100 \
+                 subscribers; 50 connections that call, or publish, at pipeline 16. The server runs with one worker, alone on \
+                 one processor; the client has another."
             }
         }
     }
