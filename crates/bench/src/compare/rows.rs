@@ -22,11 +22,15 @@ pub enum Topic {
     Collections,
     /// Bytes for each member, field or small collection.
     CollectionMemory,
+    /// What an append-only log costs that is made durable every second.
+    Log,
+    /// Writes that are durable when they are answered.
+    DurableWrites,
 }
 
 impl Topic {
     /// All pages, in the order they are made.
-    pub const ALL: [Topic; 8] = [
+    pub const ALL: [Topic; 10] = [
         Self::Requests,
         Self::Workers,
         Self::HotKey,
@@ -35,6 +39,8 @@ impl Topic {
         Self::Expiry,
         Self::Collections,
         Self::CollectionMemory,
+        Self::Log,
+        Self::DurableWrites,
     ];
 
     /// File name without its ending.
@@ -48,6 +54,8 @@ impl Topic {
             Self::Expiry => "expiry",
             Self::Collections => "collections",
             Self::CollectionMemory => "collection-memory",
+            Self::Log => "log",
+            Self::DurableWrites => "durable-writes",
         }
     }
 
@@ -62,6 +70,8 @@ impl Topic {
             Self::Expiry => "Many keys expiring in the same second",
             Self::Collections => "Processor time of commands on collections",
             Self::CollectionMemory => "Memory of collections",
+            Self::Log => "Processor time of the append-only log",
+            Self::DurableWrites => "Writes that are durable when they are answered",
         }
     }
 
@@ -107,22 +117,33 @@ impl Topic {
                 "Resident memory above the empty server's, divided by the number of members of one set, of fields of one \
                  hash (16-byte values), or of hashes of ten short fields; measured when the resident size has come to rest."
             }
+            Self::Log => {
+                "CPU time of the server process for each request without persistence, and with `appendonly yes` and \
+                 `appendfsync everysec` (columns `+log`); closed loop, 50 connections, random keys out of a preloaded \
+                 set, 100-byte values. The server runs with one worker on one processor, which the thread that writes \
+                 the log shares; the client has another. Logs are never rewritten."
+            }
+            Self::DurableWrites => {
+                "Writes a second with `appendonly yes` and `appendfsync always`, 50 connections of a closed loop without \
+                 pipelining, 100-byte values. The server has as many workers as processors; neither it nor the client is \
+                 pinned. The disk is what it is: compare columns, not machines. Higher is better."
+            }
         }
     }
 
     /// Whether each measurement needs a server that has seen nothing else.
     pub fn wants_fresh_server(self) -> bool {
-        !matches!(self, Self::Requests | Self::Workers | Self::HotKey)
+        !matches!(self, Self::Requests | Self::Workers | Self::HotKey | Self::Log | Self::DurableWrites)
     }
 
     /// Whether the server gets one processor and the client another.
     pub fn is_pinned(self) -> bool {
-        !matches!(self, Self::Workers | Self::HotKey)
+        !matches!(self, Self::Workers | Self::HotKey | Self::DurableWrites)
     }
 
     /// Whether a smaller figure is the better one.
     pub fn lower_is_better(self) -> bool {
-        self != Self::HotKey
+        !matches!(self, Self::HotKey | Self::DurableWrites)
     }
 }
 
@@ -155,6 +176,8 @@ pub enum Method {
     Cost(Verb, Transport, usize),
     /// One hot key against uniform keys.
     HotKey(Verb),
+    /// Requests each second without pipelining.
+    Throughput(Verb),
     /// Resident memory of an empty server.
     EmptyMemory,
     /// Resident memory for each key.
@@ -286,6 +309,9 @@ pub const ROWS: &[Row] = &[
     row(Topic::CollectionMemory, "memory-list", Method::MemoryOf("RPUSH list __data__")),
     row(Topic::CollectionMemory, "memory-sorted-set", Method::MemoryOf(ZADD)),
     row(Topic::CollectionMemory, "memory-small-hash", Method::MemoryOf(SMALL_HASH)),
+    row(Topic::Log, "log-set-1", Method::Cost(Verb::Set, Transport::Tcp, 1)),
+    row(Topic::Log, "log-set-16", Method::Cost(Verb::Set, Transport::Tcp, 16)),
+    row(Topic::DurableWrites, "always-set", Method::Throughput(Verb::Set)),
 ];
 
 const ZADD: &str = "ZADD zset __rand_int__ member:__seq_int__";
