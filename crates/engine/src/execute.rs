@@ -6,6 +6,7 @@ use dunlin_structures::PAGE_BYTES;
 use crate::{
     command::{Args, Blocking, CommandError, CommandResult, Entry, Run},
     context::{Environment, ExclusiveContext, KeyspaceContext, ReadContext, Worker, WriteContext},
+    deferred::Deferred,
     keyspace::{Expiration, Inside, Invalidation, Key, Keyspace, Locked, ShardSet},
     notify::Event,
     serve,
@@ -64,8 +65,21 @@ impl Engine {
                     }
                     return Err(CommandError::Busy);
                 };
-                let result =
-                    run_locked(&mut locked, request, &mut args, database, environment, worker, reply);
+                let result = if environment.waits_for_views && self.must_wait(&locked, request, database) {
+                    Err(CommandError::Viewed)
+                } else {
+                    run_locked(&mut locked, request, &mut args, database, environment, worker, reply)
+                };
+                let result = match result {
+                    Err(CommandError::TooLong) => {
+                        let protocol = reply.protocol();
+                        let deferred = Deferred::new(&locked, request, database, environment, protocol);
+                        worker.deferred = Some(Box::new(deferred));
+                        reply.rewind(mark);
+                        Ok(())
+                    }
+                    result => result,
+                };
                 if worker.ready.is_empty() {
                     drop(locked);
                 } else {
@@ -218,6 +232,16 @@ impl Engine {
         let pool = self.keyspace.pool();
         let free = pool.usage().free_resident_bytes / PAGE_BYTES;
         free.checked_sub(pages_kept).map_or(0, |excess| pool.trim(excess))
+    }
+
+    /// Whether somebody has a view of a key that the command may change.
+    #[inline]
+    fn must_wait(&self, locked: &Locked<'_>, request: &Request<'_>, database: usize) -> bool {
+        if !self.keyspace.has_views() || matches!(request.entry.command.run, Run::Read(_)) {
+            return false;
+        }
+        let keys = request.entry.key_positions(request.words).map(|position| request.words[position]);
+        locked.is_viewed(database, keys)
     }
 
     /// Locks the shards of the request's keys, unless a script has been holding one of them for long.

@@ -7,6 +7,7 @@
 pub mod command;
 pub mod commands;
 mod context;
+mod deferred;
 mod digest;
 mod execute;
 pub mod glob;
@@ -24,6 +25,7 @@ pub mod value;
 pub use context::{
     Environment, ExclusiveContext, ExpiryChange, Garbage, KeyspaceContext, ReadContext, Worker, WriteContext,
 };
+pub use deferred::Deferred;
 pub use dunlin_structures::{PAGE_BYTES, hyperloglog::self_test as hyperloglog_self_test};
 pub use execute::{Engine, Request};
 pub use notify::{Event, EventClass, EventClasses};

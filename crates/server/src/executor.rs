@@ -15,7 +15,7 @@ use std::{
 };
 
 use dunlin_engine::{
-    Blocked, Environment, Event, Request, Served as ServedWaiter, Transaction, Worker,
+    Blocked, Deferred, Environment, Event, Request, Served as ServedWaiter, Transaction, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, KeyShape, Run},
     keyspace::{ClientToken, Inside, Key},
     value::CollectionLimits,
@@ -24,6 +24,7 @@ use dunlin_resp::{Batch, Decoded, Limits, ReplyBuffer};
 
 use crate::{
     access,
+    apart::{Finished, Job},
     blocked::{self, Ending},
     command_log::{LogEntry, LogKind, shorten},
     commands,
@@ -37,7 +38,7 @@ use crate::{
     scripting::{Compiled, LoadedLibraries},
     session::{ClientFlags, IsHeard, Replies, Session},
     shared::Shared,
-    statistics::Meter,
+    statistics::{Measured, Meter},
     tracking::{Invalidated, Tracking},
     transaction::Queue,
 };
@@ -55,6 +56,8 @@ pub enum Letter {
     Lines(Arc<Vec<u8>>),
     /// To a client: the encoded reply to its command that has waited for a key.
     Unblocked(Arc<Vec<u8>>),
+    /// To a client: what became of its command that was run apart from the worker.
+    Finished(Arc<Finished>),
     /// To a client that keeps copies of keys: some have changed.
     Invalidated(Arc<Invalidated>),
     /// To a client that is told in place of another.
@@ -62,6 +65,11 @@ pub enum Letter {
     /// From a worker to itself: what was posted before has been read.
     Settled(u64),
 }
+
+/// After what time a command is presented again that has met a view of what it may change.
+const HOLD_PAUSE: Duration = Duration::from_millis(1);
+/// How long it waits for views to end: then it copies what they share. Views may come faster than they go.
+const HOLD_MAX: Duration = Duration::from_secs(10);
 
 /// Commands that are decoded and prefetched together.
 const WINDOW: usize = 64;
@@ -250,9 +258,18 @@ impl Executor {
     /// Takes a changed configuration over.
     pub(crate) fn refresh_config(&mut self) {
         if self.config.refresh() {
-            let Environment { now_ms, no_touch, keep_expired, client, .. } = self.environment;
+            let Environment { now_ms, no_touch, keep_expired, client, visits_max, waits_for_views, .. } =
+                self.environment;
             let configured = environment(self.config.config());
-            self.environment = Environment { now_ms, no_touch, keep_expired, client, ..configured };
+            self.environment = Environment {
+                now_ms,
+                no_touch,
+                keep_expired,
+                client,
+                visits_max,
+                waits_for_views,
+                ..configured
+            };
             self.meter.configure(self.config.config());
         }
     }
@@ -359,7 +376,7 @@ impl Executor {
                     outcome = (index, Flow::Stop(Next::Again));
                     break;
                 }
-                Flow::Continue | Flow::Stop(_) => session.settled_by = 0,
+                Flow::Continue | Flow::Stop(_) => (session.settled_by, session.held_since) = (0, None),
             }
             session.commands += 1;
             if session.tracking.is_some() {
@@ -400,6 +417,19 @@ impl Executor {
         reply_bytes: usize,
     ) {
         let Some(measured) = self.meter.finish() else { return };
+        self.log_measured(shared, session, &measured, words, request_bytes, reply_bytes);
+    }
+
+    /// Logs what was measured if it is remarkable.
+    fn log_measured(
+        &self,
+        shared: &Shared,
+        session: &Session,
+        measured: &Measured,
+        words: &[&[u8]],
+        request_bytes: usize,
+        reply_bytes: usize,
+    ) {
         let thresholds = self.meter.thresholds();
         let entry = &shared.commands.entries()[measured.index];
         // A run of several has taken its time together: none of them is to blame.
@@ -600,6 +630,9 @@ impl Executor {
                 if let Some(blocked) = self.worker.blocked.take() {
                     flow = self.wait(shared, session, &blocked);
                 }
+                if let Some(deferred) = self.worker.deferred.take() {
+                    flow = self.run_apart(shared, session, entry, deferred);
+                }
                 result
             }
             (None, Some(transaction)) => {
@@ -611,6 +644,9 @@ impl Executor {
             self.publish_events();
         }
         if let Err(mut error) = result {
+            if error == CommandError::Viewed {
+                return self.hold(session);
+            }
             if error == CommandError::Busy {
                 error = shared.running.busy();
             }
@@ -696,6 +732,47 @@ impl Executor {
         // A moment beyond the clock is never.
         let until = timeout.and_then(|timeout| self.now.instant.checked_add(timeout));
         Flow::Stop(Next::Park { until })
+    }
+
+    /// Has a command run apart from the worker; its client waits for the reply.
+    #[cold]
+    fn run_apart(&mut self, shared: &Shared, session: &mut Session, entry: &Entry, deferred: Box<Deferred>) -> Flow {
+        self.meter.take_back();
+        session.apart = Some(IsHeard(session.replies == Replies::On));
+        let (client, post) = (session.client.address, self.post.clone());
+        shared.apart.run(Job { deferred, index: entry.index, client, post });
+        Flow::Stop(Next::Park { until: None })
+    }
+
+    /// Goes on with a client whose command has been run, and answers it.
+    fn finish_apart(&mut self, session: &mut Session, finished: &Finished, reply: &mut ReplyBuffer) -> Next {
+        let measured = self.meter.count_apart(finished.index, finished.nanoseconds);
+        let words: Vec<&[u8]> = finished.words.iter().map(|word| &**word).collect();
+        let bytes = |lengths: &mut dyn Iterator<Item = usize>| lengths.sum();
+        let request_bytes = bytes(&mut words.iter().map(|word| word.len()));
+        let reply_bytes = bytes(&mut finished.reply.iter().map(|piece| piece.len()));
+        let shared = Arc::clone(&self.shared);
+        self.log_measured(&shared, session, &measured, &words, request_bytes, reply_bytes);
+        let last = finished.reply.last().map(|piece| &piece[..]).unwrap_or_default();
+        if last.starts_with(b"-") && finished.reply.len() == 1 {
+            let line = &last[1..last.len() - 2];
+            self.count_error(Some(&shared.commands.entries()[finished.index]), line, true);
+        }
+        if session.apart.take() == Some(IsHeard(true)) {
+            reply.set_protocol(session.protocol);
+            let others = finished.reply.len().saturating_sub(1);
+            finished.reply[..others].iter().for_each(|piece| reply.raw_shared(piece));
+            reply.raw(last);
+        }
+        Next::Read
+    }
+
+    /// Has a command presented again: somebody has a view of what it may change.
+    #[cold]
+    fn hold(&mut self, session: &mut Session) -> Flow {
+        self.meter.take_back();
+        session.held_since.get_or_insert(self.now.instant);
+        Flow::Postpone { until: self.now.instant.checked_add(HOLD_PAUSE) }
     }
 
     /// Goes on with a client whose command has waited, and answers it.
@@ -822,6 +899,8 @@ pub(crate) fn environment(config: &Config) -> Environment {
         relaxed_versions: config.rdb_version_check == VersionCheck::Relaxed,
         client: ClientToken::default(),
         deny_blocking: false,
+        visits_max: None,
+        waits_for_views: true,
         tracks: false,
         broadcasts: false,
         notifications: config.notify_keyspace_events.published(),
@@ -933,6 +1012,7 @@ impl Service for Executor {
         if self.shared.engine.keyspace.pool().is_low() {
             self.shared.maintenance.warm_up();
         }
+        self.environment.visits_max = Some(self.shared.visits_max.load(Ordering::Relaxed));
         self.environment.collection_limits.list_packed_threshold =
             self.shared.list_packed_threshold.load(Ordering::Relaxed);
     }
@@ -949,6 +1029,8 @@ impl Service for Executor {
         self.environment.tracks = session.tracking.as_deref().is_some_and(Tracking::tracks_next);
         self.environment.broadcasts = shared.trackers.broadcasts();
         self.environment.client = blocked::token(session.client.address);
+        let has_patience = |since| self.now.instant.duration_since(since) < HOLD_MAX;
+        self.environment.waits_for_views = session.held_since.is_none_or(has_patience);
         self.environment.keep_expired =
             shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
         let mut batch = std::mem::take(&mut self.batch);
@@ -1022,6 +1104,7 @@ impl Service for Executor {
             Letter::Unblocked(encoded) => Some(self.stop_waiting(session, reply, |reply| {
                 reply.raw(&encoded);
             })),
+            Letter::Finished(finished) => Some(self.finish_apart(session, &finished, reply)),
             Letter::Lines(lines) => {
                 if session.flags.has(ClientFlags::MONITOR) {
                     reply.raw(&lines);
@@ -1046,6 +1129,7 @@ impl Service for Executor {
             | Letter::HeldUp
             | Letter::Lines(_)
             | Letter::Unblocked(_)
+            | Letter::Finished(_)
             | Letter::Invalidated(_)
             | Letter::Redirected(_) => {}
             Letter::Published(message) => self.subscribers.deliver(&self.shared.exchange, &message, outbox),

@@ -2,6 +2,7 @@
 
 mod access;
 mod allocator;
+mod apart;
 mod blocked;
 mod command_log;
 mod commands;

@@ -14,7 +14,7 @@ use std::{
 
 use dunlin_engine::Garbage;
 
-use crate::{monitor::SAMPLE_INTERVAL, shared::Shared};
+use crate::{monitor::SAMPLE_INTERVAL, process::lower_priority, shared::Shared};
 
 /// How often memory is given back.
 const RELEASE_INTERVAL: Duration = Duration::from_millis(250);
@@ -61,6 +61,7 @@ impl Maintenance {
 pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result<()> {
     let shared = Arc::downgrade(shared);
     thread::Builder::new().name("maintenance".to_owned()).spawn(move || {
+        lower_priority();
         let mut next_release = Instant::now() + RELEASE_INTERVAL;
         let mut next_sample = Instant::now();
         loop {

@@ -21,6 +21,7 @@ use signal_hook::{
 };
 
 use crate::{
+    apart::{self, Apart},
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags},
     executor::{Executor, Letter},
     log::{self, LogHandle},
@@ -86,11 +87,13 @@ impl Server {
 
         let engine = Engine { keyspace: Keyspace::new(threads, threads, databases, seeds()?) };
         let (maintenance, discarded) = Maintenance::new();
+        let (apart, jobs) = Apart::new();
         let (stopper, orders) = channel();
-        let shared = Shared::new(engine, store, threads, maintenance, Process::new()?, stopper.clone());
+        let shared = Shared::new(engine, store, threads, maintenance, apart, Process::new()?, stopper.clone());
         let shared = Arc::new(shared);
         shared.alone(|context| shared.load(context, Existing::Refused))?;
         maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
+        apart::start(jobs, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         let make = {
             let shared = Arc::clone(&shared);
             move |context: WorkerContext<_>| {

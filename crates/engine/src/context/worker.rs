@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use crate::{
+    deferred::Deferred,
     keyspace::{Database, Invalidation},
     notify::Event,
     random::Random,
@@ -80,6 +81,8 @@ pub struct Worker {
     pub served: Vec<Served>,
     /// The client that the command just run has left waiting.
     pub blocked: Option<Blocked>,
+    /// The command just run that is to be run apart from the worker.
+    pub deferred: Option<Box<Deferred>>,
     /// Where short texts are edited before they are stored again.
     pub(super) scratch: Vec<u8>,
     /// For strings in dumps.
@@ -99,6 +102,7 @@ impl Worker {
             ready: VecDeque::new(),
             served: Vec::new(),
             blocked: None,
+            deferred: None,
             scratch: Vec::new(),
             compressor: Compressor::default(),
             random: Random::new(seed),

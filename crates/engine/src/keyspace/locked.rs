@@ -72,6 +72,11 @@ impl<'k> Locked<'k> {
         self.keyspace.gate.mark_inside(participant, true);
     }
 
+    /// Whether the closed gate stands for all locks.
+    pub(crate) fn is_everything(&self) -> bool {
+        matches!(self.held, Held::All(_))
+    }
+
     /// The state of a locked shard.
     ///
     /// # Panics

@@ -119,6 +119,10 @@ static PARTS: &[Part] = &[
         "STRINGMATCH-LEN <length> <pattern>",
         "    Whether the glob pattern matches a text of <length> times the letter `a`: 1 or 0.",
     ] },
+    Part { name: "visits-max", operands: 1..=1, run: set_visits_max, help: &[
+        "VISITS-MAX <elements>",
+        "    Run commands that visit more elements than this apart from the worker that read them.",
+    ] },
 ];
 
 /// Subcommands that test suites know and this version cannot have, and why.
@@ -263,6 +267,17 @@ fn set_active_expire(
 ) -> CommandResult {
     let on = parse_integer(words[1]).is_some_and(|value| value != 0);
     context.shared.active_expire.store(on, Ordering::Relaxed);
+    reply.ok();
+    Ok(())
+}
+
+fn set_visits_max(
+    context: &mut ServerContext<'_, '_>,
+    words: &[&[u8]],
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let elements = parse_integer(words[1]).and_then(|elements| usize::try_from(elements).ok());
+    context.shared.visits_max.store(elements.ok_or(CommandError::NotInteger)?, Ordering::Relaxed);
     reply.ok();
     Ok(())
 }

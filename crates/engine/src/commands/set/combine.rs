@@ -87,6 +87,7 @@ pub(super) const SUNIONSTORE: Command = Command {
 
 fn sdiff(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let sets = read_sets(context, args.take_rest())?;
+    context.weigh(total(&sets))?;
     let mut found = Vec::new();
     difference(&sets, context.layout(), |member| found.push(member));
     reply_members(reply, &found);
@@ -95,6 +96,7 @@ fn sdiff(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
 
 fn sinter(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let sets = read_sets(context, args.take_rest())?;
+    context.weigh(lookups(&sets))?;
     let mut found = Vec::new();
     intersection(&sets, |member| found.push(member));
     reply_members(reply, &found);
@@ -103,6 +105,7 @@ fn sinter(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 
 fn sunion(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let sets = read_sets(context, args.take_rest())?;
+    context.weigh(total(&sets))?;
     let built;
     let united = match sets.iter().flatten().collect::<Vec<_>>()[..] {
         [only] => *only,
@@ -165,6 +168,7 @@ fn sintercard(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Re
         args.check()?;
     }
     let sets = read_sets(context, keys)?;
+    context.weigh(lookups(&sets))?;
     let limit = if limit == 0 { usize::MAX } else { limit as usize };
     reply.count(intersection_len(&sets, limit));
     Ok(())
@@ -176,6 +180,17 @@ fn read_sets<'a>(
     keys: &[&[u8]],
 ) -> Result<Vec<Option<&'a Set>>, CommandError> {
     keys.iter().map(|key| context.collection(key)).collect()
+}
+
+/// How many members there are in all sets together.
+fn total(sets: &[Option<&Set>]) -> usize {
+    sets.iter().flatten().map(|set| set.len()).sum()
+}
+
+/// How many members an intersection looks for at most.
+fn lookups(sets: &[Option<&Set>]) -> usize {
+    let smallest = sets.iter().map(|set| set.map_or(0, Set::len)).min().unwrap_or(0);
+    smallest.saturating_mul(sets.len())
 }
 
 /// Stores what `combine` makes of the sets, and answers how many members it has.

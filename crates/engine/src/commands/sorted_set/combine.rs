@@ -272,6 +272,7 @@ fn answer(
     let keys = parse_keys(args)?;
     let sources = read_sources(context, keys)?;
     let options = Options::parse(args, operation, keys.len(), false)?;
+    context.weigh(sources.iter().map(|source| source.len()).sum())?;
     let layout = context.layout();
     let result = combine(sources, &options, operation, layout).sort();
     let mut members = MemberReply::begin(reply, result.len(), options.scores);
@@ -309,6 +310,8 @@ fn zintercard(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Re
         args.check()?;
     }
     let limit = if limit == 0 { usize::MAX } else { limit as usize };
+    let smallest = sources.iter().map(|source| source.len()).min().unwrap_or(0);
+    context.weigh(smallest.saturating_mul(sources.len()))?;
     let inputs = sources.into_iter().map(|source| Input { source, weight: 1.0 }).collect();
     let mut found = 0;
     intersect(by_size(inputs), Aggregate::Sum, |_, _| {

@@ -269,6 +269,7 @@ fn answer(
         return Ok(());
     };
     let ranks = query.ranks(set);
+    context.weigh(ranks.len())?;
     let mut members = MemberReply::begin(reply, ranks.len(), query.scores);
     set.for_range(ranks, query.reverse, |member, score| members.member(member, score));
     Ok(())

@@ -128,6 +128,9 @@ fn sort(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
 fn sort_ro(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let key = args.word();
     let mut options = Options::parse(args, false)?;
+    // Roughly: what is looked up counts as a use of the key, which is only to happen once.
+    let elements = context.peek(key).and_then(EntryRef::object).map_or(0, |object| object.heap_bytes() / 16);
+    context.weigh(elements)?;
     let sorted = Sorted::of(context, key, &mut options)?;
     sorted.reply(context, &options, reply);
     Ok(())
