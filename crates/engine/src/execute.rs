@@ -4,7 +4,7 @@ use dunlin_resp::ReplyBuffer;
 use dunlin_structures::PAGE_BYTES;
 
 use crate::{
-    command::{Args, Blocking, CommandError, CommandResult, Entry, Run},
+    command::{Access, Args, Blocking, CommandError, CommandResult, Entry, Run},
     context::{Environment, ExclusiveContext, KeyspaceContext, ReadContext, Worker, WriteContext},
     deferred::Deferred,
     keyspace::{Expiration, Inside, Invalidation, Key, Keyspace, Locked, ShardSet},
@@ -240,8 +240,10 @@ impl Engine {
         if !self.keyspace.has_views() || matches!(request.entry.command.run, Run::Read(_)) {
             return false;
         }
-        let keys = request.entry.key_positions(request.words).map(|position| request.words[position]);
-        locked.is_viewed(database, keys)
+        // What is replaced or removed is not changed: the view keeps it.
+        let keys = request.entry.keys_with_access(request.words);
+        let changed = keys.filter_map(|(key, access)| (access == Access::ReadWrite).then_some(key));
+        locked.is_viewed(database, changed)
     }
 
     /// Locks the shards of the request's keys, unless a script has been holding one of them for long.
@@ -286,8 +288,10 @@ pub(crate) fn run_locked(
             result
         }
         Run::Write(handler) => {
+            let computed = worker.computed.take().and_then(|computed| computed.into_current(locked, environment));
             let shards = locked.shards();
             let mut context = WriteContext::new(shards, database, request.keys, environment, worker);
+            context.finish_with(computed);
             handler(&mut context, args, reply)
         }
         Run::Block(handler) => {

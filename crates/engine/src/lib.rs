@@ -25,7 +25,7 @@ pub mod value;
 pub use context::{
     Environment, ExclusiveContext, ExpiryChange, Garbage, KeyspaceContext, ReadContext, Worker, WriteContext,
 };
-pub use deferred::Deferred;
+pub use deferred::{Computed, Deferred, Outcome};
 pub use dunlin_structures::{PAGE_BYTES, hyperloglog::self_test as hyperloglog_self_test};
 pub use execute::{Engine, Request};
 pub use notify::{Event, EventClass, EventClasses};

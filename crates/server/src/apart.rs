@@ -16,7 +16,7 @@ use std::{
     time::Instant,
 };
 
-use dunlin_engine::{Deferred, Worker};
+use dunlin_engine::{Computed, Deferred, Outcome, Worker};
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
@@ -38,6 +38,19 @@ pub(crate) struct Job {
     pub(crate) index: usize,
     pub(crate) client: Address,
     pub(crate) post: PostOffice<Letter>,
+    /// How often it was run in vain before.
+    pub(crate) rounds: u32,
+}
+
+/// A command that has computed what it will store. Its worker stores it, whether the client is still there
+/// or not.
+#[derive(Debug)]
+pub(crate) struct Unstored {
+    pub(crate) computed: Computed,
+    pub(crate) index: usize,
+    pub(crate) client: Address,
+    pub(crate) nanoseconds: u64,
+    pub(crate) rounds: u32,
 }
 
 /// A command that has been run.
@@ -87,18 +100,26 @@ fn run(jobs: &Mutex<Receiver<Job>>, shared: &Weak<Shared>, number: usize) {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let (Ok(job), Some(shared)) = (job, shared.upgrade()) else { return };
         let started = Instant::now();
-        let mut reply = job.deferred.run(&shared.engine, &mut worker);
+        let Job { deferred, index, client, post, rounds } = job;
+        // Its view ends here, before anyone can ask what came of it.
+        let outcome = deferred.run(&shared.engine, &mut worker);
         let nanoseconds = started.elapsed().as_nanos() as u64;
-        let words = job.deferred.words().to_vec();
-        // The view ends here, before anyone can ask what came of it: who waits for that is free to go on.
-        drop(job.deferred);
-        let finished = Finished { index: job.index, words, reply: pieces(&mut reply), nanoseconds };
-        job.post.send(job.client, Letter::Finished(Arc::new(finished)));
+        match outcome {
+            Outcome::Answered { words, mut reply } => {
+                let finished = Finished { index, words, reply: pieces(&mut reply), nanoseconds };
+                post.send(client, Letter::Finished(Arc::new(finished)));
+            }
+            Outcome::Computed(computed) => {
+                let unstored = Unstored { computed, index, client, nanoseconds, rounds };
+                let worker = client.worker as usize;
+                post.send_to_service(worker, Letter::Computed(Arc::new(Mutex::new(Some(unstored)))));
+            }
+        }
     }
 }
 
 /// A reply cut into pieces; payloads that are shared stay whole.
-fn pieces(reply: &mut ReplyBuffer) -> Vec<Arc<Vec<u8>>> {
+pub(crate) fn pieces(reply: &mut ReplyBuffer) -> Vec<Arc<Vec<u8>>> {
     let mut pieces = Vec::new();
     for chunk in reply.take_chunks() {
         match Arc::try_unwrap(chunk) {

@@ -10,7 +10,7 @@
 //! first-level cache bears.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -24,7 +24,7 @@ use dunlin_resp::{Batch, Decoded, Limits, ReplyBuffer};
 
 use crate::{
     access,
-    apart::{Finished, Job},
+    apart::{Finished, Job, Unstored, pieces},
     blocked::{self, Ending},
     command_log::{LogEntry, LogKind, shorten},
     commands,
@@ -58,6 +58,8 @@ pub enum Letter {
     Unblocked(Arc<Vec<u8>>),
     /// To a client: what became of its command that was run apart from the worker.
     Finished(Arc<Finished>),
+    /// To a worker: a command of one of its clients has computed what it will store. Taken once.
+    Computed(Arc<Mutex<Option<Unstored>>>),
     /// To a client that keeps copies of keys: some have changed.
     Invalidated(Arc<Invalidated>),
     /// To a client that is told in place of another.
@@ -740,8 +742,59 @@ impl Executor {
         self.meter.take_back();
         session.apart = Some(IsHeard(session.replies == Replies::On));
         let (client, post) = (session.client.address, self.post.clone());
-        shared.apart.run(Job { deferred, index: entry.index, client, post });
+        shared.apart.run(Job { deferred, index: entry.index, client, post, rounds: 0 });
         Flow::Stop(Next::Park { until: None })
+    }
+
+    /// Stores what a command has computed apart from the worker.
+    fn store_computed(&mut self, unstored: Unstored) {
+        /// How often it is computed anew because its keys have changed, before that is done where it stands.
+        const ROUNDS_MAX: u32 = 3;
+        let Unstored { mut computed, index, client, nanoseconds, rounds } = unstored;
+        let shared = Arc::clone(&self.shared);
+        let words = std::mem::take(&mut computed.words);
+        let (database, protocol) = (computed.database, computed.protocol);
+        let entry = &shared.commands.entries()[index];
+        let texts: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
+        let request = Request { entry, words: &texts, keys: &[] };
+        let mut reply = ReplyBuffer::default();
+        reply.set_protocol(protocol);
+        self.environment.client = blocked::token(client);
+        self.environment.broadcasts = shared.trackers.broadcasts();
+        self.environment.tracks = false;
+        // Its own view is among those that there are.
+        self.environment.waits_for_views = false;
+        if rounds >= ROUNDS_MAX {
+            self.environment.visits_max = None;
+        }
+        let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
+        self.worker.computed = Some(computed);
+        let (environment, worker) = (&self.environment, &mut self.worker);
+        let result =
+            shared.engine.execute(&request, database, environment, worker, &mut inside, &mut reply);
+        drop(inside);
+        self.environment.visits_max = Some(shared.visits_max.load(Ordering::Relaxed));
+        self.worker.computed = None;
+        if let Some(deferred) = self.worker.deferred.take() {
+            let (post, rounds) = (self.post.clone(), rounds + 1);
+            return shared.apart.run(Job { deferred, index, client, post, rounds });
+        }
+        if let Err(error) = result {
+            let error = if error == CommandError::Busy { shared.running.busy() } else { error };
+            reply.error(error.line());
+        }
+        if !self.worker.served.is_empty() {
+            self.mail_served();
+        }
+        if !self.worker.events.is_empty() {
+            self.publish_events();
+        }
+        if !self.worker.invalidations.is_empty() {
+            self.tell_invalidations(client.id);
+        }
+        self.dispose();
+        let finished = Finished { index, words, reply: pieces(&mut reply), nanoseconds };
+        self.post.send(client, Letter::Finished(Arc::new(finished)));
     }
 
     /// Goes on with a client whose command has been run, and answers it.
@@ -1119,7 +1172,7 @@ impl Service for Executor {
                 Self::deliver_redirected(session, &invalidated, reply);
                 None
             }
-            Letter::HeldUp | Letter::Published(_) | Letter::Settled(_) => None,
+            Letter::HeldUp | Letter::Published(_) | Letter::Settled(_) | Letter::Computed(_) => None,
         }
     }
 
@@ -1134,6 +1187,10 @@ impl Service for Executor {
             | Letter::Redirected(_) => {}
             Letter::Published(message) => self.subscribers.deliver(&self.shared.exchange, &message, outbox),
             Letter::Settled(number) => self.settling.1 = number,
+            Letter::Computed(unstored) => {
+                let unstored = unstored.lock().unwrap_or_else(PoisonError::into_inner).take();
+                unstored.into_iter().for_each(|unstored| self.store_computed(unstored));
+            }
         }
     }
 

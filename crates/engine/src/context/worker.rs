@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use crate::{
-    deferred::Deferred,
+    deferred::{Computed, Deferred},
     keyspace::{Database, Invalidation},
     notify::Event,
     random::Random,
@@ -83,6 +83,8 @@ pub struct Worker {
     pub blocked: Option<Blocked>,
     /// The command just run that is to be run apart from the worker.
     pub deferred: Option<Box<Deferred>>,
+    /// What the command about to run has computed before, apart from the worker.
+    pub computed: Option<Computed>,
     /// Where short texts are edited before they are stored again.
     pub(super) scratch: Vec<u8>,
     /// For strings in dumps.
@@ -103,6 +105,7 @@ impl Worker {
             served: Vec::new(),
             blocked: None,
             deferred: None,
+            computed: None,
             scratch: Vec::new(),
             compressor: Compressor::default(),
             random: Random::new(seed),

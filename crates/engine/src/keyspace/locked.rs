@@ -150,6 +150,11 @@ pub(crate) struct LockedShards<'a> {
 }
 
 impl<'a> LockedShards<'a> {
+    /// Whether the closed gate stands for all locks.
+    pub(crate) fn is_everything(&self) -> bool {
+        matches!(self.held, Held::All(_))
+    }
+
     /// The keyspace.
     #[inline]
     pub(crate) fn keyspace(&self) -> &'a Keyspace {

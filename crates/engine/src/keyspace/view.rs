@@ -13,15 +13,15 @@ use super::{EntryRef, Locked, entry::LooseEntry};
 
 /// Some keys of a database, with their values.
 pub(crate) struct View {
-    /// Those that were there, by key.
-    entries: Vec<LooseEntry>,
+    database: usize,
+    /// In order, with their entries where they were there.
+    keys: Vec<(Box<[u8]>, Option<LooseEntry>)>,
     /// How many views there are.
     views: Arc<AtomicUsize>,
 }
 
 impl View {
-    /// A view of those keys of a database that are there and have not expired; their shards are locked.
-    /// O(k log k) for k keys.
+    /// A view of some keys of a database, whose shards are locked. O(k log k) for k keys.
     pub(crate) fn new<'a>(
         locked: &Locked<'_>,
         database: usize,
@@ -32,33 +32,49 @@ impl View {
         let mut keys: Vec<&[u8]> = keys.collect();
         keys.sort_unstable();
         keys.dedup();
-        let entries = keys.into_iter().filter_map(|key| {
+        let viewed = keys.into_iter().map(|key| {
             let entry = find(locked, database, key).filter(|entry| !entry.is_expired(now_ms));
-            entry.map(LooseEntry::of)
+            (Box::from(key), entry.map(LooseEntry::of))
         });
-        let entries = entries.collect();
+        let keys = viewed.collect();
         keyspace.views.fetch_add(1, Relaxed);
-        Self { entries, views: Arc::clone(&keyspace.views) }
+        Self { database, keys, views: Arc::clone(&keyspace.views) }
     }
 
     /// The entry of a key.
     pub(crate) fn find(&self, key: &[u8]) -> Option<EntryRef<'_>> {
-        let found = self.entries.binary_search_by(|entry| entry.get().key().cmp(key));
-        found.ok().map(|at| self.entries[at].get())
+        let at = self.keys.binary_search_by(|(known, _)| (**known).cmp(key)).ok()?;
+        self.keys[at].1.as_ref().map(LooseEntry::get)
+    }
+
+    /// Whether its keys, whose shards are locked, are as they were. Strings count as changed: none is worth a
+    /// closer look.
+    pub(crate) fn is_current(&self, locked: &Locked<'_>, now_ms: u64) -> bool {
+        self.keys.iter().all(|(key, seen)| {
+            let entry = find(locked, self.database, key).filter(|entry| !entry.is_expired(now_ms));
+            match (entry, seen.as_ref().map(LooseEntry::get)) {
+                (None, None) => true,
+                (Some(entry), Some(seen)) => match (entry.object(), seen.object()) {
+                    (Some(object), Some(seen)) => object.is(seen),
+                    _ => false,
+                },
+                _ => false,
+            }
+        })
     }
 }
 
 impl Drop for View {
     fn drop(&mut self) {
         // First what it shares: who sees that there is no view must not find anything shared.
-        self.entries.clear();
+        self.keys.clear();
         self.views.fetch_sub(1, Relaxed);
     }
 }
 
 impl std::fmt::Debug for View {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("View").field("keys", &self.entries.len()).finish_non_exhaustive()
+        out.debug_struct("View").field("keys", &self.keys.len()).finish_non_exhaustive()
     }
 }
 

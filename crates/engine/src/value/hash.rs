@@ -93,6 +93,15 @@ impl Hash {
         }
     }
 
+    /// Whether it is a clone of the other, or that of this.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (&self.fields, &other.fields) {
+            (Fields::Listpack(one), Fields::Listpack(other)) => one.bytes() == other.bytes(),
+            (Fields::Table(one), Fields::Table(other)) => one.is(other),
+            _ => false,
+        }
+    }
+
     /// Whether changing it would copy it first.
     #[inline]
     pub(super) fn is_shared(&self) -> bool {

@@ -89,6 +89,15 @@ impl List {
         }
     }
 
+    /// Whether it is a clone of the other, or that of this.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (&self.items, &other.items) {
+            (Items::Listpack(one), Items::Listpack(other)) => one.bytes() == other.bytes(),
+            (Items::Quicklist(one), Items::Quicklist(other)) => one.is(other),
+            _ => false,
+        }
+    }
+
     /// Whether changing it would copy it first.
     #[inline]
     pub(super) fn is_shared(&self) -> bool {

@@ -85,6 +85,19 @@ impl Object {
         }
     }
 
+    /// Whether it is what `other` was made from by cloning, unchanged: the same large form, or equal compact
+    /// ones. O(bytes) where compact.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Hash(hash), Self::Hash(other)) => hash.is(other),
+            (Self::List(list), Self::List(other)) => list.is(other),
+            (Self::Set(set), Self::Set(other)) => set.is(other),
+            (Self::SortedSet(set), Self::SortedSet(other)) => set.is(other),
+            (Self::Stream(stream), Self::Stream(other)) => stream.is(other),
+            _ => false,
+        }
+    }
+
     /// Whether changing it would copy it first, because somebody has a view of it.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {

@@ -75,6 +75,16 @@ impl Set {
         }
     }
 
+    /// Whether it is a clone of the other, or that of this.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (&self.members, &other.members) {
+            (Members::IntSet(one), Members::IntSet(other)) => one.bytes() == other.bytes(),
+            (Members::Listpack(one), Members::Listpack(other)) => one.bytes() == other.bytes(),
+            (Members::Table(one), Members::Table(other)) => one.is(other),
+            _ => false,
+        }
+    }
+
     /// Whether changing it would copy it first.
     #[inline]
     pub(super) fn is_shared(&self) -> bool {

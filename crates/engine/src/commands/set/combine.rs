@@ -7,8 +7,9 @@ use super::reply_member;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ExpiryChange, ReadContext, WriteContext},
+    keyspace::EntryRef,
     notify::EventClass,
-    value::{Layout, Set},
+    value::{Collection, Layout, Set},
 };
 
 pub(super) const SDIFF: Command = Command {
@@ -120,7 +121,7 @@ fn sunion(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 }
 
 fn sdiffstore(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    store(context, args, reply, "sdiffstore", |sets, layout| {
+    store(context, args, reply, "sdiffstore", total, |sets, layout| {
         let mut result = Set::default();
         difference(sets, layout, |member| {
             result.insert_element(member, layout);
@@ -134,7 +135,7 @@ fn sinterstore(
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    store(context, args, reply, "sinterstore", |sets, layout| {
+    store(context, args, reply, "sinterstore", lookups, |sets, layout| {
         let mut result = Set::default();
         intersection(sets, |member| {
             result.insert_element(member, layout);
@@ -148,7 +149,7 @@ fn sunionstore(
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    store(context, args, reply, "sunionstore", union)
+    store(context, args, reply, "sunionstore", total, union)
 }
 
 fn sintercard(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
@@ -199,11 +200,13 @@ fn store(
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
     name: &'static str,
+    weigh: fn(&[Option<&Set>]) -> usize,
     combine: impl FnOnce(&[Option<&Set>], Layout<'_>) -> Set,
 ) -> CommandResult {
     let (destination, sources) = (args.word(), args.take_rest());
-    let layout = context.layout();
-    let result = combine(&context.collections(sources)?, layout);
+    context.check_entries(sources, |entry| set_of(entry).map(drop).ok_or(CommandError::WrongType))?;
+    let elements = |entries: &[Option<EntryRef<'_>>]| weigh(&sets_of(entries));
+    let result = context.compute(sources, elements, |entries, layout| combine(&sets_of(entries), layout))?;
     reply.count(result.len());
     if !result.is_empty() {
         context.set_collection(destination, result, ExpiryChange::Clear);
@@ -212,6 +215,15 @@ fn store(
         context.notify(EventClass::Generic, "del", destination);
     }
     Ok(())
+}
+
+/// The set of an entry.
+fn set_of(entry: EntryRef<'_>) -> Option<&Set> {
+    entry.object().and_then(Set::of)
+}
+
+fn sets_of<'a>(entries: &[Option<EntryRef<'a>>]) -> Vec<Option<&'a Set>> {
+    entries.iter().map(|entry| set_of((*entry)?)).collect()
 }
 
 fn reply_members(reply: &mut ReplyBuffer, members: &[Element<'_>]) {

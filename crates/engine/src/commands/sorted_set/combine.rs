@@ -289,13 +289,19 @@ fn combine_and_store(
 ) -> CommandResult {
     let destination = args.word();
     let keys = parse_keys(args)?;
-    let layout = context.layout();
-    let entries = context.entries(keys, |entry| Source::of(Some(entry)).map(drop))?;
-    let sources = entries.into_iter().map(Source::of).collect::<Result<Vec<_>, _>>()?;
+    context.check_entries(keys, |entry| Source::of(Some(entry)).map(drop))?;
     let options = Options::parse(args, operation, keys.len(), true)?;
-    let result = combine(sources, &options, operation, layout).finish(layout);
+    let elements = |entries: &[Option<EntryRef<'_>>]| sources_of(entries).iter().map(|source| source.len()).sum();
+    let result = context.compute(keys, elements, |entries, layout| {
+        combine(sources_of(entries), &options, operation, layout).finish(layout)
+    })?;
     store(context, destination, result, event, reply);
     Ok(())
+}
+
+/// What entries hold that have been found to be sets of either kind.
+fn sources_of<'a>(entries: &[Option<EntryRef<'a>>]) -> Vec<Source<'a>> {
+    entries.iter().map(|entry| Source::of(*entry).unwrap_or(Source::Missing)).collect()
 }
 
 fn zintercard(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {

@@ -13,8 +13,9 @@ use super::{
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ExpiryChange, ReadContext, WriteContext},
+    keyspace::EntryRef,
     notify::EventClass,
-    value::{Gathered, SortedSet},
+    value::{Collection, Gathered, SortedSet},
 };
 
 const LIMIT: Argument = Argument::block("limit", &[Argument::integer("offset"), Argument::integer("count")])
@@ -282,14 +283,23 @@ fn zrangestore(
 ) -> CommandResult {
     let (destination, source) = (args.word(), args.word());
     let query = Query::parse(args, Fixed { by: None, reverse: None, scores: false })?;
-    let layout = context.layout();
-    let mut gathered = Gathered::new(layout);
-    if let Some(set) = context.read_collection::<SortedSet>(source)? {
-        set.for_range(query.ranks(set), query.reverse, |member, score| {
-            gathered.add(&member.text(), |_| score);
-        });
+    fn set_of(entry: EntryRef<'_>) -> Option<&SortedSet> {
+        entry.object().and_then(SortedSet::of)
     }
-    store(context, destination, gathered.finish(layout), "zrangestore", reply);
+    context.check_entries(&[source], |entry| set_of(entry).map(drop).ok_or(CommandError::WrongType))?;
+    let elements = |entries: &[Option<EntryRef<'_>>]| {
+        entries[0].and_then(set_of).map_or(0, |set| query.ranks(set).len())
+    };
+    let result = context.compute(&[source], elements, |entries, layout| {
+        let mut gathered = Gathered::new(layout);
+        if let Some(set) = entries[0].and_then(set_of) {
+            set.for_range(query.ranks(set), query.reverse, |member, score| {
+                gathered.add(&member.text(), |_| score);
+            });
+        }
+        gathered.finish(layout)
+    })?;
+    store(context, destination, result, "zrangestore", reply);
     Ok(())
 }
 

@@ -86,6 +86,15 @@ impl SortedSet {
         }
     }
 
+    /// Whether it is a clone of the other, or that of this.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (&self.members, &other.members) {
+            (Members::Packed(one), Members::Packed(other)) => one.bytes() == other.bytes(),
+            (Members::Ranked(one), Members::Ranked(other)) => one.is(other),
+            _ => false,
+        }
+    }
+
     /// Whether changing it would copy it first.
     #[inline]
     pub(super) fn is_shared(&self) -> bool {
