@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Installs what the black-box tests need beyond Rust, make, python3, node and go:
 #   redis-server     the oracle of the differential tests (Debian package)
+#   memcached, nutcracker
+#                    peers of the lab's experiments (Debian packages)
 #   tests/.env       a Python environment with tests/requirements.txt
 #   node_modules     the Node client, as locked in tests/clients/package-lock.json
 #   Go modules       the Go client, as locked in tests/clients/goredis/go.sum, built into tests/.env/bin
+#   applications     BullMQ and asynq, as locked in tests/apps; rq and Celery come with the Python environment
 # Each step leaves a stamp named after the hash of its inputs, so a second run only compares hashes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -80,11 +83,22 @@ if ! command -v redis-server >/dev/null; then
     apt_install redis-server
     stop_service redis-server
 fi
+# The lab starts its own; nutcracker lies in /usr/sbin, which is not on every PATH.
+for peer in memcached nutcracker; do
+    if ! PATH=$PATH:/usr/sbin command -v "$peer" >/dev/null; then
+        apt_install "$peer"
+        stop_service "$peer"
+    fi
+done
 if ! command -v cc >/dev/null; then
     apt_install build-essential
 fi
 
 once python tests/requirements.txt -- make_environment
 once node tests/clients/package-lock.json -- npm ci --prefix tests/clients --no-audit --no-fund --loglevel=error
+# Not `npm ci`: some registries lack the optional builds for other systems, without which it refuses the lock.
+once node-apps tests/apps/package-lock.json -- \
+    npm install --prefix tests/apps --no-save --ignore-scripts --no-audit --no-fund --loglevel=error
 once go tests/clients/goredis/{go.mod,go.sum,main.go} -- go -C tests/clients/goredis build -o "$PWD/tests/.env/bin/goredis" .
+once go-apps tests/apps/asynq/{go.mod,go.sum,main.go} -- go -C tests/apps/asynq build -o "$PWD/tests/.env/bin/asynq-jobs" .
 say "ready ($(redis-server --version | cut -d' ' -f3), $(tests/.env/bin/python --version), node $(node --version), $(go version | cut -d' ' -f3))"

@@ -28,6 +28,17 @@ impl Latencies {
         self.histogram.saturating_record_n(latency_ns, count);
     }
 
+    /// How many requests were counted.
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// The fraction of requests that took longer than `latency_ms`.
+    pub fn fraction_over_ms(&self, latency_ms: f64) -> f64 {
+        let within = self.histogram.count_between(0, (latency_ms * 1e6) as u64);
+        (self.count() - within) as f64 / self.count().max(1) as f64
+    }
+
     /// Adds the latencies of another thread or round.
     pub fn add(&mut self, other: &Latencies) {
         self.histogram.add(&other.histogram).expect("all histograms have the same bounds");
@@ -115,6 +126,16 @@ mod tests {
         one.add(&other);
         assert!(close(one.quantile_ms(0.99), 1.0) && close(one.summary().max, 100.0));
         assert!(close(one.summary().avg, 1.99));
+    }
+
+    #[test]
+    fn fractions_over_a_limit() {
+        let mut latencies = Latencies::default();
+        latencies.record(500_000, 90);
+        latencies.record(3_000_000, 10);
+        let fractions = [0.1, 1.0, 2.0, 4.0].map(|limit_ms| latencies.fraction_over_ms(limit_ms));
+        assert_eq!((fractions, latencies.count()), ([1.0, 0.1, 0.1, 0.0], 100));
+        assert_eq!(Latencies::default().fraction_over_ms(1.0), 0.0);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! cli ─→ drive ─→ load ─→ worker ─→ connection ─→ skim      one run
 //!          │        └ template, schedule, latency
 //!          └→ report
-//! compare ─→ load                                           servers side by side
+//! compare, lab ─→ load                                      servers side by side
+//!      └ process, figures
 //! ```
 //!
 //! The generator must cost less than the server it measures: requests are rendered ahead and only
@@ -15,35 +16,48 @@ mod cli;
 #[cfg(target_os = "linux")]
 mod compare;
 mod connection;
+mod distribution;
 mod drive;
+#[cfg(target_os = "linux")]
+mod figures;
+#[cfg(target_os = "linux")]
+mod lab;
 pub mod latency;
 pub mod load;
+#[cfg(target_os = "linux")]
+mod process;
 mod random;
 mod report;
 mod schedule;
 pub mod skim;
 pub mod target;
 pub mod template;
+mod uri;
 mod worker;
 mod workload;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Runs `dunlin bench`; `arguments` are those behind the subcommand. `compare` as the first of them
-/// compares servers, everything else loads one.
+/// Runs `dunlin bench`; `arguments` are those behind the subcommand. `compare` and `lab` as
+/// the first of them put servers side by side, everything else loads one.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter().peekable();
-    if arguments.next_if(|first| first == "compare").is_some() {
-        #[cfg(target_os = "linux")]
-        return compare::compare(arguments);
-        #[cfg(not(target_os = "linux"))]
-        {
-            eprintln!("dunlin bench compare: reads /proc and pins processes, which only Linux offers");
-            return ExitCode::FAILURE;
-        }
+    match arguments.next_if(|first| ["compare", "lab"].iter().any(|name| first == name)) {
+        None => drive::bench(arguments),
+        Some(name) => side_by_side(&name.to_string_lossy(), arguments),
     }
-    drive::bench(arguments)
+}
+
+#[cfg(target_os = "linux")]
+fn side_by_side(name: &str, arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    if name == "lab" { lab::lab(arguments) } else { compare::compare(arguments) }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn side_by_side(name: &str, _: impl Iterator<Item = OsString>) -> ExitCode {
+    eprintln!("dunlin bench {name}: reads /proc and pins processes, which only Linux offers");
+    ExitCode::FAILURE
 }
 
 /// Shows help or what is wrong with a command line; the code to end with.

@@ -6,11 +6,14 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
 use dunlin_resp::{ReplyLimits, Value, ValueDecoder, ValueError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of a pipeline that go out before its replies are read: any socket takes as many.
+const PIPELINE_BYTES_ALONE: usize = 16 * 1024;
 /// How long the blocking client waits for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -148,6 +151,14 @@ impl Stream {
             }
         }
     }
+
+    /// A second handle on the same connection.
+    fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
+            Self::Unix(stream) => stream.try_clone().map(Self::Unix),
+        }
+    }
 }
 
 impl Read for Stream {
@@ -229,6 +240,40 @@ impl Client {
         let mut request = Vec::new();
         encode(command, &mut request);
         self.stream.write_all(&request).map_err(|source| TargetError::Io { source })?;
+        self.receive()
+    }
+
+    /// Sends encoded commands and gives each of their `replies` to `take`. Large batches are written
+    /// beside the reading, so that a server may pause one for the other.
+    pub fn pipeline(
+        &mut self,
+        requests: &[u8],
+        replies: usize,
+        mut take: impl FnMut(Value),
+    ) -> Result<(), TargetError> {
+        let broken = |source| TargetError::Io { source };
+        let mut writer = self.stream.try_clone().map_err(broken)?;
+        let (first, rest) = requests.split_at(requests.len().min(PIPELINE_BYTES_ALONE));
+        writer.write_all(first).map_err(broken)?;
+        thread::scope(|scope| {
+            let writing = (!rest.is_empty()).then(|| scope.spawn(move || writer.write_all(rest)));
+            for _ in 0..replies {
+                take(self.receive()?);
+            }
+            match writing {
+                Some(writing) => writing.join().expect("the writing thread panicked").map_err(broken),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// Sends bytes as they are.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), TargetError> {
+        self.stream.write_all(bytes).map_err(|source| TargetError::Io { source })
+    }
+
+    /// Waits for the next reply; pushes before it are dropped.
+    pub fn receive(&mut self) -> Result<Value, TargetError> {
         loop {
             let (used, value) =
                 self.decoder.decode(&self.unread[self.next..]).map_err(TargetError::Protocol)?;

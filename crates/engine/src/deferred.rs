@@ -18,7 +18,7 @@ use dunlin_resp::{Protocol, ReplyBuffer};
 
 use crate::{
     command::{Access, Args, Run},
-    context::{Environment, ReadContext, Worker, WriteContext},
+    context::{Environment, Garbage, ReadContext, Worker, WriteContext},
     execute::{Engine, Request},
     keyspace::{Locked, ShardSet, View},
 };
@@ -46,7 +46,7 @@ pub struct Computed {
     /// The protocol that its client is answered in.
     pub protocol: Protocol,
     view: View,
-    pub(crate) result: Box<dyn Any + Send>,
+    result: Box<dyn Any + Send>,
 }
 
 impl fmt::Debug for Computed {
@@ -56,9 +56,21 @@ impl fmt::Debug for Computed {
 }
 
 impl Computed {
-    /// Itself, if it still holds: the keys that it was computed from, whose shards are locked, are as they were.
-    pub(crate) fn into_current(self, locked: &Locked<'_>, environment: &Environment) -> Option<Self> {
-        self.view.is_current(locked, environment.now_ms).then_some(self)
+    /// The result, if it still holds: the keys that it was computed from, whose shards are locked, are as they
+    /// were. Nothing large is freed here.
+    pub(crate) fn into_current(
+        self,
+        locked: &Locked<'_>,
+        environment: &Environment,
+        garbage: &mut Garbage,
+    ) -> Option<Box<dyn Any + Send>> {
+        let is_current = self.view.is_current(locked, environment.now_ms);
+        garbage.push_other(Box::new(self.view));
+        if !is_current {
+            garbage.push_other(self.result);
+            return None;
+        }
+        Some(self.result)
     }
 }
 

@@ -9,6 +9,7 @@ pub mod commands;
 mod context;
 mod deferred;
 mod digest;
+mod effect;
 mod execute;
 pub mod glob;
 pub mod keyspace;
@@ -27,6 +28,7 @@ pub use context::{
 };
 pub use deferred::{Computed, Deferred, Outcome};
 pub use dunlin_structures::{PAGE_BYTES, hyperloglog::self_test as hyperloglog_self_test};
+pub use effect::{Effects, Log, LogSwitch, write_command};
 pub use execute::{Engine, Request};
 pub use notify::{Event, EventClass, EventClasses};
 pub use serve::{Blocked, Served};

@@ -25,7 +25,7 @@ struct Store {
 impl Store {
     fn new() -> Self {
         Self {
-            engine: Engine { keyspace: Keyspace::new(1, 1, 16, [1, 2, 3, 4]) },
+            engine: Engine::new(Keyspace::new(1, 1, 16, [1, 2, 3, 4])),
             table: CommandTable::new(commands::FAMILIES),
             environment: Environment {
                 now_ms: NOW_MS,

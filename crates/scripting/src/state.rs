@@ -523,8 +523,8 @@ impl<'s> Stack<'s> {
     /// compiled chunks could break out of the machine.
     pub(crate) fn load(self, source: &[u8], name: &CStr) -> Result<(), Raised> {
         if source.first() == Some(&b'\x1b') {
-            self.push_bytes(b"compiled chunks are not allowed");
-            return Err(Raised);
+            // Behind a blank it is source to Lua, and wrong.
+            return self.load(&[b" ", source].concat(), name);
         }
         let status =
             unsafe { ffi::luaL_loadbuffer(self.state, source.as_ptr().cast(), source.len(), name.as_ptr()) };

@@ -66,25 +66,30 @@ pub(crate) struct Finished {
 
 /// Where workers hand in such commands.
 #[derive(Debug)]
-pub(crate) struct Apart(Sender<Job>);
+pub(crate) struct Apart {
+    jobs: Sender<Job>,
+    /// The threads' end, until they start.
+    unstarted: Mutex<Option<Receiver<Job>>>,
+}
 
 impl Apart {
-    /// The workers' end and the threads'.
-    pub(crate) fn new() -> (Self, Receiver<Job>) {
-        let (sender, receiver) = channel();
-        (Self(sender), receiver)
+    pub(crate) fn new() -> Self {
+        let (jobs, receiver) = channel();
+        Self { jobs, unstarted: Mutex::new(Some(receiver)) }
     }
 
     /// Has a command run soon, and its reply mailed to the client.
     pub(crate) fn run(&self, job: Job) {
         // The threads end only when the server does; then nobody waits for the reply.
-        let _ = self.0.send(job);
+        let _ = self.jobs.send(job);
     }
 }
 
 /// Starts the threads; they end with the server.
-pub(crate) fn start(jobs: Receiver<Job>, shared: &Arc<Shared>) -> io::Result<()> {
-    let jobs = Arc::new(Mutex::new(jobs));
+pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
+    let receiver = shared.apart.unstarted.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(receiver) = receiver else { return Ok(()) };
+    let jobs = Arc::new(Mutex::new(receiver));
     for number in 0..shared.workers.div_ceil(WORKERS_PER_THREAD) {
         let (jobs, shared) = (Arc::clone(&jobs), Arc::downgrade(shared));
         thread::Builder::new().name(format!("apart-{number}")).spawn(move || run(&jobs, &shared, number))?;

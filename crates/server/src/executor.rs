@@ -16,8 +16,8 @@ use std::{
 
 use dunlin_engine::{
     Blocked, Deferred, Environment, Event, Request, Served as ServedWaiter, Transaction, Worker,
-    command::{Args, CommandError, CommandResult, Entry, Flags, KeyShape, Run},
-    keyspace::{ClientToken, Inside, Key},
+    command::{Args, CommandError, CommandResult, ElementWords, Entry, Flags, KeyShape, Run},
+    keyspace::{ClientToken, Inside, Key, Keyspace},
     value::CollectionLimits,
 };
 use dunlin_resp::{Batch, Decoded, Limits, ReplyBuffer};
@@ -28,15 +28,19 @@ use crate::{
     blocked::{self, Ending},
     command_log::{LogEntry, LogKind, shorten},
     commands,
-    config::{Config, ConfigReader, VersionCheck},
+    config::{AppendFsync, Config, ConfigReader, VersionCheck},
+    durability::Admission,
     expiry::ExpiryCycle,
     feed,
-    net::{Client, Clients, Next, Now, Outbox, PostOffice, REPLY_BYTES_MAX, Served, Service, WorkerContext},
+    net::{
+        Address, Client, Clients, Next, Now, Outbox, PostOffice, REPLY_BYTES_MAX, Served, Service,
+        WorkerContext,
+    },
     pause::Held,
     process::ProcessorTime,
     pubsub::{Kind, Message, Subscribers},
     scripting::{Compiled, LoadedLibraries},
-    session::{ClientFlags, IsHeard, Replies, Session},
+    session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
     shared::Shared,
     statistics::{Measured, Meter},
     tracking::{Invalidated, Tracking},
@@ -50,6 +54,10 @@ pub enum Letter {
     Unpaused,
     /// To a worker: another one is held up, and does not do what is everybody's.
     HeldUp,
+    /// To every client: commands that waited for room in the log may run.
+    LogHasRoom,
+    /// To a worker: the log is durable farther than before. To a client: as far as it waits for.
+    Durable,
     /// To a worker: for its subscribers.
     Published(Arc<Message>),
     /// To a client: encoded already.
@@ -97,6 +105,14 @@ pub struct Executor {
     expiry: ExpiryCycle,
     meter: Meter,
     memory: MemoryCheck,
+    /// The offset behind what it had recorded when it last rang the log's bell.
+    rung_at: u64,
+    /// Its clients that wait for the log to be durable up to a mark.
+    durability_waits: Vec<(u64, Address)>,
+    /// The mark that the replies of the last call are withheld to.
+    withhold_to: u64,
+    /// Whether a command of this call has seen the data set, or changed something that is recorded.
+    pub(crate) saw_data: bool,
     /// Memory for the next transaction.
     pub(crate) spare_queue: Option<Box<Queue>>,
     /// Its scripts.
@@ -126,6 +142,8 @@ struct Window<'a> {
     words: Vec<&'a [u8]>,
     keys: Vec<Key<'a>>,
     commands: Vec<Prepared>,
+    /// Names of elements of the collection that is being fetched from.
+    elements: Vec<&'a [u8]>,
 }
 
 /// A command of a window.
@@ -138,6 +156,8 @@ struct Prepared {
     bytes: usize,
     /// Its place in the command table, `None` for an unknown command.
     entry: Option<usize>,
+    /// Which of its words name elements.
+    elements: Option<ElementWords>,
 }
 
 impl Window<'_> {
@@ -146,10 +166,12 @@ impl Window<'_> {
         self.words.clear();
         self.keys.clear();
         self.commands.clear();
+        self.elements.clear();
         Window {
             words: self.words.into_iter().map(|_| -> &[u8] { unreachable!("it is empty") }).collect(),
             keys: self.keys.into_iter().map(|_| -> Key<'_> { unreachable!("it is empty") }).collect(),
             commands: self.commands,
+            elements: self.elements.into_iter().map(|_| -> &[u8] { unreachable!("it is empty") }).collect(),
         }
     }
 }
@@ -195,6 +217,10 @@ impl Executor {
             expiry,
             meter,
             memory: MemoryCheck::default(),
+            rung_at: 0,
+            durability_waits: Vec::new(),
+            withhold_to: 0,
+            saw_data: false,
             spare_queue: None,
             compiled: Compiled::default(),
             libraries: LoadedLibraries::default(),
@@ -302,6 +328,7 @@ impl Executor {
     ) {
         let keyspace = &shared.engine.keyspace;
         let mut input_start = batch_start;
+        let mut names_elements = false;
         for index in 0..batch.len() {
             let first = window.words.len();
             window.words.extend(batch.spans(index).iter().map(|span| batch.bytes(input, *span)));
@@ -322,12 +349,15 @@ impl Executor {
                 }
                 Some((_, KeyShape::None)) | None => {}
             }
+            let elements = entry.and_then(|entry| entry.elements);
             window.commands.push(Prepared {
                 words_end: window.words.len(),
                 keys_end: window.keys.len(),
                 bytes: batch.input_end(index) - input_start,
                 entry: entry.map(|entry| entry.index),
+                elements,
             });
+            names_elements |= elements.is_some();
             input_start = batch.input_end(index);
         }
         // One key alone is looked up at once.
@@ -335,6 +365,38 @@ impl Executor {
             && let Some(inside) = inside
         {
             keyspace.prefetch(inside, database, &window.keys);
+            if names_elements {
+                Self::prefetch_elements(keyspace, inside, database, window);
+            }
+        }
+    }
+
+    /// Fetches ahead into collections: the elements that commands of the window name, where several
+    /// commands in a row have the same key. For one alone it would cost more than it spares.
+    fn prefetch_elements(keyspace: &Keyspace, inside: &Inside<'_>, database: usize, window: &mut Window<'_>) {
+        let Window { words, keys, commands, elements } = window;
+        let (mut words_start, mut keys_start) = (0, 0);
+        let mut collection: Option<Key<'_>> = None;
+        elements.clear();
+        for command in commands.iter() {
+            let words = &words[words_start..command.words_end];
+            let key = keys[keys_start..command.keys_end].first();
+            (words_start, keys_start) = (command.words_end, command.keys_end);
+            let (Some(names), Some(key)) = (command.elements, key) else { continue };
+            match &collection {
+                Some(last) if last.hash == key.hash => {}
+                last => {
+                    if let (Some(last), 2..) = (last, elements.len()) {
+                        keyspace.prefetch_elements(inside, database, last, elements);
+                    }
+                    elements.clear();
+                    collection = Some(*key);
+                }
+            }
+            elements.extend(names.of(words).take(WINDOW - elements.len()));
+        }
+        if let (Some(last), 2..) = (&collection, elements.len()) {
+            keyspace.prefetch_elements(inside, database, last, elements);
         }
     }
 }
@@ -521,6 +583,21 @@ impl Executor {
             }
         };
         session.last_command = Some(entry.index);
+        if entry.command.is_write() && shared.engine.log.is_on() {
+            match shared.durability.admit_write() {
+                Ok(Admission::Granted) => {}
+                Ok(Admission::NoRoom) => {
+                    session.flags.set(ClientFlags::BLOCKED, true);
+                    return Flow::Postpone { until: None };
+                }
+                Err(error) => {
+                    let line = error.line();
+                    self.count_error(Some(entry), &line, false);
+                    reply.error(&line);
+                    return Flow::Continue;
+                }
+            }
+        }
         if shared.pause.is_set()
             && let Some(flow) = self.postpone(shared, session, entry)
         {
@@ -623,6 +700,7 @@ impl Executor {
                 result
             }
             (None, None) => {
+                self.saw_data = true;
                 let (environment, worker) = (&self.environment, &mut self.worker);
                 let result =
                     shared.engine.execute(&request, session.database, environment, worker, inside, reply);
@@ -738,7 +816,13 @@ impl Executor {
 
     /// Has a command run apart from the worker; its client waits for the reply.
     #[cold]
-    fn run_apart(&mut self, shared: &Shared, session: &mut Session, entry: &Entry, deferred: Box<Deferred>) -> Flow {
+    fn run_apart(
+        &mut self,
+        shared: &Shared,
+        session: &mut Session,
+        entry: &Entry,
+        deferred: Box<Deferred>,
+    ) -> Flow {
         self.meter.take_back();
         session.apart = Some(IsHeard(session.replies == Replies::On));
         let (client, post) = (session.client.address, self.post.clone());
@@ -750,8 +834,18 @@ impl Executor {
     fn store_computed(&mut self, unstored: Unstored) {
         /// How often it is computed anew because its keys have changed, before that is done where it stands.
         const ROUNDS_MAX: u32 = 3;
-        let Unstored { mut computed, index, client, nanoseconds, rounds } = unstored;
+        let admission = match self.shared.engine.log.is_on() {
+            true => self.shared.durability.admit_write(),
+            false => Ok(Admission::Granted),
+        };
         let shared = Arc::clone(&self.shared);
+        let mut inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
+        // Where the log is full or a script has closed the gate for long, the next tick will do.
+        if matches!(admission, Ok(Admission::NoRoom)) || inside.is_none() {
+            let again = Letter::Computed(Arc::new(Mutex::new(Some(unstored))));
+            return self.post.send_to_service(self.worker.id(), again);
+        }
+        let Unstored { mut computed, index, client, nanoseconds, rounds } = unstored;
         let words = std::mem::take(&mut computed.words);
         let (database, protocol) = (computed.database, computed.protocol);
         let entry = &shared.commands.entries()[index];
@@ -767,11 +861,11 @@ impl Executor {
         if rounds >= ROUNDS_MAX {
             self.environment.visits_max = None;
         }
-        let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
-        self.worker.computed = Some(computed);
+        self.worker.computed = Some(Box::new(computed));
         let (environment, worker) = (&self.environment, &mut self.worker);
-        let result =
-            shared.engine.execute(&request, database, environment, worker, &mut inside, &mut reply);
+        let result = admission.and_then(|_| {
+            shared.engine.execute(&request, database, environment, worker, &mut inside, &mut reply)
+        });
         drop(inside);
         self.environment.visits_max = Some(shared.visits_max.load(Ordering::Relaxed));
         self.worker.computed = None;
@@ -887,6 +981,9 @@ impl Executor {
         if session.is_restricted() {
             commands::check_restrictions(session, entry)?;
         }
+        if shared.loading.is_active() && !entry.command.flags.has(Flags::LOADING) {
+            return Err(CommandError::text("LOADING Redis is loading the dataset in memory"));
+        }
         if (entry.command.flags.has(Flags::DENY_OOM) || session.queue.is_some())
             && self.over_memory_limit(words)
             && session.queue.as_ref().is_none_or(|queue| queue.needs_memory(entry))
@@ -894,6 +991,16 @@ impl Executor {
             return Err(CommandError::OutOfMemory);
         }
         Ok(entry)
+    }
+
+    /// Rings the log's bell if this worker has recorded something since it last did.
+    #[inline]
+    fn ring_bell(&mut self) {
+        let recorded_to = self.worker.effects.logged_to();
+        if recorded_to != self.rung_at {
+            self.rung_at = recorded_to;
+            self.shared.durability.ring_bell();
+        }
     }
 
     /// Publishes what a slice of background work has cost, and the thread's processor time so far.
@@ -908,6 +1015,23 @@ impl Executor {
         let used = ProcessorTime::of_thread();
         statistics.user_us.set(used.user.as_micros() as u64);
         statistics.system_us.set(used.system.as_micros() as u64);
+    }
+
+    /// How far the log must be durable before what was just served may be told: as far as it is
+    /// recorded, since that is what the commands may have seen. 0 where nothing needs to be durable, as
+    /// with INFO, which has to answer while the disk fails.
+    #[inline]
+    fn durability_mark(&self) -> u64 {
+        if !self.saw_data {
+            return 0;
+        }
+        let config = self.config.config();
+        if config.appendfsync != AppendFsync::Always || !self.shared.engine.log.is_on() {
+            return 0;
+        }
+        let durability = &self.shared.durability;
+        let tail = durability.tail();
+        if tail > durability.durable() { tail } else { 0 }
     }
 
     /// Whether a pause holds the command back. `CLIENT UNPAUSE` always passes, or nobody could end
@@ -941,6 +1065,63 @@ impl Executor {
     }
 }
 
+/// WAIT and WAITAOF.
+impl Executor {
+    /// Whether all that is wanted is there.
+    pub(crate) fn is_fulfilled(&self, wanted: &DurabilityWait) -> bool {
+        !wanted.replicas && wanted.local_mark.is_none_or(|mark| self.shared.durability.synced() >= mark)
+    }
+
+    /// Answers how many have what was wanted.
+    pub(crate) fn answer_durability(&self, wanted: &DurabilityWait, reply: &mut ReplyBuffer) {
+        if !wanted.counts_local {
+            return reply.integer(0);
+        }
+        let local = wanted.local_mark.is_some_and(|mark| self.shared.durability.synced() >= mark);
+        reply.array(2);
+        reply.integer(local.into());
+        reply.integer(0);
+    }
+
+    /// Lets a client wait; it has been parked.
+    pub(crate) fn await_durability(&mut self, session: &mut Session, wanted: DurabilityWait) {
+        session.durability = Some((wanted, IsHeard(session.replies == Replies::On)));
+        session.flags.set(ClientFlags::BLOCKED, true);
+        if let Some(mark) = wanted.local_mark {
+            self.durability_waits.push((mark, session.client.address));
+            // It may have come to the mark meanwhile.
+            self.tell_durable();
+        }
+    }
+
+    /// Tells the clients whose mark the log has come to, and sees to it that the worker learns of the
+    /// next one.
+    fn tell_durable(&mut self) {
+        while let Some(next) = self.durability_waits.iter().map(|(mark, _)| *mark).min()
+            && !self.shared.durability.await_sync(self.worker.id(), next)
+        {
+            let synced = self.shared.durability.synced();
+            let post = &self.post;
+            self.durability_waits.retain(|(mark, address)| {
+                if *mark <= synced {
+                    post.send(*address, Letter::Durable);
+                }
+                *mark > synced
+            });
+        }
+    }
+
+    fn end_durability_wait(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
+        session.flags.set(ClientFlags::BLOCKED, false);
+        self.durability_waits.retain(|(_, address)| *address != session.client.address);
+        if let Some((wanted, IsHeard(true))) = session.durability.take() {
+            reply.set_protocol(session.protocol);
+            self.answer_durability(&wanted, reply);
+        }
+        Next::Again
+    }
+}
+
 /// What commands are to know of the configuration.
 pub(crate) fn environment(config: &Config) -> Environment {
     Environment {
@@ -948,6 +1129,7 @@ pub(crate) fn environment(config: &Config) -> Environment {
         string_bytes_max: config.proto_max_bulk_len as usize,
         no_touch: false,
         keep_expired: false,
+        replaying_at_ms: 0,
         compress_dumps: config.rdbcompression,
         relaxed_versions: config.rdb_version_check == VersionCheck::Relaxed,
         client: ClientToken::default(),
@@ -1034,13 +1216,13 @@ pub(crate) struct ServerContext<'a, 'k> {
 }
 
 impl ServerContext<'_, '_> {
-    /// Does what closes the gate: the pass is given back meanwhile. A transaction that has closed the
-    /// gate itself has nothing more to wait for, and nothing is done.
-    pub(crate) fn outside_gate(&mut self, work: impl FnOnce(&Shared)) {
-        if self.inside.take().is_some() {
-            work(self.shared);
-            *self.inside = self.shared.engine.keyspace.enter_unless_long(self.executor.worker.id());
-        }
+    /// Does something outside of the gate: what may wait for somebody who closes it, or for somebody who
+    /// waits for that. `None`, and nothing done, in a transaction that has closed the gate itself.
+    pub(crate) fn outside_gate<R>(&mut self, work: impl FnOnce(&Shared) -> R) -> Option<R> {
+        self.inside.take()?;
+        let result = work(self.shared);
+        *self.inside = self.shared.engine.keyspace.enter_unless_long(self.executor.worker.id());
+        Some(result)
     }
 }
 
@@ -1076,6 +1258,7 @@ impl Service for Executor {
         }
         reply.set_protocol(session.protocol);
         session.flags.set(ClientFlags::BLOCKED, false);
+        self.saw_data = false;
         let shared = Arc::clone(&self.shared);
         let mut inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
         self.environment.no_touch = session.flags.has(ClientFlags::NO_TOUCH);
@@ -1084,8 +1267,9 @@ impl Service for Executor {
         self.environment.client = blocked::token(session.client.address);
         let has_patience = |since| self.now.instant.duration_since(since) < HOLD_MAX;
         self.environment.waits_for_views = session.held_since.is_none_or(has_patience);
-        self.environment.keep_expired =
-            shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
+        self.environment.keep_expired = shared.pause.is_set()
+            && shared.pause.in_force(self.now.instant).is_some()
+            || shared.durability.is_failing();
         let mut batch = std::mem::take(&mut self.batch);
         let mut window = std::mem::take(&mut self.window);
         let (mut position, mut consumed) = (0, 0);
@@ -1120,6 +1304,7 @@ impl Service for Executor {
             }
         };
         drop(inside);
+        self.withhold_to = self.durability_mark();
         session.publish();
         if !self.worker.invalidations.is_empty() {
             self.tell_invalidations(session.client.id());
@@ -1134,12 +1319,16 @@ impl Service for Executor {
     }
 
     fn resume(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
+        self.withhold_to = 0;
         if session.waiting.is_some() {
             // Where it was served at the last moment, the reply is on its way.
             return match self.withdraw(session) {
                 true => self.stop_waiting(session, reply, |reply| Ending::Timeout.answer(reply)),
                 false => Next::Park { until: None },
             };
+        }
+        if session.durability.is_some() {
+            return self.end_durability_wait(session, reply);
         }
         if let Some(answer) = session.answer_later.take() {
             reply.set_protocol(session.protocol);
@@ -1149,10 +1338,14 @@ impl Service for Executor {
     }
 
     fn deliver(&mut self, session: &mut Session, letter: Letter, reply: &mut ReplyBuffer) -> Option<Next> {
+        // What a client that has waited is answered is a change that somebody else has made.
+        self.saw_data = matches!(letter, Letter::Unblocked(_) | Letter::Finished(_));
+        self.withhold_to = self.durability_mark();
         match letter {
-            Letter::Unpaused => {
-                let is_paused = session.flags.has(ClientFlags::BLOCKED) && session.waiting.is_none();
-                is_paused.then_some(Next::Again)
+            Letter::Unpaused | Letter::LogHasRoom => {
+                let is_waiting = session.waiting.is_some() || session.durability.is_some();
+                let is_held = session.flags.has(ClientFlags::BLOCKED) && !is_waiting;
+                is_held.then_some(Next::Again)
             }
             Letter::Unblocked(encoded) => Some(self.stop_waiting(session, reply, |reply| {
                 reply.raw(&encoded);
@@ -1163,6 +1356,10 @@ impl Service for Executor {
                     reply.raw(&lines);
                 }
                 None
+            }
+            Letter::Durable => {
+                let (wanted, _) = session.durability?;
+                self.is_fulfilled(&wanted).then(|| self.end_durability_wait(session, reply))
             }
             Letter::Invalidated(invalidated) => {
                 self.deliver_invalidated(session, &invalidated, reply);
@@ -1178,8 +1375,11 @@ impl Service for Executor {
 
     fn receive(&mut self, letter: Letter, outbox: &mut Outbox<'_, Session>) {
         match letter {
+            // Waking up is all that a released reply needs.
+            Letter::Durable => self.tell_durable(),
             Letter::Unpaused
             | Letter::HeldUp
+            | Letter::LogHasRoom
             | Letter::Lines(_)
             | Letter::Unblocked(_)
             | Letter::Finished(_)
@@ -1195,6 +1395,9 @@ impl Service for Executor {
     }
 
     fn close(&mut self, mut session: Session) {
+        if session.durability.is_some() {
+            self.durability_waits.retain(|(_, address)| *address != session.client.address);
+        }
         self.subscribers.unsubscribe_all(&self.shared.exchange, &mut session);
         self.stop_monitoring(&mut session);
         self.stop_tracking(&mut session);
@@ -1209,6 +1412,22 @@ impl Service for Executor {
         }
     }
 
+    fn withhold_to(&self) -> u64 {
+        self.withhold_to
+    }
+
+    fn released(&self) -> u64 {
+        self.shared.durability.durable()
+    }
+
+    fn await_release(&mut self, mark: u64) -> bool {
+        self.shared.durability.await_durable(self.worker.id(), mark)
+    }
+
+    fn end_tick(&mut self) {
+        self.ring_bell();
+    }
+
     fn background(&mut self, now: Now) -> Duration {
         let started = Instant::now();
         self.environment.broadcasts = self.shared.trackers.broadcasts();
@@ -1219,6 +1438,7 @@ impl Service for Executor {
         } else {
             Duration::from_secs(1) / config.hz
         };
+        self.ring_bell();
         self.note_background(started.elapsed(), pause.is_zero());
         if !self.worker.invalidations.is_empty() {
             self.tell_invalidations(0);

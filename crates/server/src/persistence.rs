@@ -5,7 +5,7 @@
 use std::{
     fs::File,
     io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     time::Instant,
 };
@@ -78,7 +78,7 @@ impl Persistence {
 }
 
 /// The file of the snapshot.
-fn path(config: &Config) -> PathBuf {
+pub(crate) fn path(config: &Config) -> PathBuf {
     config.dir.join(&config.dbfilename)
 }
 
@@ -87,7 +87,7 @@ impl Shared {
     pub(crate) fn save(&self, context: &ExclusiveContext<'_>) -> Result<(), String> {
         let config = self.config.snapshot();
         let (path, begun) = (path(&config), Instant::now());
-        let written = replace_file(&path, |file| self.write(context, &config, file));
+        let written = replace_file(&path, |file| self.write(context, &config, false, file));
         self.persistence.last_save_ok.store(written.is_ok(), Relaxed);
         if let Err(error) = written {
             tracing::warn!("Cannot write {}: {error}", path.display());
@@ -100,13 +100,36 @@ impl Shared {
         Ok(())
     }
 
+    /// A snapshot was loaded: so many keys of it, while so many others had expired.
+    pub(crate) fn note_loaded(&self, keys: u64, expired: u64) {
+        self.persistence.loaded_keys.store(keys, Relaxed);
+        self.persistence.expired_keys.store(expired, Relaxed);
+        self.note_saved();
+    }
+
     /// From here on changes count as not saved.
     fn note_saved(&self) {
         let changes = self.monitor.keyspace_total(|counters| &counters.changes);
         self.persistence.saved_changes.store(changes, Relaxed);
     }
 
-    fn write(&self, context: &ExclusiveContext<'_>, config: &Config, file: &mut File) -> io::Result<()> {
+    /// Writes the data set as the base of an append-only log.
+    pub(crate) fn write_base(
+        &self,
+        context: &ExclusiveContext<'_>,
+        config: &Config,
+        path: &Path,
+    ) -> io::Result<()> {
+        replace_file(path, |file| self.write(context, config, true, file))
+    }
+
+    fn write(
+        &self,
+        context: &ExclusiveContext<'_>,
+        config: &Config,
+        is_base: bool,
+        file: &mut File,
+    ) -> io::Result<()> {
         let now_ms = context.environment().now_ms;
         let mut compressor = Compressor::default();
         let compressor = config.rdbcompression.then_some(&mut compressor);
@@ -116,7 +139,7 @@ impl Shared {
         writer.aux("redis-bits", &number(usize::BITS.into()))?;
         writer.aux("ctime", &number(now_ms / 1000))?;
         writer.aux("used-mem", &number(self.monitor.used_bytes(&self.engine) as u64))?;
-        writer.aux("aof-base", b"0")?;
+        writer.aux("aof-base", if is_base { b"1" } else { b"0" })?;
         for library in self.libraries.now().iter() {
             writer.function(&library.code)?;
         }
@@ -146,9 +169,7 @@ impl Shared {
         let loaded = self
             .read(context, &config, file, existing)
             .map_err(|reason| format!("cannot load {}: {reason}", path.display()))?;
-        self.persistence.loaded_keys.store(loaded.keys, Relaxed);
-        self.persistence.expired_keys.store(loaded.expired, Relaxed);
-        self.note_saved();
+        self.note_loaded(loaded.keys, loaded.expired);
         tracing::info!(
             "DB loaded from disk: {:.3} seconds, keys loaded: {}, keys expired: {}, empty keys skipped: {}",
             begun.elapsed().as_secs_f64(),
@@ -240,7 +261,7 @@ fn version(context: &ExclusiveContext<'_>) -> Version {
 }
 
 /// Tells the operator what a file says of itself.
-fn tell(name: &[u8], value: &[u8], now_ms: u64) {
+pub(crate) fn tell(name: &[u8], value: &[u8], now_ms: u64) {
     let text = value.escape_ascii();
     match name {
         b"redis-ver" => tracing::info!("Loading RDB produced by version {text} of Redis, or one like it"),

@@ -76,6 +76,17 @@ pub(crate) enum Replies {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IsHeard(pub(crate) bool);
 
+/// What a client waits for with WAIT or WAITAOF.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DurabilityWait {
+    /// The offset up to which the log here has to be durable, where it has to be.
+    pub(crate) local_mark: Option<u64>,
+    /// Whether replicas have to confirm something: there are none, so that lasts until the timeout.
+    pub(crate) replicas: bool,
+    /// Whether the answer tells of this server too.
+    pub(crate) counts_local: bool,
+}
+
 /// What is kept for a connection.
 #[derive(Debug)]
 pub struct Session {
@@ -110,6 +121,8 @@ pub struct Session {
     pub(crate) apart: Option<IsHeard>,
     /// Since when a command has been waiting for a view of what it may change to end.
     pub(crate) held_since: Option<Instant>,
+    /// What it waits for with WAIT or WAITAOF, and whether it wants the answer.
+    pub(crate) durability: Option<(DurabilityWait, IsHeard)>,
     /// What to answer when the deadline of a parked connection has passed.
     pub(crate) answer_later: Option<fn(&mut ReplyBuffer)>,
 }
@@ -135,6 +148,7 @@ impl Session {
             waiting: None,
             apart: None,
             held_since: None,
+            durability: None,
             answer_later: None,
         }
     }

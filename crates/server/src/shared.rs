@@ -16,7 +16,9 @@ use crate::{
     blocked::BlockedClients,
     commands,
     config::ConfigStore,
+    durability::Durability,
     feed::Feed,
+    loading::Loading,
     maintenance::Maintenance,
     monitor::Monitor,
     pause::Pause,
@@ -52,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) scripts: ScriptCache,
     pub(crate) libraries: LibraryCache,
     pub(crate) running: RunningScripts,
+    pub(crate) durability: Durability,
+    pub(crate) loading: Loading,
     pub(crate) trackers: Trackers,
     /// Whether keys are removed when their time has come though nobody asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
@@ -73,8 +77,8 @@ impl Shared {
         config: Arc<ConfigStore>,
         workers: usize,
         maintenance: Maintenance,
-        apart: Apart,
         process: Process,
+        durability: Durability,
         orders: Sender<Stop>,
     ) -> Self {
         let persistence = Persistence::new(process.started_s);
@@ -91,7 +95,7 @@ impl Shared {
             config,
             workers,
             maintenance,
-            apart,
+            apart: Apart::new(),
             monitor,
             pause,
             persistence,
@@ -101,12 +105,19 @@ impl Shared {
             scripts: ScriptCache::new(workers),
             libraries: LibraryCache::new(workers),
             running: RunningScripts::new(workers),
+            durability,
+            loading: Loading::default(),
             trackers,
             active_expire,
             list_packed_threshold: AtomicU32::new(0),
             visits_max: AtomicUsize::new(VISITS_MAX),
             orders,
         }
+    }
+
+    /// The place in the gate of the thread that loads, behind those of the workers.
+    pub(crate) fn loader(&self) -> usize {
+        self.workers
     }
 
     /// Asks the server to end.

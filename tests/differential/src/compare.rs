@@ -1,5 +1,7 @@
 //! Whether two replies agree, and the table of differences that are intended.
 
+use std::collections::BTreeSet;
+
 use dunlin_test_support::resp::Reply;
 
 use crate::grammar::Compare;
@@ -71,7 +73,11 @@ pub const INTENDED: &[Intended] = &[
         command: "COMMAND",
         holds: |command, ours, oracle| {
             command.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"INFO"))
-                && agree(Compare::Unordered, &without_notes(ours), &without_notes(oracle))
+                && agree(
+                    Compare::Unordered,
+                    &without_pairs(ours, &[b"notes"]),
+                    &without_pairs(oracle, &[b"notes"]),
+                )
         },
         reason: "COMMAND INFO tells how keys are used, without the notes that Redis has for people",
     },
@@ -112,9 +118,32 @@ pub const INTENDED: &[Intended] = &[
         reason: CLAIMERS,
     },
     Intended {
+        command: "XAUTOCLAIM",
+        holds: |_, ours, oracle| {
+            let text = b"ERR Insufficient memory, failed allocating transient memory, COUNT too high.";
+            !ours.is_error() && oracle.bytes() == Some(text)
+        },
+        reason: "COUNT is a limit, not a size of memory to be had at once",
+    },
+    Intended {
         command: "XINFO",
-        holds: |_, ours, oracle| without_claimers(ours) == without_claimers(oracle),
+        holds: |_, ours, oracle| {
+            let (ours_told, oracle_told) = (consumers(ours), consumers(oracle));
+            without_claimers(ours) == without_claimers(oracle)
+                && oracle_told.names.is_subset(&ours_told.names)
+                && ours_told.counts.iter().zip(&oracle_told.counts).all(|(ours, oracle)| ours >= oracle)
+        },
         reason: CLAIMERS,
+    },
+    Intended {
+        command: "XINFO",
+        holds: |_, ours, oracle| {
+            let told = |reply| without_pairs(&without_claimers(reply), &[b"entries-read", b"lag"]);
+            has_integer(ours, |count| count == i64::MAX)
+                && has_integer(oracle, |count| count < 0)
+                && told(ours) == told(oracle)
+        },
+        reason: "the number of entries that a group has read stops at the largest one instead of turning negative",
     },
 ];
 
@@ -125,15 +154,49 @@ const CLAIMERS: &str =
 const LAST_ENTRY: &str = "XREAD takes + for the last entry, as in Redis 7.4 and newer";
 
 fn last_entry(command: &[Vec<u8>], _: &Reply, oracle: &Reply) -> bool {
-    command.iter().any(|word| word == b"+")
+    let streams = command.iter().position(|word| word.eq_ignore_ascii_case(b"STREAMS"));
+    let behind = streams.map(|at| &command[at + 1..]).unwrap_or_default();
+    behind[behind.len() / 2..].iter().any(|word| word == b"+")
         && oracle.bytes() == Some(b"ERR Invalid stream ID specified as stream command argument")
 }
 
-fn unbalanced(_: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
-    let is_told = |reply: &Reply| {
-        reply.is_error() && reply.bytes().is_some_and(|line| line.starts_with(b"ERR Unbalanced "))
+fn unbalanced(command: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
+    let name = String::from_utf8_lossy(&command[0]).to_lowercase();
+    let symbol = if name == "xread" { '$' } else { '>' };
+    let told = format!(
+        "ERR Unbalanced '{name}' list of streams: for each stream key an ID or '{symbol}' must be specified."
+    );
+    let oracles: &[u8] =
+        b"ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.";
+    ours.is_error() && ours.bytes() == Some(told.as_bytes()) && oracle.bytes() == Some(oracles)
+}
+
+/// The consumers that `XINFO` tells.
+#[derive(Default)]
+struct Consumers {
+    names: BTreeSet<Vec<u8>>,
+    /// How many there are, group by group.
+    counts: Vec<i64>,
+}
+
+fn consumers(reply: &Reply) -> Consumers {
+    let mut told = Consumers::default();
+    let elements = reply.elements().unwrap_or_default();
+    let value = |name: &[u8]| {
+        let at = elements.iter().position(|element| element.bytes() == Some(name))?;
+        elements.get(at + 1)
     };
-    is_told(ours) && is_told(oracle)
+    if value(b"pending").or(value(b"pel-count")).is_some()
+        && let Some(name) = value(b"name").and_then(Reply::bytes)
+    {
+        told.names.insert(name.to_vec());
+    }
+    told.counts.extend(value(b"consumers").and_then(Reply::integer));
+    for inner in elements.iter().map(consumers) {
+        told.names.extend(inner.names);
+        told.counts.extend(inner.counts);
+    }
+    told
 }
 
 /// What `XINFO` says but for the number of consumers and those that have nothing pending.
@@ -159,21 +222,30 @@ fn without_claimers(reply: &Reply) -> Reply {
     Reply::Array(kind, kept)
 }
 
-/// A reply without the pairs of `notes` and a text that describe a key specification.
-fn without_notes(reply: &Reply) -> Reply {
-    let Reply::Array(kind, elements) = reply else {
-        return reply.clone();
-    };
+/// What `XINFO` says but for what is each server's own affair, so that times of deliveries count.
+pub fn without_own_affairs(reply: &Reply) -> Reply {
+    without_pairs(reply, &OWN_AFFAIRS)
+}
+
+/// A reply without the pairs of these names.
+fn without_pairs(reply: &Reply, names: &[&[u8]]) -> Reply {
+    let Reply::Array(kind, elements) = reply else { return reply.clone() };
     let mut kept = Vec::new();
     let mut elements = elements.iter();
     while let Some(element) = elements.next() {
-        if element.bytes() == Some(b"notes") {
+        if element.bytes().is_some_and(|name| names.contains(&name)) {
             elements.next();
         } else {
-            kept.push(without_notes(element));
+            kept.push(without_pairs(element, names));
         }
     }
     Reply::Array(*kind, kept)
+}
+
+/// Whether one of the integers in a reply is such a one.
+fn has_integer(reply: &Reply, is_such: fn(i64) -> bool) -> bool {
+    let elements = reply.elements().unwrap_or_default();
+    reply.integer().is_some_and(is_such) || elements.iter().any(|element| has_integer(element, is_such))
 }
 
 const WITH_SCORE: &str = "ZRANK and ZREVRANK take WITHSCORE, as in Redis 7.2 and newer";

@@ -205,6 +205,7 @@ impl<'a> Generator<'a> {
                 let word = *self.random.pick(words);
                 self.word(word)
             }
+            Arg::Text(texts) => self.random.pick(texts).as_bytes().to_vec(),
             Arg::Value => self.value(),
             Arg::Member => self.member(),
             Arg::Letters => self.letters(),

@@ -22,6 +22,8 @@ pub enum Arg {
     Word(&'static str),
     /// One of these words, sometimes in odd case.
     Pick(&'static [&'static str]),
+    /// One of these texts, letter for letter.
+    Text(&'static [&'static str]),
     /// Any bytes: numbers, text, binary, empty, long.
     Value,
     /// Bytes from a small pool, so that they meet again: hash fields, set members.

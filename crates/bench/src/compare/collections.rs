@@ -1,8 +1,9 @@
 //! What the rows about collections measure: commands on one large collection, and its memory.
 
-use super::measure::{Conditions, Sample, run, sample, settled_bytes};
+use super::measure::{Conditions, run, settled_bytes};
 use super::rows::Transport;
 use super::server::Server;
+use crate::figures::{Sample, sample};
 
 /// Members of the collections that whole commands run over.
 const WHOLE_MEMBERS_MAX: u64 = 100_000;

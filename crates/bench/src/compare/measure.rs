@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::rows::{Method, Row, Scale, Transport, Verb};
 use super::server::Server;
+use crate::figures::{Sample, sample};
 use crate::load::{Load, Outcome, Plan, Progress};
 use crate::template::{Filling, Template};
 
@@ -28,21 +29,6 @@ const ASKING_BYTES: f64 = 1024.0 * 1024.0;
 const REST_FRACTION: f64 = 0.001;
 const REST: Duration = Duration::from_millis(500);
 const REST_MAX: Duration = Duration::from_secs(60);
-
-/// One figure of one measurement.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Sample {
-    /// What it is.
-    pub metric: &'static str,
-    /// Unit of the value.
-    pub unit: &'static str,
-    /// The figure.
-    pub value: f64,
-}
-
-pub(super) fn sample(metric: &'static str, unit: &'static str, value: f64) -> Sample {
-    Sample { metric, unit, value }
-}
 
 /// How measurements are made.
 #[derive(Debug, Clone, Copy)]

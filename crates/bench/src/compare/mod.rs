@@ -16,7 +16,6 @@ mod rows;
 mod server;
 
 use std::ffi::OsString;
-use std::fs;
 use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,7 +25,9 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::affinity;
-use measure::{Conditions, Sample};
+use crate::figures::Sample;
+use crate::process;
+use measure::Conditions;
 use page::Page;
 use rows::{ROWS, Row, Scale, Topic};
 use server::{Program, Server};
@@ -122,7 +123,7 @@ impl CompareArguments {
         }
         let processors = affinity::allowed()
             .map_err(|error| format!("cannot tell which processors there are: {error}"))?;
-        let mut machine = machine(&processors);
+        let mut machine = vec![process::machine(&processors)];
         machine.extend(programs.iter().map(|program| format!("{}: {}", program.name, program.version())));
         machine.push(format!(
             "flags of every server: {}",
@@ -179,7 +180,7 @@ impl CompareArguments {
         }
         programs.retain(|program| self.servers.is_empty() || self.servers.contains(&program.name));
         for program in &mut programs {
-            program.path = found(&program.path)
+            program.path = process::found(&program.path)
                 .ok_or_else(|| format!("{}: no such program: {}", program.name, program.path.display()))?;
         }
         Ok(programs)
@@ -236,12 +237,12 @@ impl Comparison {
                         }
                     };
                     let samples = apart(client_processor, || conditions(round).measure(row, server))?;
-                    page.add(row.name, &program.name, samples);
+                    page.table.add(row.name, &program.name, samples);
                     self.bar.inc(1);
                 }
             }
         }
-        page.figures.sort_by_key(|figure| rows.iter().position(|row| row.name == figure.row));
+        page.table.figures.sort_by_key(|figure| rows.iter().position(|row| row.name == figure.row));
         Ok(Some(page))
     }
 
@@ -326,28 +327,6 @@ fn progress_bar() -> ProgressBar {
 fn column_name(path: &Path) -> String {
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     name.strip_suffix("-server").map_or(name.clone(), str::to_string)
-}
-
-/// A program by its path, or by its name on PATH; absolute, since servers start in other folders.
-fn found(program: &Path) -> Option<PathBuf> {
-    let candidates: Vec<PathBuf> = if program.components().count() > 1 {
-        vec![program.to_path_buf()]
-    } else {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).map(|folder| folder.join(program)).collect()
-    };
-    candidates.into_iter().find(|path| path.is_file()).and_then(|path| std::path::absolute(path).ok())
-}
-
-/// What the machine is.
-fn machine(processors: &[usize]) -> Vec<String> {
-    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpu
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
-        .map_or("unknown", |(_, name)| name.trim());
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    vec![format!("{} processors ({model}), Linux {}", processors.len(), kernel.trim())]
 }
 
 #[cfg(test)]

@@ -1,22 +1,12 @@
-//! A server as a child process: started on free loopback ports, restricted to processors, measured
-//! through /proc, ended when dropped.
+//! A server of Redis's flags, started on a free loopback port and a Unix socket.
 
-use std::fs;
-use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use dunlin_resp::Value;
 
 use super::rows::Transport;
-use crate::affinity;
+use crate::process::{self, Process, ScratchFolder};
 use crate::target::{Address, Client, Target};
-
-const START_MAX: Duration = Duration::from_secs(20);
-const START_POLL: Duration = Duration::from_millis(10);
 
 /// A server program and how to start it.
 #[derive(Debug, Clone)]
@@ -49,10 +39,7 @@ impl Program {
 
     /// First line of what it says of its version.
     pub fn version(&self) -> String {
-        let output = Command::new(&self.path).arg("--version").stdin(Stdio::null()).output();
-        let text =
-            output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-        text.lines().next().unwrap_or("unknown version").trim().to_string()
+        process::version(&self.path)
     }
 
     /// The flags that all servers are started with.
@@ -78,74 +65,34 @@ impl Program {
 pub struct Server {
     /// What it runs.
     pub program: Program,
-    child: Child,
+    process: Process,
     port: u16,
-    folder: PathBuf,
+    socket: PathBuf,
 }
 
 impl Server {
     /// Starts a server restricted to `processors` and waits until it answers.
     pub fn start(program: &Program, processors: &[usize]) -> Result<Self, String> {
-        static FOLDERS: AtomicU32 = AtomicU32::new(0);
-        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("dunlin-bench-{}-{number}", std::process::id()));
-        fs::create_dir_all(&folder)
-            .map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
-        let failed = |error: std::io::Error| format!("cannot start {}: {error}", program.path.display());
-        let port = free_port().map_err(failed)?;
-        let log = fs::File::create(folder.join("log")).map_err(failed)?;
-        let mut command = Command::new(&program.path);
-        command
-            .args(&program.first)
-            .args(Program::flags(&port.to_string(), &folder.join("socket").to_string_lossy()))
-            .args(&program.last)
-            .current_dir(&folder)
-            .stdin(Stdio::null())
-            .stderr(log.try_clone().map_err(failed)?)
-            .stdout(log);
-        // A child inherits the processors of the thread that starts it.
-        let spawned = thread::scope(|scope| {
-            let starter = scope.spawn(|| affinity::restrict(processors).and_then(|()| command.spawn()));
-            starter.join().expect("the starting thread panicked")
-        });
-        let child = spawned.map_err(failed)?;
-        let mut server = Self { program: program.clone(), child, port, folder };
-        server.await_ready()?;
+        let folder = ScratchFolder::new()?;
+        let port = process::free_port().map_err(|error| format!("no free port: {error}"))?;
+        let socket = folder.path().join("socket");
+        let mut arguments = program.first.clone();
+        arguments.extend(Program::flags(&port.to_string(), &socket.to_string_lossy()));
+        arguments.extend(program.last.iter().cloned());
+        let process = Process::start(&program.path, &arguments, folder, processors)?;
+        let mut server = Self { program: program.clone(), process, port, socket };
+        let (unix, tcp) = (server.target(Transport::Unix), server.target(Transport::Tcp));
+        server.process.await_ready(|| {
+            unix.client().is_ok() && tcp.client().is_ok_and(|mut client| client.call(&["PING"]).is_ok())
+        })?;
         Ok(server)
-    }
-
-    fn await_ready(&mut self) -> Result<(), String> {
-        let start = Instant::now();
-        loop {
-            let ended = self.child.try_wait().map_err(|error| error.to_string())?;
-            if let Some(status) = ended {
-                let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-                let reason = telling_line(&log);
-                return Err(format!("{} ended at once ({status}): {reason}", self.program.path.display()));
-            }
-            let ready = self.target(Transport::Unix).client().is_ok()
-                && self
-                    .target(Transport::Tcp)
-                    .client()
-                    .is_ok_and(|mut client| client.call(&["PING"]).is_ok());
-            if ready {
-                return Ok(());
-            }
-            if start.elapsed() > START_MAX {
-                return Err(format!(
-                    "{} does not answer on its port and socket",
-                    self.program.path.display()
-                ));
-            }
-            thread::sleep(START_POLL);
-        }
     }
 
     /// How to reach it.
     pub fn target(&self, transport: Transport) -> Target {
         Target::new(match transport {
             Transport::Tcp => Address::Tcp("127.0.0.1".into(), self.port),
-            Transport::Unix => Address::Unix(self.folder.join("socket")),
+            Transport::Unix => Address::Unix(self.socket.clone()),
         })
     }
 
@@ -164,47 +111,13 @@ impl Server {
         }
     }
 
-    /// CPU time that all its threads have used, in nanoseconds, from the scheduler's own count.
+    /// CPU time that all its threads have used, in nanoseconds.
     pub fn cpu_ns(&self) -> Result<u64, String> {
-        let tasks = format!("/proc/{}/task", self.child.id());
-        let unreadable = |error: std::io::Error| format!("cannot read {tasks}: {error}");
-        let mut total = 0;
-        for task in fs::read_dir(&tasks).map_err(unreadable)? {
-            let text =
-                fs::read_to_string(task.map_err(unreadable)?.path().join("schedstat")).map_err(unreadable)?;
-            total += text.split_whitespace().next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
-        }
-        Ok(total)
+        self.process.cpu_ns()
     }
 
     /// Resident memory in bytes.
     pub fn resident_bytes(&self) -> Result<u64, String> {
-        let path = format!("/proc/{}/statm", self.child.id());
-        let text = fs::read_to_string(&path).map_err(|error| format!("cannot read {path}: {error}"))?;
-        let pages: Option<u64> = text.split_whitespace().nth(1).and_then(|field| field.parse().ok());
-        Ok(pages.ok_or_else(|| format!("{path} is not understood"))? * rustix::param::page_size() as u64)
+        self.process.resident_bytes()
     }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It holds nothing of value, and nothing can be done about a failure here.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// The line of a log that most likely says what went wrong.
-fn telling_line(log: &str) -> &str {
-    let mut lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
-    let tells = |line: &&str| {
-        let line = line.to_ascii_lowercase();
-        ["error", "fatal", "fail"].iter().any(|word| line.contains(word))
-    };
-    lines.clone().find(tells).or(lines.next_back()).unwrap_or("it said nothing")
-}
-
-fn free_port() -> std::io::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

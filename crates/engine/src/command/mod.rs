@@ -54,6 +54,9 @@ pub struct Command {
     /// Whether a request (its words) may look at keys that `keys` does not find, since their names depend
     /// on values: such a request runs behind the closed gate (docs/decisions/0007).
     pub strays: Option<WordsTest>,
+    /// Where words stand that name elements of the collection under its only key: they are fetched from
+    /// memory ahead (docs/decisions/0011). Words that name none cost a little time and do no harm.
+    pub elements: Option<ElementWords>,
     /// Its arguments, for `COMMAND DOCS`.
     pub args: &'static [Argument],
     /// Advice to clients and proxies of a cluster (`request_policy:…`), as `COMMAND INFO` shows it.
@@ -76,6 +79,7 @@ impl Command {
         flags: Flags::NONE,
         keys: &[],
         strays: None,
+        elements: None,
         args: &[],
         tips: &[],
         subcommands: &[],
@@ -186,6 +190,28 @@ impl Arity {
             Self::Exactly(count) => i64::from(count),
             Self::AtLeast(count) => -i64::from(count),
         }
+    }
+}
+
+/// Words of a request that name elements of a collection: from `first` on, each `step`-th.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ElementWords {
+    first: u8,
+    step: u8,
+}
+
+impl ElementWords {
+    /// All words from the second on, that behind the key.
+    pub const REST: Self = Self { first: 2, step: 1 };
+    /// Those that pairs begin with.
+    pub const BEFORE_VALUES: Self = Self { first: 2, step: 2 };
+    /// Those that pairs end with.
+    pub const BEHIND_SCORES: Self = Self { first: 3, step: 2 };
+
+    /// Those of a request.
+    #[inline]
+    pub fn of<'w, 'a>(self, words: &'w [&'a [u8]]) -> impl Iterator<Item = &'a [u8]> + use<'w, 'a> {
+        words.iter().skip(self.first.into()).step_by(self.step.into()).copied()
     }
 }
 

@@ -3,7 +3,7 @@
 //! Names are found with one multiplication and, nearly always, one comparison: a name of up to
 //! eight bytes is loaded as one word, folded to lower case and hashed into a sparse array.
 
-use super::{Access, BeginSearch, Command, FindKeys};
+use super::{Access, BeginSearch, Command, ElementWords, FindKeys};
 
 /// Slots of the index per command, at least.
 const SPARSENESS: usize = 4;
@@ -30,6 +30,8 @@ pub struct Entry {
     pub index: usize,
     /// How keys are found.
     pub keys: KeyShape,
+    /// Which words name elements of the collection under its only key.
+    pub elements: Option<ElementWords>,
     /// The subcommands' entries, of a container: positions in [`CommandTable::entries`].
     pub subcommands: std::ops::Range<usize>,
 }
@@ -195,7 +197,8 @@ impl Entry {
             },
             _ => KeyShape::Many,
         };
-        Self { command, container, index, keys, subcommands }
+        let elements = command.elements.filter(|_| matches!(keys, KeyShape::One(_)));
+        Self { command, container, index, keys, elements, subcommands }
     }
 }
 

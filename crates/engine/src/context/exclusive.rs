@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::{
-    keyspace::{EXPIRY_MS_MAX, EntryRef, Invalidation, LockedShards, Usage, access_clock_ago},
+    keyspace::{EntryRef, Invalidation, LockedShards, Usage},
     rdb,
     value::Layout,
 };
@@ -31,6 +31,7 @@ pub struct ExclusiveContext<'a> {
     worker: &'a mut Worker,
     /// What is freed before the answer leaves.
     freed: Garbage,
+    changed: bool,
 }
 
 impl<'a> ExclusiveContext<'a> {
@@ -40,7 +41,12 @@ impl<'a> ExclusiveContext<'a> {
         environment: &'a Environment,
         worker: &'a mut Worker,
     ) -> Self {
-        Self { locked, database, environment, worker, freed: Garbage::default() }
+        Self { locked, database, environment, worker, freed: Garbage::default(), changed: false }
+    }
+
+    /// The command, of these words, has ended: it is recorded where it has changed something.
+    pub(crate) fn settle_effect(&mut self, words: &[&[u8]]) {
+        self.worker.effects.settle(self.database, words, self.changed);
     }
 
     /// What is left to be freed before the answer leaves.
@@ -107,25 +113,7 @@ impl<'a> ExclusiveContext<'a> {
         expiry_ms: Option<u64>,
         idle_seconds: u64,
     ) -> bool {
-        let now_ms = self.environment.now_ms;
-        let key = self.locked.keyspace().key(key);
-        let (stripe, new) = self.locked.shard_mut(key.shard).database_or_new(database);
-        if stripe.find(key.hash, key.bytes).is_some() {
-            return false;
-        }
-        let expiry_ms = expiry_ms.map(|at| at.min(EXPIRY_MS_MAX));
-        let garbage = &mut self.worker.garbage;
-        value.store(|value| stripe.put((key.hash, key.bytes), None, value, expiry_ms, now_ms, garbage));
-        if idle_seconds > 0
-            && let Some(slot) = stripe.find(key.hash, key.bytes)
-        {
-            stripe.entry(slot).touch(access_clock_ago(now_ms, idle_seconds));
-        }
-        if new {
-            self.locked.publish_new(key.shard, database);
-        }
-        self.locked.publish_usage(key.shard, database);
-        true
+        self.locked.load(database, key, value, (expiry_ms, idle_seconds, self.environment.now_ms))
     }
 
     /// Removes a key, if it is there.
@@ -166,6 +154,8 @@ impl<'a> ExclusiveContext<'a> {
         }
         self.worker.invalidations.push(Invalidation::Everything);
         self.worker.statistics.changes.add(keys);
+        // Recorded even where nothing was there, as Redis has it: somebody may wait for the word.
+        self.changed = true;
     }
 
     /// Exchanges two databases. O(shards).
@@ -180,6 +170,7 @@ impl<'a> ExclusiveContext<'a> {
             note_ready(&self.locked, shard, other, &mut self.worker.ready);
         }
         self.worker.statistics.changes.add(1);
+        self.changed = true;
     }
 
     /// Tells those who watch keys of one database that it gives way to another.

@@ -418,6 +418,14 @@ impl Database {
         self.edit_shared(slot, |bytes| run(bytes)).flatten()
     }
 
+    /// Overwrites an integer in place; whether it could: another value, or one of another length, is a
+    /// case for [`Self::put`].
+    #[inline]
+    pub(crate) fn set_integer(&mut self, slot: Slot, value: i64, now_ms: u64) -> bool {
+        self.entry(slot).touch(access_clock(now_ms));
+        self.entry_mut(slot).set_integer(value)
+    }
+
     /// Works on an object; `None` for strings.
     pub(crate) fn edit_object<R>(&mut self, slot: Slot, edit: impl FnOnce(&mut Object) -> R) -> Option<R> {
         let before = self.entry(slot).value_heap_bytes();
@@ -465,13 +473,14 @@ impl Database {
 
     /// Removes expired entries and reclaims expired elements, looking at no more than `buckets_max`
     /// buckets that may hold some; `tell` learns of each key, before it changes, with the elements
-    /// that go.
+    /// that go: how many, and if `name_elements` which.
     pub(crate) fn expire(
         &mut self,
         now_ms: u64,
         buckets_max: usize,
         garbage: &mut Garbage,
-        mut tell: impl FnMut(EntryRef<'_>, Expiration),
+        name_elements: bool,
+        mut tell: impl FnMut(EntryRef<'_>, Expiration, &[Vec<u8>]),
     ) -> ExpirySlice {
         let elements_max = buckets_max * ELEMENTS_PER_BUCKET;
         let mut slice = ExpirySlice::default();
@@ -496,12 +505,17 @@ impl Database {
                 }
                 let left = elements_max - slice.elements;
                 let object = changing.object().expect("elements belong to an object");
-                let (reclaimed, is_empty) = object.expire(now_ms, left);
+                let mut names = Vec::new();
+                let (reclaimed, is_empty) = object.expire(now_ms, left, |element| {
+                    if name_elements {
+                        names.push(element.text().into_owned());
+                    }
+                });
                 slice.elements += reclaimed;
                 complete &= reclaimed < left;
                 end = is_empty.then_some(Expiration::LastElement);
                 if reclaimed > 0 && !is_empty {
-                    tell(entry, Expiration::Elements);
+                    tell(entry, Expiration::Elements, &names);
                 }
             }
             let Some(end) = end else {
@@ -509,7 +523,7 @@ impl Database {
                 let next = entry.next_deadline_ms();
                 return next.map_or(Verdict::Keep, |next| Verdict::KeepUntil(deadline(next, now_ms)));
             };
-            tell(entry, end);
+            tell(entry, end, &[]);
             freed_bytes += entry.key_heap_bytes() + before;
             expiries.remove(entry.expiry());
             slice.keys += usize::from(end == Expiration::Key);

@@ -568,6 +568,21 @@ impl<'a> EntryMut<'a> {
         }
     }
 
+    /// Overwrites an integer with one that takes as many bytes; whether it could.
+    #[inline]
+    pub(crate) fn set_integer(&mut self, value: i64) -> bool {
+        let (at, length) = self.entry.value_range();
+        let fits = self.entry.kind() == Kind::Integer && length == integer_bytes(value);
+        if fits {
+            let bytes = value.to_le_bytes();
+            // SAFETY: the value of a live entry that is ours to change has that length, 8 at most.
+            unsafe {
+                self.entry.cell.add(at).copy_from_nonoverlapping(NonNull::from(&bytes).cast(), length);
+            }
+        }
+        fits
+    }
+
     /// Works on the bytes of an inline text, which counts as edited unless `edit` answers `None`;
     /// the outer `None` for other kinds.
     pub(crate) fn edit_inline<R>(&mut self, edit: impl FnOnce(&mut [u8]) -> Option<R>) -> Option<Option<R>> {

@@ -167,7 +167,7 @@ impl Keyspace {
     }
 
     /// What collections need.
-    pub(crate) fn resources(&self) -> &Arc<Resources> {
+    pub fn resources(&self) -> &Arc<Resources> {
         &self.resources
     }
 
@@ -202,6 +202,20 @@ impl Keyspace {
                     }
                 }
             }
+        }
+    }
+
+    /// Asks the processor for elements, by their names, of the collection under a key. The key's shard
+    /// is locked for it; where somebody else has locked it, nothing is done. O(elements).
+    pub fn prefetch_elements(&self, _: &Inside<'_>, database: usize, key: &Key<'_>, names: &[&[u8]]) {
+        if !self.shards[key.shard].try_lock() {
+            return;
+        }
+        let locked = Locked::one(self, key.shard);
+        let Some(stripe) = locked.shard(key.shard).database(database) else { return };
+        let entry = stripe.find(key.hash, key.bytes).map(|slot| stripe.entry(slot));
+        if let Some(object) = entry.and_then(EntryRef::object) {
+            object.prefetch_elements(names);
         }
     }
 

@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use dunlin_structures::{Element, Listpack, Position};
 
-use super::{Collection, Layout, Object, Record, Resources, field_table::FieldTable, shared::Shared};
+use super::{
+    Collection, Layout, MemberTable, Object, Record, Resources, field_table::FieldTable, shared::Shared,
+};
 use crate::{
     context::ExpiryChange,
     random::{Random, Selection},
@@ -188,6 +190,14 @@ impl Hash {
         }
     }
 
+    /// The table that the fields of a large hash are kept in.
+    pub(super) fn table(&self) -> Option<&MemberTable> {
+        match &self.fields {
+            Fields::Listpack(_) => None,
+            Fields::Table(table) => Some(table.records_by_field()),
+        }
+    }
+
     /// Bytes outside the hash itself. O(1).
     #[inline]
     pub fn heap_bytes(&self) -> usize {
@@ -221,7 +231,7 @@ impl Hash {
     /// Makes ready for `texts`, fields and values that are about to be stored: where one is too long
     /// for the compact encoding, or they are too many together, the hash leaves it at once.
     pub fn expect(&mut self, texts: &[&[u8]], layout: Layout<'_>) {
-        let Fields::Listpack(listpack) = &self.fields else { return };
+        let Fields::Listpack(listpack) = &mut self.fields else { return };
         let limits = layout.limits;
         let bytes = || texts.iter().map(|text| Element::String(text).encoded_bytes()).sum();
         if texts.len() / 2 > limits.hash_max_listpack_entries
@@ -229,6 +239,9 @@ impl Hash {
             || !listpack.fits(bytes())
         {
             self.make_table(layout);
+        } else if listpack.is_empty() && texts.len() > 2 {
+            // Most hashes that are written whole stay as they are.
+            listpack.reserve_exact(bytes());
         }
     }
 
@@ -256,8 +269,7 @@ impl Hash {
             listpack.replace(position, value);
             return false;
         }
-        listpack.push(field);
-        listpack.push(value);
+        listpack.extend([field, value]);
         if listpack.len() / 2 > layout.limits.hash_max_listpack_entries {
             self.make_table(layout);
         }
@@ -287,11 +299,11 @@ impl Hash {
     }
 
     /// Reclaims fields that have expired, the earliest first and no more than `fields_max`; how many.
-    /// O(log n) each.
-    pub fn expire(&mut self, now_ms: u64, fields_max: usize) -> usize {
+    /// `removing` is shown each. O(log n) each.
+    pub fn expire(&mut self, now_ms: u64, fields_max: usize, mut removing: impl FnMut(Element<'_>)) -> usize {
         match &mut self.fields {
             Fields::Listpack(_) => 0,
-            Fields::Table(table) => table.expire(now_ms, fields_max),
+            Fields::Table(table) => table.expire(now_ms, fields_max, |record| removing(pair(record).0)),
         }
     }
 
@@ -471,7 +483,7 @@ mod tests {
                         model.reclaim(now_ms);
                     }
                     5 => {
-                        let reclaimed = hash.expire(now_ms, time as usize);
+                        let reclaimed = hash.expire(now_ms, time as usize, |_| ());
                         prop_assert!(reclaimed <= time as usize);
                     }
                     _ => {
@@ -492,7 +504,7 @@ mod tests {
                 prop_assert_eq!(hash.is_expired(now_ms), model.0.is_empty() && was_table);
                 let next_ms = model.0.values().filter_map(|(_, deadline_ms)| *deadline_ms).min();
                 let mut reclaimed = hash.clone();
-                reclaimed.expire(now_ms, usize::MAX);
+                reclaimed.expire(now_ms, usize::MAX, |_| ());
                 prop_assert_eq!(reclaimed.next_deadline_ms(), next_ms);
                 prop_assert_eq!(reclaimed.len(0), model.0.len());
                 let is_table = hash.encoding() == "hashtable";

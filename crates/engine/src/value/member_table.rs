@@ -16,7 +16,7 @@
 use std::{collections::HashSet, fmt, ptr::NonNull, sync::Arc};
 
 use dunlin_structures::{
-    BucketTable, CELL_BYTES_MAX, Entries, Handle, Members, Slab, Slot, class_bytes, prefetch,
+    BucketTable, CELL_BYTES_MAX, Candidate, Entries, Handle, Members, Slab, Slot, class_bytes, prefetch,
 };
 
 use super::Resources;
@@ -32,6 +32,10 @@ const STAMP_BYTES: usize = 6;
 pub const STAMP_MAX: u64 = (1 << (8 * STAMP_BYTES)) - 1;
 /// Records on their way from memory during a walk through all of them.
 const FETCHED_AHEAD: usize = 16;
+/// Keys whose buckets are on their way together.
+const FETCH_KEYS: usize = 64;
+/// Records of a table from which on it is too large for the caches to hold it anyway.
+const FETCH_RECORDS_MIN: usize = 4096;
 /// Most bytes before a record's key.
 const HEAD_BYTES_MAX: usize = 1 + STAMP_BYTES + 2 * 5;
 const POINTER_BYTES: usize = size_of::<usize>();
@@ -322,6 +326,36 @@ impl MemberTable {
     #[inline]
     pub fn prefetch(&self, handle: Handle) {
         prefetch(self.slab.pointer(handle).as_ptr());
+    }
+
+    /// Fetches the records of some keys, which are about to be asked for, from memory: all their buckets
+    /// side by side, then the records that they name, those in overflow buckets last (docs/decisions/0011).
+    /// O(keys).
+    pub(crate) fn prefetch_keys(&self, keys: &[&[u8]]) {
+        if self.len() < FETCH_RECORDS_MIN {
+            return;
+        }
+        let probe = self.table.probe();
+        for keys in keys.chunks(FETCH_KEYS) {
+            let mut buckets = [None; FETCH_KEYS];
+            for (bucket, key) in buckets.iter_mut().zip(keys) {
+                let hash = self.resources.hash(key);
+                *bucket = probe.fetch_bucket(hash).map(|found| (hash, found));
+            }
+            for _ in 0..2 {
+                for bucket in &mut buckets[..keys.len()] {
+                    let Some((hash, found)) = *bucket else { continue };
+                    *bucket = match probe.candidate(found, hash) {
+                        Candidate::Entry(handle) => {
+                            self.prefetch(handle);
+                            None
+                        }
+                        Candidate::Overflow(next) => Some((hash, next)),
+                        Candidate::None => None,
+                    };
+                }
+            }
+        }
     }
 
     /// What the table was made with.

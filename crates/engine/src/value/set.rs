@@ -162,6 +162,14 @@ impl Set {
         }
     }
 
+    /// The table that a large set is kept in.
+    pub(super) fn table(&self) -> Option<&MemberTable> {
+        match &self.members {
+            Members::Table(table) => Some(table),
+            _ => None,
+        }
+    }
+
     /// Bytes outside the set itself. O(1).
     #[inline]
     pub fn heap_bytes(&self) -> usize {

@@ -7,6 +7,7 @@ mod connection;
 mod debug;
 #[cfg(test)]
 mod documents;
+mod durability;
 mod eval;
 mod function;
 mod hyperloglog;
@@ -42,6 +43,7 @@ const FAMILIES: &[&[Command]] = &[
     eval::COMMANDS,
     function::COMMANDS,
     hyperloglog::COMMANDS,
+    durability::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     lolwut::COMMANDS,

@@ -45,7 +45,6 @@ impl std::fmt::Display for IgnoredLine {
     }
 }
 
-const NO_LOG: Otherwise = Ignored("the append-only file is not available in this version");
 const NO_REPLICATION: Otherwise = Ignored("replication is not available in this version");
 const NO_CLUSTER: Otherwise = Ignored("the cluster is not available in this version");
 const NO_EVICTION: Otherwise = Ignored("this version refuses writes at maxmemory and evicts nothing");
@@ -88,7 +87,7 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["oom-score-adj"], obeyed: &["no"], otherwise: Refused("the score is left alone; use 'no', and OOMScoreAdjust= in a systemd unit") },
     Foreign { names: &["oom-score-adj-values"], obeyed: &[], otherwise: Ignored("the score is left alone") },
     Foreign { names: &["disable-thp"], obeyed: &["no"], otherwise: Ignored("huge pages are used where the system offers them, and nothing is forked that they could slow down") },
-    Foreign { names: &["appendfilename", "appenddirname", "appendfsync", "no-appendfsync-on-rewrite", "auto-aof-*", "aof-*"], obeyed: &[], otherwise: NO_LOG },
+    Foreign { names: &["aof-rewrite-incremental-fsync", "aof-disable-auto-gc"], obeyed: &[], otherwise: Ignored("files are made durable by the policy of appendfsync alone, and superseded ones are removed") },
     Foreign { names: &["cluster-enabled"], obeyed: &["no"], otherwise: Refused("the cluster is not available in this version; use 'no'") },
     Foreign { names: &["cluster-*"], obeyed: &[], otherwise: NO_CLUSTER },
     Foreign { names: &["list-max-ziplist-entries", "list-max-ziplist-value"], obeyed: &[], otherwise: Ignored("list-max-listpack-size is what limits the blocks of lists") },
@@ -209,7 +208,6 @@ mod tests {
     #[test]
     fn what_would_break_a_promise_is_refused() {
         for (line, expected) in [
-            ("appendonly yes", "no append-only file yet"),
             ("replicaof host 1", "replication is not available"),
             ("CLUSTER-ENABLED yes", "the cluster is not available"),
             ("tls-cert-file /x", "TLS is not available"),

@@ -349,8 +349,8 @@ mod tests {
                 "/etc/dunlin.conf:1: 'loadmodule /x.so': not supported: modules cannot be loaded; remove the line",
             ),
             (
-                "appendonly yes",
-                "/etc/dunlin.conf:1: 'appendonly yes': this version has no append-only file yet, use 'no'",
+                "appenddirname a/b",
+                "/etc/dunlin.conf:1: 'appenddirname a/b': appenddirname can't be a path, just a dirname",
             ),
             (
                 "loglevel loud",

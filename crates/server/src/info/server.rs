@@ -39,10 +39,9 @@ pub(super) fn server(source: &Source<'_>, lines: &mut Lines) {
 
 pub(super) fn persistence(source: &Source<'_>, lines: &mut Lines) {
     let changes = source.shared.monitor.keyspace_total(|counters| &counters.changes);
-    lines.add_all(
-        &["loading", "async_loading", "current_cow_peak", "current_cow_size", "current_cow_size_age"],
-        0,
-    );
+    let loading = source.shared.loading.progress();
+    lines.add("loading", u8::from(loading.is_some()));
+    lines.add_all(&["async_loading", "current_cow_peak", "current_cow_size", "current_cow_size_age"], 0);
     lines.add("current_fork_perc", "0.00");
     lines.add_all(&["current_save_keys_processed", "current_save_keys_total"], 0);
     let persistence = &source.shared.persistence;
@@ -57,12 +56,30 @@ pub(super) fn persistence(source: &Source<'_>, lines: &mut Lines) {
     lines.add("rdb_last_cow_size", 0);
     lines.add("rdb_last_load_keys_expired", persistence.expired_keys.load(Relaxed));
     lines.add("rdb_last_load_keys_loaded", persistence.loaded_keys.load(Relaxed));
-    lines.add_all(&["aof_enabled", "aof_rewrite_in_progress", "aof_rewrite_scheduled"], 0);
+    lines.add("aof_enabled", u8::from(source.config.appendonly));
+    lines.add_all(&["aof_rewrite_in_progress", "aof_rewrite_scheduled"], 0);
     lines.add_all(&["aof_last_rewrite_time_sec", "aof_current_rewrite_time_sec"], -1);
     lines.add("aof_last_bgrewrite_status", "ok");
     lines.add_all(&["aof_rewrites", "aof_rewrites_consecutive_failures"], 0);
-    lines.add("aof_last_write_status", "ok");
+    let status = source.shared.durability.status().clone();
+    lines.add("aof_last_write_status", if status.write_error.is_none() { "ok" } else { "err" });
     lines.add_all(&["aof_last_cow_size", "module_fork_in_progress", "module_fork_last_cow_size"], 0);
+    if source.config.appendonly {
+        lines.add("aof_current_size", status.log_bytes);
+        lines.add("aof_base_size", status.base_bytes);
+        lines.add("aof_pending_rewrite", 0);
+        lines.add("aof_buffer_length", source.shared.durability.buffered_bytes());
+        lines.add("aof_pending_bio_fsync", u8::from(status.syncing_since.is_some()));
+        lines.add("aof_delayed_fsync", status.delayed_syncs_by_now());
+    }
+    if let Some(loading) = loading {
+        lines.add("loading_start_time", loading.started_ms / 1000);
+        lines.add("loading_total_bytes", loading.bytes_total);
+        lines.add("loading_rdb_used_mem", 0);
+        lines.add("loading_loaded_bytes", loading.bytes_loaded);
+        lines.add("loading_loaded_perc", format_args!("{:.2}", loading.percent()));
+        lines.add("loading_eta_seconds", loading.seconds_left(source.now_ms));
+    }
 }
 
 pub(super) fn replication(source: &Source<'_>, lines: &mut Lines) {

@@ -12,6 +12,9 @@ use dunlin_scripting::{Caller, LogLevel, ScriptFlags};
 use super::running::{Due, Kind, Running, Watch};
 use crate::executor::{Handler, Letter, ServerContext};
 
+/// The append-only log, among the targets of `redis.set_repl`.
+const REPL_AOF: u8 = 1;
+
 /// A script at work for a client.
 pub(super) struct Calls<'c, 'a, 'k> {
     context: &'c mut ServerContext<'a, 'k>,
@@ -57,6 +60,8 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
 
     /// Ends its time: others need not know of it any more.
     pub(super) fn end(self) {
+        // The commands of a transaction around it are recorded again.
+        self.transaction.mute(false);
         if self.is_known() {
             self.context.shared.running.end(self.worker());
             self.context.executor.post().hold_up(self.worker(), false);
@@ -180,8 +185,8 @@ impl Caller for Calls<'_, '_, '_> {
         log(level, message);
     }
 
-    fn set_replication(&mut self, _: u8) {
-        // There is nothing to replicate to.
+    fn set_replication(&mut self, targets: u8) {
+        self.transaction.mute(targets & REPL_AOF == 0);
     }
 
     fn interrupted(&mut self) -> Option<&'static str> {

@@ -26,7 +26,7 @@ use dunlin_scripting::{CompileError, ScriptFlags, Sha, Shebang};
 
 pub(crate) use self::cache::{Compiled, Script, ScriptCache};
 use self::calls::{Calls, Who};
-pub(crate) use self::library::{LibraryCache, LoadedLibraries, RestorePolicy};
+pub(crate) use self::library::{LibraryCache, LibraryChange, LoadedLibraries, RestorePolicy};
 pub(crate) use self::running::{Kind, RunningScripts};
 use crate::{commands::Operands, executor::ServerContext};
 
@@ -173,6 +173,7 @@ impl Plan<'_> {
                 begun.insert(engine.begin(&footprint, &context.executor.worker, context.inside)?)
             }
         };
+        context.executor.saw_data = true;
         let in_transaction = std::mem::replace(&mut context.in_transaction, true);
         let deny_blocking = std::mem::replace(&mut context.executor.environment.deny_blocking, true);
         let read_only = self.read_only || no_writes;

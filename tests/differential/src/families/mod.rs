@@ -2,6 +2,7 @@
 
 mod bitmap;
 mod connection;
+mod function;
 mod generic;
 mod geo;
 mod geo_polygon;
@@ -43,6 +44,7 @@ pub const ALL: &[&Family] = &[
     &geo_polygon::FAMILY,
     &transaction::FAMILY,
     &scripting::FAMILY,
+    &function::FAMILY,
 ];
 
 /// The families that the server under test claims to have: what a run covers unless told otherwise.
@@ -63,6 +65,7 @@ pub const ENABLED: &[&str] = &[
     "server",
     "transaction",
     "scripting",
+    "function",
 ];
 
 /// Finds a family by name.

@@ -3,7 +3,7 @@
 use crate::grammar::Arg::*;
 use crate::grammar::{Arg, Family, row};
 
-const SCRIPT: Arg = Pick(&[
+const SCRIPT: Arg = Text(&[
     "return 1",
     "return {1,2,{3,'four'},nil,5}",
     "return 3.99",
@@ -43,8 +43,6 @@ const SCRIPT: Arg = Pick(&[
     "return redis.call('set', KEYS[1], 12.5) ",
     "return redis.call('set', KEYS[1], 1e20)",
     "return redis.call('append', KEYS[1], ARGV[1]) == #ARGV[1]",
-    "redis.call('sadd', KEYS[1], ARGV[1]) redis.setresp(3) return redis.call('smembers', KEYS[1])",
-    "redis.call('hset', KEYS[1], 'f', ARGV[1]) redis.setresp(3) return redis.call('hgetall', KEYS[1])",
     "redis.setresp(3) local r = redis.pcall('hgetall', KEYS[1]) return type(r.map)",
     "redis.setresp(3) return {redis.call('exists', KEYS[1]) == 1, false, 7}",
     "redis.setresp(4)",
@@ -95,9 +93,20 @@ const SCRIPT: Arg = Pick(&[
     "\n\nreturn nosuch",
 ]);
 
+/// What answers in the order of a hash table.
+const COLLECTION: Arg = Text(&[
+    "redis.call('sadd', KEYS[1], ARGV[1]) redis.setresp(3) return redis.call('smembers', KEYS[1])",
+    "redis.call('hset', KEYS[1], 'f', ARGV[1]) redis.setresp(3) return redis.call('hgetall', KEYS[1])",
+    "redis.call('sadd', KEYS[1], ARGV[1]) return redis.call('smembers', KEYS[1])",
+    "redis.call('sadd', KEYS[1], ARGV[1]) redis.setresp(3) return {redis.call('smembers', KEYS[1]), 1.5, {double=1.5}}",
+    "redis.call('hset', KEYS[1], ARGV[1], 1, 'f', ARGV[1]) return redis.call('hgetall', KEYS[1])",
+    "return redis.call('keys', 'scripting:*')",
+    "local t = {} for k, v in pairs(redis.call('hgetall', KEYS[1])) do t[#t + 1] = v end return t",
+]);
+
 /// Expressions over `ARGV[1]`: what the libraries make of it. What they set they set back: in Redis it would
 /// outlive the script.
-const EXPRESSION: Arg = Pick(&[
+const EXPRESSION: Arg = Text(&[
     "return cjson.encode(ARGV[1])",
     "return cjson.encode({ARGV[1], #ARGV[1], tonumber(ARGV[1]) or 0.5})",
     "return cjson.encode({[ARGV[1]] = {1, 2, {}}})",
@@ -166,7 +175,7 @@ const EXPRESSION: Arg = Pick(&[
 ]);
 
 /// MessagePack and JSON, right and wrong.
-const ENCODED: Arg = Pick(&[
+const ENCODED: Arg = Text(&[
     "[1,2.5,\"x\",null,true,{\"a\":[]}]",
     "{\"a\":{\"b\":1e3},\"c\":-0.5}",
     "[1,2",
@@ -188,6 +197,7 @@ pub const FAMILY: Family = Family {
         row("EVAL", 20, &[SCRIPT, Word("1"), Key, Value]),
         row("EVAL", 20, &[EXPRESSION, Word("1"), Key, OneOf(&[&[Value], &[ENCODED], &[Integer], &[Float]])]),
         row("EVAL", 4, &[SCRIPT, Counted(0, 3, &[Key]), Repeat(0, 3, &[Value])]),
+        row("EVAL", 4, &[COLLECTION, Word("1"), Key, Value]).unordered(),
         row("HELLO", 1, &[Pick(&["2", "3"])]).shape(),
         row("EVAL_RO", 6, &[SCRIPT, Word("1"), Key, Value]),
         row("SCRIPT LOAD", 3, &[SCRIPT]),

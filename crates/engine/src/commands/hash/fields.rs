@@ -5,7 +5,9 @@ use dunlin_structures::Element;
 
 use super::reply_text;
 use crate::{
-    command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
+    command::{
+        Args, Argument, Arity, Command, CommandError, CommandResult, ElementWords, Flags, Group, KeySpec, Run,
+    },
     context::{ExpiryChange, ReadContext, WriteContext},
     notify::EventClass,
     value::Hash,
@@ -25,6 +27,7 @@ pub(super) const HSET: Command = Command {
         Argument::key("key"),
         Argument::block("field_value", &[Argument::string("field"), Argument::string("value")]).multiple(),
     ],
+    elements: Some(ElementWords::BEFORE_VALUES),
     ..Command::DEFAULT
 };
 
@@ -104,6 +107,7 @@ pub(super) const HDEL: Command = Command {
     flags: Flags::FAST,
     keys: &[KeySpec::at(1).read_write().deletes()],
     args: &[Argument::key("key"), Argument::string("field").multiple()],
+    elements: Some(ElementWords::REST),
     ..HSET
 };
 
@@ -132,6 +136,7 @@ pub(super) const HGET: Command = Command {
     flags: Flags::FAST,
     keys: &[KeySpec::at(1).accesses()],
     args: &[Argument::key("key"), Argument::string("field")],
+    elements: Some(ElementWords::REST),
     ..Command::DEFAULT
 };
 

@@ -4,7 +4,7 @@ use dunlin_resp::ReplyBuffer;
 
 use super::reply_member;
 use crate::{
-    command::{Args, Argument, Arity, Command, CommandResult, Flags, Group, KeySpec, Run},
+    command::{Args, Argument, Arity, Command, CommandResult, ElementWords, Flags, Group, KeySpec, Run},
     context::{ReadContext, WriteContext},
     notify::EventClass,
     value::Set,
@@ -21,6 +21,7 @@ pub(super) const SADD: Command = Command {
     flags: Flags::DENY_OOM.and(Flags::FAST),
     keys: &[KeySpec::at(1).read_write().inserts()],
     args: &[Argument::key("key"), Argument::string("member").multiple()],
+    elements: Some(ElementWords::REST),
     ..Command::DEFAULT
 };
 
@@ -128,6 +129,7 @@ pub(super) const SISMEMBER: Command = Command {
     arity: Arity::Exactly(3),
     run: Run::Read(sismember),
     args: &[Argument::key("key"), Argument::string("member")],
+    elements: Some(ElementWords::REST),
     ..SCARD
 };
 
@@ -147,6 +149,7 @@ pub(super) const SMISMEMBER: Command = Command {
     run: Run::Read(smismember),
     keys: &[KeySpec::at(1).accesses()],
     args: &[Argument::key("key"), Argument::string("member").multiple()],
+    elements: Some(ElementWords::REST),
     ..SCARD
 };
 

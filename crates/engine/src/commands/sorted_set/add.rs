@@ -3,7 +3,9 @@
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
-    command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
+    command::{
+        Args, Argument, Arity, Command, CommandError, CommandResult, ElementWords, Flags, Group, KeySpec, Run,
+    },
     context::WriteContext,
     notify::EventClass,
     value::{SortedSet, parse_float},
@@ -31,6 +33,7 @@ pub(super) const ZADD: Command = Command {
         Argument::word("increment", "INCR").optional().since("3.0.2"),
         Argument::block("data", &[Argument::double("score"), Argument::string("member")]).multiple(),
     ],
+    elements: Some(ElementWords::BEHIND_SCORES),
     ..Command::DEFAULT
 };
 

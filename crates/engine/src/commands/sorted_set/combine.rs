@@ -291,7 +291,8 @@ fn combine_and_store(
     let keys = parse_keys(args)?;
     context.check_entries(keys, |entry| Source::of(Some(entry)).map(drop))?;
     let options = Options::parse(args, operation, keys.len(), true)?;
-    let elements = |entries: &[Option<EntryRef<'_>>]| sources_of(entries).iter().map(|source| source.len()).sum();
+    let elements =
+        |entries: &[Option<EntryRef<'_>>]| sources_of(entries).iter().map(|source| source.len()).sum();
     let result = context.compute(keys, elements, |entries, layout| {
         combine(sources_of(entries), &options, operation, layout).finish(layout)
     })?;

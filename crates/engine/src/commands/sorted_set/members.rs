@@ -3,7 +3,9 @@
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
-    command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
+    command::{
+        Args, Argument, Arity, Command, CommandError, CommandResult, ElementWords, Flags, Group, KeySpec, Run,
+    },
     context::ReadContext,
     value::SortedSet,
 };
@@ -29,6 +31,7 @@ pub(super) const ZSCORE: Command = Command {
     run: Run::Read(zscore),
     keys: &[KeySpec::at(1).accesses()],
     args: &[Argument::key("key"), Argument::string("member")],
+    elements: Some(ElementWords::REST),
     ..ZCARD
 };
 

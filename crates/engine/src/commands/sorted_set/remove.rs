@@ -9,7 +9,7 @@ use super::{
     notify_removal,
 };
 use crate::{
-    command::{Args, Argument, Arity, Command, CommandResult, Flags, Group, KeySpec, Run},
+    command::{Args, Argument, Arity, Command, CommandResult, ElementWords, Flags, Group, KeySpec, Run},
     context::WriteContext,
     value::SortedSet,
 };
@@ -25,6 +25,7 @@ pub(super) const ZREM: Command = Command {
     flags: Flags::FAST,
     keys: &[KeySpec::at(1).read_write().deletes()],
     args: &[Argument::key("key"), Argument::string("member").multiple()],
+    elements: Some(ElementWords::REST),
     ..Command::DEFAULT
 };
 
@@ -37,6 +38,7 @@ pub(super) const ZREMRANGEBYRANK: Command = Command {
     run: Run::Write(zremrangebyrank),
     flags: Flags::NONE,
     args: &[Argument::key("key"), Argument::integer("start"), Argument::integer("stop")],
+    elements: None,
     ..ZREM
 };
 

@@ -12,7 +12,6 @@ use std::any::Any;
 
 use crate::{
     command::{CommandError, CommandResult},
-    deferred::Computed,
     keyspace::{EntryRef, Key, Locked, View},
     value::Layout,
 };
@@ -25,10 +24,7 @@ pub(super) enum Phase<'a> {
     /// All of it, or as far as it can say that it will take long.
     Whole,
     /// As far as it computes something, from a view.
-    Prepare {
-        view: &'a View,
-        result: &'a mut Option<Box<dyn Any + Send>>,
-    },
+    Prepare { view: &'a View, result: &'a mut Option<Box<dyn Any + Send>> },
     /// All of it, with what it has computed before.
     Finish(Option<Box<dyn Any + Send>>),
 }
@@ -55,9 +51,9 @@ impl<'a> WriteContext<'a> {
     }
 
     /// Has the command use what it has computed before, if it has.
-    pub(crate) fn finish_with(&mut self, computed: Option<Computed>) {
-        if let Some(computed) = computed {
-            self.phase = Phase::Finish(Some(computed.result));
+    pub(crate) fn finish_with(&mut self, result: Option<Box<dyn Any + Send>>) {
+        if result.is_some() {
+            self.phase = Phase::Finish(result);
         }
     }
 

@@ -21,7 +21,7 @@ use std::{ops::Range, sync::Arc};
 
 use dunlin_structures::{Element, Listpack};
 
-use super::{Collection, Layout, Object, Resources, shared::Shared};
+use super::{Collection, Layout, MemberTable, Object, Resources, shared::Shared};
 use crate::random::{Random, Selection};
 
 pub use gathered::Gathered;
@@ -143,6 +143,14 @@ impl SortedSet {
         match &self.members {
             Members::Packed(packed) => Some(packed.bytes()),
             Members::Ranked(_) => None,
+        }
+    }
+
+    /// The table that the members of a large sorted set are kept in.
+    pub(super) fn table(&self) -> Option<&MemberTable> {
+        match &self.members {
+            Members::Packed(_) => None,
+            Members::Ranked(ranked) => Some(ranked.table()),
         }
     }
 

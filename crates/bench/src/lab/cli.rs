@@ -1,0 +1,301 @@
+//! The command line of `dunlin bench lab`, and the course of a whole run.
+
+use std::io::{IsTerminal, stderr};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::contender::{CLIENTS_MAX, Contender};
+use super::experiment::{Experiment, Lab, Scale};
+use super::report::Report;
+use super::results::Results;
+use super::slo::Slo;
+use super::{ABSENT, EXPERIMENTS};
+use crate::{affinity, process};
+
+const ROUNDS: u32 = 3;
+/// Descriptors needed beside those of the connections.
+const SPARE_DESCRIPTORS: u64 = 256;
+
+const EXAMPLES: &str = "\
+Examples:
+  What there is:
+    $ dunlin bench lab list
+  One experiment against redis-server, a tenth of its size:
+    $ dunlin bench lab pipelining --scale 0.1
+  Everything of the first founding experiment, with a proxy before four Redis processes:
+    $ dunlin bench lab E1 --peer redis-server --peer nutcracker=4
+  Against what runs in production today (an empty database of it):
+    $ dunlin bench lab --target today=redis://cache.example:6379/9
+  The mixes, and the highest rate at which 999 of 1000 requests are answered within two milliseconds:
+    $ dunlin bench lab mixes --slo p99.9=2ms
+  One page's record out of the fan pages:
+    $ dunlin bench lab fan-pages --query 17 --peer memcached";
+
+/// Runs published experiments with in-memory stores against Dunlin and others, and writes a report.
+///
+/// The lab starts Dunlin and the peers itself, on free ports of the loopback interface, restricted to the
+/// same processors; the load has processors of its own where the machine has two or more. Servers take
+/// turns within each round. Every experiment checks the answers of each server before it reports a time,
+/// and fails where they are wrong.
+#[derive(Debug, Parser)]
+#[command(name = "dunlin bench lab", bin_name = "dunlin bench lab", after_help = EXAMPLES)]
+pub struct LabArguments {
+    /// Experiments by name or by founding experiment (E1 to E5); all when omitted; `list` explains them
+    #[arg(value_name = "EXPERIMENT")]
+    experiments: Vec<String>,
+    /// A server that runs already: redis://, unix:// or memcached://; its database must be empty
+    #[arg(long, value_name = "NAME=URL")]
+    target: Vec<String>,
+    /// A program to start: redis-server, valkey-server, memcached, nutcracker=K, sharded=K, [NAME=]PATH;
+    /// redis-server when neither peer nor target is given
+    #[arg(long, value_name = "PEER")]
+    peer: Vec<String>,
+    /// Leave this program's own server out
+    #[arg(long)]
+    without_dunlin: bool,
+    /// Dunlin's executable; this one when omitted
+    #[arg(long, value_name = "PATH", conflicts_with = "without_dunlin")]
+    dunlin: Option<PathBuf>,
+    /// Sizes and times, 1 being those of the published experiments
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = scale)]
+    scale: f64,
+    /// Turns of each server in each row
+    #[arg(long, value_name = "ROUNDS", default_value_t = ROUNDS, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Seed of all random numbers; drawn by chance when omitted
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+    /// Processors of the servers, such as 0-3,6; half of what there is when omitted
+    #[arg(long, value_name = "LIST", value_parser = processors)]
+    server_processors: Option<Processors>,
+    /// Processors of the load; the other half when omitted
+    #[arg(long, value_name = "LIST", value_parser = processors)]
+    client_processors: Option<Processors>,
+    /// Print what every store of the fan pages says of this page
+    #[arg(long, value_name = "PAGE")]
+    query: Option<u32>,
+    /// Also search the highest rate at which so many requests stay within so much time
+    #[arg(long, value_name = "QUANTILE=TIME", value_parser = Slo::parse)]
+    slo: Option<Slo>,
+    /// Folder for the report
+    #[arg(long, value_name = "FOLDER", default_value = "lab-report")]
+    out: PathBuf,
+}
+
+/// A list of processors.
+#[derive(Debug, Clone, PartialEq)]
+struct Processors(Vec<usize>);
+
+impl LabArguments {
+    /// Lists or runs what was asked for.
+    pub fn run(&self) -> Result<(), String> {
+        if self.experiments.iter().any(|name| name == "list") {
+            print!("{}", list());
+            return Ok(());
+        }
+        let experiments = select(&self.experiments)?;
+        let lab = self.lab()?;
+        // Descriptors for the load; the servers that are started inherit the limit.
+        let wanted = u64::from(CLIENTS_MAX) + SPARE_DESCRIPTORS;
+        rlimit::increase_nofile_limit(wanted)
+            .map_err(|error| format!("cannot raise the limit of open files: {error}"))?;
+        let mut report = Report::new(&lab);
+        for experiment in experiments {
+            let results = self.carry_out(experiment, &lab)?;
+            lab.bar.suspend(|| println!("{}", report.terminal(&results)));
+            report.results.push(results);
+        }
+        lab.bar.finish_and_clear();
+        report.write(&self.out)?;
+        println!("written to {}", self.out.join("report.html").display());
+        Ok(())
+    }
+
+    /// Runs an experiment on a thread of the load's processors, so that nothing of it disturbs the
+    /// servers; threads that it starts inherit them.
+    fn carry_out(&self, experiment: &Experiment, lab: &Lab) -> Result<Results, String> {
+        lab.bar.set_length(0);
+        lab.bar.set_position(0);
+        let result = thread::scope(|scope| {
+            let running = scope.spawn(|| {
+                affinity::restrict(&lab.client_processors)
+                    .map_err(|error| format!("cannot restrict the load to its processors: {error}"))?;
+                (experiment.run)(lab)
+            });
+            running.join().expect("the experiment panicked")
+        });
+        result.map_err(|error| format!("{}: {error}", experiment.name))
+    }
+
+    fn lab(&self) -> Result<Lab, String> {
+        let mut contenders = Vec::new();
+        if !self.without_dunlin {
+            contenders.push(Contender::dunlin(self.dunlin.as_deref())?);
+        }
+        for target in &self.target {
+            contenders.push(Contender::target(target)?);
+        }
+        for peer in &self.peer {
+            contenders.push(Contender::peer(peer)?);
+        }
+        if self.target.is_empty()
+            && self.peer.is_empty()
+            && process::found(Path::new("redis-server")).is_some()
+        {
+            contenders.push(Contender::peer("redis-server")?);
+        }
+        for (index, contender) in contenders.iter().enumerate() {
+            if contenders[..index].iter().any(|other| other.name == contender.name) {
+                return Err(format!("two servers are called '{}': name one of them NAME=…", contender.name));
+            }
+        }
+        let allowed = affinity::allowed()
+            .map_err(|error| format!("cannot tell which processors there are: {error}"))?;
+        let (servers, clients) = halves(&allowed);
+        let chosen = |given: &Option<Processors>, otherwise: &[usize]| match given {
+            None => Ok(otherwise.to_vec()),
+            Some(Processors(list)) => match list.iter().find(|processor| !allowed.contains(processor)) {
+                Some(missing) => Err(format!("processor {missing} is not one of those this process may use")),
+                None => Ok(list.clone()),
+            },
+        };
+        let seed = match self.seed {
+            Some(seed) => seed,
+            None => getrandom::u64().map_err(|error| format!("no random seed: {error}"))?,
+        };
+        Ok(Lab {
+            contenders,
+            scale: Scale(self.scale),
+            rounds: self.rounds,
+            seed,
+            server_processors: chosen(&self.server_processors, servers)?,
+            client_processors: chosen(&self.client_processors, clients)?,
+            query: self.query,
+            slo: self.slo,
+            bar: progress_bar(),
+        })
+    }
+}
+
+/// Servers get the first half of the processors, rounded up, and the load the rest; one processor is
+/// shared.
+fn halves(processors: &[usize]) -> (&[usize], &[usize]) {
+    match processors.len() {
+        0 | 1 => (processors, processors),
+        count => processors.split_at(count.div_ceil(2)),
+    }
+}
+
+/// The experiments that the names choose, in the table's order.
+fn select(names: &[String]) -> Result<Vec<&'static Experiment>, String> {
+    let chooses = |name: &str, experiment: &Experiment| {
+        experiment.name == name || experiment.founding.eq_ignore_ascii_case(name)
+    };
+    for name in names {
+        if let Some((_, reason)) = ABSENT.iter().find(|(absent, _)| absent == name) {
+            return Err(format!("'{name}' is not there yet: {reason}"));
+        }
+        if !EXPERIMENTS.iter().any(|experiment| chooses(name, experiment)) {
+            let known: Vec<_> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
+            return Err(format!("there is no experiment '{name}'; there are {}", known.join(", ")));
+        }
+    }
+    let wanted =
+        |experiment: &&Experiment| names.is_empty() || names.iter().any(|name| chooses(name, experiment));
+    Ok(EXPERIMENTS.iter().filter(wanted).collect())
+}
+
+/// What `lab list` prints.
+fn list() -> String {
+    let mut text = String::new();
+    for Experiment { name, founding, title, explanation, .. } in EXPERIMENTS {
+        text.push_str(&format!("{name} ({founding}): {title}\n"));
+        for line in explanation {
+            text.push_str(&format!("    {line}\n"));
+        }
+    }
+    if !ABSENT.is_empty() {
+        text.push_str("\nNot there yet:\n");
+    }
+    for (name, reason) in ABSENT {
+        text.push_str(&format!("    {name}: {reason}\n"));
+    }
+    text
+}
+
+fn progress_bar() -> ProgressBar {
+    let target =
+        if stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg}")
+        .expect("the template is a constant that parses");
+    ProgressBar::with_draw_target(Some(0), target).with_style(style)
+}
+
+fn scale(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(scale) if (1e-6..=100.0).contains(&scale) => Ok(scale),
+        _ => Err("must be a number from 0.000001 to 100".into()),
+    }
+}
+
+/// Reads `0-3,6`.
+fn processors(text: &str) -> Result<Processors, String> {
+    let bad = || format!("'{text}' is not a list of processors such as 0-3,6");
+    let number = |text: &str| text.parse::<usize>().ok().filter(|number| *number < 4096).ok_or_else(bad);
+    let mut list = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return Err(bad());
+        }
+        list.extend(first..=last);
+    }
+    list.sort_unstable();
+    list.dedup();
+    Ok(Processors(list))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(list: &[&str]) -> Result<Vec<&'static str>, String> {
+        let list: Vec<String> = list.iter().map(|name| name.to_string()).collect();
+        Ok(select(&list)?.iter().map(|experiment| experiment.name).collect())
+    }
+
+    #[test]
+    fn experiments_are_chosen_by_name_and_by_founding_experiment() {
+        assert_eq!(names(&["fan-pages", "pipelining"]).unwrap(), ["pipelining", "fan-pages"]);
+        assert!(names(&["e1"]).unwrap().contains(&"pipelining"));
+        assert_eq!(names(&[]).unwrap().len(), EXPERIMENTS.len());
+        assert!(names(&["nothing"]).unwrap_err().starts_with("there is no experiment 'nothing'; there are "));
+        for (name, reason) in ABSENT {
+            assert_eq!(names(&[name]).unwrap_err(), format!("'{name}' is not there yet: {reason}"));
+        }
+    }
+
+    #[test]
+    fn processors_are_lists_of_ranges() {
+        assert_eq!(processors("0-3,6,2"), Ok(Processors(vec![0, 1, 2, 3, 6])));
+        for bad in ["", "a", "3-1", "1-", "99999"] {
+            assert!(processors(bad).is_err(), "{bad}");
+        }
+        assert_eq!(halves(&[0, 1, 2]), (&[0, 1][..], &[2][..]));
+        assert_eq!(halves(&[5]), (&[5][..], &[5][..]));
+    }
+
+    #[test]
+    fn servers_have_names_of_their_own() {
+        let parse = |line: &str| LabArguments::try_parse_from(line.split_whitespace()).unwrap();
+        let error = parse("lab --without-dunlin --peer a=/bin/sh --peer a=/bin/sh").lab().err().unwrap();
+        assert!(error.starts_with("two servers are called 'a'"), "{error}");
+        let lab = parse("lab --without-dunlin --peer a=/bin/sh --target b=unix:///s").lab().unwrap();
+        let columns: Vec<_> = lab.contenders.iter().map(|contender| contender.name.as_str()).collect();
+        assert_eq!(columns, ["b", "a"]);
+    }
+}

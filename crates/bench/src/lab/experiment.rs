@@ -1,0 +1,233 @@
+//! What an experiment is, and what it gets to work with.
+
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+
+use super::contender::{Contender, Settings};
+use super::results::{Results, Section};
+use super::server::Server;
+use super::slo::Slo;
+use crate::figures::Sample;
+use crate::load::{Outcome, Plan};
+use crate::template::{Filling, Template};
+
+/// One experiment: a row of the lab's table beside the function that carries it out.
+pub struct Experiment {
+    /// What the command line selects it by.
+    pub name: &'static str,
+    /// The founding experiment it belongs to (`E1` to `E5`); selects all of that.
+    pub founding: &'static str,
+    /// Heading in the report.
+    pub title: &'static str,
+    /// What it does, what it answers, what to look at.
+    pub explanation: [&'static str; 3],
+    /// Carries it out. Fails where a server answers wrongly.
+    pub run: fn(&Lab) -> Result<Results, String>,
+}
+
+/// Connections of the usual load, those of redis-benchmark.
+pub const CLIENTS: usize = 50;
+const MEASURED: Duration = Duration::from_millis(1500);
+const WARMUP: Duration = Duration::from_millis(300);
+const FILL_CLIENTS: usize = 8;
+const FILL_PIPELINE: usize = 100;
+
+/// How large everything is: 1 is the size of the published experiment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scale(pub f64);
+
+/// No measurement is shorter; below it says nothing, even in a test.
+const MEASURED_MIN: Duration = Duration::from_millis(50);
+
+impl Scale {
+    /// A number of things, at least `least` of them.
+    pub fn count(self, full: u64, least: u64) -> u64 {
+        ((full as f64 * self.0).round() as u64).max(least)
+    }
+
+    /// A time to measure for: shrinks with the scale and does not grow with it.
+    pub fn time(self, full: Duration) -> Duration {
+        full.mul_f64(self.0.min(1.0)).max(MEASURED_MIN.min(full))
+    }
+}
+
+/// Everything that experiments share.
+pub struct Lab {
+    /// The columns.
+    pub contenders: Vec<Contender>,
+    /// Sizes.
+    pub scale: Scale,
+    /// How often each server has its turn.
+    pub rounds: u32,
+    /// Seed of all random numbers.
+    pub seed: u64,
+    /// Processors of the servers that the lab starts.
+    pub server_processors: Vec<usize>,
+    /// Processors of the load.
+    pub client_processors: Vec<usize>,
+    /// A page of the fan-pages experiment to print.
+    pub query: Option<u32>,
+    /// Latency to keep, for which the highest rate is searched.
+    pub slo: Option<Slo>,
+    /// Shows how far it is.
+    pub bar: ProgressBar,
+}
+
+impl Lab {
+    /// A plan of the lab's usual load for a command: a closed loop of 50 connections.
+    pub fn plan(&self, words: &str, keyspace: Option<u64>, value_bytes: usize, round: u32) -> Plan {
+        let mut plan = Plan::new(Template::words(words), Filling::new(keyspace, value_bytes));
+        plan.clients = CLIENTS;
+        plan.threads = self.client_processors.len();
+        plan.seed = self.seed.wrapping_add(u64::from(round) + 1);
+        plan
+    }
+
+    /// Runs a plan for the usual time, warmed up before.
+    pub fn timed<T>(
+        &self,
+        plan: &Plan,
+        mut run: impl FnMut(&Plan) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let mut plan = plan.clone();
+        plan.requests = None;
+        plan.duration = Some(self.scale.time(WARMUP));
+        run(&plan)?;
+        plan.duration = Some(self.scale.time(MEASURED));
+        run(&plan)
+    }
+
+    /// Writes the keys `key:0` to `key:KEYS-1`, and none other.
+    pub fn fill(&self, server: &Server, keys: u64, value_bytes: usize) -> Result<(), String> {
+        let mut plan = self.plan("SET key:__seq_int__ __data__", Some(keys), value_bytes, 0);
+        plan.requests = Some(keys);
+        plan.clients = FILL_CLIENTS;
+        plan.pipeline = FILL_PIPELINE;
+        server.load(&plan)?;
+        server.expect_keys(keys)
+    }
+
+    /// Checks the answers of servers and fills them.
+    pub fn prepare(&self, servers: &[Server], keys: u64, value_bytes: usize) -> Result<(), String> {
+        for server in servers {
+            self.bar.set_message(format!("filling {}", server.name));
+            server
+                .check_answers(2 * value_bytes)
+                .and_then(|()| self.fill(server, keys, value_bytes))
+                .map_err(|error| format!("{}: {error}", server.name))?;
+        }
+        Ok(())
+    }
+
+    /// Starts, or connects to, all contenders that `wants` chooses.
+    pub fn start(
+        &self,
+        results: &mut Results,
+        settings: Settings,
+        wants: impl Fn(&Contender) -> bool,
+    ) -> Result<Vec<Server>, String> {
+        let mut servers = Vec::new();
+        for contender in self.contenders.iter().filter(|contender| wants(contender)) {
+            self.bar.set_message(format!("starting {}", contender.name));
+            let server = contender
+                .start(settings, &self.server_processors)
+                .map_err(|error| format!("{}: {error}", contender.name))?;
+            results.setting(format!("{}: {}", server.name, server.settings));
+            servers.push(server);
+        }
+        if servers.is_empty() {
+            return Err("no server that it could measure was chosen".into());
+        }
+        Ok(servers)
+    }
+
+    /// Starts contenders with an append-only file. Those that refuse it, or run already without one, are
+    /// left out, and the results say so.
+    pub fn start_appending(
+        &self,
+        results: &mut Results,
+        wants: impl Fn(&Contender) -> bool,
+    ) -> Result<Vec<Server>, String> {
+        let mut servers = Vec::new();
+        for contender in self.contenders.iter().filter(|contender| wants(contender)) {
+            self.bar.set_message(format!("starting {}", contender.name));
+            let server =
+                contender.start(Settings::AppendOnly, &self.server_processors).and_then(
+                    |server| match server.setting("appendonly")?.as_deref() {
+                        Some("yes") => Ok(server),
+                        other => Err(format!("appendonly is {}", other.unwrap_or("unknown"))),
+                    },
+                );
+            match server {
+                Ok(server) => {
+                    results.setting(format!("{}: {}", server.name, server.settings));
+                    servers.push(server);
+                }
+                Err(reason) => {
+                    results
+                        .notes
+                        .push(format!("{} with an append-only file is left out: {reason}", contender.name));
+                }
+            }
+        }
+        Ok(servers)
+    }
+
+    /// Lets the servers take turns over `rows`, each round beginning with another server, and adds
+    /// what `measure` gives to the section.
+    pub fn alternate<Row>(
+        &self,
+        section: &mut Section,
+        servers: &[Server],
+        rows: &[(String, Row)],
+        measure: impl Fn(u32, &Row, &Server) -> Result<Vec<Sample>, String>,
+    ) -> Result<(), String> {
+        self.bar.inc_length(u64::from(self.rounds) * (rows.len() * servers.len()) as u64);
+        for round in 0..self.rounds {
+            for (name, row) in rows {
+                for turn in 0..servers.len() {
+                    let server = &servers[(turn + round as usize) % servers.len()];
+                    self.bar.set_message(format!("{}: {name} on {}", section.title, server.name));
+                    let samples = measure(round, row, server)
+                        .map_err(|error| format!("{name} on {}: {error}", server.name))?;
+                    section.table.add(name, &server.name, samples);
+                    self.bar.inc(1);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Fails unless every reply carried a whole value.
+pub fn expect_hits(outcome: &Outcome, value_bytes: usize) -> Result<(), String> {
+    let tally = &outcome.tally;
+    let expected = tally.replies * value_bytes as u64;
+    if tally.nulls > 0 || tally.payload_bytes != expected {
+        return Err(format!(
+            "wrong answers: {} of {} GETs found nothing, {} bytes came instead of {expected}",
+            tally.nulls, tally.replies, tally.payload_bytes
+        ));
+    }
+    Ok(())
+}
+
+/// The columns of servers.
+pub fn names(servers: &[Server]) -> Vec<String> {
+    servers.iter().map(|server| server.name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_follow_the_scale_and_times_only_shrink() {
+        assert_eq!((Scale(0.001).count(1_000_000, 10), Scale(0.001).count(1000, 10)), (1000, 10));
+        assert_eq!(Scale(2.0).count(1000, 10), 2000);
+        let full = Duration::from_secs(2);
+        assert_eq!((Scale(2.0).time(full), Scale(0.5).time(full)), (full, full / 2));
+        assert_eq!(Scale(0.0001).time(full), MEASURED_MIN);
+    }
+}

@@ -1,0 +1,93 @@
+//! `dunlin bench lab`: the founding experiments against several servers in the same run, written as
+//! one report.
+//!
+//! ```text
+//! EXPERIMENTS (a table) ─→ run(&Lab) ─→ Results ─→ report (.html, .md, .json, .csv)
+//!                            │
+//!                    contender ─→ server (child processes, or a URL)
+//! ```
+//!
+//! Invariants: servers take turns within a round, so a drift of the machine touches all alike; an
+//! experiment checks a server's answers before it reports a time of it; a server that the lab has not
+//! started itself is measured only while its database is empty, and left empty.
+
+mod autocomplete;
+mod cli;
+mod compaction;
+mod connections;
+mod contender;
+mod cores;
+mod experiment;
+mod fan_pages;
+mod lengths;
+mod memcached;
+mod mixes;
+mod pings;
+mod pipelining;
+mod report;
+mod results;
+mod round_trips;
+mod server;
+mod sessions;
+mod slo;
+mod sockets;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::LabArguments;
+use experiment::Experiment;
+
+/// All experiments, in the order they run.
+static EXPERIMENTS: &[Experiment] = &[
+    pipelining::PIPELINING,
+    cores::CORES,
+    round_trips::ROUND_TRIPS,
+    fan_pages::FAN_PAGES,
+    sockets::SOCKETS,
+    lengths::LENGTHS,
+    pings::PINGS,
+    connections::CONNECTIONS,
+    mixes::MIXES,
+    compaction::COMPACTION,
+    autocomplete::AUTOCOMPLETE,
+];
+
+/// Experiments that are described in the founding papers and not yet part of the lab, with the reason.
+static ABSENT: &[(&str, &str)] =
+    &[("http", "the server has no HTTP health endpoint to run `ab` against yet (E3)")];
+
+/// Runs `dunlin bench lab` with its arguments (without the program's name and subcommands).
+pub fn lab(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let arguments = std::iter::once("dunlin bench lab".into()).chain(arguments);
+    let result = match LabArguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments.run(),
+        Err(error) => return crate::refused(&error),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(line) => {
+            eprintln!("dunlin bench lab: {line}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn experiments_have_names_of_their_own_and_three_lines() {
+        let names: HashSet<_> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
+        assert_eq!(names.len(), EXPERIMENTS.len());
+        for experiment in EXPERIMENTS {
+            assert!(experiment.explanation.iter().all(|line| !line.is_empty() && line.len() <= 100));
+            assert!(experiment.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'));
+            assert!(ABSENT.iter().all(|(name, _)| *name != experiment.name));
+        }
+    }
+}

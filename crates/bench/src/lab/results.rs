@@ -1,0 +1,198 @@
+//! What an experiment gives: sections, each a table with plots, the checks that were passed, and what
+//! was left out.
+
+use serde::Serialize;
+
+use crate::figures::Table;
+
+/// The results of an experiment.
+#[derive(Debug, Clone, Serialize)]
+pub struct Results {
+    /// The experiment's name.
+    pub experiment: &'static str,
+    /// The founding experiment it belongs to.
+    pub founding: &'static str,
+    /// Its heading.
+    pub title: &'static str,
+    /// What it does.
+    pub explanation: String,
+    /// Settings of the servers and sizes.
+    pub settings: Vec<String>,
+    /// What was checked of the answers, and held.
+    pub checks: Vec<String>,
+    /// What was left out, and why; what is worth knowing beside the figures.
+    pub notes: Vec<String>,
+    /// Tables and plots.
+    pub sections: Vec<Section>,
+}
+
+impl Results {
+    /// Results without any figure.
+    pub fn new(experiment: &super::Experiment) -> Self {
+        Self {
+            experiment: experiment.name,
+            founding: experiment.founding,
+            title: experiment.title,
+            explanation: experiment.explanation.join(" "),
+            settings: Vec::new(),
+            checks: Vec::new(),
+            notes: Vec::new(),
+            sections: Vec::new(),
+        }
+    }
+
+    /// Adds a setting, once.
+    pub fn setting(&mut self, text: String) {
+        if !self.settings.contains(&text) {
+            self.settings.push(text);
+        }
+    }
+}
+
+/// A table and its plots.
+#[derive(Debug, Clone, Serialize)]
+pub struct Section {
+    /// Heading.
+    pub title: String,
+    /// How the figures come about and how to read them.
+    pub method: String,
+    /// The figures.
+    #[serde(flatten)]
+    pub table: Table,
+    /// What is drawn.
+    pub plots: Vec<Plot>,
+}
+
+impl Section {
+    /// A section without figures; ratios refer to the first column that is not Dunlin's.
+    pub fn new(title: &str, method: &str, servers: &[String]) -> Self {
+        let baseline = servers.iter().find(|name| *name != "dunlin").map_or("", String::as_str);
+        let table = Table::new(servers.to_vec(), baseline);
+        Self { title: title.into(), method: method.into(), table, plots: Vec::new() }
+    }
+
+    /// Draws a metric of all rows as bars.
+    pub fn plot_bars(&mut self, metric: &str) {
+        let mut bars = Vec::new();
+        let mut unit = "";
+        for line in self.table.lines().iter().filter(|line| line.metric == metric) {
+            for server in &self.table.servers {
+                if let Some(figure) = self.table.figure(line.row, metric, server) {
+                    let (server, row) = (server.clone(), line.row.to_string());
+                    bars.push(Bar { row, server, value: figure.median() });
+                    unit = line.unit;
+                }
+            }
+        }
+        self.plots.push(Plot::Bars { title: format!("{}: {metric}, {unit}", self.title), bars });
+    }
+
+    /// Draws a metric as one curve a server, over the rows' names, which are numbers. Both axes are
+    /// logarithmic.
+    pub fn plot_curve(&mut self, x_axis: &str, metric: &str) {
+        let mut unit = "";
+        let mut curves = Vec::new();
+        for server in &self.table.servers {
+            let mut points = Vec::new();
+            for line in self.table.lines().iter().filter(|line| line.metric == metric) {
+                let figure = self.table.figure(line.row, metric, server);
+                if let (Some(figure), Ok(x)) = (figure, line.row.parse::<f64>()) {
+                    points.push((x, figure.median()));
+                    unit = line.unit;
+                }
+            }
+            if !points.is_empty() {
+                curves.push(Curve { server: server.clone(), points });
+            }
+        }
+        self.plots.push(Plot::Curves {
+            title: format!("{}: {metric}", self.title),
+            x_axis: x_axis.into(),
+            y_axis: unit.into(),
+            is_logarithmic: true,
+            curves,
+            bands: Vec::new(),
+        });
+    }
+}
+
+/// A bar of a plot.
+#[derive(Debug, Clone, Serialize)]
+pub struct Bar {
+    /// Which group it stands in.
+    pub row: String,
+    /// Whose it is.
+    pub server: String,
+    /// Its length.
+    pub value: f64,
+}
+
+/// A line of a plot.
+#[derive(Debug, Clone, Serialize)]
+pub struct Curve {
+    /// Whose it is.
+    pub server: String,
+    /// In the order of x.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A stretch of the x axis that is set off.
+#[derive(Debug, Clone, Serialize)]
+pub struct Band {
+    /// What happens in it.
+    pub label: String,
+    /// Where it begins and ends.
+    pub from: f64,
+    /// Where it ends.
+    pub to: f64,
+}
+
+/// What is drawn.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Plot {
+    /// Horizontal bars, a group for each row.
+    Bars {
+        /// Heading, with the unit.
+        title: String,
+        /// All bars, those of a row together.
+        bars: Vec<Bar>,
+    },
+    /// Lines over a common x axis.
+    Curves {
+        /// Heading.
+        title: String,
+        /// What x is.
+        x_axis: String,
+        /// What y is.
+        y_axis: String,
+        /// Whether both axes are logarithmic; both begin at 0 otherwise.
+        is_logarithmic: bool,
+        /// The lines.
+        curves: Vec<Curve>,
+        /// Stretches that are set off.
+        bands: Vec<Band>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::sample;
+
+    #[test]
+    fn plots_take_the_medians_of_their_metric() {
+        let mut section = Section::new("Sweep", "", &["dunlin".into(), "redis".into()]);
+        assert_eq!(section.table.baseline, "redis");
+        for (row, value) in [("1", 10.0), ("1", 30.0), ("16", 100.0)] {
+            section.table.add(row, "dunlin", vec![sample("speed", "1/s", value), sample("other", "s", 0.0)]);
+        }
+        section.plot_curve("depth", "speed");
+        section.plot_bars("speed");
+        let [Plot::Curves { curves, y_axis, .. }, Plot::Bars { bars, title }] = &section.plots[..] else {
+            panic!("{:?}", section.plots)
+        };
+        assert_eq!((curves.len(), &curves[0].points[..]), (1, &[(1.0, 20.0), (16.0, 100.0)][..]));
+        assert_eq!((y_axis.as_str(), bars.len(), title.as_str()), ("1/s", 2, "Sweep: speed, 1/s"));
+    }
+}

@@ -1,0 +1,199 @@
+//! A program as a child process: in a folder of its own, restricted to processors, measured through
+//! `/proc`, ended when dropped.
+
+use std::fs;
+use std::io;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::affinity;
+
+const START_MAX: Duration = Duration::from_secs(20);
+const START_POLL: Duration = Duration::from_millis(10);
+
+/// A folder for files that nobody needs afterwards; removed when dropped.
+#[derive(Debug)]
+pub struct ScratchFolder(PathBuf);
+
+impl ScratchFolder {
+    /// A new, empty folder.
+    pub fn new() -> Result<Self, String> {
+        static FOLDERS: AtomicU32 = AtomicU32::new(0);
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("dunlin-bench-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).map_err(|error| format!("cannot create {}: {error}", path.display()))?;
+        Ok(Self(path))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for ScratchFolder {
+    fn drop(&mut self) {
+        // It holds nothing of value, and nothing can be done about a failure here.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running program.
+#[derive(Debug)]
+pub struct Process {
+    path: PathBuf,
+    child: Child,
+    folder: ScratchFolder,
+}
+
+impl Process {
+    /// Starts `path` with `arguments` in `folder`, restricted to `processors`. What it says goes into
+    /// the folder's file `log`.
+    pub fn start(
+        path: &Path,
+        arguments: &[String],
+        folder: ScratchFolder,
+        processors: &[usize],
+    ) -> Result<Self, String> {
+        let failed = |error: io::Error| format!("cannot start {}: {error}", path.display());
+        let log = fs::File::create(folder.path().join("log")).map_err(failed)?;
+        let mut command = Command::new(path);
+        command
+            .args(arguments)
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stderr(log.try_clone().map_err(failed)?)
+            .stdout(log);
+        // A child inherits the processors of the thread that starts it.
+        let spawned = thread::scope(|scope| {
+            let starter = scope.spawn(|| affinity::restrict(processors).and_then(|()| command.spawn()));
+            starter.join().expect("the starting thread panicked")
+        });
+        Ok(Self { path: path.to_path_buf(), child: spawned.map_err(failed)?, folder })
+    }
+
+    /// Waits until `is_ready`; fails with what the program said when it ends before.
+    pub fn await_ready(&mut self, mut is_ready: impl FnMut() -> bool) -> Result<(), String> {
+        let start = Instant::now();
+        loop {
+            let ended = self.child.try_wait().map_err(|error| error.to_string())?;
+            if let Some(status) = ended {
+                let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+                let reason = telling_line(&log);
+                return Err(format!("{} ended at once ({status}): {reason}", self.path.display()));
+            }
+            if is_ready() {
+                return Ok(());
+            }
+            if start.elapsed() > START_MAX {
+                return Err(format!("{} does not answer on its port and socket", self.path.display()));
+            }
+            thread::sleep(START_POLL);
+        }
+    }
+
+    /// CPU time that all its threads have used, in nanoseconds, from the scheduler's own count.
+    pub fn cpu_ns(&self) -> Result<u64, String> {
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let unreadable = |error: io::Error| format!("cannot read {tasks}: {error}");
+        let mut total = 0;
+        for task in fs::read_dir(&tasks).map_err(unreadable)? {
+            let text =
+                fs::read_to_string(task.map_err(unreadable)?.path().join("schedstat")).map_err(unreadable)?;
+            total += text.split_whitespace().next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+        }
+        Ok(total)
+    }
+
+    /// Resident memory in bytes.
+    pub fn resident_bytes(&self) -> Result<u64, String> {
+        let path = format!("/proc/{}/statm", self.child.id());
+        let text = fs::read_to_string(&path).map_err(|error| format!("cannot read {path}: {error}"))?;
+        let pages: Option<u64> = text.split_whitespace().nth(1).and_then(|field| field.parse().ok());
+        Ok(pages.ok_or_else(|| format!("{path} is not understood"))? * rustix::param::page_size() as u64)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It holds nothing of value, and nothing can be done about a failure here.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The line of a log that most likely says what went wrong.
+fn telling_line(log: &str) -> &str {
+    let mut lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
+    let tells = |line: &&str| {
+        let line = line.to_ascii_lowercase();
+        ["error", "fatal", "fail"].iter().any(|word| line.contains(word))
+    };
+    lines.clone().find(tells).or(lines.next_back()).unwrap_or("it said nothing")
+}
+
+/// A port of the loopback interface that nobody listens on.
+pub fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// A program by its path, or by its name on PATH and where Debian keeps daemons; absolute, since
+/// programs are started in other folders.
+pub fn found(program: &Path) -> Option<PathBuf> {
+    let candidates: Vec<PathBuf> = if program.components().count() > 1 {
+        vec![program.to_path_buf()]
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+        folders.map(|folder| folder.join(program)).collect()
+    };
+    candidates.into_iter().find(|path| path.is_file()).and_then(|path| std::path::absolute(path).ok())
+}
+
+/// First line of what a program says of its version.
+pub fn version(program: &Path) -> String {
+    let output = Command::new(program).arg("--version").stdin(Stdio::null()).output();
+    let said = output.map_or(Vec::new(), |output| [output.stdout, output.stderr].concat());
+    String::from_utf8_lossy(&said).lines().next().unwrap_or("unknown version").trim().to_string()
+}
+
+/// What the machine is, in one line.
+pub fn machine(processors: &[usize]) -> String {
+    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
+        .map_or("unknown", |(_, name)| name.trim());
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("{} processors ({model}), Linux {}", processors.len(), kernel.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_ends_at_once_is_quoted() {
+        let script = "echo starting; echo 'fatal: no luck' >&2; echo bye; exit 3".to_string();
+        let folder = ScratchFolder::new().unwrap();
+        let kept = folder.path().to_path_buf();
+        let processors = affinity::allowed().unwrap();
+        let mut process =
+            Process::start(Path::new("/bin/sh"), &["-c".into(), script], folder, &processors).unwrap();
+        let error = process.await_ready(|| false).unwrap_err();
+        assert!(error.starts_with("/bin/sh ended at once") && error.ends_with("fatal: no luck"), "{error}");
+        drop(process);
+        assert!(!kept.exists());
+    }
+
+    #[test]
+    fn programs_are_found_by_name_and_by_path() {
+        assert!(found(Path::new("sh")).unwrap().is_absolute());
+        assert_eq!(found(Path::new("/bin/sh")), Some("/bin/sh".into()));
+        assert_eq!(found(Path::new("no-such-program")), None);
+    }
+}

@@ -1,0 +1,468 @@
+//! The thread that writes the log.
+//!
+//! ```text
+//!             ┌────────────────────────── turned off ◀─────────┐
+//!  orders ──▶ │ off ── turned on: gate closed, base ──▶ on ────┤
+//!             └────────────────────────────────────────────────┘
+//!  on: write what is published ─ sync where the policy asks for it ─ publish ─ rest
+//!      on an error: failing until an attempt, one a second, has succeeded
+//! ```
+
+use std::io;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, atomic::Ordering::SeqCst};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use dunlin_persist::{
+    Disk, RingReader, Storage,
+    aof::{Writer, WriterOptions},
+};
+
+use dunlin_engine::{ExclusiveContext, write_command};
+
+use super::loading;
+use super::status::SYNC_INTERVAL;
+use super::{Durability, PAUSE, RING_BYTES};
+use crate::config::{AppendFsync, Config, ConfigReader, describe};
+use crate::loading::{LoadError, load_dump};
+use crate::net::Now;
+use crate::shared::{Shared, Stop};
+
+/// How long the start of the server waits for the log to be loaded, before clients are told of it.
+const QUICK_LOADING: Duration = Duration::from_millis(500);
+/// How long after a failure the next attempt is made.
+const RETRY: Duration = Duration::from_secs(1);
+/// Bytes that are not durable at most before `everysec` does not wait for its second: the ring keeps them.
+const UNSYNCED_BYTES_MAX: u64 = RING_BYTES as u64 / 4;
+
+/// What the thread can be told to do.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Record changes from now on, or no longer.
+    Turn { on: bool, done: Sender<Result<(), String>> },
+    /// Empty the data set and load the log again.
+    Reload { done: Sender<Result<(), String>> },
+    /// Make everything durable and end.
+    Stop,
+}
+
+/// The thread, before it runs.
+pub(crate) struct LogThread {
+    shared: Arc<Shared>,
+    config: ConfigReader,
+    state: State,
+    /// When the log was last made durable under `everysec`.
+    synced_at: Instant,
+    /// When to try again after a failure.
+    retry_at: Option<Instant>,
+}
+
+enum State {
+    Off(RingReader),
+    On(Box<Writer>),
+    /// Between the two, while it is being turned on or off.
+    Turning,
+}
+
+/// What the thread does next.
+enum Rest {
+    /// Goes on at once.
+    None,
+    /// Lets a batch grow.
+    Nap,
+    /// Until there is something to do, or this much time has passed.
+    For(Option<Duration>),
+    /// Until a moment whatever there is to do.
+    Regardless(Duration),
+}
+
+impl LogThread {
+    /// A thread whose log is off.
+    pub(crate) fn new(shared: Arc<Shared>, ring: RingReader) -> Self {
+        let config = ConfigReader::new(Arc::clone(&shared.config));
+        Self { shared, config, state: State::Off(ring), synced_at: Instant::now(), retry_at: None }
+    }
+
+    /// Where a configuration has the log's files.
+    pub(super) fn options(config: &Config) -> WriterOptions {
+        WriterOptions {
+            directory: config.dir.join(&config.appenddirname),
+            filename: config.appendfilename.to_string_lossy().into_owned(),
+        }
+    }
+
+    /// Starts it; it loads the data set first: the log, or the snapshot where there is to be none. What is loaded quickly is loaded when
+    /// this returns. The thread ends with an error, a line for the operator, where it cannot load, and
+    /// stops the server.
+    pub(crate) fn start(self) -> io::Result<JoinHandle<Result<(), String>>> {
+        self.shared.loading.begin(Now::read().unix_ms);
+        let (loaded, news) = channel();
+        let run = move || self.run(loaded);
+        let thread = std::thread::Builder::new().name("log".to_owned()).spawn(run)?;
+        // Clients that come at once are not to be told to come again for the sake of milliseconds.
+        let _ = news.recv_timeout(QUICK_LOADING);
+        Ok(thread)
+    }
+
+    /// Loads the log and goes on with it. Nobody changes anything meanwhile.
+    fn load(&mut self) -> Result<(), LoadError> {
+        let started = Instant::now();
+        let shared = Arc::clone(&self.shared);
+        let config = shared.config.snapshot();
+        let loaded = loading::load(&shared, &config)?;
+        tracing::info!(
+            "{} commands of the append-only log loaded in {:.3} seconds",
+            loaded.commands,
+            started.elapsed().as_secs_f64()
+        );
+        let mut ring = match std::mem::replace(&mut self.state, State::Turning) {
+            State::Off(ring) => ring,
+            State::On(writer) => writer.close(),
+            State::Turning => unreachable!("turned by this thread alone"),
+        };
+        ring.restart(loaded.lsn);
+        let options = Self::options(&config);
+        let directory = options.directory.clone();
+        match Writer::open(Arc::new(Disk), options, loaded.manifest, loaded.unproven, ring) {
+            Ok(writer) => {
+                if loaded.database != 0 {
+                    // Our records begin in database 0.
+                    let mut record = Vec::new();
+                    write_command(&mut record, &[b"SELECT", b"0"]);
+                    writer.ring().ring().append(shared.loader(), &record);
+                }
+                self.state = State::On(Box::new(writer));
+            }
+            Err((ring, error)) => {
+                self.state = State::Off(ring);
+                let (directory, reason) = (directory.display(), describe(&error));
+                return Err(LoadError::Failed(format!("cannot write the log in {directory}: {reason}")));
+            }
+        }
+        shared.durability.publish(loaded.lsn, loaded.lsn);
+        {
+            let _closed = shared.engine.keyspace.close();
+            shared.engine.log.turn(true);
+        }
+        self.remove_history();
+        self.note_size();
+        shared.durability.status().base_bytes = self.log_bytes();
+        Ok(())
+    }
+
+    /// `DEBUG LOADAOF`.
+    fn reload(&mut self) -> Result<(), String> {
+        if !matches!(self.state, State::On(_)) {
+            return Err("the append-only file is off".to_owned());
+        }
+        let shared = Arc::clone(&self.shared);
+        shared.loading.begin(Now::read().unix_ms);
+        {
+            // Whoever is served from here on is told that the data set is being loaded.
+            let _closed = shared.engine.keyspace.close();
+            shared.engine.log.turn(false);
+        }
+        self.flush();
+        shared.alone(|context| context.flush(None, false));
+        shared.libraries.flush();
+        let result = self.load();
+        shared.loading.end();
+        match result {
+            Ok(()) => Ok(()),
+            Err(LoadError::Failed(line)) => Err(line),
+            Err(LoadError::Abandoned) => Err("the server is ending".to_owned()),
+        }
+    }
+
+    fn run(mut self, loaded: Sender<()>) -> Result<(), String> {
+        let shared = Arc::clone(&self.shared);
+        let durability = &shared.durability;
+        durability.bell.attach();
+        let data = if self.config.config().appendonly { self.load() } else { load_dump(&shared) };
+        match data {
+            Ok(()) => shared.loading.end(),
+            Err(LoadError::Failed(line)) => {
+                tracing::error!("{line}");
+                shared.stop(Stop { grace: Duration::ZERO });
+                return Err(line);
+            }
+            Err(LoadError::Abandoned) => return Ok(()),
+        }
+        drop(loaded);
+        loop {
+            for order in durability.take_orders() {
+                match order {
+                    Order::Turn { on, done } => {
+                        self.config.refresh();
+                        let result = if on { self.turn_on() } else { self.turn_off() };
+                        // Nobody waits for the answer when the server is ending.
+                        let _ = done.send(result);
+                    }
+                    Order::Reload { done } => {
+                        let _ = done.send(self.reload());
+                    }
+                    Order::Stop => {
+                        self.flush();
+                        return Ok(());
+                    }
+                }
+            }
+            self.config.refresh();
+            match self.work(Instant::now()) {
+                Rest::None => {}
+                Rest::Nap => durability.bell.nap(PAUSE),
+                Rest::Regardless(time) => durability.bell.nap(time),
+                Rest::For(time) => durability.bell.rest(time, || match &self.state {
+                    State::On(writer) => writer.has_more() || durability.is_sync_awaited(),
+                    State::Off(_) | State::Turning => false,
+                }),
+            }
+        }
+    }
+
+    fn work(&mut self, now: Instant) -> Rest {
+        if !matches!(self.state, State::On(_)) {
+            return Rest::For(None);
+        }
+        if let Some(retry_at) = self.retry_at.filter(|retry_at| now < *retry_at) {
+            return Rest::Regardless(retry_at - now);
+        }
+        match self.advance(now) {
+            Ok(rest) => {
+                recover(&self.shared.durability, &mut self.retry_at);
+                rest
+            }
+            Err(error) => {
+                self.fail(&error, now);
+                Rest::Regardless(RETRY)
+            }
+        }
+    }
+
+    /// Writes what there is, and makes it durable where that is due.
+    fn advance(&mut self, now: Instant) -> io::Result<Rest> {
+        let State::On(writer) = &mut self.state else { return Ok(Rest::For(None)) };
+        let config = self.config.config();
+        let stamp_s = config.aof_timestamp_enabled.then(unix_time_s);
+        let policy = config.appendfsync;
+        let written = writer.write(stamp_s)?;
+        let durability = &self.shared.durability;
+        match policy {
+            AppendFsync::Always => {
+                let status = || durability.status();
+                status().syncing_since = Some(now);
+                let result = writer.sync();
+                status().syncing_since = None;
+                result?;
+                let synced = writer.synced();
+                // Whoever learns that the disk works may write at once.
+                recover(durability, &mut self.retry_at);
+                durability.publish(synced, synced);
+            }
+            AppendFsync::Everysec => {
+                let unsynced = writer.written() - writer.synced();
+                let due = now.duration_since(self.synced_at) >= SYNC_INTERVAL
+                    || unsynced > 0 && durability.is_sync_awaited();
+                if unsynced > 0 && (due || unsynced > UNSYNCED_BYTES_MAX) {
+                    durability.status().syncing_since = Some(now);
+                    let result = writer.sync();
+                    let mut status = durability.status();
+                    status.syncing_since = None;
+                    status.delayed_syncs += u64::from(now.elapsed() > SYNC_INTERVAL);
+                    drop(status);
+                    result?;
+                    self.synced_at = now;
+                    durability.publish(writer.synced(), writer.synced());
+                }
+            }
+            AppendFsync::No => {
+                if durability.is_sync_awaited() {
+                    writer.sync()?;
+                }
+                writer.trust_system()?;
+                durability.publish(writer.written(), writer.synced());
+            }
+        }
+        let has_more = writer.has_more();
+        let is_synced = writer.synced() == writer.written();
+        if written {
+            self.note_size();
+        }
+        Ok(match policy {
+            _ if has_more && policy == AppendFsync::Always => Rest::None,
+            _ if written && policy != AppendFsync::Always => Rest::Nap,
+            _ if has_more => Rest::None,
+            AppendFsync::Everysec if !is_synced => {
+                Rest::For(Some(SYNC_INTERVAL.saturating_sub(self.synced_at.elapsed())))
+            }
+            _ => Rest::For(None),
+        })
+    }
+
+    fn log_bytes(&self) -> u64 {
+        match &self.state {
+            State::On(writer) => writer.log_bytes(),
+            State::Off(_) | State::Turning => 0,
+        }
+    }
+
+    fn note_size(&self) {
+        self.shared.durability.status().log_bytes = self.log_bytes();
+    }
+
+    /// The disk has failed: from now on nothing is acknowledged that would have to be durable.
+    fn fail(&mut self, error: &io::Error, now: Instant) {
+        let durability = &self.shared.durability;
+        let reason = describe(error);
+        let is_new = durability.status().write_error.replace(reason.clone()).as_ref() != Some(&reason);
+        durability.failing.store(true, SeqCst);
+        if is_new {
+            let State::On(writer) = &self.state else { return };
+            tracing::warn!(
+                "cannot write the append-only log in {}: {reason}. Writes are refused until it works again, which is tried once a second: {}",
+                writer.directory().display(),
+                remedy(error)
+            );
+        }
+        self.retry_at = Some(now + RETRY);
+    }
+
+    /// `CONFIG SET appendonly yes`: the log begins with the data set as it is, while nothing else runs.
+    fn turn_on(&mut self) -> Result<(), String> {
+        let ring = match std::mem::replace(&mut self.state, State::Turning) {
+            State::Off(ring) => ring,
+            on => {
+                self.state = on;
+                return Ok(());
+            }
+        };
+        let shared = Arc::clone(&self.shared);
+        let config = shared.config.snapshot();
+        let begun = shared.alone(|context| {
+            let writer = begin_log(&shared, context, &config, ring)?;
+            shared.engine.log.turn(true);
+            Ok(writer)
+        });
+        match begun {
+            Ok(writer) => self.state = State::On(Box::new(writer)),
+            Err((ring, reason)) => {
+                self.state = State::Off(ring);
+                tracing::warn!("cannot turn the append-only log on: {reason}");
+                return Err(format!("Unable to turn on AOF: {reason}"));
+            }
+        }
+        self.remove_history();
+        self.note_size();
+        shared.durability.status().base_bytes = self.log_bytes();
+        Ok(())
+    }
+
+    /// Removes files that are not needed any more.
+    fn remove_history(&mut self) {
+        let State::On(writer) = &mut self.state else { return };
+        if let Err(error) = writer.remove_history() {
+            tracing::warn!("cannot remove files that the log no longer needs: {}", describe(&error));
+        }
+    }
+
+    /// `CONFIG SET appendonly no`.
+    fn turn_off(&mut self) -> Result<(), String> {
+        let shared = Arc::clone(&self.shared);
+        {
+            let _closed = shared.engine.keyspace.close();
+            shared.engine.log.turn(false);
+        }
+        self.flush();
+        let state = std::mem::replace(&mut self.state, State::Turning);
+        let mut ring = match state {
+            State::On(writer) => writer.close(),
+            State::Off(ring) => ring,
+            State::Turning => unreachable!("turned by this thread alone"),
+        };
+        let tail = ring.ring().tail();
+        ring.restart(tail);
+        self.state = State::Off(ring);
+        recover(&shared.durability, &mut self.retry_at);
+        // What was withheld for the log's sake has nothing to wait for any more.
+        shared.durability.publish(tail, tail);
+        Ok(())
+    }
+
+    /// Makes everything durable, as well as it can be done.
+    fn flush(&mut self) {
+        let State::On(writer) = &mut self.state else { return };
+        let mut flush = || {
+            while writer.write(None)? {}
+            writer.sync()
+        };
+        match flush() {
+            Ok(()) => self.shared.durability.publish(writer.synced(), writer.synced()),
+            Err(error) => {
+                let lost = writer.ring().ring().tail() - writer.synced();
+                tracing::error!(
+                    "the last {lost} bytes of the append-only log in {} could not be made durable: {}",
+                    writer.directory().display(),
+                    describe(&error)
+                );
+            }
+        }
+    }
+}
+
+/// Accepts writes again, if they were refused.
+fn recover(durability: &Durability, retry_at: &mut Option<Instant>) {
+    if retry_at.take().is_none() {
+        return;
+    }
+    durability.status().write_error = None;
+    durability.failing.store(false, SeqCst);
+    tracing::warn!("the append-only log can be written again, nothing of it was lost; writes are accepted");
+}
+
+/// Begins a new log: a base that holds the data set, and an empty increment. What the directory had before
+/// becomes history. On an error the ring comes back, and the old log is as it was.
+fn begin_log(
+    shared: &Shared,
+    context: &ExclusiveContext<'_>,
+    config: &Config,
+    ring: RingReader,
+) -> Result<Writer, (RingReader, String)> {
+    let options = LogThread::options(config);
+    let prepare = || {
+        let mut manifest = loading::read_manifest(&options)?.unwrap_or_default();
+        manifest.supersede();
+        let described = |error: io::Error| format!("{}: {}", options.directory.display(), describe(&error));
+        Disk.create_directory(&options.directory).map_err(described)?;
+        if shared.engine.keyspace.usage(None).keys > 0 || shared.libraries.now().len() > 0 {
+            let base = manifest.next_base(&options.filename, "rdb");
+            let path = options.directory.join(&base.name);
+            shared.write_base(context, config, &path).map_err(described)?;
+            manifest.base = Some(base);
+        }
+        Ok(manifest)
+    };
+    match prepare() {
+        Ok(manifest) => Writer::open(Arc::new(Disk), options, manifest, None, ring)
+            .map_err(|(ring, error)| (ring, describe(&error))),
+        Err(reason) => Err((ring, reason)),
+    }
+}
+
+/// What an operator can do about a failure.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room on the disk",
+        io::ErrorKind::NotFound => {
+            "put the directory back, or begin a new log with CONFIG SET appendonly no and then yes"
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "make the directory writable for the server"
+        }
+        _ => "look at the system's log; the disk may be failing",
+    }
+}
+
+fn unix_time_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
