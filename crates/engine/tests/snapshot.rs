@@ -167,7 +167,9 @@ fn replay(store: &Store, mut log: &[u8]) {
         let words = command(&mut log);
         match words[..] {
             [b"MULTI"] | [b"EXEC"] => {}
-            [b"SELECT", database] => client.database = std::str::from_utf8(database).unwrap().parse().unwrap(),
+            [b"SELECT", database] => {
+                client.database = std::str::from_utf8(database).unwrap().parse().unwrap()
+            }
             _ => drop(client.run(&words)),
         }
         drop(client.worker.garbage.take());
@@ -182,12 +184,15 @@ fn contents(store: &Store, now_ms: u64) -> Contents {
     let mut contents = BTreeMap::new();
     for database in 0..DATABASES {
         let mut names = Vec::new();
-        store.engine.exclusively(database, &environment, &mut worker, |context| {
-            context.try_for_each(database, |entry| {
-                names.push((entry.key().to_vec(), entry.expiry()));
-                Ok::<_, ()>(())
+        store
+            .engine
+            .exclusively(database, &environment, &mut worker, |context| {
+                context.try_for_each(database, |entry| {
+                    names.push((entry.key().to_vec(), entry.expiry()));
+                    Ok::<_, ()>(())
+                })
             })
-        }).unwrap();
+            .unwrap();
         for (name, expiry) in names {
             let words: [&[u8]; 2] = [b"digest-value", &name];
             let request = Request { entry: table.find(words[0]).unwrap(), words: &words, keys: &[] };
@@ -239,17 +244,73 @@ impl Dice {
 
 /// Commands in the words of [`Dice::line`].
 const LINES: &[&str] = &[
-    "SET s:K V", "SET s:K V", "SET s:K V PX T", "SET s:K L", "SET s:K KEEPTTL V", "GETSET s:K N", "APPEND s:K V", "APPEND s:K L",
-    "SETRANGE s:K N V", "SETBIT s:K N 1", "SETBIT s:K 3 0", "SET s:K N", "INCR s:K", "INCRBYFLOAT s:K 0.5", "GETDEL s:K",
-    "MSET s:K V s:K V s:K V", "BITOP XOR s:K s:K s:K", "PFADD p:K V N", "PFMERGE p:K p:K p:K",
-    "HSET h:K N V N V", "HSET h:1 N V", "HDEL h:K N", "HINCRBY h:K N 1", "HPEXPIRE h:K T FIELDS 2 N N", "HPERSIST h:K FIELDS 1 N",
-    "HSETEX h:K PX T FIELDS 1 N V", "HGETDEL h:K FIELDS 1 N",
-    "SADD t:K N V", "SADD t:K N", "SREM t:K N", "SPOP t:K", "SMOVE t:K t:K N", "SUNIONSTORE t:K t:K t:K",
-    "ZADD z:K N V", "ZINCRBY z:K N V", "ZPOPMIN z:K", "ZREMRANGEBYRANK z:K 0 1", "ZUNIONSTORE z:K 2 z:K z:K", "GEOADD z:K 13.3 38.1 V",
-    "RPUSH l:K V N V", "LPUSH l:K V", "LPOP l:K", "LMOVE l:K l:K LEFT RIGHT", "LTRIM l:K 1 9", "LSET l:K 0 V", "LINSERT l:K BEFORE N V", "LREM l:K 0 N",
-    "XADD x:K * f V", "XADD x:K MAXLEN 7 * f V g N", "XTRIM x:K MAXLEN 3", "XGROUP CREATE x:K g 0 MKSTREAM", "XREADGROUP GROUP g c COUNT 2 STREAMS x:K >",
-    "EXPIRE G 100", "PEXPIRE G T", "PEXPIRE G T", "PERSIST G", "DEL G", "UNLINK G G G", "RENAME G G", "RENAMENX G G", "COPY G G REPLACE", "COPY G G DB D REPLACE",
-    "MOVE G D", "SORT l:K ALPHA STORE l:K", "GETEX s:K PX T", "TOUCH G", "GET s:K",
+    "SET s:K V",
+    "SET s:K V",
+    "SET s:K V PX T",
+    "SET s:K L",
+    "SET s:K KEEPTTL V",
+    "GETSET s:K N",
+    "APPEND s:K V",
+    "APPEND s:K L",
+    "SETRANGE s:K N V",
+    "SETBIT s:K N 1",
+    "SETBIT s:K 3 0",
+    "SET s:K N",
+    "INCR s:K",
+    "INCRBYFLOAT s:K 0.5",
+    "GETDEL s:K",
+    "MSET s:K V s:K V s:K V",
+    "BITOP XOR s:K s:K s:K",
+    "PFADD p:K V N",
+    "PFMERGE p:K p:K p:K",
+    "HSET h:K N V N V",
+    "HSET h:1 N V",
+    "HDEL h:K N",
+    "HINCRBY h:K N 1",
+    "HPEXPIRE h:K T FIELDS 2 N N",
+    "HPERSIST h:K FIELDS 1 N",
+    "HSETEX h:K PX T FIELDS 1 N V",
+    "HGETDEL h:K FIELDS 1 N",
+    "SADD t:K N V",
+    "SADD t:K N",
+    "SREM t:K N",
+    "SPOP t:K",
+    "SMOVE t:K t:K N",
+    "SUNIONSTORE t:K t:K t:K",
+    "ZADD z:K N V",
+    "ZINCRBY z:K N V",
+    "ZPOPMIN z:K",
+    "ZREMRANGEBYRANK z:K 0 1",
+    "ZUNIONSTORE z:K 2 z:K z:K",
+    "GEOADD z:K 13.3 38.1 V",
+    "RPUSH l:K V N V",
+    "LPUSH l:K V",
+    "LPOP l:K",
+    "LMOVE l:K l:K LEFT RIGHT",
+    "LTRIM l:K 1 9",
+    "LSET l:K 0 V",
+    "LINSERT l:K BEFORE N V",
+    "LREM l:K 0 N",
+    "XADD x:K * f V",
+    "XADD x:K MAXLEN 7 * f V g N",
+    "XTRIM x:K MAXLEN 3",
+    "XGROUP CREATE x:K g 0 MKSTREAM",
+    "XREADGROUP GROUP g c COUNT 2 STREAMS x:K >",
+    "EXPIRE G 100",
+    "PEXPIRE G T",
+    "PEXPIRE G T",
+    "PERSIST G",
+    "DEL G",
+    "UNLINK G G G",
+    "RENAME G G",
+    "RENAMENX G G",
+    "COPY G G REPLACE",
+    "COPY G G DB D REPLACE",
+    "MOVE G D",
+    "SORT l:K ALPHA STORE l:K",
+    "GETEX s:K PX T",
+    "TOUCH G",
+    "GET s:K",
 ];
 const RARE: &[&str] = &["FLUSHDB", "FLUSHALL ASYNC", "SWAPDB 0 D", "SWAPDB 1 D", "FLUSHDB ASYNC"];
 
@@ -307,7 +368,9 @@ proptest! {
         let (store, tape) = recorded_store(1);
         let mut client = client_of(&store, 0);
         let (mut dice, mut compressor) = (Dice(seed), Compressor::default());
-        let (mut running, mut done): (Vec<(Snapshot, (Taken, Contents))>, Vec<Taken>) = Default::default();
+        // With what there was at the cut.
+        let mut running: Vec<(Snapshot, (Taken, Contents))> = Vec::new();
+        let mut done: Vec<Taken> = Vec::new();
         let mut left = 6_000;
         while left > 0 || !running.is_empty() {
             left = usize::saturating_sub(left, 1);
@@ -380,7 +443,8 @@ fn snapshots_hold_while_threads_write() {
             .collect();
         for number in 0..SNAPSHOTS_MAX {
             scope.spawn(move || {
-                let (mut client, mut compressor) = (client_of(store, WRITERS + number), Compressor::default());
+                let (mut client, mut compressor) =
+                    (client_of(store, WRITERS + number), Compressor::default());
                 while writing.load(Relaxed) {
                     client.environment.now_ms = clock.load(Relaxed);
                     let (mut snapshot, mut taken) = cut(&mut client, tape, OPTIONS).expect("there is room");

@@ -15,7 +15,8 @@ use std::{
 use dunlin_engine::Garbage;
 
 use crate::{
-    durability::rewrite_if_due, monitor::SAMPLE_INTERVAL, persistence::save_if_due, process::unix_us, shared::Shared,
+    durability::rewrite_if_due, monitor::SAMPLE_INTERVAL, persistence::save_if_due, process::unix_us,
+    shared::Shared,
 };
 
 /// How often memory is given back.

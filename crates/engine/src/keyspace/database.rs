@@ -593,17 +593,21 @@ impl Database {
         let Some(captures) = &mut self.captures else { return true };
         let Some(capture) = &mut captures[index] else { return true };
         let (table, slab, stamps) = (&self.table, &self.slab, self.stamps);
-        let visited = capture.visit(budget, |cursor, handles| {
-            table.scan(cursor, |handle| {
-                prefetch(slab.pointer(handle).as_ptr());
-                handles.push(handle);
-            })
-        }, |handle| {
-            // SAFETY: handles in the table refer to entries of the slab beside it.
-            let entry = unsafe { EntryRef::new(slab.pointer(handle)) };
-            let is_new = (entry.stamps() ^ stamps) & STAMP_BITS[index] != 0;
-            is_new.then_some(entry)
-        });
+        let visited = capture.visit(
+            budget,
+            |cursor, handles| {
+                table.scan(cursor, |handle| {
+                    prefetch(slab.pointer(handle).as_ptr());
+                    handles.push(handle);
+                })
+            },
+            |handle| {
+                // SAFETY: handles in the table refer to entries of the slab beside it.
+                let entry = unsafe { EntryRef::new(slab.pointer(handle)) };
+                let is_new = (entry.stamps() ^ stamps) & STAMP_BITS[index] != 0;
+                is_new.then_some(entry)
+            },
+        );
         if visited {
             captures[index] = None;
             if captures.iter().all(Option::is_none) {

@@ -308,11 +308,7 @@ impl Writer {
     /// `since`. `put` gives the base's file the name that it is told, durably. After a crash at any moment
     /// there is the old log or the new one; on an error there is the old one. What has become superfluous is
     /// history: see [`Self::remove_history`].
-    pub fn adopt_base(
-        &mut self,
-        since: u64,
-        put: impl FnOnce(&str) -> io::Result<()>,
-    ) -> io::Result<()> {
+    pub fn adopt_base(&mut self, since: u64, put: impl FnOnce(&str) -> io::Result<()>) -> io::Result<()> {
         let mut manifest = self.manifest.clone();
         let base = manifest.next_base(&self.options.filename, "rdb");
         manifest.replace_base(base.clone(), since);
@@ -548,7 +544,8 @@ mod tests {
         let mut manifest = bench.writer.manifest().clone();
         manifest.supersede();
         let (ring, reader) = Ring::new(1024, 1, 100);
-        let mut writer = Writer::begin_apart(Arc::new(crate::storage::Disk), options, manifest, reader).unwrap();
+        let mut writer =
+            Writer::begin_apart(Arc::new(crate::storage::Disk), options, manifest, reader).unwrap();
         for text in [b"one", b"two"] {
             ring.append(0, text);
             writer.rotate().unwrap();

@@ -127,15 +127,17 @@ pub(crate) fn begin_rewrite(
     let config = shared.config.snapshot();
     let directory = durability.status().directory.clone();
     let directory = directory.unwrap_or_else(|| LogThread::options(&config).directory);
-    begin(shared, directory, &config, |work| alone(&mut |context| {
-        work(context).inspect(|_| {
-            if shared.engine.log.is_on() {
-                durability.ring.set_boundary();
-            }
-            // Nothing behind the boundary is written before the log has seen it.
-            durability.order(Order::Rotate);
-        });
-    }))
+    begin(shared, directory, &config, |work| {
+        alone(&mut |context| {
+            work(context).inspect(|_| {
+                if shared.engine.log.is_on() {
+                    durability.ring.set_boundary();
+                }
+                // Nothing behind the boundary is written before the log has seen it.
+                durability.order(Order::Rotate);
+            });
+        })
+    })
 }
 
 /// Makes a cut behind the gate that `alone` closes, and has it written for the log in a directory.
@@ -165,6 +167,9 @@ pub(super) fn begin(
         Some(())
     });
     let cut = begun?;
+    if !config.aof_use_rdb_preamble {
+        tracing::warn!("aof-use-rdb-preamble no has no effect: the log's base is an RDB file");
+    }
     tracing::info!("Background append only file rewriting started: {} keys", cut.progress.keys().1);
     durability.rewriting().thread = Some(thread);
     order.send(cut).unwrap_or_else(|_| unreachable!("the thread waits for it"));

@@ -91,7 +91,14 @@ impl LogThread {
     /// A thread whose log is off.
     pub(crate) fn new(shared: Arc<Shared>, ring: RingReader) -> Self {
         let config = ConfigReader::new(Arc::clone(&shared.config));
-        Self { shared, config, state: State::Off(ring), synced_at: Instant::now(), retry_at: None, cut_at: None }
+        Self {
+            shared,
+            config,
+            state: State::Off(ring),
+            synced_at: Instant::now(),
+            retry_at: None,
+            cut_at: None,
+        }
     }
 
     /// Where a configuration has the log's files.
@@ -260,7 +267,10 @@ impl LogThread {
         let State::On(writer) = &mut self.state else { return Ok(Rest::For(None)) };
         let config = self.config.config();
         let stamp_s = config.aof_timestamp_enabled.then(unix_time_s);
-        let policy = config.appendfsync;
+        let policy = match config.no_appendfsync_on_rewrite && is_writing_snapshot(&self.shared) {
+            true => AppendFsync::No,
+            false => config.appendfsync,
+        };
         let written = writer.write(stamp_s)?;
         let durability = &self.shared.durability;
         match policy {
@@ -453,9 +463,8 @@ impl LogThread {
             let (bytes, base) = (writer.log_bytes(), shared.durability.status().base_bytes.max(1));
             let percent = u64::from(config.auto_aof_rewrite_percentage);
             let growth = u128::from(bytes.saturating_sub(base)) * 100 / u128::from(base);
-            let is_large = percent > 0
-                && bytes > config.auto_aof_rewrite_min_size
-                && growth >= u128::from(percent);
+            let is_large =
+                percent > 0 && bytes > config.auto_aof_rewrite_min_size && growth >= u128::from(percent);
             is_large && shared.durability.rewriting().may_begin()
         };
         if is_due {
@@ -560,6 +569,11 @@ fn replace_log(config: &Config, base: Replacement) -> io::Result<()> {
     // Nobody needs them any more; no manifest names them.
     history.iter().for_each(|file| drop(Disk.remove(&options.directory.join(&file.name))));
     Ok(())
+}
+
+/// Whether the disk is busy with a snapshot.
+fn is_writing_snapshot(shared: &Shared) -> bool {
+    shared.durability.rewriting().current.is_some() || shared.background_save().0.is_some()
 }
 
 /// What an operator can do about a failure.

@@ -40,7 +40,8 @@ use crate::{
 
 use background::Saving;
 pub(crate) use background::{
-    CancelledSave, Cut, Progress, SaveError, begin_save, cancelled, is_cancellation, save_if_due, thread_for_cut,
+    CancelledSave, Cut, Progress, SaveError, begin_save, cancelled, is_cancellation, save_if_due,
+    thread_for_cut,
 };
 
 type Writer<'a, 'f> = rdb::Writer<'a, SyncedFile<'f>>;
@@ -173,9 +174,8 @@ impl Shared {
         };
         write_file(config, file, &head, &sizes, |writer| {
             for size in &sizes {
-                context.try_for_each_chunk(size.database, config.rdbcompression, |chunk| {
-                    writer.chunk(chunk)
-                })?;
+                context
+                    .try_for_each_chunk(size.database, config.rdbcompression, |chunk| writer.chunk(chunk))?;
             }
             Ok(())
         })
