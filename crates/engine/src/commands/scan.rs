@@ -119,7 +119,7 @@ impl Found<'_> {
 
 /// Answers a command that walks a collection: `len` is how many elements that has, `step` visits some behind a
 /// cursor and answers the next.
-pub(super) fn scan_collection<T: Collection>(
+pub(super) fn scan_collection<T: Collection + 'static>(
     context: &mut ReadContext<'_>,
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
