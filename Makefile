@@ -6,7 +6,7 @@ FUZZ_TARGETS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench fuzz docs setup
+.PHONY: help run test lint bench lab fuzz docs setup
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ bench: ## Compare with redis-server and write docs/benchmarks (ARGS="--peer valk
 	$(CARGO) build --release -p dunlin-server --example constant_answer
 	@target="$$(scripts/target-dir.sh)/release"; \
 	exec "$$target/dunlin" bench compare --limit "$$target/examples/constant_answer" --out docs/benchmarks $(ARGS)
+
+lab: ## Run the lab's experiments (ARGS="E1 --peer redis-server --scale 0.1")
+	$(CARGO) build --release -p dunlin
+	@exec "$$(scripts/target-dir.sh)/release/dunlin" bench lab $(ARGS)
 
 fuzz: ## Fuzz every target for FUZZ_SECONDS (FUZZ_TARGETS="request" for some)
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz.sh $(FUZZ_TARGETS)

@@ -43,7 +43,7 @@ part "unit, property and wire tests (cargo)" '^test result:' cargo test --worksp
 
 target=$(scripts/target-dir.sh)
 part "server and test drivers (profile fast)" '^$' \
-    cargo build --profile fast -p dunlin -p dunlin-differential -p dunlin-history || finish
+    cargo build --profile fast -p dunlin -p dunlin-differential -p dunlin-history -p dunlin-crash || finish
 
 export DUNLIN=${DUNLIN:-$target/fast/dunlin}
 export DUNLIN_DRIVERS=${DUNLIN_DRIVERS:-$target/fast}

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the black-box tests need beyond Rust, make, python3, node and go:
 #   redis-server     the oracle of the differential tests (Debian package)
+#   memcached, nutcracker
+#                    peers of the lab's experiments (Debian packages)
 #   tests/.env       a Python environment with tests/requirements.txt
 #   node_modules     the Node client, as locked in tests/clients/package-lock.json
 #   Go modules       the Go client, as locked in tests/clients/goredis/go.sum, built into tests/.env/bin
@@ -81,6 +83,13 @@ if ! command -v redis-server >/dev/null; then
     apt_install redis-server
     stop_service redis-server
 fi
+# The lab starts its own; nutcracker lies in /usr/sbin, which is not on every PATH.
+for peer in memcached nutcracker; do
+    if ! PATH=$PATH:/usr/sbin command -v "$peer" >/dev/null; then
+        apt_install "$peer"
+        stop_service "$peer"
+    fi
+done
 if ! command -v cc >/dev/null; then
     apt_install build-essential
 fi

@@ -44,10 +44,12 @@ def command(program, *arguments):
 
 
 class Server:
-    """A server in a folder of its own, on a port and a Unix socket of its own."""
+    """A server in a folder of its own, with a copy of `files` in it, on a port and a Unix socket of its own."""
 
-    def __init__(self, *directives, program=DUNLIN, config=None):
+    def __init__(self, *directives, program=DUNLIN, config=None, files=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dunlin-test-"))
+        if files is not None:
+            shutil.copytree(files, self.folder, ignore=shutil.ignore_patterns("socket"), dirs_exist_ok=True)
         self.program = program
         self.port = free_port()
         self.socket = self.folder / "socket"
@@ -57,8 +59,7 @@ class Server:
             path = self.folder / "server.conf"
             path.write_text(config)
             arguments.append(path)
-        if is_redis(program):
-            arguments += ["--save", ""]
+        arguments += ["--save", ""]
         arguments += ["--bind", "127.0.0.1", "--port", self.port]
         arguments += ["--unixsocket", self.socket, "--dir", self.folder, *directives]
         with open(self.log_path, "wb") as log:
@@ -78,8 +79,9 @@ class Server:
                 raise AssertionError(f"{self.program} ended with {self.process.returncode}:\n{self.log()}")
             try:
                 with self.connect() as client:
-                    client.sendall(b"PING\r\n")
-                    if client.recv(64):
+                    # Unlike PING, it is refused while the data set is being loaded.
+                    client.sendall(b"DBSIZE\r\n")
+                    if not client.recv(64).startswith((b"-LOADING", b"-BUSY")):
                         return
             except OSError:
                 pass

@@ -56,6 +56,13 @@ impl Zipf {
     }
 }
 
+/// Another number below `items`: neighbours end up far apart, so that what is popular does not lie side
+/// by side. Several numbers may fall together, as in YCSB's scrambled distribution.
+#[inline]
+pub fn scattered(number: u64, items: u64) -> u64 {
+    Random::new(number).below(items)
+}
+
 /// (e^x - 1) / x, whose limit at 0 is 1.
 fn exp_minus_1_over(x: f64) -> f64 {
     if x.abs() > 1e-8 { x.exp_m1() / x } else { 1.0 + x / 2.0 }

@@ -16,7 +16,6 @@ mod cli;
 #[cfg(target_os = "linux")]
 mod compare;
 mod connection;
-#[cfg(target_os = "linux")]
 mod distribution;
 mod drive;
 #[cfg(target_os = "linux")]

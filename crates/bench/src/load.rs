@@ -55,6 +55,8 @@ pub struct Plan {
     pub stall_max: Option<Duration>,
     /// Processor to pin all generating threads to.
     pub pin_to: Option<usize>,
+    /// Length of the slices of time whose latencies are kept apart; they are not without.
+    pub slice: Option<Duration>,
 }
 
 impl Plan {
@@ -73,6 +75,7 @@ impl Plan {
             seed: 0,
             stall_max: Some(Duration::from_secs(60)),
             pin_to: None,
+            slice: None,
         }
     }
 }
@@ -86,6 +89,8 @@ pub struct Outcome {
     pub errors: BTreeMap<String, u64>,
     /// Latencies of all requests.
     pub latencies: Latencies,
+    /// Latencies of the requests that were answered in each slice of the time.
+    pub slices: Vec<Latencies>,
     /// From the first request to the last reply.
     pub elapsed: Duration,
     /// Requests that an open loop could not send before its time was over. Their latencies are in
@@ -118,6 +123,12 @@ impl Outcome {
             *self.errors.entry(text).or_default() += count;
         }
         self.latencies.add(&other.latencies);
+        if self.slices.len() < other.slices.len() {
+            self.slices.resize_with(other.slices.len(), Latencies::default);
+        }
+        for (slice, other) in self.slices.iter_mut().zip(&other.slices) {
+            slice.add(other);
+        }
         self.elapsed = self.elapsed.max(other.elapsed);
         self.unsent += other.unsent;
     }

@@ -7,9 +7,10 @@
 //!                      ^ twelve digits, patched in place before each send
 //! ```
 //!
-//! Invariant: placeholders have a fixed width, so all requests of a template have the same length
-//! and a pipeline is a prefix of one buffer.
+//! Invariant: placeholders have a fixed width, so all requests of a command have the same length and a
+//! pipeline is a prefix of one buffer. Only a mix of several commands is copied together.
 
+use crate::distribution::{Zipf, scattered};
 use crate::random::Random;
 
 /// Bytes of requests that are rendered ahead. More would leave the processor's cache.
@@ -43,6 +44,8 @@ pub enum Template {
     Inline(Vec<u8>),
     /// Sent as an array of bulk strings.
     Command(Arguments),
+    /// Each request is one of several commands, drawn by their shares. A mix holds no mixes.
+    Mix(Vec<(u32, Template)>),
 }
 
 /// The arguments of a command, cut at their placeholders.
@@ -59,6 +62,12 @@ impl Template {
     pub fn words(text: &str) -> Self {
         let words: Vec<&str> = text.split_whitespace().collect();
         Self::command(&words)
+    }
+
+    /// Several commands, written as words, with their shares of the requests.
+    pub fn mix(commands: &[(u32, &str)]) -> Self {
+        assert!(commands.iter().any(|(share, _)| *share > 0), "a mix needs a share");
+        Self::Mix(commands.iter().map(|(share, words)| (*share, Self::words(words))).collect())
     }
 }
 
@@ -91,6 +100,9 @@ pub struct Filling {
     pub keyspace: u64,
     /// Whether the user named a key space; without one, `__seq_int__` counts on without end.
     pub keyspace_given: bool,
+    /// Exponent of Zipf's law by which `__rand_int__` is drawn, popular numbers scattered over the key
+    /// space; uniform without.
+    pub zipf_exponent: Option<f64>,
     /// Length of `__data__` in bytes.
     pub data_bytes: usize,
 }
@@ -98,13 +110,14 @@ pub struct Filling {
 impl Filling {
     /// The key space of `-r` (nothing when omitted) and the payload of `-d`.
     pub fn new(keyspace: Option<u64>, data_bytes: usize) -> Self {
-        Self { keyspace: keyspace.unwrap_or(1).max(1), keyspace_given: keyspace.is_some(), data_bytes }
+        let keyspace_given = keyspace.is_some();
+        Self { keyspace: keyspace.unwrap_or(1).max(1), keyspace_given, zipf_exponent: None, data_bytes }
     }
 }
 
-/// Requests ready to send; only their digits change from one pipeline to the next.
+/// Requests of one command, rendered ahead; only their digits change.
 #[derive(Debug)]
-pub struct RequestBuffer {
+struct Rendered {
     bytes: Vec<u8>,
     request_bytes: usize,
     requests: usize,
@@ -112,69 +125,152 @@ pub struct RequestBuffer {
     random_at: Vec<usize>,
     /// Where in a request its sequence number lies.
     sequence_at: Vec<usize>,
+}
+
+/// Draws the numbers that `__rand_int__` stands for.
+#[derive(Debug)]
+struct Keys {
     filling: Filling,
+    zipf: Option<Zipf>,
     random: Random,
+}
+
+impl Keys {
+    fn new(filling: Filling, random: Random) -> Self {
+        let zipf = filling.zipf_exponent.map(|exponent| Zipf::new(filling.keyspace, exponent));
+        Self { filling, zipf, random }
+    }
+
+    #[inline]
+    fn draw(&mut self) -> u64 {
+        match &self.zipf {
+            None => self.random.below(self.filling.keyspace),
+            Some(zipf) => scattered(zipf.sample(&mut self.random) - 1, self.filling.keyspace),
+        }
+    }
+
+    fn number(&self, request: u64) -> u64 {
+        let number = if self.filling.keyspace_given { request % self.filling.keyspace } else { request };
+        number % KEYSPACE_MAX
+    }
+}
+
+impl Rendered {
+    fn new(arguments: &[Vec<Piece>], requests_max: usize, data_bytes: usize, random: &mut Random) -> Self {
+        let mut rendered = Self {
+            bytes: format!("*{}\r\n", arguments.len()).into_bytes(),
+            request_bytes: 0,
+            requests: 1,
+            random_at: Vec::new(),
+            sequence_at: Vec::new(),
+        };
+        let mut data_at = Vec::new();
+        for argument in arguments {
+            rendered.append_argument(argument, data_bytes, &mut data_at);
+        }
+        rendered.repeat(requests_max);
+        for request in rendered.bytes.chunks_exact_mut(rendered.request_bytes) {
+            for &at in &data_at {
+                random.fill(&mut request[at..at + data_bytes]);
+            }
+        }
+        rendered
+    }
+
+    fn inline(text: &[u8], requests_max: usize) -> Self {
+        let (random_at, sequence_at) = (Vec::new(), Vec::new());
+        let mut rendered =
+            Self { bytes: text.to_vec(), request_bytes: 0, requests: 1, random_at, sequence_at };
+        rendered.repeat(requests_max);
+        rendered
+    }
+
+    fn append_argument(&mut self, argument: &[Piece], data_bytes: usize, data_at: &mut Vec<usize>) {
+        let width = |piece: &Piece| match piece {
+            Piece::Literal(text) => text.len(),
+            Piece::RandomInteger | Piece::SequenceInteger => INTEGER_DIGITS,
+            Piece::Data => data_bytes,
+        };
+        let length: usize = argument.iter().map(width).sum();
+        self.bytes.extend_from_slice(format!("${length}\r\n").as_bytes());
+        for piece in argument {
+            let at = self.bytes.len();
+            match piece {
+                Piece::Literal(_) => {}
+                Piece::RandomInteger => self.random_at.push(at),
+                Piece::SequenceInteger => self.sequence_at.push(at),
+                Piece::Data => data_at.push(at),
+            }
+            match piece {
+                Piece::Literal(text) => self.bytes.extend_from_slice(text),
+                _ => self.bytes.resize(at + width(piece), b'0'),
+            }
+        }
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// Makes of the one request as many as stay in cache.
+    fn repeat(&mut self, requests_max: usize) {
+        self.request_bytes = self.bytes.len().max(1);
+        self.requests = (RENDERED_BYTES_MAX / self.request_bytes).clamp(1, requests_max.max(1));
+        self.bytes = self.bytes.repeat(self.requests);
+    }
+
+    /// The bytes of `count` requests from the `from`-th rendered one on, with fresh integers.
+    #[inline]
+    fn fresh(&mut self, from: usize, count: usize, first: u64, keys: &mut Keys) -> &[u8] {
+        let used = &mut self.bytes[from * self.request_bytes..(from + count) * self.request_bytes];
+        if !self.random_at.is_empty() || !self.sequence_at.is_empty() {
+            for (index, request) in used.chunks_exact_mut(self.request_bytes).enumerate() {
+                for &at in &self.random_at {
+                    write_digits(&mut request[at..at + INTEGER_DIGITS], keys.draw());
+                }
+                let number = keys.number(first + index as u64);
+                for &at in &self.sequence_at {
+                    write_digits(&mut request[at..at + INTEGER_DIGITS], number);
+                }
+            }
+        }
+        used
+    }
+}
+
+/// Requests ready to send.
+#[derive(Debug)]
+pub struct RequestBuffer {
+    /// The commands, each with the end of its share among 0 to `shares`.
+    commands: Vec<(u64, Rendered)>,
+    shares: u64,
+    /// Requests of several commands side by side.
+    mixed: Vec<u8>,
+    requests: usize,
+    keys: Keys,
 }
 
 impl RequestBuffer {
     /// Renders up to `requests_max` requests ahead; at least one, and only as many as stay in cache.
     pub fn new(template: &Template, requests_max: usize, filling: Filling, mut random: Random) -> Self {
-        let mut buffer = Self {
-            bytes: Vec::new(),
-            request_bytes: 0,
-            requests: 1,
-            random_at: Vec::new(),
-            sequence_at: Vec::new(),
-            filling,
-            random: Random::new(random.next()),
-        };
-        let mut data_at = Vec::new();
-        match template {
-            Template::Inline(text) => buffer.bytes.extend_from_slice(text),
+        let keys = Keys::new(filling, Random::new(random.next()));
+        let mut render = |template: &Template| match template {
+            Template::Inline(text) => Rendered::inline(text, requests_max),
             Template::Command(Arguments(arguments)) => {
-                buffer.bytes.extend_from_slice(format!("*{}\r\n", arguments.len()).as_bytes());
-                for argument in arguments {
-                    buffer.append_argument(argument, &mut data_at);
+                Rendered::new(arguments, requests_max, filling.data_bytes, &mut random)
+            }
+            Template::Mix(_) => unreachable!("a mix holds plain commands"),
+        };
+        let mut commands = Vec::new();
+        let mut shares = 0;
+        match template {
+            Template::Mix(mix) => {
+                for (share, command) in mix {
+                    shares += u64::from(*share);
+                    commands.push((shares, render(command)));
                 }
             }
+            plain => commands.push((1, render(plain))),
         }
-        buffer.request_bytes = buffer.bytes.len();
-        buffer.requests = (RENDERED_BYTES_MAX / buffer.request_bytes.max(1)).clamp(1, requests_max.max(1));
-        buffer.bytes = buffer.bytes.repeat(buffer.requests);
-        for request in buffer.bytes.chunks_exact_mut(buffer.request_bytes.max(1)) {
-            for &at in &data_at {
-                random.fill(&mut request[at..at + filling.data_bytes]);
-            }
-        }
-        buffer
-    }
-
-    fn append_argument(&mut self, argument: &[Piece], data_at: &mut Vec<usize>) {
-        let length: usize = argument
-            .iter()
-            .map(|piece| match piece {
-                Piece::Literal(text) => text.len(),
-                Piece::RandomInteger | Piece::SequenceInteger => INTEGER_DIGITS,
-                Piece::Data => self.filling.data_bytes,
-            })
-            .sum();
-        self.bytes.extend_from_slice(format!("${length}\r\n").as_bytes());
-        for piece in argument {
-            let at = self.bytes.len();
-            match piece {
-                Piece::Literal(text) => self.bytes.extend_from_slice(text),
-                Piece::RandomInteger => self.random_at.push(at),
-                Piece::SequenceInteger => self.sequence_at.push(at),
-                Piece::Data => data_at.push(at),
-            }
-            let width = match piece {
-                Piece::Literal(_) => 0,
-                Piece::RandomInteger | Piece::SequenceInteger => INTEGER_DIGITS,
-                Piece::Data => self.filling.data_bytes,
-            };
-            self.bytes.resize(self.bytes.len() + width, b'0');
-        }
-        self.bytes.extend_from_slice(b"\r\n");
+        let requests = commands.iter().map(|(_, rendered)| rendered.requests).min().unwrap_or(1);
+        Self { commands, shares, mixed: Vec::new(), requests, keys }
     }
 
     /// How many requests one call to [`fresh`](Self::fresh) can give.
@@ -187,25 +283,18 @@ impl RequestBuffer {
     #[inline]
     pub fn fresh(&mut self, count: usize, first: u64) -> &[u8] {
         assert!(count <= self.requests, "more requests than were rendered");
-        let used = &mut self.bytes[..count * self.request_bytes];
-        if !self.random_at.is_empty() || !self.sequence_at.is_empty() {
-            for (index, request) in used.chunks_exact_mut(self.request_bytes).enumerate() {
-                for &at in &self.random_at {
-                    write_digits(
-                        &mut request[at..at + INTEGER_DIGITS],
-                        self.random.below(self.filling.keyspace),
-                    );
-                }
-                let mut number = first + index as u64;
-                if self.filling.keyspace_given {
-                    number %= self.filling.keyspace;
-                }
-                for &at in &self.sequence_at {
-                    write_digits(&mut request[at..at + INTEGER_DIGITS], number % KEYSPACE_MAX);
-                }
-            }
+        let Self { commands, shares, mixed, keys, .. } = self;
+        if commands.len() == 1 {
+            return commands[0].1.fresh(0, count, first, keys);
         }
-        used
+        mixed.clear();
+        for index in 0..count {
+            let drawn = keys.random.below(*shares);
+            let chosen = commands.iter().position(|(end, _)| drawn < *end).unwrap_or(0);
+            let number = first + index as u64;
+            mixed.extend_from_slice(commands[chosen].1.fresh(index, 1, number, keys));
+        }
+        mixed
     }
 }
 
@@ -305,6 +394,45 @@ mod tests {
     }
 
     #[test]
+    fn a_mix_draws_its_commands_by_their_shares() {
+        let mix = Template::mix(&[(80, "GET key:__rand_int__"), (20, "SET key:__seq_int__ __data__")]);
+        let mut buffer = buffer(&mix, 16, Some(1000), 10);
+        let (mut gets, mut sets) = (0, 0);
+        for batch in 0..500 {
+            for (index, request) in requests(buffer.fresh(16, batch * 16)).into_iter().enumerate() {
+                if request[0] == b"GET" {
+                    gets += 1;
+                } else {
+                    let number = (batch * 16 + index as u64) % 1000;
+                    assert_eq!(
+                        (request[1].clone(), request[2].len()),
+                        (format!("key:{number:012}").into(), 10)
+                    );
+                    sets += 1;
+                }
+            }
+        }
+        assert_eq!(gets + sets, 8000);
+        assert!((1450..1750).contains(&sets), "{sets} of 8000 instead of a fifth");
+    }
+
+    #[test]
+    fn by_zipfs_law_few_keys_get_many_requests() {
+        let filling = Filling { zipf_exponent: Some(0.99), ..Filling::new(Some(10_000), 3) };
+        let mut buffer =
+            RequestBuffer::new(&Template::words("GET __rand_int__"), 100, filling, Random::new(1));
+        let mut seen = std::collections::HashMap::new();
+        for _ in 0..200 {
+            for request in requests(buffer.fresh(100, 0)) {
+                *seen.entry(request[1].clone()).or_insert(0) += 1;
+            }
+        }
+        // The first of 10,000 has a probability of about a tenth, and is not the number 0.
+        let (key, count) = seen.iter().max_by_key(|(_, count)| **count).unwrap();
+        assert!((1700..2500).contains(count) && **key != b"000000000000"[..], "{count}");
+    }
+
+    #[test]
     fn payloads_are_random_and_differ_between_requests() {
         let mut buffer = buffer(&Template::words("SET k __data__"), 100, None, 64);
         let payloads: HashSet<_> =
@@ -317,7 +445,7 @@ mod tests {
     fn large_requests_are_not_rendered_far_ahead() {
         let buffer = buffer(&Template::words("SET k __data__"), 1000, None, 1 << 20);
         assert_eq!(buffer.requests_max(), 1);
-        assert!(buffer.bytes.len() < 2 << 20);
+        assert!(buffer.commands[0].1.bytes.len() < 2 << 20);
     }
 
     #[test]

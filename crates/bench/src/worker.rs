@@ -102,6 +102,7 @@ impl<'a> Worker<'a> {
         let mut last_activity_ns = 0;
         loop {
             let now_ns = nanoseconds(start);
+            self.cut_slices(now_ns);
             self.look_at_the_end(now_ns);
             if self.schedule.is_some() && !self.exhausted {
                 self.send_due(start)?;
@@ -131,7 +132,21 @@ impl<'a> Worker<'a> {
             }
         }
         self.outcome.elapsed = Duration::from_nanos(self.last_reply_ns);
+        if self.plan.slice.is_some() {
+            self.outcome.slices.push(std::mem::take(&mut self.outcome.latencies));
+            for slice in &self.outcome.slices {
+                self.outcome.latencies.add(slice);
+            }
+        }
         Ok(self.outcome)
+    }
+
+    /// Sets the latencies of slices that are over aside.
+    fn cut_slices(&mut self, now_ns: u64) {
+        let Some(slice) = self.plan.slice else { return };
+        while now_ns >= (self.outcome.slices.len() as u64 + 1) * slice.as_nanos() as u64 {
+            self.outcome.slices.push(std::mem::take(&mut self.outcome.latencies));
+        }
     }
 
     fn handle(&mut self, event: &mio::event::Event, start: Instant) -> Result<u64, LoadError> {

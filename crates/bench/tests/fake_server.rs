@@ -119,6 +119,18 @@ fn an_open_loop_sends_its_requests_too() {
 }
 
 #[test]
+fn slices_of_time_add_up_to_the_whole() {
+    let fake = Fake::start(|_| Some(b"+OK\r\n"));
+    let slice = Some(Duration::from_millis(10));
+    let plan = Plan { rate: Some(10_000.0), slice, threads: 2, ..plan("PING", 1000, 4, 2) };
+    let outcome = fake.run(&plan).unwrap();
+    let counts: Vec<u64> = outcome.slices.iter().map(|slice| slice.count()).collect();
+    // The last request is due after 100 ms.
+    assert!(counts.len() >= 10, "{counts:?}");
+    assert_eq!((counts.iter().sum::<u64>(), outcome.latencies.count()), (1000, 1000));
+}
+
+#[test]
 fn connections_are_opened_anew_when_they_shall_not_be_kept() {
     let fake = Fake::start(|_| Some(b"+OK\r\n"));
     let plan = Plan { keep_alive: false, ..plan("PING", 100, 3, 2) };

@@ -24,6 +24,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Verifies files of a server, and cuts damaged ones (dunlin check --help)
+    #[command(disable_help_flag = true)]
+    Check {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Measures a server of the Redis protocol (dunlin bench --help)
     #[command(disable_help_flag = true)]
     Bench {
@@ -35,6 +41,7 @@ enum Command {
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Server { arguments } => dunlin_server::server::main(arguments),
+        Command::Check { arguments } => dunlin_server::check::main(arguments),
         Command::Bench { arguments } => dunlin_bench::run(arguments),
     }
 }

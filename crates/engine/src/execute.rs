@@ -1,14 +1,17 @@
 //! Running a command: locks, context, handler, and what must happen once the locks are released.
 
+use std::sync::Arc;
+
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::PAGE_BYTES;
 
 use crate::{
     command::{Args, Blocking, CommandError, CommandResult, Entry, Run},
     context::{Environment, ExclusiveContext, KeyspaceContext, ReadContext, Worker, WriteContext},
+    effect::{Log, LogSwitch, removal_word},
     keyspace::{Expiration, Inside, Invalidation, Key, Keyspace, Locked, ShardSet},
     notify::Event,
-    serve,
+    rdb, serve,
 };
 
 /// A request that has been found acceptable: a known command with a right number of words.
@@ -27,9 +30,21 @@ pub struct Request<'a> {
 pub struct Engine {
     /// The keys.
     pub keyspace: Keyspace,
+    /// Where changes are recorded.
+    pub log: LogSwitch,
 }
 
 impl Engine {
+    /// A store that is not recorded anywhere.
+    pub fn new(keyspace: Keyspace) -> Self {
+        Self { keyspace, log: LogSwitch::default() }
+    }
+
+    /// A store whose changes can be recorded in a log, once that is turned on.
+    pub fn with_log(keyspace: Keyspace, log: Arc<dyn Log>) -> Self {
+        Self { keyspace, log: LogSwitch::new(log) }
+    }
+
     /// Runs a command of the store and appends its reply; on an error the reply is as it was.
     ///
     /// `inside` is the caller's pass through the gate: commands that need the keyspace to
@@ -64,8 +79,10 @@ impl Engine {
                     }
                     return Err(CommandError::Busy);
                 };
+                worker.effects.begin(&self.log);
                 let result =
                     run_locked(&mut locked, request, &mut args, database, environment, worker, reply);
+                worker.effects.publish(&self.log, worker.id());
                 if worker.ready.is_empty() {
                     drop(locked);
                 } else {
@@ -83,7 +100,11 @@ impl Engine {
             }
             Run::Exclusive(handler) => {
                 *inside = None;
-                let handle = |context: &mut ExclusiveContext<'_>| handler(context, &mut args, reply);
+                let handle = |context: &mut ExclusiveContext<'_>| {
+                    let result = handler(context, &mut args, reply);
+                    context.settle_effect(request.words);
+                    result
+                };
                 let result = match self.keyspace.close_unless_long() {
                     Some(locked) => self.work_alone(locked, database, environment, worker, handle),
                     None => Err(CommandError::Busy),
@@ -123,11 +144,37 @@ impl Engine {
         worker: &mut Worker,
         work: impl FnOnce(&mut ExclusiveContext<'_>) -> R,
     ) -> R {
+        worker.effects.begin(&self.log);
         let mut context = ExclusiveContext::new(locked.shards(), database, environment, worker);
         let (result, freed) = (work(&mut context), context.finish());
+        worker.effects.publish(&self.log, worker.id());
         self.serve_waiters(locked, environment, worker);
         drop(freed);
         result
+    }
+
+    /// Records a change of something that the keyspace does not hold. The caller is inside the gate, and
+    /// holds what brings such changes into an order.
+    pub fn record(&self, database: usize, worker: &mut Worker, words: &[&[u8]]) {
+        worker.effects.begin(&self.log);
+        worker.effects.tell(database, words);
+        worker.effects.publish(&self.log, worker.id());
+    }
+
+    /// Stores a value that was read from the base of a log, last used so many seconds ago, unless its key
+    /// is there; whether it was stored. It counts as no change. The caller is inside the gate.
+    pub fn load(
+        &self,
+        database: usize,
+        key: &[u8],
+        value: rdb::Value,
+        expiry_ms: Option<u64>,
+        idle_seconds: u64,
+        now_ms: u64,
+    ) -> bool {
+        let shard = self.keyspace.shard_of(key);
+        let mut locked = self.keyspace.lock_one(shard);
+        locked.shards().load(database, key, value, (expiry_ms, idle_seconds, now_ms))
     }
 
     /// Removes expired keys and fields of one shard, looking at no more than `buckets_max` buckets that
@@ -143,7 +190,10 @@ impl Engine {
         if !environment.lazyfree_expire {
             worker.garbage.free_soon();
         }
+        let word = removal_word(environment.lazyfree_expire);
+        let id = worker.id();
         let mut locked = self.keyspace.lock_one(shard);
+        worker.effects.begin(&self.log);
         let is_waited_for = locked.shard(shard).queues().is_some();
         let mut shards = locked.shards();
         let is_observed = shards.shard(shard).is_observed() | environment.broadcasts;
@@ -155,19 +205,28 @@ impl Engine {
                 continue;
             }
             let (events, ready) = (&mut worker.events, &mut worker.ready);
-            let slice = stripe.expire(now_ms, buckets_max, &mut worker.garbage, |entry, what| {
-                if is_waited_for && what != Expiration::Elements {
-                    ready.push_back((database, entry.key().into()));
-                }
-                for (class, name) in what.events() {
-                    if environment.notifications.has(*class) {
-                        events.push(Event { class: *class, name, database, key: entry.key().to_vec() });
+            let (effects, log) = (&mut worker.effects, &self.log);
+            let is_recorded = effects.are_recorded();
+            let slice =
+                stripe.expire(now_ms, buckets_max, &mut worker.garbage, is_recorded, |entry, what, gone| {
+                    if is_waited_for && what != Expiration::Elements {
+                        ready.push_back((database, entry.key().into()));
                     }
-                }
-                if is_observed {
-                    changed.push((entry.key().to_vec(), what));
-                }
-            });
+                    if is_observed {
+                        changed.push((entry.key().to_vec(), what));
+                    }
+                    if what == Expiration::Elements {
+                        effects.add_removal(database, entry.key(), gone);
+                    } else {
+                        effects.add(database, &[word, entry.key()]);
+                    }
+                    effects.publish(log, id);
+                    for (class, name) in what.events() {
+                        if environment.notifications.has(*class) {
+                            events.push(Event { class: *class, name, database, key: entry.key().to_vec() });
+                        }
+                    }
+                });
             for (key, what) in changed.drain(..) {
                 shards.shard(shard).watches().inspect(|watches| watches.expired(database, &key, what));
                 let readers = shards.untrack(shard, &key);
@@ -264,12 +323,18 @@ pub(crate) fn run_locked(
         Run::Write(handler) => {
             let shards = locked.shards();
             let mut context = WriteContext::new(shards, database, request.keys, environment, worker);
-            handler(&mut context, args, reply)
+            let changes_before = context.changes();
+            let result = handler(&mut context, args, reply);
+            context.settle_effect(request.words, changes_before);
+            result
         }
         Run::Block(handler) => {
             let shards = locked.shards();
             let mut context = WriteContext::new(shards, database, request.keys, environment, worker);
-            handler(&mut context, args, reply).map(|blocking| match blocking {
+            let changes_before = context.changes();
+            let result = handler(&mut context, args, reply);
+            context.settle_effect(request.words, changes_before);
+            result.map(|blocking| match blocking {
                 Blocking::Done => {}
                 Blocking::Wait(wait) if environment.deny_blocking => (wait.refused)(reply),
                 Blocking::Wait(wait) => {

@@ -8,6 +8,7 @@ pub mod command;
 pub mod commands;
 mod context;
 mod digest;
+mod effect;
 mod execute;
 pub mod glob;
 pub mod keyspace;
@@ -15,6 +16,7 @@ mod notify;
 mod random;
 pub mod rdb;
 mod serve;
+pub mod snapshot;
 mod statistics;
 mod transaction;
 #[cfg(test)]
@@ -25,6 +27,7 @@ pub use context::{
     Environment, ExclusiveContext, ExpiryChange, Garbage, KeyspaceContext, ReadContext, Worker, WriteContext,
 };
 pub use dunlin_structures::{PAGE_BYTES, hyperloglog::self_test as hyperloglog_self_test};
+pub use effect::{Effects, Log, LogSwitch, write_command};
 pub use execute::{Engine, Request};
 pub use notify::{Event, EventClass, EventClasses};
 pub use serve::{Blocked, Served};

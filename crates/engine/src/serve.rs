@@ -17,6 +17,7 @@ use dunlin_resp::ReplyBuffer;
 use crate::{
     command::{Args, Blocking, Run, Wait},
     context::{Environment, Worker, WriteContext},
+    effect::LogSwitch,
     execute::{Engine, Request},
     keyspace::{BlockingKeys, Locked, ShardSet, Waiter},
 };
@@ -106,7 +107,7 @@ impl Engine {
                     drop(locked);
                     locked = self.keyspace.lock_set(shards);
                 }
-                progress = serve_key(&mut locked, shard, database, &key, environment, worker);
+                progress = serve_key(&mut locked, &self.log, (shard, database, &key), environment, worker);
             }
         }
     }
@@ -150,9 +151,8 @@ fn remove(locked: &mut Locked<'_>, waiter: &Arc<Waiter>) -> bool {
 /// Runs the waiters of one key, oldest first, for as long as there is something for them.
 fn serve_key(
     locked: &mut Locked<'_>,
-    shard: usize,
-    database: usize,
-    key: &[u8],
+    log: &LogSwitch,
+    (shard, database, key): (usize, usize, &[u8]),
     environment: &Environment,
     worker: &mut Worker,
 ) -> Progress {
@@ -176,7 +176,9 @@ fn serve_key(
         if !locked.holds(&waiter.shards) {
             return Progress::Needs(waiter.shards);
         }
-        match run(locked, &waiter, environment, worker) {
+        let reply = run(locked, &waiter, environment, worker);
+        worker.effects.publish(log, worker.id());
+        match reply {
             Some(reply) => {
                 remove(locked, &waiter);
                 worker.served.push(Served { waiter, reply });
@@ -199,7 +201,10 @@ fn run(
     reply.set_protocol(waiter.protocol);
     let mark = reply.mark();
     let mut context = WriteContext::serving(locked.shards(), waiter.database, environment, worker);
-    match handler(&mut context, &mut Args::new(&words, 1), &mut reply) {
+    let changes_before = context.changes();
+    let result = handler(&mut context, &mut Args::new(&words, 1), &mut reply);
+    context.settle_effect(&words, changes_before);
+    match result {
         Ok(Blocking::Done) => {}
         Ok(Blocking::Wait(_)) => return None,
         Err(error) => {

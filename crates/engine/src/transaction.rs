@@ -13,6 +13,7 @@ use dunlin_resp::ReplyBuffer;
 use crate::{
     command::{Args, CommandError, CommandResult, Entry, Flags, Run},
     context::{Environment, ExclusiveContext, Garbage, KeyspaceContext, Worker},
+    effect::LogSwitch,
     execute::{Engine, Request, run_locked},
     keyspace::{Inside, Key, Keyspace, Locked, ShardSet, Watcher},
 };
@@ -69,11 +70,14 @@ impl Footprint {
 #[derive(Debug)]
 pub struct Transaction<'k> {
     keyspace: &'k Keyspace,
+    log: &'k LogSwitch,
     locked: Locked<'k>,
     /// What is freed once the locks are released, before the answer leaves.
     freed: Vec<Garbage>,
     /// Whether others have been told not to wait for it.
     is_long: bool,
+    /// Whether what its commands change is left out of the record.
+    is_muted: bool,
 }
 
 impl Engine {
@@ -98,8 +102,8 @@ impl Engine {
             }
             return Err(CommandError::Busy);
         };
-        let is_long = false;
-        Ok(Transaction { keyspace: &self.keyspace, locked, freed: Vec::new(), is_long })
+        let (keyspace, log, freed) = (&self.keyspace, &self.log, Vec::new());
+        Ok(Transaction { keyspace, log, locked, freed, is_long: false, is_muted: false })
     }
 
     /// Serves those who waited for keys of a transaction, releases its locks, and frees what it threw
@@ -112,6 +116,9 @@ impl Engine {
         inside: &mut Option<Inside<'k>>,
     ) {
         let Transaction { locked, freed, is_long, .. } = transaction;
+        // All that its commands have changed is one record.
+        worker.effects.mute(false);
+        worker.effects.publish(&self.log, worker.id());
         if worker.ready.is_empty() {
             drop(locked);
         } else {
@@ -172,6 +179,19 @@ impl Transaction<'_> {
         self.locked.mark_long(worker.id());
     }
 
+    /// Leaves out of the record what its commands change from now on, or does not. What has expired is
+    /// recorded all the same.
+    pub fn mute(&mut self, muted: bool) {
+        self.is_muted = muted;
+    }
+
+    /// Records a change of something that the keyspace does not hold, made by a command of the host whose
+    /// footprint is everything.
+    pub fn record(&self, database: usize, worker: &mut Worker, words: &[&[u8]]) {
+        worker.effects.begin(self.log);
+        worker.effects.tell(database, words);
+    }
+
     /// Runs a command of the store that is in the transaction's footprint, and appends its reply; on
     /// an error the reply is as it was.
     ///
@@ -187,6 +207,8 @@ impl Transaction<'_> {
     ) -> CommandResult {
         let mark = reply.mark();
         let mut args = Args::new(request.words, request.entry.name_words());
+        worker.effects.begin(self.log);
+        worker.effects.mute(self.is_muted);
         let result = match request.entry.command.run {
             Run::Read(_) | Run::Write(_) | Run::Block(_) => {
                 run_locked(&mut self.locked, request, &mut args, database, environment, worker, reply)
@@ -199,6 +221,7 @@ impl Transaction<'_> {
             Run::Exclusive(handler) => {
                 let mut context = ExclusiveContext::new(self.locked.shards(), database, environment, worker);
                 let result = handler(&mut context, &mut args, reply);
+                context.settle_effect(request.words);
                 self.freed.push(context.finish());
                 result
             }

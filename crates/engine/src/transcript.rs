@@ -7,11 +7,11 @@
 //! 3> HELLO …                      the same in RESP3
 //! ```
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use dunlin_resp::{Batch, Limits, Protocol, ReplyBuffer, RequestDecoder};
 
-use crate::{Engine, Environment, Request, Worker, command::CommandTable, commands, keyspace::Keyspace};
+use crate::{Engine, Environment, Log, Request, Worker, command::CommandTable, commands, keyspace::Keyspace};
 
 /// A store to talk to, in database 0.
 pub(crate) struct Story {
@@ -25,7 +25,7 @@ pub(crate) struct Story {
 impl Story {
     pub(crate) fn new() -> Self {
         Self {
-            engine: Engine { keyspace: Keyspace::new(1, 1, 16, [1, 2, 3, 4]) },
+            engine: Engine::new(Keyspace::new(1, 1, 16, [1, 2, 3, 4])),
             table: Arc::new(CommandTable::new(commands::FAMILIES)),
             worker: Worker::new(0, 1),
             environment: Environment {
@@ -35,6 +35,27 @@ impl Story {
                 ..Environment::default()
             },
             database: 0,
+        }
+    }
+
+    /// A store whose records are kept.
+    pub(crate) fn recorded() -> (Self, Arc<Records>) {
+        let records = Arc::new(Records::default());
+        let mut story = Self::new();
+        story.engine = Engine::with_log(Keyspace::new(1, 1, 16, [1, 2, 3, 4]), Arc::clone(&records) as _);
+        story.engine.log.turn(true);
+        (story, records)
+    }
+
+    pub(crate) fn turn_log(&mut self, on: bool) {
+        self.engine.log.turn(on);
+    }
+
+    /// Expires what is due, as background work does.
+    pub(crate) fn expire(&mut self) {
+        let engine = &self.engine;
+        for shard in engine.keyspace.shards() {
+            while !engine.expire(shard, &self.environment, 16, &mut self.worker) {}
         }
     }
 
@@ -96,6 +117,32 @@ impl Story {
             let expected = lines.next().expect("a reply");
             assert_eq!(reply.trim_end(), expected, "reply to {command}");
         }
+    }
+}
+
+/// A log that keeps its records as lines: words separated by blanks, commands by `; `.
+#[derive(Debug, Default)]
+pub(crate) struct Records(Mutex<Vec<String>>);
+
+impl Records {
+    /// The records since this was last asked.
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+impl Log for Records {
+    fn append(&self, _: usize, record: &[u8]) -> u64 {
+        let mut batch = Batch::default();
+        let limits = Limits { bulk_bytes_max: u64::MAX, authenticated: true };
+        RequestDecoder::default().decode(record, &mut 0, &mut batch, &limits, usize::MAX).unwrap();
+        let words = |command| {
+            let words =
+                batch.spans(command).iter().map(|span| String::from_utf8_lossy(batch.bytes(record, *span)));
+            words.collect::<Vec<_>>().join(" ")
+        };
+        self.0.lock().unwrap().push((0..batch.len()).map(words).collect::<Vec<_>>().join("; "));
+        0
     }
 }
 

@@ -1,9 +1,22 @@
-//! What survives the process: files of the data set.
+//! What survives the process: files of the data set, and the log of its changes.
 //!
-//! Nothing here starts a thread or opens a socket, and nothing knows of clients. How values look in a file
-//! is [`dunlin_engine::rdb`]'s business; this crate knows files.
+//! ```text
+//! workers ──records──▶ ring ──batches──▶ append-only files ──▶ recovery
+//! ```
+//!
+//! Nothing here starts a thread, opens a socket or reads a clock, and nothing knows of clients. How values
+//! look in a file is [`dunlin_engine::rdb`]'s business; this crate knows files. Those of the log are
+//! reached through [`Storage`], which tests make fail.
 
+pub mod aof;
+pub mod manifest;
 pub mod rdb;
 mod replace;
+mod ring;
+pub mod storage;
+mod synced;
 
-pub use replace::replace_file;
+pub use replace::{Replacement, directory_and_name, replace_file};
+pub use ring::{Ring, RingReader};
+pub use storage::{Disk, File, Storage};
+pub use synced::SyncedFile;

@@ -16,7 +16,7 @@ use std::{
 
 use dunlin_engine::{
     Blocked, Environment, Event, Request, Served as ServedWaiter, Transaction, Worker,
-    command::{Args, CommandError, CommandResult, ElementWords, Entry, Flags, KeyShape, Run},
+    command::{Args, CommandError, CommandResult, ElementWords, Entry, Flags, Group, KeyShape, Run},
     keyspace::{ClientToken, Inside, Key, Keyspace},
     value::CollectionLimits,
 };
@@ -27,15 +27,18 @@ use crate::{
     blocked::{self, Ending},
     command_log::{LogEntry, LogKind, shorten},
     commands,
-    config::{Config, ConfigReader, VersionCheck},
+    config::{AppendFsync, Config, ConfigReader, VersionCheck},
     expiry::ExpiryCycle,
     feed,
-    net::{Client, Clients, Next, Now, Outbox, PostOffice, REPLY_BYTES_MAX, Served, Service, WorkerContext},
+    net::{
+        Address, Client, Clients, Next, Now, Outbox, PostOffice, REPLY_BYTES_MAX, Served, Service,
+        WorkerContext,
+    },
     pause::Held,
     process::ProcessorTime,
     pubsub::{Kind, Message, Subscribers},
-    scripting::{Compiled, LoadedLibraries},
-    session::{ClientFlags, IsHeard, Replies, Session},
+    scripting::{self, Compiled, LoadedLibraries},
+    session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
     shared::Shared,
     statistics::Meter,
     tracking::{Invalidated, Tracking},
@@ -49,6 +52,10 @@ pub enum Letter {
     Unpaused,
     /// To a worker: another one is held up, and does not do what is everybody's.
     HeldUp,
+    /// To every client: commands that waited for room in the log, or in the queue of a snapshot, may run.
+    LogHasRoom,
+    /// To a worker: the log is durable farther than before. To a client: as far as it waits for.
+    Durable,
     /// To a worker: for its subscribers.
     Published(Arc<Message>),
     /// To a client: encoded already.
@@ -62,6 +69,11 @@ pub enum Letter {
     /// From a worker to itself: what was posted before has been read.
     Settled(u64),
 }
+
+/// Why a command that writes is refused after a snapshot that failed.
+pub(crate) const UNSAVED: CommandError = CommandError::text(
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
+);
 
 /// Commands that are decoded and prefetched together.
 const WINDOW: usize = 64;
@@ -87,6 +99,14 @@ pub struct Executor {
     expiry: ExpiryCycle,
     meter: Meter,
     memory: MemoryCheck,
+    /// The offset behind what it had recorded when it last rang the log's bell.
+    rung_at: u64,
+    /// Its clients that wait for the log to be durable up to a mark.
+    durability_waits: Vec<(u64, Address)>,
+    /// The mark that the replies of the last call are withheld to.
+    withhold_to: u64,
+    /// Whether a command of this call has seen the data set, or changed something that is recorded.
+    pub(crate) saw_data: bool,
     /// Memory for the next transaction.
     pub(crate) spare_queue: Option<Box<Queue>>,
     /// Its scripts.
@@ -191,6 +211,10 @@ impl Executor {
             expiry,
             meter,
             memory: MemoryCheck::default(),
+            rung_at: 0,
+            durability_waits: Vec::new(),
+            withhold_to: 0,
+            saw_data: false,
             spare_queue: None,
             compiled: Compiled::default(),
             libraries: LoadedLibraries::default(),
@@ -531,6 +555,16 @@ impl Executor {
             }
         };
         session.last_command = Some(entry.index);
+        if shared.engine.keyspace.snapshots().is_congested()
+            && let Some(flow) = Self::wait_for_snapshot(session, entry)
+        {
+            return flow;
+        }
+        if shared.engine.log.is_on()
+            && let Some(flow) = self.is_held_by_log(shared, session, entry, reply)
+        {
+            return flow;
+        }
         if shared.pause.is_set()
             && let Some(flow) = self.postpone(shared, session, entry)
         {
@@ -551,6 +585,33 @@ impl Executor {
             return Flow::Continue;
         }
         self.perform(shared, session, request, None, inside, reply)
+    }
+
+    /// What becomes of a command that changes something while the log cannot be written, or has no room.
+    #[inline]
+    fn is_held_by_log(
+        &mut self,
+        shared: &Shared,
+        session: &mut Session,
+        entry: &Entry,
+        reply: &mut ReplyBuffer,
+    ) -> Option<Flow> {
+        let (durability, command) = (&shared.durability, entry.command);
+        let ends_queue =
+            || session.queue.as_ref().is_some_and(|queue| queue.writes && command.name == "exec");
+        let writes = command.is_write() || ends_queue();
+        // As in Redis, PING tells too that something is wrong.
+        if durability.is_failing() && (writes || command.name == "ping") {
+            let line = self.refuse(session, Some(entry), &durability.refusal());
+            self.count_error(Some(entry), &line, false);
+            reply.error(&line);
+            return Some(Flow::Continue);
+        }
+        if (writes || scripting::may_write(command)) && !durability.has_room() {
+            session.flags.set(ClientFlags::BLOCKED, true);
+            return Some(Flow::Postpone { until: None });
+        }
+        None
     }
 
     /// Whether a script that has been running for long keeps a command from running: it has closed the
@@ -633,6 +694,7 @@ impl Executor {
                 result
             }
             (None, None) => {
+                self.saw_data = true;
                 let (environment, worker) = (&self.environment, &mut self.worker);
                 let result =
                     shared.engine.execute(&request, session.database, environment, worker, inside, reply);
@@ -799,6 +861,15 @@ impl Executor {
         if session.is_restricted() {
             commands::check_restrictions(session, entry)?;
         }
+        if shared.loading.is_active() && !entry.command.flags.has(Flags::LOADING) {
+            return Err(CommandError::text("LOADING Redis is loading the dataset in memory"));
+        }
+        if shared.persistence.has_failed()
+            && (commands::writes(session, entry) || entry.command.name == "ping")
+            && shared.denies_writes(self.config.config())
+        {
+            return Err(UNSAVED);
+        }
         if (entry.command.flags.has(Flags::DENY_OOM) || session.queue.is_some())
             && self.over_memory_limit(words)
             && session.queue.as_ref().is_none_or(|queue| queue.needs_memory(entry))
@@ -806,6 +877,16 @@ impl Executor {
             return Err(CommandError::OutOfMemory);
         }
         Ok(entry)
+    }
+
+    /// Rings the log's bell if this worker has recorded something since it last did.
+    #[inline]
+    fn ring_bell(&mut self) {
+        let recorded_to = self.worker.effects.logged_to();
+        if recorded_to != self.rung_at {
+            self.rung_at = recorded_to;
+            self.shared.durability.ring_bell();
+        }
     }
 
     /// Publishes what a slice of background work has cost, and the thread's processor time so far.
@@ -822,6 +903,23 @@ impl Executor {
         statistics.system_us.set(used.system.as_micros() as u64);
     }
 
+    /// How far the log must be durable before what was just served may be told: as far as it is
+    /// recorded, since that is what the commands may have seen. 0 where nothing needs to be durable, as
+    /// with INFO, which has to answer while the disk fails.
+    #[inline]
+    fn durability_mark(&self) -> u64 {
+        if !self.saw_data {
+            return 0;
+        }
+        let config = self.config.config();
+        if config.appendfsync != AppendFsync::Always || !self.shared.engine.log.is_on() {
+            return 0;
+        }
+        let durability = &self.shared.durability;
+        let tail = durability.tail();
+        if tail > durability.durable() { tail } else { 0 }
+    }
+
     /// Whether a pause holds the command back. `CLIENT UNPAUSE` always passes, or nobody could end
     /// a pause of everything.
     #[cold]
@@ -833,6 +931,22 @@ impl Executor {
         }
         session.flags.set(ClientFlags::BLOCKED, true);
         Some(Flow::Postpone { until })
+    }
+
+    /// A command that writes waits while a snapshot has too much to write. Those of a transaction wait once,
+    /// before the first runs.
+    #[cold]
+    fn wait_for_snapshot(session: &mut Session, entry: &Entry) -> Option<Flow> {
+        let is_queued = session.queue.is_some() && !entry.command.flags.has(Flags::UNQUEUED);
+        let command = entry.command;
+        // The keys tell a script that is run from what is done with scripts.
+        let is_script = command.group == Group::Scripting && !command.keys.is_empty();
+        let writes = commands::writes(session, entry) || is_script && !command.flags.has(Flags::READ_ONLY);
+        if is_queued || !writes {
+            return None;
+        }
+        session.flags.set(ClientFlags::BLOCKED, true);
+        Some(Flow::Postpone { until: None })
     }
 
     /// Whether more memory is in use than `maxmemory`. The sum is as old as this window of the
@@ -853,6 +967,63 @@ impl Executor {
     }
 }
 
+/// WAIT and WAITAOF.
+impl Executor {
+    /// Whether all that is wanted is there.
+    pub(crate) fn is_fulfilled(&self, wanted: &DurabilityWait) -> bool {
+        !wanted.replicas && wanted.local_mark.is_none_or(|mark| self.shared.durability.synced() >= mark)
+    }
+
+    /// Answers how many have what was wanted.
+    pub(crate) fn answer_durability(&self, wanted: &DurabilityWait, reply: &mut ReplyBuffer) {
+        if !wanted.counts_local {
+            return reply.integer(0);
+        }
+        let local = wanted.local_mark.is_some_and(|mark| self.shared.durability.synced() >= mark);
+        reply.array(2);
+        reply.integer(local.into());
+        reply.integer(0);
+    }
+
+    /// Lets a client wait; it has been parked.
+    pub(crate) fn await_durability(&mut self, session: &mut Session, wanted: DurabilityWait) {
+        session.durability = Some((wanted, IsHeard(session.replies == Replies::On)));
+        session.flags.set(ClientFlags::BLOCKED, true);
+        if let Some(mark) = wanted.local_mark {
+            self.durability_waits.push((mark, session.client.address));
+            // It may have come to the mark meanwhile.
+            self.tell_durable();
+        }
+    }
+
+    /// Tells the clients whose mark the log has come to, and sees to it that the worker learns of the
+    /// next one.
+    fn tell_durable(&mut self) {
+        while let Some(next) = self.durability_waits.iter().map(|(mark, _)| *mark).min()
+            && !self.shared.durability.await_sync(self.worker.id(), next)
+        {
+            let synced = self.shared.durability.synced();
+            let post = &self.post;
+            self.durability_waits.retain(|(mark, address)| {
+                if *mark <= synced {
+                    post.send(*address, Letter::Durable);
+                }
+                *mark > synced
+            });
+        }
+    }
+
+    fn end_durability_wait(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
+        session.flags.set(ClientFlags::BLOCKED, false);
+        self.durability_waits.retain(|(_, address)| *address != session.client.address);
+        if let Some((wanted, IsHeard(true))) = session.durability.take() {
+            reply.set_protocol(session.protocol);
+            self.answer_durability(&wanted, reply);
+        }
+        Next::Again
+    }
+}
+
 /// What commands are to know of the configuration.
 pub(crate) fn environment(config: &Config) -> Environment {
     Environment {
@@ -860,6 +1031,7 @@ pub(crate) fn environment(config: &Config) -> Environment {
         string_bytes_max: config.proto_max_bulk_len as usize,
         no_touch: false,
         keep_expired: false,
+        replaying_at_ms: 0,
         compress_dumps: config.rdbcompression,
         relaxed_versions: config.rdb_version_check == VersionCheck::Relaxed,
         client: ClientToken::default(),
@@ -944,13 +1116,13 @@ pub(crate) struct ServerContext<'a, 'k> {
 }
 
 impl ServerContext<'_, '_> {
-    /// Does what closes the gate: the pass is given back meanwhile. A transaction that has closed the
-    /// gate itself has nothing more to wait for, and nothing is done.
-    pub(crate) fn outside_gate(&mut self, work: impl FnOnce(&Shared)) {
-        if self.inside.take().is_some() {
-            work(self.shared);
-            *self.inside = self.shared.engine.keyspace.enter_unless_long(self.executor.worker.id());
-        }
+    /// Does something outside of the gate: what may wait for somebody who closes it, or for somebody who
+    /// waits for that. `None`, and nothing done, in a transaction that has closed the gate itself.
+    pub(crate) fn outside_gate<R>(&mut self, work: impl FnOnce(&Shared) -> R) -> Option<R> {
+        self.inside.take()?;
+        let result = work(self.shared);
+        *self.inside = self.shared.engine.keyspace.enter_unless_long(self.executor.worker.id());
+        Some(result)
     }
 }
 
@@ -985,14 +1157,16 @@ impl Service for Executor {
         }
         reply.set_protocol(session.protocol);
         session.flags.set(ClientFlags::BLOCKED, false);
+        self.saw_data = false;
         let shared = Arc::clone(&self.shared);
         let mut inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
         self.environment.no_touch = session.flags.has(ClientFlags::NO_TOUCH);
         self.environment.tracks = session.tracking.as_deref().is_some_and(Tracking::tracks_next);
         self.environment.broadcasts = shared.trackers.broadcasts();
         self.environment.client = blocked::token(session.client.address);
-        self.environment.keep_expired =
-            shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some();
+        self.environment.keep_expired = shared.pause.is_set()
+            && shared.pause.in_force(self.now.instant).is_some()
+            || shared.durability.is_failing();
         let mut batch = std::mem::take(&mut self.batch);
         let mut window = std::mem::take(&mut self.window);
         let (mut position, mut consumed) = (0, 0);
@@ -1027,6 +1201,7 @@ impl Service for Executor {
             }
         };
         drop(inside);
+        self.withhold_to = self.durability_mark();
         session.publish();
         if !self.worker.invalidations.is_empty() {
             self.tell_invalidations(session.client.id());
@@ -1041,12 +1216,16 @@ impl Service for Executor {
     }
 
     fn resume(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
+        self.withhold_to = 0;
         if session.waiting.is_some() {
             // Where it was served at the last moment, the reply is on its way.
             return match self.withdraw(session) {
                 true => self.stop_waiting(session, reply, |reply| Ending::Timeout.answer(reply)),
                 false => Next::Park { until: None },
             };
+        }
+        if session.durability.is_some() {
+            return self.end_durability_wait(session, reply);
         }
         if let Some(answer) = session.answer_later.take() {
             reply.set_protocol(session.protocol);
@@ -1056,10 +1235,14 @@ impl Service for Executor {
     }
 
     fn deliver(&mut self, session: &mut Session, letter: Letter, reply: &mut ReplyBuffer) -> Option<Next> {
+        // What a client that has waited is answered is a change that somebody else has made.
+        self.saw_data = matches!(letter, Letter::Unblocked(_));
+        self.withhold_to = self.durability_mark();
         match letter {
-            Letter::Unpaused => {
-                let is_paused = session.flags.has(ClientFlags::BLOCKED) && session.waiting.is_none();
-                is_paused.then_some(Next::Again)
+            Letter::Unpaused | Letter::LogHasRoom => {
+                let is_waiting = session.waiting.is_some() || session.durability.is_some();
+                let is_held = session.flags.has(ClientFlags::BLOCKED) && !is_waiting;
+                is_held.then_some(Next::Again)
             }
             Letter::Unblocked(encoded) => Some(self.stop_waiting(session, reply, |reply| {
                 reply.raw(&encoded);
@@ -1069,6 +1252,10 @@ impl Service for Executor {
                     reply.raw(&lines);
                 }
                 None
+            }
+            Letter::Durable => {
+                let (wanted, _) = session.durability?;
+                self.is_fulfilled(&wanted).then(|| self.end_durability_wait(session, reply))
             }
             Letter::Invalidated(invalidated) => {
                 self.deliver_invalidated(session, &invalidated, reply);
@@ -1084,8 +1271,11 @@ impl Service for Executor {
 
     fn receive(&mut self, letter: Letter, outbox: &mut Outbox<'_, Session>) {
         match letter {
+            // Waking up is all that a released reply needs.
+            Letter::Durable => self.tell_durable(),
             Letter::Unpaused
             | Letter::HeldUp
+            | Letter::LogHasRoom
             | Letter::Lines(_)
             | Letter::Unblocked(_)
             | Letter::Invalidated(_)
@@ -1096,6 +1286,9 @@ impl Service for Executor {
     }
 
     fn close(&mut self, mut session: Session) {
+        if session.durability.is_some() {
+            self.durability_waits.retain(|(_, address)| *address != session.client.address);
+        }
         self.subscribers.unsubscribe_all(&self.shared.exchange, &mut session);
         self.stop_monitoring(&mut session);
         self.stop_tracking(&mut session);
@@ -1110,6 +1303,22 @@ impl Service for Executor {
         }
     }
 
+    fn withhold_to(&self) -> u64 {
+        self.withhold_to
+    }
+
+    fn released(&self) -> u64 {
+        self.shared.durability.durable()
+    }
+
+    fn await_release(&mut self, mark: u64) -> bool {
+        self.shared.durability.await_durable(self.worker.id(), mark)
+    }
+
+    fn end_tick(&mut self) {
+        self.ring_bell();
+    }
+
     fn background(&mut self, now: Now) -> Duration {
         let started = Instant::now();
         self.environment.broadcasts = self.shared.trackers.broadcasts();
@@ -1120,6 +1329,7 @@ impl Service for Executor {
         } else {
             Duration::from_secs(1) / config.hz
         };
+        self.ring_bell();
         self.note_background(started.elapsed(), pause.is_zero());
         if !self.worker.invalidations.is_empty() {
             self.tell_invalidations(0);

@@ -58,7 +58,10 @@ impl ExpiryCycle {
             return round;
         }
         // Inside the gate, as `CLIENT PAUSE` waits for whoever is there.
-        if shared.pause.in_force(now.instant).is_some() {
+        if shared.pause.in_force(now.instant).is_some()
+            || !shared.durability.may_expire()
+            || shared.loading.is_active()
+        {
             return round;
         }
         while shards.contains(&self.shard) {

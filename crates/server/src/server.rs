@@ -10,23 +10,29 @@ use std::{
         Arc,
         mpsc::{Receiver, Sender, channel},
     },
+    thread::JoinHandle,
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
-use dunlin_engine::{Engine, Worker, keyspace::Keyspace};
+use dunlin_engine::{Engine, Log, Worker, keyspace::Keyspace};
+use dunlin_persist::Ring;
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGINT, SIGTERM, SIGXFSZ},
     iterator::Signals,
 };
 
 use crate::{
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags},
+    durability::{Durability, LogThread, Order, RING_BYTES},
     executor::{Executor, Letter},
+    health::HealthServer,
+    loading::storers,
     log::{self, LogHandle},
     maintenance::{self, Maintenance},
-    net::{Limits, ListenOptions, OutputLimit, Running, WorkerContext, Workers, reserve_open_files},
-    persistence::Existing,
+    net::{
+        Limits, ListenOptions, OutputLimit, Running, WorkerContext, Workers, listen_on, reserve_open_files,
+    },
     process::Process,
     shared::{Shared, Stop},
     startup::{self, PidFile},
@@ -58,6 +64,8 @@ fn report(result: Result<(), String>) -> ExitCode {
 pub struct Server {
     shared: Arc<Shared>,
     running: Running<Letter>,
+    log: JoinHandle<Result<(), String>>,
+    health: Option<HealthServer>,
     /// Kept so that orders can be given before anyone asks for them.
     stopper: Sender<Stop>,
     orders: Receiver<Stop>,
@@ -81,31 +89,56 @@ impl Server {
         let databases = config.databases as usize;
         let limits = Arc::new(ArcSwap::from_pointee(limits(&config)));
         let workers = Workers { threads, listen: listen_options(&config), limits: Arc::clone(&limits) };
+        let http = match config.http_port {
+            0 => Vec::new(),
+            port => listen_on(&config.bind, port, config.tcp_backlog).map_err(|error| error.to_string())?,
+        };
         let store = Arc::new(ConfigStore::new(config, file));
         register_hooks(&store, log, limits);
 
-        let engine = Engine { keyspace: Keyspace::new(threads, threads, databases, seeds()?) };
+        let (ring, reader) = Ring::new(RING_BYTES, threads + 1, 0);
+        let participants = threads + 1 + storers(threads);
+        let keyspace = Keyspace::new(threads, participants, databases, seeds()?);
+        let engine = Engine::with_log(keyspace, Arc::clone(&ring) as Arc<dyn Log>);
         let (maintenance, discarded) = Maintenance::new();
         let (stopper, orders) = channel();
-        let shared = Shared::new(engine, store, threads, maintenance, Process::new()?, stopper.clone());
+        let durability = Durability::new(ring, threads);
+        let process = Process::new()?;
+        let shared = Shared::new(engine, store, threads, maintenance, process, durability, stopper.clone());
         let shared = Arc::new(shared);
-        shared.alone(|context| shared.load(context, Existing::Refused))?;
+        let health = match http.is_empty() {
+            true => None,
+            false => Some(
+                HealthServer::start(&shared, http).map_err(|error| format!("cannot serve HTTP: {error}"))?,
+            ),
+        };
         maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
+        let log = LogThread::new(Arc::clone(&shared), reader).start();
+        let log = log.map_err(|error| format!("cannot start a thread: {error}"))?;
+        if log.is_finished() {
+            return Err(join_log(log).err().unwrap_or_else(|| "the log's thread has ended".to_owned()));
+        }
         let make = {
             let shared = Arc::clone(&shared);
             move |context: WorkerContext<_>| {
                 shared.monitor.attach(context.clients.clone(), context.traffic.clone());
+                shared.durability.attach(&context.post);
                 let seed = u64::from(std::process::id()) << 32 | context.worker as u64;
                 Executor::new(Arc::clone(&shared), Worker::new(context.worker, seed), context)
             }
         };
         let running = workers.start(make).map_err(|error| error.to_string())?;
-        Ok(Self { shared, running, stopper, orders })
+        Ok(Self { shared, running, log, health, stopper, orders })
     }
 
     /// The TCP addresses that it listens on.
     pub fn addresses(&self) -> &[SocketAddr] {
         self.running.addresses()
+    }
+
+    /// The addresses that it answers HTTP on.
+    pub fn http_addresses(&self) -> &[SocketAddr] {
+        self.health.as_ref().map_or(&[], HealthServer::addresses)
     }
 
     /// The configuration, as it is at this moment.
@@ -123,10 +156,21 @@ impl Server {
     pub fn wait(self) -> Result<(), String> {
         // It holds a sender of its own: there is always somebody who may give an order.
         if let Ok(stop) = self.orders.recv() {
+            self.shared.loading.abandon();
             self.running.shutdown(stop.grace);
         }
-        self.running.join().map_err(|error| format!("a worker failed: {error}"))
+        self.running.join().map_err(|error| format!("a worker failed: {error}"))?;
+        self.shared.end_saving();
+        self.shared.durability.end_rewriting();
+        // The last replies may have waited for it.
+        self.shared.durability.order(Order::Stop);
+        join_log(self.log)
     }
+}
+
+/// Waits until the log's thread has ended.
+fn join_log(log: JoinHandle<Result<(), String>>) -> Result<(), String> {
+    log.join().map_err(|_| "the log's thread failed".to_owned())?
 }
 
 /// Stops a server.
@@ -142,7 +186,9 @@ impl Stopper {
     /// take their replies, unless `now` is among the options.
     pub fn stop(&self, flags: ShutdownFlags) {
         let grace = grace(flags, &self.shared.config.snapshot());
-        if flags.save && self.shared.alone(|context| self.shared.save_last(context)).is_err() && !flags.force
+        if saves(flags, &self.shared)
+            && self.shared.alone(|context| self.shared.save_last(context)).is_err()
+            && !flags.force
         {
             tracing::warn!("The data set could not be saved, so the server goes on");
             return;
@@ -150,6 +196,13 @@ impl Stopper {
         // When nobody receives it, the server has ended already.
         let _ = self.orders.send(Stop { grace });
     }
+}
+
+/// Whether a snapshot is written before the end: when it is asked for, or there are save points; never of a
+/// data set that is not loaded yet.
+pub(crate) fn saves(flags: ShutdownFlags, shared: &Shared) -> bool {
+    let wanted = flags.save || (!flags.nosave && !shared.config.snapshot().save.is_empty());
+    wanted && !shared.loading.is_active()
 }
 
 /// How long clients get to take their last replies.
@@ -172,8 +225,11 @@ fn run(mut launch: Launch) -> Result<(), String> {
     let file = launch.file.clone();
     let signals =
         Signals::new([SIGTERM, SIGINT]).map_err(|error| format!("cannot handle signals: {error}"))?;
+    // A file that must not grow is an error of the write, not the end of the process.
+    signal_hook::flag::register(SIGXFSZ, Arc::default())
+        .map_err(|error| format!("cannot handle signals: {error}"))?;
     let server = Server::start(launch, Some(log))?;
-    announce(&server.config(), file.as_deref(), server.addresses());
+    announce(&server.config(), file.as_deref(), server.addresses(), server.http_addresses());
     obey_signals(signals, server.stopper()).map_err(|error| format!("cannot start a thread: {error}"))?;
     server.wait()?;
     drop(pidfile);
@@ -237,11 +293,12 @@ fn register_hooks(store: &ConfigStore, log: Option<LogHandle>, published: Arc<Ar
     );
 }
 
-fn announce(config: &Config, file: Option<&Path>, tcp: &[std::net::SocketAddr]) {
+fn announce(config: &Config, file: Option<&Path>, tcp: &[SocketAddr], http: &[SocketAddr]) {
     let mut addresses: Vec<String> = tcp.iter().map(ToString::to_string).collect();
     if !config.unixsocket.as_os_str().is_empty() {
         addresses.push(config.unixsocket.display().to_string());
     }
+    addresses.extend(http.iter().map(|address| format!("http://{address}/health")));
     for line in startup::announcement(config, file, &addresses) {
         tracing::info!("{line}");
     }

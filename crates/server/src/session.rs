@@ -76,6 +76,17 @@ pub(crate) enum Replies {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IsHeard(pub(crate) bool);
 
+/// What a client waits for with WAIT or WAITAOF.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DurabilityWait {
+    /// The offset up to which the log here has to be durable, where it has to be.
+    pub(crate) local_mark: Option<u64>,
+    /// Whether replicas have to confirm something: there are none, so that lasts until the timeout.
+    pub(crate) replicas: bool,
+    /// Whether the answer tells of this server too.
+    pub(crate) counts_local: bool,
+}
+
 /// What is kept for a connection.
 #[derive(Debug)]
 pub struct Session {
@@ -106,6 +117,8 @@ pub struct Session {
     pub(crate) settled_by: u64,
     /// Whether a command waits for keys, and then whether its client wants to hear of it.
     pub(crate) waiting: Option<IsHeard>,
+    /// What it waits for with WAIT or WAITAOF, and whether it wants the answer.
+    pub(crate) durability: Option<(DurabilityWait, IsHeard)>,
     /// What to answer when the deadline of a parked connection has passed.
     pub(crate) answer_later: Option<fn(&mut ReplyBuffer)>,
 }
@@ -129,6 +142,7 @@ impl Session {
             pushed: false,
             settled_by: 0,
             waiting: None,
+            durability: None,
             answer_later: None,
         }
     }

@@ -15,7 +15,9 @@ use crate::{
     blocked::BlockedClients,
     commands,
     config::ConfigStore,
+    durability::Durability,
     feed::Feed,
+    loading::Loading,
     maintenance::Maintenance,
     monitor::Monitor,
     pause::Pause,
@@ -50,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) scripts: ScriptCache,
     pub(crate) libraries: LibraryCache,
     pub(crate) running: RunningScripts,
+    pub(crate) durability: Durability,
+    pub(crate) loading: Loading,
     pub(crate) trackers: Trackers,
     /// Whether keys are removed when their time has come though nobody asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
@@ -67,6 +71,7 @@ impl Shared {
         workers: usize,
         maintenance: Maintenance,
         process: Process,
+        durability: Durability,
         orders: Sender<Stop>,
     ) -> Self {
         let persistence = Persistence::new(process.started_s);
@@ -92,11 +97,18 @@ impl Shared {
             scripts: ScriptCache::new(workers),
             libraries: LibraryCache::new(workers),
             running: RunningScripts::new(workers),
+            durability,
+            loading: Loading::default(),
             trackers,
             active_expire,
             list_packed_threshold: AtomicU32::new(0),
             orders,
         }
+    }
+
+    /// The place in the gate of the thread that loads, behind those of the workers.
+    pub(crate) fn loader(&self) -> usize {
+        self.workers
     }
 
     /// Asks the server to end.

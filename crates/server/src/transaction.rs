@@ -188,6 +188,7 @@ impl Executor {
             let text = [b"EXECABORT Transaction discarded because of: ", &reason[..]].concat();
             return Err(CommandError::Text(text.into()));
         };
+        self.saw_data = true;
         self.environment.deny_blocking = true;
         let executed = if self.end_watches(session, &mut transaction) {
             Executed::Changed

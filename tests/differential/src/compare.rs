@@ -71,7 +71,11 @@ pub const INTENDED: &[Intended] = &[
         command: "COMMAND",
         holds: |command, ours, oracle| {
             command.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"INFO"))
-                && agree(Compare::Unordered, &without_notes(ours), &without_notes(oracle))
+                && agree(
+                    Compare::Unordered,
+                    &without_pairs(ours, &[b"notes"]),
+                    &without_pairs(oracle, &[b"notes"]),
+                )
         },
         reason: "COMMAND INFO tells how keys are used, without the notes that Redis has for people",
     },
@@ -116,6 +120,16 @@ pub const INTENDED: &[Intended] = &[
         holds: |_, ours, oracle| without_claimers(ours) == without_claimers(oracle),
         reason: CLAIMERS,
     },
+    Intended {
+        command: "XINFO",
+        holds: |_, ours, oracle| {
+            let told = |reply| without_pairs(&without_claimers(reply), &[b"entries-read", b"lag"]);
+            has_integer(ours, |count| count == i64::MAX)
+                && has_integer(oracle, |count| count < 0)
+                && told(ours) == told(oracle)
+        },
+        reason: "the number of entries that a group has read stops at the largest one instead of turning negative",
+    },
 ];
 
 const UNBALANCED: &str = "an unbalanced list of streams is told with the command's own name, as in Redis 7.2";
@@ -159,21 +173,30 @@ fn without_claimers(reply: &Reply) -> Reply {
     Reply::Array(kind, kept)
 }
 
-/// A reply without the pairs of `notes` and a text that describe a key specification.
-fn without_notes(reply: &Reply) -> Reply {
-    let Reply::Array(kind, elements) = reply else {
-        return reply.clone();
-    };
+/// What `XINFO` says but for what is each server's own affair, so that times of deliveries count.
+pub fn without_own_affairs(reply: &Reply) -> Reply {
+    without_pairs(reply, &OWN_AFFAIRS)
+}
+
+/// A reply without the pairs of these names.
+fn without_pairs(reply: &Reply, names: &[&[u8]]) -> Reply {
+    let Reply::Array(kind, elements) = reply else { return reply.clone() };
     let mut kept = Vec::new();
     let mut elements = elements.iter();
     while let Some(element) = elements.next() {
-        if element.bytes() == Some(b"notes") {
+        if element.bytes().is_some_and(|name| names.contains(&name)) {
             elements.next();
         } else {
-            kept.push(without_notes(element));
+            kept.push(without_pairs(element, names));
         }
     }
     Reply::Array(*kind, kept)
+}
+
+/// Whether one of the integers in a reply is such a one.
+fn has_integer(reply: &Reply, is_such: fn(i64) -> bool) -> bool {
+    let elements = reply.elements().unwrap_or_default();
+    reply.integer().is_some_and(is_such) || elements.iter().any(|element| has_integer(element, is_such))
 }
 
 const WITH_SCORE: &str = "ZRANK and ZREVRANK take WITHSCORE, as in Redis 7.2 and newer";

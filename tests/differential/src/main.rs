@@ -5,6 +5,13 @@
 //! dunlin-differential --server target/fast/dunlin --families string --seed 42 --streams 1
 //! ```
 //!
+//! With `--replay-in` the streams go to the first server alone, which records them in its append-only log;
+//! then it is killed, and what the second server makes of the log is compared (replay.rs).
+//!
+//! ```text
+//! dunlin-differential --server target/fast/dunlin --replay-in target/fast/dunlin --families stream
+//! ```
+//!
 //! Each stream has a seed of its own, which is printed when the stream fails; the failing stream is
 //! made as short as possible and printed as a transcript. The run goes on after a failure until it has
 //! found several distinct ones.
@@ -14,6 +21,7 @@ mod families;
 mod generate;
 mod grammar;
 mod minimize;
+mod replay;
 mod report;
 mod run;
 
@@ -26,6 +34,7 @@ use clap::Parser;
 
 use crate::generate::{Generator, Step};
 use crate::grammar::Family;
+use crate::replay::Replay;
 use crate::run::{Failure, Mismatch, Pair};
 
 /// Random command streams to Dunlin and an oracle, replies compared.
@@ -37,6 +46,9 @@ struct Options {
     /// The server that is right.
     #[arg(long, default_value = "redis-server")]
     oracle: PathBuf,
+    /// The server that loads what the server under test has recorded; there is no oracle then.
+    #[arg(long)]
+    replay_in: Option<PathBuf>,
     /// Families to draw commands from, by name; `all` for every one there is a grammar for.
     #[arg(long, value_delimiter = ',')]
     families: Vec<String>,
@@ -98,21 +110,45 @@ fn run(options: &Options) -> Result<bool, String> {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64 >> 10);
     let first_seed = options.seed.unwrap_or(clock);
     let streams = options.streams.unwrap_or(options.commands.div_ceil(options.stream_length));
-    let mut pair = Pair::start(&options.server, &options.oracle, &options.directive)?;
-
     let names: Vec<&str> = drawn.iter().map(|family| family.name).collect();
     println!(
         "families {}, seed {first_seed}, {streams} streams of {}",
         names.join(" "),
         options.stream_length
     );
+    if let Some(reader) = &options.replay_in {
+        let mut replay = Replay::new(&options.server, reader, &options.directive);
+        let trial = &mut |steps: &[Step]| replay.run(steps);
+        return judge(options, &drawn, &known, (first_seed, streams), trial);
+    }
+    let mut pair = Pair::start(&options.server, &options.oracle, &options.directive)?;
+    let trial = &mut |steps: &[Step]| pair.run(steps);
+    let is_good = judge(options, &drawn, &known, (first_seed, streams), trial)?;
+    for reason in &pair.intended {
+        println!("  intended difference met: {reason}");
+    }
+    pair.stop()?;
+    Ok(is_good)
+}
+
+/// Runs one stream.
+type Trial<'a> = &'a mut dyn FnMut(&[Step]) -> Result<(), Failure>;
+
+/// Tries streams of these seeds and tells what was found; whether nothing was.
+fn judge(
+    options: &Options,
+    drawn: &[&'static Family],
+    known: &[&'static Family],
+    (first_seed, streams): (u64, usize),
+    trial: Trial<'_>,
+) -> Result<bool, String> {
     let started = Instant::now();
     let mut found: BTreeMap<String, usize> = BTreeMap::new();
     let mut sent = 0;
     for seed in (0..streams).map(|index| first_seed.wrapping_add(index as u64)) {
-        let steps = Generator::new(seed, &drawn, &known).stream(options.stream_length);
+        let steps = Generator::new(seed, drawn, known).stream(options.stream_length);
         sent += steps.len();
-        match pair.run(&steps) {
+        match trial(&steps) {
             Ok(()) => {}
             Err(Failure::Trouble(what)) => return Err(format!("seed {seed}: {what}")),
             Err(Failure::Mismatch(mismatch)) => {
@@ -121,7 +157,7 @@ fn run(options: &Options) -> Result<bool, String> {
                 *times += 1;
                 if *times == 1 {
                     let time = Duration::from_secs(options.shorten_seconds);
-                    let (steps, mismatch) = shorten(&mut pair, steps, *mismatch, time);
+                    let (steps, mismatch) = shorten(trial, steps, *mismatch, time);
                     println!("\n{label}: seed {seed}\n{}", report::transcript(&steps, &mismatch));
                 }
                 if found.len() >= options.failures {
@@ -136,19 +172,15 @@ fn run(options: &Options) -> Result<bool, String> {
     for (label, times) in &found {
         println!("  {times:5} streams: {label}");
     }
-    for reason in &pair.intended {
-        println!("  intended difference met: {reason}");
-    }
-    pair.stop()?;
     Ok(found.is_empty())
 }
 
 /// Makes a failing stream as short as it can be while it still fails at the same command.
-fn shorten(pair: &mut Pair, steps: Vec<Step>, mismatch: Mismatch, time: Duration) -> (Vec<Step>, Mismatch) {
+fn shorten(trial: Trial<'_>, steps: Vec<Step>, mismatch: Mismatch, time: Duration) -> (Vec<Step>, Mismatch) {
     let label = mismatch.label();
     let mut last = mismatch;
     let failing = steps[..steps.len().min(last.at + 1)].to_vec();
-    let kept = minimize::minimize(&failing, time, |part| match pair.run(part) {
+    let kept = minimize::minimize(&failing, time, |part| match trial(part) {
         Err(Failure::Mismatch(found)) if found.label() == label => {
             last = *found;
             true

@@ -38,6 +38,15 @@ impl Server {
     /// Starts a server on a free port and on a Unix socket in a fresh folder; `directives` are further
     /// arguments such as `--threads 2`. Returns once it answers PING.
     pub fn start(program: &Path, directives: &[&str]) -> io::Result<Self> {
+        Self::start_with(program, directives, |_| Ok(()))
+    }
+
+    /// As [`Self::start`], with something done to the folder before.
+    pub fn start_with(
+        program: &Path,
+        directives: &[&str],
+        prepare: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> io::Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let folder = std::env::temp_dir().join(format!(
             "dunlin-test-{}-{}",
@@ -45,6 +54,7 @@ impl Server {
             COUNT.fetch_add(1, Ordering::Relaxed)
         ));
         fs::create_dir_all(&folder)?;
+        prepare(&folder)?;
         let port = free_port()?;
         let log = File::create(folder.join("log"))?;
         let mut command = Command::new(program);
@@ -78,7 +88,8 @@ impl Server {
                 return Err(io::Error::other(format!("the server ended ({status}):\n{}", self.log())));
             }
             let answered = Connection::unix(&self.socket()).is_ok_and(|mut connection| {
-                connection.call(&["PING"]).is_ok_and(|reply| reply.bytes() == Some(b"PONG"))
+                // Unlike PING, it is refused while the data set is being loaded.
+                connection.call(&["DBSIZE"]).is_ok_and(|reply| !reply.is_error())
             });
             if answered {
                 return Ok(());
@@ -88,6 +99,17 @@ impl Server {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// The folder that it works in.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Ends it with SIGKILL; its files stay until it is dropped.
+    pub fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
     }
 
     /// The path of its Unix socket.

@@ -24,11 +24,15 @@ pub enum Topic {
     CollectionMemory,
     /// Transactions, scripts and messages.
     Programs,
+    /// What an append-only log costs that is made durable every second.
+    Log,
+    /// Writes that are durable when they are answered.
+    DurableWrites,
 }
 
 impl Topic {
     /// All pages, in the order they are made.
-    pub const ALL: [Topic; 9] = [
+    pub const ALL: [Topic; 11] = [
         Self::Requests,
         Self::Workers,
         Self::HotKey,
@@ -38,6 +42,8 @@ impl Topic {
         Self::Collections,
         Self::CollectionMemory,
         Self::Programs,
+        Self::Log,
+        Self::DurableWrites,
     ];
 
     /// File name without its ending.
@@ -52,6 +58,8 @@ impl Topic {
             Self::Collections => "collections",
             Self::CollectionMemory => "collection-memory",
             Self::Programs => "programs",
+            Self::Log => "log",
+            Self::DurableWrites => "durable-writes",
         }
     }
 
@@ -67,6 +75,8 @@ impl Topic {
             Self::Collections => "Processor time of commands on collections",
             Self::CollectionMemory => "Memory of collections",
             Self::Programs => "Processor time of transactions, scripts and messages",
+            Self::Log => "Processor time of the append-only log",
+            Self::DurableWrites => "Writes that are durable when they are answered",
         }
     }
 
@@ -118,22 +128,33 @@ impl Topic {
                  subscribers; 50 connections that call, or publish, at pipeline 16. The server runs with one worker, alone on \
                  one processor; the client has another."
             }
+            Self::Log => {
+                "CPU time of the server process for each request without persistence, and with `appendonly yes` and \
+                 `appendfsync everysec` (columns `+log`); closed loop, 50 connections, random keys out of a preloaded \
+                 set, 100-byte values. The server runs with one worker on one processor, which the thread that writes \
+                 the log shares; the client has another. Logs are never rewritten."
+            }
+            Self::DurableWrites => {
+                "Writes a second with `appendonly yes` and `appendfsync always`, 50 connections of a closed loop without \
+                 pipelining, 100-byte values. The server has as many workers as processors; neither it nor the client is \
+                 pinned. The disk is what it is: compare columns, not machines. Higher is better."
+            }
         }
     }
 
     /// Whether each measurement needs a server that has seen nothing else.
     pub fn wants_fresh_server(self) -> bool {
-        !matches!(self, Self::Requests | Self::Workers | Self::HotKey)
+        !matches!(self, Self::Requests | Self::Workers | Self::HotKey | Self::Log | Self::DurableWrites)
     }
 
     /// Whether the server gets one processor and the client another.
     pub fn is_pinned(self) -> bool {
-        !matches!(self, Self::Workers | Self::HotKey)
+        !matches!(self, Self::Workers | Self::HotKey | Self::DurableWrites)
     }
 
     /// Whether a smaller figure is the better one.
     pub fn lower_is_better(self) -> bool {
-        self != Self::HotKey
+        !matches!(self, Self::HotKey | Self::DurableWrites)
     }
 }
 
@@ -166,6 +187,8 @@ pub enum Method {
     Cost(Verb, Transport, usize),
     /// One hot key against uniform keys.
     HotKey(Verb),
+    /// Requests each second without pipelining.
+    Throughput(Verb),
     /// Resident memory of an empty server.
     EmptyMemory,
     /// Resident memory for each key.
@@ -306,6 +329,9 @@ pub const ROWS: &[Row] = &[
     row(Topic::Programs, "evalsha-16", Method::Command { fill: Some(SCRIPT_LOAD), words: EVALSHA }),
     row(Topic::Programs, "multi-10-sets-16", Method::Transaction),
     row(Topic::Programs, "publish-100-subscribers", Method::Publish),
+    row(Topic::Log, "log-set-1", Method::Cost(Verb::Set, Transport::Tcp, 1)),
+    row(Topic::Log, "log-set-16", Method::Cost(Verb::Set, Transport::Tcp, 16)),
+    row(Topic::DurableWrites, "always-set", Method::Throughput(Verb::Set)),
 ];
 
 const ZADD: &str = "ZADD zset __rand_int__ member:__seq_int__";

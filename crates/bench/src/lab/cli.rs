@@ -11,6 +11,7 @@ use super::contender::{CLIENTS_MAX, Contender};
 use super::experiment::{Experiment, Lab, Scale};
 use super::report::Report;
 use super::results::Results;
+use super::slo::Slo;
 use super::{ABSENT, EXPERIMENTS};
 use crate::{affinity, process};
 
@@ -28,6 +29,8 @@ Examples:
     $ dunlin bench lab E1 --peer redis-server --peer nutcracker=4
   Against what runs in production today (an empty database of it):
     $ dunlin bench lab --target today=redis://cache.example:6379/9
+  The mixes, and the highest rate at which 999 of 1000 requests are answered within two milliseconds:
+    $ dunlin bench lab mixes --slo p99.9=2ms
   One page's record out of the fan pages:
     $ dunlin bench lab fan-pages --query 17 --peer memcached";
 
@@ -74,6 +77,9 @@ pub struct LabArguments {
     /// Print what every store of the fan pages says of this page
     #[arg(long, value_name = "PAGE")]
     query: Option<u32>,
+    /// Also search the highest rate at which so many requests stay within so much time
+    #[arg(long, value_name = "QUANTILE=TIME", value_parser = Slo::parse)]
+    slo: Option<Slo>,
     /// Folder for the report
     #[arg(long, value_name = "FOLDER", default_value = "lab-report")]
     out: PathBuf,
@@ -168,6 +174,7 @@ impl LabArguments {
             server_processors: chosen(&self.server_processors, servers)?,
             client_processors: chosen(&self.client_processors, clients)?,
             query: self.query,
+            slo: self.slo,
             bar: progress_bar(),
         })
     }

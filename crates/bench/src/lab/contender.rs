@@ -57,12 +57,25 @@ pub enum Settings {
     /// Nothing is written to disk.
     #[default]
     MemoryOnly,
+    /// An append-only file, written through once a second and compacted only when told to: the
+    /// published experiment switched that off on purpose.
+    AppendOnly,
 }
 
 impl Settings {
     fn flags(self) -> &'static [&'static str] {
         match self {
             Self::MemoryOnly => &["--save", "", "--appendonly", "no"],
+            Self::AppendOnly => &[
+                "--save",
+                "",
+                "--appendonly",
+                "yes",
+                "--appendfsync",
+                "everysec",
+                "--auto-aof-rewrite-percentage",
+                "0",
+            ],
         }
     }
 }

@@ -7,8 +7,9 @@ use indicatif::ProgressBar;
 use super::contender::{Contender, Settings};
 use super::results::{Results, Section};
 use super::server::Server;
+use super::slo::Slo;
 use crate::figures::Sample;
-use crate::load::Plan;
+use crate::load::{Outcome, Plan};
 use crate::template::{Filling, Template};
 
 /// One experiment: a row of the lab's table beside the function that carries it out.
@@ -24,6 +25,13 @@ pub struct Experiment {
     /// Carries it out. Fails where a server answers wrongly.
     pub run: fn(&Lab) -> Result<Results, String>,
 }
+
+/// Connections of the usual load, those of redis-benchmark.
+pub const CLIENTS: usize = 50;
+const MEASURED: Duration = Duration::from_millis(1500);
+const WARMUP: Duration = Duration::from_millis(300);
+const FILL_CLIENTS: usize = 8;
+const FILL_PIPELINE: usize = 100;
 
 /// How large everything is: 1 is the size of the published experiment.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -60,21 +68,59 @@ pub struct Lab {
     pub client_processors: Vec<usize>,
     /// A page of the fan-pages experiment to print.
     pub query: Option<u32>,
+    /// Latency to keep, for which the highest rate is searched.
+    pub slo: Option<Slo>,
     /// Shows how far it is.
     pub bar: ProgressBar,
 }
 
 impl Lab {
-    /// A plan of the lab's usual load for a command.
+    /// A plan of the lab's usual load for a command: a closed loop of 50 connections.
     pub fn plan(&self, words: &str, keyspace: Option<u64>, value_bytes: usize, round: u32) -> Plan {
         let mut plan = Plan::new(Template::words(words), Filling::new(keyspace, value_bytes));
+        plan.clients = CLIENTS;
         plan.threads = self.client_processors.len();
         plan.seed = self.seed.wrapping_add(u64::from(round) + 1);
         plan
     }
 
-    /// Starts, or connects to, all contenders that `wants` chooses. A server that cannot have the
-    /// settings is named in the results; any other failure ends the experiment.
+    /// Runs a plan for the usual time, warmed up before.
+    pub fn timed<T>(
+        &self,
+        plan: &Plan,
+        mut run: impl FnMut(&Plan) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let mut plan = plan.clone();
+        plan.requests = None;
+        plan.duration = Some(self.scale.time(WARMUP));
+        run(&plan)?;
+        plan.duration = Some(self.scale.time(MEASURED));
+        run(&plan)
+    }
+
+    /// Writes the keys `key:0` to `key:KEYS-1`, and none other.
+    pub fn fill(&self, server: &Server, keys: u64, value_bytes: usize) -> Result<(), String> {
+        let mut plan = self.plan("SET key:__seq_int__ __data__", Some(keys), value_bytes, 0);
+        plan.requests = Some(keys);
+        plan.clients = FILL_CLIENTS;
+        plan.pipeline = FILL_PIPELINE;
+        server.load(&plan)?;
+        server.expect_keys(keys)
+    }
+
+    /// Checks the answers of servers and fills them.
+    pub fn prepare(&self, servers: &[Server], keys: u64, value_bytes: usize) -> Result<(), String> {
+        for server in servers {
+            self.bar.set_message(format!("filling {}", server.name));
+            server
+                .check_answers(2 * value_bytes)
+                .and_then(|()| self.fill(server, keys, value_bytes))
+                .map_err(|error| format!("{}: {error}", server.name))?;
+        }
+        Ok(())
+    }
+
+    /// Starts, or connects to, all contenders that `wants` chooses.
     pub fn start(
         &self,
         results: &mut Results,
@@ -92,6 +138,38 @@ impl Lab {
         }
         if servers.is_empty() {
             return Err("no server that it could measure was chosen".into());
+        }
+        Ok(servers)
+    }
+
+    /// Starts contenders with an append-only file. Those that refuse it, or run already without one, are
+    /// left out, and the results say so.
+    pub fn start_appending(
+        &self,
+        results: &mut Results,
+        wants: impl Fn(&Contender) -> bool,
+    ) -> Result<Vec<Server>, String> {
+        let mut servers = Vec::new();
+        for contender in self.contenders.iter().filter(|contender| wants(contender)) {
+            self.bar.set_message(format!("starting {}", contender.name));
+            let server =
+                contender.start(Settings::AppendOnly, &self.server_processors).and_then(
+                    |server| match server.setting("appendonly")?.as_deref() {
+                        Some("yes") => Ok(server),
+                        other => Err(format!("appendonly is {}", other.unwrap_or("unknown"))),
+                    },
+                );
+            match server {
+                Ok(server) => {
+                    results.setting(format!("{}: {}", server.name, server.settings));
+                    servers.push(server);
+                }
+                Err(reason) => {
+                    results
+                        .notes
+                        .push(format!("{} with an append-only file is left out: {reason}", contender.name));
+                }
+            }
         }
         Ok(servers)
     }
@@ -120,6 +198,24 @@ impl Lab {
         }
         Ok(())
     }
+}
+
+/// Fails unless every reply carried a whole value.
+pub fn expect_hits(outcome: &Outcome, value_bytes: usize) -> Result<(), String> {
+    let tally = &outcome.tally;
+    let expected = tally.replies * value_bytes as u64;
+    if tally.nulls > 0 || tally.payload_bytes != expected {
+        return Err(format!(
+            "wrong answers: {} of {} GETs found nothing, {} bytes came instead of {expected}",
+            tally.nulls, tally.replies, tally.payload_bytes
+        ));
+    }
+    Ok(())
+}
+
+/// The columns of servers.
+pub fn names(servers: &[Server]) -> Vec<String> {
+    servers.iter().map(|server| server.name.clone()).collect()
 }
 
 #[cfg(test)]

@@ -11,17 +11,26 @@
 //! experiment checks a server's answers before it reports a time of it; a server that the lab has not
 //! started itself is measured only while its database is empty, and left empty.
 
+mod autocomplete;
 mod cli;
+mod compaction;
+mod connections;
 mod contender;
+mod cores;
 mod experiment;
 mod fan_pages;
+mod lengths;
 mod memcached;
+mod mixes;
+mod pings;
 mod pipelining;
 mod report;
 mod results;
 mod round_trips;
 mod server;
 mod sessions;
+mod slo;
+mod sockets;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -32,7 +41,19 @@ use cli::LabArguments;
 use experiment::Experiment;
 
 /// All experiments, in the order they run.
-static EXPERIMENTS: &[Experiment] = &[pipelining::PIPELINING, round_trips::ROUND_TRIPS, fan_pages::FAN_PAGES];
+static EXPERIMENTS: &[Experiment] = &[
+    pipelining::PIPELINING,
+    cores::CORES,
+    round_trips::ROUND_TRIPS,
+    fan_pages::FAN_PAGES,
+    sockets::SOCKETS,
+    lengths::LENGTHS,
+    pings::PINGS,
+    connections::CONNECTIONS,
+    mixes::MIXES,
+    compaction::COMPACTION,
+    autocomplete::AUTOCOMPLETE,
+];
 
 /// Experiments that are described in the founding papers and not yet part of the lab, with the reason.
 static ABSENT: &[(&str, &str)] =

@@ -6,7 +6,7 @@
 use dunlin_resp::Value;
 
 use super::contender::{Contender, Settings};
-use super::experiment::{Experiment, Lab};
+use super::experiment::{Experiment, Lab, names};
 use super::results::{Results, Section};
 use super::server::{Server, shown};
 use super::sessions::{self, Session, SessionPlan};
@@ -57,12 +57,11 @@ fn run(lab: &Lab) -> Result<Results, String> {
     let mut results = Results::new(&ROUND_TRIPS);
     let servers = lab.start(&mut results, Settings::MemoryOnly, Contender::is_whole)?;
     results.setting(format!("{operations} operations over {KEYS} keys, one connection, closed loop"));
-    let names: Vec<String> = servers.iter().map(|server| server.name.clone()).collect();
     let mut section = Section::new(
         "Read, compute, write",
         "An operation is one number read, computed and written. Latency is that of the whole operation, or of the \
          whole pipeline.",
-        &names,
+        &names(&servers),
     );
     let rows = [
         ("GET, SET", Way::GetSet),

@@ -12,6 +12,7 @@ use dunlin_resp::Value;
 
 use super::contender::{CLIENTS_MAX, free_port, loopback};
 use super::memcached::Memcached;
+use crate::figures::{Sample, sample};
 use crate::load::{Load, Outcome, Plan, Progress};
 use crate::process::{Process, ScratchFolder};
 use crate::target::{Address, Client, Target, encode};
@@ -57,6 +58,22 @@ pub struct Measured {
     pub outcome: Outcome,
     /// CPU time of all its processes; nothing where it does not say.
     pub cpu: Option<Duration>,
+}
+
+impl Measured {
+    /// Throughput, CPU time and latencies; throughput is the headline.
+    pub fn samples(&self) -> Vec<Sample> {
+        let outcome = &self.outcome;
+        let mut samples = vec![sample("throughput", "requests/s", outcome.requests_per_second())];
+        if let Some(cpu) = self.cpu {
+            let per_request = cpu.as_secs_f64() * 1e6 / outcome.tally.replies as f64;
+            samples.push(sample("server CPU per request", "µs", per_request));
+        }
+        for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
+            samples.push(sample(name, "ms", outcome.latencies.quantile_ms(quantile)));
+        }
+        samples
+    }
 }
 
 impl Server {
@@ -124,16 +141,22 @@ impl Server {
 
     /// What a running server says of its persistence.
     fn persistence(&self) -> String {
-        let setting = |name: &str| -> Option<String> {
-            match self.client().ok()?.call(&["CONFIG", "GET", name]).ok()? {
-                Value::Array(pair) => Some(String::from_utf8_lossy(pair.get(1)?.as_bytes()?).into_owned()),
-                _ => None,
-            }
-        };
-        let named = ["save", "appendonly", "appendfsync"].map(|name| {
-            format!("{name} {}", setting(name).map_or("unknown".into(), |value| format!("'{value}'")))
+        let named = ["save", "appendonly", "appendfsync"].map(|name| match self.setting(name) {
+            Ok(Some(value)) => format!("{name} '{value}'"),
+            _ => format!("{name} unknown"),
         });
         format!("ran already; {}", named.join(", "))
+    }
+
+    /// A setting of the first process; nothing where it does not say.
+    pub fn setting(&self, name: &str) -> Result<Option<String>, String> {
+        let reply = self.backends[0].client().and_then(|mut client| client.call(&["CONFIG", "GET", name]));
+        Ok(match reply.map_err(|error| error.to_string())? {
+            Value::Array(pair) => {
+                pair.get(1).and_then(Value::as_bytes).map(|value| String::from_utf8_lossy(value).into_owned())
+            }
+            _ => None,
+        })
     }
 
     /// Whether the lab has started it.
@@ -227,13 +250,14 @@ impl Server {
     }
 
     /// Loads it; several fronts share the load evenly. Fails when a request is answered with an error.
-    pub fn load(&self, plan: &Plan, progress: &Progress) -> Result<Outcome, String> {
-        let fronts = self.fronts.len();
+    pub fn load(&self, plan: &Plan) -> Result<Outcome, String> {
+        self.load_at(&self.fronts, plan)
+    }
+
+    fn load_at(&self, fronts: &[Target], plan: &Plan) -> Result<Outcome, String> {
         let outcomes: Vec<Result<Outcome, String>> = thread::scope(|scope| {
-            let running: Vec<_> = (self.fronts.iter().enumerate())
-                .map(|(index, target)| {
-                    scope.spawn(move || load(target, &share(plan, index, fronts), progress))
-                })
+            let running: Vec<_> = (fronts.iter().enumerate())
+                .map(|(index, target)| scope.spawn(move || load(target, &share(plan, index, fronts.len()))))
                 .collect();
             running.into_iter().map(|thread| thread.join().expect("a loading thread panicked")).collect()
         });
@@ -249,8 +273,13 @@ impl Server {
 
     /// Loads it between two looks at its CPU time.
     pub fn measure(&self, plan: &Plan) -> Result<Measured, String> {
+        self.measure_at(&self.fronts, plan)
+    }
+
+    /// Loads it through other sockets than its fronts.
+    pub fn measure_at(&self, fronts: &[Target], plan: &Plan) -> Result<Measured, String> {
         let before = self.cpu()?;
-        let outcome = self.load(plan, &Progress::default())?;
+        let outcome = self.load_at(fronts, plan)?;
         let after = self.cpu()?;
         if outcome.tally.replies == 0 {
             return Err("no request was answered".into());
@@ -305,8 +334,11 @@ fn ask(target: &Target, command: &[&str]) -> Result<Value, String> {
     }
 }
 
-fn load(target: &Target, plan: &Plan, progress: &Progress) -> Result<Outcome, String> {
-    Load::connect(target, plan).and_then(|load| load.run(progress, None)).map_err(|error| error.to_string())
+/// Loads one front. Each counts its own requests, so that a sequence fills the keys of each.
+fn load(target: &Target, plan: &Plan) -> Result<Outcome, String> {
+    Load::connect(target, plan)
+        .and_then(|load| load.run(&Progress::default(), None))
+        .map_err(|error| error.to_string())
 }
 
 /// The part of a plan that one of several fronts gets: its connections, requests and keys.

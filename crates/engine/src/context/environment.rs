@@ -21,6 +21,9 @@ pub struct Environment {
     pub lazyfree_user_flush: bool,
     /// Whether keys that have expired stay where they are, seen by nobody (`CLIENT PAUSE`).
     pub keep_expired: bool,
+    /// The time at which a log is being replayed, 0 while none is. Then `now_ms` is 0: nothing expires,
+    /// since the log says itself what did.
+    pub replaying_at_ms: u64,
     /// Whether long strings in dumps are compressed where it pays (`rdbcompression`).
     pub compress_dumps: bool,
     /// Whether dumps of versions that are not known are taken as far as they go (`rdb-version-check`).
@@ -37,4 +40,12 @@ pub struct Environment {
     pub broadcasts: bool,
     /// Which changes of keys somebody wants to be told of (`notify-keyspace-events`).
     pub notifications: EventClasses,
+}
+
+impl Environment {
+    /// The time on the clock, in milliseconds since 1970, whatever counts as expired.
+    #[inline]
+    pub fn clock_ms(&self) -> u64 {
+        self.now_ms.max(self.replaying_at_ms)
+    }
 }

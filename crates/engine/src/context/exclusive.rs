@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use crate::{
-    keyspace::{EXPIRY_MS_MAX, EntryRef, Invalidation, LockedShards, Usage, access_clock_ago},
+    keyspace::{EntryRef, Invalidation, LockedShards, Usage},
     rdb,
+    snapshot::{self, Chunk, Snapshot, SnapshotOptions},
     value::Layout,
 };
 
@@ -31,6 +32,7 @@ pub struct ExclusiveContext<'a> {
     worker: &'a mut Worker,
     /// What is freed before the answer leaves.
     freed: Garbage,
+    changed: bool,
 }
 
 impl<'a> ExclusiveContext<'a> {
@@ -40,7 +42,12 @@ impl<'a> ExclusiveContext<'a> {
         environment: &'a Environment,
         worker: &'a mut Worker,
     ) -> Self {
-        Self { locked, database, environment, worker, freed: Garbage::default() }
+        Self { locked, database, environment, worker, freed: Garbage::default(), changed: false }
+    }
+
+    /// The command, of these words, has ended: it is recorded where it has changed something.
+    pub(crate) fn settle_effect(&mut self, words: &[&[u8]]) {
+        self.worker.effects.settle(self.database, words, self.changed);
     }
 
     /// What is left to be freed before the answer leaves.
@@ -97,6 +104,25 @@ impl<'a> ExclusiveContext<'a> {
         Layout { limits: &self.environment.collection_limits, resources }
     }
 
+    /// Begins a snapshot of the keyspace as it is now; `None` where there are [`SNAPSHOTS_MAX`]
+    /// already. O(shards × databases).
+    ///
+    /// [`SNAPSHOTS_MAX`]: crate::snapshot::SNAPSHOTS_MAX
+    pub fn begin_snapshot(&mut self, options: SnapshotOptions) -> Option<Snapshot> {
+        Snapshot::begin(&mut self.locked, self.environment.now_ms, options)
+    }
+
+    /// Copies a database chunk by chunk, until `show` fails: [`Self::begin_snapshot`] for who has nothing
+    /// else running anyway.
+    pub fn try_for_each_chunk<E>(
+        &self,
+        database: usize,
+        compress: bool,
+        show: impl FnMut(&Chunk) -> Result<(), E>,
+    ) -> Result<(), E> {
+        snapshot::try_for_each_chunk(self, database, compress, show)
+    }
+
     /// Stores a value that was read from a file, last used so many seconds ago, unless its key is there;
     /// whether it was stored. It counts as no change.
     pub fn insert(
@@ -107,25 +133,7 @@ impl<'a> ExclusiveContext<'a> {
         expiry_ms: Option<u64>,
         idle_seconds: u64,
     ) -> bool {
-        let now_ms = self.environment.now_ms;
-        let key = self.locked.keyspace().key(key);
-        let (stripe, new) = self.locked.shard_mut(key.shard).database_or_new(database);
-        if stripe.find(key.hash, key.bytes).is_some() {
-            return false;
-        }
-        let expiry_ms = expiry_ms.map(|at| at.min(EXPIRY_MS_MAX));
-        let garbage = &mut self.worker.garbage;
-        value.store(|value| stripe.put((key.hash, key.bytes), None, value, expiry_ms, now_ms, garbage));
-        if idle_seconds > 0
-            && let Some(slot) = stripe.find(key.hash, key.bytes)
-        {
-            stripe.entry(slot).touch(access_clock_ago(now_ms, idle_seconds));
-        }
-        if new {
-            self.locked.publish_new(key.shard, database);
-        }
-        self.locked.publish_usage(key.shard, database);
-        true
+        self.locked.load(database, key, value, (expiry_ms, idle_seconds, self.environment.now_ms))
     }
 
     /// Removes a key, if it is there.
@@ -154,7 +162,9 @@ impl<'a> ExclusiveContext<'a> {
                 }
                 if let Some(taken) = self.locked.shard_mut(shard).take_database(database) {
                     keys += taken.len() as u64;
-                    garbage.push_database(*taken);
+                    if let Some(taken) = taken.retire() {
+                        garbage.push_database(*taken);
+                    }
                     self.locked.publish_database(shard, database);
                     note_ready(&self.locked, shard, database, &mut self.worker.ready);
                 }
@@ -166,6 +176,8 @@ impl<'a> ExclusiveContext<'a> {
         }
         self.worker.invalidations.push(Invalidation::Everything);
         self.worker.statistics.changes.add(keys);
+        // Recorded even where nothing was there, as Redis has it: somebody may wait for the word.
+        self.changed = true;
     }
 
     /// Exchanges two databases. O(shards).
@@ -180,6 +192,7 @@ impl<'a> ExclusiveContext<'a> {
             note_ready(&self.locked, shard, other, &mut self.worker.ready);
         }
         self.worker.statistics.changes.add(1);
+        self.changed = true;
     }
 
     /// Tells those who watch keys of one database that it gives way to another.

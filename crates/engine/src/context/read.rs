@@ -74,7 +74,7 @@ impl<'a> ReadContext<'a> {
             Some(entry) => {
                 self.worker.statistics.keyspace_hits.add(1);
                 if !self.environment.no_touch {
-                    entry.touch(access_clock(self.environment.now_ms));
+                    entry.touch(access_clock(self.environment.clock_ms()));
                 }
             }
             None => self.note_miss(key),
@@ -117,7 +117,7 @@ impl<'a> ReadContext<'a> {
 
     /// Notes an access even where reads do not; whether the key is there.
     pub fn touch(&mut self, key: &[u8]) -> bool {
-        let clock = access_clock(self.environment.now_ms);
+        let clock = access_clock(self.environment.clock_ms());
         let entry = self.inspect(key);
         entry.inspect(|entry| entry.touch(clock)).is_some()
     }

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use crate::{
+    effect::Effects,
     keyspace::{Database, Invalidation},
     notify::Event,
     random::Random,
@@ -70,6 +71,8 @@ pub struct Worker {
     pub statistics: Arc<Statistics>,
     /// What its commands have thrown away.
     pub garbage: Garbage,
+    /// What they have changed, until it is in the log.
+    pub effects: Effects,
     /// What its commands have reported, in order, until it is published.
     pub events: Vec<Event>,
     /// What clients keep copies of and its commands have changed, in order, until they are told.
@@ -94,6 +97,7 @@ impl Worker {
             id,
             statistics: Arc::default(),
             garbage: Garbage::default(),
+            effects: Effects::default(),
             events: Vec::new(),
             invalidations: Vec::new(),
             ready: VecDeque::new(),

@@ -1,14 +1,74 @@
 //! Keys and how they are spread: cluster slot, shard, hash.
 
 use ahash::RandomState;
-use crc::{CRC_16_XMODEM, Crc, Table};
 use std::hash::{BuildHasher, Hasher};
 
 /// Slots of a cluster.
 pub const SLOTS: u16 = 16384;
 
-/// Sixteen bytes a step; slots are computed for every key of every request.
-static CRC16: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&CRC_16_XMODEM);
+/// CRC16/XMODEM of each byte with so many zeros behind it.
+static CRC16: [[u16; 256]; CRC16_STEP] = crc16_tables();
+/// Bytes that are looked up side by side.
+const CRC16_STEP: usize = 16;
+
+const fn crc16_tables() -> [[u16; 256]; CRC16_STEP] {
+    const POLYNOMIAL: u16 = 0x1021;
+    let mut tables = [[0; 256]; CRC16_STEP];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = crc << 1 ^ if crc & 0x8000 != 0 { POLYNOMIAL } else { 0 };
+            bit += 1;
+        }
+        tables[0][byte] = crc;
+        byte += 1;
+    }
+    let mut zeros = 1;
+    while zeros < CRC16_STEP {
+        let mut byte = 0;
+        while byte < 256 {
+            let before = tables[zeros - 1][byte];
+            tables[zeros][byte] = before << 8 ^ tables[0][(before >> 8) as usize];
+            byte += 1;
+        }
+        zeros += 1;
+    }
+    tables
+}
+
+/// CRC16/XMODEM by tables (Kounavis and Berry, 2005). It is computed for every key of every request, and
+/// keys are short: so what is no whole step comes first, where it can be looked up side by side as well
+/// (zeros in front change nothing), not last, one byte after the other.
+#[inline]
+fn crc16(bytes: &[u8]) -> u16 {
+    let look_up = |crc: u16, (byte, table): (&u8, &[u16; 256])| crc ^ table[usize::from(*byte)];
+    let (head, steps) = bytes.split_at(bytes.len() % CRC16_STEP);
+    let mut crc = head.iter().rev().zip(&CRC16).fold(0, look_up);
+    for step in steps.as_chunks::<CRC16_STEP>().0 {
+        let mut step = *step;
+        step[0] ^= (crc >> 8) as u8;
+        step[1] ^= crc as u8;
+        crc = step.iter().rev().zip(&CRC16).fold(0, look_up);
+    }
+    crc
+}
+
+/// Whether there is a `{`. Eight bytes at a time, since there mostly is none.
+#[inline]
+fn may_have_tag(key: &[u8]) -> bool {
+    const ONES: u64 = u64::MAX / 255;
+    const BRACES: u64 = ONES * b'{' as u64;
+    let has = |eight: &[u8; 8]| {
+        let differs = u64::from_le_bytes(*eight) ^ BRACES;
+        differs.wrapping_sub(ONES) & !differs & (ONES << 7) != 0
+    };
+    match key.last_chunk() {
+        Some(last) => has(last) || key.as_chunks().0.iter().any(has),
+        None => key.contains(&b'{'),
+    }
+}
 
 /// A key with what is computed from it once a request.
 #[derive(Debug, Clone, Copy)]
@@ -25,14 +85,16 @@ pub struct Key<'a> {
 /// anything, or else of the whole key, modulo 16384.
 #[inline]
 pub fn slot(key: &[u8]) -> u16 {
-    let tag = match key.iter().position(|byte| *byte == b'{') {
-        None => key,
-        Some(open) => match key[open + 1..].iter().position(|byte| *byte == b'}') {
-            None | Some(0) => key,
-            Some(length) => &key[open + 1..open + 1 + length],
-        },
-    };
-    CRC16.checksum(tag) & (SLOTS - 1)
+    crc16(if may_have_tag(key) { hashed_part(key) } else { key }) & (SLOTS - 1)
+}
+
+#[cold]
+fn hashed_part(key: &[u8]) -> &[u8] {
+    let Some(open) = key.iter().position(|byte| *byte == b'{') else { return key };
+    match key[open + 1..].iter().position(|byte| *byte == b'}') {
+        None | Some(0) => key,
+        Some(length) => &key[open + 1..open + 1 + length],
+    }
 }
 
 /// Hashes keys under a secret of the process: who does not know it cannot make keys collide.
@@ -54,11 +116,28 @@ impl KeyHasher {
 
 #[cfg(test)]
 mod tests {
+    use crc::{CRC_16_XMODEM, Crc};
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn checksums_are_those_of_the_reference(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            prop_assert_eq!(crc16(&bytes), Crc::<u16>::new(&CRC_16_XMODEM).checksum(&bytes));
+        }
+
+        #[test]
+        fn braces_are_found_wherever_they_stand(mut key in "[|-~zy]{0,40}", at in 0usize..41) {
+            prop_assert!(!may_have_tag(key.as_bytes()));
+            key.insert(at.min(key.len()), '{');
+            prop_assert!(may_have_tag(key.as_bytes()));
+        }
+    }
 
     #[test]
     fn slots_are_those_of_the_cluster_specification() {
-        assert_eq!(CRC16.checksum(b"123456789"), 0x31c3);
+        assert_eq!(crc16(b"123456789"), 0x31c3);
         for (key, expected) in [("foo", 12182), ("bar", 5061), ("", 0), ("123456789", 12739)] {
             assert_eq!(slot(key.as_bytes()), expected, "{key}");
         }

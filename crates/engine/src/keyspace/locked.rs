@@ -6,10 +6,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{
-    ClientToken, Keyspace, ShardSet,
+    ClientToken, EXPIRY_MS_MAX, Keyspace, ShardSet, access_clock_ago,
     gate::Closed,
     shard::{Shard, ShardState},
 };
+use crate::{context::Garbage, rdb};
 
 #[derive(Debug)]
 enum Held<'k> {
@@ -204,6 +205,35 @@ impl<'a> LockedShards<'a> {
         let (keys, readers) = self.shard_mut(shard).untrack_all();
         self.keyspace.tracked[0].fetch_sub(keys, Relaxed);
         self.keyspace.tracked[1].fetch_sub(readers, Relaxed);
+    }
+
+    /// Stores a value that was read from a file, unless its key is there; whether it was stored. Told are
+    /// when it expires, how many seconds ago it was used, and the time on the clock in milliseconds.
+    pub(crate) fn load(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        value: rdb::Value,
+        (expiry_ms, idle_seconds, now_ms): (Option<u64>, u64, u64),
+    ) -> bool {
+        let key = self.keyspace.key(key);
+        let (stripe, new) = self.shard_mut(key.shard).database_or_new(database);
+        if stripe.find(key.hash, key.bytes).is_some() {
+            return false;
+        }
+        let expiry_ms = expiry_ms.map(|at| at.min(EXPIRY_MS_MAX));
+        let mut replaced = Garbage::default();
+        value.store(|value| stripe.put((key.hash, key.bytes), None, value, expiry_ms, now_ms, &mut replaced));
+        if idle_seconds > 0
+            && let Some(slot) = stripe.find(key.hash, key.bytes)
+        {
+            stripe.entry(slot).touch(access_clock_ago(now_ms, idle_seconds));
+        }
+        if new {
+            self.publish_new(key.shard, database);
+        }
+        self.publish_usage(key.shard, database);
+        true
     }
 
     /// Tells everyone how much memory the shard uses, after a change in `database`.

@@ -38,14 +38,14 @@ use std::{
 
 use dunlin_structures::PagePool;
 
-use crate::value::Resources;
+use crate::{snapshot::Snapshots, value::Resources};
 
 pub(crate) use blocked::Queues;
 pub use blocked::{BlockingKeys, ClientToken, Waiter};
 pub use database::Database;
 pub(crate) use database::Expiration;
 pub use entry::EntryRef;
-pub(crate) use entry::{EXPIRY_MS_MAX, access_clock, access_clock_ago, idle_seconds};
+pub(crate) use entry::{EXPIRY_MS_MAX, STAMP_BITS, access_clock, access_clock_ago, idle_seconds};
 use gate::Gate;
 pub use gate::Inside;
 use gate::KeptOpen;
@@ -77,6 +77,7 @@ pub struct Keyspace {
     /// Keys that clients keep copies of, and readers of all of them.
     tracked: [AtomicUsize; 2],
     resources: Arc<Resources>,
+    snapshots: Arc<Snapshots>,
 }
 
 impl fmt::Debug for Keyspace {
@@ -143,6 +144,7 @@ impl Keyspace {
             tracked: Default::default(),
             databases,
             pool,
+            snapshots: Arc::default(),
         }
     }
 
@@ -161,8 +163,13 @@ impl Keyspace {
         &self.pool
     }
 
+    /// The snapshots that are being taken.
+    pub fn snapshots(&self) -> &Arc<Snapshots> {
+        &self.snapshots
+    }
+
     /// What collections need.
-    pub(crate) fn resources(&self) -> &Arc<Resources> {
+    pub fn resources(&self) -> &Arc<Resources> {
         &self.resources
     }
 

@@ -133,13 +133,19 @@ impl FieldTable {
     }
 
     /// Removes records of fields whose deadline has come, the earliest first and no more than
-    /// `records_max`; how many. O(log n) each.
-    pub(super) fn expire(&mut self, now_ms: u64, records_max: usize) -> usize {
+    /// `records_max`; how many. `removing` is shown each. O(log n) each.
+    pub(super) fn expire(
+        &mut self,
+        now_ms: u64,
+        records_max: usize,
+        mut removing: impl FnMut(Record<'_>),
+    ) -> usize {
         let mut removed = 0;
         while removed < records_max {
             let first = self.deadlines.get(0).filter(|first| first.score <= score(now_ms));
             let Some(first) = first else { break };
             let slot = self.table.slot_of(first.handle).expect("what has a deadline is in the table");
+            removing(self.table.record(first.handle));
             self.remove_record(slot);
             removed += 1;
         }

@@ -206,7 +206,7 @@ impl Hash {
     /// Makes ready for `texts`, fields and values that are about to be stored: where one is too long
     /// for the compact encoding, or they are too many together, the hash leaves it at once.
     pub fn expect(&mut self, texts: &[&[u8]], layout: Layout<'_>) {
-        let Fields::Listpack(listpack) = &self.fields else { return };
+        let Fields::Listpack(listpack) = &mut self.fields else { return };
         let limits = layout.limits;
         let bytes = || texts.iter().map(|text| Element::String(text).encoded_bytes()).sum();
         if texts.len() / 2 > limits.hash_max_listpack_entries
@@ -214,6 +214,9 @@ impl Hash {
             || !listpack.fits(bytes())
         {
             self.make_table(layout);
+        } else if listpack.is_empty() && texts.len() > 2 {
+            // Most hashes that are written whole stay as they are.
+            listpack.reserve_exact(bytes());
         }
     }
 
@@ -241,8 +244,7 @@ impl Hash {
             listpack.replace(position, value);
             return false;
         }
-        listpack.push(field);
-        listpack.push(value);
+        listpack.extend([field, value]);
         if listpack.len() / 2 > layout.limits.hash_max_listpack_entries {
             self.make_table(layout);
         }
@@ -272,11 +274,11 @@ impl Hash {
     }
 
     /// Reclaims fields that have expired, the earliest first and no more than `fields_max`; how many.
-    /// O(log n) each.
-    pub fn expire(&mut self, now_ms: u64, fields_max: usize) -> usize {
+    /// `removing` is shown each. O(log n) each.
+    pub fn expire(&mut self, now_ms: u64, fields_max: usize, mut removing: impl FnMut(Element<'_>)) -> usize {
         match &mut self.fields {
             Fields::Listpack(_) => 0,
-            Fields::Table(table) => table.expire(now_ms, fields_max),
+            Fields::Table(table) => table.expire(now_ms, fields_max, |record| removing(pair(record).0)),
         }
     }
 
@@ -456,7 +458,7 @@ mod tests {
                         model.reclaim(now_ms);
                     }
                     5 => {
-                        let reclaimed = hash.expire(now_ms, time as usize);
+                        let reclaimed = hash.expire(now_ms, time as usize, |_| ());
                         prop_assert!(reclaimed <= time as usize);
                     }
                     _ => {
@@ -477,7 +479,7 @@ mod tests {
                 prop_assert_eq!(hash.is_expired(now_ms), model.0.is_empty() && was_table);
                 let next_ms = model.0.values().filter_map(|(_, deadline_ms)| *deadline_ms).min();
                 let mut reclaimed = hash.clone();
-                reclaimed.expire(now_ms, usize::MAX);
+                reclaimed.expire(now_ms, usize::MAX, |_| ());
                 prop_assert_eq!(reclaimed.next_deadline_ms(), next_ms);
                 prop_assert_eq!(reclaimed.len(0), model.0.len());
                 let is_table = hash.encoding() == "hashtable";

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use dunlin_structures::Element;
+
 use super::{Hash, List, Resources, Set, SortedSet, Stream, ValueType};
 
 /// A type of value that holds elements. A key with an empty collection does not exist; a stream never
@@ -106,10 +108,15 @@ impl Object {
     }
 
     /// Reclaims elements that have expired, no more than `elements_max`; how many, and whether none is
-    /// left in the collection.
-    pub fn expire(&mut self, now_ms: u64, elements_max: usize) -> (usize, bool) {
+    /// left in the collection. `removing` is shown each.
+    pub fn expire(
+        &mut self,
+        now_ms: u64,
+        elements_max: usize,
+        removing: impl FnMut(Element<'_>),
+    ) -> (usize, bool) {
         match self {
-            Self::Hash(hash) => (hash.expire(now_ms, elements_max), hash.is_empty()),
+            Self::Hash(hash) => (hash.expire(now_ms, elements_max, removing), hash.is_empty()),
             _ => (0, false),
         }
     }

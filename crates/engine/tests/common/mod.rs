@@ -22,7 +22,7 @@ pub struct Store {
 impl Store {
     pub fn new(clients: usize) -> Self {
         Self {
-            engine: Engine { keyspace: Keyspace::new(1, clients, DATABASES, [1, 2, 3, 4]) },
+            engine: Engine::new(Keyspace::new(1, clients, DATABASES, [1, 2, 3, 4])),
             table: CommandTable::new(commands::FAMILIES),
         }
     }

@@ -5,7 +5,10 @@ use dunlin_engine::command::{
 };
 use dunlin_resp::ReplyBuffer;
 
-use crate::executor::{Handler, ServerContext};
+use crate::{
+    executor::{Handler, ServerContext},
+    shared::Shared,
+};
 
 pub(super) const COMMANDS: &[Command] = &[CONFIG];
 
@@ -97,11 +100,54 @@ fn set(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut Rep
     let (pairs, []) = args.take_rest().as_chunks::<2>() else { return Err(CommandError::Syntax) };
     let pairs: Vec<_> = pairs.iter().map(|[name, value]| (*name, *value)).collect();
     let is_local = context.session.client.transport.is_local();
-    context.shared.config.set(&pairs, is_local)?;
+    let turned = turn_log(context, &pairs)?;
+    if let Err(error) = context.shared.config.set(&pairs, is_local) {
+        if let Some(on) = turned {
+            let back = |shared: &Shared| shared.durability.turn(!on);
+            // Nobody else can be told: what was asked for has failed already.
+            let _ = context.outside_gate(back);
+        }
+        return Err(error.into());
+    }
     // The client's next command must see it; other workers do in their next tick.
     context.executor.refresh_config();
     reply.ok();
     Ok(())
+}
+
+/// Turns the append-only log on or off where that is among the changes; which of the two it was. It waits
+/// for the log's thread, which closes the gate, so no lock may be held: neither of keys nor of the
+/// configuration.
+fn turn_log(
+    context: &mut ServerContext<'_, '_>,
+    pairs: &[(&[u8], &[u8])],
+) -> Result<Option<bool>, CommandError> {
+    let wanted = pairs.iter().rev().find(|(name, _)| name.eq_ignore_ascii_case(b"appendonly"));
+    let Some((name, value)) = wanted else { return Ok(None) };
+    let on = match value.to_ascii_lowercase().as_slice() {
+        b"yes" => true,
+        b"no" => false,
+        // The configuration says what is wrong.
+        _ => return Ok(None),
+    };
+    let failed = |reason: String| {
+        let name = String::from_utf8_lossy(name);
+        CommandError::owned(format!(
+            "ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"
+        ))
+    };
+    if on == context.executor.newest_config().appendonly {
+        return Ok(None);
+    }
+    if context.executor.environment.deny_blocking {
+        return Err(failed("it cannot be changed in a transaction or a script".to_owned()));
+    }
+    if context.shared.loading.is_active() {
+        return Err(failed("the data set is being loaded; try again later".to_owned()));
+    }
+    let turned = context.outside_gate(|shared| shared.durability.turn(on));
+    turned.unwrap_or(Ok(())).map_err(failed)?;
+    Ok(Some(on))
 }
 
 fn reset_statistics(

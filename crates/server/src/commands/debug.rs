@@ -92,6 +92,10 @@ static PARTS: &[Part] = &[
         "    Create strings `prefix:0` and so on, where there is no key; the prefix is `key`. Values",
         "    are `value:0` and so on, cut or filled with zeros to <size> bytes if that is given.",
     ] },
+    Part { name: "loadaof", operands: 0..=0, run: load_log, help: &[
+        "LOADAOF",
+        "    Write the append-only file to disk, forget all data and load it again from there.",
+    ] },
     Part { name: "protocol", operands: 1..=1, run: protocol, help: &[
         "PROTOCOL <type>",
         "    Answer with a value of that type: string, integer, double, bignum, null, array, set, map,",
@@ -124,7 +128,6 @@ static PARTS: &[Part] = &[
 /// Subcommands that test suites know and this version cannot have, and why.
 static UNAVAILABLE: &[(&str, &str)] = &[
     ("listpack", "listpacks are shown by nothing but OBJECT ENCODING in this version"),
-    ("loadaof", "there is no append-only file in this version"),
     ("pause-cron", "background work cannot be paused as a whole; see SET-ACTIVE-EXPIRE"),
     ("replicate", "there are no replicas in this version"),
 ];
@@ -167,6 +170,7 @@ static OF_STORE: LazyLock<CommandTable> = LazyLock::new(|| CommandTable::new(&[c
 fn of_store(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
     let entry = OF_STORE.find(words[0]).expect("a row of the store");
     let request = Request { entry, words, keys: &[] };
+    context.executor.saw_data = true;
     let (environment, worker) = (&context.executor.environment, &mut context.executor.worker);
     let database = context.session.database;
     context.shared.engine.execute(&request, database, environment, worker, context.inside, reply)
@@ -197,6 +201,16 @@ fn populate(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut Re
         of_store(context, &[b"populate", &key, &value], &mut ignored)?;
         ignored.clear(0);
     }
+    reply.ok();
+    Ok(())
+}
+
+fn load_log(context: &mut ServerContext<'_, '_>, _: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
+    let result = context.outside_gate(|shared| shared.durability.reload());
+    let result = result.unwrap_or_else(|| Err("it cannot be done in a transaction".to_owned()));
+    result.map_err(|error| {
+        CommandError::owned(format!("ERR Error trying to load the AOF files, check server logs: {error}"))
+    })?;
     reply.ok();
     Ok(())
 }

@@ -9,7 +9,7 @@ use dunlin_resp::ReplyBuffer;
 use super::eval::operands;
 use crate::{
     executor::{Handler, QUOTED_BYTES_MAX, ServerContext},
-    scripting::{self, Kind, RestorePolicy},
+    scripting::{self, Kind, LibraryChange, RestorePolicy},
 };
 
 pub(super) const COMMANDS: &[Command] = &[FCALL, FCALL_RO, FUNCTION];
@@ -58,6 +58,9 @@ const SUBCOMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
+/// A transaction with one of them has the keyspace to itself: so they are recorded in the order in which they
+/// have happened.
+const CHANGE: Flags = Flags::NO_SCRIPT.and(Flags::WRITE).and(Flags::WHOLE_KEYSPACE);
 const CHANGE_TIPS: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
 
 const FUNCTION: Command = Command {
@@ -73,8 +76,8 @@ const FUNCTION: Command = Command {
             name: "delete",
             summary: "Removes a library.",
             arity: Arity::Exactly(3),
-            run: Run::Host(&Handler(delete)),
-            flags: Flags::NO_SCRIPT.and(Flags::WRITE),
+            run: Run::Host(&Handler(change)),
+            flags: CHANGE,
             args: &[Argument::string("library-name")],
             tips: CHANGE_TIPS,
             ..SUBCOMMAND
@@ -91,8 +94,8 @@ const FUNCTION: Command = Command {
             summary: "Removes all libraries.",
             complexity: "O(n) in the number of functions",
             arity: Arity::AtLeast(2),
-            run: Run::Host(&Handler(flush)),
-            flags: Flags::NO_SCRIPT.and(Flags::WRITE),
+            run: Run::Host(&Handler(change)),
+            flags: CHANGE,
             args: &[Argument::one_of(
                 "async",
                 &[Argument::word("async", "ASYNC"), Argument::word("sync", "SYNC")],
@@ -134,8 +137,8 @@ const FUNCTION: Command = Command {
             summary: "Loads a library; its name.",
             complexity: "O(1), compilation aside",
             arity: Arity::AtLeast(3),
-            run: Run::Host(&Handler(load)),
-            flags: Flags::NO_SCRIPT.and(Flags::WRITE).and(Flags::DENY_OOM),
+            run: Run::Host(&Handler(change)),
+            flags: CHANGE.and(Flags::DENY_OOM),
             args: &[Argument::word("replace", "REPLACE").optional(), Argument::string("function-code")],
             tips: CHANGE_TIPS,
             ..SUBCOMMAND
@@ -145,8 +148,8 @@ const FUNCTION: Command = Command {
             summary: "Loads all libraries of a payload, or none.",
             complexity: "O(n) in the number of functions of the payload",
             arity: Arity::AtLeast(3),
-            run: Run::Host(&Handler(restore)),
-            flags: Flags::NO_SCRIPT.and(Flags::WRITE).and(Flags::DENY_OOM),
+            run: Run::Host(&Handler(change)),
+            flags: CHANGE.and(Flags::DENY_OOM),
             args: &[
                 Argument::string("serialized-value"),
                 Argument::one_of(
@@ -185,47 +188,88 @@ fn fcall(
     scripting::call(context, name, operands, read_only, reply)
 }
 
-fn delete(
+/// Runs the subcommands that change something.
+fn change(
     context: &mut ServerContext<'_, '_>,
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    context.shared.libraries.delete(args.word())?;
-    reply.ok();
+    let words = args.words();
+    let change = LibraryChange::read(args)?;
+    let (shared, database) = (context.shared, context.session.database);
+    context.executor.saw_data = true;
+    let (libraries, worker) = (&mut context.executor.libraries, &mut context.executor.worker);
+    let record = || match &context.transaction {
+        Some(transaction) => transaction.record(database, worker, words),
+        None => shared.engine.record(database, worker, words),
+    };
+    match libraries.apply(&shared.libraries, &shared.commands, &change, record)? {
+        Some(name) => reply.bulk(&name),
+        None => reply.ok(),
+    }
     Ok(())
 }
 
-fn flush(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    if args.remaining() > 1 {
-        return Err(wrong_arguments(args));
+impl<'a> LibraryChange<'a> {
+    /// Reads what a subcommand of FUNCTION that changes something is to do.
+    ///
+    /// # Panics
+    /// For the other ones.
+    pub(crate) fn read(args: &mut Args<'a>) -> Result<Self, CommandError> {
+        let subcommand = args.words().get(1).map(|word| word.to_ascii_lowercase());
+        match subcommand.as_deref() {
+            Some(b"load") => Self::read_load(args),
+            Some(b"delete") => Ok(Self::Delete { name: args.word() }),
+            Some(b"flush") => Self::read_flush(args),
+            Some(b"restore") => Self::read_restore(args),
+            _ => unreachable!("it changes nothing"),
+        }
     }
-    let is_mode = |word: &[u8]| word.eq_ignore_ascii_case(b"sync") || word.eq_ignore_ascii_case(b"async");
-    if !args.optional().is_none_or(is_mode) {
-        return Err(CommandError::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
+
+    fn read_load(args: &mut Args<'a>) -> Result<Self, CommandError> {
+        let mut replace = false;
+        while args.remaining() > 1 {
+            if !args.token("REPLACE") {
+                return Err(CommandError::quoting("ERR Unknown option given: ", args.word()));
+            }
+            replace = true;
+        }
+        Ok(Self::Load { code: args.word(), replace })
     }
-    context.shared.libraries.flush();
-    reply.ok();
-    Ok(())
+
+    fn read_flush(args: &mut Args<'a>) -> Result<Self, CommandError> {
+        if args.remaining() > 1 {
+            return Err(wrong_arguments(args));
+        }
+        let is_mode = |word: &[u8]| word.eq_ignore_ascii_case(b"sync") || word.eq_ignore_ascii_case(b"async");
+        if !args.optional().is_none_or(is_mode) {
+            return Err(CommandError::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
+        }
+        Ok(Self::Flush)
+    }
+
+    fn read_restore(args: &mut Args<'a>) -> Result<Self, CommandError> {
+        if args.remaining() > 2 {
+            return Err(wrong_arguments(args));
+        }
+        let dump = args.word();
+        let policy = match args.optional().map(<[u8]>::to_ascii_lowercase).as_deref() {
+            None | Some(b"append") => RestorePolicy::Append,
+            Some(b"flush") => RestorePolicy::Flush,
+            Some(b"replace") => RestorePolicy::Replace,
+            Some(_) => {
+                return Err(CommandError::text(
+                    "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.",
+                ));
+            }
+        };
+        Ok(Self::Restore { dump, policy })
+    }
 }
 
 fn kill(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     context.shared.running.kill(Kind::Function)?;
     reply.ok();
-    Ok(())
-}
-
-fn load(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let mut replace = false;
-    while args.remaining() > 1 {
-        if !args.token("REPLACE") {
-            return Err(CommandError::quoting("ERR Unknown option given: ", args.word()));
-        }
-        replace = true;
-    }
-    let shared = context.shared;
-    let libraries = &mut context.executor.libraries;
-    let name = libraries.load(&shared.libraries, &shared.commands, args.word(), replace)?;
-    reply.bulk(&name);
     Ok(())
 }
 
@@ -278,32 +322,6 @@ fn list(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut Re
 
 fn dump(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     reply.bulk(&context.shared.libraries.dump());
-    Ok(())
-}
-
-fn restore(
-    context: &mut ServerContext<'_, '_>,
-    args: &mut Args<'_>,
-    reply: &mut ReplyBuffer,
-) -> CommandResult {
-    if args.remaining() > 2 {
-        return Err(wrong_arguments(args));
-    }
-    let payload = args.word();
-    let policy = match args.optional().map(<[u8]>::to_ascii_lowercase).as_deref() {
-        None | Some(b"append") => RestorePolicy::Append,
-        Some(b"flush") => RestorePolicy::Flush,
-        Some(b"replace") => RestorePolicy::Replace,
-        Some(_) => {
-            return Err(CommandError::text(
-                "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.",
-            ));
-        }
-    };
-    let shared = context.shared;
-    let libraries = &mut context.executor.libraries;
-    libraries.restore(&shared.libraries, &shared.commands, payload, policy)?;
-    reply.ok();
     Ok(())
 }
 

@@ -30,8 +30,8 @@ pub use directive::{Change, Directive, Group, ValueError};
 pub use events::KeyspaceEvents;
 pub use foreign::IgnoredLine;
 pub use snapshot::{
-    BindAddress, Config, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits, Permission,
-    Sanitize, SavePoint, Secret, ShutdownFlags, VersionCheck,
+    AppendFsync, BindAddress, Config, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits,
+    Permission, Sanitize, SavePoint, Secret, ShutdownFlags, VersionCheck,
 };
 pub use source::{LoadError, Origin};
 pub(crate) use source::{describe, escape_control};

@@ -28,8 +28,24 @@ macro_rules! snapshot {
 snapshot! {
     /// 1 to 10: how hard the background expiry works.
     active_expire_effort: u32,
-    /// Always `false`: there is no append-only file.
+    /// Cut off a last command that is not whole.
+    aof_load_truncated: bool,
+    /// Note the time in the append-only file.
+    aof_timestamp_enabled: bool,
+    /// The base of the log is an RDB file.
+    aof_use_rdb_preamble: bool,
+    /// Directory of the append-only files, in `dir`.
+    appenddirname: PathBuf,
+    /// What their names begin with.
+    appendfilename: PathBuf,
+    /// When they are made durable.
+    appendfsync: AppendFsync,
+    /// Whether changes are recorded in a file.
     appendonly: bool,
+    /// In bytes.
+    auto_aof_rewrite_min_size: u64,
+    /// Growth that brings a rewrite about; 0 for never.
+    auto_aof_rewrite_percentage: u32,
     /// Addresses as written; see [`Config::bind_addresses`].
     bind: Vec<String>,
     /// Milliseconds after which nobody waits for a script any more; 0 for never.
@@ -64,6 +80,8 @@ snapshot! {
     hash_max_listpack_value: u64,
     /// Bytes of a HyperLogLog that is sparse.
     hll_sparse_max_bytes: u64,
+    /// 0 for no HTTP.
+    http_port: u16,
     /// Background rounds a second.
     hz: u32,
     /// Lines that have no effect; not a directive.
@@ -94,6 +112,8 @@ snapshot! {
     maxmemory: u64,
     /// What happens at the limit.
     maxmemory_policy: MaxmemoryPolicy,
+    /// Leave durability to the system during a rewrite.
+    no_appendfsync_on_rewrite: bool,
     /// Which events of keys are published.
     notify_keyspace_events: KeyspaceEvents,
     /// Empty for none.
@@ -104,6 +124,10 @@ snapshot! {
     protected_mode: bool,
     /// Longest bulk string in a request, in bytes.
     proto_max_bulk_len: u64,
+    /// Microseconds to rest after each key of a snapshot in the background.
+    rdb_key_save_delay: u32,
+    /// Make snapshots durable as they grow.
+    rdb_save_incremental_fsync: bool,
     /// What becomes of files and dumps of unknown versions.
     rdb_version_check: VersionCheck,
     /// Whether snapshots have checksums.
@@ -114,8 +138,10 @@ snapshot! {
     requirepass: Secret,
     /// Whether what is read must be validated, which it always is.
     sanitize_dump_payload: Sanitize,
-    /// Always empty: no snapshot is written by itself.
+    /// When a snapshot is written by itself.
     save: Vec<SavePoint>,
+    /// Whether a line has put its save points in the place of the default.
+    save_is_loaded: bool,
     /// Members of a set in an intset.
     set_max_intset_entries: u64,
     /// Members of a set in a listpack.
@@ -132,6 +158,8 @@ snapshot! {
     slowlog_log_slower_than: i64,
     /// Entries kept.
     slowlog_max_len: u64,
+    /// Refuse writes after a snapshot that failed, where there are save points.
+    stop_writes_on_bgsave_error: bool,
     /// Bytes of a node of a stream; 0 for no limit.
     stream_node_max_bytes: u64,
     /// Entries of a node of a stream; 0 for no limit.
@@ -277,6 +305,19 @@ impl Permission {
             Self::Everybody => true,
             Self::Local => client_is_local,
         }
+    }
+}
+
+words! {
+    /// `appendfsync`.
+    AppendFsync {
+        /// Before the answers leave.
+        "always" => Always,
+        /// Once a second.
+        #[default]
+        "everysec" => Everysec,
+        /// When the system likes.
+        "no" => No,
     }
 }
 

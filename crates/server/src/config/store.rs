@@ -407,11 +407,11 @@ mod tests {
 
     #[test]
     fn what_this_version_lacks_is_refused() {
-        for text in ["appendonly=yes", "save=900 1", "maxmemory-policy=allkeys-lru"] {
+        for text in ["save=900 1", "maxmemory-policy=allkeys-lru"] {
             let error = store().set(&pairs(text), true).unwrap_err().to_string();
             assert!(error.contains("this version"), "{error}");
         }
-        store().set(&pairs("appendonly=no;save=;maxmemory-policy=NOEVICTION"), true).unwrap();
+        store().set(&pairs("save=;maxmemory-policy=NOEVICTION"), true).unwrap();
     }
 
     #[test]

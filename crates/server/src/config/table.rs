@@ -2,7 +2,9 @@
 //! [`super::Config`]; then `UPDATE_DOCS=1 cargo test -p dunlin-server documentation`.
 
 use super::directive::{Change, Directive, Field, Group, Kind, Number, choice, field, number};
-use super::snapshot::{Config, LogLevel, MaxmemoryPolicy, Permission, Sanitize, VersionCheck, Words};
+use super::snapshot::{
+    AppendFsync, Config, LogLevel, MaxmemoryPolicy, Permission, Sanitize, VersionCheck, Words,
+};
 
 const INT_MAX: i64 = i32::MAX as i64;
 /// Largest size in bytes that Redis takes where its own type is signed.
@@ -22,19 +24,100 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "aof-load-truncated",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: Kind::Flag(field!(aof_load_truncated)),
+        default: "yes",
+        change: Change::Anytime,
+        doc: "Start although the last command of the append-only file is not whole, as after a crash: it is cut off, and a line of the log says where and how much.",
+        settle: as_is,
+    },
+    Directive {
+        name: "aof-timestamp-enabled",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: Kind::Flag(field!(aof_timestamp_enabled)),
+        default: "no",
+        change: Change::Anytime,
+        doc: "Note the time in the append-only file, in a comment once a second.",
+        settle: as_is,
+    },
+    Directive {
+        name: "aof-use-rdb-preamble",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: Kind::Flag(field!(aof_use_rdb_preamble)),
+        default: "yes",
+        change: Change::Anytime,
+        doc: "Write the state that the append-only log begins with as an RDB file rather than as commands.",
+        settle: as_is,
+    },
+    Directive {
+        name: "appenddirname",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: Kind::Path(field!(appenddirname)),
+        default: "appendonlydir",
+        change: Change::AtStart,
+        doc: "Directory of the append-only files, in `dir`.",
+        settle: |config| match is_plain_name(&config.appenddirname) {
+            true => Ok(()),
+            false => Err("appenddirname can't be a path, just a dirname"),
+        },
+    },
+    Directive {
+        name: "appendfilename",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: Kind::Path(field!(appendfilename)),
+        default: "appendonly.aof",
+        change: Change::AtStart,
+        doc: "What the names of the append-only files begin with.",
+        settle: |config| match is_plain_name(&config.appendfilename) {
+            true => Ok(()),
+            false => Err("appendfilename can't be a path, just a filename"),
+        },
+    },
+    Directive {
+        name: "appendfsync",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: choice!(appendfsync: AppendFsync),
+        default: "everysec",
+        change: Change::Anytime,
+        doc: "When what was written to the append-only file is made durable: before the answers leave (always), once a second (everysec), or when the system likes (no).",
+        settle: as_is,
+    },
+    Directive {
         name: "appendonly",
         aliases: &[],
         group: Group::Persistence,
         kind: Kind::Flag(field!(appendonly)),
         default: "no",
         change: Change::Anytime,
-        doc: "Append-only file. There is none in this version, so `yes` is refused.",
-        settle: |config| {
-            if config.appendonly {
-                return Err("this version has no append-only file yet, use 'no'");
-            }
-            Ok(())
-        },
+        doc: "Record every change in an append-only file, and load it at start.",
+        settle: as_is,
+    },
+    Directive {
+        name: "auto-aof-rewrite-min-size",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: Kind::Memory { field: field!(auto_aof_rewrite_min_size), min: 0, max: SIGNED_MAX },
+        default: "64mb",
+        change: Change::Anytime,
+        doc: "Append-only files below this many bytes are not rewritten by themselves.",
+        settle: as_is,
+    },
+    Directive {
+        name: "auto-aof-rewrite-percentage",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: Kind::Integer { field: number!(auto_aof_rewrite_percentage), min: 0, max: INT_MAX },
+        default: "100",
+        change: Change::Anytime,
+        doc: "Rewrite the append-only files when they have grown by so many percent; 0 for never.",
+        settle: as_is,
     },
     Directive {
         name: "bind",
@@ -222,6 +305,16 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "http-port",
+        aliases: &[],
+        group: Group::Network,
+        kind: Kind::Integer { field: number!(http_port), min: 0, max: 65535 },
+        default: "0",
+        change: Change::AtStart,
+        doc: "Port for HTTP, on the addresses of `bind`: `GET /health` answers 200 while commands are served, and 503 with the reason while the data set is being loaded or the append-only file cannot be written. 0 for no HTTP.",
+        settle: as_is,
+    },
+    Directive {
         name: "hz",
         aliases: &[],
         group: Group::Process,
@@ -370,6 +463,16 @@ pub static DIRECTIVES: &[Directive] = &[
         },
     },
     Directive {
+        name: "no-appendfsync-on-rewrite",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: Kind::Flag(field!(no_appendfsync_on_rewrite)),
+        default: "no",
+        change: Change::Anytime,
+        doc: "Leave it to the system to make the append-only file durable while it is being rewritten; what a crash loses then may be older than a second.",
+        settle: as_is,
+    },
+    Directive {
         name: "notify-keyspace-events",
         aliases: &[],
         group: Group::Monitoring,
@@ -417,6 +520,26 @@ pub static DIRECTIVES: &[Directive] = &[
         default: "512mb",
         change: Change::Anytime,
         doc: "Longest single argument of a request, and longest string value.",
+        settle: as_is,
+    },
+    Directive {
+        name: "rdb-key-save-delay",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: Kind::Integer { field: number!(rdb_key_save_delay), min: 0, max: INT_MAX },
+        default: "0",
+        change: Change::Anytime,
+        doc: "Microseconds to rest after each key of a snapshot in the background: for tests, which need one that takes its time.",
+        settle: as_is,
+    },
+    Directive {
+        name: "rdb-save-incremental-fsync",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: Kind::Flag(field!(rdb_save_incremental_fsync)),
+        default: "yes",
+        change: Change::Anytime,
+        doc: "Make a snapshot durable every 4 MB while it is written, rather than all of it in the end, when the append-only log would have to wait for the disk.",
         settle: as_is,
     },
     Directive {
@@ -474,15 +597,10 @@ pub static DIRECTIVES: &[Directive] = &[
         aliases: &[],
         group: Group::Persistence,
         kind: Kind::SavePoints(field!(save)),
-        default: "\"\"",
+        default: "3600 1 300 100 60 10000",
         change: Change::Anytime,
-        doc: "When to write a snapshot by itself. This version writes one only when told to (SAVE, SHUTDOWN SAVE): CONFIG SET refuses anything but `\"\"`; lines of a file, and flags, with save points are ignored, which a line of the log says at start.",
-        settle: |config| {
-            if !config.save.is_empty() {
-                return Err("this version writes no snapshot by itself: use an empty value (\"\"), and SAVE");
-            }
-            Ok(())
-        },
+        doc: "When to write a snapshot by itself, in the background: after so many seconds, if there have been so many changes. Pairs on several lines add up. With any, SHUTDOWN without options and a signal write a last snapshot. `\"\"` for never.",
+        settle: as_is,
     },
     Directive {
         name: "set-max-intset-entries",
@@ -562,6 +680,16 @@ pub static DIRECTIVES: &[Directive] = &[
         default: "128",
         change: Change::Anytime,
         doc: "Entries that the log of slow commands keeps.",
+        settle: as_is,
+    },
+    Directive {
+        name: "stop-writes-on-bgsave-error",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: Kind::Flag(field!(stop_writes_on_bgsave_error)),
+        default: "yes",
+        change: Change::Anytime,
+        doc: "Refuse commands that write while there are save points and the last snapshot could not be written.",
         settle: as_is,
     },
     Directive {
@@ -695,6 +823,11 @@ pub(super) fn names() -> impl Iterator<Item = (&'static str, &'static Directive)
     DIRECTIVES.iter().flat_map(|directive| directive.names().map(move |name| (name, directive)))
 }
 
+/// Whether a name names something in the directory at hand.
+fn is_plain_name(name: &std::path::Path) -> bool {
+    name.file_name() == Some(name.as_os_str())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -758,8 +891,7 @@ mod tests {
                 directive.assign_argument(value.as_bytes(), &mut config).is_ok()
                     && !directive.is_same(&config, &Config::default())
             });
-            let refuses_all =
-                ["appendonly", "daemonize", "maxmemory-policy", "save"].contains(&directive.name);
+            let refuses_all = ["daemonize", "maxmemory-policy"].contains(&directive.name);
             assert_eq!(changed, !refuses_all, "{}", directive.name);
             for untouched in DIRECTIVES.iter().filter(|row| row.name != directive.name) {
                 assert!(

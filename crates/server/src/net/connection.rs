@@ -13,6 +13,9 @@
 //! - *parked*: its service waits for a letter or a deadline;
 //! - *closing*: nothing more is served, the rest of the replies leaves.
 //!
+//! Replies may be *withheld* until the service releases them ([`Withheld`]); whatever is said after them
+//! waits behind them, and the connection is served on.
+//!
 //! While stalled or parked, input is still received, up to [`HELD_BYTES_MAX`]: a client that writes
 //! its whole pipeline before it reads the first reply must not wait for us while we wait for it.
 //!
@@ -35,6 +38,7 @@ use socket2::Socket;
 
 use super::input::Input;
 use super::output::{self, Output};
+use super::withheld::Withheld;
 use super::{Client, Limits, Next, Now, Served, Service, Traffic};
 
 /// Capacity of the buffer that a worker shares among its connections: what one read takes.
@@ -100,6 +104,7 @@ pub(super) struct Connection<T> {
     /// Bytes that the request at hand still needs, as far as known.
     wanted: usize,
     output: Output,
+    withheld: Withheld,
     readable: bool,
     writable: bool,
     /// The poller has seen the peer's end of stream; a short read does not mean drained then.
@@ -141,6 +146,7 @@ impl<T> Connection<T> {
             input: Input::default(),
             wanted: 0,
             output: Output::default(),
+            withheld: Withheld::default(),
             readable: false,
             writable: true,
             hung_up: false,
@@ -281,7 +287,13 @@ impl<T> Connection<T> {
         if !self.apply(next) {
             return Ok(Outcome::Close);
         }
-        self.send(kit)?;
+        let withheld_to = kit.service.withhold_to();
+        if withheld_to > 0 || !self.withheld.is_empty() {
+            self.withheld.push(withheld_to, &mut kit.reply);
+            kit.reply.clear(REPLY_CAPACITY_MAX);
+        } else {
+            self.send(kit)?;
+        }
         // Queued commands are requests that are not complete before EXEC.
         let held = self.input.len() + self.client.queued_bytes.get() as usize;
         if held > query_buffer_max(&kit.limits) && !self.backlog {
@@ -348,6 +360,31 @@ impl<T> Connection<T> {
         kit.traffic().writes.add(1);
     }
 
+    /// The mark of replies that were withheld since this was last asked, for the worker to watch.
+    #[inline]
+    pub(super) fn newly_withheld(&mut self) -> Option<u64> {
+        self.withheld.take_news()
+    }
+
+    /// Lets the replies go that were withheld up to a mark; the next turn sends them.
+    pub(super) fn release(&mut self, mark: u64) {
+        self.withheld.release(mark, &mut self.output);
+    }
+
+    /// Queues a reply for the next turn, behind all others.
+    fn queue(&mut self, withheld_to: u64, reply: &mut ReplyBuffer) {
+        if withheld_to == 0 && self.withheld.is_empty() {
+            self.output.push(reply, 0);
+        } else {
+            self.withheld.push(withheld_to, reply);
+        }
+    }
+
+    /// Bytes of replies that have not left.
+    fn waiting_bytes(&self) -> usize {
+        self.output.len() + self.withheld.len()
+    }
+
     /// Draws the conclusions at the end of a turn.
     fn settle<S>(&mut self, kit: &Kit<S>) -> Outcome {
         if self.ended {
@@ -356,11 +393,11 @@ impl<T> Connection<T> {
             }
             self.closing |= !self.backlog;
         }
-        if self.closing && self.output.is_empty() {
+        if self.closing && self.output.is_empty() && self.withheld.is_empty() {
             return Outcome::Close;
         }
         let threshold = if self.stalled { STALLED_BYTES_MIN / 2 } else { STALLED_BYTES_MIN };
-        self.stalled = self.output.len() > threshold;
+        self.stalled = self.waiting_bytes() > threshold;
         if self.exceeds_output_limit(kit) {
             return Outcome::Close;
         }
@@ -370,7 +407,7 @@ impl<T> Connection<T> {
         self.client.query_buffer_bytes.set(self.input.len() as u64);
         self.client.query_buffer_free_bytes.set(self.input.unused_bytes() as u64);
         self.client.output_chunks.set(self.output.chunks() as u64);
-        self.client.output_bytes.set(self.output.len() as u64);
+        self.client.output_bytes.set(self.waiting_bytes() as u64);
         let serving = self.is_serving();
         let more = (serving && self.backlog)
             || self.wants_input(kit, serving)
@@ -387,7 +424,7 @@ impl<T> Connection<T> {
     }
 
     fn exceeds_output_limit<S>(&mut self, kit: &Kit<S>) -> bool {
-        let waiting = self.output.len() as u64;
+        let waiting = self.waiting_bytes() as u64;
         let limit = &kit.limits.output[self.client.output_class() as usize];
         let over_hard = self.overflowed || limit.is_over_hard(waiting);
         self.over_soft_limit = (limit.soft_bytes > 0 && waiting > limit.soft_bytes)
@@ -412,7 +449,7 @@ impl<T> Connection<T> {
             return true;
         }
         let next = kit.service.deliver(&mut self.session, letter, &mut kit.reply);
-        self.output.push(&mut kit.reply, 0);
+        self.queue(kit.service.withhold_to(), &mut kit.reply);
         next.is_none_or(|next| self.apply(next))
     }
 
@@ -420,9 +457,9 @@ impl<T> Connection<T> {
     #[inline]
     pub(super) fn push(&mut self, encoded: &Arc<Vec<u8>>, limits: &Limits) {
         let limit = &limits.output[self.client.output_class() as usize];
-        if limit.is_over_hard(self.output.len() as u64) {
+        if limit.is_over_hard(self.waiting_bytes() as u64) {
             self.overflowed = true;
-        } else {
+        } else if !self.withheld.push_shared(encoded) {
             self.output.push_shared(encoded);
         }
     }
@@ -449,7 +486,7 @@ impl<T> Connection<T> {
     /// Tells the service that the deadline has passed. `false`: close now.
     pub(super) fn resume<S: Service<Session = T>>(&mut self, kit: &mut Kit<S>) -> bool {
         let next = kit.service.resume(&mut self.session, &mut kit.reply);
-        self.output.push(&mut kit.reply, 0);
+        self.queue(kit.service.withhold_to(), &mut kit.reply);
         self.apply(next)
     }
 

@@ -135,19 +135,12 @@ impl Drop for Listener {
 pub(super) fn listen(options: &ListenOptions) -> Result<Vec<Listener>, ListenError> {
     let mut listeners = Vec::new();
     if let Some(port) = options.port {
-        for configured in &options.addresses {
-            let (address, optional) = match configured.strip_prefix('-') {
-                Some(address) => (address, true),
-                None => (configured.as_str(), false),
-            };
-            match listen_tcp(address, port, options.backlog) {
-                Ok(opened) => listeners.extend(opened),
-                Err(source) if optional && is_unavailable(&source) => {
-                    tracing::debug!("not listening on {address}: {source}");
-                }
-                Err(source) => return Err(ListenError::Tcp { address: address.to_owned(), port, source }),
-            }
-        }
+        let sockets = listen_on(&options.addresses, port, options.backlog)?;
+        listeners.extend(sockets.into_iter().map(|socket| Listener {
+            socket,
+            unix_path: None,
+            owns_path: true,
+        }));
     }
     if let Some(path) = &options.unix_path {
         let listener = listen_unix(path, options.unix_permissions, options.backlog)
@@ -155,6 +148,25 @@ pub(super) fn listen(options: &ListenOptions) -> Result<Vec<Listener>, ListenErr
         listeners.push(listener);
     }
     if listeners.is_empty() { Err(ListenError::Nothing) } else { Ok(listeners) }
+}
+
+/// Listens on a TCP port of all these addresses, or on none; see [`ListenOptions::addresses`].
+pub fn listen_on(addresses: &[String], port: u16, backlog: u32) -> Result<Vec<Socket>, ListenError> {
+    let mut sockets = Vec::new();
+    for configured in addresses {
+        let (address, optional) = match configured.strip_prefix('-') {
+            Some(address) => (address, true),
+            None => (configured.as_str(), false),
+        };
+        match listen_tcp(address, port, backlog) {
+            Ok(opened) => sockets.extend(opened),
+            Err(source) if optional && is_unavailable(&source) => {
+                tracing::debug!("not listening on {address}: {source}");
+            }
+            Err(source) => return Err(ListenError::Tcp { address: address.to_owned(), port, source }),
+        }
+    }
+    Ok(sockets)
 }
 
 /// Whether this host lacks the address or its family, as opposed to anything going wrong.
@@ -165,7 +177,7 @@ fn is_unavailable(error: &io::Error) -> bool {
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-fn listen_tcp(address: &str, port: u16, backlog: u32) -> io::Result<Vec<Listener>> {
+fn listen_tcp(address: &str, port: u16, backlog: u32) -> io::Result<Vec<Socket>> {
     let host = match address {
         "*" => "0.0.0.0",
         "::*" => "::",
@@ -182,7 +194,7 @@ fn listen_tcp(address: &str, port: u16, backlog: u32) -> io::Result<Vec<Listener
             socket.bind(&address.into())?;
             socket.set_nonblocking(true)?;
             socket.listen(backlog.min(i32::MAX as u32) as i32)?;
-            Ok(Listener { socket, unix_path: None, owns_path: true })
+            Ok(socket)
         })
         .collect()
 }

@@ -34,6 +34,7 @@ mod outbox;
 mod output;
 mod post;
 mod service;
+mod withheld;
 mod worker;
 mod workers;
 
@@ -42,8 +43,8 @@ pub(crate) use connection::SHARED_BYTES;
 pub use connection::connection_bytes;
 pub use counter::{Counter, Traffic};
 pub use limits::{Limits, OutputLimit};
-pub use listener::{ListenError, ListenOptions};
-pub use open_files::{OpenFilesError, reserve_open_files};
+pub use listener::{ListenError, ListenOptions, listen_on};
+pub use open_files::{HTTP_CLIENTS_MAX, OpenFilesError, reserve_open_files};
 pub use outbox::{Outbox, Recipient};
 pub use post::PostOffice;
 pub use service::{Next, Now, REPLY_BYTES_MAX, Served, Service, To};

@@ -2,8 +2,11 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files that the server itself needs: standard streams, listeners, pollers, the log and data files.
-const RESERVED_FILES: u64 = 32;
+/// Clients over HTTP at one time; more wait until one goes.
+pub const HTTP_CLIENTS_MAX: u64 = 32;
+/// Files that the server itself needs: standard streams, listeners, pollers, the log and data files, and
+/// clients over HTTP.
+const RESERVED_FILES: u64 = 32 + HTTP_CLIENTS_MAX;
 
 /// The limit of open files leaves no room for even one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,11 +60,11 @@ mod tests {
     #[test]
     fn room_is_what_the_reserve_leaves() {
         for (files, clients_max, expected) in [
-            (10_032, 10_000, Some(10_000)),
-            (10_031, 10_000, Some(9_999)),
+            (10_064, 10_000, Some(10_000)),
+            (10_063, 10_000, Some(9_999)),
             (1 << 40, 10, Some(10)),
-            (33, 10_000, Some(1)),
-            (32, 10_000, None),
+            (65, 10_000, Some(1)),
+            (64, 10_000, None),
             (0, 1, None),
         ] {
             assert_eq!(room_for_clients(files, clients_max), expected, "{files} files");

@@ -61,6 +61,13 @@ impl Output {
         }
     }
 
+    /// Queues behind what waits all that waits elsewhere, of which nothing has left yet.
+    pub(super) fn append(&mut self, other: Output) {
+        debug_assert_eq!(other.sent, 0);
+        self.bytes += other.bytes;
+        self.queue.extend(other.queue);
+    }
+
     /// Queues bytes that may go to other clients too: copied where they are few.
     #[inline]
     pub(super) fn push_shared(&mut self, bytes: &Arc<Vec<u8>>) {

@@ -109,6 +109,26 @@ pub trait Service: Sized + 'static {
     /// The connection is gone.
     fn close(&mut self, session: Self::Session);
 
+    /// The mark that [`Self::released`] has to come to before the reply of the last [`Self::serve`],
+    /// [`Self::deliver`] or [`Self::resume`] may leave; 0 for at once.
+    fn withhold_to(&self) -> u64 {
+        0
+    }
+
+    /// How far replies are released; it only grows.
+    fn released(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Some replies wait until [`Self::released`] has come to `mark`: a letter to the service, whose
+    /// content does not matter, is to wake the worker then. `false`: it has come there already.
+    fn await_release(&mut self, mark: u64) -> bool {
+        self.released() < mark
+    }
+
+    /// A tick ends: all that was ready has been served.
+    fn end_tick(&mut self) {}
+
     /// A slice of background work; returns how long the worker may wait before the next.
     fn background(&mut self, now: Now) -> Duration;
 }

@@ -7,7 +7,7 @@
 //! ```
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -76,6 +76,8 @@ pub(super) struct Worker<S: Service> {
     /// Slots that letters of this tick were for.
     addressed: Vec<u32>,
     mail: Vec<Mail<S::Letter>>,
+    /// Connections whose replies wait to be released, by the mark that they wait for: slot and client.
+    withheld: VecDeque<(u64, u32, u64)>,
     /// Deadlines of parked connections, soonest first; entries of the past may have become moot.
     deadlines: BinaryHeap<Reverse<(Instant, u32, u64)>>,
     background_at: Instant,
@@ -126,6 +128,7 @@ impl<S: Service> Worker<S> {
             ready: Vec::new(),
             addressed: Vec::new(),
             mail: Vec::new(),
+            withheld: VecDeque::new(),
             deadlines: BinaryHeap::new(),
             background_at: now.instant,
             sweep_at: now.instant,
@@ -152,6 +155,8 @@ impl<S: Service> Worker<S> {
             self.read_mail();
             self.pass_deadlines();
             self.sweep();
+            self.kit.service.end_tick();
+            self.release();
             if self.kit.now.instant >= self.background_at {
                 self.background_at = self.kit.now.instant + self.kit.service.background(self.kit.now);
             }
@@ -237,7 +242,29 @@ impl<S: Service> Worker<S> {
             }
             Outcome::Again | Outcome::Wait => {}
         }
+        if let Some(mark) = connection.newly_withheld() {
+            self.withheld.push_back((mark, slot, connection.client.id()));
+        }
         self.watch_deadline(slot, was_until);
+    }
+
+    /// Sends replies that have been released meanwhile, and sees to it that the worker is woken for the
+    /// rest.
+    fn release(&mut self) {
+        while let Some(&(mark, slot, id)) = self.withheld.front() {
+            let released = self.kit.service.released();
+            if released < mark {
+                if self.kit.service.await_release(mark) {
+                    return;
+                }
+                continue;
+            }
+            self.withheld.pop_front();
+            if let Some(connection) = self.find(slot, id) {
+                connection.release(released);
+                self.take_turn(slot);
+            }
+        }
     }
 
     /// Notes the deadline of a connection that has just been parked.

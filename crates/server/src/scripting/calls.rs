@@ -10,7 +10,10 @@ use dunlin_resp::ReplyBuffer;
 use dunlin_scripting::{Caller, LogLevel, ScriptFlags};
 
 use super::running::{Due, Kind, Running, Watch};
-use crate::executor::{Handler, Letter, ServerContext};
+use crate::executor::{Handler, Letter, ServerContext, UNSAVED};
+
+/// The append-only log, among the targets of `redis.set_repl`.
+const REPL_AOF: u8 = 1;
 
 /// A script at work for a client.
 pub(super) struct Calls<'c, 'a, 'k> {
@@ -57,6 +60,8 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
 
     /// Ends its time: others need not know of it any more.
     pub(super) fn end(self) {
+        // The commands of a transaction around it are recorded again.
+        self.transaction.mute(false);
         if self.is_known() {
             self.context.shared.running.end(self.worker());
             self.context.executor.post().hold_up(self.worker(), false);
@@ -106,8 +111,15 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
             if self.read_only {
                 return Err(CommandError::text("ERR Write commands are not allowed from read-only scripts."));
             }
+            let shared = self.context.shared;
+            if shared.engine.log.is_on() && shared.durability.is_failing() {
+                return Err(shared.durability.refusal());
+            }
             if self.short_of_memory && entry.command.flags.has(Flags::DENY_OOM) {
                 return Err(CommandError::OutOfMemory);
+            }
+            if self.context.shared.denies_writes(self.context.executor.config.config()) {
+                return Err(UNSAVED);
             }
             // What has begun to write goes on.
             self.short_of_memory = false;
@@ -180,8 +192,8 @@ impl Caller for Calls<'_, '_, '_> {
         log(level, message);
     }
 
-    fn set_replication(&mut self, _: u8) {
-        // There is nothing to replicate to.
+    fn set_replication(&mut self, targets: u8) {
+        self.transaction.mute(targets & REPL_AOF == 0);
     }
 
     fn interrupted(&mut self) -> Option<&'static str> {

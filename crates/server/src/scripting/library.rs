@@ -118,8 +118,8 @@ impl LibraryCache {
     }
 
     /// Takes a library out.
-    pub(crate) fn delete(&self, name: &[u8]) -> CommandResult {
-        self.change(|libraries| {
+    fn delete(&self, name: &[u8], record: impl FnOnce()) -> CommandResult {
+        self.change(record, |libraries| {
             let mut by_name = libraries.by_name.clone();
             by_name.remove(name).ok_or(CommandError::text("ERR Library not found"))?;
             Libraries::of(by_name)
@@ -136,7 +136,7 @@ impl LibraryCache {
         self.flush();
         let mut loader = LoadedLibraries::default();
         for code in codes {
-            if let Err(error) = loader.load(self, table, code, true) {
+            if let Err(error) = loader.load(self, table, (code, true), || ()) {
                 let reason = String::from_utf8_lossy(&error.line()).into_owned();
                 tracing::warn!("A library of functions is left out: {reason}");
             }
@@ -156,10 +156,16 @@ impl LibraryCache {
         dump
     }
 
-    fn change(&self, change: impl FnOnce(&Libraries) -> Result<Libraries, CommandError>) -> CommandResult {
+    /// Changes them, and records that, in the order in which others see it.
+    fn change(
+        &self,
+        record: impl FnOnce(),
+        change: impl FnOnce(&Libraries) -> Result<Libraries, CommandError>,
+    ) -> CommandResult {
         let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = change(&self.current.load())?;
         self.current.store(Arc::new(changed));
+        record();
         Ok(())
     }
 }
@@ -254,13 +260,32 @@ impl LoadedLibraries {
         Ok(Callable { library, place })
     }
 
-    /// Loads a library here and takes it into the cache; its name.
-    pub(crate) fn load(
+    /// Makes a change, and has it recorded in its place among others; the name of a library that was loaded.
+    pub(crate) fn apply(
         &mut self,
         cache: &LibraryCache,
         table: &CommandTable,
-        text: &[u8],
-        replace: bool,
+        change: &LibraryChange<'_>,
+        record: impl FnOnce(),
+    ) -> Result<Option<Vec<u8>>, CommandError> {
+        match *change {
+            LibraryChange::Load { code, replace } => {
+                return self.load(cache, table, (code, replace), record).map(Some);
+            }
+            LibraryChange::Delete { name } => cache.delete(name, record)?,
+            LibraryChange::Flush => cache.change(record, |_| Ok(Libraries::default()))?,
+            LibraryChange::Restore { dump, policy } => self.restore(cache, table, (dump, policy), record)?,
+        }
+        Ok(None)
+    }
+
+    /// Loads a library here and takes it into the cache; its name.
+    fn load(
+        &mut self,
+        cache: &LibraryCache,
+        table: &CommandTable,
+        (text, replace): (&[u8], bool),
+        record: impl FnOnce(),
     ) -> Result<Vec<u8>, CommandError> {
         let Header { name, code } = Header::parse(text)?;
         let exists = || {
@@ -284,7 +309,7 @@ impl LoadedLibraries {
         let keeps_to_declared = functions.iter().map(prove).collect();
         let library =
             Arc::new(Library { name: name.clone(), code: text.to_vec(), functions, keeps_to_declared });
-        let changed = cache.change(|libraries| {
+        let changed = cache.change(record, |libraries| {
             // Another worker may have been faster.
             if !replace && libraries.by_name.contains_key(&name) {
                 return Err(exists());
@@ -301,21 +326,21 @@ impl LoadedLibraries {
     }
 
     /// Loads the libraries of a dump, all or none.
-    pub(crate) fn restore(
-        &mut self,
+    fn restore(
+        &self,
         cache: &LibraryCache,
         table: &CommandTable,
-        dump: &[u8],
-        policy: RestorePolicy,
+        (dump, policy): (&[u8], RestorePolicy),
+        record: impl FnOnce(),
     ) -> CommandResult {
         let codes = codes_of(dump)?;
         // Loaded apart first, so that a library that does not load spoils nothing.
         let (apart, mut loader) = (LibraryCache::new(1), Self::default());
         for code in &codes {
-            loader.load(&apart, table, code, false)?;
+            loader.load(&apart, table, (code, false), || ())?;
         }
         let restored = apart.now();
-        cache.change(|current| {
+        cache.change(record, |current| {
             let mut by_name = match policy {
                 RestorePolicy::Flush => BTreeMap::new(),
                 RestorePolicy::Append | RestorePolicy::Replace => current.by_name.clone(),
@@ -349,6 +374,19 @@ impl LoadedLibraries {
         let bytes = self.machine.as_ref().map_or(0, |machine| machine.used_bytes());
         cache.machines[worker].store(bytes, Ordering::Relaxed);
     }
+}
+
+/// What FUNCTION can change.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum LibraryChange<'a> {
+    /// One more library, or another in its place.
+    Load { code: &'a [u8], replace: bool },
+    /// One less.
+    Delete { name: &'a [u8] },
+    /// None at all.
+    Flush,
+    /// Those of a dump.
+    Restore { dump: &'a [u8], policy: RestorePolicy },
 }
 
 /// What RESTORE does with the libraries that are there.

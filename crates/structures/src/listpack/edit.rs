@@ -52,6 +52,25 @@ impl fmt::Debug for Listpack {
     }
 }
 
+/// Bytes from one size that allocators round up to, to the next, around `bytes`: as in most of them there
+/// are four sizes to a doubling, and 16 bytes between small ones.
+#[inline]
+fn block_step(bytes: usize) -> usize {
+    (bytes.next_power_of_two() / 8).max(16)
+}
+
+/// Bytes of the block that an allocator takes for `bytes`: asking for less of it leaves the rest to nobody.
+#[inline]
+fn block_bytes(bytes: usize) -> usize {
+    bytes.next_multiple_of(block_step(bytes))
+}
+
+/// Bytes of the largest block that has no more than `bytes`.
+#[inline]
+fn whole_block_bytes(bytes: usize) -> usize {
+    bytes - bytes % block_step(bytes)
+}
+
 impl Listpack {
     /// Without elements.
     pub fn new() -> Listpack {
@@ -150,6 +169,41 @@ impl Listpack {
     #[inline]
     pub fn push<'e>(&mut self, element: impl Into<Element<'e>>) -> Position {
         self.insert_at(self.len as usize - 1, element.into())
+    }
+
+    /// Appends several elements: the size and the count in the header are written once.
+    #[inline]
+    pub fn extend<'e, E: Into<Element<'e>>>(&mut self, elements: impl IntoIterator<Item = E>) {
+        let mut added = 0;
+        for element in elements {
+            let encoded = Encoded::new(element.into());
+            let (at, bytes) = (self.len as usize - 1, encoded.entry_bytes());
+            assert!(self.fits(bytes), "the caller asks fits() first");
+            if self.room_behind() < bytes {
+                self.grow(bytes, false);
+            }
+            let from = self.start as usize + at;
+            encoded.write(&mut self.buffer[from..from + bytes]);
+            self.len += bytes as u32;
+            added += 1;
+        }
+        let end = self.range().end;
+        self.buffer[end - 1] = END;
+        self.write_size();
+        self.add_to_count(added);
+    }
+
+    /// Makes room for exactly `additional` more bytes of entries, which are about to be appended.
+    pub fn reserve_exact(&mut self, additional: usize) {
+        if self.room_behind() < additional {
+            self.move_to(block_bytes(self.len as usize + additional), false);
+        }
+    }
+
+    /// Bytes of the buffer behind the listpack.
+    #[inline]
+    fn room_behind(&self) -> usize {
+        self.buffer.len() - self.range().end
     }
 
     /// Puts an element before all others.
@@ -277,7 +331,7 @@ impl Listpack {
     #[inline]
     pub fn reserve_within(&mut self, additional: usize, in_front: bool, bytes_max: usize) {
         let (start, len) = (self.start as usize, self.len as usize);
-        let room = if in_front { start } else { self.buffer.len() - start - len };
+        let room = if in_front { start } else { self.room_behind() };
         if room < additional {
             let needed = len + additional;
             let capacity = (needed + needed / 2).next_multiple_of(16).min(bytes_max).max(needed);
@@ -285,20 +339,18 @@ impl Listpack {
         }
     }
 
-    /// Makes room for `additional` bytes, on one side. An eighth more than asked, not double: most
+    /// Makes room for `additional` bytes, on one side. About an eighth more than asked, not double: most
     /// listpacks are many and small, and their slack would be most of what they take.
     #[inline]
     fn reserve(&mut self, additional: usize, in_front: bool) {
-        let (start, len) = (self.start as usize, self.len as usize);
-        if start < additional && self.buffer.len() - start - len < additional {
+        if (self.start as usize) < additional && self.room_behind() < additional {
             self.grow(additional, in_front);
         }
     }
 
     fn grow(&mut self, additional: usize, in_front: bool) {
         let needed = self.len as usize + additional;
-        let capacity = (needed + needed / 8).next_multiple_of(16);
-        self.move_to(capacity, in_front);
+        self.move_to(block_bytes(needed).max(whole_block_bytes(needed + needed / 8)), in_front);
     }
 
     /// Moves the bytes to a buffer of `capacity` bytes, all room on one side.

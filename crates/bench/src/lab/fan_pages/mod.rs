@@ -108,7 +108,7 @@ fn run(lab: &Lab) -> Result<Results, String> {
                 let failed = |error: String| format!("{row} in {name}: {error}");
                 if let Some(mut done) = column.run(way, &profiles).map_err(failed)? {
                     check(column, &mut done, &expected).map_err(failed)?;
-                    if let (Some(page), 0) = (lab.query, round) {
+                    if let (Some(page), 0, false) = (lab.query, round, matches!(column, Column::Null)) {
                         let record = (done.records)(page).map_err(failed)?;
                         lab.bar.suspend(|| println!("{name}, {row}: {}", described(page, &record)));
                     }
@@ -208,10 +208,10 @@ impl Column<'_> {
 impl Run {
     fn samples(&self, rewrites: usize) -> Vec<Sample> {
         let mut samples = vec![sample("whole run", "s", self.elapsed.as_secs_f64())];
+        samples.push(sample("records updated", "1/s", rewrites as f64 / self.elapsed.as_secs_f64()));
         if let Some(cpu) = self.cpu {
             samples.push(sample("server CPU", "s", cpu.as_secs_f64()));
         }
-        samples.push(sample("records updated", "1/s", rewrites as f64 / self.elapsed.as_secs_f64()));
         samples
     }
 }

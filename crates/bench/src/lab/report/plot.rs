@@ -25,6 +25,10 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(150, 150, 150),
 ];
 
+/// Colours of bars, whose names stand beside them: Dunlin's and all others'.
+const OWN: RGBColor = RGBColor(0, 90, 150);
+const OTHERS: RGBColor = RGBColor(165, 165, 165);
+
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Draws a plot.
@@ -47,7 +51,6 @@ fn draw_bars(svg: &mut String, title: &str, bars: &[Bar]) -> Drawn {
     const TOP: i32 = 40;
     const BAR: i32 = 20;
     const GAP: i32 = 32;
-    let servers = distinct(bars.iter().map(|bar| bar.server.as_str()));
     let rows = distinct(bars.iter().map(|bar| bar.row.as_str()));
     let height = TOP + BAR * bars.len() as i32 + GAP * rows.len() as i32 + 10;
     let longest = bars.iter().map(|bar| bar.value).fold(f64::MIN_POSITIVE, f64::max);
@@ -64,7 +67,7 @@ fn draw_bars(svg: &mut String, title: &str, bars: &[Bar]) -> Drawn {
         ))?;
         y += GAP - 6;
         for bar in bars.iter().filter(|bar| bar.row == row) {
-            let colour = COLOURS[index_of(&servers, &bar.server) % COLOURS.len()];
+            let colour = if bar.server.starts_with("dunlin") { OWN } else { OTHERS };
             area.draw(&Text::new(bar.server.clone(), (20, y + 1), ("sans-serif", TEXT)))?;
             let end = LEFT + ((bar.value * scale) as i32).max(1);
             area.draw(&Rectangle::new([(LEFT, y), (end, y + BAR - 4)], colour.filled()))?;
@@ -125,7 +128,9 @@ where
     for (number, band) in bands.iter().enumerate() {
         let shade = BLACK.mix(0.07 + 0.05 * (number % 2) as f64).filled();
         chart.draw_series([Rectangle::new([(band.from, floor), (band.to, ceiling)], shade)])?;
-        let label = Text::new(band.label.clone(), (band.from, ceiling * 0.98), ("sans-serif", TEXT - 2));
+        // Stretches of several servers overlap: their labels stand one below the other.
+        let height = ceiling * (0.98 - 0.07 * number as f64);
+        let label = Text::new(band.label.clone(), (band.from, height), ("sans-serif", TEXT - 2));
         chart.draw_series([label])?;
     }
     chart
@@ -217,10 +222,6 @@ fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
         }
     }
     distinct
-}
-
-fn index_of(names: &[&str], name: &str) -> usize {
-    names.iter().position(|known| *known == name).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -129,9 +129,11 @@ fn restore(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
         at if options.absolute => Some(at),
         ttl => Some(now_ms.saturating_add(ttl)),
     };
+    let relative = expiry.filter(|_| !options.absolute);
     if expiry.is_some_and(|at| at <= now_ms) {
         if found {
             context.remove(key);
+            context.record_removal(key);
             context.notify(EventClass::Generic, "del", key);
         }
     } else {
@@ -139,6 +141,12 @@ fn restore(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
         value.store(|value| context.set_value_in(database, key, value, expiry));
         if let Some(seconds) = options.idle_seconds {
             context.set_idle(key, seconds);
+        }
+        if let Some(at) = relative.filter(|_| context.is_recorded()) {
+            let mut at_ms = itoa::Buffer::new();
+            let at_ms = at_ms.format(at).as_bytes();
+            let words = args.words();
+            context.effect(&[&words[..2], &[at_ms], &words[3..], &[b"ABSTTL"]].concat());
         }
         if found {
             context.notify(EventClass::New, "new", key);

@@ -115,6 +115,7 @@ fn set(
     let at = u64::try_from(at).unwrap_or(0);
     let set = allowed && context.set_expiry(key, Some(at));
     if set {
+        context.record_expiry(key, at);
         let name = if at <= context.now_ms() { "del" } else { "expire" };
         context.notify(EventClass::Generic, name, key);
     }

@@ -97,14 +97,30 @@ fn geoadd(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     if excluded || args.is_empty() || !args.remaining().is_multiple_of(3) {
         return Err(CommandError::Syntax);
     }
+    let options = args.words()[1..args.words().len() - args.remaining()].to_vec();
     let mut places = Vec::with_capacity(args.remaining() / 3);
     while !args.is_empty() {
         let place = parse_place(args)?;
         places.push((place.encode() as f64, args.word()));
     }
-    let outcome = put(context, key, conditions, places.into_iter())?;
+    let outcome = put(context, key, conditions, places.iter().copied())?;
+    if context.is_recorded() && outcome.added + outcome.updated > 0 {
+        record_places(context, &options, &places);
+    }
     reply.count(outcome.added + if count_changes { outcome.updated } else { 0 });
     Ok(())
+}
+
+/// Records places as the scores that they are. `options` are the words between the command and the first
+/// place.
+fn record_places(context: &mut WriteContext<'_>, options: &[&[u8]], places: &[(f64, &[u8])]) {
+    let scores: Vec<String> = places.iter().map(|(score, _)| (*score as u64).to_string()).collect();
+    let mut words: Vec<&[u8]> = vec![b"zadd"];
+    words.extend_from_slice(options);
+    for (score, (_, member)) in scores.iter().zip(places) {
+        words.extend([score.as_bytes(), member]);
+    }
+    context.effect(&words);
 }
 
 fn geodist(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {

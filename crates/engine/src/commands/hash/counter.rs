@@ -77,11 +77,18 @@ fn hincrbyfloat(
         return Err(CommandError::text("ERR value is NaN or Infinity"));
     }
     let (layout, now_ms) = (context.layout(), context.now_ms());
-    let sum = context.update_or_create(key, |hash| {
+    let (sum, expires) = context.update_or_create(key, |hash| {
         let sum = add_float(hash, field, amount, now_ms, layout);
         let changed = sum.is_ok();
-        (sum, changed)
+        let expires = hash.deadline_ms(field, now_ms).flatten().is_some();
+        (sum.map(|sum| (sum, expires)), changed)
     })??;
+    // Sums of decimal fractions may come out differently elsewhere.
+    if expires {
+        context.effect(&[b"HSETEX", key, b"KEEPTTL", b"FIELDS", b"1", field, sum.as_bytes()]);
+    } else {
+        context.effect(&[b"HSET", key, field, sum.as_bytes()]);
+    }
     context.notify(EventClass::Hash, "hincrbyfloat", key);
     reply.bulk(sum.as_bytes());
     Ok(())

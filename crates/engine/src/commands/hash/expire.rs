@@ -110,6 +110,7 @@ fn set(
     let fields = counted(rest, 1, WRONG_COUNT)?;
     let (now_ms, layout) = (context.now_ms(), context.layout());
     let deadline_ms = clock.at_from(0, time, now_ms, name)?.min(EXPIRY_MS_MAX);
+    let mut touched: Vec<&[u8]> = Vec::new();
     let change = |hash: &mut Hash, field: &[u8]| {
         let Some(current) = hash.deadline_ms(field, now_ms) else { return NO_FIELD };
         if !conditions.allow(current, deadline_ms as i64) {
@@ -127,7 +128,10 @@ fn set(
         let mut changed = 0;
         for field in fields {
             let answer = change(hash, field);
-            changed += usize::from(answer > NOT_CHANGED);
+            if answer > NOT_CHANGED {
+                changed += 1;
+                touched.push(field);
+            }
             reply.integer(answer);
         }
         ((changed, hash.is_empty()), changed > 0)
@@ -136,9 +140,13 @@ fn set(
         None => reply_to_all(reply, fields, NO_FIELD),
         Some((0, _)) => {}
         Some((removed, is_empty)) if deadline_ms <= now_ms => {
+            record_removal(context, key, &touched);
             context.report_expired_fields(key, removed, is_empty)
         }
-        Some(_) => context.notify(EventClass::Hash, "hexpire", key),
+        Some(_) => {
+            record_deadline(context, key, deadline_ms, &touched);
+            context.notify(EventClass::Hash, "hexpire", key);
+        }
     }
     Ok(())
 }
@@ -169,6 +177,27 @@ fn hpersist(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
         Some(false) => {}
     }
     Ok(())
+}
+
+/// Records that fields were removed.
+pub(super) fn record_removal(context: &mut WriteContext<'_>, key: &[u8], fields: &[&[u8]]) {
+    if context.is_recorded() {
+        context.effect(&[&[b"HDEL", key], fields].concat());
+    }
+}
+
+/// Records the time at which fields expire.
+pub(super) fn record_deadline(
+    context: &mut WriteContext<'_>,
+    key: &[u8],
+    deadline_ms: u64,
+    fields: &[&[u8]],
+) {
+    if context.is_recorded() {
+        let (mut time, mut count) = (itoa::Buffer::new(), itoa::Buffer::new());
+        let (time, count) = (time.format(deadline_ms).as_bytes(), count.format(fields.len()).as_bytes());
+        context.effect(&[&[b"HPEXPIREAT", key, time, b"FIELDS", count], fields].concat());
+    }
 }
 
 /// Gives the same answer for each field.

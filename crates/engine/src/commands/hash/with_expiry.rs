@@ -3,6 +3,7 @@
 use dunlin_resp::ReplyBuffer;
 
 use super::{
+    expire::{record_deadline, record_removal},
     fields::reply_value,
     named::{FIELDS, WRONG_COUNT, behind_fields, counted, split_options},
 };
@@ -80,6 +81,7 @@ fn hgetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let (now_ms, layout) = (context.now_ms(), context.layout());
     let deadlines = Deadlines::of(expiry, now_ms, "hgetex")?;
     reply.array(fields.len());
+    let mut touched: Vec<&[u8]> = Vec::new();
     let outcome = context.update(key, |hash: &mut Hash| {
         let mut changes = 0;
         for field in fields {
@@ -88,7 +90,10 @@ fn hgetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
             let wanted = match deadlines {
                 Deadlines::Keep => continue,
                 Deadlines::Passed => {
-                    changes += usize::from(hash.remove(field, now_ms));
+                    if hash.remove(field, now_ms) {
+                        changes += 1;
+                        touched.push(field);
+                    }
                     continue;
                 }
                 Deadlines::Clear if current.is_none() => continue,
@@ -97,6 +102,7 @@ fn hgetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
             };
             hash.set_deadline(field, wanted, layout);
             changes += 1;
+            touched.push(field);
         }
         ((changes, hash.is_empty()), changes > 0)
     })?;
@@ -105,9 +111,22 @@ fn hgetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         Some((0, _)) => {}
         Some((changes, is_empty)) => match deadlines {
             Deadlines::Keep => {}
-            Deadlines::Clear => context.notify(EventClass::Hash, "hpersist", key),
-            Deadlines::At(_) => context.notify(EventClass::Hash, "hexpire", key),
-            Deadlines::Passed => context.report_expired_fields(key, changes, is_empty),
+            Deadlines::Clear => {
+                if context.is_recorded() {
+                    let mut count = itoa::Buffer::new();
+                    let count = count.format(touched.len()).as_bytes();
+                    context.effect(&[&[b"HPERSIST", key, b"FIELDS", count], &touched[..]].concat());
+                }
+                context.notify(EventClass::Hash, "hpersist", key);
+            }
+            Deadlines::At(at) => {
+                record_deadline(context, key, at, &touched);
+                context.notify(EventClass::Hash, "hexpire", key);
+            }
+            Deadlines::Passed => {
+                record_removal(context, key, &touched);
+                context.report_expired_fields(key, changes, is_empty);
+            }
         },
     }
     Ok(())
@@ -143,6 +162,7 @@ fn hgetdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
         }
         Some((false, _)) => {}
         Some((true, is_empty)) => {
+            record_removal(context, key, fields);
             context.notify(EventClass::Hash, "hdel", key);
             if is_empty {
                 context.notify(EventClass::Generic, "del", key);
@@ -242,6 +262,8 @@ fn hsetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
                 ((removed, hash.is_empty()), removed > 0)
             })?;
             if let Some((removed, is_empty)) = outcome.filter(|(removed, _)| *removed > 0) {
+                let fields: Vec<&[u8]> = pairs.chunks_exact(2).map(|pair| pair[0]).collect();
+                record_removal(context, key, &fields);
                 context.report_expired_fields(key, removed, is_empty);
             }
             reply.integer(1);
@@ -257,12 +279,27 @@ fn hsetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
             hash.set(pair[0], pair[1], expiry, now_ms, layout);
         }
     })?;
+    if context.is_recorded() {
+        record_values(context, key, expiry, pairs);
+    }
     context.notify(EventClass::Hash, "hset", key);
     if let ExpiryChange::At(_) = expiry {
         context.notify(EventClass::Hash, "hexpire", key);
     }
     reply.integer(1);
     Ok(())
+}
+
+/// Records that fields got values: conditions held, and times are absolute.
+fn record_values(context: &mut WriteContext<'_>, key: &[u8], expiry: ExpiryChange, pairs: &[&[u8]]) {
+    let (mut time, mut count) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let count = count.format(pairs.len() / 2).as_bytes();
+    let words: &[&[u8]] = match expiry {
+        ExpiryChange::Clear => &[b"HSET", key],
+        ExpiryChange::Keep => &[b"HSETEX", key, b"KEEPTTL", b"FIELDS", count],
+        ExpiryChange::At(at) => &[b"HSETEX", key, b"PXAT", time.format(at).as_bytes(), b"FIELDS", count],
+    };
+    context.effect(&[words, pairs].concat());
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use dunlin_resp::ReplyBuffer;
 use dunlin_structures::ListEnd;
 
 use super::{
-    pop::{LPOP, ManyKeys, pop_one},
+    pop::{LPOP, ManyKeys, pop_one, pop_word},
     transfer::{LMOVE, Transfer},
 };
 use crate::{
@@ -60,6 +60,7 @@ fn pop<'a>(
             reply.array(2);
             reply.bulk(key);
             pop_one(context, key, reply, end)?;
+            context.effect(&[pop_word(end), key]);
             return Ok(Blocking::Done);
         }
     }
@@ -115,7 +116,7 @@ pub(super) const BLMOVE: Command = Command {
 fn blmove<'a>(context: &mut WriteContext<'_>, args: &mut Args<'a>, reply: &mut ReplyBuffer) -> Outcome<'a> {
     let source = &args.rest()[..1];
     let transfer = Transfer::parse(args)?;
-    transfer_or_wait(context, args, reply, &transfer, source)
+    transfer_or_wait(context, args, reply, &transfer, source, b"LMOVE")
 }
 
 pub(super) const BRPOPLPUSH: Command = Command {
@@ -136,7 +137,7 @@ fn brpoplpush<'a>(
 ) -> Outcome<'a> {
     let source = &args.rest()[..1];
     let transfer = Transfer::last_to_front(args);
-    transfer_or_wait(context, args, reply, &transfer, source)
+    transfer_or_wait(context, args, reply, &transfer, source, b"RPOPLPUSH")
 }
 
 fn transfer_or_wait<'a>(
@@ -145,9 +146,15 @@ fn transfer_or_wait<'a>(
     reply: &mut ReplyBuffer,
     transfer: &Transfer<'a>,
     source: &'a [&'a [u8]],
+    plain: &[u8],
 ) -> Outcome<'a> {
     let timeout_ms = parse_seconds(args, context.now_ms())?;
     if !context.is_reserved(source[0], ValueType::List) && transfer.run(context, reply)? {
+        if context.is_recorded() {
+            // The command that does not wait has no timeout behind the rest.
+            let words = args.words();
+            context.effect(&[&[plain], &words[1..words.len() - 1]].concat());
+        }
         return Ok(Blocking::Done);
     }
     Ok(Blocking::wait_for(ValueType::List, source, timeout_ms, ReplyBuffer::null))

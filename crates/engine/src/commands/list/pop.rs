@@ -101,16 +101,24 @@ fn pop_counted(
     Ok(())
 }
 
-/// Answers and removes up to `count` elements, the one at the end first; whether there were any.
+/// The command that takes elements from an end.
+pub(super) fn pop_word(end: ListEnd) -> &'static [u8] {
+    match end {
+        ListEnd::Front => b"LPOP",
+        ListEnd::Back => b"RPOP",
+    }
+}
+
+/// Answers and removes up to `count` elements, the one at the end first; how many.
 pub(super) fn pop_many(
     context: &mut WriteContext<'_>,
     key: &[u8],
     count: usize,
     reply: &mut ReplyBuffer,
     end: ListEnd,
-) -> Result<bool, CommandError> {
+) -> Result<usize, CommandError> {
     let layout = context.layout();
-    let is_empty = context.edit(key, |list: &mut List| {
+    let outcome = context.edit(key, |list: &mut List| {
         let len = list.len();
         let count = count.min(len);
         reply.array(count);
@@ -125,12 +133,12 @@ pub(super) fn pop_many(
         }
         list.remove_range(range);
         list.settle(layout);
-        list.is_empty()
+        (count, list.is_empty())
     })?;
-    if let Some(is_empty) = is_empty {
+    if let Some((_, is_empty)) = outcome {
         notify_pop(context, end, key, is_empty);
     }
-    Ok(is_empty.is_some())
+    Ok(outcome.map_or(0, |(count, _)| count))
 }
 
 pub(super) const LMPOP: Command = Command {
@@ -197,7 +205,10 @@ impl<'a> ManyKeys<'a> {
             if context.collection::<List>(key)?.is_some() && !is_reserved(context, key) {
                 reply.array(2);
                 reply.bulk(key);
-                return pop_many(context, key, self.count, reply, self.end);
+                let removed = pop_many(context, key, self.count, reply, self.end)?;
+                let count = itoa::Buffer::new().format(removed).to_owned();
+                context.effect(&[pop_word(self.end), key, count.as_bytes()]);
+                return Ok(removed > 0);
             }
         }
         Ok(false)

@@ -6,6 +6,7 @@ use super::reply_member;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ReadContext, WriteContext},
+    effect::removal_word,
     notify::EventClass,
     random::Random,
     value::Set,
@@ -39,6 +40,7 @@ fn spop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
     })?;
     match popped {
         Some(member) => {
+            context.effect(&[b"SREM", key, &member]);
             reply.bulk(&member);
             context.notify(EventClass::Set, "spop", key);
             context.notify_if_gone(key);
@@ -69,6 +71,7 @@ fn pop_many(
         reply.set(set.len());
         set.for_each(|member| reply_member(reply, member));
         context.remove(key);
+        context.effect(&[removal_word(context.environment().lazyfree_server_del), key]);
         context.notify(EventClass::Set, "spop", key);
         context.notify(EventClass::Generic, "del", key);
         return Ok(());
@@ -84,8 +87,23 @@ fn pop_many(
             set.remove(member);
         }
     })?;
+    if context.is_recorded() {
+        record_removal(context, key, &popped);
+    }
     context.notify(EventClass::Set, "spop", key);
     Ok(())
+}
+
+/// Members that one command of a record names.
+const RECORDED_MEMBERS_MAX: usize = 1024;
+
+/// Records that members were removed.
+fn record_removal(context: &mut WriteContext<'_>, key: &[u8], members: &[Vec<u8>]) {
+    for members in members.chunks(RECORDED_MEMBERS_MAX) {
+        let mut words: Vec<&[u8]> = vec![b"SREM", key];
+        words.extend(members.iter().map(Vec::as_slice));
+        context.effect(&words);
+    }
 }
 
 pub(super) const SRANDMEMBER: Command = Command {

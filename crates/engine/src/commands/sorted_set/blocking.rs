@@ -2,7 +2,7 @@
 
 use dunlin_resp::ReplyBuffer;
 
-use super::pop::{End, Shape, ZMPOP, ZPOPMIN, parse_many, pop};
+use super::pop::{End, Shape, ZMPOP, ZPOPMIN, parse_many, pop, record_pop};
 use crate::{
     command::{Args, Argument, Arity, Blocking, Command, CommandError, Flags, KeySpec, Run},
     commands::timeout::parse_seconds,
@@ -85,7 +85,10 @@ fn pop_or_wait<'a>(
 ) -> Outcome<'a> {
     let timeout_ms = parse_seconds(timeout, context.now_ms())?;
     for key in keys {
-        if !context.is_reserved(key, ValueType::SortedSet) && pop(context, key, end, count, shape, reply)? {
+        if !context.is_reserved(key, ValueType::SortedSet)
+            && let Some(popped) = pop(context, key, end, count, shape, reply)?
+        {
+            record_pop(context, key, end, (shape == Shape::KeyAndPairs).then_some(popped));
             return Ok(Blocking::Done);
         }
     }

@@ -95,7 +95,7 @@ fn pop_one_key(
     }
     let in_pairs = is_counted && reply.protocol() == Protocol::Resp3;
     let shape = if in_pairs { Shape::Pairs } else { Shape::Flat };
-    if !pop(context, key, end, count, shape, reply)? {
+    if pop(context, key, end, count, shape, reply)?.is_none() {
         reply.array(0);
     }
     Ok(())
@@ -143,15 +143,25 @@ pub(super) fn pop_first(
     reply: &mut ReplyBuffer,
 ) -> Result<bool, CommandError> {
     for key in keys {
-        if pop(context, key, end, count, shape, reply)? {
+        if let Some(popped) = pop(context, key, end, count, shape, reply)? {
+            record_pop(context, key, end, Some(popped));
             return Ok(true);
         }
     }
     Ok(false)
 }
 
+/// Records that members were popped from a key that a command has chosen itself: one, or so many.
+pub(super) fn record_pop(context: &mut WriteContext<'_>, key: &[u8], end: End, count: Option<usize>) {
+    let word: &[u8] = if end == End::Min { b"ZPOPMIN" } else { b"ZPOPMAX" };
+    match count {
+        None => context.effect(&[word, key]),
+        Some(count) => context.effect(&[word, key, itoa::Buffer::new().format(count).as_bytes()]),
+    }
+}
+
 /// Removes up to `count` members from one end of a sorted set and tells them, the outermost first;
-/// whether the key was there.
+/// how many, `None` where there is no key.
 pub(super) fn pop(
     context: &mut WriteContext<'_>,
     key: &[u8],
@@ -159,7 +169,7 @@ pub(super) fn pop(
     count: usize,
     shape: Shape,
     reply: &mut ReplyBuffer,
-) -> Result<bool, CommandError> {
+) -> Result<Option<usize>, CommandError> {
     let popped = context.update(key, |set: &mut SortedSet| {
         let len = set.len();
         let count = count.min(len);
@@ -188,12 +198,12 @@ pub(super) fn pop(
             reply.double(score);
         });
         set.remove_range(ranks);
-        ((count > 0, set.is_empty()), count > 0)
+        ((count, set.is_empty()), count > 0)
     })?;
-    if let Some((true, is_empty)) = popped {
+    if let Some((1.., is_empty)) = popped {
         notify_removal(context, if end == End::Min { "zpopmin" } else { "zpopmax" }, key, is_empty);
     }
-    Ok(popped.is_some())
+    Ok(popped.map(|(count, _)| count))
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 use dunlin_resp::ReplyBuffer;
 
 use super::{
-    INVALID_ID, reply_id,
+    INVALID_ID,
+    effect::record_edit,
+    reply_id,
     trim::{REFERENCES, TRIM, TrimOptions},
 };
 use crate::{
@@ -54,7 +56,8 @@ fn xadd(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
             Some(_) => break Some(NewId::parse(args.word()).ok_or(INVALID_ID)?),
         }
     };
-    let plan = options.plan(limits)?;
+    let plan = options.plan(limits, context.is_replaying())?;
+    let id_at = args.words().len() - args.remaining() - 1;
     let pairs = args.take_rest();
     let Some(id) = id.filter(|_| pairs.len() >= 2 && pairs.len().is_multiple_of(2)) else {
         return Err(CommandError::WrongArity("xadd".to_owned()));
@@ -90,6 +93,7 @@ fn xadd(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
             AddError::TooLarge => "ERR Elements are too large to be stored",
         })
     })?;
+    record_edit(context, key, args.words(), Some((id_at, id)));
     context.notify(EventClass::Stream, "xadd", key);
     if trimmed > 0 {
         context.notify(EventClass::Stream, "xtrim", key);

@@ -4,7 +4,10 @@ use std::ops::Bound;
 
 use dunlin_resp::ReplyBuffer;
 
-use super::{no_group, parse_id, parse_start, reply_entry, reply_id};
+use super::{
+    effect::{Deliveries, record_deliveries},
+    no_group, parse_id, parse_start, reply_entry, reply_id,
+};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::WriteContext,
@@ -149,7 +152,7 @@ fn reply_claimed(reply: &mut ReplyBuffer, log: &StreamLog, id: StreamId, only_id
 
 fn xclaim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, name, consumer) = (args.word(), args.word(), args.word());
-    let now_ms = context.now_ms();
+    let now_ms = context.environment().clock_ms();
     require_group(context, key, name)?;
     let idle_ms_min = read_idle(args, "XCLAIM")?;
     let options = ClaimOptions::read(args, now_ms)?;
@@ -159,7 +162,8 @@ fn xclaim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         count: options.count,
         keeps_count: options.only_ids,
     };
-    let is_new = edit_group(context, key, name, |group, log| {
+    let (is_new, ids) = edit_group(context, key, name, |group, log| {
+        let mut touched = Vec::new();
         let mut changed = options.last_id > group.last_id();
         group.advance(options.last_id);
         let is_new = group.see_consumer(consumer, now_ms);
@@ -168,7 +172,10 @@ fn xclaim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         for id in &options.ids {
             if !log.contains(*id) {
                 // The entry is gone, so nobody owes an answer for it.
-                changed |= group.acknowledge(*id);
+                if group.acknowledge(*id) {
+                    changed = true;
+                    touched.push(*id);
+                }
                 continue;
             }
             let takes = match group.pending().get(id) {
@@ -178,12 +185,15 @@ fn xclaim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
             if takes {
                 group.claim(*id, consumer, claim, now_ms);
                 reply_claimed(reply, log, *id, options.only_ids);
+                touched.push(*id);
                 claimed += 1;
             }
         }
         reply.array_since(mark, claimed);
-        (is_new, changed || is_new || claimed > 0)
+        ((is_new, touched), changed || is_new || claimed > 0)
     })?;
+    let has_read = options.last_id > StreamId::MIN && ids.is_empty();
+    record_deliveries(context, &Deliveries { key, group: name, consumer, is_new, ids, has_read });
     if is_new {
         context.notify(EventClass::Stream, "xgroup-createconsumer", key);
     }
@@ -211,8 +221,8 @@ fn xautoclaim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut R
         }
     }
     require_group(context, key, name)?;
-    let now_ms = context.now_ms();
-    let is_new = edit_group(context, key, name, |group, log| {
+    let now_ms = context.environment().clock_ms();
+    let (is_new, ids) = edit_group(context, key, name, |group, log| {
         let is_new = group.see_consumer(consumer, now_ms);
         let claim = Claim { time_ms: now_ms, count: None, keeps_count: only_ids };
         let (mut claimed, mut deleted) = (Vec::new(), Vec::new());
@@ -243,8 +253,12 @@ fn xautoclaim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut R
         claimed.iter().for_each(|id| reply_claimed(reply, log, *id, only_ids));
         reply.array(deleted.len());
         deleted.iter().for_each(|id| reply_id(reply, *id));
-        (is_new, is_new || !claimed.is_empty() || !deleted.is_empty())
+        let changed = is_new || !claimed.is_empty() || !deleted.is_empty();
+        claimed.append(&mut deleted);
+        ((is_new, claimed), changed)
     })?;
+    let has_read = false;
+    record_deliveries(context, &Deliveries { key, group: name, consumer, is_new, ids, has_read });
     if is_new {
         context.notify(EventClass::Stream, "xgroup-createconsumer", key);
     }

@@ -3,6 +3,7 @@
 mod add;
 mod claim;
 mod delete;
+mod effect;
 mod group;
 mod info;
 mod pending;

@@ -4,7 +4,10 @@ use std::num::NonZeroU64;
 
 use dunlin_resp::{Mark, Protocol, ReplyBuffer};
 
-use super::{no_group_in, parse_id, reply_entries, reply_entry, reply_id};
+use super::{
+    effect::{Deliveries, record_deliveries},
+    no_group_in, parse_id, reply_entries, reply_entry, reply_id,
+};
 use crate::{
     command::{Args, Argument, Arity, Blocking, Command, CommandError, Flags, Group, KeySpec, Run, Wait},
     commands::timeout::parse_milliseconds,
@@ -234,30 +237,36 @@ fn xreadgroup<'a>(
         }
         wanted.push(Wanted::parse(id)?);
     }
-    let now_ms = context.now_ms();
+    let now_ms = context.environment().clock_ms();
     let mark = reply.mark();
     let mut served = 0;
     for (key, wanted) in request.keys.iter().zip(wanted) {
         context.count_lookup(key, true);
-        let is_new = context.update(key, |stream: &mut Stream| {
+        let done = context.update(key, |stream: &mut Stream| {
             let done = stream.edit_group(name, |group, log| {
                 let is_new = group.see_consumer(consumer, now_ms);
+                let mut ids = Vec::new();
                 let serves = wanted != Wanted::New || log.last_entry_id() > Some(group.last_id());
                 if serves {
                     served += 1;
                     reply_key(reply, key);
                     match wanted {
-                        Wanted::New => deliver(reply, group, log, consumer, &request, now_ms),
+                        Wanted::New => ids = deliver(reply, group, log, consumer, &request, now_ms),
                         Wanted::HistoryBehind(id) => {
-                            repeat(reply, group, log, (consumer, id), request.count, now_ms);
+                            ids = repeat(reply, group, log, (consumer, id), request.count, now_ms);
                         }
                     }
                 }
-                (is_new, is_new || serves)
+                ((is_new, ids, serves && wanted == Wanted::New), is_new || serves)
             });
-            done.unwrap_or((false, false))
+            done.unwrap_or(((false, Vec::new(), false), false))
         })?;
-        if is_new == Some(true) {
+        let (is_new, ids, has_read) = done.unwrap_or_default();
+        if is_new || has_read || !ids.is_empty() {
+            let group = name;
+            record_deliveries(context, &Deliveries { key, group, consumer, is_new, ids, has_read });
+        }
+        if is_new {
             context.notify(EventClass::Stream, "xgroup-createconsumer", key);
         }
     }
@@ -268,7 +277,7 @@ fn xreadgroup<'a>(
     Ok(Blocking::Done)
 }
 
-/// Hands the entries behind the group's last to a consumer.
+/// Hands the entries behind the group's last to a consumer; which deliveries that makes.
 fn deliver(
     reply: &mut ReplyBuffer,
     group: &mut ConsumerGroup,
@@ -276,7 +285,7 @@ fn deliver(
     consumer: &[u8],
     request: &ReadRequest<'_>,
     now_ms: u64,
-) {
+) -> Vec<StreamId> {
     let mark = reply.mark();
     let mut delivered = Vec::new();
     let start = group.last_id().next().unwrap_or(StreamId::MAX);
@@ -289,12 +298,14 @@ fn deliver(
         }
     }
     reply.array_since(mark, delivered.len());
-    if !request.no_ack {
-        group.deliver(delivered, consumer, now_ms);
+    if request.no_ack {
+        return Vec::new();
     }
+    group.deliver(delivered.iter().copied(), consumer, now_ms);
+    delivered
 }
 
-/// Tells a consumer again what it has not acknowledged, behind an ID.
+/// Tells a consumer again what it has not acknowledged, behind an ID; which deliveries that repeats.
 fn repeat(
     reply: &mut ReplyBuffer,
     group: &mut ConsumerGroup,
@@ -302,17 +313,19 @@ fn repeat(
     (consumer, id): (&[u8], StreamId),
     count: u64,
     now_ms: u64,
-) {
+) -> Vec<StreamId> {
     let start = id.next().unwrap_or(StreamId::MAX);
     let count = if count == 0 { usize::MAX } else { count as usize };
     let pending = group.consumers().get(consumer).map(|consumer| consumer.pending().range(start..));
     let ids: Vec<StreamId> = pending.into_iter().flatten().take(count).copied().collect();
     reply.array(ids.len());
+    let mut repeated = Vec::new();
     for id in ids {
         match log.get(id) {
             Some(entry) => {
                 reply_entry(reply, &entry);
                 group.repeat_delivery(id, now_ms);
+                repeated.push(id);
             }
             // The entry is gone, the delivery is not.
             None => {
@@ -322,6 +335,7 @@ fn repeat(
             }
         }
     }
+    repeated
 }
 
 #[cfg(test)]

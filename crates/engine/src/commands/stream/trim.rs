@@ -2,7 +2,7 @@
 
 use dunlin_resp::ReplyBuffer;
 
-use super::parse_id;
+use super::{effect::record_edit, parse_id};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::WriteContext,
@@ -131,8 +131,13 @@ impl TrimOptions {
         Ok(())
     }
 
-    /// What the options say together; `None` where nothing is to be trimmed.
-    pub(super) fn plan(&self, limits: &CollectionLimits) -> Result<Option<TrimPlan>, CommandError> {
+    /// What the options say together; `None` where nothing is to be trimmed. Logs of Redis have `LIMIT` where
+    /// clients must not.
+    pub(super) fn plan(
+        &self,
+        limits: &CollectionLimits,
+        replaying: bool,
+    ) -> Result<Option<TrimPlan>, CommandError> {
         let limit = self.limit.unwrap_or(0);
         let Some(to) = self.to else {
             if limit > 0 {
@@ -142,15 +147,15 @@ impl TrimOptions {
             }
             return Ok(None);
         };
-        if self.limit.is_some() && !self.is_approximate {
+        if self.limit.is_some() && !self.is_approximate && !replaying {
             return Err(CommandError::text(
                 "ERR syntax error, LIMIT cannot be used without the special ~ option",
             ));
         }
         let entries_max = match self.limit {
-            Some(limit) => limit,
+            Some(limit) if self.is_approximate => limit,
             None if self.is_approximate => approximate_entries_max(limits),
-            None => 0,
+            _ => 0,
         };
         let trim = Trim { to, is_approximate: self.is_approximate, entries_max };
         Ok(Some(TrimPlan { trim, references: self.references.unwrap_or_default() }))
@@ -185,7 +190,7 @@ fn xtrim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
             return Err(CommandError::Syntax);
         }
     }
-    let plan = options.plan(context.layout().limits)?;
+    let plan = options.plan(context.layout().limits, context.is_replaying())?;
     let plan =
         plan.ok_or(CommandError::text("ERR syntax error, XTRIM must be called with MAXLEN or MINID"))?;
     let removed = context.update(key, |stream: &mut Stream| {
@@ -194,6 +199,7 @@ fn xtrim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     })?;
     let removed = removed.unwrap_or(0);
     if removed > 0 {
+        record_edit(context, key, args.words(), None);
         context.notify(EventClass::Stream, "xtrim", key);
     }
     reply.integer(removed as i64);

@@ -121,6 +121,7 @@ fn delifeq(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     };
     let removed = holds && context.remove(key);
     if removed {
+        context.effect(&[b"DEL", key]);
         context.notify(EventClass::Generic, "del", key);
     }
     reply.integer(removed.into());
@@ -156,7 +157,11 @@ pub(super) const DELEX: Command = Command {
 fn delex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let key = args.word();
     if args.is_empty() {
-        reply.integer(context.remove(key).into());
+        let removed = context.remove(key);
+        if removed {
+            context.effect(&[b"DEL", key]);
+        }
+        reply.integer(removed.into());
         return Ok(());
     }
     if args.remaining() != 2 {
@@ -175,6 +180,7 @@ fn delex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     let holds = comparison.holds(string_of(entry)?, operand)?;
     let removed = holds && context.remove(key);
     if removed {
+        context.effect(&[b"DEL", key]);
         context.notify(EventClass::Generic, "del", key);
     }
     reply.integer(removed.into());

@@ -111,6 +111,8 @@ fn incrbyfloat(
     let not_finite = CommandError::text("ERR increment would produce NaN or Infinity");
     let sum = (current + amount).to_text().ok_or(not_finite)?;
     context.set_string(key, NewString::from_computed(sum.as_bytes()), ExpiryChange::Keep);
+    // Sums of decimal fractions may come out differently elsewhere.
+    context.effect(&[b"SET", key, sum.as_bytes(), b"KEEPTTL"]);
     context.notify(EventClass::String, "incrbyfloat", key);
     reply.bulk(sum.as_bytes());
     Ok(())

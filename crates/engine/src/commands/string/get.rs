@@ -74,6 +74,7 @@ fn getdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let key = args.word();
     if read(context, key, reply)? {
         context.remove(key);
+        context.effect(&[b"DEL", key]);
         context.notify(EventClass::Generic, "del", key);
     }
     Ok(())
@@ -132,12 +133,14 @@ fn getex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
         ExpiryOption::Persist => {
             if context.find(key).is_some_and(|entry| entry.expiry().is_some()) {
                 context.set_expiry(key, None);
+                context.effect(&[b"PERSIST", key]);
                 context.notify(EventClass::Generic, "persist", key);
             }
         }
         ExpiryOption::Time(clock, amount) => {
             let at = clock.at(amount, context.now_ms(), "getex")?;
             context.set_expiry(key, Some(at));
+            context.record_expiry(key, at);
             let name = if at <= context.now_ms() { "del" } else { "expire" };
             context.notify(EventClass::Generic, name, key);
         }
@@ -164,6 +167,7 @@ fn getset(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let (key, value) = (args.word(), args.word());
     read(context, key, reply)?;
     context.set_string(key, NewString::from_text(value), ExpiryChange::Clear);
+    context.effect(&[b"SET", key, value]);
     context.notify(EventClass::String, "set", key);
     Ok(())
 }

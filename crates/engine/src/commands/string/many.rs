@@ -2,7 +2,10 @@
 
 use dunlin_resp::ReplyBuffer;
 
-use super::{get::reply_or_null, set::notify_set};
+use super::{
+    get::reply_or_null,
+    set::{notify_set, record_set},
+};
 use crate::{
     command::{
         Args, Argument, Arity, Command, CommandError, CommandResult, FindKeys, Flags, Group, KeySpec, Run,
@@ -167,6 +170,9 @@ fn msetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     };
     if holds {
         store_all(context, pairs, expiry);
+        if context.is_recorded() {
+            pairs.iter().for_each(|[key, value]| record_set(context, key, value, expiry));
+        }
     }
     reply.integer(holds.into());
     Ok(())

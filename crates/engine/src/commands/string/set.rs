@@ -131,6 +131,9 @@ fn set(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
     })?;
     if stored {
         notify_set(context, key, expiry);
+        if context.is_recorded() {
+            record_options(context, key, value, &options, expiry, args.words());
+        }
     }
     match (options.get, stored) {
         (true, _) => {}
@@ -138,6 +141,39 @@ fn set(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
         (false, false) => reply.null(),
     }
     Ok(())
+}
+
+/// Records what SET with options has stored.
+fn record_options(
+    context: &mut WriteContext<'_>,
+    key: &[u8],
+    value: &[u8],
+    options: &SetOptions<'_>,
+    expiry: ExpiryChange,
+    words: &[&[u8]],
+) {
+    let compares = matches!(options.condition, Condition::Compares(..));
+    if compares || matches!(expiry, ExpiryChange::At(_)) {
+        record_set(context, key, value, expiry);
+    } else if options.get {
+        let (command, rest) = words.split_at(3);
+        let rest = rest.iter().filter(|word| !word.eq_ignore_ascii_case(b"GET"));
+        let words: Vec<&[u8]> = command.iter().chain(rest).copied().collect();
+        context.effect(&words);
+    }
+}
+
+/// Records that a string was stored: conditions held, and times are absolute.
+pub(super) fn record_set(context: &mut WriteContext<'_>, key: &[u8], value: &[u8], expiry: ExpiryChange) {
+    match expiry {
+        ExpiryChange::Clear => context.effect(&[b"SET", key, value]),
+        ExpiryChange::Keep => context.effect(&[b"SET", key, value, b"KEEPTTL"]),
+        // It is gone at once, which a replay, knowing no time, would not see.
+        ExpiryChange::At(at) if at <= context.now_ms() => context.record_removal(key),
+        ExpiryChange::At(at) => {
+            context.effect(&[b"SET", key, value, b"PXAT", itoa::Buffer::new().format(at).as_bytes()]);
+        }
+    }
 }
 
 pub(super) const SETNX: Command = Command {
@@ -213,6 +249,7 @@ fn set_for(
     let at = clock.at(amount, context.now_ms(), command)?;
     let expiry = ExpiryChange::At(at);
     context.set_string(key, NewString::from_text(value), expiry);
+    record_set(context, key, value, expiry);
     notify_set(context, key, expiry);
     reply.ok();
     Ok(())

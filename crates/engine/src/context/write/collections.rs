@@ -1,5 +1,7 @@
 //! Changing collections.
 
+use dunlin_structures::Slot;
+
 use crate::{
     command::{CommandError, CommandResult},
     keyspace::{EntryRef, Key, access_clock},
@@ -73,17 +75,20 @@ impl WriteContext<'_> {
     ) -> Result<Option<R>, CommandError> {
         let key = self.key(key);
         let Some(slot) = self.slot(self.database, &key) else { return Ok(None) };
-        let now_ms = self.environment.now_ms;
+        if self.is_recorded() && self.has_expired_elements(&key, slot) {
+            self.reclaim_elements(&key, slot);
+        }
+        let clock_ms = self.environment.clock_ms();
         let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
         let stripe = stripe.expect("the slot was found in it");
-        stripe.entry(slot).touch(access_clock(now_ms));
+        stripe.entry(slot).touch(access_clock(clock_ms));
         let edited = stripe.edit_object(slot, |object| {
             let collection = T::of_mut(object)?;
             Some((edit(collection), collection.is_empty(), collection.next_deadline_ms()))
         });
         let ((result, changed), is_empty, deadline_ms) = edited.flatten().ok_or(CommandError::WrongType)?;
         if let Some(deadline_ms) = deadline_ms {
-            stripe.note_element_deadline(slot, deadline_ms, now_ms);
+            stripe.note_element_deadline(slot, deadline_ms, clock_ms);
         }
         if is_empty {
             self.remove_slot(self.database, key.shard, slot);
@@ -92,6 +97,12 @@ impl WriteContext<'_> {
             self.changed(self.database, &key);
         }
         Ok(Some(result))
+    }
+
+    fn has_expired_elements(&self, key: &Key<'_>, slot: Slot) -> bool {
+        let stripe = self.locked.shard(key.shard).database(self.database);
+        let next_ms = stripe.and_then(|stripe| stripe.entry(slot).next_deadline_ms());
+        next_ms.is_some_and(|next_ms| next_ms <= self.environment.now_ms)
     }
 
     /// [`Self::update`], on a new collection where the key is missing.

@@ -9,11 +9,12 @@ use dunlin_structures::Slot;
 
 use crate::{
     command::CommandError,
+    effect::removal_word,
     keyspace::{
         EXPIRY_MS_MAX, EntryRef, Expiration, Invalidation, Key, LockedShards, access_clock, access_clock_ago,
     },
     notify::{Event, EventClass},
-    value::{Layout, NewValue, Object, Resources, StringRef, ValueType},
+    value::{Layout, NewString, NewValue, Object, Resources, StringRef, ValueType},
 };
 
 use super::{Environment, ExpiryChange, Worker, collection_of, keys::KnownKeys, string_of};
@@ -94,6 +95,11 @@ impl<'a> WriteContext<'a> {
         self.environment.now_ms
     }
 
+    /// Whether the command comes from a log.
+    pub fn is_replaying(&self) -> bool {
+        self.environment.replaying_at_ms > 0
+    }
+
     /// What is the same for the whole batch.
     pub fn environment(&self) -> &'a Environment {
         self.environment
@@ -144,6 +150,9 @@ impl<'a> WriteContext<'a> {
             _ => None,
         };
         self.remove_slot(database, key.shard, slot);
+        if self.is_recorded() {
+            self.worker.effects.add(database, &[removal_word(self.environment.lazyfree_expire), key.bytes]);
+        }
         let statistics = &self.worker.statistics;
         let what = match fields {
             Some(fields) => {
@@ -187,7 +196,7 @@ impl<'a> WriteContext<'a> {
         let slot = self.slot(database, &key)?;
         let entry = self.locked.shard(key.shard).database(database)?.entry(slot);
         if !self.environment.no_touch {
-            entry.touch(access_clock(self.environment.now_ms));
+            entry.touch(access_clock(self.environment.clock_ms()));
         }
         Some(entry)
     }
@@ -231,6 +240,22 @@ impl<'a> WriteContext<'a> {
         self.worker.statistics.expired_fields.add(fields as u64);
         let what = if is_empty { Expiration::LastElement } else { Expiration::Elements };
         self.report_expiration(self.database, key, what);
+    }
+
+    /// Reclaims the expired elements of a collection that is about to change, for the record's sake: the
+    /// command would find them there again in a replay, which knows no time.
+    #[cold]
+    fn reclaim_elements(&mut self, key: &Key<'_>, slot: Slot) {
+        let now_ms = self.environment.now_ms;
+        let Some(stripe) = self.locked.shard_mut(key.shard).database_mut(self.database) else { return };
+        let mut gone = Vec::new();
+        stripe.edit_object(slot, |object| {
+            object.expire(now_ms, usize::MAX, |element| gone.push(element.text().into_owned()))
+        });
+        if !gone.is_empty() {
+            self.worker.effects.add_removal(self.database, key.bytes, &gone);
+            self.report_expired_fields(key.bytes, gone.len(), false);
+        }
     }
 
     fn report_expiration(&mut self, database: usize, key: &[u8], what: Expiration) {
@@ -302,6 +327,14 @@ impl<'a> WriteContext<'a> {
             }
             return;
         }
+        // Counters: nothing moves, nothing is freed.
+        if let (Some(slot), NewValue::String(NewString::Integer(integer)), ExpiryChange::Keep) =
+            (found, &value, expiry)
+            && let Some(stripe) = self.locked.shard_mut(key.shard).database_mut(database)
+            && stripe.set_integer(slot, *integer, now_ms)
+        {
+            return;
+        }
         if found.is_some() && !self.environment.lazyfree_server_del {
             self.free_before_answering();
         }
@@ -311,7 +344,8 @@ impl<'a> WriteContext<'a> {
             (ExpiryChange::Keep, Some(slot)) => stripe.entry(slot).expiry(),
             (ExpiryChange::Keep, None) | (ExpiryChange::Clear, _) => None,
         };
-        stripe.put((key.hash, key.bytes), found, value, expiry, now_ms, &mut self.worker.garbage);
+        let clock_ms = self.environment.clock_ms();
+        stripe.put((key.hash, key.bytes), found, value, expiry, clock_ms, &mut self.worker.garbage);
         if new {
             self.locked.publish_new(key.shard, database);
         }
@@ -344,8 +378,8 @@ impl<'a> WriteContext<'a> {
         let Some(slot) = self.slot(self.database, &key) else { return false };
         let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
         let expiry = expiry.map(|at| at.min(EXPIRY_MS_MAX));
-        let now_ms = self.environment.now_ms;
-        stripe.expect("the slot was found in it").set_expiry(slot, expiry, now_ms);
+        let clock_ms = self.environment.clock_ms();
+        stripe.expect("the slot was found in it").set_expiry(slot, expiry, clock_ms);
         self.changed(self.database, &key);
         true
     }
@@ -424,6 +458,49 @@ impl<'a> WriteContext<'a> {
         if state.queues().is_some() {
             self.note_ready(database, key);
         }
+    }
+
+    /// Whether changes are recorded: what follows from that alone need not be found out where not.
+    #[inline]
+    pub fn is_recorded(&self) -> bool {
+        self.worker.effects.are_recorded()
+    }
+
+    /// Says what the command changes, in the client's database, where its own words would not change the
+    /// same again. Several in a row belong together. Their form is what Redis 7 writes in such a case.
+    pub fn effect(&mut self, words: &[&[u8]]) {
+        self.worker.effects.tell(self.database, words);
+    }
+
+    /// Says that a key now expires at a time, or has been removed where that has passed.
+    pub fn record_expiry(&mut self, key: &[u8], at_ms: u64) {
+        if !self.is_recorded() {
+            return;
+        }
+        if at_ms <= self.environment.now_ms {
+            self.record_removal(key);
+        } else {
+            self.effect(&[b"PEXPIREAT", key, itoa::Buffer::new().format(at_ms).as_bytes()]);
+        }
+    }
+
+    /// Says that a key was removed because the time to come that a command gave it has passed.
+    pub fn record_removal(&mut self, key: &[u8]) {
+        self.effect(&[removal_word(self.environment.lazyfree_expire), key]);
+    }
+
+    /// How many changes have been made so far.
+    #[inline]
+    pub(crate) fn changes(&self) -> u64 {
+        self.worker.statistics.changes.get()
+    }
+
+    /// The command has ended: unless it has said what it changes, its words do, if there had been
+    /// `changes_before` changes when it began.
+    #[inline]
+    pub(crate) fn settle_effect(&mut self, words: &[&[u8]], changes_before: u64) {
+        let changed = self.changes() != changes_before;
+        self.worker.effects.settle(self.database, words, changed);
     }
 
     /// Tells those who keep copies of a key that it has changed.

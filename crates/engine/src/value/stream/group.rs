@@ -164,7 +164,8 @@ impl ConsumerGroup {
             return;
         }
         match &mut self.entries_read {
-            Some(read) if !log.has_gaps_behind(id) => *read = read.wrapping_add(1),
+            // No further than the log can say it.
+            Some(read) if !log.has_gaps_behind(id) => *read = (*read + 1).min(i64::MAX as u64),
             read if log.entries_added() > 0 => *read = log.number_of(id),
             _ => {}
         }

@@ -87,13 +87,9 @@ impl Node {
     pub(super) fn new(id: StreamId, pairs: &[&[u8]], bytes_expected: usize) -> Self {
         let mut entries = Listpack::with_capacity(bytes_expected);
         let fields = pairs.len() / 2;
-        for integer in [1, 0, fields as i64] {
-            entries.push(integer);
-        }
-        pairs.iter().step_by(2).for_each(|field| {
-            entries.push(*field);
-        });
-        entries.push(0);
+        let counts = [1, 0, fields as i64].map(Element::Integer);
+        let names = pairs.iter().step_by(2).map(|field| Element::String(field));
+        entries.extend(counts.into_iter().chain(names).chain([Element::Integer(0)]));
         let mut node = Self { first: id, entries };
         node.push_entry(id, pairs, true);
         node
@@ -171,21 +167,18 @@ impl Node {
 
     fn push_entry(&mut self, id: StreamId, pairs: &[&[u8]], same_fields: bool) {
         let fields = pairs.len() / 2;
-        let entries = &mut self.entries;
-        entries.push(if same_fields { SAME_FIELDS } else { 0 });
-        entries.push(id.ms.wrapping_sub(self.first.ms) as i64);
-        entries.push(id.seq.wrapping_sub(self.first.seq) as i64);
+        let ms = id.ms.wrapping_sub(self.first.ms) as i64;
+        let seq = id.seq.wrapping_sub(self.first.seq) as i64;
         if same_fields {
-            for value in pairs.iter().skip(1).step_by(2) {
-                entries.push(*value);
-            }
-            entries.push((ENTRY_HEAD + fields) as i64);
+            let head = [SAME_FIELDS, ms, seq].map(Element::Integer);
+            let values = pairs.iter().skip(1).step_by(2).map(|value| Element::String(value));
+            let way_back = Element::Integer((ENTRY_HEAD + fields) as i64);
+            self.entries.extend(head.into_iter().chain(values).chain([way_back]));
         } else {
-            entries.push(fields as i64);
-            for item in pairs {
-                entries.push(*item);
-            }
-            entries.push((ENTRY_HEAD + 1 + 2 * fields) as i64);
+            let head = [0, ms, seq, fields as i64].map(Element::Integer);
+            let items = pairs.iter().map(|item| Element::String(item));
+            let way_back = Element::Integer((ENTRY_HEAD + 1 + 2 * fields) as i64);
+            self.entries.extend(head.into_iter().chain(items).chain([way_back]));
         }
     }
 

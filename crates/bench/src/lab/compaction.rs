@@ -1,0 +1,255 @@
+//! E4, the wall: throughput over time while the append-only file is rewritten. Its author switched
+//! rewrites off on purpose, because "during these times peak throughput is reduced".
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::contender::Contender;
+use super::experiment::{Experiment, Lab, names};
+use super::results::{Band, Curve, Plot, Results, Section};
+use super::server::Server;
+use crate::figures::{Sample, sample};
+use crate::latency::Latencies;
+use crate::template::Template;
+
+/// The row of the lab's table.
+pub const COMPACTION: Experiment = Experiment {
+    name: "compaction",
+    founding: "E4",
+    title: "Throughput over time while the append-only file is compacted",
+    explanation: [
+        "A steady mix of reads and updates on a large data set; a quarter into it, BGREWRITEAOF.",
+        "Answers whether compaction costs throughput and latency, and for how long.",
+        "Look at the dip of the curve inside the shaded stretch, and at p99.9 and max there.",
+    ],
+    run,
+};
+
+const KEYS: u64 = 5_000_000;
+const VALUE_BYTES: usize = 100;
+const CLIENTS: usize = 90;
+const PIPELINE: usize = 4;
+const MEASURED: Duration = Duration::from_secs(20);
+/// A run has so many slices.
+const SLICES: u32 = 80;
+const POLL: Duration = Duration::from_millis(5);
+/// How long a compaction may go on after the load has ended.
+const COMPACTION_MAX: Duration = Duration::from_secs(300);
+
+/// When compaction began and ended, from the start of the load.
+type Stretch = (Duration, Duration);
+
+fn run(lab: &Lab) -> Result<Results, String> {
+    let keys = lab.scale.count(KEYS, 1000);
+    let measured = lab.scale.time(MEASURED).max(Duration::from_millis(800));
+    let mut results = Results::new(&COMPACTION);
+    let mut servers = lab.start_appending(&mut results, Contender::is_whole)?;
+    servers.retain(|server| {
+        let can = server.knows("BGREWRITEAOF");
+        if !can {
+            results.notes.push(format!("{} is left out: it has no BGREWRITEAOF", server.name));
+        }
+        can
+    });
+    if servers.is_empty() {
+        return Err(format!("no server can do it: {}", results.notes.join("; ")));
+    }
+    results.setting(format!(
+        "{keys} keys, {VALUE_BYTES} random bytes each; {CLIENTS} connections, {PIPELINE} requests in a pipeline, \
+         half reads, closed loop for {} s",
+        measured.as_secs_f64()
+    ));
+    lab.prepare(&servers, keys, VALUE_BYTES)?;
+    let mut section = Section::new(
+        "Before, during and after compaction",
+        "Requests that were answered in slices of time wholly inside each stretch; the curves are those of the last round.",
+        &names(&servers),
+    );
+    let mut curves = Vec::new();
+    lab.bar.inc_length(u64::from(lab.rounds) * servers.len() as u64);
+    for round in 0..lab.rounds {
+        curves.clear();
+        for turn in 0..servers.len() {
+            let server = &servers[(turn + round as usize) % servers.len()];
+            lab.bar.set_message(format!("compaction on {}", server.name));
+            let failed = |error: String| format!("{}: {error}", server.name);
+            let (slices, stretch) = over_time(lab, server, keys, measured, round).map_err(failed)?;
+            let slice = measured / SLICES;
+            for (row, latencies) in stretches(&slices, slice, stretch) {
+                if let Some(samples) = samples(&latencies, slice) {
+                    section.table.add(row, &server.name, samples);
+                }
+            }
+            section.table.add(
+                "compaction",
+                &server.name,
+                vec![sample("time", "s", (stretch.1 - stretch.0).as_secs_f64())],
+            );
+            curves.push((server.name.clone(), slices, stretch));
+            lab.bar.inc(1);
+        }
+    }
+    curves.sort_by_key(|(name, ..)| servers.iter().position(|server| server.name == *name));
+    section.plots.push(plot("Throughput over time", "requests/s", measured, &curves, |slice| {
+        slice.count() as f64 / (measured / SLICES).as_secs_f64()
+    }));
+    section.plots.push(plot("p99 over time", "ms", measured, &curves, |slice| slice.quantile_ms(0.99)));
+    results.sections.push(section);
+    results.checks.push("every read found its key and carried a whole value, compaction or not".into());
+    results.checks.push(format!(
+        "every server held exactly {keys} keys in the end, and said that compaction succeeded"
+    ));
+    Ok(results)
+}
+
+/// Loads a server in slices of time and has it compact its file meanwhile.
+fn over_time(
+    lab: &Lab,
+    server: &Server,
+    keys: u64,
+    measured: Duration,
+    round: u32,
+) -> Result<(Vec<Latencies>, Stretch), String> {
+    let mut plan = lab.plan("", Some(keys), VALUE_BYTES, round);
+    plan.template = Template::mix(&[(50, "GET key:__rand_int__"), (50, "SET key:__rand_int__ __data__")]);
+    plan.clients = CLIENTS;
+    plan.pipeline = PIPELINE;
+    plan.requests = None;
+    plan.duration = Some(measured);
+    plan.slice = Some(measured / SLICES);
+    let start = Instant::now();
+    let (outcome, stretch) = thread::scope(|scope| {
+        let compacting = scope.spawn(|| compact(server, start, measured / 4));
+        let outcome = server.load(&plan);
+        (outcome, compacting.join().expect("the compacting thread panicked"))
+    });
+    let (outcome, stretch) = (outcome?, stretch?);
+    let tally = &outcome.tally;
+    if tally.nulls > 0 || tally.payload_bytes % VALUE_BYTES as u64 != 0 {
+        return Err(format!("wrong answers: {} reads found nothing", tally.nulls));
+    }
+    server.expect_keys(keys)?;
+    let mut slices = outcome.slices;
+    // What was under way when the time was over fell into a slice of its own.
+    slices.truncate(SLICES as usize);
+    Ok((slices, stretch))
+}
+
+/// Asks for compaction when it is due and watches it to its end.
+fn compact(server: &Server, start: Instant, due: Duration) -> Result<Stretch, String> {
+    thread::sleep(due.saturating_sub(start.elapsed()));
+    let begun = start.elapsed();
+    server.ask_all(&["BGREWRITEAOF"])?;
+    let mut client = server.client()?;
+    loop {
+        let info = client.info("persistence").map_err(|error| error.to_string())?;
+        let info = info.ok_or("INFO persistence was refused")?;
+        let pending = ["aof_rewrite_in_progress", "aof_rewrite_scheduled"]
+            .iter()
+            .any(|field| info.number(field).is_some_and(|value| value > 0.0));
+        if !pending {
+            let ended = start.elapsed();
+            return match info.field("aof_last_bgrewrite_status") {
+                Some("ok") => Ok((begun, ended)),
+                other => Err(format!("compaction ended with status {}", other.unwrap_or("unknown"))),
+            };
+        }
+        if start.elapsed() > begun + COMPACTION_MAX {
+            return Err(format!("compaction goes on after {} s", COMPACTION_MAX.as_secs()));
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// The latencies of the slices that lie wholly before, at least partly in, and wholly behind a stretch.
+fn stretches(
+    slices: &[Latencies],
+    slice: Duration,
+    (begun, ended): Stretch,
+) -> [(&'static str, Vec<&Latencies>); 3] {
+    let mut parts = [("before", Vec::new()), ("during compaction", Vec::new()), ("after", Vec::new())];
+    for (index, latencies) in slices.iter().enumerate() {
+        let (from, to) = (slice * index as u32, slice * (index as u32 + 1));
+        let part = if to <= begun {
+            0
+        } else if from < ended {
+            1
+        } else {
+            2
+        };
+        parts[part].1.push(latencies);
+    }
+    parts
+}
+
+fn samples(slices: &[&Latencies], slice: Duration) -> Option<Vec<Sample>> {
+    let mut all = Latencies::default();
+    slices.iter().for_each(|latencies| all.add(latencies));
+    if slices.is_empty() || all.count() == 0 {
+        return None;
+    }
+    let rate = |latencies: &Latencies, slices: usize| {
+        latencies.count() as f64 / (slice.as_secs_f64() * slices as f64)
+    };
+    let slowest = slices.iter().map(|latencies| rate(latencies, 1)).fold(f64::INFINITY, f64::min);
+    Some(vec![
+        sample("throughput", "requests/s", rate(&all, slices.len())),
+        sample("slowest slice", "requests/s", slowest),
+        sample("p50", "ms", all.quantile_ms(0.5)),
+        sample("p99", "ms", all.quantile_ms(0.99)),
+        sample("p99.9", "ms", all.quantile_ms(0.999)),
+        sample("max", "ms", all.summary().max),
+    ])
+}
+
+/// A figure of each slice over the time; the stretches of compaction are shaded.
+fn plot(
+    title: &str,
+    unit: &str,
+    measured: Duration,
+    runs: &[(String, Vec<Latencies>, Stretch)],
+    figure: impl Fn(&Latencies) -> f64,
+) -> Plot {
+    let slice_s = measured.as_secs_f64() / f64::from(SLICES);
+    let curve = |(name, slices, _): &(String, Vec<Latencies>, Stretch)| Curve {
+        server: name.clone(),
+        points: (slices.iter().enumerate())
+            .map(|(index, slice)| ((index as f64 + 0.5) * slice_s, figure(slice)))
+            .collect(),
+    };
+    let band = |(name, _, (begun, ended)): &(String, Vec<Latencies>, Stretch)| Band {
+        label: format!("{name} compacts"),
+        from: begun.as_secs_f64(),
+        to: ended.as_secs_f64().min(measured.as_secs_f64()),
+    };
+    Plot::Curves {
+        title: title.into(),
+        x_axis: "seconds".into(),
+        y_axis: unit.into(),
+        is_logarithmic: false,
+        curves: runs.iter().map(curve).collect(),
+        bands: runs.iter().map(band).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_fall_before_during_and_after() {
+        let slices: Vec<Latencies> = (0..10)
+            .map(|index| {
+                let mut slice = Latencies::default();
+                slice.record(1_000_000, if index == 4 { 10 } else { 100 });
+                slice
+            })
+            .collect();
+        let second = Duration::from_secs(1);
+        let parts = stretches(&slices, second, (second * 7 / 2, second * 11 / 2));
+        assert_eq!(parts.each_ref().map(|(_, slices)| slices.len()), [3, 3, 4]);
+        let during = samples(&parts[1].1, second).unwrap();
+        assert_eq!((during[0].value, during[1].value), (70.0, 10.0));
+        assert!(samples(&[], second).is_none());
+    }
+}

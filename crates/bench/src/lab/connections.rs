@@ -1,0 +1,66 @@
+//! E3, "gevent, eventlet, Node.js": many connections at once are normal.
+
+use super::contender::{CLIENTS_MAX, Contender, Settings};
+use super::experiment::{Experiment, Lab, expect_hits, names};
+use super::results::{Results, Section};
+
+/// The row of the lab's table.
+pub const CONNECTIONS: Experiment = Experiment {
+    name: "connections",
+    founding: "E3",
+    title: "1 to 10,000 connections at once",
+    explanation: [
+        "GET from 1, 10, 100, 1,000 and 10,000 connections that each wait for their reply.",
+        "Answers whether a server keeps its rate, and every client its turn, when many are there.",
+        "Look at the server's CPU time per request, which should not grow, and at p99.9.",
+    ],
+    run,
+};
+
+const KEYS: u64 = 100_000;
+const VALUE_BYTES: usize = 100;
+const COUNTS: [u64; 5] = [1, 10, 100, 1000, 10_000];
+/// Descriptors for everything but the load.
+const SPARE_DESCRIPTORS: u64 = 512;
+
+fn run(lab: &Lab) -> Result<Results, String> {
+    let keys = lab.scale.count(KEYS, 100);
+    let mut results = Results::new(&CONNECTIONS);
+    let servers = lab.start(&mut results, Settings::MemoryOnly, Contender::speaks_redis)?;
+    results.setting(format!(
+        "{keys} keys, {VALUE_BYTES} random bytes each; closed loop; servers take up to {CLIENTS_MAX} clients"
+    ));
+    lab.prepare(&servers, keys, VALUE_BYTES)?;
+    let (descriptors, _) = rlimit::Resource::NOFILE
+        .get()
+        .map_err(|error| format!("cannot tell the limit of open files: {error}"))?;
+    let most =
+        lab.scale.count(COUNTS[COUNTS.len() - 1], 100).min(descriptors.saturating_sub(SPARE_DESCRIPTORS));
+    let rows: Vec<(String, u64)> =
+        COUNTS.iter().filter(|count| **count <= most).map(|count| (count.to_string(), *count)).collect();
+    if rows.len() < COUNTS.len() {
+        results.notes.push(format!(
+            "more than {most} connections are left out: the scale is {}, the limit of open files {descriptors}",
+            lab.scale.0
+        ));
+    }
+    let mut section = Section::new(
+        "GET from many connections",
+        "Rows are connections, one request each.",
+        &names(&servers),
+    );
+    lab.alternate(&mut section, &servers, &rows, |round, connections, server| {
+        let mut plan = lab.plan("GET key:__rand_int__", Some(keys), VALUE_BYTES, round);
+        plan.clients = *connections as usize;
+        let measured = lab.timed(&plan, |plan| server.measure(plan))?;
+        expect_hits(&measured.outcome, VALUE_BYTES)?;
+        server.expect_keys(keys)?;
+        Ok(measured.samples())
+    })?;
+    section.plot_curve("connections", "throughput");
+    section.plot_curve("connections", "server CPU per request");
+    section.plot_curve("connections", "p99.9");
+    results.sections.push(section);
+    results.checks.push("every GET found its key and carried the whole value".into());
+    Ok(results)
+}

@@ -1,0 +1,410 @@
+//! What commands change, as records of canonical commands: the log's bytes.
+//!
+//! ```text
+//! record    = command                                   one command in database 0, as nearly all are
+//!           | [SELECT n] command [SELECT 0]             in another database
+//!           | [SELECT n] MULTI command… EXEC [SELECT 0] several commands that belong together
+//! command   = a RESP array of bulk strings
+//! ```
+//!
+//! A command's effect is its own words, unless its handler says otherwise ([`super::WriteContext::effect`])
+//! because they would not do the same again: times become absolute, chance and conditions become what they
+//! came to. What a replay would not change is not recorded at all. The forms are those that Redis 7 writes
+//! to its append-only file, so that it can read ours.
+//!
+//! Invariants:
+//! - A record starts and ends in database 0: no state crosses records.
+//! - It is handed to the [`Log`] under the locks of everything it speaks of: the order of records is
+//!   consistent with the locks, and a replay of any prefix is a state that the store was in.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// Where records go.
+pub trait Log: fmt::Debug + Send + Sync {
+    /// Appends one record; the offset behind it. `participant` is the caller's place in the gate.
+    /// Called under locks: it must not wait for anything slow.
+    fn append(&self, participant: usize, record: &[u8]) -> u64;
+}
+
+/// The store's connection to its log.
+#[derive(Debug, Default)]
+pub struct LogSwitch {
+    log: Option<Arc<dyn Log>>,
+    on: AtomicBool,
+}
+
+impl LogSwitch {
+    /// A connection to this log that carries nothing yet.
+    pub fn new(log: Arc<dyn Log>) -> Self {
+        Self { log: Some(log), on: AtomicBool::new(false) }
+    }
+
+    /// Whether changes are recorded.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        // Changes only behind the closed gate, which orders it.
+        self.on.load(Ordering::Relaxed)
+    }
+
+    /// From now on changes are recorded, or are not. The caller holds the gate closed, or nobody has
+    /// been let in yet: a command is recorded wholly or not at all.
+    ///
+    /// # Panics
+    /// When there is no log to turn on.
+    pub fn turn(&self, on: bool) {
+        assert!(!on || self.log.is_some(), "a store that was made without a log cannot record");
+        self.on.store(on, Ordering::Relaxed);
+    }
+}
+
+/// The record that a worker's commands are making.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Whether changes are recorded.
+    on: bool,
+    /// The commands so far, without the frame.
+    commands: Vec<u8>,
+    /// How many.
+    count: usize,
+    /// Databases that the first one and the next one run in.
+    databases: (usize, usize),
+    /// The running command has said what it changes.
+    told: bool,
+    /// What commands change is left out (`redis.set_repl`); what expires is not.
+    muted: bool,
+    /// A frame with commands inside, in databases and transactions.
+    framed: Vec<u8>,
+    /// The offset behind the last record.
+    logged_to: u64,
+}
+
+impl Effects {
+    /// Whether changes are recorded: handlers need not find out what their effect is where not.
+    #[inline]
+    pub(crate) fn are_recorded(&self) -> bool {
+        self.on
+    }
+
+    /// The offset behind the worker's last record, 0 before the first.
+    pub fn logged_to(&self) -> u64 {
+        self.logged_to
+    }
+
+    /// A command is about to run under its locks.
+    #[inline]
+    pub(crate) fn begin(&mut self, switch: &LogSwitch) {
+        self.on = switch.is_on();
+        self.told = false;
+        self.muted = false;
+    }
+
+    /// Leaves out what the commands from here to the next [`Self::begin`] change, or does not.
+    pub(crate) fn mute(&mut self, muted: bool) {
+        self.muted = muted;
+    }
+
+    /// Adds a command to the record.
+    pub(crate) fn add(&mut self, database: usize, words: &[&[u8]]) {
+        if !self.on {
+            return;
+        }
+        if self.count == 0 {
+            self.databases = (database, database);
+        } else if self.databases.1 != database {
+            write_select(&mut self.commands, database);
+            self.databases.1 = database;
+        }
+        self.count += 1;
+        write_command(&mut self.commands, words);
+    }
+
+    /// Adds the removal of fields of a hash.
+    pub(crate) fn add_removal(&mut self, database: usize, key: &[u8], fields: &[Vec<u8>]) {
+        if self.on && !fields.is_empty() {
+            let mut words: Vec<&[u8]> = vec![b"HDEL", key];
+            words.extend(fields.iter().map(Vec::as_slice));
+            self.add(database, &words);
+        }
+    }
+
+    /// Adds a command that stands for what the running one changes.
+    pub(crate) fn tell(&mut self, database: usize, words: &[&[u8]]) {
+        self.told = true;
+        if !self.muted {
+            self.add(database, words);
+        }
+    }
+
+    /// The running command has ended: where it has changed something and has not said what, its words
+    /// say it.
+    #[inline]
+    pub(crate) fn settle(&mut self, database: usize, words: &[&[u8]], changed: bool) {
+        if self.on && !std::mem::take(&mut self.told) && changed && !self.muted {
+            self.add(database, words);
+        }
+    }
+
+    /// Hands the record over, if there is one. The locks are still held.
+    #[inline]
+    pub(crate) fn publish(&mut self, switch: &LogSwitch, participant: usize) {
+        if self.count > 0 {
+            self.hand_over(switch, participant);
+        }
+    }
+
+    fn hand_over(&mut self, switch: &LogSwitch, participant: usize) {
+        let log = switch.log.as_ref().expect("changes are recorded only where there is a log");
+        let plain = self.count == 1 && self.databases == (0, 0);
+        let record = if plain { &self.commands } else { self.frame() };
+        self.logged_to = log.append(participant, record);
+        self.count = 0;
+        shrink(&mut self.commands);
+        shrink(&mut self.framed);
+    }
+
+    fn frame(&mut self) -> &Vec<u8> {
+        let (first, last) = self.databases;
+        if first != 0 {
+            write_select(&mut self.framed, first);
+        }
+        if self.count > 1 {
+            write_command(&mut self.framed, &[b"MULTI"]);
+        }
+        self.framed.extend_from_slice(&self.commands);
+        if self.count > 1 {
+            write_command(&mut self.framed, &[b"EXEC"]);
+        }
+        if last != 0 {
+            write_select(&mut self.framed, 0);
+        }
+        &self.framed
+    }
+}
+
+/// The word that removes a key whose freeing is left for later, or is not.
+pub(crate) fn removal_word(lazy: bool) -> &'static [u8] {
+    if lazy { b"UNLINK" } else { b"DEL" }
+}
+
+/// Memory that a worker keeps for its next record.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+fn shrink(buffer: &mut Vec<u8>) {
+    buffer.clear();
+    buffer.shrink_to(KEPT_BYTES_MAX);
+}
+
+/// Writes a command as a RESP array of bulk strings.
+#[inline]
+pub fn write_command(out: &mut Vec<u8>, words: &[&[u8]]) {
+    write_head(out, b'*', words.len());
+    for word in words {
+        write_head(out, b'$', word.len());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn write_select(out: &mut Vec<u8>, database: usize) {
+    write_command(out, &[b"SELECT", itoa::Buffer::new().format(database).as_bytes()]);
+}
+
+#[inline]
+fn write_head(out: &mut Vec<u8>, mark: u8, number: usize) {
+    if number < 10 {
+        out.extend_from_slice(&[mark, b'0' + number as u8, b'\r', b'\n']);
+    } else {
+        out.push(mark);
+        out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_resp::Protocol;
+
+    use crate::transcript::Story;
+
+    /// Plays lines and compares the record of each: none where it is empty. `@ +100` lets time pass and
+    /// expires in the background.
+    fn check(script: &str) {
+        let (mut story, records) = Story::recorded();
+        let lines: Vec<&str> = script.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        for line in lines {
+            let (command, expected) = line.split_once(" => ").unwrap_or((line.trim_end_matches(" =>"), ""));
+            if let Some(passed) = command.strip_prefix("@ +") {
+                story.environment.now_ms += passed.parse::<u64>().unwrap();
+                story.expire();
+            } else if let Some(database) = command.strip_prefix("@ database ") {
+                story.database = database.parse().unwrap();
+                continue;
+            } else if let Some(passed) = command.strip_prefix("@ unnoticed +") {
+                story.environment.now_ms += passed.parse::<u64>().unwrap();
+                continue;
+            } else {
+                story.reply(command, Protocol::Resp2);
+            }
+            assert_eq!(records.take().join(" | "), expected, "{command}");
+        }
+    }
+
+    #[test]
+    fn what_changes_nothing_is_not_recorded() {
+        check(
+            "
+            GET k =>
+            SET k v XX =>
+            SET k v => SET k v
+            SET k v NX =>
+            SETNX k v =>
+            APPEND k w => APPEND k w
+            SETRANGE k 0 '' =>
+            INCR k =>
+            DEL missing =>
+            DEL k missing => DEL k missing
+            EXPIRE missing 10 =>
+            PERSIST missing =>
+            SADD s 1 2 => SADD s 1 2
+            SADD s 1 =>
+            SREM s 7 =>
+            LPUSHX missing 1 =>
+            RENAME missing other =>
+            FLUSHALL => FLUSHALL
+            FLUSHDB => FLUSHDB
+            SWAPDB 1 1 =>
+            SWAPDB 1 2 => SWAPDB 1 2
+            ",
+        );
+    }
+
+    #[test]
+    fn times_are_absolute() {
+        check(
+            "
+            SET k v EX 10 => SET k v PXAT 1700000010000
+            SET k v PX 10 XX GET => SET k v PXAT 1700000000010
+            SET k v KEEPTTL => SET k v KEEPTTL
+            SET k w GET => SET k w
+            SET k w GET XX KEEPTTL => SET k w XX KEEPTTL
+            SETEX k 10 v => SET k v PXAT 1700000010000
+            PSETEX k 10 v => SET k v PXAT 1700000000010
+            EXPIRE k 100 => PEXPIREAT k 1700000100000
+            EXPIRE k 50 GT =>
+            PEXPIREAT k 1700000200000 XX => PEXPIREAT k 1700000200000
+            GETEX k =>
+            GETEX k EX 7 => PEXPIREAT k 1700000007000
+            GETEX k PERSIST => PERSIST k
+            GETEX k PERSIST =>
+            EXPIRE k -1 => DEL k
+            SET k v EXAT 1 => DEL k
+            MSETEX 2 a 1 b 2 EX 10 => MULTI; SET a 1 PXAT 1700000010000; SET b 2 PXAT 1700000010000; EXEC
+            HSET h a 1 b 2 => HSET h a 1 b 2
+            HEXPIRE h 10 FIELDS 2 a missing => HPEXPIREAT h 1700000010000 FIELDS 1 a
+            HGETEX h EX 20 FIELDS 1 b => HPEXPIREAT h 1700000020000 FIELDS 1 b
+            HGETEX h PERSIST FIELDS 1 b => HPERSIST h FIELDS 1 b
+            HSETEX h EX 30 FIELDS 1 c 3 => HSETEX h PXAT 1700000030000 FIELDS 1 c 3
+            HSETEX h FXX FIELDS 1 c 3 => HSET h c 3
+            ",
+        );
+    }
+
+    #[test]
+    fn conditions_and_sums_are_what_they_came_to() {
+        check(
+            "
+            SET k 1 => SET k 1
+            SET k 2 IFEQ 1 => SET k 2
+            SET k 3 IFEQ 1 =>
+            DELIFEQ k 3 =>
+            DELIFEQ k 2 => DEL k
+            GETSET k 5 => SET k 5
+            INCRBYFLOAT k 0.5 => SET k 5.5 KEEPTTL
+            GETDEL k => DEL k
+            HINCRBYFLOAT h f 1.5 => HSET h f 1.5
+            HEXPIREAT h 1700000100 FIELDS 1 f => HPEXPIREAT h 1700000100000 FIELDS 1 f
+            HINCRBYFLOAT h f 1.5 => HSETEX h KEEPTTL FIELDS 1 f 3
+            HGETDEL h FIELDS 1 f => HDEL h f
+            SADD s 1 => SADD s 1
+            SPOP s => SREM s 1
+            SADD s 1 2 => SADD s 1 2
+            SPOP s 5 => DEL s
+            RPUSH l 1 2 3 4 => RPUSH l 1 2 3 4
+            LMPOP 2 x l RIGHT COUNT 2 => RPOP l 2
+            BLPOP x l 0 => LPOP l
+            BLMOVE l m LEFT right 0 => LMOVE l m LEFT right
+            BRPOPLPUSH m l 0 => RPOPLPUSH m l
+            BLMPOP 0 1 l LEFT COUNT 9 => LPOP l 1
+            ZADD z 1 a 2 b 3 c => ZADD z 1 a 2 b 3 c
+            ZMPOP 2 x z MAX COUNT 9 => ZPOPMAX z 3
+            ZADD z 1 a 2 b 3 c => ZADD z 1 a 2 b 3 c
+            BZPOPMIN x z 0 => ZPOPMIN z
+            BZMPOP 0 2 x z MAX COUNT 9 => ZPOPMAX z 2
+            ",
+        );
+    }
+
+    #[test]
+    fn what_expires_is_removed_by_the_record() {
+        check(
+            "
+            SET k v PX 10 => SET k v PXAT 1700000000010
+            @ +100 => DEL k
+            SET k v PX 10 => SET k v PXAT 1700000000110
+            SET l v PX 10 => SET l v PXAT 1700000000110
+            @ unnoticed +10
+            GET k => DEL k
+            APPEND l x => MULTI; DEL l; APPEND l x; EXEC
+            HSET h a 1 b 2 => HSET h a 1 b 2
+            HPEXPIRE h 10 FIELDS 1 a => HPEXPIREAT h 1700000000120 FIELDS 1 a
+            @ unnoticed +10
+            HSETNX h a 7 => MULTI; HDEL h a; HSETNX h a 7; EXEC
+            HPEXPIRE h 10 FIELDS 1 a => HPEXPIREAT h 1700000000130 FIELDS 1 a
+            @ +100 => HDEL h a
+            HPEXPIRE h 10 FIELDS 1 b => HPEXPIREAT h 1700000000230 FIELDS 1 b
+            @ unnoticed +10
+            HSETNX h a 8 => MULTI; DEL h; HSETNX h a 8; EXEC
+            ",
+        );
+    }
+
+    #[test]
+    fn a_record_begins_and_ends_in_database_0() {
+        check(
+            "
+            @ database 3
+            SET k v PX 10 => SELECT 3; SET k v PXAT 1700000000010; SELECT 0
+            MOVE k 5 => SELECT 3; MOVE k 5; SELECT 0
+            @ database 5
+            @ unnoticed +10
+            APPEND k x => SELECT 5; MULTI; DEL k; APPEND k x; EXEC; SELECT 0
+            COPY k l DB 0 => SELECT 5; COPY k l DB 0; SELECT 0
+            FLUSHDB => SELECT 5; FLUSHDB; SELECT 0
+            @ database 0
+            SET k v PX 5 => SET k v PXAT 1700000000015
+            @ database 1
+            SET other v => SELECT 1; SET other v; SELECT 0
+            @ +100 => DEL k
+            ",
+        );
+    }
+
+    #[test]
+    fn nothing_is_recorded_while_the_log_is_off() {
+        let (mut story, records) = Story::recorded();
+        story.reply("SET k v", Protocol::Resp2);
+        assert_eq!(records.take(), ["SET k v"]);
+        story.turn_log(false);
+        story.reply("SPOP k", Protocol::Resp2);
+        story.reply("SET k v", Protocol::Resp2);
+        story.turn_log(true);
+        story.reply("SET k w", Protocol::Resp2);
+        assert_eq!(records.take(), ["SET k w"]);
+    }
+}

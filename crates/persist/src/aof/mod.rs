@@ -1,0 +1,22 @@
+//! Append-only files: batches of records, each with a line that proves it whole.
+//!
+//! ```text
+//! file  = batch…
+//! batch = ["#TS:" seconds CRLF] record… check
+//! check = "#CRC32C:" 8 hexadecimal digits " LSN:" number " LEN:" number CRLF
+//! ```
+//!
+//! `LEN` counts the bytes of the batch before its check, `LSN` is the log's offset behind it, and the
+//! checksum covers the batch and the rest of the check's line, from the blank before `LSN`. Redis 7 and
+//! Valkey skip lines that begin with `#` between commands, so they read such a file; what they append has
+//! no checks, and is read all the same.
+//!
+//! docs/formats/aof.md has the whole story.
+
+mod check;
+mod reader;
+mod writer;
+
+pub use check::{Check, Checksum};
+pub use reader::{Progress, ReadError, Reader};
+pub use writer::{Writer, WriterOptions};

@@ -1,0 +1,564 @@
+//! Writing the log's bytes to its newest file.
+//!
+//! ```text
+//!  ring     ───────────┬────────────────┬──────────────▶
+//!                   synced           written       published
+//!  file     ───────────┤  the system's  │
+//!             durable  │  to lose       │
+//! ```
+//!
+//! A failure leaves the file in doubt behind some point: behind `written` where a write failed, behind
+//! `synced` where a sync did, since the system may forget what it could not write, and then believe it
+//! clean. So bytes stay in the ring until they are durable, the next attempt first cuts the file to that
+//! point, and writes again what was behind it.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::check::{Check, Checksum};
+use crate::manifest::{LogFile, Manifest};
+use crate::ring::RingReader;
+use crate::storage::{File, Storage};
+
+/// Bytes of one batch at most: what a flipped bit makes doubtful.
+const BATCH_BYTES_MAX: u64 = 4 << 20;
+
+/// Memory that is kept for the next batch.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// Where the log's files are, and how they are called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriterOptions {
+    /// The directory of the files (`appenddirname` in `dir`).
+    pub directory: PathBuf,
+    /// What their names begin with (`appendfilename`).
+    pub filename: String,
+}
+
+impl WriterOptions {
+    /// The manifest's path.
+    pub fn manifest_path(&self) -> PathBuf {
+        self.directory.join(format!("{}.manifest", self.filename))
+    }
+}
+
+/// A point of the log, and where it is in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Point {
+    offset: u64,
+    bytes: u64,
+}
+
+/// The writing end of the log.
+pub struct Writer {
+    storage: Arc<dyn Storage>,
+    options: WriterOptions,
+    manifest: Manifest,
+    ring: RingReader,
+    file: Box<dyn File>,
+    written: Point,
+    synced: Point,
+    /// What lies before it has been given up, be it durable or left to the system.
+    kept: Point,
+    /// The file is in doubt behind `written`.
+    in_doubt: bool,
+    /// Bytes of all files but the newest.
+    older_bytes: u64,
+    /// The second of the last time stamp.
+    stamped_s: u64,
+    /// The manifest on disk is that of another log: this one has no base yet.
+    apart: bool,
+    /// Memory for the batch that is being written.
+    batch: Vec<u8>,
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = out.debug_struct("Writer");
+        shown.field("options", &self.options).field("written", &self.written).field("synced", &self.synced);
+        shown.finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    /// Goes on with the newest file of a manifest, whose log ends where the ring begins; begins one where
+    /// there is none. `unproven` is what that file has behind its last check: it gets one. The ring comes
+    /// back with an error.
+    pub fn open(
+        storage: Arc<dyn Storage>,
+        options: WriterOptions,
+        manifest: Manifest,
+        unproven: Option<(Checksum, u64)>,
+        ring: RingReader,
+    ) -> Result<Self, (RingReader, io::Error)> {
+        Self::open_or_begin(storage, options, manifest, unproven, ring, false)
+    }
+
+    /// Begins a log whose base is yet to come: until [`Self::adopt_base`] the manifest on disk stays as it
+    /// is. `manifest` names what the log will take the place of, as history. The ring comes back with an
+    /// error.
+    pub fn begin_apart(
+        storage: Arc<dyn Storage>,
+        options: WriterOptions,
+        manifest: Manifest,
+        ring: RingReader,
+    ) -> Result<Self, (RingReader, io::Error)> {
+        Self::open_or_begin(storage, options, manifest, None, ring, true)
+    }
+
+    fn open_or_begin(
+        storage: Arc<dyn Storage>,
+        options: WriterOptions,
+        mut manifest: Manifest,
+        unproven: Option<(Checksum, u64)>,
+        ring: RingReader,
+        apart: bool,
+    ) -> Result<Self, (RingReader, io::Error)> {
+        let offset = ring.ring().tail();
+        let mut open = || {
+            storage.create_directory(&options.directory)?;
+            let is_new = manifest.increments.is_empty();
+            if is_new {
+                manifest.push_increment(&options.filename);
+            }
+            let newest = manifest.increments.last().expect("there is one");
+            let mut file = storage.append(&options.directory.join(&newest.name))?;
+            if is_new {
+                // A crash may have left one behind that no manifest names.
+                file.truncate(0)?;
+            }
+            if is_new && !apart {
+                storage.replace(&options.manifest_path(), &manifest.encode())?;
+            }
+            if let Some((sum, length)) = unproven {
+                write_all(&mut *file, &Check { lsn: offset, length }.line(sum))?;
+            }
+            file.sync()?;
+            storage.sync_directory(&options.directory)?;
+            let bytes = file.length()?;
+            let older = manifest.base.iter().chain(manifest.increments.iter().rev().skip(1));
+            let older = older.map(|file| storage.len(&options.directory.join(&file.name)));
+            let older_bytes = older.sum::<io::Result<u64>>()?;
+            Ok((file, bytes, older_bytes))
+        };
+        match open() {
+            Ok((file, bytes, older_bytes)) => {
+                let start = Point { offset, bytes };
+                let (written, synced, kept) = (start, start, start);
+                Ok(Self {
+                    storage,
+                    options,
+                    manifest,
+                    ring,
+                    file,
+                    written,
+                    synced,
+                    kept,
+                    in_doubt: false,
+                    older_bytes,
+                    stamped_s: 0,
+                    apart,
+                    batch: Vec::new(),
+                })
+            }
+            Err(error) => Err((ring, error)),
+        }
+    }
+
+    /// Ends the writing; the ring can be given to another writer.
+    pub fn close(self) -> RingReader {
+        self.ring
+    }
+
+    /// The ring.
+    pub fn ring(&self) -> &RingReader {
+        &self.ring
+    }
+
+    /// Removes the files that a newer base has made superfluous.
+    pub fn remove_history(&mut self) -> io::Result<()> {
+        if self.manifest.history.is_empty() {
+            return Ok(());
+        }
+        let mut manifest = self.manifest.clone();
+        for file in std::mem::take(&mut manifest.history) {
+            match self.storage.remove(&self.options.directory.join(&file.name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        self.storage.replace(&self.options.manifest_path(), &manifest.encode())?;
+        self.manifest = manifest;
+        Ok(())
+    }
+
+    /// The files.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Bytes of all files.
+    pub fn log_bytes(&self) -> u64 {
+        self.older_bytes + self.written.bytes
+    }
+
+    /// The offset up to which the log has been given to the system.
+    pub fn written(&self) -> u64 {
+        self.written.offset
+    }
+
+    /// The offset up to which the log is durable.
+    pub fn synced(&self) -> u64 {
+        self.synced.offset
+    }
+
+    /// Whether there is something to write.
+    pub fn has_more(&self) -> bool {
+        self.ring.published() > self.written.offset
+    }
+
+    /// Writes what the workers have appended, one batch of it; whether there was any. `stamp_s` is the
+    /// time in seconds since 1970 where batches are to carry it.
+    pub fn write(&mut self, stamp_s: Option<u64>) -> io::Result<bool> {
+        self.settle_doubt()?;
+        let from = self.written.offset;
+        let to = self.ring.published().min(from + BATCH_BYTES_MAX);
+        if to <= from {
+            return Ok(false);
+        }
+        self.batch.clear();
+        if let Some(now_s) = stamp_s.filter(|now_s| *now_s != self.stamped_s) {
+            self.batch.extend_from_slice(format!("#TS:{now_s}\r\n").as_bytes());
+        }
+        let batch = &mut self.batch;
+        self.ring.read(from, to, |piece| batch.extend_from_slice(piece));
+        let mut sum = Checksum::default();
+        sum.add(&self.batch);
+        let length = self.batch.len() as u64;
+        self.batch.extend_from_slice(&Check { lsn: to, length }.line(sum));
+        self.in_doubt = true;
+        write_all(&mut *self.file, &self.batch)?;
+        self.in_doubt = false;
+        self.written = Point { offset: to, bytes: self.written.bytes + self.batch.len() as u64 };
+        self.batch.shrink_to(KEPT_BYTES_MAX);
+        self.stamped_s = stamp_s.unwrap_or(self.stamped_s);
+        Ok(true)
+    }
+
+    /// Makes durable what was written.
+    pub fn sync(&mut self) -> io::Result<()> {
+        if self.synced == self.written {
+            return Ok(());
+        }
+        let result = self.file.sync().and_then(|()| self.expect_linked());
+        if let Err(error) = result {
+            self.written = self.kept;
+            self.in_doubt = true;
+            return Err(error);
+        }
+        self.synced = self.written;
+        self.give_up();
+        Ok(())
+    }
+
+    fn give_up(&mut self) {
+        self.kept = self.written;
+        self.ring.give_up(self.kept.offset);
+    }
+
+    /// Leaves it to the system when what was written becomes durable.
+    pub fn trust_system(&mut self) -> io::Result<()> {
+        if self.kept != self.written {
+            self.expect_linked()?;
+            self.give_up();
+        }
+        Ok(())
+    }
+
+    /// Cuts off what a failed attempt has left behind.
+    fn settle_doubt(&mut self) -> io::Result<()> {
+        if self.in_doubt {
+            self.expect_linked()?;
+            self.file.truncate(self.written.bytes)?;
+            self.in_doubt = false;
+        }
+        Ok(())
+    }
+
+    fn expect_linked(&self) -> io::Result<()> {
+        if self.file.is_linked()? {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::NotFound, "the append-only file has been moved away or removed"))
+    }
+
+    /// Whether the log has no base yet, see [`Self::begin_apart`].
+    pub fn is_apart(&self) -> bool {
+        self.apart
+    }
+
+    /// The number of the file that grows.
+    pub fn increment(&self) -> u64 {
+        self.manifest.increments.last().map_or(0, |file| file.sequence)
+    }
+
+    /// Puts a new base in the place of the old one and of all incremental files before the one numbered
+    /// `since`. `put` gives the base's file the name that it is told, durably. After a crash at any moment
+    /// there is the old log or the new one; on an error there is the old one. What has become superfluous is
+    /// history: see [`Self::remove_history`].
+    pub fn adopt_base(&mut self, since: u64, put: impl FnOnce(&str) -> io::Result<()>) -> io::Result<()> {
+        let mut manifest = self.manifest.clone();
+        let base = manifest.next_base(&self.options.filename, "rdb");
+        manifest.replace_base(base.clone(), since);
+        let adopt = || {
+            put(&base.name)?;
+            let newest = manifest.increments.len().saturating_sub(1);
+            let older = manifest.base.iter().chain(&manifest.increments[..newest]);
+            let bytes = |file: &LogFile| self.storage.len(&self.options.directory.join(&file.name));
+            let older_bytes = older.map(bytes).sum::<io::Result<u64>>()?;
+            self.storage.replace(&self.options.manifest_path(), &manifest.encode())?;
+            Ok(older_bytes)
+        };
+        // Where it fails the base's file stays: the manifest may be in place nonetheless.
+        let adopted: io::Result<u64> = adopt();
+        self.older_bytes = adopted?;
+        self.manifest = manifest;
+        self.apart = false;
+        Ok(())
+    }
+
+    /// Begins the next incremental file. The old one is made durable first.
+    pub fn rotate(&mut self) -> io::Result<()> {
+        while self.write(None)? {}
+        self.sync()?;
+        let mut manifest = self.manifest.clone();
+        let name = manifest.push_increment(&self.options.filename).name.clone();
+        let path = self.options.directory.join(&name);
+        let mut file = self.storage.append(&path)?;
+        // As in `open`.
+        file.truncate(0)?;
+        let announce = || match self.apart {
+            true => Ok(()),
+            false => self.storage.replace(&self.options.manifest_path(), &manifest.encode()),
+        };
+        // Where it fails the file stays: the manifest may be in place nonetheless. One that no manifest names
+        // does no harm, and is used again.
+        announce()?;
+        self.manifest = manifest;
+        self.file = file;
+        self.older_bytes += self.written.bytes;
+        self.written.bytes = 0;
+        self.synced = self.written;
+        self.kept = self.written;
+        Ok(())
+    }
+
+    /// The directory of the files.
+    pub fn directory(&self) -> &Path {
+        &self.options.directory
+    }
+}
+
+fn write_all(file: &mut dyn File, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.write(&[IoSlice::new(bytes)]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::Ring;
+    use crate::storage::faulty::{Faults, FaultyDisk};
+    use std::sync::atomic::Ordering::SeqCst;
+
+    struct Bench {
+        writer: Writer,
+        ring: Arc<Ring>,
+        faults: Arc<Faults>,
+        directory: tempfile::TempDir,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let faults = Faults::none();
+            let options =
+                WriterOptions { directory: directory.path().join("log"), filename: "a.aof".to_owned() };
+            let (ring, reader) = Ring::new(1024, 1, 100);
+            let storage = Arc::new(FaultyDisk(Arc::clone(&faults)));
+            let writer = Writer::open(storage, options, Manifest::default(), None, reader).unwrap();
+            Self { writer, ring, faults, directory }
+        }
+
+        fn text(&self, name: &str) -> String {
+            std::fs::read_to_string(self.directory.path().join("log").join(name)).unwrap()
+        }
+    }
+
+    /// The log without its checks.
+    fn records(text: &str) -> String {
+        text.lines().filter(|line| !line.starts_with('#')).collect()
+    }
+
+    #[test]
+    fn batches_stand_in_the_file_with_their_checks() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.text("a.aof.manifest"), "file a.aof.1.incr.aof seq 1 type i\n");
+        assert!(!bench.writer.write(None).unwrap(), "nothing to write");
+        bench.ring.append(0, b"one\n");
+        bench.ring.append(0, b"two\n");
+        assert!(bench.writer.write(None).unwrap());
+        bench.ring.append(0, b"three\n");
+        assert!(bench.writer.write(Some(7)).unwrap());
+        bench.ring.append(0, b"four\n");
+        assert!(bench.writer.write(Some(7)).unwrap());
+        let text = bench.text("a.aof.1.incr.aof");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[..2], ["one", "two"]);
+        assert!(lines[2].starts_with("#CRC32C:") && lines[2].ends_with(" LSN:108 LEN:8"));
+        assert_eq!(lines[3..5], ["#TS:7", "three"]);
+        assert!(lines[5].ends_with(" LSN:114 LEN:13"));
+        assert_eq!(lines[6], "four", "one time stamp a second");
+        assert_eq!(bench.writer.log_bytes(), text.len() as u64);
+        assert_eq!((bench.writer.written(), bench.writer.synced()), (119, 100));
+        bench.writer.sync().unwrap();
+        assert_eq!((bench.writer.synced(), bench.ring.used_bytes()), (119, 0));
+    }
+
+    #[test]
+    fn a_full_disk_leaves_whole_batches_and_nothing_is_written_twice() {
+        for room in 0..60 {
+            let mut bench = Bench::new();
+            bench.ring.append(0, b"first\n");
+            bench.writer.write(None).unwrap();
+            bench.faults.bytes.store(room, SeqCst);
+            bench.ring.append(0, b"second\n");
+            let result = bench.writer.write(None);
+            if let Err(error) = result {
+                assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+                assert_eq!(bench.writer.written(), 106);
+                assert!(bench.writer.write(None).is_err(), "the disk is still full");
+                bench.faults.bytes.store(i64::MAX, SeqCst);
+                assert!(bench.writer.write(None).unwrap());
+            }
+            bench.writer.sync().unwrap();
+            assert_eq!(records(&bench.text("a.aof.1.incr.aof")), "firstsecond");
+            assert_eq!(bench.writer.synced(), 113);
+        }
+    }
+
+    #[test]
+    fn what_a_failed_sync_may_have_lost_is_written_again() {
+        let mut bench = Bench::new();
+        bench.ring.append(0, b"first\n");
+        bench.writer.write(None).unwrap();
+        bench.writer.sync().unwrap();
+        bench.ring.append(0, b"second\n");
+        bench.writer.write(None).unwrap();
+        bench.ring.append(0, b"third\n");
+        bench.writer.write(None).unwrap();
+        bench.faults.syncs.store(0, SeqCst);
+        assert_eq!(bench.writer.sync().unwrap_err().raw_os_error(), Some(5));
+        assert_eq!((bench.writer.written(), bench.writer.synced()), (106, 106));
+        bench.ring.append(0, b"fourth\n");
+        bench.writer.write(None).unwrap();
+        bench.writer.sync().unwrap();
+        assert_eq!(records(&bench.text("a.aof.1.incr.aof")), "firstsecondthirdfourth");
+        assert_eq!(bench.writer.synced(), bench.ring.tail());
+    }
+
+    #[test]
+    fn a_file_that_is_gone_is_noticed() {
+        let mut bench = Bench::new();
+        bench.ring.append(0, b"first\n");
+        bench.writer.write(None).unwrap();
+        std::fs::remove_dir_all(bench.writer.directory()).unwrap();
+        assert_eq!(bench.writer.sync().unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(bench.writer.write(None).is_err());
+        assert_eq!(bench.writer.synced(), 100);
+    }
+
+    #[test]
+    fn the_log_goes_on_in_the_next_file() {
+        let mut bench = Bench::new();
+        bench.ring.append(0, b"first\n");
+        bench.writer.rotate().unwrap();
+        bench.ring.append(0, b"second\n");
+        bench.writer.write(None).unwrap();
+        assert_eq!(records(&bench.text("a.aof.1.incr.aof")), "first");
+        assert_eq!(records(&bench.text("a.aof.2.incr.aof")), "second");
+        assert_eq!(bench.writer.manifest().increments.len(), 2);
+        bench.faults.bytes.store(10, SeqCst);
+        assert!(bench.writer.rotate().is_err(), "no room for a manifest");
+        assert_eq!(bench.writer.manifest().increments.len(), 2);
+        bench.faults.bytes.store(i64::MAX, SeqCst);
+        bench.ring.append(0, b"third\n");
+        bench.writer.write(None).unwrap();
+        assert_eq!(records(&bench.text("a.aof.2.incr.aof")), "secondthird");
+    }
+
+    #[test]
+    fn a_base_takes_the_place_of_what_is_before_its_increment() {
+        let mut bench = Bench::new();
+        let directory = bench.writer.directory().to_owned();
+        bench.ring.append(0, b"first\n");
+        assert_eq!(bench.ring.set_boundary(), 106);
+        bench.ring.append(0, b"second\n");
+        bench.writer.rotate().unwrap();
+        bench.ring.lift_boundary();
+        bench.writer.write(None).unwrap();
+        assert_eq!(records(&bench.text("a.aof.1.incr.aof")), "first", "what is behind the cut is not here");
+        assert_eq!(records(&bench.text("a.aof.2.incr.aof")), "second");
+        let put = |name: &str| std::fs::write(directory.join(name), "base");
+        bench.faults.bytes.store(10, SeqCst);
+        assert!(bench.writer.adopt_base(2, put).is_err(), "no room for a manifest");
+        assert_eq!(bench.writer.manifest().base, None);
+        bench.faults.bytes.store(i64::MAX, SeqCst);
+        bench.writer.adopt_base(bench.writer.increment(), put).unwrap();
+        assert_eq!(
+            bench.text("a.aof.manifest"),
+            "file a.aof.1.base.rdb seq 1 type b\nfile a.aof.1.incr.aof seq 1 type h\nfile a.aof.2.incr.aof seq 2 type i\n"
+        );
+        let newest = bench.text("a.aof.2.incr.aof").len() as u64;
+        assert_eq!(bench.writer.log_bytes(), 4 + newest);
+        bench.writer.remove_history().unwrap();
+        assert!(!directory.join("a.aof.1.incr.aof").exists());
+        assert_eq!(bench.writer.manifest().history, []);
+    }
+
+    #[test]
+    fn a_log_without_a_base_leaves_the_manifest_alone() {
+        let bench = Bench::new();
+        let before = bench.text("a.aof.manifest");
+        let directory = bench.writer.directory().to_owned();
+        let options = WriterOptions { directory: directory.clone(), filename: "a.aof".to_owned() };
+        let mut manifest = bench.writer.manifest().clone();
+        manifest.supersede();
+        let (ring, reader) = Ring::new(1024, 1, 100);
+        let mut writer =
+            Writer::begin_apart(Arc::new(crate::storage::Disk), options, manifest, reader).unwrap();
+        for text in [b"one", b"two"] {
+            ring.append(0, text);
+            writer.rotate().unwrap();
+        }
+        assert!(writer.is_apart());
+        assert_eq!(bench.text("a.aof.manifest"), before);
+        writer.adopt_base(writer.increment(), |name| std::fs::write(directory.join(name), "base")).unwrap();
+        writer.remove_history().unwrap();
+        assert_eq!(
+            bench.text("a.aof.manifest"),
+            "file a.aof.2.base.rdb seq 2 type b\nfile a.aof.4.incr.aof seq 4 type i\n"
+        );
+        let left = std::fs::read_dir(&directory).unwrap().count();
+        assert_eq!(left, 3, "manifest, base, increment");
+    }
+}

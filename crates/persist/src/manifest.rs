@@ -1,0 +1,329 @@
+//! The manifest: which files, in which order, make up the append-only log. The format is Redis 7's.
+//!
+//! ```text
+//! file appendonly.aof.1.base.rdb seq 1 type b       the state that the log begins with; none or one
+//! file appendonly.aof.3.incr.aof seq 3 type i       commands since then, in the order of seq; the last grows
+//! file appendonly.aof.2.incr.aof seq 2 type h       superseded: to be removed
+//! # a comment
+//! ```
+//!
+//! Names with blanks or quotes stand in double quotes with backslash escapes. Only a manifest that was
+//! replaced as a whole, durably, changes what the log is: files that it does not name do not count.
+
+use std::fmt;
+
+/// Longest manifest that is read.
+pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
+/// Longest line, as in Redis.
+const LINE_BYTES_MAX: usize = 1024;
+
+/// A file of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogFile {
+    /// Its name in the directory of the log.
+    pub name: String,
+    /// Its number among its kind.
+    pub sequence: u64,
+}
+
+/// The files of the log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Manifest {
+    /// The state that the log begins with: an RDB file, or commands that make it.
+    pub base: Option<LogFile>,
+    /// Commands since then, oldest first; the last file grows.
+    pub increments: Vec<LogFile>,
+    /// Files that a newer base has made superfluous.
+    pub history: Vec<LogFile>,
+}
+
+/// What is wrong with a manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ManifestError {
+    /// From 1.
+    pub line: usize,
+    /// What is wrong there.
+    pub reason: &'static str,
+}
+
+impl fmt::Display for ManifestError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "line {}: {}", self.line, self.reason)
+    }
+}
+
+impl std::error::Error for ManifestError {}
+
+/// Appends what tells the kind and the number of a file: `.1.incr.aof`.
+fn suffix(sequence: u64, kind: &str, format: &str) -> String {
+    format!(".{sequence}.{kind}.{format}")
+}
+
+impl Manifest {
+    /// Reads a manifest.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
+        let mut manifest = Self::default();
+        let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').enumerate();
+        let mut found = false;
+        for (index, line) in &mut lines {
+            let error = |reason| ManifestError { line: index + 1, reason };
+            if line.len() > LINE_BYTES_MAX {
+                return Err(error("the line is too long"));
+            }
+            let Some(line) = line.strip_suffix(b"\n") else {
+                return Err(error("the line does not end: the file was cut"));
+            };
+            if line.starts_with(b"#") {
+                continue;
+            }
+            let line = line.trim_ascii();
+            if line.is_empty() {
+                return Err(error("the line is empty"));
+            }
+            found = true;
+            manifest.add(line).map_err(error)?;
+        }
+        if !found {
+            return Err(ManifestError { line: 1, reason: "the manifest names no file" });
+        }
+        Ok(manifest)
+    }
+
+    fn add(&mut self, line: &[u8]) -> Result<(), &'static str> {
+        let words = split_words(line).ok_or("quotes are not balanced")?;
+        let (mut name, mut sequence, mut kind) = (None, None, None);
+        let (pairs, rest) = words.as_chunks::<2>();
+        if !rest.is_empty() || pairs.len() < 3 {
+            return Err("a line is made of 'file NAME seq NUMBER type b|i|h'");
+        }
+        for [key, value] in pairs {
+            match key.to_ascii_lowercase().as_slice() {
+                b"file" => name = Some(value),
+                b"seq" => sequence = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()),
+                b"type" => kind = value.first().copied().filter(|_| value.len() == 1),
+                // What a newer version has to say besides.
+                _ => {}
+            }
+        }
+        let name = name.ok_or("no file is named")?;
+        let name = String::from_utf8(name.clone()).map_err(|_| "the name of the file is not text")?;
+        if name.is_empty() || name.contains('/') {
+            return Err("a file has to be named without a path");
+        }
+        let sequence =
+            sequence.filter(|sequence| *sequence > 0).ok_or("the number behind 'seq' is not one")?;
+        let file = LogFile { name, sequence };
+        match kind {
+            Some(b'b') if self.base.is_some() => return Err("there is a base already"),
+            Some(b'b') => self.base = Some(file),
+            Some(b'h') => self.history.push(file),
+            Some(b'i') => {
+                if self.increments.last().is_some_and(|last| last.sequence >= sequence) {
+                    return Err("the numbers of incremental files do not grow");
+                }
+                self.increments.push(file);
+            }
+            _ => return Err("the type is none of b, i and h"),
+        }
+        Ok(())
+    }
+
+    /// The manifest as a file.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let base = self.base.iter().map(|file| (file, 'b'));
+        let history = self.history.iter().map(|file| (file, 'h'));
+        let increments = self.increments.iter().map(|file| (file, 'i'));
+        for (file, kind) in base.chain(history).chain(increments) {
+            out.extend_from_slice(b"file ");
+            write_word(&mut out, file.name.as_bytes());
+            out.extend_from_slice(format!(" seq {} type {kind}\n", file.sequence).as_bytes());
+        }
+        out
+    }
+
+    /// All files that make up the log, in the order of their loading.
+    pub fn files(&self) -> impl Iterator<Item = &LogFile> {
+        self.base.iter().chain(&self.increments)
+    }
+
+    /// Names the next incremental file and makes it the one that grows.
+    pub fn push_increment(&mut self, filename: &str) -> &LogFile {
+        let sequence = self.sequences(&self.increments) + 1;
+        let name = format!("{filename}{}", suffix(sequence, "incr", "aof"));
+        self.increments.push(LogFile { name, sequence });
+        self.increments.last().expect("it was just pushed")
+    }
+
+    /// What the next base is to be called; `format` is `rdb` or `aof`.
+    pub fn next_base(&self, filename: &str, format: &str) -> LogFile {
+        let sequence = self.sequences(self.base.as_slice()) + 1;
+        LogFile { name: format!("{filename}{}", suffix(sequence, "base", format)), sequence }
+    }
+
+    /// The highest number of some files, and of those that are to be removed: no name is used again while
+    /// there may be something under it.
+    fn sequences(&self, files: &[LogFile]) -> u64 {
+        files.iter().chain(&self.history).map(|file| file.sequence).max().unwrap_or(0)
+    }
+
+    /// Makes everything history.
+    pub fn supersede(&mut self) {
+        self.history.extend(self.base.take());
+        self.history.append(&mut self.increments);
+    }
+
+    /// Puts a new base in place of the old one and of all incremental files before the one numbered
+    /// `since`: they become history.
+    pub fn replace_base(&mut self, base: LogFile, since: u64) {
+        self.history.extend(self.base.replace(base));
+        let behind = self.increments.partition_point(|file| file.sequence < since);
+        self.history.extend(self.increments.drain(..behind));
+    }
+}
+
+fn needs_quotes(word: &[u8]) -> bool {
+    word.is_empty()
+        || word.iter().any(|byte| !byte.is_ascii_graphic() || matches!(byte, b'"' | b'\'' | b'\\'))
+}
+
+fn write_word(out: &mut Vec<u8>, word: &[u8]) {
+    if !needs_quotes(word) {
+        return out.extend_from_slice(word);
+    }
+    out.push(b'"');
+    for byte in word {
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', *byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            b' '..=b'~' => out.push(*byte),
+            other => out.extend_from_slice(format!("\\x{other:02x}").as_bytes()),
+        }
+    }
+    out.push(b'"');
+}
+
+/// Words separated by blanks, quoted with `'` or `"` if need be, as on an inline request.
+fn split_words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut words = Vec::new();
+    let mut rest = line.trim_ascii_start();
+    while let Some(first) = rest.first() {
+        let mut word = Vec::new();
+        if let quote @ (b'"' | b'\'') = *first {
+            rest = &rest[1..];
+            loop {
+                let (byte, behind) = rest.split_first()?;
+                rest = behind;
+                match byte {
+                    byte if *byte == quote => break,
+                    b'\\' if quote == b'"' => {
+                        let (escaped, behind) = rest.split_first()?;
+                        rest = behind;
+                        word.push(match escaped {
+                            b'x' => {
+                                let (digits, behind) = rest.split_at_checked(2)?;
+                                rest = behind;
+                                u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?
+                            }
+                            b'n' => b'\n',
+                            b'r' => b'\r',
+                            b't' => b'\t',
+                            b'a' => 7,
+                            b'b' => 8,
+                            other => *other,
+                        });
+                    }
+                    byte => word.push(*byte),
+                }
+            }
+            if rest.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
+                return None;
+            }
+        } else {
+            let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
+            word.extend_from_slice(&rest[..end]);
+            rest = &rest[end..];
+        }
+        words.push(word);
+        rest = rest.trim_ascii_start();
+    }
+    Some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str, sequence: u64) -> LogFile {
+        LogFile { name: name.to_owned(), sequence }
+    }
+
+    /// What redis-server 7.0 has written.
+    const REDIS: &str = "file appendonly.aof.2.base.rdb seq 2 type b\nfile appendonly.aof.1.incr.aof seq 1 type h\nfile appendonly.aof.2.incr.aof seq 2 type i\n";
+
+    #[test]
+    fn manifests_are_read_and_written_as_redis_does() {
+        let manifest = Manifest::parse(REDIS.as_bytes()).unwrap();
+        assert_eq!(
+            manifest,
+            Manifest {
+                base: Some(file("appendonly.aof.2.base.rdb", 2)),
+                increments: vec![file("appendonly.aof.2.incr.aof", 2)],
+                history: vec![file("appendonly.aof.1.incr.aof", 1)],
+            }
+        );
+        assert_eq!(String::from_utf8(manifest.encode()).unwrap(), REDIS);
+        let quoted =
+            Manifest { increments: vec![file("my \"log\"\\ \u{e9}.1.incr.aof", 1)], ..Manifest::default() };
+        let text = String::from_utf8(quoted.encode()).unwrap();
+        assert_eq!(text, "file \"my \\\"log\\\"\\\\ \\xc3\\xa9.1.incr.aof\" seq 1 type i\n");
+        assert_eq!(Manifest::parse(text.as_bytes()), Ok(quoted));
+        let lax = "# comment\nSEQ 1 TYPE i FILE 'a b' startoffset 7\n";
+        assert_eq!(Manifest::parse(lax.as_bytes()).unwrap().increments, [file("a b", 1)]);
+    }
+
+    #[test]
+    fn files_come_and_go() {
+        let mut manifest = Manifest::default();
+        assert_eq!(manifest.push_increment("a").name, "a.1.incr.aof");
+        assert_eq!(manifest.push_increment("a").name, "a.2.incr.aof");
+        let base = manifest.next_base("a", "rdb");
+        assert_eq!(base, file("a.1.base.rdb", 1));
+        manifest.replace_base(base, 2);
+        assert_eq!(manifest.history, [file("a.1.incr.aof", 1)]);
+        assert_eq!(
+            manifest.files().map(|file| &*file.name).collect::<Vec<_>>(),
+            ["a.1.base.rdb", "a.2.incr.aof"]
+        );
+        assert_eq!(manifest.next_base("a", "aof").name, "a.2.base.aof");
+        manifest.supersede();
+        assert_eq!(manifest.history.len(), 3);
+        assert_eq!(manifest.push_increment("a").name, "a.3.incr.aof", "the file before may still be there");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        for (text, line, reason) in [
+            ("", 1, "names no file"),
+            ("# only a comment\n", 1, "names no file"),
+            ("file a seq 1 type i", 1, "was cut"),
+            ("file a seq 1 type i\n\n", 2, "is empty"),
+            ("file a seq 1\n", 1, "a line is made of"),
+            ("file a seq x type i\n", 1, "not one"),
+            ("file a seq 0 type i\n", 1, "not one"),
+            ("file a seq 1 type x\n", 1, "none of"),
+            ("file ../a seq 1 type i\n", 1, "without a path"),
+            ("file \"a seq 1 type i\n", 1, "not balanced"),
+            ("file a seq 1 type b\nfile b seq 2 type b\n", 2, "a base already"),
+            ("file a seq 2 type i\nfile b seq 2 type i\n", 2, "do not grow"),
+        ] {
+            let error = Manifest::parse(text.as_bytes()).unwrap_err();
+            assert_eq!(error.line, line, "{text}");
+            assert!(error.reason.contains(reason), "{text}: {error}");
+        }
+        let long = format!("file {} seq 1 type i\n", "x".repeat(1100));
+        assert_eq!(Manifest::parse(long.as_bytes()).unwrap_err().reason, "the line is too long");
+    }
+}

@@ -1,0 +1,228 @@
+//! Files, as durability needs them: a trait, so that tests can have a disk that fails.
+
+use std::fmt::Debug;
+use std::fs;
+use std::io::{self, IoSlice, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A place for files.
+pub trait Storage: Debug + Send + Sync {
+    /// Opens a file to append to, and makes it where it is missing.
+    fn append(&self, path: &Path) -> io::Result<Box<dyn File>>;
+
+    /// Puts a whole file in the place of what has that name, durably: afterwards there is the old file or
+    /// the new one, whatever happens meanwhile.
+    fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes what names there are in a directory durable.
+    fn sync_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes a directory unless it is there.
+    fn create_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Bytes of a file.
+    fn len(&self, path: &Path) -> io::Result<u64>;
+
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+}
+
+/// A file that is appended to.
+pub trait File: Debug + Send {
+    /// Appends what there is room for; how many bytes.
+    fn write(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Makes durable what was written.
+    fn sync(&mut self) -> io::Result<()>;
+
+    /// Cuts the file to a length.
+    fn truncate(&mut self, bytes: u64) -> io::Result<()>;
+
+    /// Its length in bytes.
+    fn length(&self) -> io::Result<u64>;
+
+    /// Whether it still has the name that it was opened with.
+    fn is_linked(&self) -> io::Result<bool>;
+}
+
+/// The system's file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Disk;
+
+impl Storage for Disk {
+    fn append(&self, path: &Path) -> io::Result<Box<dyn File>> {
+        let file = fs::OpenOptions::new().append(true).create(true).open(path)?;
+        Ok(Box::new(DiskFile { file, path: path.to_owned() }))
+    }
+
+    fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut name = std::ffi::OsString::from("temp-");
+        name.push(path.file_name().ok_or(io::ErrorKind::InvalidInput)?);
+        let temporary = path.with_file_name(name);
+        let write = || {
+            let mut file = fs::File::create(&temporary)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&temporary, path)
+        };
+        write().inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+        path.parent().map_or(Ok(()), |directory| self.sync_directory(directory))
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        fs::File::open(path)?.sync_all()
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        match fs::create_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => path.parent().map_or(Ok(()), |parent| self.sync_directory(parent)),
+        }
+    }
+
+    fn len(&self, path: &Path) -> io::Result<u64> {
+        Ok(fs::metadata(path)?.len())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+}
+
+#[derive(Debug)]
+struct DiskFile {
+    file: fs::File,
+    path: PathBuf,
+}
+
+impl File for DiskFile {
+    fn write(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.file.write_vectored(pieces)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn truncate(&mut self, bytes: u64) -> io::Result<()> {
+        self.file.set_len(bytes)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn is_linked(&self) -> io::Result<bool> {
+        let identity = |data: fs::Metadata| (data.dev(), data.ino());
+        match fs::metadata(&self.path) {
+            Ok(named) => Ok(identity(named) == identity(self.file.metadata()?)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod faulty {
+    //! A disk that fails when it is told to.
+
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+
+    /// What is left before things fail; shared by a disk and its files.
+    #[derive(Debug)]
+    pub(crate) struct Faults {
+        /// Bytes that can still be written; then ENOSPC.
+        pub(crate) bytes: AtomicI64,
+        /// Syncs that still succeed; then one fails with EIO, and what was written since the last good
+        /// one is forgotten, as after a power cut.
+        pub(crate) syncs: AtomicI64,
+    }
+
+    impl Faults {
+        pub(crate) fn none() -> Arc<Self> {
+            Arc::new(Self { bytes: AtomicI64::new(i64::MAX), syncs: AtomicI64::new(i64::MAX) })
+        }
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct FaultyDisk(pub(crate) Arc<Faults>);
+
+    #[derive(Debug)]
+    struct FaultyFile {
+        file: Box<dyn File>,
+        faults: Arc<Faults>,
+        synced: u64,
+    }
+
+    impl Storage for FaultyDisk {
+        fn append(&self, path: &Path) -> io::Result<Box<dyn File>> {
+            let file = Disk.append(path)?;
+            Ok(Box::new(FaultyFile { synced: file.length()?, file, faults: Arc::clone(&self.0) }))
+        }
+
+        fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+            if self.0.bytes.load(SeqCst) < bytes.len() as i64 {
+                return Err(io::Error::from_raw_os_error(28));
+            }
+            Disk.replace(path, bytes)
+        }
+
+        fn sync_directory(&self, path: &Path) -> io::Result<()> {
+            Disk.sync_directory(path)
+        }
+
+        fn create_directory(&self, path: &Path) -> io::Result<()> {
+            Disk.create_directory(path)
+        }
+
+        fn len(&self, path: &Path) -> io::Result<u64> {
+            Disk.len(path)
+        }
+
+        fn remove(&self, path: &Path) -> io::Result<()> {
+            Disk.remove(path)
+        }
+    }
+
+    impl File for FaultyFile {
+        fn write(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+            let room = self.faults.bytes.load(SeqCst).max(0) as usize;
+            if room == 0 {
+                return Err(io::Error::from_raw_os_error(28));
+            }
+            let first = pieces.iter().find(|piece| !piece.is_empty()).map_or(&[][..], |piece| piece);
+            let written = self.file.write(&[IoSlice::new(&first[..first.len().min(room)])])?;
+            self.faults.bytes.fetch_sub(written as i64, SeqCst);
+            Ok(written)
+        }
+
+        fn sync(&mut self) -> io::Result<()> {
+            if self.faults.syncs.fetch_sub(1, SeqCst) == 0 {
+                self.file.truncate(self.synced)?;
+                return Err(io::Error::from_raw_os_error(5));
+            }
+            self.file.sync()?;
+            self.synced = self.file.length()?;
+            Ok(())
+        }
+
+        fn truncate(&mut self, bytes: u64) -> io::Result<()> {
+            self.synced = self.synced.min(bytes);
+            self.file.truncate(bytes)
+        }
+
+        fn length(&self) -> io::Result<u64> {
+            self.file.length()
+        }
+
+        fn is_linked(&self) -> io::Result<bool> {
+            self.file.is_linked()
+        }
+    }
+}

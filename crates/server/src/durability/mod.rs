@@ -1,0 +1,259 @@
+//! Durability at work: what workers, the log's thread and INFO share.
+//!
+//! ```text
+//! worker: locks ─ run ─ append to the ring ─ unlock … end of tick: ring the bell
+//! thread `log`: bell or pause ─ write ─ sync ─ released ▶ mail to workers that withhold replies
+//! ```
+//!
+//! With `appendfsync always`, what a connection was served leaves once the log is durable up to where it
+//! ended then: its own writes, and all that its reads can have seen. A failure of the disk releases nothing
+//! and refuses writes; the thread tries again until it succeeds.
+
+mod bell;
+mod company;
+mod loading;
+mod rewrite;
+mod status;
+mod thread;
+
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, SeqCst},
+};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use dunlin_engine::command::CommandError;
+use dunlin_persist::Ring;
+
+use self::bell::Bell;
+pub(crate) use self::{
+    rewrite::{Rewriting, begin_rewrite, rewrite_if_due},
+    status::Status,
+    thread::{LogThread, Order},
+};
+use crate::{executor::Letter, net::PostOffice};
+
+/// Bytes of the ring: what workers can be ahead of the disk.
+pub(crate) const RING_BYTES: usize = 64 << 20;
+/// Bytes in the ring that are worth waking the thread for before its pause is over.
+const HASTE_BYTES: u64 = RING_BYTES as u64 / 8;
+/// Nobody waits.
+const NO_MARK: u64 = u64::MAX;
+
+/// What a worker waits for; on cache lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Awaited {
+    /// The first mark that replies are withheld to, or [`NO_MARK`].
+    mark: AtomicU64,
+    /// The first mark that clients wait for on disk (WAITAOF), or [`NO_MARK`].
+    sync_mark: AtomicU64,
+}
+
+/// Durability as all threads see it.
+#[derive(Debug)]
+pub(crate) struct Durability {
+    ring: Arc<Ring>,
+    /// How far the log is as durable as `appendfsync` asks for.
+    durable: AtomicU64,
+    /// How far it is on disk.
+    synced: AtomicU64,
+    /// The log cannot be written at the moment.
+    failing: AtomicBool,
+    /// Somebody waits for room in the ring.
+    starved: AtomicBool,
+    /// By worker.
+    awaited: Box<[Awaited]>,
+    bell: Bell,
+    orders: Mutex<Vec<Order>>,
+    post: OnceLock<PostOffice<Letter>>,
+    status: Mutex<Status>,
+    rewriting: Mutex<Rewriting>,
+}
+
+impl Durability {
+    pub(crate) fn new(ring: Arc<Ring>, workers: usize) -> Self {
+        let none = || AtomicU64::new(NO_MARK);
+        let awaited = (0..workers).map(|_| Awaited { mark: none(), sync_mark: none() });
+        Self {
+            durable: AtomicU64::new(ring.tail()),
+            synced: AtomicU64::new(ring.tail()),
+            ring,
+            failing: AtomicBool::new(false),
+            starved: AtomicBool::new(false),
+            awaited: awaited.collect(),
+            bell: Bell::default(),
+            orders: Mutex::default(),
+            post: OnceLock::new(),
+            status: Mutex::default(),
+            rewriting: Mutex::default(),
+        }
+    }
+
+    /// The workers' mail introduces itself; each of them does it, the first is kept.
+    pub(crate) fn attach(&self, post: &PostOffice<Letter>) {
+        self.post.get_or_init(|| post.clone());
+    }
+
+    /// How many workers have something to do at the moment.
+    pub(crate) fn awake_workers(&self) -> usize {
+        self.post.get().map_or(0, PostOffice::awake)
+    }
+
+    /// Tells everyone who waits for room to write that there is some.
+    pub(crate) fn tell_room(&self) {
+        if let Some(post) = self.post.get() {
+            post.send_to_everyone(Letter::LogHasRoom);
+        }
+    }
+
+    /// The offset behind all that has been recorded.
+    #[inline]
+    pub(crate) fn tail(&self) -> u64 {
+        self.ring.tail()
+    }
+
+    /// How far the log is on disk.
+    pub(crate) fn synced(&self) -> u64 {
+        self.synced.load(SeqCst)
+    }
+
+    /// Asks for a letter when the log is on disk up to `mark`; `false`: it is.
+    pub(crate) fn await_sync(&self, worker: usize, mark: u64) -> bool {
+        let awaited = &self.awaited[worker];
+        awaited.sync_mark.store(mark, SeqCst);
+        // As in `await_durable`.
+        if self.synced() < mark {
+            self.bell.ring(true);
+            return true;
+        }
+        awaited.sync_mark.store(NO_MARK, Relaxed);
+        false
+    }
+
+    /// Whether somebody waits for the disk, whatever the policy.
+    fn is_sync_awaited(&self) -> bool {
+        self.awaited.iter().any(|awaited| awaited.sync_mark.load(SeqCst) != NO_MARK)
+    }
+
+    /// How far the log is as durable as `appendfsync` asks for.
+    #[inline]
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable.load(Acquire)
+    }
+
+    /// Asks for a letter when the log is durable up to `mark`; `false`: it is.
+    pub(crate) fn await_durable(&self, worker: usize, mark: u64) -> bool {
+        let awaited = &self.awaited[worker];
+        awaited.mark.store(mark, SeqCst);
+        // The thread stores how far it is before it looks at the marks: one of the two sees the other.
+        if self.durable.load(SeqCst) < mark {
+            return true;
+        }
+        awaited.mark.store(NO_MARK, Relaxed);
+        false
+    }
+
+    /// What a command that changes something is answered while the disk fails.
+    #[cold]
+    pub(crate) fn refusal(&self) -> CommandError {
+        CommandError::owned(format!("MISCONF Errors writing to the AOF file: {}", self.write_error()))
+    }
+
+    /// Why the log cannot be written, in the system's words.
+    pub(crate) fn write_error(&self) -> String {
+        self.status().write_error.clone().unwrap_or_default()
+    }
+
+    /// Whether there is room for records; where not, [`Letter::LogHasRoom`] comes when there is.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.ring.has_room() || self.await_room()
+    }
+
+    #[cold]
+    fn await_room(&self) -> bool {
+        self.starved.store(true, SeqCst);
+        // Looked at again: the thread makes room before it looks whether anybody waits.
+        self.ring.has_room()
+    }
+
+    /// Whether background work may change something by itself.
+    #[inline]
+    pub(crate) fn may_expire(&self) -> bool {
+        !self.failing.load(Relaxed) && self.ring.has_room()
+    }
+
+    /// Whether the log cannot be written at the moment.
+    #[inline]
+    pub(crate) fn is_failing(&self) -> bool {
+        self.failing.load(Relaxed)
+    }
+
+    /// Says that there is something to write, after a tick in which there was.
+    #[inline]
+    pub(crate) fn ring_bell(&self) {
+        self.bell.ring(self.ring.used_bytes() > HASTE_BYTES);
+    }
+
+    /// What INFO tells.
+    pub(crate) fn status(&self) -> MutexGuard<'_, Status> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that are recorded but not durable.
+    pub(crate) fn buffered_bytes(&self) -> u64 {
+        self.ring.used_bytes()
+    }
+
+    /// Gives the thread something to do.
+    pub(crate) fn order(&self, order: Order) {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order);
+        self.bell.wake();
+    }
+
+    fn take_orders(&self) -> Vec<Order> {
+        std::mem::take(&mut *self.orders.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Turns the log on or off and waits until it is. The caller is not inside the gate. The error is for
+    /// the client, without prefix.
+    pub(crate) fn turn(&self, on: bool) -> Result<(), String> {
+        self.order_and_wait(|done| Order::Turn { on, done })
+    }
+
+    /// Empties the data set and loads the log again. The caller is not inside the gate.
+    pub(crate) fn reload(&self) -> Result<(), String> {
+        self.order_and_wait(|done| Order::Reload { done })
+    }
+
+    fn order_and_wait(&self, order: impl FnOnce(Sender<Result<(), String>>) -> Order) -> Result<(), String> {
+        let (done, result) = std::sync::mpsc::channel();
+        self.order(order(done));
+        result.recv().map_err(|_| "the server is ending".to_owned())?
+    }
+
+    /// Publishes how far the log is durable, and wakes whom that concerns.
+    fn publish(&self, durable: u64, synced: u64) {
+        self.durable.store(durable, SeqCst);
+        self.synced.store(synced, SeqCst);
+        let Some(post) = self.post.get() else { return };
+        for (worker, awaited) in self.awaited.iter().enumerate() {
+            let passes = |mark: &AtomicU64, offset| {
+                let value = mark.load(SeqCst);
+                value <= offset && mark.compare_exchange(value, NO_MARK, SeqCst, Relaxed).is_ok()
+            };
+            if passes(&awaited.mark, durable) | passes(&awaited.sync_mark, synced) {
+                post.send_to_service(worker, Letter::Durable);
+            }
+        }
+        if self.starved.load(SeqCst) && self.ring.has_room() && self.starved.swap(false, SeqCst) {
+            self.tell_room();
+        }
+    }
+}
+
+/// How long the log's thread lets a batch grow where nobody waits for it.
+const PAUSE: Duration = Duration::from_millis(2);

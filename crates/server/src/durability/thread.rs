@@ -1,0 +1,595 @@
+//! The thread that writes the log.
+//!
+//! ```text
+//!             ┌────────────────────────── turned off ◀─────────┐
+//!  orders ──▶ │ off ── turned on: gate closed, base ──▶ on ────┤
+//!             └────────────────────────────────────────────────┘
+//!  on: the base of a log that is turned on comes later, from a snapshot: [`super::rewrite`]
+//!      write what is published ─ sync where the policy asks for it ─ publish ─ rest
+//!      on an error: failing until an attempt, one a second, has succeeded
+//! ```
+
+use std::io;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, atomic::Ordering::SeqCst};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use dunlin_persist::{
+    Disk, Replacement, RingReader, Storage,
+    aof::{Writer, WriterOptions},
+};
+
+use dunlin_engine::write_command;
+
+use super::company::Company;
+use super::loading;
+use super::rewrite;
+use super::status::SYNC_INTERVAL;
+use super::{Durability, PAUSE, RING_BYTES};
+use crate::config::{AppendFsync, Config, ConfigReader, describe};
+use crate::loading::{LoadError, load_dump};
+use crate::net::Now;
+use crate::persistence::{cancelled, is_cancellation};
+use crate::shared::{Shared, Stop};
+
+/// How long the start of the server waits for the log to be loaded, before clients are told of it.
+const QUICK_LOADING: Duration = Duration::from_millis(500);
+/// How long after a failure the next attempt is made.
+const RETRY: Duration = Duration::from_secs(1);
+/// Bytes that are not durable at most before `everysec` does not wait for its second: the ring keeps them.
+const UNSYNCED_BYTES_MAX: u64 = RING_BYTES as u64 / 4;
+
+/// What the thread can be told to do.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Record changes from now on, or no longer.
+    Turn { on: bool, done: Sender<Result<(), String>> },
+    /// Empty the data set and load the log again.
+    Reload { done: Sender<Result<(), String>> },
+    /// Begin the next file behind the ring's boundary: a snapshot was cut there.
+    Rotate,
+    /// Put a snapshot in the place of what is before its cut.
+    Adopt(io::Result<Replacement>),
+    /// Make everything durable and end.
+    Stop,
+}
+
+/// The thread, before it runs.
+pub(crate) struct LogThread {
+    shared: Arc<Shared>,
+    config: ConfigReader,
+    state: State,
+    /// When the log was last made durable under `everysec`.
+    synced_at: Instant,
+    /// When to try again after a failure.
+    retry_at: Option<Instant>,
+    /// How long syncs wait under `always`.
+    company: Company,
+    /// The first file behind the cut of the snapshot that is to be the base; `None` where there is none, or
+    /// the log was turned off.
+    cut_at: Option<u64>,
+}
+
+enum State {
+    Off(RingReader),
+    On(Box<Writer>),
+    /// Between the two, while it is being turned on or off.
+    Turning,
+}
+
+/// What the thread does next.
+enum Rest {
+    /// Goes on at once.
+    None,
+    /// Lets a batch grow.
+    Nap,
+    /// Until there is something to do, or this much time has passed.
+    For(Option<Duration>),
+    /// Until a moment whatever there is to do.
+    Regardless(Duration),
+}
+
+impl LogThread {
+    /// A thread whose log is off.
+    pub(crate) fn new(shared: Arc<Shared>, ring: RingReader) -> Self {
+        let config = ConfigReader::new(Arc::clone(&shared.config));
+        let (state, synced_at) = (State::Off(ring), Instant::now());
+        let company = Company::default();
+        Self { shared, config, state, synced_at, retry_at: None, company, cut_at: None }
+    }
+
+    /// Where a configuration has the log's files.
+    pub(super) fn options(config: &Config) -> WriterOptions {
+        WriterOptions {
+            directory: config.dir.join(&config.appenddirname),
+            filename: config.appendfilename.to_string_lossy().into_owned(),
+        }
+    }
+
+    /// Starts it; it loads the data set first: the log, or the snapshot where there is to be none. What is loaded quickly is loaded when
+    /// this returns. The thread ends with an error, a line for the operator, where it cannot load, and
+    /// stops the server.
+    pub(crate) fn start(self) -> io::Result<JoinHandle<Result<(), String>>> {
+        self.shared.loading.begin(Now::read().unix_ms);
+        let (loaded, news) = channel();
+        let run = move || self.run(loaded);
+        let thread = std::thread::Builder::new().name("log".to_owned()).spawn(run)?;
+        // Clients that come at once are not to be told to come again for the sake of milliseconds.
+        let _ = news.recv_timeout(QUICK_LOADING);
+        Ok(thread)
+    }
+
+    /// Loads the log and goes on with it. Nobody changes anything meanwhile.
+    fn load(&mut self) -> Result<(), LoadError> {
+        let started = Instant::now();
+        let shared = Arc::clone(&self.shared);
+        let config = shared.config.snapshot();
+        let loaded = loading::load(&shared, &config)?;
+        tracing::info!(
+            "{} commands of the append-only log loaded in {:.3} seconds",
+            loaded.commands,
+            started.elapsed().as_secs_f64()
+        );
+        let mut ring = match std::mem::replace(&mut self.state, State::Turning) {
+            State::Off(ring) => ring,
+            State::On(writer) => writer.close(),
+            State::Turning => unreachable!("turned by this thread alone"),
+        };
+        ring.restart(loaded.lsn);
+        let options = Self::options(&config);
+        let directory = options.directory.clone();
+        match Writer::open(Arc::new(Disk), options, loaded.manifest, loaded.unproven, ring) {
+            Ok(writer) => {
+                if loaded.database != 0 {
+                    // Our records begin in database 0.
+                    let mut record = Vec::new();
+                    write_command(&mut record, &[b"SELECT", b"0"]);
+                    writer.ring().ring().append(shared.loader(), &record);
+                }
+                self.state = State::On(Box::new(writer));
+            }
+            Err((ring, error)) => {
+                self.state = State::Off(ring);
+                let (directory, reason) = (directory.display(), describe(&error));
+                return Err(LoadError::Failed(format!("cannot write the log in {directory}: {reason}")));
+            }
+        }
+        shared.durability.publish(loaded.lsn, loaded.lsn);
+        {
+            let _closed = shared.engine.keyspace.close();
+            shared.engine.log.turn(true);
+        }
+        self.remove_history();
+        self.note_size();
+        let mut status = shared.durability.status();
+        status.base_bytes = self.log_bytes();
+        status.directory = Some(directory);
+        drop(status);
+        Ok(())
+    }
+
+    /// `DEBUG LOADAOF`.
+    fn reload(&mut self) -> Result<(), String> {
+        if !matches!(self.state, State::On(_)) {
+            return Err("the append-only file is off".to_owned());
+        }
+        let shared = Arc::clone(&self.shared);
+        shared.loading.begin(Now::read().unix_ms);
+        {
+            // Whoever is served from here on is told that the data set is being loaded.
+            let _closed = shared.engine.keyspace.close();
+            shared.engine.log.turn(false);
+        }
+        self.flush();
+        shared.alone(|context| context.flush(None, false));
+        shared.libraries.flush();
+        let result = self.load();
+        shared.loading.end();
+        match result {
+            Ok(()) => Ok(()),
+            Err(LoadError::Failed(line)) => Err(line),
+            Err(LoadError::Abandoned) => Err("the server is ending".to_owned()),
+        }
+    }
+
+    fn run(mut self, loaded: Sender<()>) -> Result<(), String> {
+        let shared = Arc::clone(&self.shared);
+        let durability = &shared.durability;
+        durability.bell.attach();
+        let data = if self.config.config().appendonly { self.load() } else { load_dump(&shared) };
+        match data {
+            Ok(()) => shared.loading.end(),
+            Err(LoadError::Failed(line)) => {
+                tracing::error!("{line}");
+                shared.stop(Stop { grace: Duration::ZERO });
+                return Err(line);
+            }
+            Err(LoadError::Abandoned) => return Ok(()),
+        }
+        drop(loaded);
+        loop {
+            for order in durability.take_orders() {
+                match order {
+                    Order::Turn { on, done } => {
+                        self.config.refresh();
+                        let result = if on { self.turn_on() } else { self.turn_off() };
+                        // Nobody waits for the answer when the server is ending.
+                        let _ = done.send(result);
+                    }
+                    Order::Reload { done } => {
+                        let _ = done.send(self.reload());
+                    }
+                    Order::Rotate => self.rotate(),
+                    Order::Adopt(written) => self.adopt(written),
+                    Order::Stop => {
+                        self.flush();
+                        return Ok(());
+                    }
+                }
+            }
+            self.config.refresh();
+            match self.work(Instant::now()) {
+                Rest::None => {}
+                Rest::Nap => durability.bell.nap(PAUSE),
+                Rest::Regardless(time) => durability.bell.nap(time),
+                Rest::For(time) => durability.bell.rest(time, || match &self.state {
+                    State::On(writer) => writer.has_more() || durability.is_sync_awaited(),
+                    State::Off(_) | State::Turning => false,
+                }),
+            }
+        }
+    }
+
+    fn work(&mut self, now: Instant) -> Rest {
+        if !matches!(self.state, State::On(_)) {
+            return Rest::For(None);
+        }
+        if let Some(retry_at) = self.retry_at.filter(|retry_at| now < *retry_at) {
+            return Rest::Regardless(retry_at - now);
+        }
+        match self.advance(now) {
+            Ok(rest) => {
+                recover(&self.shared.durability, &mut self.retry_at);
+                rest
+            }
+            Err(error) => {
+                self.fail(&error, now);
+                Rest::Regardless(RETRY)
+            }
+        }
+    }
+
+    /// Writes what there is, and makes it durable where that is due.
+    fn advance(&mut self, now: Instant) -> io::Result<Rest> {
+        let State::On(writer) = &mut self.state else { return Ok(Rest::For(None)) };
+        let config = self.config.config();
+        let stamp_s = config.aof_timestamp_enabled.then(unix_time_s);
+        let policy = config.appendfsync;
+        let pending = |writer: &Writer| writer.ring().ring().tail() - writer.written();
+        if policy == AppendFsync::Always
+            && let Some(step) = self.company.wait(pending(writer), now)
+        {
+            return Ok(Rest::Regardless(step));
+        }
+        let written = writer.write(stamp_s)?;
+        let durability = &self.shared.durability;
+        match policy {
+            AppendFsync::Always => {
+                let status = || durability.status();
+                status().syncing_since = Some(now);
+                let released = writer.written() - writer.synced();
+                let result = writer.sync();
+                status().syncing_since = None;
+                result?;
+                if released > 0 {
+                    self.company.note(now.elapsed(), released, pending(writer));
+                }
+                let synced = writer.synced();
+                // Whoever learns that the disk works may write at once.
+                recover(durability, &mut self.retry_at);
+                durability.publish(synced, synced);
+            }
+            AppendFsync::Everysec => {
+                let unsynced = writer.written() - writer.synced();
+                let due = now.duration_since(self.synced_at) >= SYNC_INTERVAL
+                    || unsynced > 0 && durability.is_sync_awaited();
+                if unsynced > 0 && (due || unsynced > UNSYNCED_BYTES_MAX) {
+                    durability.status().syncing_since = Some(now);
+                    let result = writer.sync();
+                    let mut status = durability.status();
+                    status.syncing_since = None;
+                    status.delayed_syncs += u64::from(now.elapsed() > SYNC_INTERVAL);
+                    drop(status);
+                    result?;
+                    self.synced_at = now;
+                    durability.publish(writer.synced(), writer.synced());
+                }
+            }
+            AppendFsync::No => {
+                if durability.is_sync_awaited() {
+                    writer.sync()?;
+                }
+                writer.trust_system()?;
+                durability.publish(writer.written(), writer.synced());
+            }
+        }
+        let has_more = writer.has_more();
+        let is_synced = writer.synced() == writer.written();
+        if written {
+            self.note_size();
+            self.rewrite_if_due();
+        }
+        Ok(match policy {
+            _ if has_more && policy == AppendFsync::Always => Rest::None,
+            _ if written && policy != AppendFsync::Always => Rest::Nap,
+            _ if has_more => Rest::None,
+            AppendFsync::Everysec if !is_synced => {
+                Rest::For(Some(SYNC_INTERVAL.saturating_sub(self.synced_at.elapsed())))
+            }
+            _ => Rest::For(None),
+        })
+    }
+
+    fn log_bytes(&self) -> u64 {
+        match &self.state {
+            State::On(writer) => writer.log_bytes(),
+            State::Off(_) | State::Turning => 0,
+        }
+    }
+
+    fn note_size(&self) {
+        self.shared.durability.status().log_bytes = self.log_bytes();
+    }
+
+    /// The disk has failed: from now on nothing is acknowledged that would have to be durable.
+    fn fail(&mut self, error: &io::Error, now: Instant) {
+        let durability = &self.shared.durability;
+        let reason = describe(error);
+        let is_new = durability.status().write_error.replace(reason.clone()).as_ref() != Some(&reason);
+        durability.failing.store(true, SeqCst);
+        if is_new {
+            let State::On(writer) = &self.state else { return };
+            tracing::warn!(
+                "cannot write the append-only log in {}: {reason}. Writes are refused until it works again, which is tried once a second: {}",
+                writer.directory().display(),
+                remedy(error)
+            );
+        }
+        self.retry_at = Some(now + RETRY);
+    }
+
+    /// `CONFIG SET appendonly yes`: the log begins with the data set as it is now.
+    fn turn_on(&mut self) -> Result<(), String> {
+        if matches!(self.state, State::On(_)) {
+            return Ok(());
+        }
+        // One that was begun while the log was off is not to become its base.
+        self.settle_rewriting();
+        let State::Off(ring) = std::mem::replace(&mut self.state, State::Turning) else {
+            unreachable!("turned by this thread alone");
+        };
+        let shared = Arc::clone(&self.shared);
+        let config = shared.config.snapshot();
+        let begun = begin_log(&config, ring).and_then(|writer| {
+            let directory = writer.directory().to_owned();
+            let begun = rewrite::begin(&shared, directory, &config, |work| {
+                shared.alone(|context| {
+                    work(context).inspect(|()| shared.engine.log.turn(true));
+                });
+            });
+            match begun {
+                Ok(()) => Ok(writer),
+                Err(error) => Err((writer.close(), format!("no snapshot can be begun: {error}"))),
+            }
+        });
+        match begun {
+            Ok(writer) => {
+                self.cut_at = Some(writer.increment());
+                shared.durability.status().directory = Some(writer.directory().to_owned());
+                self.state = State::On(Box::new(writer));
+            }
+            Err((ring, reason)) => {
+                self.state = State::Off(ring);
+                tracing::warn!("cannot turn the append-only log on: {reason}");
+                return Err(format!("Unable to turn on AOF: {reason}"));
+            }
+        }
+        self.note_size();
+        Ok(())
+    }
+
+    /// Begins the file behind the boundary.
+    fn rotate(&mut self) {
+        let durability = &self.shared.durability;
+        self.cut_at = None;
+        if let State::On(writer) = &mut self.state {
+            match writer.rotate() {
+                Ok(()) => self.cut_at = Some(writer.increment()),
+                Err(error) => {
+                    tracing::warn!("cannot begin the next file of the log: {}", describe(&error));
+                    durability.rewriting().current.iter().for_each(|progress| progress.cancel());
+                }
+            }
+        }
+        durability.ring.lift_boundary();
+    }
+
+    /// A rewrite has come to its end.
+    fn adopt(&mut self, written: io::Result<Replacement>) {
+        let result = written.and_then(|base| self.put_in_place(base));
+        let is_cancelled = result.as_ref().is_err_and(is_cancellation);
+        match &result {
+            Ok(()) => tracing::info!("Background AOF rewrite finished successfully"),
+            Err(_) if is_cancelled => tracing::warn!("Background AOF rewrite cancelled"),
+            Err(error) => tracing::warn!("the log could not be rewritten: {}", describe(error)),
+        }
+        if result.is_ok() {
+            self.remove_history();
+            self.note_size();
+            self.shared.durability.status().base_bytes = self.log_bytes();
+        }
+        let mut rewriting = self.shared.durability.rewriting();
+        rewriting.end(result.is_ok() || is_cancelled);
+        // A log without a base cannot be loaded.
+        rewriting.scheduled |= matches!(&self.state, State::On(writer) if writer.is_apart());
+        drop(rewriting);
+    }
+
+    fn put_in_place(&mut self, base: Replacement) -> io::Result<()> {
+        match &mut self.state {
+            State::On(writer) => {
+                let since = self.cut_at.take().ok_or_else(cancelled)?;
+                writer.adopt_base(since, |name| base.put_in_place(name))
+            }
+            State::Off(_) => replace_log(&self.shared.config.snapshot(), base),
+            State::Turning => Err(cancelled()),
+        }
+    }
+
+    /// Brings a rewrite to its end that has become pointless.
+    fn settle_rewriting(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        shared.durability.cancel_rewriting();
+        for order in shared.durability.take_orders() {
+            match order {
+                Order::Adopt(written) => self.adopt(written),
+                other => shared.durability.order(other),
+            }
+        }
+    }
+
+    /// Begins a rewrite where the log has grown so much.
+    fn rewrite_if_due(&mut self) {
+        let State::On(writer) = &self.state else { return };
+        let shared = Arc::clone(&self.shared);
+        let config = self.config.config();
+        let is_due = !writer.is_apart() && {
+            let (bytes, base) = (writer.log_bytes(), shared.durability.status().base_bytes.max(1));
+            let percent = u64::from(config.auto_aof_rewrite_percentage);
+            let growth = u128::from(bytes.saturating_sub(base)) * 100 / u128::from(base);
+            let is_large =
+                percent > 0 && bytes > config.auto_aof_rewrite_min_size && growth >= u128::from(percent);
+            is_large && shared.durability.rewriting().may_begin()
+        };
+        if is_due {
+            tracing::info!("Starting automatic rewriting of AOF: {} bytes", writer.log_bytes());
+            // Where it cannot begin, it is tried again.
+            let _ = rewrite::begin_rewrite(&shared, |work| shared.alone(work));
+        }
+    }
+
+    /// Removes files that are not needed any more.
+    fn remove_history(&mut self) {
+        let State::On(writer) = &mut self.state else { return };
+        if let Err(error) = writer.remove_history() {
+            tracing::warn!("cannot remove files that the log no longer needs: {}", describe(&error));
+        }
+    }
+
+    /// `CONFIG SET appendonly no`.
+    fn turn_off(&mut self) -> Result<(), String> {
+        let shared = Arc::clone(&self.shared);
+        {
+            let _closed = shared.engine.keyspace.close();
+            shared.engine.log.turn(false);
+        }
+        // A snapshot that was to be its base comes to nothing.
+        self.cut_at = None;
+        self.settle_rewriting();
+        shared.durability.rewriting().scheduled = false;
+        shared.durability.ring.lift_boundary();
+        shared.durability.status().directory = None;
+        self.flush();
+        let state = std::mem::replace(&mut self.state, State::Turning);
+        let mut ring = match state {
+            State::On(writer) => writer.close(),
+            State::Off(ring) => ring,
+            State::Turning => unreachable!("turned by this thread alone"),
+        };
+        let tail = ring.ring().tail();
+        ring.restart(tail);
+        self.state = State::Off(ring);
+        recover(&shared.durability, &mut self.retry_at);
+        // What was withheld for the log's sake has nothing to wait for any more.
+        shared.durability.publish(tail, tail);
+        Ok(())
+    }
+
+    /// Makes everything durable, as well as it can be done.
+    fn flush(&mut self) {
+        let State::On(writer) = &mut self.state else { return };
+        let mut flush = || {
+            while writer.write(None)? {}
+            writer.sync()
+        };
+        match flush() {
+            Ok(()) => self.shared.durability.publish(writer.synced(), writer.synced()),
+            Err(error) => {
+                let lost = writer.ring().ring().tail() - writer.synced();
+                tracing::error!(
+                    "the last {lost} bytes of the append-only log in {} could not be made durable: {}",
+                    writer.directory().display(),
+                    describe(&error)
+                );
+            }
+        }
+    }
+}
+
+/// Accepts writes again, if they were refused.
+fn recover(durability: &Durability, retry_at: &mut Option<Instant>) {
+    if retry_at.take().is_none() {
+        return;
+    }
+    durability.status().write_error = None;
+    durability.failing.store(false, SeqCst);
+    tracing::warn!("the append-only log can be written again, nothing of it was lost; writes are accepted");
+}
+
+/// Begins a new log that has no base yet. What the directory has is to become history; until then it stays
+/// as it is. On an error the ring comes back.
+fn begin_log(config: &Config, ring: RingReader) -> Result<Writer, (RingReader, String)> {
+    let options = LogThread::options(config);
+    let mut manifest = match loading::read_manifest(&options) {
+        Ok(manifest) => manifest.unwrap_or_default(),
+        Err(reason) => return Err((ring, reason)),
+    };
+    manifest.supersede();
+    let directory = options.directory.clone();
+    Writer::begin_apart(Arc::new(Disk), options, manifest, ring)
+        .map_err(|(ring, error)| (ring, format!("{}: {}", directory.display(), describe(&error))))
+}
+
+/// Puts a base in the place of a log that is off.
+fn replace_log(config: &Config, base: Replacement) -> io::Result<()> {
+    let options = LogThread::options(config);
+    let mut manifest = loading::read_manifest(&options).map_err(io::Error::other)?.unwrap_or_default();
+    manifest.supersede();
+    let file = manifest.next_base(&options.filename, "rdb");
+    base.put_in_place(&file.name)?;
+    manifest.base = Some(file);
+    let history = std::mem::take(&mut manifest.history);
+    Disk.replace(&options.manifest_path(), &manifest.encode())?;
+    // Nobody needs them any more; no manifest names them.
+    history.iter().for_each(|file| drop(Disk.remove(&options.directory.join(&file.name))));
+    Ok(())
+}
+
+/// What an operator can do about a failure.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room on the disk",
+        io::ErrorKind::NotFound => {
+            "put the directory back, or begin a new log with CONFIG SET appendonly no and then yes"
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "make the directory writable for the server"
+        }
+        _ => "look at the system's log; the disk may be failing",
+    }
+}
+
+fn unix_time_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}

@@ -1,0 +1,177 @@
+//! Whether the data set is being loaded, and how far that is.
+//!
+//! Meanwhile clients are told so, but for commands that need no data (the flag `loading` of their rows).
+
+mod snapshot;
+
+pub(crate) use self::snapshot::{Expired, load as load_snapshot, load_dump, storers};
+
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::time::{Duration, Instant};
+
+/// How often progress is logged.
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Why something was not loaded.
+#[derive(Debug)]
+pub(crate) enum LoadError {
+    /// A line for the operator.
+    Failed(String),
+    /// The server is to stop.
+    Abandoned,
+}
+
+impl From<String> for LoadError {
+    fn from(line: String) -> Self {
+        Self::Failed(line)
+    }
+}
+
+/// The state of loading. Written by the thread that loads.
+#[derive(Debug, Default)]
+pub(crate) struct Loading {
+    active: AtomicBool,
+    /// Loading is to end as soon as possible: the server stops.
+    abandoned: AtomicBool,
+    started_ms: AtomicU64,
+    bytes_total: AtomicU64,
+    bytes_loaded: AtomicU64,
+}
+
+/// How far loading is, in bytes of the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LoadingProgress {
+    /// Unix time in milliseconds.
+    pub(crate) started_ms: u64,
+    pub(crate) bytes_total: u64,
+    pub(crate) bytes_loaded: u64,
+}
+
+impl LoadingProgress {
+    pub(crate) fn percent(&self) -> f64 {
+        self.bytes_loaded as f64 * 100.0 / self.bytes_total.max(1) as f64
+    }
+
+    /// Seconds that the rest takes at the speed so far.
+    pub(crate) fn seconds_left(&self, now_ms: u64) -> u64 {
+        let elapsed_ms = now_ms.saturating_sub(self.started_ms);
+        let left = self.bytes_total.saturating_sub(self.bytes_loaded);
+        let ms = u128::from(elapsed_ms) * u128::from(left) / u128::from(self.bytes_loaded.max(1));
+        (ms / 1000) as u64
+    }
+}
+
+impl Loading {
+    /// Whether the data set is being loaded.
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        self.active.load(Acquire)
+    }
+
+    /// How far it is, while it goes on.
+    pub(crate) fn progress(&self) -> Option<LoadingProgress> {
+        self.is_active().then(|| LoadingProgress {
+            started_ms: self.started_ms.load(Relaxed),
+            bytes_total: self.bytes_total.load(Relaxed),
+            bytes_loaded: self.bytes_loaded.load(Relaxed),
+        })
+    }
+
+    /// It begins. `now_ms` is unix time.
+    pub(crate) fn begin(&self, now_ms: u64) {
+        self.started_ms.store(now_ms, Relaxed);
+        self.bytes_total.store(0, Relaxed);
+        self.bytes_loaded.store(0, Relaxed);
+        self.active.store(true, Release);
+    }
+
+    /// There are so many bytes to load.
+    pub(crate) fn expect(&self, bytes_total: u64) {
+        self.bytes_total.store(bytes_total, Relaxed);
+    }
+
+    /// It has ended; clients are served.
+    pub(crate) fn end(&self) {
+        self.active.store(false, Release);
+    }
+
+    /// It is to end as soon as possible.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Relaxed)
+    }
+}
+
+/// Tells how far it has come, from time to time.
+#[derive(Debug)]
+pub(crate) struct Reporter<'a> {
+    loading: &'a Loading,
+    /// Bytes of the files before the one at hand.
+    before: u64,
+    next_line: Instant,
+}
+
+impl<'a> Reporter<'a> {
+    pub(crate) fn new(loading: &'a Loading) -> Self {
+        Self { loading, before: 0, next_line: Instant::now() + LOG_INTERVAL }
+    }
+
+    /// So much of the file at hand has been loaded. To be called often; whether to go on.
+    pub(crate) fn report(&mut self, bytes: u64) -> bool {
+        let loading = self.loading;
+        loading.bytes_loaded.store(self.before + bytes, Relaxed);
+        let now = Instant::now();
+        if now >= self.next_line {
+            self.next_line = now + LOG_INTERVAL;
+            if let Some(progress) = loading.progress() {
+                tracing::info!("loading: {:.0}% of {} bytes", progress.percent(), progress.bytes_total);
+            }
+        }
+        !loading.is_abandoned()
+    }
+
+    /// A file of so many bytes has been loaded.
+    pub(crate) fn next_file(&mut self, bytes: u64) {
+        self.before += bytes;
+        self.loading.bytes_loaded.store(self.before, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_takes_as_long_as_what_is_done() {
+        let progress = LoadingProgress { started_ms: 1000, bytes_total: 400, bytes_loaded: 100 };
+        assert_eq!((progress.percent(), progress.seconds_left(11_000)), (25.0, 30));
+        let none = LoadingProgress { bytes_total: 0, bytes_loaded: 0, ..progress };
+        assert_eq!((none.percent(), none.seconds_left(11_000)), (0.0, 0));
+    }
+
+    #[test]
+    fn progress_counts_over_files() {
+        let loading = Loading::default();
+        assert_eq!(loading.progress(), None);
+        loading.begin(5);
+        loading.expect(30);
+        let mut reporter = Reporter::new(&loading);
+        assert!(reporter.report(4));
+        reporter.next_file(10);
+        assert!(reporter.report(3));
+        assert_eq!(
+            loading.progress(),
+            Some(LoadingProgress { started_ms: 5, bytes_total: 30, bytes_loaded: 13 })
+        );
+        loading.abandon();
+        assert!(!reporter.report(5));
+        loading.end();
+        assert!(!loading.is_active());
+    }
+}

@@ -1,0 +1,220 @@
+//! Loading an RDB file into the keyspace: one thread reads and decodes, others store.
+//!
+//! ```text
+//! file ─▶ reader (the calling thread) ─ batches of keys ─▶ storer 1 … storer n     one a core besides the reader
+//!                                       n short queues
+//! ```
+//!
+//! Storing is mostly waiting for memory, so a batch is fetched ahead of being stored. Keys of a file are
+//! distinct: the order in which batches are stored makes no difference.
+
+use std::{
+    fmt,
+    fs::File,
+    io,
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    time::Instant,
+};
+
+use dunlin_engine::{
+    keyspace::{Key, Keyspace},
+    rdb::Value,
+    value::Layout,
+};
+use dunlin_persist::rdb::{Item, ReadOptions, Reader};
+
+use super::{LoadError, Reporter};
+use crate::{
+    config::VersionCheck,
+    executor::environment,
+    net::Now,
+    persistence::{self, tell},
+    shared::Shared,
+};
+
+/// Keys that are handed over together.
+const BATCH_KEYS: usize = 256;
+/// Batches on their way to one storer: what is in memory twice.
+const QUEUED_BATCHES_MAX: usize = 4;
+
+/// What is done with keys whose time has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expired {
+    /// They are loaded: a log that follows may have more to say of them.
+    Kept,
+    /// They are left out.
+    Dropped,
+}
+
+/// What a file held.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct LoadedSnapshot {
+    /// Keys that were loaded.
+    pub(crate) keys: u64,
+    /// Keys that had expired and were left out.
+    pub(crate) expired: u64,
+    /// Collections without elements, which are no keys.
+    pub(crate) empty: u64,
+    /// Where the file ends.
+    pub(crate) bytes: u64,
+}
+
+/// A key that was read.
+struct Loaded {
+    database: usize,
+    key: Vec<u8>,
+    value: Value,
+    expiry_ms: Option<u64>,
+    idle_seconds: u64,
+}
+
+/// Loads the snapshot that the configuration names, if there is one.
+pub(crate) fn load_dump(shared: &Shared) -> Result<(), LoadError> {
+    let path = persistence::path(&shared.config.snapshot());
+    let begun = Instant::now();
+    let failed =
+        |reason: &dyn fmt::Display| LoadError::Failed(format!("cannot load {}: {reason}", path.display()));
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(LoadError::Failed(format!("cannot read {}: {error}", path.display()))),
+    };
+    shared.loading.expect(file.metadata().map_or(0, |data| data.len()));
+    let now_ms = Now::read().unix_ms;
+    let mut reporter = Reporter::new(&shared.loading);
+    let loaded =
+        load(shared, &file, Expired::Dropped, now_ms, &mut reporter).map_err(|error| match error {
+            LoadError::Failed(reason) => failed(&reason),
+            LoadError::Abandoned => error,
+        })?;
+    shared.note_loaded(loaded.keys, loaded.expired);
+    tracing::info!(
+        "DB loaded from disk: {:.3} seconds, keys loaded: {}, keys expired: {}, empty keys skipped: {}",
+        begun.elapsed().as_secs_f64(),
+        loaded.keys,
+        loaded.expired,
+        loaded.empty,
+    );
+    Ok(())
+}
+
+/// How many threads store.
+pub(crate) fn storers(workers: usize) -> usize {
+    workers.saturating_sub(1).max(1)
+}
+
+/// Loads a file, whose libraries take the place of those that there are. `now_ms` is unix time. Nobody
+/// changes the data set meanwhile. The error is one line, without the file's name.
+pub(crate) fn load(
+    shared: &Shared,
+    file: &File,
+    expired: Expired,
+    now_ms: u64,
+    reporter: &mut Reporter<'_>,
+) -> Result<LoadedSnapshot, LoadError> {
+    std::thread::scope(|scope| {
+        let storers: Vec<_> = (0..storers(shared.workers))
+            .map(|storer| {
+                let (sender, batches) = sync_channel(QUEUED_BATCHES_MAX);
+                let participant = shared.loader() + 1 + storer;
+                (sender, scope.spawn(move || store(shared, participant, batches, now_ms)))
+            })
+            .collect();
+        let (senders, threads): (Vec<_>, Vec<_>) = storers.into_iter().unzip();
+        let read = read(shared, file, expired, now_ms, reporter, senders);
+        for thread in threads {
+            thread.join().map_err(|_| LoadError::Failed("a thread that stores keys failed".to_owned()))??;
+        }
+        read
+    })
+}
+
+/// Reads the file and hands its keys to the storers in turn.
+fn read(
+    shared: &Shared,
+    file: &File,
+    expired: Expired,
+    now_ms: u64,
+    reporter: &mut Reporter<'_>,
+    storers: Vec<SyncSender<Vec<Loaded>>>,
+) -> Result<LoadedSnapshot, LoadError> {
+    let config = shared.config.snapshot();
+    let options = ReadOptions {
+        checksum: config.rdbchecksum,
+        known_versions: config.rdb_version_check == VersionCheck::Strict,
+    };
+    let keyspace = &shared.engine.keyspace;
+    let limits = environment(&config).collection_limits;
+    let layout = Layout { limits: &limits, resources: keyspace.resources() };
+    let mut reader = Reader::open(file, options).map_err(|error| error.to_string())?;
+    let (mut found, mut libraries) = (LoadedSnapshot::default(), Vec::new());
+    let (mut batch, mut turns) = (Vec::with_capacity(BATCH_KEYS), (0..storers.len()).cycle());
+    let mut hand_over = |batch: &mut Vec<Loaded>| {
+        let batch = std::mem::replace(batch, Vec::with_capacity(BATCH_KEYS));
+        let storer = turns.next().map(|turn| &storers[turn]);
+        // A storer that has ended has an error to tell, which the caller hears of.
+        storer.is_some_and(|storer| storer.send(batch).is_ok())
+    };
+    let is_past = |at: i64| u64::try_from(at).is_ok_and(|at| at <= now_ms) || at < 0;
+    while let Some(item) = reader.next(layout).map_err(|error| error.to_string())? {
+        match item {
+            Item::Aux { name, value } => tell(&name, &value, now_ms),
+            Item::Function(code) => libraries.push(code),
+            Item::ModuleAux(module) => {
+                tracing::warn!("The file holds data of the module {module}, which are passed over");
+            }
+            Item::Key { value: None, .. } => found.empty += 1,
+            Item::Key { expiry_ms: Some(at), .. } if expired == Expired::Dropped && is_past(at) => {
+                found.expired += 1;
+            }
+            Item::Key { database, key, value: Some(value), expiry_ms, idle_seconds } => {
+                let database = usize::try_from(database).ok();
+                let database = database.filter(|database| *database < keyspace.databases()).ok_or_else(|| {
+                    format!(
+                        "at byte {}: key \"{}\" is in a database that does not exist: raise databases above {}",
+                        reader.offset(),
+                        key.escape_ascii(),
+                        keyspace.databases()
+                    )
+                })?;
+                let expiry_ms = expiry_ms.map(|at| u64::try_from(at).unwrap_or(0));
+                let idle_seconds = idle_seconds.unwrap_or(0);
+                batch.push(Loaded { database, key, value, expiry_ms, idle_seconds });
+                found.keys += 1;
+                if batch.len() == BATCH_KEYS && !(hand_over(&mut batch) && reporter.report(reader.offset())) {
+                    return Err(LoadError::Abandoned);
+                }
+            }
+        }
+    }
+    hand_over(&mut batch);
+    shared.libraries.replace_all(&shared.commands, &libraries);
+    found.bytes = reader.offset();
+    Ok(found)
+}
+
+/// Stores what comes.
+fn store(
+    shared: &Shared,
+    participant: usize,
+    batches: Receiver<Vec<Loaded>>,
+    now_ms: u64,
+) -> Result<(), LoadError> {
+    let keyspace: &Keyspace = &shared.engine.keyspace;
+    for batch in batches {
+        let inside = keyspace.enter(participant);
+        let mut keys: Vec<Key<'_>> = Vec::with_capacity(BATCH_KEYS);
+        for same in batch.chunk_by(|a, b| a.database == b.database) {
+            keys.clear();
+            keys.extend(same.iter().map(|loaded| keyspace.key(&loaded.key)));
+            keyspace.prefetch(&inside, same[0].database, &keys);
+        }
+        drop(keys);
+        for Loaded { database, key, value, expiry_ms, idle_seconds } in batch {
+            if !shared.engine.load(database, &key, value, expiry_ms, idle_seconds, now_ms) {
+                return Err(format!("key \"{}\" is there twice", key.escape_ascii()).into());
+            }
+        }
+    }
+    Ok(())
+}

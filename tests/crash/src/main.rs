@@ -1,0 +1,79 @@
+//! Crash harness: kills a server again and again and damages its files, and compares what it recovers
+//! with what it had acknowledged.
+//!
+//! ```text
+//! dunlin-crash --server target/fast/dunlin kills --rounds 200 --appendfsync always
+//! dunlin-crash --server target/fast/dunlin cuts
+//! dunlin-crash --server target/fast/dunlin flips --rounds 100
+//! ```
+//!
+//! `kills`: writers count upwards, each under keys of its own, as fast as they are answered; SIGKILL comes
+//! at a random moment, after SIGTERM in some rounds. Afterwards every counter is at least what was acknowledged (under `everysec`: a
+//! second before the kill) and at most what was sent, and what was written in one transaction or one
+//! command is there whole or not at all.
+//! `cuts`: the file ends at every byte of its last records: what is whole before the cut is there.
+//! `flips`: one bit anywhere is wrong: the server says so and refuses, or nothing is lost.
+
+mod damage;
+mod kills;
+mod server;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Kills servers and damages their files.
+#[derive(Parser)]
+struct Options {
+    /// The server under test.
+    #[arg(long)]
+    server: PathBuf,
+    /// The first seed; each round has its own.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(subcommand)]
+    story: Story,
+}
+
+#[derive(Subcommand)]
+enum Story {
+    /// SIGKILL at random moments under load.
+    Kills {
+        /// How often.
+        #[arg(long, default_value_t = 20)]
+        rounds: u64,
+        /// The policy.
+        #[arg(long, default_value = "always")]
+        appendfsync: String,
+    },
+    /// Files cut at every byte of their last records.
+    Cuts,
+    /// Files with one wrong bit.
+    Flips {
+        /// How many bits.
+        #[arg(long, default_value_t = 60)]
+        rounds: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let done = match &options.story {
+        Story::Kills { rounds, appendfsync } => {
+            kills::play(&options.server, *rounds, appendfsync, options.seed)
+        }
+        Story::Cuts => damage::cuts(&options.server),
+        Story::Flips { rounds } => damage::flips(&options.server, *rounds, options.seed),
+    };
+    match done {
+        Ok(told) => {
+            println!("ok: {told}");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("FAILED: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! A server that is started again and again in the same directory.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use dunlin_test_support::connection::Connection;
+use dunlin_test_support::process::is_redis;
+use dunlin_test_support::resp::Reply;
+
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A directory with the files of a server, removed at the end.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Result<Self, String> {
+        let path = std::env::temp_dir().join(format!("dunlin-crash-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).map_err(|error| error.to_string())?;
+        Ok(Self(path))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.0.join("output")).unwrap_or_default()).into_owned()
+    }
+
+    /// The newest incremental file.
+    pub fn increment(&self) -> Result<PathBuf, String> {
+        let directory = self.0.join("appendonlydir");
+        let entries = fs::read_dir(&directory).map_err(|error| error.to_string())?;
+        let names = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        let newest = names.filter(|path| path.to_string_lossy().ends_with(".incr.aof")).max();
+        newest.ok_or_else(|| format!("no incremental file in {}", directory.display()))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running server.
+pub struct Server<'a> {
+    child: Child,
+    folder: &'a Folder,
+}
+
+/// How a start has ended.
+pub enum Started<'a> {
+    Serving(Server<'a>),
+    /// The server has refused, and what it said.
+    Refused(String),
+}
+
+impl<'a> Server<'a> {
+    /// Starts a server with an append-only log; returns once it serves or has ended.
+    pub fn try_start(program: &Path, folder: &'a Folder, directives: &[&str]) -> Result<Started<'a>, String> {
+        let log = File::create(folder.path().join("output")).map_err(|error| error.to_string())?;
+        let mut command = Command::new(program);
+        if is_redis(program) {
+            command.args(["--save", ""]);
+        } else {
+            command.arg("server");
+        }
+        command
+            .args(["--port", "0", "--appendonly", "yes", "--unixsocket"])
+            .arg(folder.path().join("socket"))
+            .arg("--dir")
+            .arg(folder.path())
+            .args(directives)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().map_err(|error| error.to_string())?)
+            .stderr(log);
+        let child =
+            command.spawn().map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+        let mut server = Server { child, folder };
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            let ended = server.child.try_wait().map_err(|error| error.to_string())?;
+            if ended.is_some() {
+                return Ok(Started::Refused(folder.log()));
+            }
+            let size = server
+                .connect()
+                .and_then(|mut connection| connection.call(&["DBSIZE"]).map_err(|error| error.to_string()));
+            // Unlike PING, it is refused while the data set is being loaded.
+            if size.is_ok_and(|reply| !reply.is_error()) {
+                return Ok(Started::Serving(server));
+            }
+            if Instant::now() > deadline {
+                return Err(format!("no answer to PING:\n{}", folder.log()));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Starts a server that has to serve.
+    pub fn start(program: &Path, folder: &'a Folder, directives: &[&str]) -> Result<Self, String> {
+        match Self::try_start(program, folder, directives)? {
+            Started::Serving(server) => Ok(server),
+            Started::Refused(log) => Err(format!("the server refused to start:\n{log}")),
+        }
+    }
+
+    pub fn connect(&self) -> Result<Connection, String> {
+        Connection::unix(&self.folder.path().join("socket")).map_err(|error| error.to_string())
+    }
+
+    pub fn log(&self) -> String {
+        self.folder.log()
+    }
+
+    /// SIGTERM, without waiting.
+    pub fn terminate(&self) {
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+    }
+
+    /// SIGKILL.
+    pub fn kill(mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// SIGTERM, and waits.
+    pub fn stop(mut self) -> Result<(), String> {
+        self.terminate();
+        let status = self.child.wait().map_err(|error| error.to_string())?;
+        if status.success() { Ok(()) } else { Err(format!("ended with {status}:\n{}", self.folder.log())) }
+    }
+}
+
+impl Drop for Server<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The number under a key, 0 where there is none.
+pub fn number(connection: &mut Connection, command: &[&str]) -> Result<u64, String> {
+    let reply = connection.call(command).map_err(|error| error.to_string())?;
+    let text = match &reply {
+        Reply::Null(_) => return Ok(0),
+        Reply::Line(b':', text) => text,
+        other => other.bytes().ok_or_else(|| format!("{command:?} answered {}", other.show()))?,
+    };
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    number.ok_or_else(|| format!("{command:?} answered {}", reply.show()))
+}

@@ -1,0 +1,24 @@
+"""Kills and damaged files: what is recovered is what was acknowledged (src/main.rs)."""
+
+import os
+
+import pytest
+
+from harness import DUNLIN, driver, is_redis
+
+ROUNDS = int(os.environ.get("DUNLIN_CRASH_ROUNDS", "40"))
+
+
+@pytest.mark.parametrize("policy", ["always", "everysec", "no"])
+def test_nothing_acknowledged_is_lost_to_a_kill(policy):
+    driver("dunlin-crash", "--server", DUNLIN, "kills", "--rounds", ROUNDS, "--appendfsync", policy)
+
+
+@pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's own messages")
+def test_a_file_may_end_anywhere():
+    driver("dunlin-crash", "--server", DUNLIN, "cuts")
+
+
+@pytest.mark.skipif(is_redis(DUNLIN), reason="Redis has no checksums there")
+def test_a_wrong_bit_is_noticed():
+    driver("dunlin-crash", "--server", DUNLIN, "flips")

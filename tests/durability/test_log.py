@@ -1,0 +1,418 @@
+"""The append-only log: the bytes that Redis would write, and directories that go back and forth."""
+
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from harness import DUNLIN, ORACLE, Server, is_redis
+
+pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="compares Dunlin with Redis")
+
+LOG = ["--appendonly", "yes", "--enable-debug-command", "yes"]
+
+
+class Client:
+    """Commands in words, replies as Python values."""
+
+    def __init__(self, server):
+        self.socket = server.connect()
+        self.file = self.socket.makefile("rb")
+
+    def send(self, *words):
+        words = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        parts = [b"*%d\r\n" % len(words)] + [b"$%d\r\n%s\r\n" % (len(word), word) for word in words]
+        self.socket.sendall(b"".join(parts))
+
+    def read(self):
+        line = self.file.readline()
+        kind, rest = line[:1], line[1:-2]
+        if kind in b"+-":
+            return line[:-2].decode()
+        if kind == b":":
+            return int(rest)
+        if kind == b"$":
+            return None if rest == b"-1" else self.file.read(int(rest) + 2)[:-2].decode(errors="replace")
+        if kind == b"*":
+            return None if rest == b"-1" else [self.read() for _ in range(int(rest))]
+        raise AssertionError(f"not a reply: {line!r}")
+
+    def call(self, *words):
+        self.send(*words)
+        return self.read()
+
+    def lines(self, text):
+        return [self.call(*line.split()) for line in text.strip().splitlines()]
+
+
+def increments(server):
+    paths = sorted((server.folder / "appendonlydir").glob("*.incr.aof"))
+    return b"".join(path.read_bytes() for path in paths)
+
+
+def commands(data):
+    """The commands of an increment as lists of words, without comments and without SELECT."""
+    found, at = [], 0
+    while at < len(data):
+        end = data.index(b"\r\n", at)
+        if data[at : at + 1] == b"#":
+            at = end + 2
+            continue
+        words, count = [], int(data[at + 1 : end])
+        at = end + 2
+        for _ in range(count):
+            end = data.index(b"\r\n", at)
+            length = int(data[at + 1 : end])
+            words.append(data[end + 2 : end + 2 + length].decode(errors="replace"))
+            at = end + 4 + length
+        if words[0].lower() != "select":
+            found.append(words)
+    return found
+
+
+def close_enough(ours, theirs):
+    """Equal, but for milliseconds of the two clocks."""
+    if ours == theirs:
+        return True
+    is_time = re.compile(r"\d{13}").fullmatch
+    return bool(is_time(ours) and is_time(theirs)) and abs(int(ours) - int(theirs)) < 60_000
+
+
+# Every kind of effect whose form is not simply the command's own words, and some that are.
+STORY = """
+set a 1 ex 100
+set a 2 px 100000 xx get
+set a 3 keepttl get
+set b 1 nx
+set b 2 nx
+setex c 100 v
+psetex c 100000 v
+getset c w
+getex c ex 100
+getex c persist
+getex c persist
+getdel c
+getdel c
+append b x
+setrange b 5 y
+setrange b 9
+setbit bits 7 1
+bitfield bits incrby u8 0 1
+bitfield bits get u8 0
+incr n
+incrbyfloat n 1.5
+mset k1 v k2 v
+msetnx k1 v k3 v
+expire k1 100
+expire k1 50 gt
+pexpireat k2 1
+persist k1
+persist k1
+rename k1 k3
+renamenx k3 b
+copy k3 k4
+move k4 2
+del k3 missing
+del missing
+unlink b
+sadd s 1
+sadd s 1
+spop s
+sadd s 1
+spop s 7
+hset h f 1
+hincrbyfloat h f 1.5
+hsetnx h f 2
+hdel h f g
+rpush l 1 2 3 4 5 6 7 8 9
+lpop l
+lmpop 2 x l right count 2
+blpop x l 0
+brpop l 0
+blmove l m left right 0
+brpoplpush l m 0
+blmpop 0 1 l left count 7
+lpushx none 1
+linsert m before 1 0
+sort m store sorted
+zadd z 1 a 2 b 3 c
+zadd z nx 1 a
+zincrby z 2 a
+zmpop 1 z max count 2
+zpopmin z
+pfadd p a b c
+pfadd p a
+geoadd g 13 38 x
+multi
+set t 1
+incr t
+incrbyfloat t 1
+exec
+multi
+set t 1
+exec
+multi
+exec
+swapdb 1 2
+flushdb
+flushall
+"""
+
+
+def test_the_log_is_the_one_that_redis_writes():
+    with Server(*LOG) as ours, Server(*LOG, program=ORACLE) as theirs:
+        replies = [Client(server).lines(STORY) for server in (ours, theirs)]
+        assert replies[0] == replies[1]
+        # What expires by itself and is met by a command.
+        for server in (ours, theirs):
+            client = Client(server)
+            client.lines("debug set-active-expire 0\nset e 1 px 1\nset f 1 px 1\nset g 1 px 1")
+            time.sleep(0.02)
+            client.lines("get e\nappend f x\nset g 2\ndebug set-active-expire 1")
+        expected = None
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            got, expected = commands(increments(ours)), commands(increments(theirs))
+            if len(got) >= len(expected):
+                break
+            time.sleep(0.01)
+        for mine, his in zip(got, expected):
+            assert len(mine) == len(his) and all(map(close_enough, mine, his)), f"{mine} is not {his}"
+        assert len(got) == len(expected)
+
+
+FILL = """
+set a 1
+set int 12345
+set expiring v px 100000000
+append long 0123456789012345678901234567890123456789012345678901234567890123456789
+rpush l 1 2 3 x
+sadd s a b c
+sadd i 1 2 3
+hset h f 1 g 2
+zadd z 1 a 2.5 b
+setbit bits 100 1
+pfadd p a b c
+geoadd g 13 38 x
+select 3
+set other database
+"""
+
+
+SCRIPTS = {
+    "all of it": "redis.call('set', KEYS[1], 'x') redis.call('incr', KEYS[2])",
+    "as far as it came": "redis.call('set', KEYS[1], 'x') redis.call('incr', KEYS[1])",
+    "resolved": "redis.call('sadd', KEYS[3], 1, 2, 3) redis.call('spop', KEYS[3]) redis.call('incrbyfloat', KEYS[2], 1.5)",
+    "nothing": "return redis.call('get', KEYS[1])",
+    "not what is left out": "redis.call('set', KEYS[1], 'y') redis.set_repl(redis.REPL_NONE) redis.call('set', KEYS[1], 'z')",
+    "again after that": "return redis.call('append', KEYS[1], 'w')",
+    "replicas do not count": "redis.set_repl(redis.REPL_REPLICA) redis.call('del', KEYS[1])",
+    "in another database": "redis.call('select', 3) redis.call('set', KEYS[1], 'there')",
+}
+
+LIBRARY = "#!lua name=%s\nredis.register_function('%s', function(keys, args) return redis.call('set', keys[1], '%s') end)"
+
+
+def test_scripts_are_recorded_as_what_they_did_and_functions_as_they_are():
+    found = []
+    for program in (DUNLIN, ORACLE):
+        with Server(*LOG, "--appendfsync", "always", program=program) as server:
+            client = Client(server)
+            for script in SCRIPTS.values():
+                client.call("eval", script, 3, "{t}a", "{t}n", "{t}s")
+                client.call("del", "{t}s")
+            client.call("script", "load", "return 1")
+            client.call("script", "flush")
+            for name in ("one", "two"):
+                client.call("function", "load", LIBRARY % (name, name, name))
+            client.call("fcall", "one", 1, "f")
+            dump = client.call("function", "list", "withcode")
+            client.call("function", "delete", "two")
+            client.call("function", "delete", "missing")
+            client.lines("multi\nset m 1\nfcall one 1 g\nexec")
+            client.call("multi")
+            client.call("function", "load", LIBRARY % ("three", "three", "three"))
+            client.call("set", "m", "2")
+            client.call("exec")
+            expected = client.call("function", "list", "withcode")
+            assert expected != dump
+            assert client.call("debug", "loadaof") == "+OK"
+            assert client.call("function", "list", "withcode") == expected
+            # The member that SPOP took is each server's own.
+            record = [words[:2] if words[0].lower() == "srem" else words for words in commands(increments(server))]
+            found.append((record, digest(server)))
+            client.call("function", "flush")
+            assert client.call("debug", "loadaof") == "+OK"
+            assert client.call("function", "list") == []
+    assert found[0] == found[1]
+
+
+def test_libraries_are_in_the_base():
+    with Server(*LOG) as server:
+        client = Client(server)
+        client.call("function", "load", LIBRARY % ("one", "one", "one"))
+        client.lines("config set appendonly no\nconfig set appendonly yes")
+        assert b"FUNCTION" not in increments(server).upper()
+        assert client.call("debug", "loadaof") == "+OK"
+        assert client.call("fcall", "one", 1, "f") == "+OK"
+
+
+def digest(server):
+    return Client(server).call("debug", "digest")
+
+
+def copy_log(server, target):
+    """The files of a server whose last command was answered under `appendfsync always`."""
+    shutil.copytree(server.folder / "appendonlydir", target / "appendonlydir")
+    return target
+
+
+@pytest.mark.parametrize("first, second", [(DUNLIN, ORACLE), (ORACLE, DUNLIN), (DUNLIN, DUNLIN)])
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_directories_go_back_and_forth(first, second, rewritten, tmp_path):
+    with Server(*LOG, program=first) as one:
+        client = Client(one)
+        client.lines(FILL)
+        if rewritten:
+            # A base that holds what there is so far.
+            client.lines("config set appendonly no\nconfig set appendonly yes")
+            deadline = time.monotonic() + 20
+            while re.search("aof_rewrite_(in_progress|scheduled):1", client.call("info", "persistence")):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            client.call("select", 0)
+            client.lines("set behind the-base\nrpush l y")
+        client.call("config", "set", "appendfsync", "always")
+        client.call("set", "last", "1")
+        expected = digest(one)
+        files = copy_log(one, tmp_path / "one")
+    with Server(*LOG, "--appendfsync", "always", program=second, files=files) as two:
+        assert digest(two) == expected
+        assert Client(two).call("set", "more", "1") == "+OK"
+        expected = digest(two)
+        files = copy_log(two, tmp_path / "two")
+    with Server(*LOG, program=first, files=files) as three:
+        assert digest(three) == expected
+
+
+def test_a_disk_that_is_full_refuses_writes_until_there_is_room():
+    """The limit on the size of files stands in for a full disk: it can be lifted again."""
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    limit()
+    with Server(*LOG, "--appendfsync", "always") as server:
+        client = Client(server)
+        assert client.call("set", "before", "1") == "+OK"
+        queued = Client(server)
+        assert queued.lines("multi\nset refused 1") == ["+OK", "+QUEUED"]
+        size = os.path.getsize(next((server.folder / "appendonlydir").glob("*.incr.aof")))
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size + 20, resource.RLIM_INFINITY))
+        # Its reply is kept back: it is not durable.
+        client.send("set", "during", "1")
+        other = Client(server)
+        deadline = time.monotonic() + 10
+        while "aof_last_write_status:err" not in other.call("info", "persistence"):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        refusal = "-MISCONF Errors writing to the AOF file: File too large"
+        for words in (["set", "refused", 1], ["ping"], ["function", "flush"]):
+            assert other.call(*words) == refusal, words
+        for script in ("return redis.call('set', KEYS[1], 1)", "return redis.pcall('set', KEYS[1], 1)"):
+            assert other.call("eval", script, 1, "refused").startswith(refusal)
+        script = "#!lua\nreturn redis.call('set', KEYS[1], 1)"
+        assert other.call("eval", script, 1, "refused").endswith(" AOF error: File too large")
+        assert other.lines("multi\nset refused 1\nexec") == [
+            "+OK",
+            refusal,
+            "-EXECABORT Transaction discarded because of previous errors.",
+        ]
+        assert queued.call("exec") == refusal.replace("-", "-EXECABORT Transaction discarded because of: ", 1)
+        client.socket.settimeout(0.2)
+        with pytest.raises(OSError):
+            client.socket.recv(1)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        client.socket.settimeout(30)
+        assert client.socket.recv(16) == b"+OK\r\n"
+        assert other.call("set", "after", "1") == "+OK"
+        assert "aof_last_write_status:ok" in other.call("info", "persistence")
+        assert "can be written again" in server.log()
+        assert other.call("debug", "loadaof") == "+OK"
+        assert other.call("mget", "before", "during", "refused", "after") == ["1", "1", None, "1"]
+
+
+def test_a_directory_that_vanishes_is_noticed_and_a_new_log_can_be_begun():
+    with Server(*LOG, "--appendfsync", "always") as server:
+        client = Client(server)
+        client.call("set", "a", "1")
+        shutil.rmtree(server.folder / "appendonlydir")
+        client.send("set", "b", "1")
+        other = Client(server)
+        deadline = time.monotonic() + 10
+        while "aof_last_write_status:err" not in other.call("info", "persistence"):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert other.call("set", "c", "1").startswith("-MISCONF")
+        assert other.call("config", "set", "appendonly", "no") == "+OK"
+        assert client.read() == "+OK"
+        assert other.call("config", "set", "appendonly", "yes") == "+OK"
+        assert other.call("set", "c", "2") == "+OK"
+        assert other.call("debug", "loadaof") == "+OK"
+        assert other.call("mget", "a", "b", "c") == ["1", "1", "2"]
+
+
+def test_waitaof_waits_for_the_disk():
+    with Server("--appendonly", "yes") as server:
+        client = Client(server)
+        for policy in ("everysec", "always", "no"):
+            client.call("config", "set", "appendfsync", policy)
+            client.call("set", "a", policy)
+            assert client.call("waitaof", 1, 0, 0) == [1, 0]
+        assert client.call("waitaof", 0, 1, 20) == [0, 0]
+        assert client.call("wait", 1, 20) == 0
+        client.call("config", "set", "appendonly", "no")
+        assert client.call("waitaof", 1, 0, 0).startswith("-ERR WAITAOF cannot be used")
+
+
+def check(*arguments):
+    result = subprocess.run([DUNLIN, "check", *map(str, arguments)], capture_output=True, text=True, timeout=30)
+    return result.returncode, result.stdout + result.stderr
+
+
+def test_check_finds_the_damage_and_cuts_it(tmp_path):
+    with Server(*LOG) as server:
+        client = Client(server)
+        client.lines(FILL)
+        client.lines("config set appendonly no\nconfig set appendonly yes")
+        for value in range(10):
+            client.call("set", "n", value)
+            client.call("waitaof", 1, 0, 0)
+        files = tmp_path / "appendonlydir"
+        shutil.copytree(server.folder / "appendonlydir", files)
+    code, told = check(files)
+    assert code == 0 and told.count(": good: ") == 3, told
+    increment = next(files.glob("*.incr.aof"))
+    data = increment.read_bytes()
+    increment.write_bytes(data[:-3])
+    code, told = check(files)
+    assert code == 1 and "damaged at byte" in told and "cut off" in told, told
+    code, told = check("--fix", "--yes", files)
+    assert code == 0 and "cut at byte" in told, told
+    assert check(files)[0] == 0
+    flipped = bytearray(data)
+    flipped[data.index(b"$1\r\n5\r\n") + 4] ^= 1
+    increment.write_bytes(flipped)
+    code, told = check(increment)
+    assert code == 1 and "checksum" in told, told
+    base = next(files.glob("*.base.rdb"))
+    damaged = bytearray(base.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    base.write_bytes(damaged)
+    code, told = check(base)
+    assert code == 1 and "damaged at byte" in told, told
