@@ -163,19 +163,18 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
 
 /// Whether a read of streams has the option to wait, which it would not be let to.
 fn asks_to_block(words: &[&[u8]]) -> bool {
-    if !matches!(words, [name, ..] if [&b"xread"[..], b"xreadgroup"].iter().any(|read| name.eq_ignore_ascii_case(read)))
-    {
+    let [name, rest @ ..] = words else { return false };
+    if !name.eq_ignore_ascii_case(b"xread") && !name.eq_ignore_ascii_case(b"xreadgroup") {
         return false;
     }
-    let mut rest = &words[1..];
+    let mut rest = rest;
     while let [option, behind @ ..] = rest {
-        let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
-        let operands = match () {
-            () if is(b"block") => return !behind.is_empty(),
-            () if is(b"group") => 2,
-            () if is(b"count") => 1,
-            () if is(b"noack") => 0,
-            () => return false,
+        let operands = match &option.to_ascii_lowercase()[..] {
+            b"block" => return !behind.is_empty(),
+            b"group" => 2,
+            b"count" => 1,
+            b"noack" => 0,
+            _ => return false,
         };
         rest = behind.get(operands..).unwrap_or_default();
     }
