@@ -300,6 +300,27 @@ def test_directories_go_back_and_forth(first, second, rewritten, tmp_path):
         assert digest(three) == expected
 
 
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_the_single_file_of_an_older_redis_becomes_the_base(interrupted, tmp_path):
+    (tmp_path / "appendonly.aof").write_bytes(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n")
+    if interrupted:
+        # A start that got no further than to the manifest.
+        (tmp_path / "appendonlydir").mkdir()
+        (tmp_path / "appendonlydir/appendonly.aof.manifest").write_text("file appendonly.aof seq 1 type b\n")
+    for program in (DUNLIN, ORACLE, DUNLIN):
+        files = tmp_path if program == DUNLIN and not (tmp_path / "last").exists() else tmp_path / "last"
+        with Server(*LOG, "--appendfsync", "always", program=program, files=files) as server:
+            client = Client(server)
+            assert client.call("append", "a", 2) == len(client.call("get", "a"))
+            assert not (server.folder / "appendonly.aof").exists()
+            expected = digest(server)
+            shutil.rmtree(tmp_path / "last", ignore_errors=True)
+            (tmp_path / "last").mkdir()
+            copy_log(server, tmp_path / "last")
+        with Server(*LOG, files=tmp_path / "last") as again:
+            assert digest(again) == expected
+
+
 def test_a_disk_that_is_full_refuses_writes_until_there_is_room():
     """The limit on the size of files stands in for a full disk: it can be lifted again."""
 

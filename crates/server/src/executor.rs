@@ -10,12 +10,12 @@
 //! first-level cache bears.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use dunlin_engine::{
-    Blocked, Environment, Event, Request, Served as ServedWaiter, Transaction, Worker,
+    Blocked, Deferred, Environment, Event, Request, Served as ServedWaiter, Transaction, Worker,
     command::{Args, CommandError, CommandResult, ElementWords, Entry, Flags, Group, KeyShape, Run},
     keyspace::{ClientToken, Inside, Key, Keyspace},
     value::CollectionLimits,
@@ -24,6 +24,7 @@ use dunlin_resp::{Batch, Decoded, Limits, ReplyBuffer};
 
 use crate::{
     access,
+    apart::{Finished, Job, Unstored, pieces},
     blocked::{self, Ending},
     command_log::{LogEntry, LogKind, shorten},
     commands,
@@ -40,7 +41,7 @@ use crate::{
     scripting::{self, Compiled, LoadedLibraries},
     session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
     shared::Shared,
-    statistics::Meter,
+    statistics::{Measured, Meter},
     tracking::{Invalidated, Tracking},
     transaction::Queue,
 };
@@ -62,6 +63,10 @@ pub enum Letter {
     Lines(Arc<Vec<u8>>),
     /// To a client: the encoded reply to its command that has waited for a key.
     Unblocked(Arc<Vec<u8>>),
+    /// To a client: what became of its command that was run apart from the worker.
+    Finished(Arc<Finished>),
+    /// To a worker: a command of one of its clients has computed what it will store. Taken once.
+    Computed(Arc<Mutex<Option<Unstored>>>),
     /// To a client that keeps copies of keys: some have changed.
     Invalidated(Arc<Invalidated>),
     /// To a client that is told in place of another.
@@ -74,6 +79,10 @@ pub enum Letter {
 pub(crate) const UNSAVED: CommandError = CommandError::text(
     "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
 );
+/// After what time a command is presented again that has met a view of what it may change.
+const HOLD_PAUSE: Duration = Duration::from_millis(1);
+/// How long it waits for views to end: then it copies what they share. Views may come faster than they go.
+const HOLD_MAX: Duration = Duration::from_secs(10);
 
 /// Commands that are decoded and prefetched together.
 const WINDOW: usize = 64;
@@ -280,9 +289,18 @@ impl Executor {
     /// Takes a changed configuration over.
     pub(crate) fn refresh_config(&mut self) {
         if self.config.refresh() {
-            let Environment { now_ms, no_touch, keep_expired, client, .. } = self.environment;
+            let Environment { now_ms, no_touch, keep_expired, client, visits_max, waits_for_views, .. } =
+                self.environment;
             let configured = environment(self.config.config());
-            self.environment = Environment { now_ms, no_touch, keep_expired, client, ..configured };
+            self.environment = Environment {
+                now_ms,
+                no_touch,
+                keep_expired,
+                client,
+                visits_max,
+                waits_for_views,
+                ..configured
+            };
             self.meter.configure(self.config.config());
         }
     }
@@ -313,7 +331,7 @@ impl Executor {
     ) {
         let keyspace = &shared.engine.keyspace;
         let mut input_start = batch_start;
-        let mut names_elements = false;
+        let (mut names_elements, mut repeats) = (false, 0);
         for index in 0..batch.len() {
             let first = window.words.len();
             window.words.extend(batch.spans(index).iter().map(|span| batch.bytes(input, *span)));
@@ -322,7 +340,11 @@ impl Executor {
             match entry.map(|entry| (entry, entry.keys)) {
                 Some((_, KeyShape::One(at))) => {
                     if let Some(word) = words.get(usize::from(at)) {
-                        window.keys.push(keyspace.key(word));
+                        let same = window.keys.last().filter(|last| has_bytes(last, word));
+                        repeats += usize::from(same.is_some());
+                        window.keys.push(
+                            same.map_or_else(|| keyspace.key(word), |last| Key { bytes: word, ..*last }),
+                        );
                     }
                 }
                 Some((entry, KeyShape::Many)) => {
@@ -345,11 +367,13 @@ impl Executor {
             names_elements |= elements.is_some();
             input_start = batch.input_end(index);
         }
-        // One key alone is looked up at once.
         if window.keys.len() > 1
             && let Some(inside) = inside
         {
-            keyspace.prefetch(inside, database, &window.keys);
+            // One key alone is looked up at once, be it asked for again and again.
+            if repeats + 1 < window.keys.len() {
+                keyspace.prefetch(inside, database, &window.keys);
+            }
             if names_elements {
                 Self::prefetch_elements(keyspace, inside, database, window);
             }
@@ -425,7 +449,7 @@ impl Executor {
                     outcome = (index, Flow::Stop(Next::Again));
                     break;
                 }
-                Flow::Continue | Flow::Stop(_) => session.settled_by = 0,
+                Flow::Continue | Flow::Stop(_) => (session.settled_by, session.held_since) = (0, None),
             }
             session.commands += 1;
             if session.tracking.is_some() {
@@ -466,6 +490,19 @@ impl Executor {
         reply_bytes: usize,
     ) {
         let Some(measured) = self.meter.finish() else { return };
+        self.log_measured(shared, session, &measured, words, request_bytes, reply_bytes);
+    }
+
+    /// Logs what was measured if it is remarkable.
+    fn log_measured(
+        &self,
+        shared: &Shared,
+        session: &Session,
+        measured: &Measured,
+        words: &[&[u8]],
+        request_bytes: usize,
+        reply_bytes: usize,
+    ) {
         let thresholds = self.meter.thresholds();
         let entry = &shared.commands.entries()[measured.index];
         // A run of several has taken its time together: none of them is to blame.
@@ -704,6 +741,9 @@ impl Executor {
                 if let Some(blocked) = self.worker.blocked.take() {
                     flow = self.wait(shared, session, &blocked);
                 }
+                if let Some(deferred) = self.worker.deferred.take() {
+                    flow = self.run_apart(shared, session, entry, deferred);
+                }
                 result
             }
             (None, Some(transaction)) => {
@@ -715,6 +755,9 @@ impl Executor {
             self.publish_events();
         }
         if let Err(mut error) = result {
+            if error == CommandError::Viewed {
+                return self.hold(session);
+            }
             if error == CommandError::Busy {
                 error = shared.running.busy();
             }
@@ -800,6 +843,117 @@ impl Executor {
         // A moment beyond the clock is never.
         let until = timeout.and_then(|timeout| self.now.instant.checked_add(timeout));
         Flow::Stop(Next::Park { until })
+    }
+
+    /// Has a command run apart from the worker; its client waits for the reply.
+    #[cold]
+    fn run_apart(
+        &mut self,
+        shared: &Shared,
+        session: &mut Session,
+        entry: &Entry,
+        deferred: Box<Deferred>,
+    ) -> Flow {
+        self.meter.take_back();
+        session.apart = Some(IsHeard(session.replies == Replies::On));
+        let (client, post) = (session.client.address, self.post.clone());
+        shared.apart.run(Job { deferred, index: entry.index, client, post, rounds: 0 });
+        Flow::Stop(Next::Park { until: None })
+    }
+
+    /// Stores what a command has computed apart from the worker.
+    fn store_computed(&mut self, unstored: Unstored) {
+        /// How often it is computed anew because its keys have changed, before that is done where it stands.
+        const ROUNDS_MAX: u32 = 3;
+        let shared = Arc::clone(&self.shared);
+        let (durability, is_recorded) = (&shared.durability, shared.engine.log.is_on());
+        let admission = match is_recorded && durability.is_failing() {
+            true => Err(durability.refusal()),
+            false => Ok(()),
+        };
+        let lacks_room = is_recorded && admission.is_ok() && !durability.has_room()
+            || shared.engine.keyspace.snapshots().is_congested();
+        let mut inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
+        // Where the log or a snapshot is behind, or a script has closed the gate for long, the next tick will do.
+        if lacks_room || inside.is_none() {
+            let again = Letter::Computed(Arc::new(Mutex::new(Some(unstored))));
+            return self.post.send_to_service(self.worker.id(), again);
+        }
+        let Unstored { mut computed, index, client, nanoseconds, rounds } = unstored;
+        let words = std::mem::take(&mut computed.words);
+        let (database, protocol) = (computed.database, computed.protocol);
+        let entry = &shared.commands.entries()[index];
+        let texts: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
+        let request = Request { entry, words: &texts, keys: &[] };
+        let mut reply = ReplyBuffer::default();
+        reply.set_protocol(protocol);
+        self.environment.client = blocked::token(client);
+        self.environment.broadcasts = shared.trackers.broadcasts();
+        self.environment.tracks = false;
+        // Its own view is among those that there are.
+        self.environment.waits_for_views = false;
+        if rounds >= ROUNDS_MAX {
+            self.environment.visits_max = None;
+        }
+        self.worker.computed = Some(Box::new(computed));
+        let (environment, worker) = (&self.environment, &mut self.worker);
+        let result = admission.and_then(|()| {
+            shared.engine.execute(&request, database, environment, worker, &mut inside, &mut reply)
+        });
+        drop(inside);
+        self.environment.visits_max = Some(shared.visits_max.load(Ordering::Relaxed));
+        self.worker.computed = None;
+        if let Some(deferred) = self.worker.deferred.take() {
+            let (post, rounds) = (self.post.clone(), rounds + 1);
+            return shared.apart.run(Job { deferred, index, client, post, rounds });
+        }
+        if let Err(error) = result {
+            let error = if error == CommandError::Busy { shared.running.busy() } else { error };
+            reply.error(error.line());
+        }
+        if !self.worker.served.is_empty() {
+            self.mail_served();
+        }
+        if !self.worker.events.is_empty() {
+            self.publish_events();
+        }
+        if !self.worker.invalidations.is_empty() {
+            self.tell_invalidations(client.id);
+        }
+        self.dispose();
+        let finished = Finished { index, words, reply: pieces(&mut reply), nanoseconds };
+        self.post.send(client, Letter::Finished(Arc::new(finished)));
+    }
+
+    /// Goes on with a client whose command has been run, and answers it.
+    fn finish_apart(&mut self, session: &mut Session, finished: &Finished, reply: &mut ReplyBuffer) -> Next {
+        let measured = self.meter.count_apart(finished.index, finished.nanoseconds);
+        let words: Vec<&[u8]> = finished.words.iter().map(|word| &**word).collect();
+        let bytes = |lengths: &mut dyn Iterator<Item = usize>| lengths.sum();
+        let request_bytes = bytes(&mut words.iter().map(|word| word.len()));
+        let reply_bytes = bytes(&mut finished.reply.iter().map(|piece| piece.len()));
+        let shared = Arc::clone(&self.shared);
+        self.log_measured(&shared, session, &measured, &words, request_bytes, reply_bytes);
+        let last = finished.reply.last().map(|piece| &piece[..]).unwrap_or_default();
+        if last.starts_with(b"-") && finished.reply.len() == 1 {
+            let line = &last[1..last.len() - 2];
+            self.count_error(Some(&shared.commands.entries()[finished.index]), line, true);
+        }
+        if session.apart.take() == Some(IsHeard(true)) {
+            reply.set_protocol(session.protocol);
+            let others = finished.reply.len().saturating_sub(1);
+            finished.reply[..others].iter().for_each(|piece| reply.raw_shared(piece));
+            reply.raw(last);
+        }
+        Next::Read
+    }
+
+    /// Has a command presented again: somebody has a view of what it may change.
+    #[cold]
+    fn hold(&mut self, session: &mut Session) -> Flow {
+        self.meter.take_back();
+        session.held_since.get_or_insert(self.now.instant);
+        Flow::Postpone { until: self.now.instant.checked_add(HOLD_PAUSE) }
     }
 
     /// Goes on with a client whose command has waited, and answers it.
@@ -1036,6 +1190,8 @@ pub(crate) fn environment(config: &Config) -> Environment {
         relaxed_versions: config.rdb_version_check == VersionCheck::Relaxed,
         client: ClientToken::default(),
         deny_blocking: false,
+        visits_max: None,
+        waits_for_views: true,
         tracks: false,
         broadcasts: false,
         notifications: config.notify_keyspace_events.published(),
@@ -1058,6 +1214,12 @@ pub(crate) fn environment(config: &Config) -> Environment {
             stream_node_max_entries: config.stream_node_max_entries as usize,
         },
     }
+}
+
+/// Whether a key is the one before once more: keys that differ mostly end differently.
+#[inline]
+fn has_bytes(key: &Key<'_>, bytes: &[u8]) -> bool {
+    key.bytes.len() == bytes.len() && key.bytes.last() == bytes.last() && key.bytes == bytes
 }
 
 /// How much of a stranger's words an error shows.
@@ -1147,6 +1309,7 @@ impl Service for Executor {
         if self.shared.engine.keyspace.pool().is_low() {
             self.shared.maintenance.warm_up();
         }
+        self.environment.visits_max = Some(self.shared.visits_max.load(Ordering::Relaxed));
         self.environment.collection_limits.list_packed_threshold =
             self.shared.list_packed_threshold.load(Ordering::Relaxed);
     }
@@ -1164,6 +1327,8 @@ impl Service for Executor {
         self.environment.tracks = session.tracking.as_deref().is_some_and(Tracking::tracks_next);
         self.environment.broadcasts = shared.trackers.broadcasts();
         self.environment.client = blocked::token(session.client.address);
+        let has_patience = |since| self.now.instant.duration_since(since) < HOLD_MAX;
+        self.environment.waits_for_views = session.held_since.is_none_or(has_patience);
         self.environment.keep_expired = shared.pause.is_set()
             && shared.pause.in_force(self.now.instant).is_some()
             || shared.durability.is_failing();
@@ -1236,7 +1401,7 @@ impl Service for Executor {
 
     fn deliver(&mut self, session: &mut Session, letter: Letter, reply: &mut ReplyBuffer) -> Option<Next> {
         // What a client that has waited is answered is a change that somebody else has made.
-        self.saw_data = matches!(letter, Letter::Unblocked(_));
+        self.saw_data = matches!(letter, Letter::Unblocked(_) | Letter::Finished(_));
         self.withhold_to = self.durability_mark();
         match letter {
             Letter::Unpaused | Letter::LogHasRoom => {
@@ -1247,6 +1412,7 @@ impl Service for Executor {
             Letter::Unblocked(encoded) => Some(self.stop_waiting(session, reply, |reply| {
                 reply.raw(&encoded);
             })),
+            Letter::Finished(finished) => Some(self.finish_apart(session, &finished, reply)),
             Letter::Lines(lines) => {
                 if session.flags.has(ClientFlags::MONITOR) {
                     reply.raw(&lines);
@@ -1265,7 +1431,7 @@ impl Service for Executor {
                 Self::deliver_redirected(session, &invalidated, reply);
                 None
             }
-            Letter::HeldUp | Letter::Published(_) | Letter::Settled(_) => None,
+            Letter::HeldUp | Letter::Published(_) | Letter::Settled(_) | Letter::Computed(_) => None,
         }
     }
 
@@ -1278,10 +1444,15 @@ impl Service for Executor {
             | Letter::LogHasRoom
             | Letter::Lines(_)
             | Letter::Unblocked(_)
+            | Letter::Finished(_)
             | Letter::Invalidated(_)
             | Letter::Redirected(_) => {}
             Letter::Published(message) => self.subscribers.deliver(&self.shared.exchange, &message, outbox),
             Letter::Settled(number) => self.settling.1 = number,
+            Letter::Computed(unstored) => {
+                let unstored = unstored.lock().unwrap_or_else(PoisonError::into_inner).take();
+                unstored.into_iter().for_each(|unstored| self.store_computed(unstored));
+            }
         }
     }
 

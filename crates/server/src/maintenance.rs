@@ -15,7 +15,10 @@ use std::{
 use dunlin_engine::Garbage;
 
 use crate::{
-    durability::rewrite_if_due, monitor::SAMPLE_INTERVAL, persistence::save_if_due, process::unix_us,
+    durability::rewrite_if_due,
+    monitor::SAMPLE_INTERVAL,
+    persistence::save_if_due,
+    process::{lower_priority, unix_us},
     shared::Shared,
 };
 
@@ -64,6 +67,7 @@ impl Maintenance {
 pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result<()> {
     let shared = Arc::downgrade(shared);
     thread::Builder::new().name("maintenance".to_owned()).spawn(move || {
+        lower_priority();
         let mut next_release = Instant::now() + RELEASE_INTERVAL;
         let mut next_sample = Instant::now();
         loop {

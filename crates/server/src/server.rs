@@ -23,6 +23,7 @@ use signal_hook::{
 };
 
 use crate::{
+    apart,
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags},
     durability::{Durability, LogThread, Order, RING_BYTES},
     executor::{Executor, Letter},
@@ -113,6 +114,7 @@ impl Server {
             ),
         };
         maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
+        apart::start(&shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         let log = LogThread::new(Arc::clone(&shared), reader).start();
         let log = log.map_err(|error| format!("cannot start a thread: {error}"))?;
         if log.is_finished() {

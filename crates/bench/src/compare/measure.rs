@@ -56,6 +56,9 @@ impl Conditions {
             Method::Command { fill, words } => self.command_cost(server, fill, words, COMMAND_PIPELINE),
             Method::Whole { fills, words } => self.whole_cost(server, fills, words),
             Method::MemoryOf(words) => self.memory_of(server, words),
+            Method::Transaction => self.transaction_cost(server),
+            Method::Publish => self.publish_cost(server),
+            Method::ScriptTime(text) => self.script_time(server, text),
         };
         samples.map_err(|error| format!("{} on {}: {error}", row.name, server.program.name))
     }

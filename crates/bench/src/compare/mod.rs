@@ -12,6 +12,7 @@
 mod collections;
 mod measure;
 mod page;
+mod programs;
 mod rows;
 mod server;
 

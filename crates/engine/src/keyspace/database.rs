@@ -33,6 +33,9 @@ const CACHE_LINE_BYTES: usize = 64;
 /// Insertions between two looks at how large entries are on average.
 const SIZE_SAMPLE_INSERTIONS: usize = 256;
 
+/// After how many milliseconds elements of a collection that somebody has a view of are looked at again.
+const VIEWED_PAUSE_MS: u64 = 1000;
+
 /// Elements of collections that a slice of expiry reclaims, for each bucket that it may look at: an
 /// entry each for the slots of a bucket, roughly.
 const ELEMENTS_PER_BUCKET: usize = 16;
@@ -540,6 +543,10 @@ impl Database {
             let before = entry.value_heap_bytes();
             let mut end = Some(Expiration::Key);
             if !entry.is_due(now_ms) {
+                if entry.object().is_some_and(Object::is_shared) {
+                    // Nobody sees the elements, and whoever has a view will soon be done with it.
+                    return Verdict::KeepUntil(deadline(now_ms + VIEWED_PAUSE_MS, now_ms));
+                }
                 let left = elements_max - slice.elements;
                 let object = changing.object().expect("elements belong to an object");
                 let mut names = Vec::new();

@@ -21,7 +21,7 @@
 //! bucket table refers to a cell of the slab beside it that was filled by [`Shape::write`], and its
 //! length is [`EntryRef::bytes`].
 
-use std::{marker::PhantomData, ptr::NonNull, sync::Arc};
+use std::{cell::UnsafeCell, marker::PhantomData, ptr::NonNull, sync::Arc};
 
 use crate::value::{NewString, NewValue, Object, Owned, Payload, StringRef, ValueType};
 
@@ -411,7 +411,7 @@ impl<'a> EntryRef<'a> {
     /// The value as it would be stored again: objects are copied in depth.
     pub(crate) fn to_new(self) -> NewValue<'a> {
         if let Some(object) = self.object() {
-            return NewValue::Object(Box::new(object.clone()));
+            return NewValue::Object(Box::new(object.copied()));
         }
         NewValue::String(match self.string().to_new() {
             NewString::Inline(bytes) if self.is_edited() => NewString::Edited(bytes),
@@ -500,6 +500,52 @@ impl Payload<'_> {
 fn block_bytes(capacity: usize) -> usize {
     const HEADER_BYTES: usize = size_of::<Vec<u8>>() + 2 * size_of::<usize>();
     capacity + HEADER_BYTES
+}
+
+/// An entry outside any slab: what one in a database was at some moment. Long values are shared with that.
+pub(crate) struct LooseEntry {
+    cell: Box<[UnsafeCell<u8>]>,
+}
+
+const _: () = {
+    // What a cell owns and shares may be used by several threads.
+    const fn is_free<T: Send + Sync>() {}
+    is_free::<Object>();
+    is_free::<Arc<Vec<u8>>>();
+};
+
+impl LooseEntry {
+    /// The entry as it is now. O(1) but for what is stored in few bytes, which is copied.
+    pub(crate) fn of(entry: EntryRef<'_>) -> Self {
+        let value = match entry.object() {
+            Some(object) => NewValue::Object(Box::new(object.clone())),
+            None => entry.to_new(),
+        };
+        let (key, expiry) = (entry.key(), entry.expiry());
+        let shape = Shape::new(key, &value, expiry.is_some(), 0);
+        let mut cell = vec![0_u8; shape.bytes()].into_boxed_slice();
+        // SAFETY: the buffer is fresh and has the shape's size.
+        unsafe {
+            shape.write(NonNull::from(&mut cell[..]).cast(), key, value, expiry, entry.access());
+            Self { cell: Box::from_raw(Box::into_raw(cell) as *mut [UnsafeCell<u8>]) }
+        }
+    }
+
+    /// The entry, whose accesses nobody notes.
+    pub(crate) fn get(&self) -> EntryRef<'_> {
+        // SAFETY: the cell was filled by `Shape::write` and is not changed.
+        unsafe { EntryRef::new(NonNull::from(&self.cell[..]).cast()) }
+    }
+}
+
+impl Drop for LooseEntry {
+    fn drop(&mut self) {
+        // SAFETY: nothing reads the entry again.
+        unsafe {
+            self.get().take_owned();
+            self.get().free_key();
+        }
+    }
 }
 
 /// A stored entry that may be changed in place.

@@ -25,6 +25,7 @@ mod locked;
 mod shard;
 mod shard_set;
 mod tracked;
+mod view;
 mod watch;
 
 use std::{
@@ -57,6 +58,7 @@ use shard::Shard;
 pub use shard_set::{SHARDS_MAX, ShardSet};
 pub use tracked::Invalidation;
 pub(crate) use tracked::Tracked;
+pub(crate) use view::View;
 pub use watch::Watcher;
 
 /// Fewest shards: enough that two workers rarely meet.
@@ -76,6 +78,8 @@ pub struct Keyspace {
     pool: Arc<PagePool>,
     /// Keys that clients keep copies of, and readers of all of them.
     tracked: [AtomicUsize; 2],
+    /// Views that somebody has of some keys.
+    views: Arc<AtomicUsize>,
     resources: Arc<Resources>,
     snapshots: Arc<Snapshots>,
 }
@@ -142,6 +146,7 @@ impl Keyspace {
             resources: Resources::new(Arc::clone(&pool), hasher.clone()),
             hasher,
             tracked: Default::default(),
+            views: Arc::default(),
             databases,
             pool,
             snapshots: Arc::default(),
@@ -303,6 +308,12 @@ impl Keyspace {
     pub fn fixed_bytes(&self) -> usize {
         let database = size_of::<Option<Box<Database>>>() + size_of::<usize>();
         self.shards.len() * (size_of::<Shard>() + self.databases * database)
+    }
+
+    /// Whether somebody has a view of some keys. Who holds the lock of a key knows of all views of that key.
+    #[inline]
+    pub(crate) fn has_views(&self) -> bool {
+        self.views.load(Relaxed) > 0
     }
 
     /// Keys that clients keep copies of, and readers of all of them.
