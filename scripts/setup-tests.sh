@@ -5,7 +5,8 @@
 #                    peers of the lab's experiments (Debian packages)
 #   tests/.env       a Python environment with tests/requirements.txt
 #   node_modules     the Node client, as locked in tests/clients/package-lock.json
-#   Go modules       the Go client, as locked in tests/clients/goredis/go.sum, built into tests/.env/bin
+#   Go modules       the Go client, as locked in tests/clients/goredis/go.sum, built into tests/.env/bin,
+#                    and the Go programs of examples/go
 #   applications     BullMQ and asynq, as locked in tests/apps; rq and Celery come with the Python environment
 # Each step leaves a stamp named after the hash of its inputs, so a second run only compares hashes.
 set -euo pipefail
@@ -104,4 +105,6 @@ once node-apps tests/apps/package-lock.json -- \
     npm install --prefix tests/apps --no-save --ignore-scripts --no-audit --no-fund --loglevel=error
 once go tests/clients/goredis/{go.mod,go.sum,main.go} -- go -C tests/clients/goredis build -o "$PWD/tests/.env/bin/goredis" .
 once go-apps tests/apps/asynq/{go.mod,go.sum,main.go} -- go -C tests/apps/asynq build -o "$PWD/tests/.env/bin/asynq-jobs" .
+once examples examples/go/{go.mod,go.sum,main.go,jobs.go,leaderboard.go} -- \
+    go -C examples/go build -o "$PWD/tests/.env/bin/examples" .
 say "ready ($(redis-server --version | cut -d' ' -f3), $(tests/.env/bin/python --version), node $(node --version), $(go version | cut -d' ' -f3))"

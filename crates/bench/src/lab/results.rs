@@ -141,7 +141,7 @@ pub struct Curve {
 pub struct Band {
     /// What happens in it.
     pub label: String,
-    /// Where it begins and ends.
+    /// Where it begins.
     pub from: f64,
     /// Where it ends.
     pub to: f64,
