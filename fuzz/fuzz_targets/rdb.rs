@@ -14,7 +14,7 @@ use libfuzzer_sys::fuzz_target;
 
 thread_local! {
     static STORE: RefCell<(Engine, Worker)> = RefCell::new((
-        Engine { keyspace: Keyspace::new(1, 1, 16, [1, 2, 3, 4]) },
+        Engine::new(Keyspace::new(1, 1, 16, [1, 2, 3, 4])),
         Worker::new(0, 1),
     ));
 }

@@ -32,7 +32,7 @@ struct Store {
 impl Store {
     fn new() -> Self {
         Self {
-            engine: Engine { keyspace: Keyspace::new(1, 1, 1, [1, 2, 3, 4]) },
+            engine: Engine::new(Keyspace::new(1, 1, 1, [1, 2, 3, 4])),
             table: CommandTable::new(commands::FAMILIES),
             debug: CommandTable::new(&[commands::debug::COMMANDS]),
             environment: Environment {

@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 
-from harness import DUNLIN, ORACLE, driver
+from harness import DUNLIN, ORACLE, driver, is_redis
 
 COMMANDS = int(os.environ.get("DIFFERENTIAL_COMMANDS", "200000"))
 # The same streams in every run of `make test`; any number, or 0 for the clock, draws others.
@@ -43,6 +43,13 @@ def test_replies_are_those_of_redis(families):
     if SEED:
         arguments += ["--seed", SEED]
     driver("dunlin-differential", *arguments)
+
+
+@pytest.mark.skipif(is_redis(DUNLIN), reason="Redis does it all in one thread")
+def test_replies_are_the_same_where_commands_run_apart():
+    families = "set,hash,list,sorted_set,stream,sort,string,generic,bitmap"
+    arguments = ["--server", DUNLIN, "--oracle", ORACLE, "--commands", COMMANDS, "--families", families]
+    driver("dunlin-differential", "--apart", *arguments, *(["--seed", SEED] if SEED else []))
 
 
 # The oracle of what Redis 7.0 does not know; the cases below wait until there is one.

@@ -6,8 +6,9 @@ use dunlin_resp::ReplyBuffer;
 use dunlin_structures::PAGE_BYTES;
 
 use crate::{
-    command::{Args, Blocking, CommandError, CommandResult, Entry, Run},
+    command::{Access, Args, Blocking, CommandError, CommandResult, Entry, Run},
     context::{Environment, ExclusiveContext, KeyspaceContext, ReadContext, Worker, WriteContext},
+    deferred::Deferred,
     effect::{Log, LogSwitch, removal_word},
     keyspace::{Expiration, Inside, Invalidation, Key, Keyspace, Locked, ShardSet},
     notify::Event,
@@ -79,10 +80,25 @@ impl Engine {
                     }
                     return Err(CommandError::Busy);
                 };
-                worker.effects.begin(&self.log);
-                let result =
-                    run_locked(&mut locked, request, &mut args, database, environment, worker, reply);
-                worker.effects.publish(&self.log, worker.id());
+                let result = if environment.waits_for_views && self.must_wait(&locked, request, database) {
+                    Err(CommandError::Viewed)
+                } else {
+                    worker.effects.begin(&self.log);
+                    let result =
+                        run_locked(&mut locked, request, &mut args, database, environment, worker, reply);
+                    worker.effects.publish(&self.log, worker.id());
+                    result
+                };
+                let result = match result {
+                    Err(CommandError::TooLong) => {
+                        let protocol = reply.protocol();
+                        let deferred = Deferred::new(&locked, request, database, environment, protocol);
+                        worker.deferred = Some(Box::new(deferred));
+                        reply.rewind(mark);
+                        Ok(())
+                    }
+                    result => result,
+                };
                 if worker.ready.is_empty() {
                     drop(locked);
                 } else {
@@ -279,6 +295,18 @@ impl Engine {
         free.checked_sub(pages_kept).map_or(0, |excess| pool.trim(excess))
     }
 
+    /// Whether somebody has a view of a key that the command may change.
+    #[inline]
+    fn must_wait(&self, locked: &Locked<'_>, request: &Request<'_>, database: usize) -> bool {
+        if !self.keyspace.has_views() || matches!(request.entry.command.run, Run::Read(_)) {
+            return false;
+        }
+        // What is replaced or removed is not changed: the view keeps it.
+        let keys = request.entry.keys_with_access(request.words);
+        let changed = keys.filter_map(|(key, access)| (access == Access::ReadWrite).then_some(key));
+        locked.is_viewed(database, changed)
+    }
+
     /// Locks the shards of the request's keys, unless a script has been holding one of them for long.
     #[inline]
     fn lock<'k>(&'k self, request: &Request<'_>) -> Option<Locked<'k>> {
@@ -321,8 +349,12 @@ pub(crate) fn run_locked(
             result
         }
         Run::Write(handler) => {
+            let computed = worker.computed.take();
+            let computed =
+                computed.and_then(|computed| computed.into_current(locked, environment, &mut worker.garbage));
             let shards = locked.shards();
             let mut context = WriteContext::new(shards, database, request.keys, environment, worker);
+            context.finish_with(computed);
             let changes_before = context.changes();
             let result = handler(&mut context, args, reply);
             context.settle_effect(request.words, changes_before);

@@ -93,8 +93,9 @@ fn match_one(pattern: &[u8], at: usize, byte: u8, ignore_case: bool) -> Option<u
                         next += 2;
                     }
                     Some(&low) if pattern.get(next + 1) == Some(&b'-') && pattern.len() > next + 2 => {
-                        let (low, high) = (fold(low), fold(pattern[next + 2]));
-                        found |= (low.min(high)..=low.max(high)).contains(&fold(byte));
+                        // Bytes have a sign here, as in Redis where a C compiler's `char` has one.
+                        let (low, high) = (fold(low) as i8, fold(pattern[next + 2]) as i8);
+                        found |= (low.min(high)..=low.max(high)).contains(&(fold(byte) as i8));
                         next += 3;
                     }
                     Some(&other) => {
@@ -145,6 +146,8 @@ mod tests {
         ] {
             assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
         }
+        // From −76 to 9.
+        assert!(!matches(b"[\xb4-\x09]", b"9") && matches(b"[\xb4-\x09]", b"\xff"));
         assert!(matches_ignoring_case(b"MAX*[A-C]", b"maxmemory-b"));
         assert!(!matches(b"MAX*", b"maxmemory"));
     }

@@ -7,6 +7,7 @@
 pub mod command;
 pub mod commands;
 mod context;
+mod deferred;
 mod digest;
 mod effect;
 mod execute;
@@ -16,6 +17,7 @@ mod notify;
 mod random;
 pub mod rdb;
 mod serve;
+pub mod snapshot;
 mod statistics;
 mod transaction;
 #[cfg(test)]
@@ -25,6 +27,7 @@ pub mod value;
 pub use context::{
     Environment, ExclusiveContext, ExpiryChange, Garbage, KeyspaceContext, ReadContext, Worker, WriteContext,
 };
+pub use deferred::{Computed, Deferred, Outcome};
 pub use dunlin_structures::{PAGE_BYTES, hyperloglog::self_test as hyperloglog_self_test};
 pub use effect::{Effects, Log, LogSwitch, write_command};
 pub use execute::{Engine, Request};

@@ -161,6 +161,11 @@ impl ReplyBuffer {
         self.bytes.extend_from_slice(encoded);
     }
 
+    /// Appends encoded bytes by reference; something else has to follow them.
+    pub fn raw_shared(&mut self, encoded: &Arc<Vec<u8>>) {
+        self.splices.push(Splice { at: self.bytes.len(), payload: Arc::clone(encoded) });
+    }
+
     /// Appends everything from `other`, leaving it empty.
     pub fn append(&mut self, other: &mut ReplyBuffer) {
         let offset = self.bytes.len();

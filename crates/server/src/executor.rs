@@ -10,13 +10,13 @@
 //! first-level cache bears.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use dunlin_engine::{
-    Blocked, Environment, Event, Request, Served as ServedWaiter, Transaction, Worker,
-    command::{Args, CommandError, CommandResult, ElementWords, Entry, Flags, KeyShape, Run},
+    Blocked, Deferred, Environment, Event, Request, Served as ServedWaiter, Transaction, Worker,
+    command::{Args, CommandError, CommandResult, ElementWords, Entry, Flags, Group, KeyShape, Run},
     keyspace::{ClientToken, Inside, Key, Keyspace},
     value::CollectionLimits,
 };
@@ -24,11 +24,11 @@ use dunlin_resp::{Batch, Decoded, Limits, ReplyBuffer};
 
 use crate::{
     access,
+    apart::{Finished, Job, Unstored, pieces},
     blocked::{self, Ending},
     command_log::{LogEntry, LogKind, shorten},
     commands,
     config::{AppendFsync, Config, ConfigReader, VersionCheck},
-    durability::Admission,
     expiry::ExpiryCycle,
     feed,
     net::{
@@ -38,10 +38,10 @@ use crate::{
     pause::Held,
     process::ProcessorTime,
     pubsub::{Kind, Message, Subscribers},
-    scripting::{Compiled, LoadedLibraries},
+    scripting::{self, Compiled, LoadedLibraries},
     session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
     shared::Shared,
-    statistics::Meter,
+    statistics::{Measured, Meter},
     tracking::{Invalidated, Tracking},
     transaction::Queue,
 };
@@ -53,7 +53,7 @@ pub enum Letter {
     Unpaused,
     /// To a worker: another one is held up, and does not do what is everybody's.
     HeldUp,
-    /// To every client: commands that waited for room in the log may run.
+    /// To every client: commands that waited for room in the log, or in the queue of a snapshot, may run.
     LogHasRoom,
     /// To a worker: the log is durable farther than before. To a client: as far as it waits for.
     Durable,
@@ -63,6 +63,10 @@ pub enum Letter {
     Lines(Arc<Vec<u8>>),
     /// To a client: the encoded reply to its command that has waited for a key.
     Unblocked(Arc<Vec<u8>>),
+    /// To a client: what became of its command that was run apart from the worker.
+    Finished(Arc<Finished>),
+    /// To a worker: a command of one of its clients has computed what it will store. Taken once.
+    Computed(Arc<Mutex<Option<Unstored>>>),
     /// To a client that keeps copies of keys: some have changed.
     Invalidated(Arc<Invalidated>),
     /// To a client that is told in place of another.
@@ -70,6 +74,15 @@ pub enum Letter {
     /// From a worker to itself: what was posted before has been read.
     Settled(u64),
 }
+
+/// Why a command that writes is refused after a snapshot that failed.
+pub(crate) const UNSAVED: CommandError = CommandError::text(
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
+);
+/// After what time a command is presented again that has met a view of what it may change.
+const HOLD_PAUSE: Duration = Duration::from_millis(1);
+/// How long it waits for views to end: then it copies what they share. Views may come faster than they go.
+const HOLD_MAX: Duration = Duration::from_secs(10);
 
 /// Commands that are decoded and prefetched together.
 const WINDOW: usize = 64;
@@ -276,9 +289,18 @@ impl Executor {
     /// Takes a changed configuration over.
     pub(crate) fn refresh_config(&mut self) {
         if self.config.refresh() {
-            let Environment { now_ms, no_touch, keep_expired, client, .. } = self.environment;
+            let Environment { now_ms, no_touch, keep_expired, client, visits_max, waits_for_views, .. } =
+                self.environment;
             let configured = environment(self.config.config());
-            self.environment = Environment { now_ms, no_touch, keep_expired, client, ..configured };
+            self.environment = Environment {
+                now_ms,
+                no_touch,
+                keep_expired,
+                client,
+                visits_max,
+                waits_for_views,
+                ..configured
+            };
             self.meter.configure(self.config.config());
         }
     }
@@ -427,7 +449,7 @@ impl Executor {
                     outcome = (index, Flow::Stop(Next::Again));
                     break;
                 }
-                Flow::Continue | Flow::Stop(_) => session.settled_by = 0,
+                Flow::Continue | Flow::Stop(_) => (session.settled_by, session.held_since) = (0, None),
             }
             session.commands += 1;
             if session.tracking.is_some() {
@@ -468,6 +490,19 @@ impl Executor {
         reply_bytes: usize,
     ) {
         let Some(measured) = self.meter.finish() else { return };
+        self.log_measured(shared, session, &measured, words, request_bytes, reply_bytes);
+    }
+
+    /// Logs what was measured if it is remarkable.
+    fn log_measured(
+        &self,
+        shared: &Shared,
+        session: &Session,
+        measured: &Measured,
+        words: &[&[u8]],
+        request_bytes: usize,
+        reply_bytes: usize,
+    ) {
         let thresholds = self.meter.thresholds();
         let entry = &shared.commands.entries()[measured.index];
         // A run of several has taken its time together: none of them is to blame.
@@ -557,20 +592,15 @@ impl Executor {
             }
         };
         session.last_command = Some(entry.index);
-        if entry.command.is_write() && shared.engine.log.is_on() {
-            match shared.durability.admit_write() {
-                Ok(Admission::Granted) => {}
-                Ok(Admission::NoRoom) => {
-                    session.flags.set(ClientFlags::BLOCKED, true);
-                    return Flow::Postpone { until: None };
-                }
-                Err(error) => {
-                    let line = error.line();
-                    self.count_error(Some(entry), &line, false);
-                    reply.error(&line);
-                    return Flow::Continue;
-                }
-            }
+        if shared.engine.keyspace.snapshots().is_congested()
+            && let Some(flow) = Self::wait_for_snapshot(session, entry)
+        {
+            return flow;
+        }
+        if shared.engine.log.is_on()
+            && let Some(flow) = self.is_held_by_log(shared, session, entry, reply)
+        {
+            return flow;
         }
         if shared.pause.is_set()
             && let Some(flow) = self.postpone(shared, session, entry)
@@ -592,6 +622,33 @@ impl Executor {
             return Flow::Continue;
         }
         self.perform(shared, session, request, None, inside, reply)
+    }
+
+    /// What becomes of a command that changes something while the log cannot be written, or has no room.
+    #[inline]
+    fn is_held_by_log(
+        &mut self,
+        shared: &Shared,
+        session: &mut Session,
+        entry: &Entry,
+        reply: &mut ReplyBuffer,
+    ) -> Option<Flow> {
+        let (durability, command) = (&shared.durability, entry.command);
+        let ends_queue =
+            || session.queue.as_ref().is_some_and(|queue| queue.writes && command.name == "exec");
+        let writes = command.is_write() || ends_queue();
+        // As in Redis, PING tells too that something is wrong.
+        if durability.is_failing() && (writes || command.name == "ping") {
+            let line = self.refuse(session, Some(entry), &durability.refusal());
+            self.count_error(Some(entry), &line, false);
+            reply.error(&line);
+            return Some(Flow::Continue);
+        }
+        if (writes || scripting::may_write(command)) && !durability.has_room() {
+            session.flags.set(ClientFlags::BLOCKED, true);
+            return Some(Flow::Postpone { until: None });
+        }
+        None
     }
 
     /// Whether a script that has been running for long keeps a command from running: it has closed the
@@ -684,6 +741,9 @@ impl Executor {
                 if let Some(blocked) = self.worker.blocked.take() {
                     flow = self.wait(shared, session, &blocked);
                 }
+                if let Some(deferred) = self.worker.deferred.take() {
+                    flow = self.run_apart(shared, session, entry, deferred);
+                }
                 result
             }
             (None, Some(transaction)) => {
@@ -695,6 +755,9 @@ impl Executor {
             self.publish_events();
         }
         if let Err(mut error) = result {
+            if error == CommandError::Viewed {
+                return self.hold(session);
+            }
             if error == CommandError::Busy {
                 error = shared.running.busy();
             }
@@ -782,6 +845,117 @@ impl Executor {
         Flow::Stop(Next::Park { until })
     }
 
+    /// Has a command run apart from the worker; its client waits for the reply.
+    #[cold]
+    fn run_apart(
+        &mut self,
+        shared: &Shared,
+        session: &mut Session,
+        entry: &Entry,
+        deferred: Box<Deferred>,
+    ) -> Flow {
+        self.meter.take_back();
+        session.apart = Some(IsHeard(session.replies == Replies::On));
+        let (client, post) = (session.client.address, self.post.clone());
+        shared.apart.run(Job { deferred, index: entry.index, client, post, rounds: 0 });
+        Flow::Stop(Next::Park { until: None })
+    }
+
+    /// Stores what a command has computed apart from the worker.
+    fn store_computed(&mut self, unstored: Unstored) {
+        /// How often it is computed anew because its keys have changed, before that is done where it stands.
+        const ROUNDS_MAX: u32 = 3;
+        let shared = Arc::clone(&self.shared);
+        let (durability, is_recorded) = (&shared.durability, shared.engine.log.is_on());
+        let admission = match is_recorded && durability.is_failing() {
+            true => Err(durability.refusal()),
+            false => Ok(()),
+        };
+        let lacks_room = is_recorded && admission.is_ok() && !durability.has_room()
+            || shared.engine.keyspace.snapshots().is_congested();
+        let mut inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
+        // Where the log or a snapshot is behind, or a script has closed the gate for long, the next tick will do.
+        if lacks_room || inside.is_none() {
+            let again = Letter::Computed(Arc::new(Mutex::new(Some(unstored))));
+            return self.post.send_to_service(self.worker.id(), again);
+        }
+        let Unstored { mut computed, index, client, nanoseconds, rounds } = unstored;
+        let words = std::mem::take(&mut computed.words);
+        let (database, protocol) = (computed.database, computed.protocol);
+        let entry = &shared.commands.entries()[index];
+        let texts: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
+        let request = Request { entry, words: &texts, keys: &[] };
+        let mut reply = ReplyBuffer::default();
+        reply.set_protocol(protocol);
+        self.environment.client = blocked::token(client);
+        self.environment.broadcasts = shared.trackers.broadcasts();
+        self.environment.tracks = false;
+        // Its own view is among those that there are.
+        self.environment.waits_for_views = false;
+        if rounds >= ROUNDS_MAX {
+            self.environment.visits_max = None;
+        }
+        self.worker.computed = Some(Box::new(computed));
+        let (environment, worker) = (&self.environment, &mut self.worker);
+        let result = admission.and_then(|()| {
+            shared.engine.execute(&request, database, environment, worker, &mut inside, &mut reply)
+        });
+        drop(inside);
+        self.environment.visits_max = Some(shared.visits_max.load(Ordering::Relaxed));
+        self.worker.computed = None;
+        if let Some(deferred) = self.worker.deferred.take() {
+            let (post, rounds) = (self.post.clone(), rounds + 1);
+            return shared.apart.run(Job { deferred, index, client, post, rounds });
+        }
+        if let Err(error) = result {
+            let error = if error == CommandError::Busy { shared.running.busy() } else { error };
+            reply.error(error.line());
+        }
+        if !self.worker.served.is_empty() {
+            self.mail_served();
+        }
+        if !self.worker.events.is_empty() {
+            self.publish_events();
+        }
+        if !self.worker.invalidations.is_empty() {
+            self.tell_invalidations(client.id);
+        }
+        self.dispose();
+        let finished = Finished { index, words, reply: pieces(&mut reply), nanoseconds };
+        self.post.send(client, Letter::Finished(Arc::new(finished)));
+    }
+
+    /// Goes on with a client whose command has been run, and answers it.
+    fn finish_apart(&mut self, session: &mut Session, finished: &Finished, reply: &mut ReplyBuffer) -> Next {
+        let measured = self.meter.count_apart(finished.index, finished.nanoseconds);
+        let words: Vec<&[u8]> = finished.words.iter().map(|word| &**word).collect();
+        let bytes = |lengths: &mut dyn Iterator<Item = usize>| lengths.sum();
+        let request_bytes = bytes(&mut words.iter().map(|word| word.len()));
+        let reply_bytes = bytes(&mut finished.reply.iter().map(|piece| piece.len()));
+        let shared = Arc::clone(&self.shared);
+        self.log_measured(&shared, session, &measured, &words, request_bytes, reply_bytes);
+        let last = finished.reply.last().map(|piece| &piece[..]).unwrap_or_default();
+        if last.starts_with(b"-") && finished.reply.len() == 1 {
+            let line = &last[1..last.len() - 2];
+            self.count_error(Some(&shared.commands.entries()[finished.index]), line, true);
+        }
+        if session.apart.take() == Some(IsHeard(true)) {
+            reply.set_protocol(session.protocol);
+            let others = finished.reply.len().saturating_sub(1);
+            finished.reply[..others].iter().for_each(|piece| reply.raw_shared(piece));
+            reply.raw(last);
+        }
+        Next::Read
+    }
+
+    /// Has a command presented again: somebody has a view of what it may change.
+    #[cold]
+    fn hold(&mut self, session: &mut Session) -> Flow {
+        self.meter.take_back();
+        session.held_since.get_or_insert(self.now.instant);
+        Flow::Postpone { until: self.now.instant.checked_add(HOLD_PAUSE) }
+    }
+
     /// Goes on with a client whose command has waited, and answers it.
     fn stop_waiting(
         &mut self,
@@ -844,6 +1018,12 @@ impl Executor {
         if shared.loading.is_active() && !entry.command.flags.has(Flags::LOADING) {
             return Err(CommandError::text("LOADING Redis is loading the dataset in memory"));
         }
+        if shared.persistence.has_failed()
+            && (commands::writes(session, entry) || entry.command.name == "ping")
+            && shared.denies_writes(self.config.config())
+        {
+            return Err(UNSAVED);
+        }
         if (entry.command.flags.has(Flags::DENY_OOM) || session.queue.is_some())
             && self.over_memory_limit(words)
             && session.queue.as_ref().is_none_or(|queue| queue.needs_memory(entry))
@@ -905,6 +1085,22 @@ impl Executor {
         }
         session.flags.set(ClientFlags::BLOCKED, true);
         Some(Flow::Postpone { until })
+    }
+
+    /// A command that writes waits while a snapshot has too much to write. Those of a transaction wait once,
+    /// before the first runs.
+    #[cold]
+    fn wait_for_snapshot(session: &mut Session, entry: &Entry) -> Option<Flow> {
+        let is_queued = session.queue.is_some() && !entry.command.flags.has(Flags::UNQUEUED);
+        let command = entry.command;
+        // The keys tell a script that is run from what is done with scripts.
+        let is_script = command.group == Group::Scripting && !command.keys.is_empty();
+        let writes = commands::writes(session, entry) || is_script && !command.flags.has(Flags::READ_ONLY);
+        if is_queued || !writes {
+            return None;
+        }
+        session.flags.set(ClientFlags::BLOCKED, true);
+        Some(Flow::Postpone { until: None })
     }
 
     /// Whether more memory is in use than `maxmemory`. The sum is as old as this window of the
@@ -994,6 +1190,8 @@ pub(crate) fn environment(config: &Config) -> Environment {
         relaxed_versions: config.rdb_version_check == VersionCheck::Relaxed,
         client: ClientToken::default(),
         deny_blocking: false,
+        visits_max: None,
+        waits_for_views: true,
         tracks: false,
         broadcasts: false,
         notifications: config.notify_keyspace_events.published(),
@@ -1111,6 +1309,7 @@ impl Service for Executor {
         if self.shared.engine.keyspace.pool().is_low() {
             self.shared.maintenance.warm_up();
         }
+        self.environment.visits_max = Some(self.shared.visits_max.load(Ordering::Relaxed));
         self.environment.collection_limits.list_packed_threshold =
             self.shared.list_packed_threshold.load(Ordering::Relaxed);
     }
@@ -1128,6 +1327,8 @@ impl Service for Executor {
         self.environment.tracks = session.tracking.as_deref().is_some_and(Tracking::tracks_next);
         self.environment.broadcasts = shared.trackers.broadcasts();
         self.environment.client = blocked::token(session.client.address);
+        let has_patience = |since| self.now.instant.duration_since(since) < HOLD_MAX;
+        self.environment.waits_for_views = session.held_since.is_none_or(has_patience);
         self.environment.keep_expired = shared.pause.is_set()
             && shared.pause.in_force(self.now.instant).is_some()
             || shared.durability.is_failing();
@@ -1200,7 +1401,7 @@ impl Service for Executor {
 
     fn deliver(&mut self, session: &mut Session, letter: Letter, reply: &mut ReplyBuffer) -> Option<Next> {
         // What a client that has waited is answered is a change that somebody else has made.
-        self.saw_data = matches!(letter, Letter::Unblocked(_));
+        self.saw_data = matches!(letter, Letter::Unblocked(_) | Letter::Finished(_));
         self.withhold_to = self.durability_mark();
         match letter {
             Letter::Unpaused | Letter::LogHasRoom => {
@@ -1211,6 +1412,7 @@ impl Service for Executor {
             Letter::Unblocked(encoded) => Some(self.stop_waiting(session, reply, |reply| {
                 reply.raw(&encoded);
             })),
+            Letter::Finished(finished) => Some(self.finish_apart(session, &finished, reply)),
             Letter::Lines(lines) => {
                 if session.flags.has(ClientFlags::MONITOR) {
                     reply.raw(&lines);
@@ -1229,7 +1431,7 @@ impl Service for Executor {
                 Self::deliver_redirected(session, &invalidated, reply);
                 None
             }
-            Letter::HeldUp | Letter::Published(_) | Letter::Settled(_) => None,
+            Letter::HeldUp | Letter::Published(_) | Letter::Settled(_) | Letter::Computed(_) => None,
         }
     }
 
@@ -1242,10 +1444,15 @@ impl Service for Executor {
             | Letter::LogHasRoom
             | Letter::Lines(_)
             | Letter::Unblocked(_)
+            | Letter::Finished(_)
             | Letter::Invalidated(_)
             | Letter::Redirected(_) => {}
             Letter::Published(message) => self.subscribers.deliver(&self.shared.exchange, &message, outbox),
             Letter::Settled(number) => self.settling.1 = number,
+            Letter::Computed(unstored) => {
+                let unstored = unstored.lock().unwrap_or_else(PoisonError::into_inner).take();
+                unstored.into_iter().for_each(|unstored| self.store_computed(unstored));
+            }
         }
     }
 

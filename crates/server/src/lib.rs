@@ -2,6 +2,7 @@
 
 mod access;
 mod allocator;
+mod apart;
 mod blocked;
 pub mod check;
 mod command_log;

@@ -117,6 +117,15 @@ impl ProcessorTime {
     }
 }
 
+/// Has the calling thread take the time that others leave. On Linux a thread has a priority of its own.
+pub(crate) fn lower_priority() {
+    const STEPS: i32 = 10;
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::nice(STEPS) {
+        tracing::debug!("cannot lower the priority of a thread: {error}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 //! What others may see of it (`CLIENT LIST`, `INFO`) is copied into the connection's
 //! [`Client`] once per call of the service, and before a client is shown to itself.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use dunlin_resp::{Mark, Protocol, ReplyBuffer, RequestDecoder};
 
@@ -117,6 +117,10 @@ pub struct Session {
     pub(crate) settled_by: u64,
     /// Whether a command waits for keys, and then whether its client wants to hear of it.
     pub(crate) waiting: Option<IsHeard>,
+    /// Whether a command is being run apart from its worker, and then whether its client wants to hear of it.
+    pub(crate) apart: Option<IsHeard>,
+    /// Since when a command has been waiting for a view of what it may change to end.
+    pub(crate) held_since: Option<Instant>,
     /// What it waits for with WAIT or WAITAOF, and whether it wants the answer.
     pub(crate) durability: Option<(DurabilityWait, IsHeard)>,
     /// What to answer when the deadline of a parked connection has passed.
@@ -142,6 +146,8 @@ impl Session {
             pushed: false,
             settled_by: 0,
             waiting: None,
+            apart: None,
+            held_since: None,
             durability: None,
             answer_later: None,
         }

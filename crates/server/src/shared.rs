@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize},
         mpsc::Sender,
     },
     time::{Duration, Instant},
@@ -12,6 +12,7 @@ use std::{
 use dunlin_engine::{Engine, command::CommandTable};
 
 use crate::{
+    apart::Apart,
     blocked::BlockedClients,
     commands,
     config::ConfigStore,
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     /// How many workers there are.
     pub(crate) workers: usize,
     pub(crate) maintenance: Maintenance,
+    pub(crate) apart: Apart,
     pub(crate) monitor: Monitor,
     pub(crate) pause: Pause,
     pub(crate) persistence: Persistence,
@@ -61,8 +63,13 @@ pub(crate) struct Shared {
     /// Bytes from which on elements of lists are blocks of their own though a block would hold them, 0 for
     /// never (`DEBUG QUICKLIST-PACKED-THRESHOLD`).
     pub(crate) list_packed_threshold: AtomicU32,
+    /// How many elements a command may visit before it is run apart from its worker (`DEBUG VISITS-MAX`).
+    pub(crate) visits_max: AtomicUsize,
     orders: Sender<Stop>,
 }
+
+/// What [`Shared::visits_max`] is unless somebody changes it: less than a millisecond's work.
+const VISITS_MAX: usize = 10_000;
 
 impl Shared {
     pub(crate) fn new(
@@ -88,6 +95,7 @@ impl Shared {
             config,
             workers,
             maintenance,
+            apart: Apart::new(),
             monitor,
             pause,
             persistence,
@@ -102,6 +110,7 @@ impl Shared {
             trackers,
             active_expire,
             list_packed_threshold: AtomicU32::new(0),
+            visits_max: AtomicUsize::new(VISITS_MAX),
             orders,
         }
     }

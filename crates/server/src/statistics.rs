@@ -362,6 +362,17 @@ impl Meter {
         self.count -= 1;
     }
 
+    /// Counts a command that was run apart from its worker.
+    pub(crate) fn count_apart(&self, index: usize, nanoseconds: u64) -> Measured {
+        let counters = &self.statistics.commands[index];
+        counters.calls.add(1);
+        counters.nanoseconds.add(nanoseconds);
+        if self.thresholds.tracking {
+            counters.histogram.get_or_init(Histogram::new).record(nanoseconds, 1);
+        }
+        Measured { index, count: 1, nanoseconds }
+    }
+
     /// Whether the command that has just run must be measured now.
     #[inline]
     pub(crate) fn is_due(&self, request_bytes: usize, reply_bytes: usize) -> bool {

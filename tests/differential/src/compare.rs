@@ -1,5 +1,7 @@
 //! Whether two replies agree, and the table of differences that are intended.
 
+use std::collections::BTreeSet;
+
 use dunlin_test_support::resp::Reply;
 
 use crate::grammar::Compare;
@@ -116,8 +118,21 @@ pub const INTENDED: &[Intended] = &[
         reason: CLAIMERS,
     },
     Intended {
+        command: "XAUTOCLAIM",
+        holds: |_, ours, oracle| {
+            let text = b"ERR Insufficient memory, failed allocating transient memory, COUNT too high.";
+            !ours.is_error() && oracle.bytes() == Some(text)
+        },
+        reason: "COUNT is a limit, not a size of memory to be had at once",
+    },
+    Intended {
         command: "XINFO",
-        holds: |_, ours, oracle| without_claimers(ours) == without_claimers(oracle),
+        holds: |_, ours, oracle| {
+            let (ours_told, oracle_told) = (consumers(ours), consumers(oracle));
+            without_claimers(ours) == without_claimers(oracle)
+                && oracle_told.names.is_subset(&ours_told.names)
+                && ours_told.counts.iter().zip(&oracle_told.counts).all(|(ours, oracle)| ours >= oracle)
+        },
         reason: CLAIMERS,
     },
     Intended {
@@ -139,15 +154,49 @@ const CLAIMERS: &str =
 const LAST_ENTRY: &str = "XREAD takes + for the last entry, as in Redis 7.4 and newer";
 
 fn last_entry(command: &[Vec<u8>], _: &Reply, oracle: &Reply) -> bool {
-    command.iter().any(|word| word == b"+")
+    let streams = command.iter().position(|word| word.eq_ignore_ascii_case(b"STREAMS"));
+    let behind = streams.map(|at| &command[at + 1..]).unwrap_or_default();
+    behind[behind.len() / 2..].iter().any(|word| word == b"+")
         && oracle.bytes() == Some(b"ERR Invalid stream ID specified as stream command argument")
 }
 
-fn unbalanced(_: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
-    let is_told = |reply: &Reply| {
-        reply.is_error() && reply.bytes().is_some_and(|line| line.starts_with(b"ERR Unbalanced "))
+fn unbalanced(command: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
+    let name = String::from_utf8_lossy(&command[0]).to_lowercase();
+    let symbol = if name == "xread" { '$' } else { '>' };
+    let told = format!(
+        "ERR Unbalanced '{name}' list of streams: for each stream key an ID or '{symbol}' must be specified."
+    );
+    let oracles: &[u8] =
+        b"ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.";
+    ours.is_error() && ours.bytes() == Some(told.as_bytes()) && oracle.bytes() == Some(oracles)
+}
+
+/// The consumers that `XINFO` tells.
+#[derive(Default)]
+struct Consumers {
+    names: BTreeSet<Vec<u8>>,
+    /// How many there are, group by group.
+    counts: Vec<i64>,
+}
+
+fn consumers(reply: &Reply) -> Consumers {
+    let mut told = Consumers::default();
+    let elements = reply.elements().unwrap_or_default();
+    let value = |name: &[u8]| {
+        let at = elements.iter().position(|element| element.bytes() == Some(name))?;
+        elements.get(at + 1)
     };
-    is_told(ours) && is_told(oracle)
+    if value(b"pending").or(value(b"pel-count")).is_some()
+        && let Some(name) = value(b"name").and_then(Reply::bytes)
+    {
+        told.names.insert(name.to_vec());
+    }
+    told.counts.extend(value(b"consumers").and_then(Reply::integer));
+    for inner in elements.iter().map(consumers) {
+        told.names.extend(inner.names);
+        told.counts.extend(inner.counts);
+    }
+    told
 }
 
 /// What `XINFO` says but for the number of consumers and those that have nothing pending.

@@ -70,6 +70,9 @@ struct Options {
     /// Seconds to spend on shortening each failing stream.
     #[arg(long, default_value_t = 10)]
     shorten_seconds: u64,
+    /// Have the server under test run whatever it can apart from its workers (`DEBUG VISITS-MAX 0`).
+    #[arg(long)]
+    apart: bool,
     /// Further directives for the server under test, such as `--directive=--threads --directive=2`.
     #[arg(long, allow_hyphen_values = true)]
     directive: Vec<String>,
@@ -122,6 +125,7 @@ fn run(options: &Options) -> Result<bool, String> {
         return judge(options, &drawn, &known, (first_seed, streams), trial);
     }
     let mut pair = Pair::start(&options.server, &options.oracle, &options.directive)?;
+    pair.apart = options.apart;
     let trial = &mut |steps: &[Step]| pair.run(steps);
     let is_good = judge(options, &drawn, &known, (first_seed, streams), trial)?;
     for reason in &pair.intended {

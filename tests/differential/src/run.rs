@@ -90,6 +90,8 @@ pub struct Pair {
     oracle: Server,
     /// The databases whose contents are compared.
     databases: usize,
+    /// Whether the server under test runs whatever it can apart from its workers.
+    pub apart: bool,
     /// The reasons of the intended differences that were met.
     pub intended: BTreeSet<&'static str>,
 }
@@ -117,6 +119,7 @@ impl Pair {
             ours_program: ours.to_owned(),
             ours_directives: directives.to_vec(),
             databases: 4,
+            apart: false,
             intended: BTreeSet::new(),
         })
     }
@@ -170,6 +173,12 @@ impl Pair {
 
     fn run_stream(&mut self, steps: &[Step]) -> Result<(), Failure> {
         let mut duet = self.connect()?;
+        if self.apart {
+            let reply = duet.ours.call(&["DEBUG", "VISITS-MAX", "0"]);
+            if !matches!(&reply, Ok(reply) if reply.bytes() == Some(b"OK")) {
+                return Err(Failure::Trouble(format!("the server under test runs nothing apart: {reply:?}")));
+            }
+        }
         let flush =
             Step { arguments: vec![b"FLUSHALL".to_vec()], compare: Compare::Exact, action: Action::Send };
         duet.batch(&[flush], 0, &mut Queue::default())?;

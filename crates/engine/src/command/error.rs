@@ -32,6 +32,12 @@ pub enum CommandError {
     OutOfMemory,
     /// A script has been holding the keys for long.
     Busy,
+    /// Nobody's mistake: the command would hold others up and is to be run apart from its worker
+    /// ([`crate::Deferred`]). The client never hears of it.
+    TooLong,
+    /// Nobody's mistake: a key that the command may change is being read apart from its worker; it is to be
+    /// presented again. The client never hears of it.
+    Viewed,
     /// Anything else: code and text. It may quote what the client sent, hence bytes.
     Text(Cow<'static, [u8]>),
 }
@@ -76,6 +82,7 @@ impl CommandError {
             Self::Busy => {
                 "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
             }
+            Self::TooLong | Self::Viewed => unreachable!("the client never hears of it"),
             Self::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
             Self::InvalidExpire(name) => {
                 return Cow::Owned(format!("ERR invalid expire time in '{name}' command").into_bytes());

@@ -114,6 +114,7 @@ impl Command {
 }
 
 /// What a command is allowed to do; the variant is the permission.
+#[derive(Clone, Copy)]
 pub enum Run {
     /// Reads values under the locks of its keys.
     Read(fn(&mut ReadContext<'_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult),

@@ -2,6 +2,7 @@
 
 mod bitmap;
 pub mod debug;
+mod draw;
 mod expiry;
 mod generic;
 mod geo;

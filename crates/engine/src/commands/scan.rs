@@ -1,10 +1,13 @@
 //! What the commands of the SCAN family share: cursors and options.
 
 use dunlin_resp::ReplyBuffer;
+use dunlin_structures::Element;
 
 use crate::{
-    command::{Args, CommandError},
+    command::{Args, CommandError, CommandResult},
+    context::ReadContext,
     glob,
+    value::Collection,
 };
 
 /// Elements that a call visits, about, unless it is told.
@@ -41,18 +44,18 @@ pub(super) enum Omission {
 
 /// The options of a walk through a collection.
 #[derive(Debug)]
-pub(super) struct CollectionScan<'a> {
+struct CollectionScan<'a> {
     /// What elements must match.
     pattern: Option<&'a [u8]>,
     /// How many elements a call visits, about.
     count: usize,
     /// Whether the answer has the elements' values.
-    pub(super) values: bool,
+    values: bool,
 }
 
 impl<'a> CollectionScan<'a> {
     /// Reads the options; `omission` says which of them leaves the values out.
-    pub(super) fn parse(args: &mut Args<'a>, omission: Omission) -> Result<Self, CommandError> {
+    fn parse(args: &mut Args<'a>, omission: Omission) -> Result<Self, CommandError> {
         let mut options = Self { pattern: None, count: COUNT_DEFAULT, values: true };
         while !args.is_empty() {
             if args.token_with("COUNT", 1) {
@@ -81,29 +84,72 @@ impl<'a> CollectionScan<'a> {
 
     /// Whether an element is asked for.
     #[inline]
-    pub(super) fn wants(&self, element: &[u8]) -> bool {
+    fn wants(&self, element: &[u8]) -> bool {
         self.pattern.is_none_or(|pattern| glob::matches(pattern, element))
-    }
-
-    /// Calls `step` (from a cursor to the next one, with the number of elements visited) until enough
-    /// elements have been visited; the cursor to go on from.
-    pub(super) fn walk(&self, mut cursor: u64, mut step: impl FnMut(u64) -> (u64, usize)) -> u64 {
-        let mut visited = 0;
-        // Empty buckets count a little, so that a sparse table does not hold the worker for long.
-        for _ in 0..self.count.saturating_mul(10) {
-            let (next, here) = step(cursor);
-            cursor = next;
-            visited += here;
-            if cursor == 0 || visited >= self.count {
-                break;
-            }
-        }
-        cursor
     }
 }
 
+/// What a walk through a collection has found.
+pub(super) struct Found<'a> {
+    options: CollectionScan<'a>,
+    /// In RESP2: scores are bulk strings here whatever the protocol.
+    elements: ReplyBuffer,
+    count: usize,
+    visited: usize,
+}
+
+impl Found<'_> {
+    /// Visits an element, and tells it and its value, if it has one, where they are asked for.
+    pub(super) fn element(&mut self, name: Element<'_>, value: Option<impl FnOnce(&mut ReplyBuffer)>) {
+        self.visited += 1;
+        if !self.options.wants(&name.text()) {
+            return;
+        }
+        match name {
+            Element::Integer(integer) => self.elements.bulk_integer(integer),
+            Element::String(text) => self.elements.bulk(text),
+        }
+        self.count += 1;
+        if let Some(value) = value.filter(|_| self.options.values) {
+            value(&mut self.elements);
+            self.count += 1;
+        }
+    }
+}
+
+/// Answers a command that walks a collection: `len` is how many elements that has, `step` visits some behind a
+/// cursor and answers the next.
+pub(super) fn scan_collection<T: Collection + 'static>(
+    context: &mut ReadContext<'_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+    omission: Omission,
+    len: impl FnOnce(&T) -> usize,
+    step: impl Fn(&T, u64, &mut Found<'_>) -> u64,
+) -> CommandResult {
+    let key = args.word();
+    let mut cursor = parse_cursor(args)?;
+    let Some(collection) = context.collection::<T>(key)? else {
+        reply_scan(reply, 0, 0, ReplyBuffer::default());
+        return Ok(());
+    };
+    let options = CollectionScan::parse(args, omission)?;
+    let count = options.count;
+    context.weigh(count.min(len(collection)))?;
+    let mut found = Found { options, elements: ReplyBuffer::default(), count: 0, visited: 0 };
+    // Empty buckets count a little, so that a sparse table does not hold the worker for long.
+    for _ in 0..count.saturating_mul(10) {
+        cursor = step(collection, cursor, &mut found);
+        if cursor == 0 || found.visited >= count {
+            break;
+        }
+    }
+    reply_scan(reply, cursor, found.count, found.elements);
+    Ok(())
+}
+
 /// Writes the answer of a scan: the cursor to go on from and the elements found.
-pub(super) fn reply_scan(reply: &mut ReplyBuffer, cursor: u64, found: usize, mut elements: ReplyBuffer) {
+fn reply_scan(reply: &mut ReplyBuffer, cursor: u64, found: usize, mut elements: ReplyBuffer) {
     reply.array(2);
     reply.bulk(itoa::Buffer::new().format(cursor).as_bytes());
     reply.array(found);

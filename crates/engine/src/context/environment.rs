@@ -34,6 +34,11 @@ pub struct Environment {
     pub client: ClientToken,
     /// Whether nobody may wait for keys: in transactions and scripts.
     pub deny_blocking: bool,
+    /// How many elements a command may visit where it stands; one that would visit more is run apart from
+    /// its worker. `None` for any number.
+    pub visits_max: Option<usize>,
+    /// Whether a command waits where somebody has a view of what it may change, instead of copying that.
+    pub waits_for_views: bool,
     /// Whether the client is told of later changes of the keys that it reads (`CLIENT TRACKING`).
     pub tracks: bool,
     /// Whether somebody is told of all changes (`CLIENT TRACKING … BCAST`).

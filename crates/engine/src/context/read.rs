@@ -1,8 +1,8 @@
 //! For commands that read values.
 
 use crate::{
-    command::CommandError,
-    keyspace::{EntryRef, Key, Locked, access_clock, idle_seconds},
+    command::{CommandError, CommandResult},
+    keyspace::{EntryRef, Key, Keyspace, Locked, View, access_clock, idle_seconds},
     notify::{Event, EventClass},
     rdb::{Compressor, serialized_bytes, write_dump},
     value::{Collection, Layout, StringRef},
@@ -10,10 +10,20 @@ use crate::{
 
 use super::{Environment, Worker, collection_of, keys::KnownKeys, string_of};
 
+/// Where keys are looked up.
+#[derive(Debug, Clone, Copy)]
+enum Source<'a> {
+    /// In shards that are locked.
+    Shards(&'a Locked<'a>),
+    /// In a view that was taken under their locks.
+    View(&'a View),
+}
+
 /// For commands that read values.
 #[derive(Debug)]
 pub struct ReadContext<'a> {
-    locked: &'a Locked<'a>,
+    keyspace: &'a Keyspace,
+    source: Source<'a>,
     database: usize,
     keys: KnownKeys<'a>,
     environment: &'a Environment,
@@ -30,7 +40,35 @@ impl<'a> ReadContext<'a> {
         environment: &'a Environment,
         worker: &'a mut Worker,
     ) -> Self {
-        Self { locked, database, keys: KnownKeys::new(keys), environment, worker, met_expired: false }
+        let (keyspace, source) = (locked.keyspace(), Source::Shards(locked));
+        let keys = KnownKeys::new(keys);
+        Self { keyspace, source, database, keys, environment, worker, met_expired: false }
+    }
+
+    /// For a command that is run apart from its worker.
+    pub(crate) fn apart(
+        keyspace: &'a Keyspace,
+        view: &'a View,
+        database: usize,
+        environment: &'a Environment,
+        worker: &'a mut Worker,
+    ) -> Self {
+        let (source, keys) = (Source::View(view), KnownKeys::new(&[]));
+        Self { keyspace, source, database, keys, environment, worker, met_expired: false }
+    }
+
+    /// To be called once everything is looked up and before the work begins: the command is about to visit
+    /// that many elements. The error, which is to be passed on, has it run apart from its worker.
+    #[inline]
+    pub fn weigh(&self, elements: usize) -> CommandResult {
+        match (self.source, self.environment.visits_max) {
+            (Source::Shards(locked), Some(max)) if elements > max => {
+                // Transactions and scripts have to have the answer now; what strays may look anywhere.
+                let must_stay = self.environment.deny_blocking || locked.is_everything();
+                if must_stay { Ok(()) } else { Err(CommandError::TooLong) }
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn met_expired(&self) -> bool {
@@ -55,8 +93,12 @@ impl<'a> ReadContext<'a> {
     /// [`Self::peek`] in another database.
     #[inline]
     pub fn peek_in(&mut self, database: usize, key: &[u8]) -> Option<EntryRef<'a>> {
-        let key = self.keys.resolve(self.locked.keyspace(), key);
-        let database = self.locked.shard(key.shard).database(database)?;
+        let locked = match self.source {
+            Source::Shards(locked) => locked,
+            Source::View(view) => return view.find(key),
+        };
+        let key = self.keys.resolve(self.keyspace, key);
+        let database = locked.shard(key.shard).database(database)?;
         let entry = database.entry(database.find(key.hash, key.bytes)?);
         if entry.is_expired(self.environment.now_ms) {
             self.met_expired = true;
@@ -162,7 +204,7 @@ impl<'a> ReadContext<'a> {
 
     /// How collections that a command builds for its answer are laid out.
     pub fn layout(&self) -> Layout<'a> {
-        Layout { limits: &self.environment.collection_limits, resources: self.locked.keyspace().resources() }
+        Layout { limits: &self.environment.collection_limits, resources: self.keyspace.resources() }
     }
 
     /// The collection under a key; an error where it holds another type.

@@ -1,8 +1,9 @@
 //! What a worker brings along, and what its commands have thrown away.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{any::Any, collections::VecDeque, sync::Arc};
 
 use crate::{
+    deferred::{Computed, Deferred},
     effect::Effects,
     keyspace::{Database, Invalidation},
     notify::Event,
@@ -21,6 +22,8 @@ const GARBAGE_BYTES_MIN: usize = 32 * 1024;
 pub struct Garbage {
     values: Vec<Owned>,
     databases: Vec<Database>,
+    /// What was taken or made apart from a worker.
+    others: Vec<Box<dyn Any + Send>>,
     /// From which value on they are to be freed before the answer leaves.
     freed_from: Option<usize>,
 }
@@ -35,6 +38,10 @@ impl Garbage {
 
     pub(crate) fn push_database(&mut self, database: Database) {
         self.databases.push(database);
+    }
+
+    pub(crate) fn push_other(&mut self, other: Box<dyn Any + Send>) {
+        self.others.push(other);
     }
 
     /// Has the values that come from here on freed before the answer leaves, though outside the
@@ -59,7 +66,7 @@ impl Garbage {
     /// Whether there is nothing.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.values.is_empty() && self.databases.is_empty()
+        self.values.is_empty() && self.databases.is_empty() && self.others.is_empty()
     }
 }
 
@@ -83,6 +90,10 @@ pub struct Worker {
     pub served: Vec<Served>,
     /// The client that the command just run has left waiting.
     pub blocked: Option<Blocked>,
+    /// The command just run that is to be run apart from the worker.
+    pub deferred: Option<Box<Deferred>>,
+    /// What the command about to run has computed before, apart from the worker.
+    pub computed: Option<Box<Computed>>,
     /// Where short texts are edited before they are stored again.
     pub(super) scratch: Vec<u8>,
     /// For strings in dumps.
@@ -103,6 +114,8 @@ impl Worker {
             ready: VecDeque::new(),
             served: Vec::new(),
             blocked: None,
+            deferred: None,
+            computed: None,
             scratch: Vec::new(),
             compressor: Compressor::default(),
             random: Random::new(seed),

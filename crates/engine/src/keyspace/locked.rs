@@ -73,6 +73,11 @@ impl<'k> Locked<'k> {
         self.keyspace.gate.mark_inside(participant, true);
     }
 
+    /// Whether the closed gate stands for all locks.
+    pub(crate) fn is_everything(&self) -> bool {
+        matches!(self.held, Held::All(_))
+    }
+
     /// The state of a locked shard.
     ///
     /// # Panics
@@ -146,6 +151,11 @@ pub(crate) struct LockedShards<'a> {
 }
 
 impl<'a> LockedShards<'a> {
+    /// Whether the closed gate stands for all locks.
+    pub(crate) fn is_everything(&self) -> bool {
+        matches!(self.held, Held::All(_))
+    }
+
     /// The keyspace.
     #[inline]
     pub(crate) fn keyspace(&self) -> &'a Keyspace {

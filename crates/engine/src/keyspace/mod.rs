@@ -25,6 +25,7 @@ mod locked;
 mod shard;
 mod shard_set;
 mod tracked;
+mod view;
 mod watch;
 
 use std::{
@@ -38,14 +39,14 @@ use std::{
 
 use dunlin_structures::PagePool;
 
-use crate::value::Resources;
+use crate::{snapshot::Snapshots, value::Resources};
 
 pub(crate) use blocked::Queues;
 pub use blocked::{BlockingKeys, ClientToken, Waiter};
 pub use database::Database;
 pub(crate) use database::Expiration;
 pub use entry::EntryRef;
-pub(crate) use entry::{EXPIRY_MS_MAX, access_clock, access_clock_ago, idle_seconds};
+pub(crate) use entry::{EXPIRY_MS_MAX, STAMP_BITS, access_clock, access_clock_ago, idle_seconds};
 use gate::Gate;
 pub use gate::Inside;
 use gate::KeptOpen;
@@ -57,6 +58,7 @@ use shard::Shard;
 pub use shard_set::{SHARDS_MAX, ShardSet};
 pub use tracked::Invalidation;
 pub(crate) use tracked::Tracked;
+pub(crate) use view::View;
 pub use watch::Watcher;
 
 /// Fewest shards: enough that two workers rarely meet.
@@ -76,7 +78,10 @@ pub struct Keyspace {
     pool: Arc<PagePool>,
     /// Keys that clients keep copies of, and readers of all of them.
     tracked: [AtomicUsize; 2],
+    /// Views that somebody has of some keys.
+    views: Arc<AtomicUsize>,
     resources: Arc<Resources>,
+    snapshots: Arc<Snapshots>,
 }
 
 impl fmt::Debug for Keyspace {
@@ -141,8 +146,10 @@ impl Keyspace {
             resources: Resources::new(Arc::clone(&pool), hasher.clone()),
             hasher,
             tracked: Default::default(),
+            views: Arc::default(),
             databases,
             pool,
+            snapshots: Arc::default(),
         }
     }
 
@@ -159,6 +166,11 @@ impl Keyspace {
     /// Where the memory of entries and tables comes from.
     pub fn pool(&self) -> &PagePool {
         &self.pool
+    }
+
+    /// The snapshots that are being taken.
+    pub fn snapshots(&self) -> &Arc<Snapshots> {
+        &self.snapshots
     }
 
     /// What collections need.
@@ -296,6 +308,12 @@ impl Keyspace {
     pub fn fixed_bytes(&self) -> usize {
         let database = size_of::<Option<Box<Database>>>() + size_of::<usize>();
         self.shards.len() * (size_of::<Shard>() + self.databases * database)
+    }
+
+    /// Whether somebody has a view of some keys. Who holds the lock of a key knows of all views of that key.
+    #[inline]
+    pub(crate) fn has_views(&self) -> bool {
+        self.views.load(Relaxed) > 0
     }
 
     /// Keys that clients keep copies of, and readers of all of them.

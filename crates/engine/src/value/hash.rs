@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use dunlin_structures::{Element, Listpack, Position};
 
-use super::{Collection, Layout, MemberTable, Object, Record, Resources, field_table::FieldTable};
+use super::{
+    Collection, Layout, MemberTable, Object, Record, Resources, field_table::FieldTable, shared::Shared,
+};
 use crate::{
     context::ExpiryChange,
     random::{Random, Selection},
@@ -27,11 +29,11 @@ pub struct Hash {
     fields: Fields,
 }
 
-/// The table is boxed so that small hashes stay small.
+/// The table stands apart so that small hashes stay small.
 #[derive(Debug, Clone)]
 enum Fields {
     Listpack(Listpack),
-    Table(Box<FieldTable>),
+    Table(Shared<FieldTable>),
 }
 
 impl Collection for Hash {
@@ -85,6 +87,29 @@ fn pair(record: Record<'_>) -> (Element<'_>, Element<'_>) {
 }
 
 impl Hash {
+    /// A copy that shares nothing. O(n).
+    pub(super) fn copied(&self) -> Self {
+        match &self.fields {
+            Fields::Table(table) => Self { fields: Fields::Table(table.copied()) },
+            _ => self.clone(),
+        }
+    }
+
+    /// Whether it is a clone of the other, or that of this.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (&self.fields, &other.fields) {
+            (Fields::Listpack(one), Fields::Listpack(other)) => one.bytes() == other.bytes(),
+            (Fields::Table(one), Fields::Table(other)) => one.is(other),
+            _ => false,
+        }
+    }
+
+    /// Whether changing it would copy it first.
+    #[inline]
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(&self.fields, Fields::Table(table) if table.is_shared())
+    }
+
     /// Without fields, ready to get `count` of them, which decides whether it begins compact.
     pub(crate) fn for_fields(count: u64, layout: Layout<'_>) -> Self {
         let mut hash = Self::default();
@@ -366,12 +391,12 @@ impl Hash {
     /// Moves all fields to a table, if they are not in one.
     fn make_table(&mut self, layout: Layout<'_>) {
         let Fields::Listpack(listpack) = &self.fields else { return };
-        let mut table = Box::new(FieldTable::new(layout.resources));
+        let mut table = FieldTable::new(layout.resources);
         let mut elements = listpack.view().iter();
         while let (Some(field), Some(value)) = (elements.next(), elements.next()) {
             table.set(&field.text(), &value.text(), ExpiryChange::Clear, 0);
         }
-        self.fields = Fields::Table(table);
+        self.fields = Fields::Table(Shared::new(table));
     }
 }
 

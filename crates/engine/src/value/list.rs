@@ -16,7 +16,7 @@ use dunlin_structures::{
     BlockDeque, BlockLimit, BlockRef, DequeRange, Element, Elements, ListEnd, Listpack, ListpackRef,
 };
 
-use super::{Collection, CollectionLimits, Layout, Object, Resources};
+use super::{Collection, CollectionLimits, Layout, Object, Resources, shared::Shared};
 
 /// Most bytes of a listpack whose limit is a number of elements.
 const COUNTED_BYTES_MAX: usize = 8192;
@@ -29,11 +29,11 @@ pub struct List {
     items: Items,
 }
 
-/// The deque is boxed so that small lists stay small.
+/// The deque stands apart so that small lists stay small.
 #[derive(Clone)]
 enum Items {
     Listpack(Listpack),
-    Quicklist(Box<BlockDeque>),
+    Quicklist(Shared<BlockDeque>),
 }
 
 impl std::fmt::Debug for Items {
@@ -81,6 +81,29 @@ impl Default for List {
 }
 
 impl List {
+    /// A copy that shares nothing. O(n).
+    pub(super) fn copied(&self) -> Self {
+        match &self.items {
+            Items::Quicklist(deque) => Self { items: Items::Quicklist(deque.copied()) },
+            _ => self.clone(),
+        }
+    }
+
+    /// Whether it is a clone of the other, or that of this.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (&self.items, &other.items) {
+            (Items::Listpack(one), Items::Listpack(other)) => one.bytes() == other.bytes(),
+            (Items::Quicklist(one), Items::Quicklist(other)) => one.is(other),
+            _ => false,
+        }
+    }
+
+    /// Whether changing it would copy it first.
+    #[inline]
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(&self.items, Items::Quicklist(deque) if deque.is_shared())
+    }
+
     /// No blocks, to be filled and handed to [`Self::from_blocks`].
     pub(crate) fn no_blocks(layout: Layout<'_>) -> BlockDeque {
         BlockDeque::new(block_limit(layout.limits))
@@ -94,7 +117,7 @@ impl List {
             true => blocks.take_single_listpack().map(Items::Listpack),
             false => None,
         };
-        Self { items: items.unwrap_or_else(|| Items::Quicklist(Box::new(blocks))) }
+        Self { items: items.unwrap_or_else(|| Items::Quicklist(Shared::new(blocks))) }
     }
 
     /// How many elements. O(1); in a listpack of 65,535 or more O(n).
@@ -321,7 +344,7 @@ impl List {
             let bytes = listpack.bytes().len() + texts.iter().map(|text| text.len()).sum::<usize>();
             if exceeds(limits.list_max_listpack_size, bytes, || listpack.len() + texts.len()) {
                 let deque = BlockDeque::from_listpack(std::mem::take(listpack), block_limit(limits));
-                self.items = Items::Quicklist(Box::new(deque));
+                self.items = Items::Quicklist(Shared::new(deque));
             }
         }
     }

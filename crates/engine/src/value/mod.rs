@@ -8,6 +8,7 @@ mod list;
 mod member_table;
 mod object;
 mod set;
+mod shared;
 mod sorted_set;
 pub mod stream;
 mod string;

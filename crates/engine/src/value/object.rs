@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dunlin_structures::Element;
 
-use super::{Hash, List, Resources, Set, SortedSet, Stream, ValueType};
+use super::{Hash, List, Resources, Set, SortedSet, Stream, ValueType, shared::Shared};
 
 /// A type of value that holds elements. A key with an empty collection does not exist; a stream never
 /// counts as empty.
@@ -27,7 +27,7 @@ pub trait Collection: Sized {
     }
 }
 
-/// A value that is not a string.
+/// A value that is not a string. A clone of one whose form is not compact shares it, see [`Shared`].
 #[derive(Debug, Clone)]
 pub enum Object {
     /// A hash.
@@ -38,8 +38,8 @@ pub enum Object {
     Set(Set),
     /// A sorted set.
     SortedSet(SortedSet),
-    /// A stream: boxed, being much larger than the others.
-    Stream(Box<Stream>),
+    /// A stream: apart, being much larger than the others.
+    Stream(Shared<Stream>),
 }
 
 impl Object {
@@ -73,6 +73,42 @@ impl Object {
             Self::Set(set) => set.heap_bytes(),
             Self::SortedSet(set) => set.heap_bytes(),
             Self::Stream(stream) => size_of::<Stream>() + stream.heap_bytes(),
+        }
+    }
+
+    /// A copy that shares nothing. O(n).
+    pub(crate) fn copied(&self) -> Self {
+        match self {
+            Self::Hash(hash) => Self::Hash(hash.copied()),
+            Self::List(list) => Self::List(list.copied()),
+            Self::Set(set) => Self::Set(set.copied()),
+            Self::SortedSet(set) => Self::SortedSet(set.copied()),
+            Self::Stream(stream) => Self::Stream(stream.copied()),
+        }
+    }
+
+    /// Whether it is what `other` was made from by cloning, unchanged: the same large form, or equal compact
+    /// ones. O(bytes) where compact.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Hash(hash), Self::Hash(other)) => hash.is(other),
+            (Self::List(list), Self::List(other)) => list.is(other),
+            (Self::Set(set), Self::Set(other)) => set.is(other),
+            (Self::SortedSet(set), Self::SortedSet(other)) => set.is(other),
+            (Self::Stream(stream), Self::Stream(other)) => stream.is(other),
+            _ => false,
+        }
+    }
+
+    /// Whether changing it would copy it first, because somebody has a view of it.
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        match self {
+            Self::Hash(hash) => hash.is_shared(),
+            Self::List(list) => list.is_shared(),
+            Self::Set(set) => set.is_shared(),
+            Self::SortedSet(set) => set.is_shared(),
+            Self::Stream(stream) => stream.is_shared(),
         }
     }
 

@@ -15,7 +15,7 @@ use dunlin_structures::{Element, IntSet, Listpack};
 
 use crate::random::{Random, Selection};
 
-use super::{Collection, Layout, MemberTable, Object, Resources};
+use super::{Collection, Layout, MemberTable, Object, Resources, shared::Shared};
 
 /// A set of byte strings.
 #[derive(Debug, Clone)]
@@ -23,12 +23,12 @@ pub struct Set {
     members: Members,
 }
 
-/// The table is boxed so that small sets stay small.
+/// The table stands apart so that small sets stay small.
 #[derive(Debug, Clone)]
 enum Members {
     IntSet(IntSet),
     Listpack(Listpack),
-    Table(Box<MemberTable>),
+    Table(Shared<MemberTable>),
 }
 
 impl Collection for Set {
@@ -67,6 +67,30 @@ impl Default for Set {
 }
 
 impl Set {
+    /// A copy that shares nothing. O(n).
+    pub(super) fn copied(&self) -> Self {
+        match &self.members {
+            Members::Table(table) => Self { members: Members::Table(table.copied()) },
+            _ => self.clone(),
+        }
+    }
+
+    /// Whether it is a clone of the other, or that of this.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (&self.members, &other.members) {
+            (Members::IntSet(one), Members::IntSet(other)) => one.bytes() == other.bytes(),
+            (Members::Listpack(one), Members::Listpack(other)) => one.bytes() == other.bytes(),
+            (Members::Table(one), Members::Table(other)) => one.is(other),
+            _ => false,
+        }
+    }
+
+    /// Whether changing it would copy it first.
+    #[inline]
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(&self.members, Members::Table(table) if table.is_shared())
+    }
+
     /// Without members, ready to get `count` of them, which decides whether it begins compact.
     pub(crate) fn for_members(count: u64, layout: Layout<'_>) -> Self {
         let limits = layout.limits;
@@ -334,7 +358,7 @@ impl Set {
 
     /// Moves all members to a table.
     fn make_table(&mut self, layout: Layout<'_>) -> &mut MemberTable {
-        let mut table = Box::new(MemberTable::new(layout.resources));
+        let mut table = MemberTable::new(layout.resources);
         self.for_each(|member| {
             match member {
                 Element::Integer(integer) => {
@@ -343,7 +367,7 @@ impl Set {
                 Element::String(text) => table.insert(text, b""),
             };
         });
-        self.members = Members::Table(table);
+        self.members = Members::Table(Shared::new(table));
         match &mut self.members {
             Members::Table(table) => table,
             _ => unreachable!("just made"),

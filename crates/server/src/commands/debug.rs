@@ -110,6 +110,7 @@ static PARTS: &[Part] = &[
         "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
         "    Save the data set, remove it and load it again. NOSAVE loads the file that is there; NOFLUSH",
         "    keeps the data set, which must have no key of the file unless MERGE lets the file's replace it.",
+        "    Where the file cannot be read to its end, what was read before stays.",
     ] },
     Part { name: "set-active-expire", operands: 1..=1, run: set_active_expire, help: &[
         "SET-ACTIVE-EXPIRE <0|1>",
@@ -122,6 +123,10 @@ static PARTS: &[Part] = &[
     Part { name: "stringmatch-len", operands: 2..=2, run: string_match_length, help: &[
         "STRINGMATCH-LEN <length> <pattern>",
         "    Whether the glob pattern matches a text of <length> times the letter `a`: 1 or 0.",
+    ] },
+    Part { name: "visits-max", operands: 1..=1, run: set_visits_max, help: &[
+        "VISITS-MAX <elements>",
+        "    Run commands that visit more elements than this apart from the worker that read them.",
     ] },
 ];
 
@@ -277,6 +282,17 @@ fn set_active_expire(
 ) -> CommandResult {
     let on = parse_integer(words[1]).is_some_and(|value| value != 0);
     context.shared.active_expire.store(on, Ordering::Relaxed);
+    reply.ok();
+    Ok(())
+}
+
+fn set_visits_max(
+    context: &mut ServerContext<'_, '_>,
+    words: &[&[u8]],
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let elements = parse_integer(words[1]).and_then(|elements| usize::try_from(elements).ok());
+    context.shared.visits_max.store(elements.ok_or(CommandError::NotInteger)?, Ordering::Relaxed);
     reply.ok();
     Ok(())
 }

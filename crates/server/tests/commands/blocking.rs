@@ -75,6 +75,34 @@ fn a_wait_ends_with_its_time_and_what_was_sent_behind_it_follows() {
 }
 
 #[test]
+fn entries_reach_all_readers_and_one_of_a_group_on_whatever_worker() {
+    let server = Server::start(&[]);
+    let mut observer = server.connect();
+    observer.check("XGROUP CREATE s g $ MKSTREAM", "+OK");
+    let mut readers: Vec<Peer> = (0..4).map(|_| server.connect()).collect();
+    for reader in &mut readers {
+        wait(reader, &mut observer, "XREAD BLOCK 0 STREAMS other s $ $");
+    }
+    let mut members: Vec<Peer> = (0..3).map(|_| server.connect()).collect();
+    for (member, name) in members.iter_mut().zip(["one", "two", "three"]) {
+        wait(member, &mut observer, &format!("XREADGROUP GROUP g {name} BLOCK 0 STREAMS s >"));
+    }
+    for (entry, member) in members.iter_mut().enumerate() {
+        let id = format!("{}-1", entry + 1);
+        observer.check(&format!("XADD s {id} f v"), &format!("$3 {id}"));
+        let told = format!("*1 *2 $1 s *1 *2 $3 {id} *2 $1 f $1 v");
+        if entry == 0 {
+            readers.iter_mut().for_each(|reader| expect(reader, &told));
+        }
+        expect(member, &told);
+    }
+    observer.check("XPENDING s g", "*4 :3 $3 1-1 $3 3-1 *3 *2 $3 one $1 1 *2 $5 three $1 1 *2 $3 two $1 1");
+    while blocked(&mut observer) > 0 {
+        thread::yield_now();
+    }
+}
+
+#[test]
 fn client_unblock_and_client_kill_end_a_wait() {
     let server = Server::start(&[]);
     let (mut peer, mut observer) = (server.connect(), server.connect());

@@ -1,5 +1,6 @@
 //! The server's own commands over real sockets: exact bytes.
 
+mod apart;
 mod blocking;
 mod configuration;
 mod debug;

@@ -64,6 +64,9 @@ pub(super) const BITCOUNT: Command = Command {
     ..Command::DEFAULT
 };
 
+/// Bytes that are looked through in the time that an element of a collection takes.
+const BYTES_PER_VISIT: usize = 1024;
+
 fn bitcount(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     // The key is looked at first: for a missing one everything is 0, even a bad position.
     let Some(value) = context.string(args.word())? else {
@@ -72,6 +75,7 @@ fn bitcount(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     };
     let mut buffer = itoa::Buffer::new();
     let bytes = value.text(&mut buffer);
+    context.weigh(bytes.len() / BYTES_PER_VISIT)?;
     let ones = match args.remaining() {
         0 => bits::count_ones(bytes),
         2 | 3 => {
@@ -129,6 +133,7 @@ fn bitpos(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     };
     let mut buffer = itoa::Buffer::new();
     let bytes = value.text(&mut buffer);
+    context.weigh(bytes.len() / BYTES_PER_VISIT)?;
     if args.remaining() > 3 {
         return Err(CommandError::Syntax);
     }

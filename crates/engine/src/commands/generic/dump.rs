@@ -53,10 +53,14 @@ pub(super) const RESTORE_ASKING: Command = Command {
     ..RESTORE
 };
 
+/// Bytes of a collection that are written in the time that visiting an element takes.
+const BYTES_PER_VISIT: usize = 32;
+
 fn dump(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     match context.find(args.word()) {
         None => reply.null(),
         Some(entry) => {
+            context.weigh(entry.object().map_or(0, |object| object.heap_bytes() / BYTES_PER_VISIT))?;
             let dump = context.dump(entry);
             if dump.len() >= ReplyBuffer::SPLICE_BYTES_MIN {
                 reply.bulk_shared(&Arc::new(dump));

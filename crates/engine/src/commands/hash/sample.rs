@@ -6,6 +6,7 @@ use dunlin_structures::Element;
 use super::reply_text;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Group, KeySpec, Run},
+    commands::draw::parse_count,
     context::ReadContext,
     random::Random,
     value::Hash,
@@ -43,12 +44,7 @@ fn hrandfield(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Re
         }
         return Ok(());
     }
-    let count = args.integer();
-    if count == i64::MIN {
-        args.fail(CommandError::text(
-            "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
-        ));
-    }
+    let count = parse_count(args);
     args.check()?;
     let with_values = args.token("WITHVALUES");
     args.finish()?;
@@ -61,6 +57,7 @@ fn hrandfield(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Re
         return Ok(());
     };
     let wanted = count.unsigned_abs() as usize;
+    context.weigh(wanted)?;
     let told = if count > 0 { wanted.min(hash.len(now_ms)) } else { wanted };
     let in_pairs = with_values && reply.protocol() == Protocol::Resp3;
     reply.array(if with_values && !in_pairs { 2 * told } else { told });

@@ -5,7 +5,7 @@ use dunlin_resp::ReplyBuffer;
 use super::reply_text;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandResult, Group, KeySpec, Run},
-    commands::scan::{CollectionScan, Omission, parse_cursor, reply_scan},
+    commands::scan::{Omission, scan_collection},
     context::ReadContext,
     value::Hash,
 };
@@ -31,32 +31,13 @@ pub(super) const HSCAN: Command = Command {
 };
 
 fn hscan(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let key = args.word();
-    let cursor = parse_cursor(args)?;
-    let Some(hash) = context.collection::<Hash>(key)? else {
-        reply_scan(reply, 0, 0, ReplyBuffer::default());
-        return Ok(());
-    };
-    let options = CollectionScan::parse(args, Omission::Values)?;
     let now_ms = context.now_ms();
-    let (mut elements, mut found) = (ReplyBuffer::default(), 0);
-    let cursor = options.walk(cursor, |cursor| {
-        let mut visited = 0;
-        let next = hash.scan(cursor, now_ms, |field, value| {
-            visited += 1;
-            if options.wants(&field.text()) {
-                reply_text(&mut elements, field);
-                found += 1;
-                if options.values {
-                    reply_text(&mut elements, value);
-                    found += 1;
-                }
-            }
-        });
-        (next, visited)
-    });
-    reply_scan(reply, cursor, found, elements);
-    Ok(())
+    let len = |hash: &Hash| hash.len(now_ms);
+    scan_collection(context, args, reply, Omission::Values, len, |hash, cursor, found| {
+        hash.scan(cursor, now_ms, |field, value| {
+            found.element(field, Some(|reply: &mut ReplyBuffer| reply_text(reply, value)));
+        })
+    })
 }
 
 #[cfg(test)]

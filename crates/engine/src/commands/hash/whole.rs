@@ -25,6 +25,7 @@ pub(super) const HGETALL: Command = Command {
 
 fn hgetall(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (hash, now_ms) = (context.collection::<Hash>(args.word())?, context.now_ms());
+    context.weigh(hash.map_or(0, |hash| hash.len(now_ms)))?;
     reply.map(hash.map_or(0, |hash| hash.len(now_ms)));
     if let Some(hash) = hash {
         hash.for_each(now_ms, |field, value| {
@@ -40,6 +41,7 @@ pub(super) const HKEYS: Command =
 
 fn hkeys(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (hash, now_ms) = (context.collection::<Hash>(args.word())?, context.now_ms());
+    context.weigh(hash.map_or(0, |hash| hash.len(now_ms)))?;
     reply.array(hash.map_or(0, |hash| hash.len(now_ms)));
     if let Some(hash) = hash {
         hash.for_each(now_ms, |field, _| reply_text(reply, field));
@@ -56,6 +58,7 @@ pub(super) const HVALS: Command = Command {
 
 fn hvals(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (hash, now_ms) = (context.collection::<Hash>(args.word())?, context.now_ms());
+    context.weigh(hash.map_or(0, |hash| hash.len(now_ms)))?;
     reply.array(hash.map_or(0, |hash| hash.len(now_ms)));
     if let Some(hash) = hash {
         hash.for_each(now_ms, |_, value| reply_text(reply, value));

@@ -76,6 +76,7 @@ fn lrange(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
         return Ok(());
     };
     let range = list.range(inclusive(start, stop, list.len()));
+    context.weigh(range.len())?;
     reply.array(range.len());
     range.for_each(|element| reply_element(reply, element));
     Ok(())
@@ -108,6 +109,7 @@ fn lpos(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
         }
         return Ok(());
     };
+    context.weigh(list.len().min(search.elements_max))?;
     let looked_at = list.positions(text, search.from).take(search.elements_max);
     let mut found = looked_at.flatten().skip(search.skipped);
     match search.count {

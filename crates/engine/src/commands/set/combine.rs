@@ -7,8 +7,9 @@ use super::reply_member;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ExpiryChange, ReadContext, WriteContext},
+    keyspace::EntryRef,
     notify::EventClass,
-    value::{Layout, Set},
+    value::{Collection, Layout, Set},
 };
 
 pub(super) const SDIFF: Command = Command {
@@ -87,6 +88,7 @@ pub(super) const SUNIONSTORE: Command = Command {
 
 fn sdiff(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let sets = read_sets(context, args.take_rest())?;
+    context.weigh(total(&sets))?;
     let mut found = Vec::new();
     difference(&sets, context.layout(), |member| found.push(member));
     reply_members(reply, &found);
@@ -95,6 +97,7 @@ fn sdiff(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
 
 fn sinter(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let sets = read_sets(context, args.take_rest())?;
+    context.weigh(lookups(&sets))?;
     let mut found = Vec::new();
     intersection(&sets, |member| found.push(member));
     reply_members(reply, &found);
@@ -103,6 +106,7 @@ fn sinter(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 
 fn sunion(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let sets = read_sets(context, args.take_rest())?;
+    context.weigh(total(&sets))?;
     let built;
     let united = match sets.iter().flatten().collect::<Vec<_>>()[..] {
         [only] => *only,
@@ -117,7 +121,7 @@ fn sunion(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 }
 
 fn sdiffstore(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    store(context, args, reply, "sdiffstore", |sets, layout| {
+    store(context, args, reply, "sdiffstore", total, |sets, layout| {
         let mut result = Set::default();
         difference(sets, layout, |member| {
             result.insert_element(member, layout);
@@ -131,7 +135,7 @@ fn sinterstore(
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    store(context, args, reply, "sinterstore", |sets, layout| {
+    store(context, args, reply, "sinterstore", lookups, |sets, layout| {
         let mut result = Set::default();
         intersection(sets, |member| {
             result.insert_element(member, layout);
@@ -145,7 +149,7 @@ fn sunionstore(
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    store(context, args, reply, "sunionstore", union)
+    store(context, args, reply, "sunionstore", total, union)
 }
 
 fn sintercard(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
@@ -165,6 +169,7 @@ fn sintercard(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Re
         args.check()?;
     }
     let sets = read_sets(context, keys)?;
+    context.weigh(lookups(&sets))?;
     let limit = if limit == 0 { usize::MAX } else { limit as usize };
     reply.count(intersection_len(&sets, limit));
     Ok(())
@@ -178,17 +183,30 @@ fn read_sets<'a>(
     keys.iter().map(|key| context.collection(key)).collect()
 }
 
+/// How many members there are in all sets together.
+fn total(sets: &[Option<&Set>]) -> usize {
+    sets.iter().flatten().map(|set| set.len()).sum()
+}
+
+/// How many members an intersection looks for at most.
+fn lookups(sets: &[Option<&Set>]) -> usize {
+    let smallest = sets.iter().map(|set| set.map_or(0, Set::len)).min().unwrap_or(0);
+    smallest.saturating_mul(sets.len())
+}
+
 /// Stores what `combine` makes of the sets, and answers how many members it has.
 fn store(
     context: &mut WriteContext<'_>,
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
     name: &'static str,
+    weigh: fn(&[Option<&Set>]) -> usize,
     combine: impl FnOnce(&[Option<&Set>], Layout<'_>) -> Set,
 ) -> CommandResult {
     let (destination, sources) = (args.word(), args.take_rest());
-    let layout = context.layout();
-    let result = combine(&context.collections(sources)?, layout);
+    context.check_entries(sources, |entry| set_of(entry).map(drop).ok_or(CommandError::WrongType))?;
+    let elements = |entries: &[Option<EntryRef<'_>>]| weigh(&sets_of(entries));
+    let result = context.compute(sources, elements, |entries, layout| combine(&sets_of(entries), layout))?;
     reply.count(result.len());
     if !result.is_empty() {
         context.set_collection(destination, result, ExpiryChange::Clear);
@@ -197,6 +215,15 @@ fn store(
         context.notify(EventClass::Generic, "del", destination);
     }
     Ok(())
+}
+
+/// The set of an entry.
+fn set_of(entry: EntryRef<'_>) -> Option<&Set> {
+    entry.object().and_then(Set::of)
+}
+
+fn sets_of<'a>(entries: &[Option<EntryRef<'a>>]) -> Vec<Option<&'a Set>> {
+    entries.iter().map(|entry| set_of((*entry)?)).collect()
 }
 
 fn reply_members(reply: &mut ReplyBuffer, members: &[Element<'_>]) {

@@ -179,6 +179,7 @@ fn smembers(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Repl
         reply.set(0);
         return Ok(());
     };
+    context.weigh(set.len())?;
     reply.set(set.len());
     set.for_each(|member| reply_member(reply, member));
     Ok(())

@@ -5,6 +5,7 @@ use dunlin_resp::ReplyBuffer;
 use super::reply_member;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
+    commands::draw::parse_count,
     context::{ReadContext, WriteContext},
     effect::removal_word,
     notify::EventClass,
@@ -128,18 +129,14 @@ fn srandmember(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut R
         }
         return Ok(());
     }
-    let count = args.integer();
-    if count == i64::MIN {
-        args.fail(CommandError::text(
-            "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
-        ));
-    }
+    let count = parse_count(args);
     args.finish()?;
     let Some(set) = context.collection::<Set>(key)?.filter(|_| count != 0) else {
         reply.array(0);
         return Ok(());
     };
     let wanted = count.unsigned_abs() as usize;
+    context.weigh(wanted)?;
     if count > 0 {
         reply.array(wanted.min(set.len()));
         set.sample(wanted, &mut random, |member| reply_member(reply, member));

@@ -2,10 +2,9 @@
 
 use dunlin_resp::ReplyBuffer;
 
-use super::reply_member;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandResult, Group, KeySpec, Run},
-    commands::scan::{CollectionScan, Omission, parse_cursor, reply_scan},
+    commands::scan::{Omission, scan_collection},
     context::ReadContext,
     value::Set,
 };
@@ -30,27 +29,9 @@ pub(super) const SSCAN: Command = Command {
 };
 
 fn sscan(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let key = args.word();
-    let cursor = parse_cursor(args)?;
-    let Some(set) = context.collection::<Set>(key)? else {
-        reply_scan(reply, 0, 0, ReplyBuffer::default());
-        return Ok(());
-    };
-    let options = CollectionScan::parse(args, Omission::None)?;
-    let (mut members, mut found) = (ReplyBuffer::default(), 0);
-    let cursor = options.walk(cursor, |cursor| {
-        let mut visited = 0;
-        let next = set.scan(cursor, |member| {
-            visited += 1;
-            if options.wants(&member.text()) {
-                reply_member(&mut members, member);
-                found += 1;
-            }
-        });
-        (next, visited)
-    });
-    reply_scan(reply, cursor, found, members);
-    Ok(())
+    scan_collection(context, args, reply, Omission::None, Set::len, |set, cursor, found| {
+        set.scan(cursor, |member| found.element(member, None::<fn(&mut ReplyBuffer)>))
+    })
 }
 
 #[cfg(test)]

@@ -272,6 +272,7 @@ fn answer(
     let keys = parse_keys(args)?;
     let sources = read_sources(context, keys)?;
     let options = Options::parse(args, operation, keys.len(), false)?;
+    context.weigh(sources.iter().map(|source| source.len()).sum())?;
     let layout = context.layout();
     let result = combine(sources, &options, operation, layout).sort();
     let mut members = MemberReply::begin(reply, result.len(), options.scores);
@@ -288,13 +289,20 @@ fn combine_and_store(
 ) -> CommandResult {
     let destination = args.word();
     let keys = parse_keys(args)?;
-    let layout = context.layout();
-    let entries = context.entries(keys, |entry| Source::of(Some(entry)).map(drop))?;
-    let sources = entries.into_iter().map(Source::of).collect::<Result<Vec<_>, _>>()?;
+    context.check_entries(keys, |entry| Source::of(Some(entry)).map(drop))?;
     let options = Options::parse(args, operation, keys.len(), true)?;
-    let result = combine(sources, &options, operation, layout).finish(layout);
+    let elements =
+        |entries: &[Option<EntryRef<'_>>]| sources_of(entries).iter().map(|source| source.len()).sum();
+    let result = context.compute(keys, elements, |entries, layout| {
+        combine(sources_of(entries), &options, operation, layout).finish(layout)
+    })?;
     store(context, destination, result, event, reply);
     Ok(())
+}
+
+/// What entries hold that have been found to be sets of either kind.
+fn sources_of<'a>(entries: &[Option<EntryRef<'a>>]) -> Vec<Source<'a>> {
+    entries.iter().map(|entry| Source::of(*entry).unwrap_or(Source::Missing)).collect()
 }
 
 fn zintercard(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
@@ -309,6 +317,8 @@ fn zintercard(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Re
         args.check()?;
     }
     let limit = if limit == 0 { usize::MAX } else { limit as usize };
+    let smallest = sources.iter().map(|source| source.len()).min().unwrap_or(0);
+    context.weigh(smallest.saturating_mul(sources.len()))?;
     let inputs = sources.into_iter().map(|source| Input { source, weight: 1.0 }).collect();
     let mut found = 0;
     intersect(by_size(inputs), Aggregate::Sum, |_, _| {

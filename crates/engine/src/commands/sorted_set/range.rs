@@ -13,8 +13,9 @@ use super::{
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ExpiryChange, ReadContext, WriteContext},
+    keyspace::EntryRef,
     notify::EventClass,
-    value::{Gathered, SortedSet},
+    value::{Collection, Gathered, SortedSet},
 };
 
 const LIMIT: Argument = Argument::block("limit", &[Argument::integer("offset"), Argument::integer("count")])
@@ -269,6 +270,7 @@ fn answer(
         return Ok(());
     };
     let ranks = query.ranks(set);
+    context.weigh(ranks.len())?;
     let mut members = MemberReply::begin(reply, ranks.len(), query.scores);
     set.for_range(ranks, query.reverse, |member, score| members.member(member, score));
     Ok(())
@@ -281,14 +283,29 @@ fn zrangestore(
 ) -> CommandResult {
     let (destination, source) = (args.word(), args.word());
     let query = Query::parse(args, Fixed { by: None, reverse: None, scores: false })?;
-    let layout = context.layout();
-    let mut gathered = Gathered::new(layout);
-    if let Some(set) = context.read_collection::<SortedSet>(source)? {
-        set.for_range(query.ranks(set), query.reverse, |member, score| {
-            gathered.add(&member.text(), |_| score);
-        });
+    fn set_of(entry: EntryRef<'_>) -> Option<&SortedSet> {
+        entry.object().and_then(SortedSet::of)
     }
-    store(context, destination, gathered.finish(layout), "zrangestore", reply);
+    context.check_entries(&[source], |entry| set_of(entry).map(drop).ok_or(CommandError::WrongType))?;
+    let elements = |entries: &[Option<EntryRef<'_>>]| {
+        entries[0].and_then(set_of).map_or(0, |set| query.ranks(set).len())
+    };
+    let result = context.compute(&[source], elements, |entries, layout| {
+        let (limits, mut told, mut is_compact) = (layout.limits, 0, true);
+        let mut gathered = Gathered::new(layout);
+        if let Some(set) = entries[0].and_then(set_of) {
+            set.for_range(query.ranks(set), query.reverse, |member, score| {
+                let text = member.text();
+                told += 1;
+                is_compact &=
+                    told <= limits.zset_max_listpack_entries && text.len() <= limits.zset_max_listpack_value;
+                // Redis adds them one by one: a listpack, as long as it is one, forgets the sign of a zero.
+                gathered.add(&text, |_| if is_compact { score + 0.0 } else { score });
+            });
+        }
+        gathered.finish(layout)
+    })?;
+    store(context, destination, result, "zrangestore", reply);
     Ok(())
 }
 
@@ -314,6 +331,23 @@ pub(in crate::commands) fn store(
 #[cfg(test)]
 mod tests {
     use crate::transcript::check;
+
+    #[test]
+    fn stored_zeros_lose_their_sign_while_the_result_is_compact() {
+        let long = "m".repeat(65);
+        check(&format!(
+            "
+            > ZADD z 1 a 1 b 1 {long} 1 n
+            :4
+            > ZUNIONSTORE u 1 z WEIGHTS -0
+            :4
+            > ZRANGESTORE d u 0 -1
+            :4
+            > ZRANGE d 0 -1 WITHSCORES
+            *8 $1 a $1 0 $1 b $1 0 $65 {long} $2 -0 $1 n $2 -0
+            "
+        ));
+    }
 
     #[test]
     fn by_rank() {

@@ -5,6 +5,7 @@ use dunlin_resp::ReplyBuffer;
 use super::{MemberReply, reply_member};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Group, KeySpec, Run},
+    commands::draw::parse_count,
     context::ReadContext,
     random::Random,
     value::SortedSet,
@@ -42,12 +43,7 @@ fn zrandmember(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut R
         }
         return Ok(());
     }
-    let count = args.integer();
-    if count == i64::MIN {
-        args.fail(CommandError::text(
-            "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
-        ));
-    }
+    let count = parse_count(args);
     args.check()?;
     let with_scores = args.token("WITHSCORES");
     args.finish()?;
@@ -60,6 +56,7 @@ fn zrandmember(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut R
         return Ok(());
     };
     let wanted = count.unsigned_abs() as usize;
+    context.weigh(wanted)?;
     if count > 0 {
         let mut members = MemberReply::begin(reply, wanted.min(set.len()), with_scores);
         set.sample(wanted, &mut random, |member, score| members.member(member, score));

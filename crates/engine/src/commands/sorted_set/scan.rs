@@ -1,11 +1,10 @@
 //! Walking a sorted set.
 
-use dunlin_resp::{Protocol, ReplyBuffer};
+use dunlin_resp::ReplyBuffer;
 
-use super::reply_member;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandResult, Group, KeySpec, Run},
-    commands::scan::{CollectionScan, Omission, parse_cursor, reply_scan},
+    commands::scan::{Omission, scan_collection},
     context::ReadContext,
     value::SortedSet,
 };
@@ -31,34 +30,11 @@ pub(super) const ZSCAN: Command = Command {
 };
 
 fn zscan(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let key = args.word();
-    let cursor = parse_cursor(args)?;
-    let Some(set) = context.collection::<SortedSet>(key)? else {
-        reply_scan(reply, 0, 0, ReplyBuffer::default());
-        return Ok(());
-    };
-    let options = CollectionScan::parse(args, Omission::Scores)?;
-    // Scores are bulk strings here whatever the protocol.
-    let mut elements = ReplyBuffer::default();
-    elements.set_protocol(Protocol::Resp2);
-    let mut found = 0;
-    let cursor = options.walk(cursor, |cursor| {
-        let mut visited = 0;
-        let next = set.scan(cursor, |member, score| {
-            visited += 1;
-            if options.wants(&member.text()) {
-                reply_member(&mut elements, member);
-                found += 1;
-                if options.values {
-                    elements.double(score);
-                    found += 1;
-                }
-            }
-        });
-        (next, visited)
-    });
-    reply_scan(reply, cursor, found, elements);
-    Ok(())
+    scan_collection(context, args, reply, Omission::Scores, SortedSet::len, |set, cursor, found| {
+        set.scan(cursor, |member, score| {
+            found.element(member, Some(|reply: &mut ReplyBuffer| reply.double(score)));
+        })
+    })
 }
 
 #[cfg(test)]

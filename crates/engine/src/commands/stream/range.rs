@@ -97,6 +97,8 @@ fn range(
         reply.array(0);
         return Ok(());
     };
+    let entries_max = count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
+    context.weigh(entries_max.min(stream.log().len() as usize))?;
     match count {
         Some(0) => reply.null_array(),
         count if is_reversed => {

@@ -34,6 +34,9 @@ pub(super) const LCS: Command = Command {
     ..Command::DEFAULT
 };
 
+/// Pairs of bytes that are compared in the time that an element of a collection takes.
+const CELLS_PER_VISIT: usize = 16;
+
 fn lcs(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let not_strings = || CommandError::text("ERR The specified keys must contain string values");
     let mut string = |key| context.find(key).map(string_of).transpose().map_err(|_| not_strings());
@@ -63,6 +66,7 @@ fn lcs(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuff
     let other = other.map_or(&[][..], |value| value.text(&mut other_buffer));
     check_size(one.len(), other.len(), context.environment().string_bytes_max)?;
 
+    context.weigh(one.len().saturating_mul(other.len()) / CELLS_PER_VISIT)?;
     if only_length {
         reply.count(length(one, other));
         return Ok(());

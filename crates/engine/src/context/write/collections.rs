@@ -3,8 +3,8 @@
 use dunlin_structures::Slot;
 
 use crate::{
-    command::{CommandError, CommandResult},
-    keyspace::{EntryRef, Key, access_clock},
+    command::CommandError,
+    keyspace::{Key, access_clock},
     value::{Collection, NewValue},
 };
 
@@ -19,31 +19,6 @@ impl WriteContext<'_> {
     /// [`Self::collection`] that counts a hit or a miss: for keys that a command only reads.
     pub fn read_collection<T: Collection>(&mut self, key: &[u8]) -> Result<Option<&T>, CommandError> {
         self.read(key).map(collection_of).transpose()
-    }
-
-    /// The entries of several keys at once, each counted as a hit or a miss; an error where `check`
-    /// finds one.
-    pub fn entries(
-        &mut self,
-        keys: &[&[u8]],
-        check: impl Fn(EntryRef<'_>) -> CommandResult,
-    ) -> Result<Vec<Option<EntryRef<'_>>>, CommandError> {
-        // Removing what has expired moves other entries, so it comes first.
-        for key in keys {
-            self.read(key).map_or(Ok(()), &check)?;
-        }
-        let resolved: Vec<Key<'_>> = keys.iter().map(|key| self.key(key)).collect();
-        let found = resolved.iter().map(|key| {
-            let stripe = self.locked.shard(key.shard).database(self.database)?;
-            Some(stripe.entry(stripe.find(key.hash, key.bytes)?))
-        });
-        Ok(found.collect())
-    }
-
-    /// The collections under several keys at once; an error where one of them holds another type.
-    pub fn collections<T: Collection>(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<&T>>, CommandError> {
-        let entries = self.entries(keys, |entry| collection_of::<T>(entry).map(drop))?;
-        entries.into_iter().map(|entry| entry.map(collection_of).transpose()).collect()
     }
 
     /// Works on the collection under a key; `None` where there is none, an error where the key holds

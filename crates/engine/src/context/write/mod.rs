@@ -1,6 +1,7 @@
 //! For commands that change values.
 
 mod collections;
+mod phase;
 mod strings;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::{
 };
 
 use super::{Environment, ExpiryChange, Worker, collection_of, keys::KnownKeys, string_of};
+use phase::Phase;
 
 /// For commands that change values.
 #[derive(Debug)]
@@ -29,6 +31,7 @@ pub struct WriteContext<'a> {
     worker: &'a mut Worker,
     /// Whether a waiter's command is being run again.
     serving: bool,
+    phase: Phase<'a>,
 }
 
 impl<'a> WriteContext<'a> {
@@ -40,7 +43,15 @@ impl<'a> WriteContext<'a> {
         environment: &'a Environment,
         worker: &'a mut Worker,
     ) -> Self {
-        Self { locked, database, keys: KnownKeys::new(keys), environment, worker, serving: false }
+        Self {
+            locked,
+            database,
+            keys: KnownKeys::new(keys),
+            environment,
+            worker,
+            serving: false,
+            phase: Phase::Whole,
+        }
     }
 
     /// For a command that has waited and is now run again.
@@ -271,6 +282,9 @@ impl<'a> WriteContext<'a> {
 
     /// Counts a hit or a miss of a key, for commands that read and write.
     pub fn count_lookup(&mut self, key: &[u8], found: bool) {
+        if !self.phase.counts() {
+            return;
+        }
         let statistics = &self.worker.statistics;
         if found {
             statistics.keyspace_hits.add(1);

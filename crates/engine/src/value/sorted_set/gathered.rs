@@ -3,6 +3,7 @@
 use dunlin_structures::{Handle, Scored};
 
 use super::{Members, Packed, Ranked, SortedSet, score_of};
+use crate::value::shared::Shared;
 use crate::value::{Layout, MemberTable, Record};
 
 /// Members with scores that are not in order yet.
@@ -87,7 +88,7 @@ impl Ordered {
             self.for_each(|member, score| packed.push(member, score));
             Members::Packed(packed)
         } else {
-            Members::Ranked(Box::new(Ranked::from_ordered(self.table, self.order)))
+            Members::Ranked(Shared::new(Ranked::from_ordered(self.table, self.order)))
         };
         SortedSet { members }
     }

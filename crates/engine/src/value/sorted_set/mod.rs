@@ -21,7 +21,7 @@ use std::{ops::Range, sync::Arc};
 
 use dunlin_structures::{Element, Listpack};
 
-use super::{Collection, Layout, MemberTable, Object, Resources};
+use super::{Collection, Layout, MemberTable, Object, Resources, shared::Shared};
 use crate::random::{Random, Selection};
 
 pub use gathered::Gathered;
@@ -35,11 +35,11 @@ pub struct SortedSet {
     members: Members,
 }
 
-/// The large form is boxed so that small sets stay small.
+/// The large form stands apart so that small sets stay small.
 #[derive(Debug, Clone)]
 enum Members {
     Packed(Packed),
-    Ranked(Box<Ranked>),
+    Ranked(Shared<Ranked>),
 }
 
 impl Collection for SortedSet {
@@ -78,6 +78,29 @@ impl Default for SortedSet {
 }
 
 impl SortedSet {
+    /// A copy that shares nothing. O(n).
+    pub(super) fn copied(&self) -> Self {
+        match &self.members {
+            Members::Ranked(ranked) => Self { members: Members::Ranked(ranked.copied()) },
+            _ => self.clone(),
+        }
+    }
+
+    /// Whether it is a clone of the other, or that of this.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (&self.members, &other.members) {
+            (Members::Packed(one), Members::Packed(other)) => one.bytes() == other.bytes(),
+            (Members::Ranked(one), Members::Ranked(other)) => one.is(other),
+            _ => false,
+        }
+    }
+
+    /// Whether changing it would copy it first.
+    #[inline]
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(&self.members, Members::Ranked(ranked) if ranked.is_shared())
+    }
+
     /// The members and scores of a listpack, which are in order and differ; compact where there are not
     /// too many.
     pub(crate) fn from_listpack(listpack: Listpack, layout: Layout<'_>) -> Self {
@@ -89,7 +112,7 @@ impl SortedSet {
         for (member, score) in packed.pairs(0..packed.len()) {
             with_text(member, |member| ranked.insert(member, score));
         }
-        Self { members: Members::Ranked(Box::new(ranked)) }
+        Self { members: Members::Ranked(Shared::new(ranked)) }
     }
 
     /// How many members. O(1).
@@ -322,9 +345,9 @@ impl SortedSet {
 
     /// Moves all members to a table and a tree.
     fn make_ranked(&mut self, layout: Layout<'_>) -> &mut Ranked {
-        let mut ranked = Box::new(Ranked::new(layout.resources));
+        let mut ranked = Ranked::new(layout.resources);
         self.for_each(|member, score| with_text(member, |member| ranked.insert(member, score)));
-        self.members = Members::Ranked(ranked);
+        self.members = Members::Ranked(Shared::new(ranked));
         match &mut self.members {
             Members::Ranked(ranked) => ranked,
             Members::Packed(_) => unreachable!("just made"),

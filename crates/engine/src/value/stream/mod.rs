@@ -21,7 +21,7 @@ pub use id::{NewId, StreamId};
 pub use log::{AddError, StreamLog, StreamRange, Trim, TrimTo};
 pub use node::StreamEntry;
 
-use super::{Collection, Object, Resources};
+use super::{Collection, Object, Resources, shared::Shared};
 
 /// A log of entries and its consumer groups.
 #[derive(Debug, Clone, Default)]
@@ -52,7 +52,7 @@ impl Collection for Stream {
     }
 
     fn into_object(self) -> Object {
-        Object::Stream(Box::new(self))
+        Object::Stream(Shared::new(self))
     }
 
     /// Never: a stream without entries remembers its last ID and its groups.

@@ -101,10 +101,41 @@ impl Lookup for WriteContext<'_> {
     }
 }
 
+/// The one entry that a command looks at.
+struct Found<'a> {
+    entry: Option<EntryRef<'a>>,
+    now_ms: u64,
+}
+
+impl Lookup for Found<'_> {
+    fn entry(&mut self, _: &[u8]) -> Option<EntryRef<'_>> {
+        self.entry
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+}
+
+/// Roughly how many elements an entry's value has. O(1).
+fn elements_about(entry: EntryRef<'_>) -> usize {
+    const ELEMENT_BYTES: usize = 16;
+    entry.object().map_or(0, |object| object.heap_bytes() / ELEMENT_BYTES)
+}
+
 fn sort(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let key = args.word();
     let mut options = Options::parse(args, true)?;
-    let sorted = Sorted::of(context, key, &mut options)?;
+    let sorted = if has_patterns(args.words()) {
+        Sorted::of(context, key, &mut options)?
+    } else {
+        context.check_entries(&[key], |_| Ok(()))?;
+        let now_ms = context.now_ms();
+        let elements = |entries: &[Option<EntryRef<'_>>]| entries[0].map_or(0, elements_about);
+        context.compute(&[key], elements, |entries, _| {
+            Sorted::of(&mut Found { entry: entries[0], now_ms }, key, &mut options)
+        })??
+    };
     let Some(destination) = options.store else {
         sorted.reply(context, &options, reply);
         return Ok(());
@@ -128,6 +159,9 @@ fn sort(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
 fn sort_ro(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let key = args.word();
     let mut options = Options::parse(args, false)?;
+    // Not `find`: what is looked up counts as a use of the key, which is only to happen once.
+    let elements = context.peek(key).map_or(0, elements_about);
+    context.weigh(elements)?;
     let sorted = Sorted::of(context, key, &mut options)?;
     sorted.reply(context, &options, reply);
     Ok(())

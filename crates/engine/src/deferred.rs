@@ -1,0 +1,160 @@
+//! Commands that take long, run apart from the worker that read them (`docs/decisions/0013-long-commands.md`).
+//!
+//! ```text
+//! worker                              anywhere
+//! ──────                              ────────
+//! lock · look up · weigh: too long
+//! take a view of the keys · unlock ──▶ run the same handler on the view
+//! go on with other clients            the reply ──▶ to the client
+//! ```
+//!
+//! The view is a point in time: a command that reads has run when it was taken, and whoever changes one of its
+//! keys later comes later. One that stores what it computes has not: it is run again, under its locks, with what
+//! it has computed, unless one of the keys has changed meanwhile; then it starts anew.
+
+use std::{any::Any, fmt};
+
+use dunlin_resp::{Protocol, ReplyBuffer};
+
+use crate::{
+    command::{Access, Args, Run},
+    context::{Environment, Garbage, ReadContext, Worker, WriteContext},
+    execute::{Engine, Request},
+    keyspace::{Locked, ShardSet, View},
+};
+
+/// What becomes of a command that is run apart from its worker.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It has been run.
+    Answered {
+        /// Its words, the name first.
+        words: Vec<Box<[u8]>>,
+        /// Its reply.
+        reply: ReplyBuffer,
+    },
+    /// It is to be run again, with what it has computed.
+    Computed(Computed),
+}
+
+/// What a command has computed from keys that it will not change.
+pub struct Computed {
+    /// The words of the command, the name first.
+    pub words: Vec<Box<[u8]>>,
+    /// Its client's database.
+    pub database: usize,
+    /// The protocol that its client is answered in.
+    pub protocol: Protocol,
+    view: View,
+    result: Box<dyn Any + Send>,
+}
+
+impl fmt::Debug for Computed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Computed").field("view", &self.view).finish_non_exhaustive()
+    }
+}
+
+impl Computed {
+    /// The result, if it still holds: the keys that it was computed from, whose shards are locked, are as they
+    /// were. Nothing large is freed here.
+    pub(crate) fn into_current(
+        self,
+        locked: &Locked<'_>,
+        environment: &Environment,
+        garbage: &mut Garbage,
+    ) -> Option<Box<dyn Any + Send>> {
+        let is_current = self.view.is_current(locked, environment.now_ms);
+        garbage.push_other(Box::new(self.view));
+        if !is_current {
+            garbage.push_other(self.result);
+            return None;
+        }
+        Some(self.result)
+    }
+}
+
+/// A command that takes long, and what it reads.
+pub struct Deferred {
+    run: Run,
+    name_words: usize,
+    words: Vec<Box<[u8]>>,
+    database: usize,
+    environment: Environment,
+    protocol: Protocol,
+    view: View,
+}
+
+impl fmt::Debug for Deferred {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Deferred").field("view", &self.view).finish_non_exhaustive()
+    }
+}
+
+impl Deferred {
+    /// A command whose keys are locked.
+    #[cold]
+    pub(crate) fn new(
+        locked: &Locked<'_>,
+        request: &Request<'_>,
+        database: usize,
+        environment: &Environment,
+        protocol: Protocol,
+    ) -> Self {
+        let keys = request.entry.keys_with_access(request.words);
+        let keys = keys.filter_map(|(key, access)| (access != Access::Overwrite).then_some(key));
+        Self {
+            run: request.entry.command.run,
+            name_words: request.entry.name_words(),
+            words: request.words.iter().map(|word| Box::from(*word)).collect(),
+            database,
+            // Accesses were noted when it was first run.
+            environment: Environment { no_touch: true, ..environment.clone() },
+            protocol,
+            view: View::new(locked, database, keys, environment.now_ms),
+        }
+    }
+
+    /// Runs the command, or what it computes before it changes something. The worker's counters and events
+    /// are nobody's: what there is to count has been.
+    pub fn run(self, engine: &Engine, worker: &mut Worker) -> Outcome {
+        let words: Vec<&[u8]> = self.words.iter().map(|word| &**word).collect();
+        let mut args = Args::new(&words, self.name_words);
+        let mut reply = ReplyBuffer::default();
+        reply.set_protocol(self.protocol);
+        let mark = reply.mark();
+        let mut computed = None;
+        let result = match self.run {
+            Run::Read(handler) => {
+                let (keyspace, environment) = (&engine.keyspace, &self.environment);
+                let mut context =
+                    ReadContext::apart(keyspace, &self.view, self.database, environment, worker);
+                handler(&mut context, &mut args, &mut reply)
+            }
+            Run::Write(handler) => {
+                let mut nothing = engine.keyspace.lock_set(ShardSet::EMPTY);
+                let (view, environment) = (&self.view, &self.environment);
+                let mut context = WriteContext::preparing(
+                    &mut nothing,
+                    view,
+                    &mut computed,
+                    self.database,
+                    environment,
+                    worker,
+                );
+                handler(&mut context, &mut args, &mut reply)
+            }
+            _ => unreachable!("nothing else is deferred"),
+        };
+        worker.events.clear();
+        if let Some(result) = computed {
+            let Self { words, database, protocol, view, .. } = self;
+            return Outcome::Computed(Computed { words, database, protocol, view, result });
+        }
+        if let Err(error) = result {
+            reply.rewind(mark);
+            reply.error(error.line());
+        }
+        Outcome::Answered { words: self.words, reply }
+    }
+}

@@ -1,0 +1,96 @@
+//! Keys as they were at one moment, apart from the keyspace.
+//!
+//! A view is taken under the locks of its keys and read without them. It costs O(1) a key, because large
+//! values are shared; while it lives, who wants to change one of those has to copy it first, and who can wait
+//! instead does ([`Locked::is_viewed`]).
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use super::{EntryRef, Locked, entry::LooseEntry};
+
+/// Some keys of a database, with their values.
+pub(crate) struct View {
+    database: usize,
+    /// In order, with their entries where they were there.
+    keys: Vec<(Box<[u8]>, Option<LooseEntry>)>,
+    /// How many views there are.
+    views: Arc<AtomicUsize>,
+}
+
+impl View {
+    /// A view of some keys of a database, whose shards are locked. O(k log k) for k keys.
+    pub(crate) fn new<'a>(
+        locked: &Locked<'_>,
+        database: usize,
+        keys: impl Iterator<Item = &'a [u8]>,
+        now_ms: u64,
+    ) -> Self {
+        let keyspace = locked.keyspace();
+        let mut keys: Vec<&[u8]> = keys.collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let viewed = keys.into_iter().map(|key| {
+            let entry = find(locked, database, key).filter(|entry| !entry.is_expired(now_ms));
+            (Box::from(key), entry.map(LooseEntry::of))
+        });
+        let keys = viewed.collect();
+        keyspace.views.fetch_add(1, Relaxed);
+        Self { database, keys, views: Arc::clone(&keyspace.views) }
+    }
+
+    /// The entry of a key.
+    pub(crate) fn find(&self, key: &[u8]) -> Option<EntryRef<'_>> {
+        let at = self.keys.binary_search_by(|(known, _)| (**known).cmp(key)).ok()?;
+        self.keys[at].1.as_ref().map(LooseEntry::get)
+    }
+
+    /// Whether its keys, whose shards are locked, are as they were. Strings count as changed: none is worth a
+    /// closer look.
+    pub(crate) fn is_current(&self, locked: &Locked<'_>, now_ms: u64) -> bool {
+        self.keys.iter().all(|(key, seen)| {
+            let entry = find(locked, self.database, key).filter(|entry| !entry.is_expired(now_ms));
+            match (entry, seen.as_ref().map(LooseEntry::get)) {
+                (None, None) => true,
+                (Some(entry), Some(seen)) => match (entry.object(), seen.object()) {
+                    (Some(object), Some(seen)) => object.is(seen),
+                    _ => false,
+                },
+                _ => false,
+            }
+        })
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        // First what it shares: who sees that there is no view must not find anything shared.
+        self.keys.clear();
+        self.views.fetch_sub(1, Relaxed);
+    }
+}
+
+impl std::fmt::Debug for View {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("View").field("keys", &self.keys.len()).finish_non_exhaustive()
+    }
+}
+
+fn find<'a>(locked: &'a Locked<'_>, database: usize, key: &[u8]) -> Option<EntryRef<'a>> {
+    let key = locked.keyspace().key(key);
+    let stripe = locked.shard(key.shard).database(database)?;
+    Some(stripe.entry(stripe.find(key.hash, key.bytes)?))
+}
+
+impl Locked<'_> {
+    /// Whether somebody has a view of one of these keys that would have to be copied before it is changed.
+    #[cold]
+    pub(crate) fn is_viewed<'a>(&self, database: usize, mut keys: impl Iterator<Item = &'a [u8]>) -> bool {
+        keys.any(|key| {
+            let entry = find(self, database, key);
+            entry.and_then(EntryRef::object).is_some_and(|object| object.is_shared())
+        })
+    }
+}

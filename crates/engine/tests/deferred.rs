@@ -1,0 +1,126 @@
+//! Commands that are run apart from their worker: what they see, who waits for them, what they store.
+
+mod common;
+
+use common::{Client, Store};
+use dunlin_engine::{Computed, Deferred, Outcome, Request, Worker, command::CommandError};
+use dunlin_resp::ReplyBuffer;
+
+/// A client whose commands may visit few elements where they stand, beside sets `s` of 0–999 and `t` of 500–1499.
+fn client(store: &Store) -> Client<'_> {
+    let mut client = store.client(0);
+    let members =
+        |range: std::ops::Range<u32>| range.map(|number| format!(" m{number}")).collect::<Vec<_>>().concat();
+    assert_eq!(client.say(&format!("SADD s{}", members(0..1000))), ":1000");
+    assert_eq!(client.say(&format!("SADD t{}", members(500..1500))), ":1000");
+    client.environment.visits_max = Some(10);
+    client.environment.waits_for_views = true;
+    client
+}
+
+/// Sends a command that takes long.
+fn defer(client: &mut Client<'_>, line: &str) -> Deferred {
+    assert_eq!(client.say(line), "", "it is answered later");
+    *client.worker.deferred.take().expect("the command takes long")
+}
+
+fn run(store: &Store, deferred: Deferred) -> Outcome {
+    deferred.run(&store.engine, &mut Worker::new(9, 9))
+}
+
+/// How many elements the reply of a command has that reads.
+fn elements(store: &Store, deferred: Deferred) -> usize {
+    let Outcome::Answered { reply, .. } = run(store, deferred) else { panic!("it computes nothing") };
+    let text = String::from_utf8(reply.into_bytes()).unwrap();
+    assert!(text.starts_with('*'), "{text}");
+    text.matches("\r\n$").count()
+}
+
+fn computed(store: &Store, deferred: Deferred) -> Box<Computed> {
+    let Outcome::Computed(computed) = run(store, deferred) else { panic!("it is to store something") };
+    Box::new(computed)
+}
+
+/// Whether a command has to wait for a view to end.
+fn is_held(client: &mut Client<'_>, line: &str) -> bool {
+    let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+    let entry = client.store.table.find(words[0]).unwrap();
+    let request = Request { entry, words: &words, keys: &[] };
+    let engine = &client.store.engine;
+    let mut inside = Some(engine.keyspace.enter(0));
+    let (environment, worker, mut reply) = (&client.environment, &mut client.worker, ReplyBuffer::default());
+    engine.execute(&request, 0, environment, worker, &mut inside, &mut reply) == Err(CommandError::Viewed)
+}
+
+#[test]
+fn what_is_read_is_what_there_was() {
+    let store = Store::new(1);
+    let mut client = client(&store);
+    let (members, intersection) =
+        (defer(&mut client, "SMEMBERS s"), defer(&mut client, "SINTER s t missing2 t"));
+    assert_eq!(elements(&store, intersection), 0);
+    let intersection = defer(&mut client, "SINTER s t");
+    client.environment.waits_for_views = false;
+    assert_eq!(client.say("SREM s m0 m1 m700"), ":3");
+    assert_eq!(client.say("DEL t"), ":1");
+    assert_eq!(client.say("SADD missing2 m1"), ":1");
+    assert_eq!(elements(&store, members), 1000);
+    assert_eq!(elements(&store, intersection), 500);
+    let members = defer(&mut client, "SMEMBERS s");
+    assert_eq!(elements(&store, members), 997);
+}
+
+#[test]
+fn who_would_have_to_copy_waits_and_nobody_else() {
+    let store = Store::new(1);
+    let mut client = client(&store);
+    let members = defer(&mut client, "SMEMBERS s");
+    assert!(is_held(&mut client, "SADD s new"));
+    assert!(is_held(&mut client, "SMOVE t s m500"));
+    for line in ["SADD t new", "SISMEMBER s m1", "SCARD s", "SET other 1", "UNLINK s", "SADD s new"] {
+        assert!(!is_held(&mut client, line), "{line}");
+    }
+    assert_eq!(elements(&store, members), 1000);
+    assert_eq!(client.say("SCARD s"), ":1");
+    let members = defer(&mut client, "SMEMBERS t");
+    assert!(is_held(&mut client, "SREM t m500"));
+    drop(members);
+    assert!(!is_held(&mut client, "SREM t m500"));
+}
+
+#[test]
+fn nobody_defers_in_a_transaction() {
+    let store = Store::new(1);
+    let mut client = client(&store);
+    client.environment.deny_blocking = true;
+    assert!(client.say("SMEMBERS s").starts_with("*1000 "));
+    assert_eq!(client.say("SUNIONSTORE d s t"), ":1500");
+}
+
+#[test]
+fn what_was_computed_is_stored_while_it_holds() {
+    let store = Store::new(1);
+    let mut client = client(&store);
+    for (line, reply) in [
+        ("SUNIONSTORE d s t", ":1500"),
+        ("SINTERSTORE d s t", ":500"),
+        ("SDIFFSTORE d s t", ":500"),
+        ("ZUNIONSTORE d 2 s t", ":1500"),
+        ("ZRANGESTORE e d 0 99", ":100"),
+        ("SORT s ALPHA STORE d", ":1000"),
+    ] {
+        let first = defer(&mut client, line);
+        client.worker.computed = Some(computed(&store, first));
+        assert_eq!(client.say(line), reply, "{line}");
+        assert!(client.worker.deferred.is_none() && client.worker.computed.is_none(), "{line}");
+    }
+    let line = "SUNIONSTORE d s t";
+    let first = defer(&mut client, line);
+    let stale = computed(&store, first);
+    client.environment.waits_for_views = false;
+    assert_eq!(client.say("SADD s new"), ":1");
+    client.worker.computed = Some(stale);
+    let second = defer(&mut client, line);
+    client.worker.computed = Some(computed(&store, second));
+    assert_eq!(client.say(line), ":1501");
+}

@@ -1,0 +1,136 @@
+//! Commands that would hold up a worker, run by threads of their own.
+//!
+//! What is run and on what is the engine's ([`Deferred`]): a handler on a view of its keys. Here is who runs it
+//! and how its reply comes back: in pieces that a socket takes one after the other, each freed when it has
+//! left, because giving hundreds of megabytes back to the system at once would hold up the worker after all.
+//!
+//! The threads are of low priority: they take the time that workers leave.
+
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+    time::Instant,
+};
+
+use dunlin_engine::{Computed, Deferred, Outcome, Worker};
+use dunlin_resp::ReplyBuffer;
+
+use crate::{
+    executor::Letter,
+    net::{Address, PostOffice},
+    process::lower_priority,
+    shared::Shared,
+};
+
+/// Workers for each thread that runs such commands.
+const WORKERS_PER_THREAD: usize = 4;
+/// Bytes of a piece of a reply.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// A command to be run.
+pub(crate) struct Job {
+    pub(crate) deferred: Box<Deferred>,
+    /// Its place in the command table.
+    pub(crate) index: usize,
+    pub(crate) client: Address,
+    pub(crate) post: PostOffice<Letter>,
+    /// How often it was run in vain before.
+    pub(crate) rounds: u32,
+}
+
+/// A command that has computed what it will store. Its worker stores it, whether the client is still there
+/// or not.
+#[derive(Debug)]
+pub(crate) struct Unstored {
+    pub(crate) computed: Computed,
+    pub(crate) index: usize,
+    pub(crate) client: Address,
+    pub(crate) nanoseconds: u64,
+    pub(crate) rounds: u32,
+}
+
+/// A command that has been run.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) index: usize,
+    /// The words of the command, the name first.
+    pub(crate) words: Vec<Box<[u8]>>,
+    /// The reply, encoded; no piece is empty.
+    pub(crate) reply: Vec<Arc<Vec<u8>>>,
+    pub(crate) nanoseconds: u64,
+}
+
+/// Where workers hand in such commands.
+#[derive(Debug)]
+pub(crate) struct Apart {
+    jobs: Sender<Job>,
+    /// The threads' end, until they start.
+    unstarted: Mutex<Option<Receiver<Job>>>,
+}
+
+impl Apart {
+    pub(crate) fn new() -> Self {
+        let (jobs, receiver) = channel();
+        Self { jobs, unstarted: Mutex::new(Some(receiver)) }
+    }
+
+    /// Has a command run soon, and its reply mailed to the client.
+    pub(crate) fn run(&self, job: Job) {
+        // The threads end only when the server does; then nobody waits for the reply.
+        let _ = self.jobs.send(job);
+    }
+}
+
+/// Starts the threads; they end with the server.
+pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
+    let receiver = shared.apart.unstarted.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(receiver) = receiver else { return Ok(()) };
+    let jobs = Arc::new(Mutex::new(receiver));
+    for number in 0..shared.workers.div_ceil(WORKERS_PER_THREAD) {
+        let (jobs, shared) = (Arc::clone(&jobs), Arc::downgrade(shared));
+        thread::Builder::new().name(format!("apart-{number}")).spawn(move || run(&jobs, &shared, number))?;
+    }
+    Ok(())
+}
+
+fn run(jobs: &Mutex<Receiver<Job>>, shared: &Weak<Shared>, number: usize) {
+    lower_priority();
+    // It passes no gate and counts for nobody: its number is of no meaning.
+    let mut worker = Worker::new(usize::MAX, u64::from(std::process::id()) << 32 | 1 << 31 | number as u64);
+    loop {
+        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let (Ok(job), Some(shared)) = (job, shared.upgrade()) else { return };
+        let started = Instant::now();
+        let Job { deferred, index, client, post, rounds } = job;
+        // Its view ends here, before anyone can ask what came of it.
+        let outcome = deferred.run(&shared.engine, &mut worker);
+        let nanoseconds = started.elapsed().as_nanos() as u64;
+        match outcome {
+            Outcome::Answered { words, mut reply } => {
+                let finished = Finished { index, words, reply: pieces(&mut reply), nanoseconds };
+                post.send(client, Letter::Finished(Arc::new(finished)));
+            }
+            Outcome::Computed(computed) => {
+                let unstored = Unstored { computed, index, client, nanoseconds, rounds };
+                let worker = client.worker as usize;
+                post.send_to_service(worker, Letter::Computed(Arc::new(Mutex::new(Some(unstored)))));
+            }
+        }
+    }
+}
+
+/// A reply cut into pieces; payloads that are shared stay whole.
+pub(crate) fn pieces(reply: &mut ReplyBuffer) -> Vec<Arc<Vec<u8>>> {
+    let mut pieces = Vec::new();
+    for chunk in reply.take_chunks() {
+        match Arc::try_unwrap(chunk) {
+            Ok(bytes) => pieces.extend(bytes.chunks(PIECE_BYTES).map(|piece| Arc::new(piece.to_vec()))),
+            Err(shared) => pieces.push(shared),
+        }
+    }
+    pieces
+}
