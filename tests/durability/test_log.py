@@ -257,8 +257,8 @@ def test_libraries_are_in_the_base():
         client = Client(server)
         client.call("function", "load", LIBRARY % ("one", "one", "one"))
         client.lines("config set appendonly no\nconfig set appendonly yes")
+        assert client.call("debug", "loadaof") == "+OK", "it waits for the base"
         assert b"FUNCTION" not in increments(server).upper()
-        assert client.call("debug", "loadaof") == "+OK"
         assert client.call("fcall", "one", 1, "f") == "+OK"
 
 
