@@ -266,8 +266,8 @@ def test_libraries_are_in_the_base():
         client.call("function", "load", LIBRARY % ("one", "one", "one"))
         client.lines("config set appendonly no\nconfig set appendonly yes")
         await_rewrite(client)
-        assert b"FUNCTION" not in increments(server).upper()
         assert client.call("debug", "loadaof") == "+OK"
+        assert b"FUNCTION" not in increments(server).upper()
         assert client.call("fcall", "one", 1, "f") == "+OK"
 
 

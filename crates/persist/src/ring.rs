@@ -145,6 +145,11 @@ impl Ring {
         tail
     }
 
+    /// Whether there is a boundary.
+    pub fn has_boundary(&self) -> bool {
+        self.boundary.load(Acquire) != IDLE
+    }
+
     /// Takes the boundary away, if there is one.
     pub fn lift_boundary(&self) {
         self.boundary.store(IDLE, Release);
@@ -362,10 +367,11 @@ mod tests {
         ring.append(0, b"before");
         assert_eq!(ring.set_boundary(), 6);
         assert_eq!(ring.append(0, b"behind"), 12);
-        assert_eq!((reader.published(), ring.tail()), (6, 12));
+        assert_eq!((reader.published(), ring.tail(), ring.has_boundary()), (6, 12, true));
         assert_eq!(bytes(&mut reader, 0, 6), b"before");
         reader.give_up(6);
         ring.lift_boundary();
+        assert!(!ring.has_boundary());
         assert_eq!(reader.published(), 12);
         assert_eq!(bytes(&mut reader, 6, 12), b"behind");
     }

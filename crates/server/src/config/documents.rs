@@ -109,6 +109,8 @@ mod tests {
     fn the_default_file_loads_as_the_defaults() {
         let mut config = Config { hz: 99, port: 1, ..Config::default() };
         source::load_text(default_file().as_bytes(), None, &mut config).unwrap();
+        // A line has put the default save points in their own place.
+        assert!(std::mem::take(&mut config.save_is_loaded));
         assert_eq!(config, Config::default());
     }
 

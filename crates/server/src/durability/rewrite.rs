@@ -70,6 +70,11 @@ impl Rewriting {
         self.scheduled && self.current.is_none() && !self.ended && is_rested
     }
 
+    /// Gives up what is under way.
+    pub(super) fn cancel(&self) {
+        self.current.iter().for_each(|progress| progress.cancel());
+    }
+
     /// It has ended.
     pub(super) fn end(&mut self, is_ok: bool) {
         self.last_took = self.current.take().map(|progress| progress.begun.elapsed());
@@ -87,18 +92,13 @@ impl super::Durability {
     /// Ends rewriting for good: nothing comes of what is under way.
     pub(crate) fn end_rewriting(&self) {
         self.rewriting().ended = true;
-        self.cancel_rewriting();
+        self.rewriting().cancel();
+        self.await_rewriting();
     }
 
-    /// Cancels what is under way and waits until it has ended, but for [`Order::Adopt`].
-    pub(super) fn cancel_rewriting(&self) {
-        let thread = {
-            let mut rewriting = self.rewriting();
-            if let Some(progress) = &rewriting.current {
-                progress.cancel();
-            }
-            rewriting.thread.take()
-        };
+    /// Waits until what is under way has ended, but for [`Order::Adopt`].
+    pub(super) fn await_rewriting(&self) {
+        let thread = self.rewriting().thread.take();
         if let Some(thread) = thread
             && thread.join().is_err()
         {

@@ -171,8 +171,15 @@ impl LogThread {
 
     /// `DEBUG LOADAOF`.
     fn reload(&mut self) -> Result<(), String> {
+        let is_apart = |state: &State| matches!(state, State::On(writer) if writer.is_apart());
+        if is_apart(&self.state) {
+            self.await_rewriting();
+        }
         if !matches!(self.state, State::On(_)) {
             return Err("the append-only file is off".to_owned());
+        }
+        if is_apart(&self.state) {
+            return Err("the append-only file has no base yet".to_owned());
         }
         let shared = Arc::clone(&self.shared);
         shared.loading.begin(Now::read().unix_ms);
@@ -403,8 +410,11 @@ impl LogThread {
         Ok(())
     }
 
-    /// Begins the file behind the boundary.
+    /// Begins the file behind the boundary, unless that has been done.
     fn rotate(&mut self) {
+        if !self.shared.durability.ring.has_boundary() {
+            return;
+        }
         let durability = &self.shared.durability;
         self.cut_at = None;
         if let State::On(writer) = &mut self.state {
@@ -453,8 +463,14 @@ impl LogThread {
 
     /// Brings a rewrite to its end that has become pointless.
     fn settle_rewriting(&mut self) {
+        self.shared.durability.rewriting().cancel();
+        self.await_rewriting();
+    }
+
+    /// Waits until a rewrite has come to its end, if there is one.
+    fn await_rewriting(&mut self) {
         let shared = Arc::clone(&self.shared);
-        shared.durability.cancel_rewriting();
+        shared.durability.await_rewriting();
         for order in shared.durability.take_orders() {
             match order {
                 Order::Adopt(written) => self.adopt(written),
@@ -522,6 +538,7 @@ impl LogThread {
 
     /// Makes everything durable, as well as it can be done.
     fn flush(&mut self) {
+        self.rotate();
         let State::On(writer) = &mut self.state else { return };
         let mut flush = || {
             while writer.write(None)? {}

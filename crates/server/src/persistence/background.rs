@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// Bytes of copies that may wait to be written: a small part of the data set, within bounds.
-const QUEUE_DATA_PARTS: usize = 32;
+const QUEUE_DATA_PARTS: usize = 16;
 const QUEUE_BYTES: (usize, usize) = (8 << 20, 256 << 20);
 /// The longest that copies wait to be written, and that a cancelled snapshot is not told.
 const NAP_MAX: Duration = Duration::from_millis(2);
