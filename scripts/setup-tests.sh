@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the black-box tests need beyond Rust, make, python3, node and go:
 #   redis-server     the oracle of the differential tests (Debian package)
-#   memcached, nutcracker
+#   memcached, nutcracker, apache2-utils (ab)
 #                    peers of the lab's experiments (Debian packages)
 #   tests/.env       a Python environment with tests/requirements.txt
 #   node_modules     the Node client, as locked in tests/clients/package-lock.json
@@ -90,6 +90,9 @@ for peer in memcached nutcracker; do
         stop_service "$peer"
     fi
 done
+if ! command -v ab >/dev/null; then
+    apt_install apache2-utils
+fi
 if ! command -v cc >/dev/null; then
     apt_install build-essential
 fi

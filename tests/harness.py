@@ -49,7 +49,7 @@ class Server:
     def __init__(self, *directives, program=DUNLIN, config=None, files=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dunlin-test-"))
         if files is not None:
-            shutil.copytree(files, self.folder, dirs_exist_ok=True)
+            shutil.copytree(files, self.folder, ignore=shutil.ignore_patterns("socket"), dirs_exist_ok=True)
         self.program = program
         self.port = free_port()
         self.socket = self.folder / "socket"
@@ -59,8 +59,7 @@ class Server:
             path = self.folder / "server.conf"
             path.write_text(config)
             arguments.append(path)
-        if is_redis(program):
-            arguments += ["--save", ""]
+        arguments += ["--save", ""]
         arguments += ["--bind", "127.0.0.1", "--port", self.port]
         arguments += ["--unixsocket", self.socket, "--dir", self.folder, *directives]
         with open(self.log_path, "wb") as log:

@@ -300,6 +300,27 @@ def test_directories_go_back_and_forth(first, second, rewritten, tmp_path):
         assert digest(three) == expected
 
 
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_the_single_file_of_an_older_redis_becomes_the_base(interrupted, tmp_path):
+    (tmp_path / "appendonly.aof").write_bytes(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n")
+    if interrupted:
+        # A start that got no further than to the manifest.
+        (tmp_path / "appendonlydir").mkdir()
+        (tmp_path / "appendonlydir/appendonly.aof.manifest").write_text("file appendonly.aof seq 1 type b\n")
+    for program in (DUNLIN, ORACLE, DUNLIN):
+        files = tmp_path if program == DUNLIN and not (tmp_path / "last").exists() else tmp_path / "last"
+        with Server(*LOG, "--appendfsync", "always", program=program, files=files) as server:
+            client = Client(server)
+            assert client.call("append", "a", 2) == len(client.call("get", "a"))
+            assert not (server.folder / "appendonly.aof").exists()
+            expected = digest(server)
+            shutil.rmtree(tmp_path / "last", ignore_errors=True)
+            (tmp_path / "last").mkdir()
+            copy_log(server, tmp_path / "last")
+        with Server(*LOG, files=tmp_path / "last") as again:
+            assert digest(again) == expected
+
+
 def test_a_disk_that_is_full_refuses_writes_until_there_is_room():
     """The limit on the size of files stands in for a full disk: it can be lifted again."""
 
@@ -310,6 +331,8 @@ def test_a_disk_that_is_full_refuses_writes_until_there_is_room():
     with Server(*LOG, "--appendfsync", "always") as server:
         client = Client(server)
         assert client.call("set", "before", "1") == "+OK"
+        queued = Client(server)
+        assert queued.lines("multi\nset refused 1") == ["+OK", "+QUEUED"]
         size = os.path.getsize(next((server.folder / "appendonlydir").glob("*.incr.aof")))
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size + 20, resource.RLIM_INFINITY))
         # Its reply is kept back: it is not durable.
@@ -319,7 +342,19 @@ def test_a_disk_that_is_full_refuses_writes_until_there_is_room():
         while "aof_last_write_status:err" not in other.call("info", "persistence"):
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        assert other.call("set", "refused", "1").startswith("-MISCONF Errors writing to the AOF file: ")
+        refusal = "-MISCONF Errors writing to the AOF file: File too large"
+        for words in (["set", "refused", 1], ["ping"], ["function", "flush"]):
+            assert other.call(*words) == refusal, words
+        for script in ("return redis.call('set', KEYS[1], 1)", "return redis.pcall('set', KEYS[1], 1)"):
+            assert other.call("eval", script, 1, "refused").startswith(refusal)
+        script = "#!lua\nreturn redis.call('set', KEYS[1], 1)"
+        assert other.call("eval", script, 1, "refused").endswith(" AOF error: File too large")
+        assert other.lines("multi\nset refused 1\nexec") == [
+            "+OK",
+            refusal,
+            "-EXECABORT Transaction discarded because of previous errors.",
+        ]
+        assert queued.call("exec") == refusal.replace("-", "-EXECABORT Transaction discarded because of: ", 1)
         client.socket.settimeout(0.2)
         with pytest.raises(OSError):
             client.socket.recv(1)

@@ -19,6 +19,8 @@ SCENARIOS = [
     "transfers",
     "scripted-transfers",
     "serializable",
+    "serializable-scripts",
+    "killed-scripts",
 ]
 
 

@@ -28,7 +28,7 @@ def lab(*arguments, timeout=600):
 def names():
     code, text = lab("list")
     assert code == 0, text
-    return re.findall(r"^([a-z-]+) \(E\d\): ", text, re.MULTILINE)
+    return re.findall(r"^([a-z-]+) \((?:E\d|YCSB)\): ", text, re.MULTILINE)
 
 
 def test_the_list_explains_every_experiment_in_three_lines():
@@ -50,7 +50,8 @@ def test_an_experiment_runs_with_all_its_checks(name, tmp_path):
     assert result["checks"], "it has checked nothing"
     left_out = {note.split()[0] for note in result["notes"] if " is left out: " in note}
     for section in result["sections"]:
-        assert {"dunlin", "redis-server"} <= {server.split()[0] for server in section["servers"]} | left_out
+        taking_part = {re.split("[ ,]", server)[0] for server in section["servers"]} | left_out
+        assert {"dunlin", "redis-server"} <= taking_part
         assert section["figures"] and all(figure["samples"] for figure in section["figures"])
     plots = sum(len(section["plots"]) for section in result["sections"])
     assert (tmp_path / "report.html").read_text().count("<svg") == plots
@@ -164,7 +165,7 @@ def test_a_server_that_answers_wrongly_fails_the_lab(lie, experiment, says, tmp_
 
 def test_what_is_not_there_is_named():
     for arguments, says in [
-        (["http"], "'http' is not there yet: "),
+        (["postgresql"], "'postgresql' is not there yet: "),
         (["nothing"], "there is no experiment 'nothing'"),
         (["--peer", "/no/such"], "no such program"),
         (["--target", "a=rediss://host"], "TLS is not supported"),

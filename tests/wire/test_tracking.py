@@ -212,6 +212,17 @@ def test_prefixes_tell_of_all_keys_together(peers):
     assert told(one) == []
 
 
+def test_who_asks_twice_is_told_once(peers):
+    one, other = peers
+    one.line("CLIENT TRACKING ON BCAST")
+    one.line("CLIENT TRACKING ON BCAST")
+    other.line("SET asked-twice 1")
+    got = []
+    eventually(lambda: got.extend(told(one)) or got, "it is told")
+    assert (got + told(one)) == [["asked-twice"]]
+    one.line("CLIENT TRACKING OFF")
+
+
 def test_another_client_can_be_told_instead(server):
     with Peer(server) as cache, Peer(server) as listener, Peer(server) as other:
         number = listener.line("CLIENT ID")

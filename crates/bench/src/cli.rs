@@ -37,7 +37,12 @@ Examples:
   Last argument from a file:
     $ dunlin bench -x SET page < index.html
   This server beside others, written to docs/benchmarks:
-    $ dunlin bench compare --help";
+    $ dunlin bench compare --help
+  Published experiments, against Dunlin and others:
+    $ dunlin bench lab list
+  Real traffic, recorded through MONITOR and sent again:
+    $ dunlin bench record --duration 60 traffic.txt
+    $ dunlin bench replay --speed 2 -u redis://127.0.0.1:7000 traffic.txt";
 
 /// Measures requests per second, latency and the server's processor time per request.
 ///

@@ -6,6 +6,7 @@
 //!          └→ report
 //! compare, lab ─→ load                                      servers side by side
 //!      └ process, figures
+//! traffic                                                   MONITOR recorded and replayed
 //! ```
 //!
 //! The generator must cost less than the server it measures: requests are rendered ahead and only
@@ -32,6 +33,7 @@ mod schedule;
 pub mod skim;
 pub mod target;
 pub mod template;
+mod traffic;
 mod uri;
 mod worker;
 mod workload;
@@ -40,11 +42,15 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Runs `dunlin bench`; `arguments` are those behind the subcommand. `compare` and `lab` as
-/// the first of them put servers side by side, everything else loads one.
+/// the first of them put servers side by side, `record` and `replay` are about real traffic, everything
+/// else loads one server.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter().peekable();
-    match arguments.next_if(|first| ["compare", "lab"].iter().any(|name| first == name)) {
+    let subcommands = ["compare", "lab", "record", "replay"];
+    match arguments.next_if(|first| subcommands.iter().any(|name| first == name)) {
         None => drive::bench(arguments),
+        Some(name) if name == "record" => traffic::record(arguments),
+        Some(name) if name == "replay" => traffic::replay(arguments),
         Some(name) => side_by_side(&name.to_string_lossy(), arguments),
     }
 }

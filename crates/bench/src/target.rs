@@ -286,6 +286,11 @@ impl Client {
         }
     }
 
+    /// How long a reply may take from now on.
+    pub fn set_timeout(&mut self, timeout: Duration) -> Result<(), TargetError> {
+        self.stream.set_timeout(timeout).map_err(|source| TargetError::Io { source })
+    }
+
     fn fill(&mut self) -> Result<(), TargetError> {
         self.unread.drain(..self.next);
         self.next = 0;

@@ -1,4 +1,4 @@
-//! Commands that take long, run apart from the worker that read them (`docs/decisions/0012-long-commands.md`).
+//! Commands that take long, run apart from the worker that read them (`docs/decisions/0013-long-commands.md`).
 //!
 //! ```text
 //! worker                              anywhere

@@ -17,6 +17,7 @@ mod notify;
 mod random;
 pub mod rdb;
 mod serve;
+pub mod snapshot;
 mod statistics;
 mod transaction;
 #[cfg(test)]

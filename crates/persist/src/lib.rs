@@ -14,7 +14,9 @@ pub mod rdb;
 mod replace;
 mod ring;
 pub mod storage;
+mod synced;
 
-pub use replace::replace_file;
+pub use replace::{Replacement, directory_and_name, replace_file};
 pub use ring::{Ring, RingReader};
 pub use storage::{Disk, File, Storage};
+pub use synced::SyncedFile;

@@ -1,30 +1,75 @@
 //! Replacing a file as a whole: after a crash at any moment there is the old file or the new one.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     io,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
-/// Writes a file in place of the one at `path`, if there is one: the new contents go to a file beside it,
-/// which is synced, renamed, and made known to its directory. On an error the old file is as it was.
-pub fn replace_file(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+/// New contents for a file of a directory, on their way: in a file of another name, which goes again unless
+/// they are put in place.
+#[derive(Debug)]
+pub struct Replacement {
+    file: File,
+    beside: PathBuf,
+    directory: PathBuf,
+    is_in_place: bool,
+}
+
+impl Replacement {
+    /// Begins with new contents, under the name `beside`.
+    pub fn create(directory: &Path, beside: &str) -> io::Result<Self> {
+        let path = directory.join(beside);
+        let file = File::create(&path)?;
+        Ok(Self { file, beside: path, directory: directory.to_owned(), is_in_place: false })
+    }
+
+    /// Where the contents go.
+    pub fn file(&mut self) -> &mut File {
+        &mut self.file
+    }
+
+    /// Makes the contents durable, as long as that may take; [`Self::put_in_place`] is quick then.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    /// Puts the contents in the place of what has that name, durably. On an error before the file was
+    /// renamed the old one is as it was.
+    pub fn put_in_place(mut self, name: impl AsRef<Path>) -> io::Result<()> {
+        self.sync()?;
+        fs::rename(&self.beside, self.directory.join(name))?;
+        self.is_in_place = true;
+        File::open(&self.directory)?.sync_all()
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if !self.is_in_place {
+            // An error here would hide the one that matters.
+            let _ = fs::remove_file(&self.beside);
+        }
+    }
+}
+
+/// The directory of a path, and the name in it.
+pub fn directory_and_name(path: &Path) -> io::Result<(&Path, &OsStr)> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let beside = directory.join(format!("temp-{}.rdb", std::process::id()));
-    let written = File::create(&beside).and_then(|mut file| {
-        write(&mut file)?;
-        file.sync_all()
-    });
-    let replaced = written.and_then(|()| fs::rename(&beside, path));
-    if replaced.is_err() {
-        // It may never have been made; an error here would hide the one that matters.
-        let _ = fs::remove_file(&beside);
-    }
-    replaced?;
-    File::open(directory)?.sync_all()
+    Ok((directory, path.file_name().ok_or(io::ErrorKind::InvalidInput)?))
+}
+
+/// Writes a file in place of the one at `path`, if there is one: the new contents go to a file beside it,
+/// which is synced, renamed, and made known to its directory. On an error the old file is as it was.
+pub fn replace_file(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    let (directory, name) = directory_and_name(path)?;
+    let mut replacement = Replacement::create(directory, &format!("temp-{}.rdb", std::process::id()))?;
+    write(replacement.file())?;
+    replacement.put_in_place(name)
 }
 
 #[cfg(test)]

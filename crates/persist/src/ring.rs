@@ -59,6 +59,8 @@ pub struct Ring {
     head: Padded,
     /// By participant: a lower bound of where it appends, or [`IDLE`].
     appending: Box<[Padded]>,
+    /// Nothing behind it is published, or [`IDLE`].
+    boundary: AtomicU64,
     /// Records that the ring had no room for, by their offsets.
     aside: Mutex<BTreeMap<u64, Box<[u8]>>>,
 }
@@ -80,6 +82,7 @@ impl Ring {
             tail: Padded::new(start),
             head: Padded::new(start),
             appending: (0..participants).map(|_| Padded::new(IDLE)).collect(),
+            boundary: AtomicU64::new(IDLE),
             aside: Mutex::default(),
         });
         (Arc::clone(&ring), RingReader { ring })
@@ -134,9 +137,24 @@ impl Ring {
         self.aside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Lets nothing that is appended from here on be published until [`Self::lift_boundary`]: the reader
+    /// will do something between what is before and what is behind. Nobody appends meanwhile. The offset.
+    pub fn set_boundary(&self) -> u64 {
+        let tail = self.tail();
+        self.boundary.store(tail, Release);
+        tail
+    }
+
+    /// Takes the boundary away, if there is one.
+    pub fn lift_boundary(&self) {
+        self.boundary.store(IDLE, Release);
+    }
+
     fn published(&self) -> u64 {
         let tail = self.tail.0.load(Acquire);
-        self.appending.iter().map(|announced| announced.0.load(Acquire)).fold(tail, u64::min)
+        let complete = self.appending.iter().map(|announced| announced.0.load(Acquire)).fold(tail, u64::min);
+        // Read last: who sees a tail behind the boundary sees the boundary, which was set before.
+        complete.min(self.boundary.load(Acquire))
     }
 }
 
@@ -160,6 +178,7 @@ impl RingReader {
 
     /// Gives up all there is, and lets the next record have offset `start`. Nobody appends meanwhile.
     pub fn restart(&mut self, start: u64) {
+        self.ring.lift_boundary();
         debug_assert_eq!(self.published(), self.ring.tail(), "somebody appends");
         self.ring.aside().clear();
         self.ring.tail.0.store(start, Release);
@@ -335,6 +354,20 @@ mod tests {
         ring.append(0, b"next");
         assert!(ring.aside().is_empty(), "there is room again");
         assert_eq!(bytes(&mut reader, end, end + 4), b"next");
+    }
+
+    #[test]
+    fn nothing_behind_the_boundary_is_published_until_it_is_lifted() {
+        let (ring, mut reader) = Ring::new(64, 1, 0);
+        ring.append(0, b"before");
+        assert_eq!(ring.set_boundary(), 6);
+        assert_eq!(ring.append(0, b"behind"), 12);
+        assert_eq!((reader.published(), ring.tail()), (6, 12));
+        assert_eq!(bytes(&mut reader, 0, 6), b"before");
+        reader.give_up(6);
+        ring.lift_boundary();
+        assert_eq!(reader.published(), 12);
+        assert_eq!(bytes(&mut reader, 6, 12), b"behind");
     }
 
     proptest! {

@@ -19,8 +19,6 @@ use crate::{
     state::{Call, Kind, Raised, Reference, Stack, State},
 };
 
-/// Calls between two steps of garbage collection.
-const CALLS_PER_COLLECTION: u32 = 50;
 /// The name of the chunk that a script is.
 const SCRIPT_CHUNK: &CStr = c"@user_script";
 
@@ -59,7 +57,6 @@ pub struct CompileError(pub Vec<u8>);
 pub(crate) struct Core {
     pub(crate) state: State,
     pub(crate) sandbox: Sandbox,
-    calls: u32,
     /// Where commands write their replies.
     scratch: Option<ReplyBuffer>,
 }
@@ -69,7 +66,7 @@ impl Core {
         let state = State::new(used_bytes_max);
         let sandbox = sandbox::set_up(&state, purpose);
         state.set_hook(hook, INSTRUCTIONS as c_int);
-        Self { state, sandbox, calls: 0, scratch: None }
+        Self { state, sandbox, scratch: None }
     }
 
     /// Calls what `push` pushes, a function and so many arguments, and appends its reply; or the line of
@@ -108,10 +105,6 @@ impl Core {
     pub(crate) fn settle(&mut self) {
         if self.state.machine().doomed.get() {
             self.state.set_hook(hook, INSTRUCTIONS as c_int);
-        }
-        self.calls = self.calls.wrapping_add(1);
-        if self.calls.is_multiple_of(CALLS_PER_COLLECTION) {
-            self.state.collect_step();
         }
     }
 }
@@ -183,9 +176,10 @@ impl Machine {
     ) -> Result<(), Vec<u8>> {
         let stack = self.core.state.stack();
         stack.push_reference(&self.core.sandbox.globals);
-        for (name, words) in [("KEYS", keys), ("ARGV", arguments)] {
+        for (name, words) in [(&self.core.sandbox.keys, keys), (&self.core.sandbox.arguments, arguments)] {
+            stack.push_reference(name);
             push_words(stack, words);
-            stack.raw_set_field(-2, name);
+            stack.raw_set(-3);
         }
         stack.pop(1);
         let script = &self.scripts[sha];

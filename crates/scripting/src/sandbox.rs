@@ -71,6 +71,9 @@ pub(crate) enum Purpose {
 pub(crate) struct Sandbox {
     /// The real table of globals.
     pub(crate) globals: Reference,
+    /// The names of the tables of keys and of arguments, made once.
+    pub(crate) keys: Reference,
+    pub(crate) arguments: Reference,
     /// The globals that libraries find while they load.
     pub(crate) loading: Reference,
     /// The metatable of what is in front of the globals: its `__index` is what scripts see.
@@ -160,10 +163,14 @@ pub(crate) fn set_up(state: &State, purpose: Purpose) -> Sandbox {
     let loading = stack.make_reference();
     stack.push_native(native!(handle_error));
     let error_handler = stack.make_reference();
+    let [keys, arguments] = ["KEYS", "ARGV"].map(|name| {
+        stack.push_bytes(name);
+        stack.make_reference()
+    });
     stack.push_copy(globals);
     let globals = stack.make_reference();
     stack.set_top(0);
-    Sandbox { globals, loading, front, error_handler }
+    Sandbox { globals, keys, arguments, loading, front, error_handler }
 }
 
 /// Puts the table on top under its two names.

@@ -203,12 +203,6 @@ impl State {
         // SAFETY: the state is live.
         unsafe { ffi::lua_sethook(self.state.as_ptr(), Some(hook), ffi::LUA_MASKCOUNT, instructions) };
     }
-
-    /// Takes a step of garbage collection.
-    pub(crate) fn collect_step(&self) {
-        // SAFETY: the state is live; finalizers run no script's code, which cannot make any.
-        unsafe { ffi::lua_gc(self.state.as_ptr(), ffi::LUA_GCSTEP, 50) };
-    }
 }
 
 impl Drop for State {

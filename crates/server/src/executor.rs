@@ -16,7 +16,7 @@ use std::{
 
 use dunlin_engine::{
     Blocked, Deferred, Environment, Event, Request, Served as ServedWaiter, Transaction, Worker,
-    command::{Args, CommandError, CommandResult, ElementWords, Entry, Flags, KeyShape, Run},
+    command::{Args, CommandError, CommandResult, ElementWords, Entry, Flags, Group, KeyShape, Run},
     keyspace::{ClientToken, Inside, Key, Keyspace},
     value::CollectionLimits,
 };
@@ -29,7 +29,6 @@ use crate::{
     command_log::{LogEntry, LogKind, shorten},
     commands,
     config::{AppendFsync, Config, ConfigReader, VersionCheck},
-    durability::Admission,
     expiry::ExpiryCycle,
     feed,
     net::{
@@ -39,7 +38,7 @@ use crate::{
     pause::Held,
     process::ProcessorTime,
     pubsub::{Kind, Message, Subscribers},
-    scripting::{Compiled, LoadedLibraries},
+    scripting::{self, Compiled, LoadedLibraries},
     session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
     shared::Shared,
     statistics::{Measured, Meter},
@@ -54,7 +53,7 @@ pub enum Letter {
     Unpaused,
     /// To a worker: another one is held up, and does not do what is everybody's.
     HeldUp,
-    /// To every client: commands that waited for room in the log may run.
+    /// To every client: commands that waited for room in the log, or in the queue of a snapshot, may run.
     LogHasRoom,
     /// To a worker: the log is durable farther than before. To a client: as far as it waits for.
     Durable,
@@ -76,6 +75,10 @@ pub enum Letter {
     Settled(u64),
 }
 
+/// Why a command that writes is refused after a snapshot that failed.
+pub(crate) const UNSAVED: CommandError = CommandError::text(
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
+);
 /// After what time a command is presented again that has met a view of what it may change.
 const HOLD_PAUSE: Duration = Duration::from_millis(1);
 /// How long it waits for views to end: then it copies what they share. Views may come faster than they go.
@@ -328,7 +331,7 @@ impl Executor {
     ) {
         let keyspace = &shared.engine.keyspace;
         let mut input_start = batch_start;
-        let mut names_elements = false;
+        let (mut names_elements, mut repeats) = (false, 0);
         for index in 0..batch.len() {
             let first = window.words.len();
             window.words.extend(batch.spans(index).iter().map(|span| batch.bytes(input, *span)));
@@ -337,7 +340,11 @@ impl Executor {
             match entry.map(|entry| (entry, entry.keys)) {
                 Some((_, KeyShape::One(at))) => {
                     if let Some(word) = words.get(usize::from(at)) {
-                        window.keys.push(keyspace.key(word));
+                        let same = window.keys.last().filter(|last| has_bytes(last, word));
+                        repeats += usize::from(same.is_some());
+                        window.keys.push(
+                            same.map_or_else(|| keyspace.key(word), |last| Key { bytes: word, ..*last }),
+                        );
                     }
                 }
                 Some((entry, KeyShape::Many)) => {
@@ -360,11 +367,13 @@ impl Executor {
             names_elements |= elements.is_some();
             input_start = batch.input_end(index);
         }
-        // One key alone is looked up at once.
         if window.keys.len() > 1
             && let Some(inside) = inside
         {
-            keyspace.prefetch(inside, database, &window.keys);
+            // One key alone is looked up at once, be it asked for again and again.
+            if repeats + 1 < window.keys.len() {
+                keyspace.prefetch(inside, database, &window.keys);
+            }
             if names_elements {
                 Self::prefetch_elements(keyspace, inside, database, window);
             }
@@ -583,20 +592,15 @@ impl Executor {
             }
         };
         session.last_command = Some(entry.index);
-        if entry.command.is_write() && shared.engine.log.is_on() {
-            match shared.durability.admit_write() {
-                Ok(Admission::Granted) => {}
-                Ok(Admission::NoRoom) => {
-                    session.flags.set(ClientFlags::BLOCKED, true);
-                    return Flow::Postpone { until: None };
-                }
-                Err(error) => {
-                    let line = error.line();
-                    self.count_error(Some(entry), &line, false);
-                    reply.error(&line);
-                    return Flow::Continue;
-                }
-            }
+        if shared.engine.keyspace.snapshots().is_congested()
+            && let Some(flow) = Self::wait_for_snapshot(session, entry)
+        {
+            return flow;
+        }
+        if shared.engine.log.is_on()
+            && let Some(flow) = self.is_held_by_log(shared, session, entry, reply)
+        {
+            return flow;
         }
         if shared.pause.is_set()
             && let Some(flow) = self.postpone(shared, session, entry)
@@ -618,6 +622,33 @@ impl Executor {
             return Flow::Continue;
         }
         self.perform(shared, session, request, None, inside, reply)
+    }
+
+    /// What becomes of a command that changes something while the log cannot be written, or has no room.
+    #[inline]
+    fn is_held_by_log(
+        &mut self,
+        shared: &Shared,
+        session: &mut Session,
+        entry: &Entry,
+        reply: &mut ReplyBuffer,
+    ) -> Option<Flow> {
+        let (durability, command) = (&shared.durability, entry.command);
+        let ends_queue =
+            || session.queue.as_ref().is_some_and(|queue| queue.writes && command.name == "exec");
+        let writes = command.is_write() || ends_queue();
+        // As in Redis, PING tells too that something is wrong.
+        if durability.is_failing() && (writes || command.name == "ping") {
+            let line = self.refuse(session, Some(entry), &durability.refusal());
+            self.count_error(Some(entry), &line, false);
+            reply.error(&line);
+            return Some(Flow::Continue);
+        }
+        if (writes || scripting::may_write(command)) && !durability.has_room() {
+            session.flags.set(ClientFlags::BLOCKED, true);
+            return Some(Flow::Postpone { until: None });
+        }
+        None
     }
 
     /// Whether a script that has been running for long keeps a command from running: it has closed the
@@ -834,14 +865,17 @@ impl Executor {
     fn store_computed(&mut self, unstored: Unstored) {
         /// How often it is computed anew because its keys have changed, before that is done where it stands.
         const ROUNDS_MAX: u32 = 3;
-        let admission = match self.shared.engine.log.is_on() {
-            true => self.shared.durability.admit_write(),
-            false => Ok(Admission::Granted),
-        };
         let shared = Arc::clone(&self.shared);
+        let (durability, is_recorded) = (&shared.durability, shared.engine.log.is_on());
+        let admission = match is_recorded && durability.is_failing() {
+            true => Err(durability.refusal()),
+            false => Ok(()),
+        };
+        let lacks_room = is_recorded && admission.is_ok() && !durability.has_room()
+            || shared.engine.keyspace.snapshots().is_congested();
         let mut inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
-        // Where the log is full or a script has closed the gate for long, the next tick will do.
-        if matches!(admission, Ok(Admission::NoRoom)) || inside.is_none() {
+        // Where the log or a snapshot is behind, or a script has closed the gate for long, the next tick will do.
+        if lacks_room || inside.is_none() {
             let again = Letter::Computed(Arc::new(Mutex::new(Some(unstored))));
             return self.post.send_to_service(self.worker.id(), again);
         }
@@ -863,7 +897,7 @@ impl Executor {
         }
         self.worker.computed = Some(Box::new(computed));
         let (environment, worker) = (&self.environment, &mut self.worker);
-        let result = admission.and_then(|_| {
+        let result = admission.and_then(|()| {
             shared.engine.execute(&request, database, environment, worker, &mut inside, &mut reply)
         });
         drop(inside);
@@ -984,6 +1018,12 @@ impl Executor {
         if shared.loading.is_active() && !entry.command.flags.has(Flags::LOADING) {
             return Err(CommandError::text("LOADING Redis is loading the dataset in memory"));
         }
+        if shared.persistence.has_failed()
+            && (commands::writes(session, entry) || entry.command.name == "ping")
+            && shared.denies_writes(self.config.config())
+        {
+            return Err(UNSAVED);
+        }
         if (entry.command.flags.has(Flags::DENY_OOM) || session.queue.is_some())
             && self.over_memory_limit(words)
             && session.queue.as_ref().is_none_or(|queue| queue.needs_memory(entry))
@@ -1045,6 +1085,22 @@ impl Executor {
         }
         session.flags.set(ClientFlags::BLOCKED, true);
         Some(Flow::Postpone { until })
+    }
+
+    /// A command that writes waits while a snapshot has too much to write. Those of a transaction wait once,
+    /// before the first runs.
+    #[cold]
+    fn wait_for_snapshot(session: &mut Session, entry: &Entry) -> Option<Flow> {
+        let is_queued = session.queue.is_some() && !entry.command.flags.has(Flags::UNQUEUED);
+        let command = entry.command;
+        // The keys tell a script that is run from what is done with scripts.
+        let is_script = command.group == Group::Scripting && !command.keys.is_empty();
+        let writes = commands::writes(session, entry) || is_script && !command.flags.has(Flags::READ_ONLY);
+        if is_queued || !writes {
+            return None;
+        }
+        session.flags.set(ClientFlags::BLOCKED, true);
+        Some(Flow::Postpone { until: None })
     }
 
     /// Whether more memory is in use than `maxmemory`. The sum is as old as this window of the
@@ -1158,6 +1214,12 @@ pub(crate) fn environment(config: &Config) -> Environment {
             stream_node_max_entries: config.stream_node_max_entries as usize,
         },
     }
+}
+
+/// Whether a key is the one before once more: keys that differ mostly end differently.
+#[inline]
+fn has_bytes(key: &Key<'_>, bytes: &[u8]) -> bool {
+    key.bytes.len() == bytes.len() && key.bytes.last() == bytes.last() && key.bytes == bytes
 }
 
 /// How much of a stranger's words an error shows.

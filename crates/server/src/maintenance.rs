@@ -1,5 +1,5 @@
 //! Work that must not hold up a worker: freeing large values and whole databases, giving memory back and
-//! getting it ahead of growth, sampling statistics.
+//! getting it ahead of growth, sampling statistics, beginning snapshots that are due.
 
 use std::{
     io,
@@ -14,7 +14,13 @@ use std::{
 
 use dunlin_engine::Garbage;
 
-use crate::{monitor::SAMPLE_INTERVAL, process::lower_priority, shared::Shared};
+use crate::{
+    durability::rewrite_if_due,
+    monitor::SAMPLE_INTERVAL,
+    persistence::save_if_due,
+    process::{lower_priority, unix_us},
+    shared::Shared,
+};
 
 /// How often memory is given back.
 const RELEASE_INTERVAL: Duration = Duration::from_millis(250);
@@ -81,6 +87,11 @@ pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result
             if now >= next_sample {
                 shared.monitor.sample(&shared.engine, now);
                 next_sample = now + SAMPLE_INTERVAL;
+                // Where a script runs for long, the next round will do.
+                if !shared.engine.keyspace.is_held_for_long() {
+                    save_if_due(&shared, (unix_us() / 1_000_000) as u64);
+                    rewrite_if_due(&shared);
+                }
             }
             if now >= next_release {
                 shared.engine.release_memory(shared.engine.keyspace.pool().pages_to_keep());

@@ -162,6 +162,8 @@ impl Server {
             self.running.shutdown(stop.grace);
         }
         self.running.join().map_err(|error| format!("a worker failed: {error}"))?;
+        self.shared.end_saving();
+        self.shared.durability.end_rewriting();
         // The last replies may have waited for it.
         self.shared.durability.order(Order::Stop);
         join_log(self.log)
@@ -186,15 +188,23 @@ impl Stopper {
     /// take their replies, unless `now` is among the options.
     pub fn stop(&self, flags: ShutdownFlags) {
         let grace = grace(flags, &self.shared.config.snapshot());
-        // What is not all there yet must not take the place of what is.
-        let saves = flags.save && !self.shared.loading.is_active();
-        if saves && self.shared.alone(|context| self.shared.save_last(context)).is_err() && !flags.force {
+        if saves(flags, &self.shared)
+            && self.shared.alone(|context| self.shared.save_last(context)).is_err()
+            && !flags.force
+        {
             tracing::warn!("The data set could not be saved, so the server goes on");
             return;
         }
         // When nobody receives it, the server has ended already.
         let _ = self.orders.send(Stop { grace });
     }
+}
+
+/// Whether a snapshot is written before the end: when it is asked for, or there are save points; never of a
+/// data set that is not loaded yet.
+pub(crate) fn saves(flags: ShutdownFlags, shared: &Shared) -> bool {
+    let wanted = flags.save || (!flags.nosave && !shared.config.snapshot().save.is_empty());
+    wanted && !shared.loading.is_active()
 }
 
 /// How long clients get to take their last replies.

@@ -174,8 +174,9 @@ impl Executor {
             trackers.clients.fetch_add(1, SeqCst);
         }
         if let Some(prefixes) = &mut tracking.prefixes {
-            let added: Vec<Box<[u8]>> = prefixes.iter().cloned().collect();
-            prefixes.extend(before.and_then(|before| before.prefixes).unwrap_or_default());
+            let known = before.and_then(|before| before.prefixes).unwrap_or_default();
+            let added: Vec<Box<[u8]>> = prefixes.difference(&known).cloned().collect();
+            prefixes.extend(known);
             trackers.join(session.client.address, &added);
         }
         session.tracking = Some(Box::new(tracking));

@@ -1,4 +1,4 @@
-//! SIGKILL under load.
+//! SIGKILL under load, now and then while the server is ending.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -13,6 +13,11 @@ use crate::server::{Folder, Server, number};
 const WRITERS: usize = 6;
 /// Longest time under load, in milliseconds.
 const LOAD_MS_MAX: i64 = 120;
+/// How often, of 100 times, SIGTERM comes first, and how long at most, in milliseconds.
+const TERM_PERCENT: u32 = 20;
+const TERM_MS_MAX: i64 = 8;
+/// What a transaction does, as a script.
+const SCRIPT: &str = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('RPUSH', KEYS[2], ARGV[1]) redis.call('SET', KEYS[3], ARGV[1])";
 /// What `everysec` may lose, and what the clocks of the test may be off.
 const LOSS_MAX: Duration = Duration::from_millis(1000);
 
@@ -40,13 +45,22 @@ pub fn play(program: &Path, rounds: u64, appendfsync: &str, seed: u64) -> Result
         for _ in 0..WRITERS {
             connections.push(server.connect()?);
         }
+        let disturber = server.connect()?;
         let pause = Duration::from_millis(random.between(0, LOAD_MS_MAX) as u64);
         std::thread::scope(|scope| {
             for (index, (writer, connection)) in writers.iter().zip(connections).enumerate() {
                 let random = Random::new(seed ^ (round << 8) ^ index as u64);
                 scope.spawn(move || write(index, writer, connection, random));
             }
+            // Every other round, so that logs grow too.
+            if round % 2 == 0 {
+                scope.spawn(move || rewrite(disturber, Random::new(seed ^ round)));
+            }
             std::thread::sleep(pause);
+            if random.chance(TERM_PERCENT) {
+                server.terminate();
+                std::thread::sleep(Duration::from_millis(random.between(0, TERM_MS_MAX) as u64));
+            }
             server.kill();
         });
     }
@@ -65,7 +79,7 @@ fn write(index: usize, writer: &Writer, mut connection: Connection, mut random: 
         let (mut batch, mut replies) = (Vec::new(), 0);
         for _ in 0..depth {
             let number = (writer.sent.fetch_add(1, SeqCst) + 1).to_string();
-            match random.below(3) {
+            match random.below(4) {
                 0 => {
                     encode_command(&["MSET", &key, &number, &other, &number], &mut batch);
                     replies += 1;
@@ -77,6 +91,10 @@ fn write(index: usize, writer: &Writer, mut connection: Connection, mut random: 
                     encode_command(&["SET", &other, &number], &mut batch);
                     encode_command(&["EXEC"], &mut batch);
                     replies += 5;
+                }
+                2 => {
+                    encode_command(&["EVAL", SCRIPT, "3", &key, &list, &other, &number], &mut batch);
+                    replies += 1;
                 }
                 _ => {
                     encode_command(&["SET", &key, &number], &mut batch);
@@ -94,6 +112,23 @@ fn write(index: usize, writer: &Writer, mut connection: Connection, mut random: 
         }
         writer.acknowledged.store(last, SeqCst);
         history.push((Instant::now(), last));
+    }
+}
+
+/// Has the log rewritten, and snapshots written, until the server is gone.
+fn rewrite(mut connection: Connection, mut random: Random) {
+    loop {
+        let words: &[&str] = match random.below(8) {
+            0 => &["BGSAVE"],
+            1 => &["BGSAVE", "CANCEL"],
+            _ => &["BGREWRITEAOF"],
+        };
+        let mut batch = Vec::new();
+        encode_command(words, &mut batch);
+        if connection.exchange(&batch, 1).1.is_some() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(random.below(15) as u64));
     }
 }
 

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `kills`: writers count upwards, each under keys of its own, as fast as they are answered; SIGKILL comes
-//! at a random moment. Afterwards every counter is at least what was acknowledged (under `everysec`: a
+//! at a random moment, after SIGTERM in some rounds. Afterwards every counter is at least what was acknowledged (under `everysec`: a
 //! second before the kill) and at most what was sent, and what was written in one transaction or one
 //! command is there whole or not at all.
 //! `cuts`: the file ends at every byte of its last records: what is whole before the cut is there.

@@ -116,6 +116,11 @@ impl<'a> Server<'a> {
         self.folder.log()
     }
 
+    /// SIGTERM, without waiting.
+    pub fn terminate(&self) {
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+    }
+
     /// SIGKILL.
     pub fn kill(mut self) {
         let _ = self.child.kill();
@@ -124,7 +129,7 @@ impl<'a> Server<'a> {
 
     /// SIGTERM, and waits.
     pub fn stop(mut self) -> Result<(), String> {
-        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        self.terminate();
         let status = self.child.wait().map_err(|error| error.to_string())?;
         if status.success() { Ok(()) } else { Err(format!("ended with {status}:\n{}", self.folder.log())) }
     }

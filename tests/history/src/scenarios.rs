@@ -47,6 +47,8 @@ pub const ALL: &[Scenario] = &[
     Scenario { name: "transfers", play: transactions::transfers, rounds: 3_000 },
     Scenario { name: "scripted-transfers", play: scripts::scripted_transfers, rounds: 5_000 },
     Scenario { name: "serializable", play: transactions::serializable, rounds: 5_000 },
+    Scenario { name: "serializable-scripts", play: scripts::serializable, rounds: 3_000 },
+    Scenario { name: "killed-scripts", play: scripts::killed, rounds: 30 },
 ];
 
 /// How many commands a client sends at a time.

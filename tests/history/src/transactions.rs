@@ -17,7 +17,7 @@ const ACCOUNTS: usize = 6;
 const TRIES_MAX: usize = 100_000;
 
 /// Runs commands as one; `None` where a watched key had changed.
-fn execute(client: &mut Client, commands: &[Command]) -> Result<Option<Vec<Reply>>, String> {
+pub fn execute(client: &mut Client, commands: &[Command]) -> Result<Option<Vec<Reply>>, String> {
     let mut all = vec![command!["MULTI"]];
     all.extend_from_slice(commands);
     all.push(command!["EXEC"]);
@@ -29,7 +29,7 @@ fn execute(client: &mut Client, commands: &[Command]) -> Result<Option<Vec<Reply
     }
 }
 
-fn number(reply: &Reply) -> Result<i64, String> {
+pub fn number(reply: &Reply) -> Result<i64, String> {
     let text = reply.bytes().and_then(|text| std::str::from_utf8(text).ok());
     reply.integer().or_else(|| text?.parse().ok()).ok_or_else(|| format!("not a number: {}", reply.show()))
 }
@@ -94,6 +94,25 @@ type Footprint = Vec<(usize, i64, bool)>;
 /// replies tell which transaction must stand before which; no circle may result, even when each
 /// client's own order and that of disjoint moments is added.
 pub fn serializable(connect: &Connect<'_>, rounds: usize) -> Result<(), String> {
+    random_transactions(connect, rounds, &|client, _, counters, chosen| {
+        let commands: Vec<Command> = chosen
+            .iter()
+            .map(|&(key, writes)| command![if writes { "INCR" } else { "GET" }, counters[key]])
+            .collect();
+        match execute(client, &commands)? {
+            Some(replies) => replies.iter().map(number).collect::<Result<Vec<_>, _>>().map(Some),
+            None => Ok(None),
+        }
+    })
+}
+
+/// Runs a transaction over some counters, of which it writes those marked so, and gives their values; `None`
+/// where it did not happen.
+pub type Play =
+    dyn Fn(&mut Client, &mut Random, &[Vec<u8>], &[(usize, bool)]) -> Result<Option<Vec<i64>>, String> + Sync;
+
+/// Plays random transactions and checks their order.
+pub fn random_transactions(connect: &Connect<'_>, rounds: usize, play: &Play) -> Result<(), String> {
     let counters = keys(ACCOUNTS);
     let mut client = connect(0)?;
     for counter in &counters {
@@ -105,12 +124,7 @@ pub fn serializable(connect: &Connect<'_>, rounds: usize) -> Result<(), String> 
         while history.len() < rounds {
             let mut chosen: Vec<(usize, bool)> = (0..ACCOUNTS).map(|key| (key, random.chance(50))).collect();
             chosen.retain(|_| random.chance(50));
-            let commands: Vec<Command> = chosen
-                .iter()
-                .map(|&(key, writes)| command![if writes { "INCR" } else { "GET" }, counters[key]])
-                .collect();
-            if let Some(replies) = execute(client, &commands)? {
-                let versions = replies.iter().map(number).collect::<Result<Vec<_>, _>>()?;
+            if let Some(versions) = play(client, &mut random, &counters, &chosen)? {
                 history.push(chosen.into_iter().zip(versions).map(|((k, w), v)| (k, v, w)).collect());
             }
         }

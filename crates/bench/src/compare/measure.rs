@@ -47,6 +47,7 @@ impl Conditions {
         let samples = match row.method {
             Method::Cost(verb, transport, pipeline) => self.cost(server, verb, transport, pipeline),
             Method::HotKey(verb) => self.hot_key(server, verb),
+            Method::Throughput(verb) => self.throughput(server, verb),
             Method::EmptyMemory => settled_bytes(server)
                 .map(|bytes| vec![sample("resident memory, empty", "MiB", bytes / f64::from(1 << 20))]),
             Method::Memory { value_bytes, expiry } => self.memory(server, value_bytes, expiry),
@@ -55,6 +56,9 @@ impl Conditions {
             Method::Command { fill, words } => self.command_cost(server, fill, words, COMMAND_PIPELINE),
             Method::Whole { fills, words } => self.whole_cost(server, fills, words),
             Method::MemoryOf(words) => self.memory_of(server, words),
+            Method::Transaction => self.transaction_cost(server),
+            Method::Publish => self.publish_cost(server),
+            Method::ScriptTime(text) => self.script_time(server, text),
         };
         samples.map_err(|error| format!("{} on {}: {error}", row.name, server.program.name))
     }
@@ -141,6 +145,12 @@ impl Conditions {
             sample("server CPU per request", "µs", cpu_ns as f64 / 1e3 / outcome.tally.replies as f64),
             sample("throughput", "requests/s", outcome.requests_per_second()),
         ])
+    }
+
+    fn throughput(&self, server: &Server, verb: Verb) -> Result<Vec<Sample>, String> {
+        let mut samples = self.cost(server, verb, Transport::Tcp, 1)?;
+        samples.reverse();
+        Ok(samples)
     }
 
     fn hot_key(&self, server: &Server, verb: Verb) -> Result<Vec<Sample>, String> {

@@ -12,6 +12,7 @@
 mod collections;
 mod measure;
 mod page;
+mod programs;
 mod rows;
 mod server;
 
@@ -35,6 +36,9 @@ use server::{Program, Server};
 /// Rounds of rows that need a fresh server for each measurement, unless asked for more.
 const FRESH_ROUNDS: u32 = 1;
 const ROUNDS: u32 = 5;
+/// Flags for a server with one worker, and for one that records what changes and never rewrites that.
+const ONE_WORKER: &[&str] = &["--threads", "1"];
+const LOG: &[&str] = &["--appendonly", "yes", "--auto-aof-rewrite-percentage", "0"];
 
 const EXAMPLES: &str = "\
 Every server is started with: --bind 127.0.0.1 --port N --unixsocket PATH --save '' --appendonly no
@@ -269,14 +273,32 @@ impl Comparison {
         match topic {
             Topic::Workers => dunlin.map_or(Vec::new(), |dunlin| {
                 vec![
-                    dunlin.variant("one worker", &["--threads", "1"]),
+                    dunlin.variant("one worker", ONE_WORKER),
                     dunlin.variant("two workers", &["--threads", "2"]),
                 ]
             }),
             Topic::HotKey => self.programs.iter().filter(keeps_keys).cloned().collect(),
+            Topic::DurableWrites => {
+                let durable = |program: &Program| {
+                    program.variant(&program.name, &[LOG, &["--appendfsync", "always"]].concat())
+                };
+                self.programs.iter().filter(keeps_keys).map(durable).collect()
+            }
+            Topic::Log => {
+                let programs = self.programs.iter().filter(keeps_keys);
+                programs
+                    .flat_map(|program| {
+                        let one = if program.name == "dunlin" { ONE_WORKER } else { &[] };
+                        [
+                            program.variant(&program.name, one),
+                            program.variant(&format!("{}+log", program.name), &[one, LOG].concat()),
+                        ]
+                    })
+                    .collect()
+            }
             _ => {
                 let one_worker = |program: &Program| match program.name.as_str() {
-                    "dunlin" => program.variant("dunlin", &["--threads", "1"]),
+                    "dunlin" => program.variant("dunlin", ONE_WORKER),
                     _ => program.clone(),
                 };
                 let wanted = |program: &&Program| topic == Topic::Requests || !program.is_constant;

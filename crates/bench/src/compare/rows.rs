@@ -18,15 +18,21 @@ pub enum Topic {
     Growth,
     /// Many keys expiring at once.
     Expiry,
-    /// Commands on hashes, sets and lists, and scripts.
+    /// Commands on hashes, sets and lists.
     Collections,
     /// Bytes for each member, field or small collection.
     CollectionMemory,
+    /// What an append-only log costs that is made durable every second.
+    Log,
+    /// Writes that are durable when they are answered.
+    DurableWrites,
+    /// Transactions, scripts and messages.
+    Programs,
 }
 
 impl Topic {
     /// All pages, in the order they are made.
-    pub const ALL: [Topic; 8] = [
+    pub const ALL: [Topic; 11] = [
         Self::Requests,
         Self::Workers,
         Self::HotKey,
@@ -35,6 +41,9 @@ impl Topic {
         Self::Expiry,
         Self::Collections,
         Self::CollectionMemory,
+        Self::Log,
+        Self::DurableWrites,
+        Self::Programs,
     ];
 
     /// File name without its ending.
@@ -48,6 +57,9 @@ impl Topic {
             Self::Expiry => "expiry",
             Self::Collections => "collections",
             Self::CollectionMemory => "collection-memory",
+            Self::Log => "log",
+            Self::DurableWrites => "durable-writes",
+            Self::Programs => "programs",
         }
     }
 
@@ -62,6 +74,9 @@ impl Topic {
             Self::Expiry => "Many keys expiring in the same second",
             Self::Collections => "Processor time of commands on collections",
             Self::CollectionMemory => "Memory of collections",
+            Self::Log => "Processor time of the append-only log",
+            Self::DurableWrites => "Writes that are durable when they are answered",
+            Self::Programs => "Processor time of transactions, scripts and messages",
         }
     }
 
@@ -104,25 +119,43 @@ impl Topic {
                  on one processor; the client has another."
             }
             Self::CollectionMemory => {
-                "Resident memory above the empty server's, divided by the number of members of one set, of fields of one \
-                 hash (16-byte values), or of hashes of ten short fields; measured when the resident size has come to rest."
+                "Resident memory above that of the server with one of them, divided by the number of members of one set or \
+                 sorted set, of fields of one hash, of elements of one list (16-byte values), or of hashes of ten short \
+                 fields; measured when the resident size has come to rest."
+            }
+            Self::Log => {
+                "CPU time of the server process for each request without persistence, and with `appendonly yes` and \
+                 `appendfsync everysec` (columns `+log`); closed loop, 50 connections, random keys out of a preloaded \
+                 set, 100-byte values. The server runs with one worker on one processor, which the thread that writes \
+                 the log shares; the client has another. Logs are never rewritten."
+            }
+            Self::DurableWrites => {
+                "Writes a second with `appendonly yes` and `appendfsync always`, 50 connections of a closed loop without \
+                 pipelining, 100-byte values. The server has as many workers as processors; neither it nor the client is \
+                 pinned. The disk is what it is: compare columns, not machines. Higher is better."
+            }
+            Self::Programs => {
+                "CPU time of the server process: for each call of a script that writes and reads one declared key, for each \
+                 MULTI of ten SETs (16-byte values, uniformly random keys), and for each delivery of a message to one of 100 \
+                 subscribers; 50 connections that call, or publish, at pipeline 16. The server runs with one worker, alone on \
+                 one processor; the client has another."
             }
         }
     }
 
     /// Whether each measurement needs a server that has seen nothing else.
     pub fn wants_fresh_server(self) -> bool {
-        !matches!(self, Self::Requests | Self::Workers | Self::HotKey)
+        !matches!(self, Self::Requests | Self::Workers | Self::HotKey | Self::Log | Self::DurableWrites)
     }
 
     /// Whether the server gets one processor and the client another.
     pub fn is_pinned(self) -> bool {
-        !matches!(self, Self::Workers | Self::HotKey)
+        !matches!(self, Self::Workers | Self::HotKey | Self::DurableWrites)
     }
 
     /// Whether a smaller figure is the better one.
     pub fn lower_is_better(self) -> bool {
-        self != Self::HotKey
+        !matches!(self, Self::HotKey | Self::DurableWrites)
     }
 }
 
@@ -155,6 +188,8 @@ pub enum Method {
     Cost(Verb, Transport, usize),
     /// One hot key against uniform keys.
     HotKey(Verb),
+    /// Requests each second without pipelining.
+    Throughput(Verb),
     /// Resident memory of an empty server.
     EmptyMemory,
     /// Resident memory for each key.
@@ -184,6 +219,12 @@ pub enum Method {
     },
     /// Resident memory for each run of a command that adds something.
     MemoryOf(&'static str),
+    /// CPU time of a transaction of ten commands.
+    Transaction,
+    /// CPU time for each subscriber that a message is delivered to.
+    Publish,
+    /// Time of a script while others run beside it.
+    ScriptTime(&'static str),
 }
 
 /// A comparison.
@@ -215,6 +256,7 @@ pub const ROWS: &[Row] = &[
     row(Topic::Requests, "pfadd-tcp-16", Method::Cost(Verb::Pfadd, Transport::Tcp, 16)),
     row(Topic::Workers, "workers-get-16", Method::Cost(Verb::Get, Transport::Tcp, 16)),
     row(Topic::Workers, "workers-set-16", Method::Cost(Verb::Set, Transport::Tcp, 16)),
+    row(Topic::Workers, "workers-script-50us", Method::ScriptTime(LONG_SCRIPT)),
     row(Topic::HotKey, "hot-get-16", Method::HotKey(Verb::Get)),
     row(Topic::HotKey, "hot-set-16", Method::HotKey(Verb::Set)),
     row(Topic::Memory, "empty", Method::EmptyMemory),
@@ -280,17 +322,24 @@ pub const ROWS: &[Row] = &[
     row(Topic::Collections, "sort", Method::Whole { fills: NUMBERS, words: "SORT list" }),
     row(Topic::Collections, "sort-store", Method::Whole { fills: NUMBERS, words: "SORT list STORE sorted" }),
     row(Topic::Collections, "sort-limit", Method::Whole { fills: NUMBERS, words: "SORT list LIMIT 0 10" }),
-    row(Topic::Collections, "evalsha-16", Method::Command { fill: Some(SCRIPT_LOAD), words: EVALSHA }),
     row(Topic::CollectionMemory, "memory-set", Method::MemoryOf("SADD set member:__seq_int__")),
     row(Topic::CollectionMemory, "memory-hash", Method::MemoryOf("HSET hash field:__seq_int__ __data__")),
     row(Topic::CollectionMemory, "memory-list", Method::MemoryOf("RPUSH list __data__")),
     row(Topic::CollectionMemory, "memory-sorted-set", Method::MemoryOf(ZADD)),
     row(Topic::CollectionMemory, "memory-small-hash", Method::MemoryOf(SMALL_HASH)),
+    row(Topic::Log, "log-set-1", Method::Cost(Verb::Set, Transport::Tcp, 1)),
+    row(Topic::Log, "log-set-16", Method::Cost(Verb::Set, Transport::Tcp, 16)),
+    row(Topic::DurableWrites, "always-set", Method::Throughput(Verb::Set)),
+    row(Topic::Programs, "evalsha-16", Method::Command { fill: Some(SCRIPT_LOAD), words: EVALSHA }),
+    row(Topic::Programs, "multi-10-sets-16", Method::Transaction),
+    row(Topic::Programs, "publish-100-subscribers", Method::Publish),
 ];
 
 const ZADD: &str = "ZADD zset __rand_int__ member:__seq_int__";
 const SCRIPT_LOAD: &str = "SCRIPT LOAD redis.call('set',KEYS[1],ARGV[1])return(redis.call('get',KEYS[1]))";
 const EVALSHA: &str = "EVALSHA fd4b696bead91bc4b6d1039af0221557f7f302af 1 key:__rand_int__ __data__";
+/// Takes some 50 µs.
+const LONG_SCRIPT: &str = "local x = 0 for i = 1, 9000 do x = x + i end return redis.call('incr', KEYS[1])";
 const NUMBERS: &[&str] = &["RPUSH list __rand_int__"];
 const MSET_10: &str = "MSET key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ \
     key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ \

@@ -96,6 +96,11 @@ impl Server {
         })
     }
 
+    /// Its port on the loopback.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// A blocking client.
     pub fn client(&self) -> Result<Client, String> {
         self.target(Transport::Tcp).client().map_err(|error| format!("{}: {error}", self.program.name))

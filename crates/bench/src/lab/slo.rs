@@ -17,7 +17,9 @@ impl Slo {
         let bad = || format!("'{text}' is not a quantile and a time such as p99.9=2ms");
         let (quantile, time) =
             text.strip_prefix('p').and_then(|text| text.split_once('=')).ok_or_else(bad)?;
-        let quantile = quantile.parse::<f64>().map_err(|_| bad())? / 100.0;
+        let percent = quantile.parse::<f64>().map_err(|_| bad())?;
+        // 99.9 / 100 is not the number 0.999, but its millionths are the same.
+        let quantile = (percent * 1e6).round() / 1e8;
         let (number, unit_s) = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)]
             .into_iter()
             .find_map(|(unit, seconds)| Some((time.strip_suffix(unit)?, seconds)))

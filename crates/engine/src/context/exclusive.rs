@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use crate::{
     keyspace::{EntryRef, Invalidation, LockedShards, Usage},
     rdb,
+    snapshot::{self, Chunk, Snapshot, SnapshotOptions},
     value::Layout,
 };
 
@@ -103,6 +104,25 @@ impl<'a> ExclusiveContext<'a> {
         Layout { limits: &self.environment.collection_limits, resources }
     }
 
+    /// Begins a snapshot of the keyspace as it is now; `None` where there are [`SNAPSHOTS_MAX`]
+    /// already. O(shards × databases).
+    ///
+    /// [`SNAPSHOTS_MAX`]: crate::snapshot::SNAPSHOTS_MAX
+    pub fn begin_snapshot(&mut self, options: SnapshotOptions) -> Option<Snapshot> {
+        Snapshot::begin(&mut self.locked, self.environment.now_ms, options)
+    }
+
+    /// Copies a database chunk by chunk, until `show` fails: [`Self::begin_snapshot`] for who has nothing
+    /// else running anyway.
+    pub fn try_for_each_chunk<E>(
+        &self,
+        database: usize,
+        compress: bool,
+        show: impl FnMut(&Chunk) -> Result<(), E>,
+    ) -> Result<(), E> {
+        snapshot::try_for_each_chunk(self, database, compress, show)
+    }
+
     /// Stores a value that was read from a file, last used so many seconds ago, unless its key is there;
     /// whether it was stored. It counts as no change.
     pub fn insert(
@@ -142,7 +162,9 @@ impl<'a> ExclusiveContext<'a> {
                 }
                 if let Some(taken) = self.locked.shard_mut(shard).take_database(database) {
                     keys += taken.len() as u64;
-                    garbage.push_database(*taken);
+                    if let Some(taken) = taken.retire() {
+                        garbage.push_database(*taken);
+                    }
                     self.locked.publish_database(shard, database);
                     note_ready(&self.locked, shard, database, &mut self.worker.ready);
                 }

@@ -15,11 +15,12 @@ use dunlin_structures::{
 
 use super::{
     KeyHasher, Usage,
-    entry::{EntryMut, EntryRef, Shape, access_clock},
+    entry::{EntryMut, EntryRef, STAMP_BITS, Shape, access_clock},
 };
 use crate::{
     context::Garbage,
     notify::EventClass,
+    snapshot::{Capture, Intake, SNAPSHOTS_MAX},
     value::{NewString, NewValue, Object, Owned},
 };
 
@@ -111,8 +112,15 @@ pub struct Database {
     expiries: Expiries,
     /// Bytes in use when last measured.
     measured_bytes: usize,
+    /// The stamps of entries that no snapshot has yet to see. New entries have them.
+    stamps: u8,
+    /// What snapshots have of the stripe, while there are any.
+    captures: Option<Box<Captures>>,
     probe: Box<Probe>,
 }
+
+/// By snapshot, what it has of a stripe.
+type Captures = [Option<Capture>; SNAPSHOTS_MAX];
 
 impl fmt::Debug for Database {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -200,6 +208,21 @@ unsafe fn free_entry(slab: &mut Slab, handle: Handle, garbage: &mut Garbage) {
     slab.free(handle, bytes);
 }
 
+/// Gives an entry that is about to change to the snapshots that have not seen it.
+#[cold]
+#[inline(never)]
+fn preserve_entry(captures: &mut Option<Box<Captures>>, stamps: u8, entry: EntryRef<'_>) {
+    let unseen = entry.stamps() ^ stamps;
+    for (capture, bit) in captures.iter_mut().flat_map(|captures| captures.iter_mut()).zip(STAMP_BITS) {
+        if let Some(capture) = capture
+            && unseen & bit != 0
+        {
+            capture.add(entry);
+        }
+    }
+    entry.set_stamps(stamps);
+}
+
 /// The current tick.
 fn now_tick(now_ms: u64) -> Tick {
     Tick::new(now_ms >> DEADLINE_TICK_SHIFT)
@@ -214,7 +237,17 @@ impl Database {
             pages: Arc::clone(slab.directory()),
             entry_bytes: AtomicUsize::new(CACHE_LINE_BYTES),
         });
-        Self { table, slab, hasher, heap_bytes: 0, expiries: Expiries::default(), measured_bytes: 0, probe }
+        Self {
+            table,
+            slab,
+            hasher,
+            heap_bytes: 0,
+            expiries: Expiries::default(),
+            measured_bytes: 0,
+            stamps: 0,
+            captures: None,
+            probe,
+        }
     }
 
     pub(super) fn probe(&self) -> &Probe {
@@ -231,7 +264,7 @@ impl Database {
         self.table.len() == 0
     }
 
-    pub(super) fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> Usage {
         Usage {
             keys: self.table.len(),
             expiring: self.expiries.keys,
@@ -290,7 +323,7 @@ impl Database {
         garbage: &mut Garbage,
     ) {
         let clock = access_clock(now_ms);
-        let shape = Shape::new(key, &value, expiry.is_some());
+        let shape = Shape::new(key, &value, expiry.is_some(), self.stamps);
         self.heap_bytes += value.heap_bytes();
         self.expiries.add(expiry);
         let next_deadline_ms = [expiry, value.next_deadline_ms()].into_iter().flatten().min();
@@ -310,6 +343,7 @@ impl Database {
             }
             Some(found) => {
                 slot = found;
+                self.preserve(slot);
                 let handle = slot.handle();
                 let entry = self.entry_of(handle);
                 let old_bytes = entry.bytes();
@@ -353,6 +387,7 @@ impl Database {
 
     /// Gives an entry another expiry, or none. O(1); what the entry owns stays where it is.
     pub(crate) fn set_expiry(&mut self, slot: Slot, expiry: Option<u64>, now_ms: u64) {
+        self.preserve(slot);
         let entry = self.entry(slot);
         let old = entry.expiry();
         match (old, expiry) {
@@ -385,6 +420,7 @@ impl Database {
     /// Removes an entry and hands out its value, with `buffer` to hold a short one, and its expiry.
     /// O(1); a long value is not copied.
     pub(crate) fn take<'b>(&mut self, slot: Slot, buffer: &'b mut Vec<u8>) -> (NewValue<'b>, Option<u64>) {
+        self.preserve(slot);
         let entry = self.entry(slot);
         let (bytes, expiry) = (entry.bytes(), entry.expiry());
         let heap_bytes = entry.value_heap_bytes() + entry.key_heap_bytes();
@@ -410,6 +446,7 @@ impl Database {
         slot: Slot,
         edit: impl FnOnce(&mut [u8]) -> Option<R>,
     ) -> Option<R> {
+        self.preserve(slot);
         let mut edit = Some(edit);
         let mut run = |bytes: &mut [u8]| (edit.take().expect("called once"))(bytes);
         if let Some(edited) = self.entry_mut(slot).edit_inline(&mut run) {
@@ -428,6 +465,7 @@ impl Database {
 
     /// Works on an object; `None` for strings.
     pub(crate) fn edit_object<R>(&mut self, slot: Slot, edit: impl FnOnce(&mut Object) -> R) -> Option<R> {
+        self.preserve(slot);
         let before = self.entry(slot).value_heap_bytes();
         let result = edit(self.entry_mut(slot).object()?);
         self.heap_bytes = self.heap_bytes - before + self.entry(slot).value_heap_bytes();
@@ -437,6 +475,7 @@ impl Database {
     /// Works on the block of a long string; `None` for other strings. Nothing is copied unless a
     /// reply that is being sent still shares the block.
     pub(crate) fn edit_shared<R>(&mut self, slot: Slot, edit: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {
+        self.preserve(slot);
         let before = self.entry(slot).value_heap_bytes();
         let result = self.entry_mut(slot).edit_shared(edit)?;
         self.heap_bytes = self.heap_bytes - before + self.entry(slot).value_heap_bytes();
@@ -445,6 +484,7 @@ impl Database {
 
     /// Removes an entry. O(1).
     pub(crate) fn remove(&mut self, slot: Slot, garbage: &mut Garbage) {
+        self.preserve(slot);
         let entry = self.entry(slot);
         let heap_bytes = entry.value_heap_bytes() + entry.key_heap_bytes();
         let expiry = entry.expiry();
@@ -486,6 +526,7 @@ impl Database {
         let mut slice = ExpirySlice::default();
         let (mut freed_bytes, mut complete) = (0, true);
         let (slab, expiries) = (&mut self.slab, &mut self.expiries);
+        let (captures, stamps) = (&mut self.captures, self.stamps);
         let visited = self.table.due(now_tick(now_ms), buckets_max, |handle| {
             // SAFETY: handles in the table refer to entries of the slab beside it, which nobody else
             // uses meanwhile.
@@ -495,6 +536,9 @@ impl Database {
                 None => return Verdict::Keep,
                 Some(next) if next > now_ms => return Verdict::KeepUntil(deadline(next, now_ms)),
                 Some(_) => {}
+            }
+            if entry.stamps() != stamps {
+                preserve_entry(captures, stamps, entry);
             }
             let before = entry.value_heap_bytes();
             let mut end = Some(Expiration::Key);
@@ -534,6 +578,79 @@ impl Database {
         self.heap_bytes -= freed_bytes;
         slice.complete = complete && visited < buckets_max;
         slice
+    }
+
+    /// Lets snapshots that have not seen an entry have it before it changes. Everything that changes or
+    /// removes an entry begins with this.
+    #[inline]
+    fn preserve(&mut self, slot: Slot) {
+        if self.entry(slot).stamps() != self.stamps {
+            // SAFETY: as in `entry_of`; captures and slab are different parts of `self`.
+            let entry = unsafe { EntryRef::new(self.slab.pointer(slot.handle())) };
+            preserve_entry(&mut self.captures, self.stamps, entry);
+        }
+    }
+
+    /// A snapshot begins: it has yet to see all entries there are, as keys of `database`. The gate is
+    /// closed.
+    pub(crate) fn begin_capture(&mut self, intake: &Arc<Intake>, database: usize) {
+        if !self.is_empty() {
+            let captures = self.captures.get_or_insert_default();
+            let previous = captures[intake.index()].replace(Capture::new(Arc::clone(intake), database));
+            debug_assert!(previous.is_none(), "a snapshot's bit is given away once at a time");
+            self.stamps ^= STAMP_BITS[intake.index()];
+        }
+    }
+
+    /// Shows a snapshot entries that it has not seen, about `budget` bytes of them, which it lowers;
+    /// whether it has seen all.
+    pub(crate) fn capture(&mut self, index: usize, budget: &mut usize) -> bool {
+        let Some(captures) = &mut self.captures else { return true };
+        let Some(capture) = &mut captures[index] else { return true };
+        let (table, slab, stamps) = (&self.table, &self.slab, self.stamps);
+        let visited = capture.visit(
+            budget,
+            |cursor, handles| {
+                table.scan(cursor, |handle| {
+                    prefetch(slab.pointer(handle).as_ptr());
+                    handles.push(handle);
+                })
+            },
+            |handle| {
+                // SAFETY: handles in the table refer to entries of the slab beside it.
+                let entry = unsafe { EntryRef::new(slab.pointer(handle)) };
+                let is_new = (entry.stamps() ^ stamps) & STAMP_BITS[index] != 0;
+                is_new.then_some(entry)
+            },
+        );
+        if visited {
+            captures[index] = None;
+            if captures.iter().all(Option::is_none) {
+                self.captures = None;
+            }
+        }
+        visited
+    }
+
+    /// Whether a snapshot has yet to see entries.
+    pub(crate) fn is_captured(&self, index: usize) -> bool {
+        self.captures.as_ref().is_some_and(|captures| captures[index].is_some())
+    }
+
+    /// Whether any snapshot has.
+    pub(crate) fn is_captured_at_all(&self) -> bool {
+        self.captures.is_some()
+    }
+
+    /// The stripe was taken out of its shard: it goes to the snapshots that have not seen all of it, or is
+    /// handed back.
+    pub(crate) fn retire(self: Box<Self>) -> Option<Box<Self>> {
+        let capture = self.captures.as_ref().and_then(|captures| captures.iter().flatten().next());
+        let Some(snapshots) = capture.map(|capture| Arc::clone(capture.intake().snapshots())) else {
+            return Some(self);
+        };
+        snapshots.adopt(self);
+        None
     }
 
     /// Whether the table holds memory that it does not need.

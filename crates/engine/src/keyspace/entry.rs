@@ -1,7 +1,7 @@
 //! An entry: key, expiry and value in one slab cell.
 //!
 //! ```text
-//! byte 0      kind (bits 0–3) │ LONG_KEY │ LONG_VALUE │ EXPIRES
+//! byte 0      kind (bits 0–2) │ LONG_KEY │ LONG_VALUE │ EXPIRES │ STAMPS (bits 3 and 7)
 //! byte 1      access clock
 //! byte 2      bytes of the key as stored
 //! byte 3      bytes of the value as stored, low byte
@@ -14,6 +14,8 @@
 //!
 //! So a key of 16 bytes with a value of 16 costs 36 bytes, 42 with an expiry. An entry has one
 //! referrer, its bucket slot.
+//!
+//! Stamps are the parities of the snapshots that have seen the entry (`crate::snapshot`).
 //!
 //! This module is the only one that reads or writes cells. Invariant: a handle that stands in a
 //! bucket table refers to a cell of the slab beside it that was filled by [`Shape::write`], and its
@@ -44,10 +46,13 @@ pub(crate) fn access_clock_ago(now_ms: u64, seconds: u64) -> u8 {
     access_clock(now_ms).wrapping_sub(ticks.min(u8::MAX.into()) as u8)
 }
 
-const KIND: u8 = 0x0f;
+const KIND: u8 = 0x07;
 const LONG_KEY: u8 = 0x10;
 const LONG_VALUE: u8 = 0x20;
 const EXPIRES: u8 = 0x40;
+/// By snapshot: its bit of an entry's stamps.
+pub(crate) const STAMP_BITS: [u8; 2] = [0x08, 0x80];
+const STAMPS: u8 = STAMP_BITS[0] | STAMP_BITS[1];
 
 const HEAD_BYTES: usize = 4;
 const EXPIRY_BYTES: usize = 6;
@@ -83,11 +88,13 @@ pub(crate) struct Shape {
     key_bytes: usize,
     long_key: bool,
     expires: bool,
+    stamps: u8,
     value_bytes: usize,
 }
 
 impl Shape {
-    pub(crate) fn new(key: &[u8], value: &NewValue<'_>, expires: bool) -> Self {
+    pub(crate) fn new(key: &[u8], value: &NewValue<'_>, expires: bool, stamps: u8) -> Self {
+        debug_assert_eq!(stamps & !STAMPS, 0);
         let (kind, value_bytes) = match value {
             NewValue::String(NewString::Integer(value)) => (Kind::Integer, integer_bytes(*value)),
             NewValue::String(NewString::Inline(bytes)) => (Kind::Inline, bytes.len()),
@@ -97,7 +104,7 @@ impl Shape {
         };
         let long_key = key.len() > KEY_INLINE_BYTES_MAX;
         let key_bytes = if long_key { POINTER_BYTES } else { key.len() };
-        Self { kind, key_bytes, long_key, expires, value_bytes }
+        Self { kind, key_bytes, long_key, expires, stamps, value_bytes }
     }
 
     /// Bytes of the whole entry.
@@ -160,7 +167,7 @@ impl Shape {
             | if self.value_bytes > 255 { LONG_VALUE } else { 0 };
         // SAFETY: the caller vouches for the cell; all offsets are below `self.bytes()`.
         unsafe {
-            cell.write(self.kind as u8 | flags);
+            cell.write(self.kind as u8 | flags | self.stamps);
             cell.add(3).write(self.value_bytes as u8);
             let mut at = cell.add(HEAD_BYTES + self.key_bytes);
             if let Some(expiry) = expiry {
@@ -429,6 +436,32 @@ impl<'a> EntryRef<'a> {
         }
     }
 
+    /// Which snapshots have seen the entry.
+    #[inline]
+    pub(crate) fn stamps(self) -> u8 {
+        self.byte(0) & STAMPS
+    }
+
+    /// Notes which snapshots have seen the entry.
+    pub(crate) fn set_stamps(self, stamps: u8) {
+        debug_assert_eq!(stamps & !STAMPS, 0);
+        let head = self.byte(0) & !STAMPS | stamps;
+        // SAFETY: as for `touch`, with byte 0.
+        unsafe { self.cell.write(head) };
+    }
+
+    /// The block of a long string, shared with the entry.
+    pub(crate) fn shared_block(self) -> Option<Arc<Vec<u8>>> {
+        (self.kind() == Kind::Shared).then(|| {
+            let block = self.shared_pointer(self.value_range().0);
+            // SAFETY: the pointer came from Arc::into_raw, and the entry's own count keeps it alive.
+            unsafe {
+                Arc::increment_strong_count(block);
+                Arc::from_raw(block)
+            }
+        })
+    }
+
     /// Takes out what the value owns on the heap; the value must be overwritten or the cell freed.
     ///
     /// # Safety
@@ -489,7 +522,7 @@ impl LooseEntry {
             None => entry.to_new(),
         };
         let (key, expiry) = (entry.key(), entry.expiry());
-        let shape = Shape::new(key, &value, expiry.is_some());
+        let shape = Shape::new(key, &value, expiry.is_some(), 0);
         let mut cell = vec![0_u8; shape.bytes()].into_boxed_slice();
         // SAFETY: the buffer is fresh and has the shape's size.
         unsafe {
@@ -661,7 +694,7 @@ mod tests {
     /// Writes an entry into a buffer and hands it to `check`.
     fn with_entry(key: &[u8], value: NewString<'_>, expiry: Option<u64>, check: impl FnOnce(EntryRef<'_>)) {
         let value = NewValue::String(value);
-        let shape = Shape::new(key, &value, expiry.is_some());
+        let shape = Shape::new(key, &value, expiry.is_some(), STAMP_BITS[1]);
         let mut cell = vec![0xaa_u8; shape.bytes()];
         let pointer = NonNull::from(cell.as_mut_slice()).cast();
         // SAFETY: the buffer has the shape's size; the entry is used alone and freed once.
@@ -669,7 +702,7 @@ mod tests {
             shape.write(pointer, key, value, expiry, 7);
             let entry = EntryRef::new(pointer);
             assert_eq!(entry.bytes(), shape.bytes());
-            assert_eq!(entry.access(), 7);
+            assert_eq!((entry.access(), entry.stamps()), (7, STAMP_BITS[1]));
             check(entry);
             entry.take_owned();
             entry.free_key();

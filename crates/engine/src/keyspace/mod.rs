@@ -39,14 +39,14 @@ use std::{
 
 use dunlin_structures::PagePool;
 
-use crate::value::Resources;
+use crate::{snapshot::Snapshots, value::Resources};
 
 pub(crate) use blocked::Queues;
 pub use blocked::{BlockingKeys, ClientToken, Waiter};
 pub use database::Database;
 pub(crate) use database::Expiration;
 pub use entry::EntryRef;
-pub(crate) use entry::{EXPIRY_MS_MAX, access_clock, access_clock_ago, idle_seconds};
+pub(crate) use entry::{EXPIRY_MS_MAX, STAMP_BITS, access_clock, access_clock_ago, idle_seconds};
 use gate::Gate;
 pub use gate::Inside;
 use gate::KeptOpen;
@@ -81,6 +81,7 @@ pub struct Keyspace {
     /// Views that somebody has of some keys.
     views: Arc<AtomicUsize>,
     resources: Arc<Resources>,
+    snapshots: Arc<Snapshots>,
 }
 
 impl fmt::Debug for Keyspace {
@@ -148,6 +149,7 @@ impl Keyspace {
             views: Arc::default(),
             databases,
             pool,
+            snapshots: Arc::default(),
         }
     }
 
@@ -164,6 +166,11 @@ impl Keyspace {
     /// Where the memory of entries and tables comes from.
     pub fn pool(&self) -> &PagePool {
         &self.pool
+    }
+
+    /// The snapshots that are being taken.
+    pub fn snapshots(&self) -> &Arc<Snapshots> {
+        &self.snapshots
     }
 
     /// What collections need.

@@ -38,5 +38,7 @@ pub(crate) use dump::{read_dump, serialized_bytes, write_dump};
 pub use input::{Input, RdbError};
 pub use lzf::Compressor;
 pub use output::Output;
-pub use value::{Value, read_value, type_of, version_of, write_value};
+pub(crate) use output::{LongString, Text, length_bytes};
+pub(crate) use value::write_key;
+pub use value::{EXPIRY_MS, Value, read_value, type_of, version_of, write_value};
 pub use version::Version;

@@ -1,6 +1,6 @@
 //! Writing the parts that everything is made of; [`super::input`] draws them.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use dunlin_resp::number::parse_integer;
 use dunlin_structures::Element;
@@ -15,19 +15,71 @@ const INTEGER_TEXT_MAX: usize = 11;
 /// Longest string that is never compressed.
 const PLAIN_BYTES_MAX: usize = 20;
 
+/// A string that has yet to be compressed, or to be put in its place.
+#[derive(Debug)]
+pub(crate) struct LongString {
+    /// Where it stands.
+    pub(crate) at: usize,
+    pub(crate) text: Text,
+}
+
+/// The text of a [`LongString`].
+#[derive(Debug)]
+pub(crate) enum Text {
+    /// So many bytes behind their length, as it is.
+    Here(usize),
+    /// Nothing of it is in its place.
+    Elsewhere(Arc<Vec<u8>>),
+}
+
+/// Bytes that the length of a text takes.
+pub(crate) fn length_bytes(length: usize) -> usize {
+    match length {
+        0..64 => 1,
+        64..16_384 => 2,
+        16_384..=0xffff_ffff => 5,
+        _ => 9,
+    }
+}
+
 /// Writes the format's parts.
 #[derive(Debug)]
 pub struct Output<'a, W> {
     sink: W,
-    /// `None` where strings stay as they are.
-    compressor: Option<&'a mut Compressor>,
+    /// Bytes written.
+    written: usize,
+    compression: Compression<'a>,
     compressed: Vec<u8>,
+}
+
+/// What becomes of long strings.
+#[derive(Debug)]
+enum Compression<'a> {
+    /// They stay as they are.
+    Never,
+    /// They are compressed where it pays.
+    Now(&'a mut Compressor),
+    /// They stay as they are, and it is noted where they stand.
+    Later(&'a mut Vec<LongString>),
 }
 
 impl<'a, W: io::Write> Output<'a, W> {
     /// Writes to `sink`; strings are compressed where there is a compressor and it pays.
     pub fn new(sink: W, compressor: Option<&'a mut Compressor>) -> Self {
-        Self { sink, compressor, compressed: Vec::new() }
+        let compression = compressor.map_or(Compression::Never, Compression::Now);
+        Self { sink, written: 0, compression, compressed: Vec::new() }
+    }
+
+    /// Writes to `sink`, where `written` bytes have been written before; strings that are worth trying to
+    /// compress are noted in `long`, if that is given.
+    pub(crate) fn deferring(sink: W, written: usize, long: Option<&'a mut Vec<LongString>>) -> Self {
+        let compression = long.map_or(Compression::Never, Compression::Later);
+        Self { sink, written, compression, compressed: Vec::new() }
+    }
+
+    /// Bytes written.
+    pub fn written(&self) -> usize {
+        self.written
     }
 
     /// Where the bytes go.
@@ -37,6 +89,7 @@ impl<'a, W: io::Write> Output<'a, W> {
 
     /// Writes bytes as they are.
     pub fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.written += bytes.len();
         self.sink.write_all(bytes)
     }
 
@@ -69,20 +122,32 @@ impl<'a, W: io::Write> Output<'a, W> {
         {
             return Ok(());
         }
-        if text.len() > PLAIN_BYTES_MAX
-            && let Some(compressor) = &mut self.compressor
-            && compressor.compress(text, &mut self.compressed)
-        {
-            let compressed = std::mem::take(&mut self.compressed);
-            self.byte(LZF)?;
-            self.length(compressed.len() as u64)?;
-            self.length(text.len() as u64)?;
-            self.raw(&compressed)?;
-            self.compressed = compressed;
-            return Ok(());
+        if text.len() > PLAIN_BYTES_MAX {
+            match &mut self.compression {
+                Compression::Never => {}
+                Compression::Now(compressor) => {
+                    if compressor.compress(text, &mut self.compressed) {
+                        return self.compressed(text.len());
+                    }
+                }
+                Compression::Later(long) => {
+                    long.push(LongString { at: self.written, text: Text::Here(text.len()) });
+                }
+            }
         }
         self.length(text.len() as u64)?;
         self.raw(text)
+    }
+
+    /// Writes the compressed form of a text of so many bytes.
+    fn compressed(&mut self, text_bytes: usize) -> io::Result<()> {
+        let compressed = std::mem::take(&mut self.compressed);
+        self.byte(LZF)?;
+        self.length(compressed.len() as u64)?;
+        self.length(text_bytes as u64)?;
+        self.raw(&compressed)?;
+        self.compressed = compressed;
+        Ok(())
     }
 
     /// Writes an integer as a string.

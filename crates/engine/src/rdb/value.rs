@@ -91,8 +91,21 @@ pub fn type_of(entry: EntryRef<'_>) -> u8 {
 pub fn version_of(entry: EntryRef<'_>) -> Version {
     match type_of(entry) {
         HASH_2 => Version::Valkey(80),
-        _ => Version::Redis(10),
+        _ => Version::OLDEST,
     }
+}
+
+/// Stands before a key that expires: its time, in milliseconds, follows.
+pub const EXPIRY_MS: u8 = 252;
+
+/// Writes what stands before the entry's value in a file: when it expires, the type of the value, the key.
+pub(crate) fn write_key<W: io::Write>(entry: EntryRef<'_>, output: &mut Output<'_, W>) -> io::Result<()> {
+    if let Some(expiry) = entry.expiry() {
+        output.byte(EXPIRY_MS)?;
+        output.milliseconds(expiry as i64)?;
+    }
+    output.byte(type_of(entry))?;
+    output.string(entry.key())
 }
 
 /// Writes the entry's value in the form that [`type_of`] names, without what has expired by `now_ms`.

@@ -10,6 +10,8 @@ pub enum Version {
 }
 
 impl Version {
+    /// The oldest version that is written: Redis 7.0 and newer read it.
+    pub const OLDEST: Version = Version::Redis(10);
     const REDIS_MAX: u16 = 12;
     const VALKEY_MIN: u16 = 80;
     const VALKEY_MAX: u16 = 81;
@@ -45,6 +47,11 @@ impl Version {
         match self {
             Version::Redis(number) | Version::Valkey(number) => number,
         }
+    }
+
+    /// The newer one of two versions.
+    pub fn newer(self, other: Version) -> Version {
+        if other.number() > self.number() { other } else { self }
     }
 
     /// The first nine bytes of a file.

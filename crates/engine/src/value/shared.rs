@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Cloning shares: it takes a view of millions of elements in no time. Whoever changes a table that is
-//! shared gets a copy of it first, so a view never changes (`docs/decisions/0012-long-commands.md`). Usually
+//! shared gets a copy of it first, so a view never changes (`docs/decisions/0013-long-commands.md`). Usually
 //! nobody shares it, and then all that is added to a change is one look at the count.
 
 use std::{

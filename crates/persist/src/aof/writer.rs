@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::check::{Check, Checksum};
-use crate::manifest::Manifest;
+use crate::manifest::{LogFile, Manifest};
 use crate::ring::RingReader;
 use crate::storage::{File, Storage};
 
@@ -68,6 +68,8 @@ pub struct Writer {
     older_bytes: u64,
     /// The second of the last time stamp.
     stamped_s: u64,
+    /// The manifest on disk is that of another log: this one has no base yet.
+    apart: bool,
     /// Memory for the batch that is being written.
     batch: Vec<u8>,
 }
@@ -87,9 +89,32 @@ impl Writer {
     pub fn open(
         storage: Arc<dyn Storage>,
         options: WriterOptions,
+        manifest: Manifest,
+        unproven: Option<(Checksum, u64)>,
+        ring: RingReader,
+    ) -> Result<Self, (RingReader, io::Error)> {
+        Self::open_or_begin(storage, options, manifest, unproven, ring, false)
+    }
+
+    /// Begins a log whose base is yet to come: until [`Self::adopt_base`] the manifest on disk stays as it
+    /// is. `manifest` names what the log will take the place of, as history. The ring comes back with an
+    /// error.
+    pub fn begin_apart(
+        storage: Arc<dyn Storage>,
+        options: WriterOptions,
+        manifest: Manifest,
+        ring: RingReader,
+    ) -> Result<Self, (RingReader, io::Error)> {
+        Self::open_or_begin(storage, options, manifest, None, ring, true)
+    }
+
+    fn open_or_begin(
+        storage: Arc<dyn Storage>,
+        options: WriterOptions,
         mut manifest: Manifest,
         unproven: Option<(Checksum, u64)>,
         ring: RingReader,
+        apart: bool,
     ) -> Result<Self, (RingReader, io::Error)> {
         let offset = ring.ring().tail();
         let mut open = || {
@@ -101,6 +126,10 @@ impl Writer {
             let newest = manifest.increments.last().expect("there is one");
             let mut file = storage.append(&options.directory.join(&newest.name))?;
             if is_new {
+                // A crash may have left one behind that no manifest names.
+                file.truncate(0)?;
+            }
+            if is_new && !apart {
                 storage.replace(&options.manifest_path(), &manifest.encode())?;
             }
             if let Some((sum, length)) = unproven {
@@ -130,6 +159,7 @@ impl Writer {
                     in_doubt: false,
                     older_bytes,
                     stamped_s: 0,
+                    apart,
                     batch: Vec::new(),
                 })
             }
@@ -264,6 +294,41 @@ impl Writer {
         Err(io::Error::new(io::ErrorKind::NotFound, "the append-only file has been moved away or removed"))
     }
 
+    /// Whether the log has no base yet, see [`Self::begin_apart`].
+    pub fn is_apart(&self) -> bool {
+        self.apart
+    }
+
+    /// The number of the file that grows.
+    pub fn increment(&self) -> u64 {
+        self.manifest.increments.last().map_or(0, |file| file.sequence)
+    }
+
+    /// Puts a new base in the place of the old one and of all incremental files before the one numbered
+    /// `since`. `put` gives the base's file the name that it is told, durably. After a crash at any moment
+    /// there is the old log or the new one; on an error there is the old one. What has become superfluous is
+    /// history: see [`Self::remove_history`].
+    pub fn adopt_base(&mut self, since: u64, put: impl FnOnce(&str) -> io::Result<()>) -> io::Result<()> {
+        let mut manifest = self.manifest.clone();
+        let base = manifest.next_base(&self.options.filename, "rdb");
+        manifest.replace_base(base.clone(), since);
+        let adopt = || {
+            put(&base.name)?;
+            let newest = manifest.increments.len().saturating_sub(1);
+            let older = manifest.base.iter().chain(&manifest.increments[..newest]);
+            let bytes = |file: &LogFile| self.storage.len(&self.options.directory.join(&file.name));
+            let older_bytes = older.map(bytes).sum::<io::Result<u64>>()?;
+            self.storage.replace(&self.options.manifest_path(), &manifest.encode())?;
+            Ok(older_bytes)
+        };
+        // Where it fails the base's file stays: the manifest may be in place nonetheless.
+        let adopted: io::Result<u64> = adopt();
+        self.older_bytes = adopted?;
+        self.manifest = manifest;
+        self.apart = false;
+        Ok(())
+    }
+
     /// Begins the next incremental file. The old one is made durable first.
     pub fn rotate(&mut self) -> io::Result<()> {
         while self.write(None)? {}
@@ -271,17 +336,20 @@ impl Writer {
         let mut manifest = self.manifest.clone();
         let name = manifest.push_increment(&self.options.filename).name.clone();
         let path = self.options.directory.join(&name);
-        let file = self.storage.append(&path)?;
-        let bytes = file.length()?;
-        if let Err(error) = self.storage.replace(&self.options.manifest_path(), &manifest.encode()) {
-            // Best effort: a file that no manifest names does no harm, and is used again.
-            let _ = self.storage.remove(&path);
-            return Err(error);
-        }
+        let mut file = self.storage.append(&path)?;
+        // As in `open`.
+        file.truncate(0)?;
+        let announce = || match self.apart {
+            true => Ok(()),
+            false => self.storage.replace(&self.options.manifest_path(), &manifest.encode()),
+        };
+        // Where it fails the file stays: the manifest may be in place nonetheless. One that no manifest names
+        // does no harm, and is used again.
+        announce()?;
         self.manifest = manifest;
         self.file = file;
         self.older_bytes += self.written.bytes;
-        self.written.bytes = bytes;
+        self.written.bytes = 0;
         self.synced = self.written;
         self.kept = self.written;
         Ok(())
@@ -436,5 +504,61 @@ mod tests {
         bench.ring.append(0, b"third\n");
         bench.writer.write(None).unwrap();
         assert_eq!(records(&bench.text("a.aof.2.incr.aof")), "secondthird");
+    }
+
+    #[test]
+    fn a_base_takes_the_place_of_what_is_before_its_increment() {
+        let mut bench = Bench::new();
+        let directory = bench.writer.directory().to_owned();
+        bench.ring.append(0, b"first\n");
+        assert_eq!(bench.ring.set_boundary(), 106);
+        bench.ring.append(0, b"second\n");
+        bench.writer.rotate().unwrap();
+        bench.ring.lift_boundary();
+        bench.writer.write(None).unwrap();
+        assert_eq!(records(&bench.text("a.aof.1.incr.aof")), "first", "what is behind the cut is not here");
+        assert_eq!(records(&bench.text("a.aof.2.incr.aof")), "second");
+        let put = |name: &str| std::fs::write(directory.join(name), "base");
+        bench.faults.bytes.store(10, SeqCst);
+        assert!(bench.writer.adopt_base(2, put).is_err(), "no room for a manifest");
+        assert_eq!(bench.writer.manifest().base, None);
+        bench.faults.bytes.store(i64::MAX, SeqCst);
+        bench.writer.adopt_base(bench.writer.increment(), put).unwrap();
+        assert_eq!(
+            bench.text("a.aof.manifest"),
+            "file a.aof.1.base.rdb seq 1 type b\nfile a.aof.1.incr.aof seq 1 type h\nfile a.aof.2.incr.aof seq 2 type i\n"
+        );
+        let newest = bench.text("a.aof.2.incr.aof").len() as u64;
+        assert_eq!(bench.writer.log_bytes(), 4 + newest);
+        bench.writer.remove_history().unwrap();
+        assert!(!directory.join("a.aof.1.incr.aof").exists());
+        assert_eq!(bench.writer.manifest().history, []);
+    }
+
+    #[test]
+    fn a_log_without_a_base_leaves_the_manifest_alone() {
+        let bench = Bench::new();
+        let before = bench.text("a.aof.manifest");
+        let directory = bench.writer.directory().to_owned();
+        let options = WriterOptions { directory: directory.clone(), filename: "a.aof".to_owned() };
+        let mut manifest = bench.writer.manifest().clone();
+        manifest.supersede();
+        let (ring, reader) = Ring::new(1024, 1, 100);
+        let mut writer =
+            Writer::begin_apart(Arc::new(crate::storage::Disk), options, manifest, reader).unwrap();
+        for text in [b"one", b"two"] {
+            ring.append(0, text);
+            writer.rotate().unwrap();
+        }
+        assert!(writer.is_apart());
+        assert_eq!(bench.text("a.aof.manifest"), before);
+        writer.adopt_base(writer.increment(), |name| std::fs::write(directory.join(name), "base")).unwrap();
+        writer.remove_history().unwrap();
+        assert_eq!(
+            bench.text("a.aof.manifest"),
+            "file a.aof.2.base.rdb seq 2 type b\nfile a.aof.4.incr.aof seq 4 type i\n"
+        );
+        let left = std::fs::read_dir(&directory).unwrap().count();
+        assert_eq!(left, 3, "manifest, base, increment");
     }
 }

@@ -19,7 +19,7 @@ pub(super) const AUX: u8 = 250;
 /// How many keys the database has: two lengths. A hint.
 pub(super) const RESIZE: u8 = 251;
 /// When the next key expires: milliseconds.
-pub(super) const EXPIRY_MS: u8 = 252;
+pub(super) use dunlin_engine::rdb::EXPIRY_MS;
 /// When the next key expires: seconds, in 32 bits.
 pub(super) const EXPIRY_S: u8 = 253;
 /// The database of the keys that follow: a length.

@@ -120,3 +120,59 @@ impl<W: io::Write> io::Write for SummedSink<W> {
         self.sink.flush()
     }
 }
+
+/// The checksum of a file whose first bytes are put in the place of others, with so many bytes `behind` them.
+/// O(log behind).
+///
+/// A checksum that begins at 0 and ends as it is, as this one does, is linear: that of `a ⊕ b` is the one of
+/// `a` ⊕ the one of `b`. So the difference of the beginnings is summed up, then as many zeros as there are
+/// bytes behind it, by squaring the matrix that stands for one zero (Adler, zlib's `crc32_combine`).
+pub(super) fn checksum_with_other_start<const N: usize>(
+    checksum: u64,
+    was: [u8; N],
+    is: [u8; N],
+    behind: usize,
+) -> u64 {
+    let difference = std::array::from_fn::<u8, N, _>(|at| was[at] ^ is[at]);
+    let mut sum = CRC64.checksum(&difference);
+    // Column by column, what becomes of a sum whose only bit is that of the column.
+    let mut zeros: [u64; 64] = std::array::from_fn(|bit| {
+        let mut digest = CRC64.digest_with_initial((1_u64 << bit).reverse_bits());
+        digest.update(&[0]);
+        digest.finalize()
+    });
+    let apply = |matrix: &[u64; 64], sum: u64| {
+        let columns = matrix.iter().enumerate().filter(|(bit, _)| sum >> bit & 1 != 0);
+        columns.fold(0, |product, (_, column)| product ^ column)
+    };
+    let mut count = behind;
+    while count > 0 {
+        if count & 1 != 0 {
+            sum = apply(&zeros, sum);
+        }
+        zeros = zeros.map(|column| apply(&zeros, column));
+        count >>= 1;
+    }
+    checksum ^ sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_beginning_has_the_checksum_of_the_whole() {
+        let file = |start: &[u8; 9], behind: usize| {
+            let mut file = start.to_vec();
+            file.extend((0..behind).map(|at| (at * 7) as u8));
+            file
+        };
+        let (was, is) = (*b"REDIS0010", *b"VALKEY080");
+        for behind in [0, 1, 2, 3, 100, 4095, 1_000_003] {
+            let sum = CRC64.checksum(&file(&was, behind));
+            let expected = CRC64.checksum(&file(&is, behind));
+            assert_eq!(checksum_with_other_start(sum, was, is, behind), expected, "{behind} bytes behind it");
+            assert_eq!(checksum_with_other_start(sum, was, was, behind), sum);
+        }
+    }
+}

@@ -3,16 +3,24 @@
 use std::io;
 
 use dunlin_engine::{
-    keyspace::EntryRef,
-    rdb::{Compressor, Output, Version, type_of, version_of, write_value},
+    rdb::{Compressor, Output, Version},
+    snapshot::{Chunk, DatabaseSize},
 };
 
-use super::{opcode, summed::SummedSink};
+use super::{
+    opcode,
+    summed::{SummedSink, checksum_with_other_start},
+};
 
-/// Writes an RDB file, part by part: auxiliary fields, functions, then databases with their keys.
+/// Writes an RDB file, part by part: auxiliary fields, functions, how large databases are, then keys.
 pub struct Writer<'a, W: io::Write> {
     output: Output<'a, SummedSink<W>>,
-    version: Version,
+    /// The version that the file begins with.
+    begun: Version,
+    /// The oldest version that has a form for all that was written.
+    needed: Version,
+    /// The database of the keys that come.
+    database: Option<usize>,
 }
 
 impl<'a, W: io::Write> Writer<'a, W> {
@@ -26,7 +34,7 @@ impl<'a, W: io::Write> Writer<'a, W> {
     ) -> io::Result<Self> {
         let mut output = Output::new(SummedSink::new(sink, checksum), compressor);
         output.raw(&version.magic())?;
-        Ok(Self { output, version })
+        Ok(Self { output, begun: version, needed: version, database: None })
     }
 
     /// Writes an auxiliary field.
@@ -42,36 +50,46 @@ impl<'a, W: io::Write> Writer<'a, W> {
         self.output.string(code)
     }
 
-    /// Begins a database, with how many keys it has and how many of them expire: hints.
-    pub fn database(&mut self, number: usize, keys: usize, expiring: usize) -> io::Result<()> {
-        self.output.byte(opcode::SELECT)?;
-        self.output.length(number as u64)?;
+    /// Says how many keys a database has: a hint.
+    pub fn size(&mut self, size: &DatabaseSize) -> io::Result<()> {
+        self.select(size.database)?;
         self.output.byte(opcode::RESIZE)?;
-        self.output.length(keys as u64)?;
-        self.output.length(expiring as u64)
+        self.output.length(size.keys as u64)?;
+        self.output.length(size.expiring as u64)
     }
 
-    /// Writes a key of the database, its value without what has expired by `now_ms`.
-    ///
-    /// # Panics
-    /// Where the file's version is too old for the value ([`version_of`]): its readers would take it for
-    /// something else.
-    pub fn key(&mut self, entry: EntryRef<'_>, now_ms: u64) -> io::Result<()> {
-        assert!(version_of(entry).number() <= self.version.number(), "the file is of too old a version");
-        if let Some(expiry) = entry.expiry() {
-            self.output.byte(opcode::EXPIRY_MS)?;
-            self.output.milliseconds(expiry as i64)?;
+    /// Writes keys.
+    pub fn chunk(&mut self, chunk: &Chunk) -> io::Result<()> {
+        self.needed = self.needed.newer(chunk.version());
+        self.select(chunk.database())?;
+        chunk.write(&mut self.output)
+    }
+
+    fn select(&mut self, database: usize) -> io::Result<()> {
+        if self.database != Some(database) {
+            self.output.byte(opcode::SELECT)?;
+            self.output.length(database as u64)?;
+            self.database = Some(database);
         }
-        self.output.byte(type_of(entry))?;
-        self.output.string(entry.key())?;
-        write_value(entry, now_ms, &mut self.output)
+        Ok(())
     }
 
-    /// Ends the file. What was written is in the sink.
-    pub fn finish(mut self) -> io::Result<()> {
+    /// Bytes written so far.
+    pub fn written(&self) -> usize {
+        self.output.written()
+    }
+
+    /// Ends the file. What was written is in the sink, but for what is returned: the file is of a newer
+    /// version than it was begun with, and these bytes are to be put in the place of its first ones. The
+    /// checksum is that of the file with them.
+    pub fn finish(mut self) -> io::Result<Option<[u8; 9]>> {
         self.output.byte(opcode::END)?;
-        let checksum = self.output.sink().checksum()?.unwrap_or(0);
+        let (was, is) = (self.begun.magic(), self.needed.magic());
+        let behind = self.output.written() - was.len();
+        let checksum = self.output.sink().checksum()?;
+        let checksum = checksum.map_or(0, |sum| checksum_with_other_start(sum, was, is, behind));
         self.output.raw(&checksum.to_le_bytes())?;
-        io::Write::flush(self.output.sink())
+        io::Write::flush(self.output.sink())?;
+        Ok((was != is).then_some(is))
     }
 }

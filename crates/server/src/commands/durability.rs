@@ -1,5 +1,6 @@
 //! BGREWRITEAOF, WAIT and WAITAOF: what clients ask of durability.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dunlin_engine::command::{
@@ -7,9 +8,12 @@ use dunlin_engine::command::{
 };
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
+use super::save::alone;
 use crate::{
+    durability::begin_rewrite,
     executor::{Flow, Handler, ServerContext},
     net::Next,
+    persistence::SaveError,
     session::DurabilityWait,
 };
 
@@ -27,8 +31,36 @@ const BGREWRITEAOF: Command = Command {
     ..Command::DEFAULT
 };
 
-fn bgrewriteaof(_: &mut ServerContext<'_, '_>, _: &mut Args<'_>, _: &mut ReplyBuffer) -> CommandResult {
-    Err(CommandError::text("ERR this version cannot rewrite the append-only file yet"))
+fn bgrewriteaof(
+    context: &mut ServerContext<'_, '_>,
+    _: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let shared = Arc::clone(&context.executor.shared);
+    let is_alone = shared.durability.rewriting().current.is_none();
+    let begun = match context.in_transaction {
+        // A transaction holds locks that the cut would wait for.
+        true if is_alone => Err(SaveError::Busy),
+        true => Err(SaveError::InProgress),
+        false => begin_rewrite(&shared, |work| alone(context, |exclusive| work(exclusive))),
+    };
+    match begun {
+        Ok(()) => reply.simple("Background append only file rewriting started"),
+        Err(SaveError::Busy) => {
+            shared.durability.rewriting().scheduled = true;
+            reply.simple("Background append only file rewriting scheduled");
+        }
+        Err(SaveError::InProgress) => {
+            let text = "ERR Background append only file rewriting already in progress";
+            return Err(CommandError::text(text));
+        }
+        Err(SaveError::NoThread) => {
+            return Err(CommandError::text(
+                "ERR Can't execute an AOF background rewriting. Please check the server logs for more information.",
+            ));
+        }
+    }
+    Ok(())
 }
 
 const WAIT: Command = Command {

@@ -63,11 +63,16 @@ pub(crate) fn table() -> CommandTable {
     CommandTable::new(&[dunlin_engine::commands::FAMILIES, FAMILIES].concat())
 }
 
-/// Whether the command changes the data set, or what is told to others as changes are.
-pub(crate) fn is_held_with_writes(session: &Session, entry: &Entry) -> bool {
+/// Whether the command may change the data set, or the commands that it runs.
+pub(crate) fn writes(session: &Session, entry: &Entry) -> bool {
     let runs_writes =
         || entry.command.name == "exec" && session.queue.as_ref().is_some_and(|queue| queue.writes);
-    entry.command.may_write() || pubsub::is_publishing(entry) || runs_writes()
+    entry.command.may_write() || runs_writes()
+}
+
+/// Whether the command changes the data set, or what is told to others as changes are.
+pub(crate) fn is_held_with_writes(session: &Session, entry: &Entry) -> bool {
+    writes(session, entry) || pubsub::is_publishing(entry)
 }
 
 /// Refuses what a client may not do because of what it is doing: listening to messages that RESP2

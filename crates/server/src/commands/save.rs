@@ -1,6 +1,6 @@
 //! Snapshots on demand: SAVE, BGSAVE, LASTSAVE.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use dunlin_engine::{
     ExclusiveContext,
@@ -8,7 +8,11 @@ use dunlin_engine::{
 };
 use dunlin_resp::ReplyBuffer;
 
-use crate::executor::{Handler, ServerContext};
+use crate::{
+    executor::{Handler, ServerContext},
+    persistence::{CancelledSave, SaveError, begin_save},
+    shared::Shared,
+};
 
 pub(super) const COMMANDS: &[Command] = &[BGSAVE, LASTSAVE, SAVE];
 
@@ -26,13 +30,21 @@ const SAVE: Command = Command {
 
 const BGSAVE: Command = Command {
     name: "bgsave",
-    summary: "Would write the data set while other commands run; this version can only SAVE, and says so.",
+    summary: "Writes the data set as it is now to the file that dbfilename names, while other commands run.",
     since: "1.0.0",
     group: Group::Server,
+    complexity: "O(1)",
     arity: Arity::AtLeast(1),
     run: Run::Host(&Handler(background_save)),
     flags: Flags::ADMIN.and(Flags::NO_SCRIPT).and(Flags::NO_ASYNC_LOADING),
-    args: &[Argument::word("schedule", "SCHEDULE").since("3.2.2").optional()],
+    args: &[Argument::one_of(
+        "operation",
+        &[
+            Argument::word("schedule", "SCHEDULE").since("3.2.2"),
+            Argument::word("cancel", "CANCEL").since("8.1.0"),
+        ],
+    )
+    .optional()],
     ..Command::DEFAULT
 };
 
@@ -63,16 +75,65 @@ pub(super) fn alone<R>(
 
 fn save(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let shared = context.shared;
+    if shared.background_save().0.is_some() {
+        return Err(CommandError::text("ERR Background save already in progress"));
+    }
     alone(context, |exclusive| shared.save(exclusive))
         .map_err(|reason| CommandError::owned(format!("ERR {reason}")))?;
     reply.ok();
     Ok(())
 }
 
-fn background_save(_: &mut ServerContext<'_, '_>, args: &mut Args<'_>, _: &mut ReplyBuffer) -> CommandResult {
-    args.token("SCHEDULE");
+fn background_save(
+    context: &mut ServerContext<'_, '_>,
+    args: &mut Args<'_>,
+    reply: &mut ReplyBuffer,
+) -> CommandResult {
+    let (schedule, cancel) = (args.token("SCHEDULE"), args.token("CANCEL"));
     args.finish()?;
-    Err(CommandError::text("ERR BGSAVE is not available in this version: use SAVE"))
+    if schedule && cancel {
+        return Err(CommandError::Syntax);
+    }
+    let shared = Arc::clone(&context.executor.shared);
+    if cancel {
+        reply.simple(match shared.cancel_save() {
+            Some(CancelledSave::Current) => "Background saving cancelled",
+            Some(CancelledSave::Scheduled) => "Scheduled background saving cancelled",
+            None => {
+                let text = "ERR Background saving is currently not in progress or scheduled";
+                return Err(CommandError::text(text));
+            }
+        });
+        return Ok(());
+    }
+    let is_alone = |shared: &Shared| shared.background_save().0.is_none();
+    // A transaction holds locks that the cut would wait for.
+    if context.in_transaction && is_alone(&shared) {
+        shared.schedule_save();
+        reply.simple("Background saving scheduled");
+        return Ok(());
+    }
+    let begun = match context.in_transaction {
+        true => Err(SaveError::InProgress),
+        false => begin_save(&shared, |work| alone(context, |exclusive| work(exclusive))),
+    };
+    match begun {
+        Ok(()) => reply.simple("Background saving started"),
+        Err(SaveError::Busy) if schedule => {
+            shared.schedule_save();
+            reply.simple("Background saving scheduled");
+        }
+        Err(SaveError::InProgress) => {
+            return Err(CommandError::text("ERR Background save already in progress"));
+        }
+        Err(SaveError::Busy) => {
+            return Err(CommandError::text(
+                "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to schedule a BGSAVE whenever possible.",
+            ));
+        }
+        Err(SaveError::NoThread) => return Err(CommandError::text("ERR")),
+    }
+    Ok(())
 }
 
 fn last_save(

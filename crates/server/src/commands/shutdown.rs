@@ -10,7 +10,7 @@ use crate::{
     config::ShutdownFlags,
     executor::{Flow, Handler, ServerContext},
     net::Next,
-    server::grace,
+    server::{grace, saves},
     shared::Stop,
 };
 
@@ -65,7 +65,9 @@ fn shutdown(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, _: &mut Re
     }
     tracing::warn!("User requested shutdown by {}", context.session.client);
     let shared = context.shared;
-    if flags.save && save::alone(context, |exclusive| shared.save_last(exclusive)).is_err() && !flags.force {
+    let saved =
+        !saves(flags, shared) || save::alone(context, |exclusive| shared.save_last(exclusive)).is_ok();
+    if !saved && !flags.force {
         return Err(CommandError::text("ERR Errors trying to SHUTDOWN. Check logs."));
     }
     context.shared.stop(Stop { grace: grace(flags, context.executor.config.config()) });

@@ -52,11 +52,9 @@ const NO_ACCESS_LISTS: Otherwise = Refused("access control lists do not exist ye
 const NO_TLS: Otherwise =
     Refused("TLS is not available in this version; remove the line and put a TLS proxy in front");
 
-/// In the order of redis.conf. `save` stands in the table of directives too: the value that it can
-/// have is taken there, all others come here.
+/// In the order of redis.conf.
 #[rustfmt::skip]
 static FOREIGN: &[Foreign] = &[
-    Foreign { names: &["save"], obeyed: &[], otherwise: Ignored("no snapshot is written by itself in this version; use SAVE or SHUTDOWN SAVE") },
     Foreign { names: &["loadmodule"], obeyed: &[], otherwise: Refused("modules cannot be loaded; remove the line") },
     Foreign { names: &["bind-source-addr"], obeyed: &[""], otherwise: NO_REPLICATION },
     Foreign { names: &["socket-mark-id"], obeyed: &["0"], otherwise: Refused("sockets are not marked; remove the line") },
@@ -70,7 +68,6 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["set-proc-title"], obeyed: &["no"], otherwise: Ignored("the process keeps the title that it was started with") },
     Foreign { names: &["proc-title-template"], obeyed: &[], otherwise: Ignored("the process keeps the title that it was started with") },
     Foreign { names: &["locale-collate"], obeyed: &[], otherwise: Ignored("nothing is sorted by a locale in this version") },
-    Foreign { names: &["stop-writes-on-bgsave-error", "rdb-save-incremental-fsync"], obeyed: &[], otherwise: Ignored("no snapshot is written in the background in this version") },
     Foreign { names: &["rdb-del-sync-files"], obeyed: &["no"], otherwise: NO_REPLICATION },
     Foreign { names: &["replicaof", "slaveof"], obeyed: &["no one"], otherwise: Refused("replication is not available in this version; remove the line") },
     Foreign { names: &["min-replicas-to-write", "min-slaves-to-write"], obeyed: &["0"], otherwise: Refused("replication is not available in this version, so no write could be accepted; use 0") },
@@ -121,7 +118,7 @@ pub(super) fn load(
     Some(match foreign.otherwise {
         Refused(why) => Err(why),
         Ignored(reason) => {
-            // Of lines that repeat a directive (`save`) one is told.
+            // Of lines that repeat a directive one is told.
             config.ignored.retain(|line| line.name != name);
             config.ignored.push(IgnoredLine { origin: origin.clone(), name, reason });
             Ok(())
@@ -185,24 +182,8 @@ mod tests {
         assert_eq!(names, expected);
         assert_eq!(
             told[2],
-            "/r.conf:4: stop-writes-on-bgsave-error is ignored: no snapshot is written in the background in this version"
+            "/r.conf:9: replica-serve-stale-data is ignored: replication is not available in this version"
         );
-    }
-
-    #[test]
-    fn save_points_are_told_once_and_never_shown_as_if_they_held() {
-        let text = "save 3600 1 300 100 60 10000\nsave 900 1\n";
-        assert_eq!(
-            load(text).unwrap(),
-            [
-                "/r.conf:2: save is ignored: no snapshot is written by itself in this version; use SAVE or SHUTDOWN SAVE"
-            ]
-        );
-        let mut config = Config::default();
-        source::load_text(text.as_bytes(), None, &mut config).unwrap();
-        assert!(config.save.is_empty());
-        assert!(load("save \"\"").unwrap().is_empty());
-        assert!(load("save x").is_err(), "not a save point at all");
     }
 
     #[test]
@@ -223,7 +204,7 @@ mod tests {
 
     #[test]
     fn no_directive_of_this_server_is_taken_for_one_of_others() {
-        for name in FOREIGN.iter().flat_map(|foreign| foreign.names).filter(|name| **name != "save") {
+        for name in FOREIGN.iter().flat_map(|foreign| foreign.names) {
             assert!(find(name.as_bytes()).is_none(), "{name}");
         }
     }

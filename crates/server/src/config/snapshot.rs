@@ -124,6 +124,10 @@ snapshot! {
     protected_mode: bool,
     /// Longest bulk string in a request, in bytes.
     proto_max_bulk_len: u64,
+    /// Microseconds to rest after each key of a snapshot in the background.
+    rdb_key_save_delay: u32,
+    /// Make snapshots durable as they grow.
+    rdb_save_incremental_fsync: bool,
     /// What becomes of files and dumps of unknown versions.
     rdb_version_check: VersionCheck,
     /// Whether snapshots have checksums.
@@ -134,8 +138,10 @@ snapshot! {
     requirepass: Secret,
     /// Whether what is read must be validated, which it always is.
     sanitize_dump_payload: Sanitize,
-    /// Always empty: no snapshot is written by itself.
+    /// When a snapshot is written by itself.
     save: Vec<SavePoint>,
+    /// Whether a line has put its save points in the place of the default.
+    save_is_loaded: bool,
     /// Members of a set in an intset.
     set_max_intset_entries: u64,
     /// Members of a set in a listpack.
@@ -152,6 +158,8 @@ snapshot! {
     slowlog_log_slower_than: i64,
     /// Entries kept.
     slowlog_max_len: u64,
+    /// Refuse writes after a snapshot that failed, where there are save points.
+    stop_writes_on_bgsave_error: bool,
     /// Bytes of a node of a stream; 0 for no limit.
     stream_node_max_bytes: u64,
     /// Entries of a node of a stream; 0 for no limit.

@@ -14,7 +14,7 @@ use dunlin_engine::glob;
 
 use super::directive::ValueError;
 use super::foreign;
-use super::snapshot::Config;
+use super::snapshot::{Config, SavePoint};
 use super::table::{find, names};
 use super::words;
 
@@ -151,18 +151,17 @@ fn load_directive(
     }
     if let Some(directive) = find(name) {
         // One quoted argument may hold all the words, as with CONFIG SET.
+        let points = config.save.clone();
         let assigned = match values {
             [argument] => directive.assign_argument(argument, config),
             _ => directive.assign(values, config),
         };
+        if directive.name == "save" && assigned.is_ok() {
+            add_save_points(points, config);
+        }
         return assigned.or_else(|error| {
             let takes = directive.values();
             match error {
-                // A good value that this version cannot obey: judged as if the directive were foreign.
-                ValueError::Unsupported(reason) => match foreign::load(origin, name, values, config) {
-                    Some(Ok(())) => Ok(()),
-                    _ => fail(reason.to_owned()),
-                },
                 ValueError::Invalid(reason) if !reason.contains(&takes) => {
                     fail(format!("{reason} ({}: {takes}; default {})", directive.name, directive.default))
                 }
@@ -178,6 +177,15 @@ fn load_directive(
             None => "unknown directive; `dunlin server --help` lists all of them".to_owned(),
         }),
     }
+}
+
+/// A line with save points adds to those of lines before it, one without takes these back.
+fn add_save_points(mut before: Vec<SavePoint>, config: &mut Config) {
+    if config.save_is_loaded && !config.save.is_empty() {
+        before.append(&mut config.save);
+        config.save = before;
+    }
+    config.save_is_loaded = true;
 }
 
 fn include(origin: &Origin, pattern: &[u8], config: &mut Config, depth: usize) -> Result<(), LoadError> {
@@ -317,6 +325,20 @@ mod tests {
         assert_eq!(config.client_output_buffer_limit.normal.hard_bytes, 1 << 20);
         assert_eq!(config.client_output_buffer_limit.replica.hard_bytes, 1 << 30);
         assert_eq!(config.client_output_buffer_limit.pubsub.hard_bytes, 32 << 20);
+    }
+
+    #[test]
+    fn save_points_add_up_and_an_empty_line_takes_them_back() {
+        let save = |text: &str| {
+            let points = load(text).unwrap().save;
+            points.iter().map(|point| (point.seconds, point.changes)).collect::<Vec<_>>()
+        };
+        assert_eq!(save(""), [(3600, 1), (300, 100), (60, 10_000)]);
+        assert_eq!(save("save 900 1"), [(900, 1)]);
+        assert_eq!(save("save 900 1\nsave 300 10 60 7"), [(900, 1), (300, 10), (60, 7)]);
+        assert_eq!(save("save 900 1\nsave \"\""), []);
+        assert_eq!(save("save \"\"\nsave 5 5"), [(5, 5)]);
+        assert!(load("save x").is_err() && load("save 1 2 3").is_err());
     }
 
     #[test]

@@ -523,6 +523,26 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "rdb-key-save-delay",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: Kind::Integer { field: number!(rdb_key_save_delay), min: 0, max: INT_MAX },
+        default: "0",
+        change: Change::Anytime,
+        doc: "Microseconds to rest after each key of a snapshot in the background: for tests, which need one that takes its time.",
+        settle: as_is,
+    },
+    Directive {
+        name: "rdb-save-incremental-fsync",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: Kind::Flag(field!(rdb_save_incremental_fsync)),
+        default: "yes",
+        change: Change::Anytime,
+        doc: "Make a snapshot durable every 4 MB while it is written, rather than all of it in the end, when the append-only log would have to wait for the disk.",
+        settle: as_is,
+    },
+    Directive {
         name: "rdb-version-check",
         aliases: &[],
         group: Group::Persistence,
@@ -577,15 +597,10 @@ pub static DIRECTIVES: &[Directive] = &[
         aliases: &[],
         group: Group::Persistence,
         kind: Kind::SavePoints(field!(save)),
-        default: "\"\"",
+        default: "3600 1 300 100 60 10000",
         change: Change::Anytime,
-        doc: "When to write a snapshot by itself. This version writes one only when told to (SAVE, SHUTDOWN SAVE): CONFIG SET refuses anything but `\"\"`; lines of a file, and flags, with save points are ignored, which a line of the log says at start.",
-        settle: |config| {
-            if !config.save.is_empty() {
-                return Err("this version writes no snapshot by itself: use an empty value (\"\"), and SAVE");
-            }
-            Ok(())
-        },
+        doc: "When to write a snapshot by itself, in the background: after so many seconds, if there have been so many changes. Pairs on several lines add up. With any, SHUTDOWN without options and a signal write a last snapshot. `\"\"` for never.",
+        settle: as_is,
     },
     Directive {
         name: "set-max-intset-entries",
@@ -665,6 +680,16 @@ pub static DIRECTIVES: &[Directive] = &[
         default: "128",
         change: Change::Anytime,
         doc: "Entries that the log of slow commands keeps.",
+        settle: as_is,
+    },
+    Directive {
+        name: "stop-writes-on-bgsave-error",
+        aliases: &[],
+        group: Group::Persistence,
+        kind: Kind::Flag(field!(stop_writes_on_bgsave_error)),
+        default: "yes",
+        change: Change::Anytime,
+        doc: "Refuse commands that write while there are save points and the last snapshot could not be written.",
         settle: as_is,
     },
     Directive {
@@ -866,7 +891,7 @@ mod tests {
                 directive.assign_argument(value.as_bytes(), &mut config).is_ok()
                     && !directive.is_same(&config, &Config::default())
             });
-            let refuses_all = ["daemonize", "maxmemory-policy", "save"].contains(&directive.name);
+            let refuses_all = ["daemonize", "maxmemory-policy"].contains(&directive.name);
             assert_eq!(changed, !refuses_all, "{}", directive.name);
             for untouched in DIRECTIVES.iter().filter(|row| row.name != directive.name) {
                 assert!(

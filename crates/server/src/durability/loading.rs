@@ -76,6 +76,7 @@ pub(super) fn load(shared: &Shared, config: &Config) -> Result<Loaded, LoadError
         Some(manifest) => manifest,
         None => adopt_single_file(config, &options)?,
     };
+    move_single_file(config, &options, &manifest)?;
     let bytes =
         |file: &LogFile| fs::metadata(options.directory.join(&file.name)).map_or(0, |data| data.len());
     shared.loading.expect(manifest.files().map(bytes).sum());
@@ -102,30 +103,38 @@ pub(super) fn load(shared: &Shared, config: &Config) -> Result<Loaded, LoadError
     Ok(loaded)
 }
 
-/// Takes over the file of a Redis before 7, as Redis 7 does: it becomes the base of a new log.
+/// Takes over the file of a Redis before 7, as Redis 7 does: it becomes the base of a new log. First there is a
+/// manifest that names it: whatever happens before the file is moved, the next start goes on from there.
 fn adopt_single_file(config: &Config, options: &WriterOptions) -> Result<Manifest, String> {
-    let single = config.dir.join(&config.appendfilename);
-    if !single.is_file() {
+    if !config.dir.join(&config.appendfilename).is_file() {
         return Ok(Manifest::default());
     }
     let base = LogFile { name: options.filename.clone(), sequence: 1 };
     let manifest = Manifest { base: Some(base), ..Manifest::default() };
-    let adopt = || {
+    let name = || {
         Disk.create_directory(&options.directory)?;
-        fs::rename(&single, options.directory.join(&options.filename))?;
-        Disk.sync_directory(&options.directory)?;
-        Disk.sync_directory(&config.dir)?;
         Disk.replace(&options.manifest_path(), &manifest.encode())
     };
-    adopt().map_err(|error| {
-        format!("cannot move {} to {}: {}", single.display(), options.directory.display(), describe(&error))
-    })?;
-    tracing::warn!(
-        "{} was moved to {} and is the base of the log now",
-        single.display(),
-        options.directory.display()
-    );
+    name().map_err(|error| format!("{}: {}", options.directory.display(), describe(&error)))?;
     Ok(manifest)
+}
+
+/// Moves the file of a Redis before 7 to where the manifest has it, unless that is done.
+fn move_single_file(config: &Config, options: &WriterOptions, manifest: &Manifest) -> Result<(), String> {
+    let single = config.dir.join(&config.appendfilename);
+    let target = options.directory.join(&options.filename);
+    let is_named = manifest.base.as_ref().is_some_and(|base| base.name == options.filename);
+    if !is_named || target.exists() || !single.is_file() {
+        return Ok(());
+    }
+    let moved = fs::rename(&single, &target)
+        .and_then(|()| Disk.sync_directory(&options.directory))
+        .and_then(|()| Disk.sync_directory(&config.dir));
+    moved.map_err(|error| {
+        format!("cannot move {} to {}: {}", single.display(), target.display(), describe(&error))
+    })?;
+    tracing::warn!("{} is the base of the log now, as {}", single.display(), target.display());
+    Ok(())
 }
 
 /// Runs the log's commands.

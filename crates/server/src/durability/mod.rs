@@ -10,7 +10,9 @@
 //! and refuses writes; the thread tries again until it succeeds.
 
 mod bell;
+mod company;
 mod loading;
+mod rewrite;
 mod status;
 mod thread;
 
@@ -27,6 +29,7 @@ use dunlin_persist::Ring;
 
 use self::bell::Bell;
 pub(crate) use self::{
+    rewrite::{Rewriting, begin_rewrite, rewrite_if_due},
     status::Status,
     thread::{LogThread, Order},
 };
@@ -67,6 +70,7 @@ pub(crate) struct Durability {
     orders: Mutex<Vec<Order>>,
     post: OnceLock<PostOffice<Letter>>,
     status: Mutex<Status>,
+    rewriting: Mutex<Rewriting>,
 }
 
 impl Durability {
@@ -84,12 +88,25 @@ impl Durability {
             orders: Mutex::default(),
             post: OnceLock::new(),
             status: Mutex::default(),
+            rewriting: Mutex::default(),
         }
     }
 
     /// The workers' mail introduces itself; each of them does it, the first is kept.
     pub(crate) fn attach(&self, post: &PostOffice<Letter>) {
         self.post.get_or_init(|| post.clone());
+    }
+
+    /// How many workers have something to do at the moment.
+    pub(crate) fn awake_workers(&self) -> usize {
+        self.post.get().map_or(0, PostOffice::awake)
+    }
+
+    /// Tells everyone who waits for room to write that there is some.
+    pub(crate) fn tell_room(&self) {
+        if let Some(post) = self.post.get() {
+            post.send_to_everyone(Letter::LogHasRoom);
+        }
     }
 
     /// The offset behind all that has been recorded.
@@ -139,26 +156,28 @@ impl Durability {
         false
     }
 
-    /// Why a command that changes something must not run: an error, or that it has to wait for room.
+    /// What a command that changes something is answered while the disk fails.
+    #[cold]
+    pub(crate) fn refusal(&self) -> CommandError {
+        CommandError::owned(format!("MISCONF Errors writing to the AOF file: {}", self.write_error()))
+    }
+
+    /// Why the log cannot be written, in the system's words.
+    pub(crate) fn write_error(&self) -> String {
+        self.status().write_error.clone().unwrap_or_default()
+    }
+
+    /// Whether there is room for records; where not, [`Letter::LogHasRoom`] comes when there is.
     #[inline]
-    pub(crate) fn admit_write(&self) -> Result<Admission, CommandError> {
-        if self.failing.load(Relaxed) {
-            return Err(self.refusal());
-        }
-        Ok(if self.ring.has_room() { Admission::Granted } else { self.await_room() })
+    pub(crate) fn has_room(&self) -> bool {
+        self.ring.has_room() || self.await_room()
     }
 
     #[cold]
-    fn refusal(&self) -> CommandError {
-        let reason = self.status().write_error.clone().unwrap_or_default();
-        CommandError::owned(format!("MISCONF Errors writing to the AOF file: {reason}"))
-    }
-
-    #[cold]
-    fn await_room(&self) -> Admission {
+    fn await_room(&self) -> bool {
         self.starved.store(true, SeqCst);
         // Looked at again: the thread makes room before it looks whether anybody waits.
-        if self.ring.has_room() { Admission::Granted } else { Admission::NoRoom }
+        self.ring.has_room()
     }
 
     /// Whether background work may change something by itself.
@@ -231,17 +250,9 @@ impl Durability {
             }
         }
         if self.starved.load(SeqCst) && self.ring.has_room() && self.starved.swap(false, SeqCst) {
-            post.send_to_everyone(Letter::LogHasRoom);
+            self.tell_room();
         }
     }
-}
-
-/// Whether a command that changes something may run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Admission {
-    Granted,
-    /// It is to be presented again after [`Letter::LogHasRoom`].
-    NoRoom,
 }
 
 /// How long the log's thread lets a batch grow where nobody waits for it.

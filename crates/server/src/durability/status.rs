@@ -1,5 +1,6 @@
 //! What INFO tells of durability.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How often `everysec` makes the log durable.
@@ -10,6 +11,8 @@ pub(super) const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Status {
     /// Why the log cannot be written, in the system's words; `None` where it can.
     pub(crate) write_error: Option<String>,
+    /// Where its files are, while it is on.
+    pub(crate) directory: Option<PathBuf>,
     /// Bytes of the files of the log.
     pub(crate) log_bytes: u64,
     /// Bytes of them when the last base was made, or at start.

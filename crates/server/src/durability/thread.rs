@@ -4,7 +4,8 @@
 //!             ┌────────────────────────── turned off ◀─────────┐
 //!  orders ──▶ │ off ── turned on: gate closed, base ──▶ on ────┤
 //!             └────────────────────────────────────────────────┘
-//!  on: write what is published ─ sync where the policy asks for it ─ publish ─ rest
+//!  on: the base of a log that is turned on comes later, from a snapshot: [`super::rewrite`]
+//!      write what is published ─ sync where the policy asks for it ─ publish ─ rest
 //!      on an error: failing until an attempt, one a second, has succeeded
 //! ```
 
@@ -15,18 +16,21 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_persist::{
-    Disk, RingReader, Storage,
+    Disk, Replacement, RingReader, Storage,
     aof::{Writer, WriterOptions},
 };
 
-use dunlin_engine::{ExclusiveContext, write_command};
+use dunlin_engine::write_command;
 
+use super::company::Company;
 use super::loading;
+use super::rewrite;
 use super::status::SYNC_INTERVAL;
 use super::{Durability, PAUSE, RING_BYTES};
 use crate::config::{AppendFsync, Config, ConfigReader, describe};
 use crate::loading::{LoadError, load_dump};
 use crate::net::Now;
+use crate::persistence::{cancelled, is_cancellation};
 use crate::shared::{Shared, Stop};
 
 /// How long the start of the server waits for the log to be loaded, before clients are told of it.
@@ -43,6 +47,10 @@ pub(crate) enum Order {
     Turn { on: bool, done: Sender<Result<(), String>> },
     /// Empty the data set and load the log again.
     Reload { done: Sender<Result<(), String>> },
+    /// Begin the next file behind the ring's boundary: a snapshot was cut there.
+    Rotate,
+    /// Put a snapshot in the place of what is before its cut.
+    Adopt(io::Result<Replacement>),
     /// Make everything durable and end.
     Stop,
 }
@@ -56,6 +64,11 @@ pub(crate) struct LogThread {
     synced_at: Instant,
     /// When to try again after a failure.
     retry_at: Option<Instant>,
+    /// How long syncs wait under `always`.
+    company: Company,
+    /// The first file behind the cut of the snapshot that is to be the base; `None` where there is none, or
+    /// the log was turned off.
+    cut_at: Option<u64>,
 }
 
 enum State {
@@ -81,7 +94,9 @@ impl LogThread {
     /// A thread whose log is off.
     pub(crate) fn new(shared: Arc<Shared>, ring: RingReader) -> Self {
         let config = ConfigReader::new(Arc::clone(&shared.config));
-        Self { shared, config, state: State::Off(ring), synced_at: Instant::now(), retry_at: None }
+        let (state, synced_at) = (State::Off(ring), Instant::now());
+        let company = Company::default();
+        Self { shared, config, state, synced_at, retry_at: None, company, cut_at: None }
     }
 
     /// Where a configuration has the log's files.
@@ -147,7 +162,10 @@ impl LogThread {
         }
         self.remove_history();
         self.note_size();
-        shared.durability.status().base_bytes = self.log_bytes();
+        let mut status = shared.durability.status();
+        status.base_bytes = self.log_bytes();
+        status.directory = Some(directory);
+        drop(status);
         Ok(())
     }
 
@@ -202,6 +220,8 @@ impl LogThread {
                     Order::Reload { done } => {
                         let _ = done.send(self.reload());
                     }
+                    Order::Rotate => self.rotate(),
+                    Order::Adopt(written) => self.adopt(written),
                     Order::Stop => {
                         self.flush();
                         return Ok(());
@@ -246,15 +266,25 @@ impl LogThread {
         let config = self.config.config();
         let stamp_s = config.aof_timestamp_enabled.then(unix_time_s);
         let policy = config.appendfsync;
+        let pending = |writer: &Writer| writer.ring().ring().tail() - writer.written();
+        if policy == AppendFsync::Always
+            && let Some(step) = self.company.wait(pending(writer), now)
+        {
+            return Ok(Rest::Regardless(step));
+        }
         let written = writer.write(stamp_s)?;
         let durability = &self.shared.durability;
         match policy {
             AppendFsync::Always => {
                 let status = || durability.status();
                 status().syncing_since = Some(now);
+                let released = writer.written() - writer.synced();
                 let result = writer.sync();
                 status().syncing_since = None;
                 result?;
+                if released > 0 {
+                    self.company.note(now.elapsed(), released, pending(writer));
+                }
                 let synced = writer.synced();
                 // Whoever learns that the disk works may write at once.
                 recover(durability, &mut self.retry_at);
@@ -288,6 +318,7 @@ impl LogThread {
         let is_synced = writer.synced() == writer.written();
         if written {
             self.note_size();
+            self.rewrite_if_due();
         }
         Ok(match policy {
             _ if has_more && policy == AppendFsync::Always => Rest::None,
@@ -328,34 +359,124 @@ impl LogThread {
         self.retry_at = Some(now + RETRY);
     }
 
-    /// `CONFIG SET appendonly yes`: the log begins with the data set as it is, while nothing else runs.
+    /// `CONFIG SET appendonly yes`: the log begins with the data set as it is now.
     fn turn_on(&mut self) -> Result<(), String> {
-        let ring = match std::mem::replace(&mut self.state, State::Turning) {
-            State::Off(ring) => ring,
-            on => {
-                self.state = on;
-                return Ok(());
-            }
+        if matches!(self.state, State::On(_)) {
+            return Ok(());
+        }
+        // One that was begun while the log was off is not to become its base.
+        self.settle_rewriting();
+        let State::Off(ring) = std::mem::replace(&mut self.state, State::Turning) else {
+            unreachable!("turned by this thread alone");
         };
         let shared = Arc::clone(&self.shared);
         let config = shared.config.snapshot();
-        let begun = shared.alone(|context| {
-            let writer = begin_log(&shared, context, &config, ring)?;
-            shared.engine.log.turn(true);
-            Ok(writer)
+        let begun = begin_log(&config, ring).and_then(|writer| {
+            let directory = writer.directory().to_owned();
+            let begun = rewrite::begin(&shared, directory, &config, |work| {
+                shared.alone(|context| {
+                    work(context).inspect(|()| shared.engine.log.turn(true));
+                });
+            });
+            match begun {
+                Ok(()) => Ok(writer),
+                Err(error) => Err((writer.close(), format!("no snapshot can be begun: {error}"))),
+            }
         });
         match begun {
-            Ok(writer) => self.state = State::On(Box::new(writer)),
+            Ok(writer) => {
+                self.cut_at = Some(writer.increment());
+                shared.durability.status().directory = Some(writer.directory().to_owned());
+                self.state = State::On(Box::new(writer));
+            }
             Err((ring, reason)) => {
                 self.state = State::Off(ring);
                 tracing::warn!("cannot turn the append-only log on: {reason}");
                 return Err(format!("Unable to turn on AOF: {reason}"));
             }
         }
-        self.remove_history();
         self.note_size();
-        shared.durability.status().base_bytes = self.log_bytes();
         Ok(())
+    }
+
+    /// Begins the file behind the boundary.
+    fn rotate(&mut self) {
+        let durability = &self.shared.durability;
+        self.cut_at = None;
+        if let State::On(writer) = &mut self.state {
+            match writer.rotate() {
+                Ok(()) => self.cut_at = Some(writer.increment()),
+                Err(error) => {
+                    tracing::warn!("cannot begin the next file of the log: {}", describe(&error));
+                    durability.rewriting().current.iter().for_each(|progress| progress.cancel());
+                }
+            }
+        }
+        durability.ring.lift_boundary();
+    }
+
+    /// A rewrite has come to its end.
+    fn adopt(&mut self, written: io::Result<Replacement>) {
+        let result = written.and_then(|base| self.put_in_place(base));
+        let is_cancelled = result.as_ref().is_err_and(is_cancellation);
+        match &result {
+            Ok(()) => tracing::info!("Background AOF rewrite finished successfully"),
+            Err(_) if is_cancelled => tracing::warn!("Background AOF rewrite cancelled"),
+            Err(error) => tracing::warn!("the log could not be rewritten: {}", describe(error)),
+        }
+        if result.is_ok() {
+            self.remove_history();
+            self.note_size();
+            self.shared.durability.status().base_bytes = self.log_bytes();
+        }
+        let mut rewriting = self.shared.durability.rewriting();
+        rewriting.end(result.is_ok() || is_cancelled);
+        // A log without a base cannot be loaded.
+        rewriting.scheduled |= matches!(&self.state, State::On(writer) if writer.is_apart());
+        drop(rewriting);
+    }
+
+    fn put_in_place(&mut self, base: Replacement) -> io::Result<()> {
+        match &mut self.state {
+            State::On(writer) => {
+                let since = self.cut_at.take().ok_or_else(cancelled)?;
+                writer.adopt_base(since, |name| base.put_in_place(name))
+            }
+            State::Off(_) => replace_log(&self.shared.config.snapshot(), base),
+            State::Turning => Err(cancelled()),
+        }
+    }
+
+    /// Brings a rewrite to its end that has become pointless.
+    fn settle_rewriting(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        shared.durability.cancel_rewriting();
+        for order in shared.durability.take_orders() {
+            match order {
+                Order::Adopt(written) => self.adopt(written),
+                other => shared.durability.order(other),
+            }
+        }
+    }
+
+    /// Begins a rewrite where the log has grown so much.
+    fn rewrite_if_due(&mut self) {
+        let State::On(writer) = &self.state else { return };
+        let shared = Arc::clone(&self.shared);
+        let config = self.config.config();
+        let is_due = !writer.is_apart() && {
+            let (bytes, base) = (writer.log_bytes(), shared.durability.status().base_bytes.max(1));
+            let percent = u64::from(config.auto_aof_rewrite_percentage);
+            let growth = u128::from(bytes.saturating_sub(base)) * 100 / u128::from(base);
+            let is_large =
+                percent > 0 && bytes > config.auto_aof_rewrite_min_size && growth >= u128::from(percent);
+            is_large && shared.durability.rewriting().may_begin()
+        };
+        if is_due {
+            tracing::info!("Starting automatic rewriting of AOF: {} bytes", writer.log_bytes());
+            // Where it cannot begin, it is tried again.
+            let _ = rewrite::begin_rewrite(&shared, |work| shared.alone(work));
+        }
     }
 
     /// Removes files that are not needed any more.
@@ -373,6 +494,12 @@ impl LogThread {
             let _closed = shared.engine.keyspace.close();
             shared.engine.log.turn(false);
         }
+        // A snapshot that was to be its base comes to nothing.
+        self.cut_at = None;
+        self.settle_rewriting();
+        shared.durability.rewriting().scheduled = false;
+        shared.durability.ring.lift_boundary();
+        shared.durability.status().directory = None;
         self.flush();
         let state = std::mem::replace(&mut self.state, State::Turning);
         let mut ring = match state {
@@ -420,33 +547,33 @@ fn recover(durability: &Durability, retry_at: &mut Option<Instant>) {
     tracing::warn!("the append-only log can be written again, nothing of it was lost; writes are accepted");
 }
 
-/// Begins a new log: a base that holds the data set, and an empty increment. What the directory had before
-/// becomes history. On an error the ring comes back, and the old log is as it was.
-fn begin_log(
-    shared: &Shared,
-    context: &ExclusiveContext<'_>,
-    config: &Config,
-    ring: RingReader,
-) -> Result<Writer, (RingReader, String)> {
+/// Begins a new log that has no base yet. What the directory has is to become history; until then it stays
+/// as it is. On an error the ring comes back.
+fn begin_log(config: &Config, ring: RingReader) -> Result<Writer, (RingReader, String)> {
     let options = LogThread::options(config);
-    let prepare = || {
-        let mut manifest = loading::read_manifest(&options)?.unwrap_or_default();
-        manifest.supersede();
-        let described = |error: io::Error| format!("{}: {}", options.directory.display(), describe(&error));
-        Disk.create_directory(&options.directory).map_err(described)?;
-        if shared.engine.keyspace.usage(None).keys > 0 || shared.libraries.now().len() > 0 {
-            let base = manifest.next_base(&options.filename, "rdb");
-            let path = options.directory.join(&base.name);
-            shared.write_base(context, config, &path).map_err(described)?;
-            manifest.base = Some(base);
-        }
-        Ok(manifest)
+    let mut manifest = match loading::read_manifest(&options) {
+        Ok(manifest) => manifest.unwrap_or_default(),
+        Err(reason) => return Err((ring, reason)),
     };
-    match prepare() {
-        Ok(manifest) => Writer::open(Arc::new(Disk), options, manifest, None, ring)
-            .map_err(|(ring, error)| (ring, describe(&error))),
-        Err(reason) => Err((ring, reason)),
-    }
+    manifest.supersede();
+    let directory = options.directory.clone();
+    Writer::begin_apart(Arc::new(Disk), options, manifest, ring)
+        .map_err(|(ring, error)| (ring, format!("{}: {}", directory.display(), describe(&error))))
+}
+
+/// Puts a base in the place of a log that is off.
+fn replace_log(config: &Config, base: Replacement) -> io::Result<()> {
+    let options = LogThread::options(config);
+    let mut manifest = loading::read_manifest(&options).map_err(io::Error::other)?.unwrap_or_default();
+    manifest.supersede();
+    let file = manifest.next_base(&options.filename, "rdb");
+    base.put_in_place(&file.name)?;
+    manifest.base = Some(file);
+    let history = std::mem::take(&mut manifest.history);
+    Disk.replace(&options.manifest_path(), &manifest.encode())?;
+    // Nobody needs them any more; no manifest names them.
+    history.iter().for_each(|file| drop(Disk.remove(&options.directory.join(&file.name))));
+    Ok(())
 }
 
 /// What an operator can do about a failure.

@@ -1,9 +1,12 @@
 //! What the server is: process, persistence, replication.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use super::{COMPATIBLE_VERSION, Lines, Source};
-use crate::process;
+use crate::{persistence::Progress, process};
 
 pub(super) fn server(source: &Source<'_>, lines: &mut Lines) {
     let (config, process) = (source.config, &source.shared.monitor.process);
@@ -42,32 +45,48 @@ pub(super) fn persistence(source: &Source<'_>, lines: &mut Lines) {
     let loading = source.shared.loading.progress();
     lines.add("loading", u8::from(loading.is_some()));
     lines.add_all(&["async_loading", "current_cow_peak", "current_cow_size", "current_cow_size_age"], 0);
-    lines.add("current_fork_perc", "0.00");
-    lines.add_all(&["current_save_keys_processed", "current_save_keys_total"], 0);
+    let (saving, last_save) = source.shared.background_save();
+    let durability = &source.shared.durability;
+    let (rewriting, rewrite) = {
+        let rewriting = durability.rewriting();
+        let state = (rewriting.scheduled, rewriting.last_took, rewriting.count, rewriting.failures);
+        (rewriting.current.clone(), state)
+    };
+    let (done, total) = saving.as_ref().or(rewriting.as_ref()).map_or((0, 0), |progress| progress.keys());
+    lines.add("current_fork_perc", format_args!("{:.2}", done as f64 * 100.0 / total.max(1) as f64));
+    lines.add("current_save_keys_processed", done);
+    lines.add("current_save_keys_total", total);
     let persistence = &source.shared.persistence;
     let saved = persistence.saved_changes.load(Relaxed);
+    let seconds = |time: Option<Duration>| time.map_or(-1, |time| time.as_secs() as i64);
+    let elapsed = |progress: &Option<Arc<Progress>>| progress.as_ref().map(|current| current.begun.elapsed());
     lines.add("rdb_changes_since_last_save", changes.saturating_sub(saved));
-    lines.add("rdb_bgsave_in_progress", 0);
+    lines.add("rdb_bgsave_in_progress", u8::from(saving.is_some()));
     lines.add("rdb_last_save_time", persistence.last_save_s.load(Relaxed));
     let status = if persistence.last_save_ok.load(Relaxed) { "ok" } else { "err" };
     lines.add("rdb_last_bgsave_status", status);
-    lines.add_all(&["rdb_last_bgsave_time_sec", "rdb_current_bgsave_time_sec"], -1);
+    lines.add("rdb_last_bgsave_time_sec", seconds(last_save));
+    lines.add("rdb_current_bgsave_time_sec", seconds(elapsed(&saving)));
     lines.add("rdb_saves", persistence.saves.load(Relaxed));
     lines.add("rdb_last_cow_size", 0);
     lines.add("rdb_last_load_keys_expired", persistence.expired_keys.load(Relaxed));
     lines.add("rdb_last_load_keys_loaded", persistence.loaded_keys.load(Relaxed));
+    let (scheduled, last_rewrite, rewrites, failures) = rewrite;
     lines.add("aof_enabled", u8::from(source.config.appendonly));
-    lines.add_all(&["aof_rewrite_in_progress", "aof_rewrite_scheduled"], 0);
-    lines.add_all(&["aof_last_rewrite_time_sec", "aof_current_rewrite_time_sec"], -1);
-    lines.add("aof_last_bgrewrite_status", "ok");
-    lines.add_all(&["aof_rewrites", "aof_rewrites_consecutive_failures"], 0);
-    let status = source.shared.durability.status().clone();
+    lines.add("aof_rewrite_in_progress", u8::from(rewriting.is_some()));
+    lines.add("aof_rewrite_scheduled", u8::from(scheduled));
+    lines.add("aof_last_rewrite_time_sec", seconds(last_rewrite));
+    lines.add("aof_current_rewrite_time_sec", seconds(elapsed(&rewriting)));
+    lines.add("aof_last_bgrewrite_status", if failures == 0 { "ok" } else { "err" });
+    lines.add("aof_rewrites", rewrites);
+    lines.add("aof_rewrites_consecutive_failures", failures);
+    let status = durability.status().clone();
     lines.add("aof_last_write_status", if status.write_error.is_none() { "ok" } else { "err" });
     lines.add_all(&["aof_last_cow_size", "module_fork_in_progress", "module_fork_last_cow_size"], 0);
     if source.config.appendonly {
         lines.add("aof_current_size", status.log_bytes);
         lines.add("aof_base_size", status.base_bytes);
-        lines.add("aof_pending_rewrite", 0);
+        lines.add("aof_pending_rewrite", u8::from(scheduled));
         lines.add("aof_buffer_length", source.shared.durability.buffered_bytes());
         lines.add("aof_pending_bio_fsync", u8::from(status.syncing_since.is_some()));
         lines.add("aof_delayed_fsync", status.delayed_syncs_by_now());

@@ -56,6 +56,11 @@ impl<L> PostOffice<L> {
         self.mailboxes.len()
     }
 
+    /// How many workers have something to do at the moment.
+    pub fn awake(&self) -> usize {
+        self.mailboxes.iter().filter(|mailbox| !mailbox.is_asleep()).count()
+    }
+
     /// Says whether a worker is held up by one of its clients: it gets no new ones while others can take
     /// them.
     pub fn hold_up(&self, worker: usize, held_up: bool) {

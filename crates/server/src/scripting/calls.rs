@@ -10,7 +10,7 @@ use dunlin_resp::ReplyBuffer;
 use dunlin_scripting::{Caller, LogLevel, ScriptFlags};
 
 use super::running::{Due, Kind, Running, Watch};
-use crate::executor::{Handler, Letter, ServerContext};
+use crate::executor::{Handler, Letter, ServerContext, UNSAVED};
 
 /// The append-only log, among the targets of `redis.set_repl`.
 const REPL_AOF: u8 = 1;
@@ -111,8 +111,15 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
             if self.read_only {
                 return Err(CommandError::text("ERR Write commands are not allowed from read-only scripts."));
             }
+            let shared = self.context.shared;
+            if shared.engine.log.is_on() && shared.durability.is_failing() {
+                return Err(shared.durability.refusal());
+            }
             if self.short_of_memory && entry.command.flags.has(Flags::DENY_OOM) {
                 return Err(CommandError::OutOfMemory);
+            }
+            if self.context.shared.denies_writes(self.context.executor.config.config()) {
+                return Err(UNSAVED);
             }
             // What has begun to write goes on.
             self.short_of_memory = false;

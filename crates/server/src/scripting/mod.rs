@@ -19,19 +19,27 @@ use std::sync::Arc;
 
 use dunlin_engine::{
     Footprint,
-    command::{CommandError, CommandResult},
+    command::{Command, CommandError, CommandResult, Flags, Group},
 };
 use dunlin_resp::ReplyBuffer;
 use dunlin_scripting::{CompileError, ScriptFlags, Sha, Shebang};
 
 pub(crate) use self::cache::{Compiled, Script, ScriptCache};
 use self::calls::{Calls, Who};
-pub(crate) use self::library::{LibraryCache, LibraryChange, LoadedLibraries, RestorePolicy};
+pub(crate) use self::library::{Libraries, LibraryCache, LibraryChange, LoadedLibraries, RestorePolicy};
 pub(crate) use self::running::{Kind, RunningScripts};
 use crate::{commands::Operands, executor::ServerContext};
 
 /// Most memory that the scripts of one worker may take together, in bytes; and so its functions.
 const MACHINE_BYTES_MAX: usize = 1 << 30;
+
+/// Whether a command runs a script that may change something.
+#[inline]
+pub(crate) fn may_write(command: &Command) -> bool {
+    command.group == Group::Scripting
+        && command.flags.has(Flags::WHOLE_KEYSPACE)
+        && !command.flags.has(Flags::READ_ONLY)
+}
 
 /// The script of that name, compiled.
 pub(crate) fn find(context: &mut ServerContext<'_, '_>, sha: &Sha) -> Option<Arc<Script>> {
@@ -157,6 +165,14 @@ impl Plan<'_> {
                     "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
                 ));
             }
+        }
+        let is_failing = shared.engine.log.is_on() && shared.durability.is_failing();
+        if is_failing && !no_writes && !self.flags.has(ScriptFlags::COMPATIBLE) {
+            return Err(CommandError::owned(format!(
+                "MISCONF Redis is configured to persist data to AOF, but it's currently unable to persist to disk. \
+                 Writable scripts are blocked. AOF error: {}",
+                shared.durability.write_error()
+            )));
         }
         let engine = &shared.engine;
         let mut begun = None;

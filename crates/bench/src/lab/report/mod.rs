@@ -260,6 +260,6 @@ mod tests {
     fn a_terminal_gets_aligned_columns() {
         let report = report();
         let text = report.terminal(&report.results[0]);
-        assert!(text.contains("\n  1  speed (1/s)  10.0 (2.00×)  5.00\n"), "{text}");
+        assert!(text.contains("\n  1  speed (1/s)  10.0 (2.00×)   5.00\n"), "{text}");
     }
 }

@@ -297,8 +297,8 @@ fn zrangestore(
             set.for_range(query.ranks(set), query.reverse, |member, score| {
                 let text = member.text();
                 told += 1;
-                is_compact &= told <= limits.zset_max_listpack_entries
-                    && text.len() <= limits.zset_max_listpack_value;
+                is_compact &=
+                    told <= limits.zset_max_listpack_entries && text.len() <= limits.zset_max_listpack_value;
                 // Redis adds them one by one: a listpack, as long as it is one, forgets the sign of a zero.
                 gathered.add(&text, |_| if is_compact { score + 0.0 } else { score });
             });

@@ -1,21 +1,31 @@
-//! Snapshots: the data set in an RDB file, written by SAVE and SHUTDOWN, read at start and by DEBUG RELOAD.
+//! Snapshots: the data set in an RDB file, written by BGSAVE, SAVE and SHUTDOWN and as the base of the
+//! append-only log, read at start and by DEBUG RELOAD.
 //!
-//! Everything here runs behind the closed gate: nothing else runs meanwhile.
+//! SAVE, SHUTDOWN and what reads work behind the closed gate: nothing else runs meanwhile. What is written in
+//! the background is in [`background`].
+
+mod background;
+mod pace;
 
 use std::{
     fs::File,
-    io,
+    io::{self, Seek, Write},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
     time::Instant,
 };
 
 use dunlin_engine::{
     ExclusiveContext, Worker,
-    rdb::{Compressor, Version, version_of},
+    rdb::{Compressor, Version},
+    snapshot::DatabaseSize,
 };
 use dunlin_persist::{
-    rdb::{Item, ReadOptions, Reader, Writer},
+    SyncedFile,
+    rdb::{self, Item, ReadOptions, Reader},
     replace_file,
 };
 
@@ -24,11 +34,17 @@ use crate::{
     executor::environment,
     info::COMPATIBLE_VERSION,
     process::unix_us,
+    scripting::Libraries,
     shared::Shared,
 };
 
-/// The oldest version that is written: Redis 7.0 and newer read it.
-const VERSION_MIN: Version = Version::Redis(10);
+use background::Saving;
+pub(crate) use background::{
+    CancelledSave, Cut, Progress, SaveError, begin_save, cancelled, is_cancellation, save_if_due,
+    thread_for_cut,
+};
+
+type Writer<'a, 'f> = rdb::Writer<'a, SyncedFile<'f>>;
 
 /// What is known of snapshots.
 #[derive(Debug)]
@@ -45,6 +61,9 @@ pub(crate) struct Persistence {
     pub(crate) loaded_keys: AtomicU64,
     /// Keys that had expired when they were to be loaded last.
     pub(crate) expired_keys: AtomicU64,
+    saving: Mutex<Saving>,
+    /// Held while a snapshot is put in place, and by who takes care that it is not.
+    installing: Mutex<()>,
 }
 
 /// What was read.
@@ -73,7 +92,23 @@ impl Persistence {
             saved_changes: AtomicU64::default(),
             loaded_keys: AtomicU64::default(),
             expired_keys: AtomicU64::default(),
+            saving: Mutex::default(),
+            installing: Mutex::default(),
         }
+    }
+
+    /// Whether the last snapshot could not be written.
+    #[inline]
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.last_save_ok.load(Relaxed)
+    }
+
+    fn installing(&self) -> MutexGuard<'_, ()> {
+        self.installing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn saving(&self) -> MutexGuard<'_, Saving> {
+        self.saving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -83,74 +118,67 @@ pub(crate) fn path(config: &Config) -> PathBuf {
 }
 
 impl Shared {
-    /// Writes a snapshot. On an error, which is one line, the file of before is as it was.
+    /// Writes a snapshot while nothing else runs. On an error, which is one line, the file of before is as
+    /// it was.
     pub(crate) fn save(&self, context: &ExclusiveContext<'_>) -> Result<(), String> {
         let config = self.config.snapshot();
         let (path, begun) = (path(&config), Instant::now());
-        let written = replace_file(&path, |file| self.write(context, &config, false, file));
-        self.persistence.last_save_ok.store(written.is_ok(), Relaxed);
+        let written = replace_file(&path, |file| self.write(context, &config, file));
+        self.note_saved(&path, written, self.changes(), begun)
+    }
+
+    /// Notes how writing a snapshot has ended, which holds so many changes and was begun at that time.
+    fn note_saved(
+        &self,
+        path: &Path,
+        written: io::Result<()>,
+        changes: u64,
+        begun: Instant,
+    ) -> Result<(), String> {
+        let persistence = &self.persistence;
+        persistence.last_save_ok.store(written.is_ok(), Relaxed);
         if let Err(error) = written {
             tracing::warn!("Cannot write {}: {error}", path.display());
             return Err(format!("cannot write {}: {error}", path.display()));
         }
-        self.persistence.saves.fetch_add(1, Relaxed);
-        self.persistence.last_save_s.store((unix_us() / 1_000_000) as u64, Relaxed);
-        self.note_saved();
+        persistence.saves.fetch_add(1, Relaxed);
+        persistence.last_save_s.store((unix_us() / 1_000_000) as u64, Relaxed);
+        persistence.saved_changes.store(changes, Relaxed);
         tracing::info!("DB saved on disk: {:.3} seconds", begun.elapsed().as_secs_f64());
         Ok(())
+    }
+
+    /// Changes to the data set so far.
+    pub(crate) fn changes(&self) -> u64 {
+        self.monitor.keyspace_total(|counters| &counters.changes)
     }
 
     /// A snapshot was loaded: so many keys of it, while so many others had expired.
     pub(crate) fn note_loaded(&self, keys: u64, expired: u64) {
         self.persistence.loaded_keys.store(keys, Relaxed);
         self.persistence.expired_keys.store(expired, Relaxed);
-        self.note_saved();
+        self.persistence.saved_changes.store(self.changes(), Relaxed);
     }
 
-    /// From here on changes count as not saved.
-    fn note_saved(&self) {
-        let changes = self.monitor.keyspace_total(|counters| &counters.changes);
-        self.persistence.saved_changes.store(changes, Relaxed);
-    }
-
-    /// Writes the data set as the base of an append-only log.
-    pub(crate) fn write_base(
-        &self,
-        context: &ExclusiveContext<'_>,
-        config: &Config,
-        path: &Path,
-    ) -> io::Result<()> {
-        replace_file(path, |file| self.write(context, config, true, file))
-    }
-
-    fn write(
-        &self,
-        context: &ExclusiveContext<'_>,
-        config: &Config,
-        is_base: bool,
-        file: &mut File,
-    ) -> io::Result<()> {
-        let now_ms = context.environment().now_ms;
-        let mut compressor = Compressor::default();
-        let compressor = config.rdbcompression.then_some(&mut compressor);
-        let mut writer = Writer::begin(file, version(context), compressor, config.rdbchecksum)?;
-        let number = |value: u64| value.to_string().into_bytes();
-        writer.aux("redis-ver", COMPATIBLE_VERSION.as_bytes())?;
-        writer.aux("redis-bits", &number(usize::BITS.into()))?;
-        writer.aux("ctime", &number(now_ms / 1000))?;
-        writer.aux("used-mem", &number(self.monitor.used_bytes(&self.engine) as u64))?;
-        writer.aux("aof-base", if is_base { b"1" } else { b"0" })?;
-        for library in self.libraries.now().iter() {
-            writer.function(&library.code)?;
-        }
-        for database in 0..context.databases() {
-            let usage = context.usage(database);
-            if usage.keys > 0 {
-                writer.database(database, usage.keys, usage.expiring)?;
-                context.try_for_each(database, |entry| writer.key(entry, now_ms))?;
+    fn write(&self, context: &ExclusiveContext<'_>, config: &Config, file: &mut File) -> io::Result<()> {
+        let sizes: Vec<DatabaseSize> = (0..context.databases())
+            .map(|database| (database, context.usage(database)))
+            .filter(|(_, usage)| usage.keys > 0)
+            .map(|(database, usage)| DatabaseSize { database, keys: usage.keys, expiring: usage.expiring })
+            .collect();
+        let head = Head {
+            cut_ms: context.environment().now_ms,
+            used_bytes: self.monitor.used_bytes(&self.engine),
+            is_base: false,
+            libraries: self.libraries.now(),
+        };
+        write_file(config, file, &head, &sizes, |writer| {
+            for size in &sizes {
+                context
+                    .try_for_each_chunk(size.database, config.rdbcompression, |chunk| writer.chunk(chunk))?;
             }
-        }
-        writer.finish()
+            Ok(())
+        })
     }
 
     /// Reads the snapshot, if there is a file; whether there is one. The error is one line.
@@ -239,25 +267,49 @@ impl Shared {
     /// Writes a snapshot after which nothing changes any more: all commands are held back from the moment
     /// that it shows on. On an error all goes on as before.
     pub(crate) fn save_last(&self, context: &ExclusiveContext<'_>) -> Result<(), String> {
+        self.cancel_save();
         self.save(context)?;
         self.pause.begin(Instant::now(), i64::MAX as u64, crate::pause::Held::Everything);
         Ok(())
     }
 }
 
-/// The oldest version that all values can be written in.
-fn version(context: &ExclusiveContext<'_>) -> Version {
-    let mut version = VERSION_MIN;
-    for database in 0..context.databases() {
-        // It stops at the first that says so: no version is newer than that.
-        let _ = context.try_for_each(database, |entry| {
-            let needed = version_of(entry);
-            let is_newer = needed.number() > version.number();
-            version = if is_newer { needed } else { version };
-            if is_newer { Err(()) } else { Ok(()) }
-        });
+/// What a file says of itself.
+struct Head {
+    cut_ms: u64,
+    used_bytes: usize,
+    is_base: bool,
+    libraries: Arc<Libraries>,
+}
+
+/// Writes a file; its keys are `keys`'s to write.
+fn write_file(
+    config: &Config,
+    file: &mut File,
+    head: &Head,
+    sizes: &[DatabaseSize],
+    keys: impl FnOnce(&mut Writer<'_, '_>) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut compressor = Compressor::default();
+    let compressor = config.rdbcompression.then_some(&mut compressor);
+    let sink = SyncedFile::new(file, config.rdb_save_incremental_fsync);
+    let mut writer = Writer::begin(sink, Version::OLDEST, compressor, config.rdbchecksum)?;
+    let number = |value: u64| value.to_string().into_bytes();
+    writer.aux("redis-ver", COMPATIBLE_VERSION.as_bytes())?;
+    writer.aux("redis-bits", &number(usize::BITS.into()))?;
+    writer.aux("ctime", &number(head.cut_ms / 1000))?;
+    writer.aux("used-mem", &number(head.used_bytes as u64))?;
+    writer.aux("aof-base", if head.is_base { b"1" } else { b"0" })?;
+    for library in head.libraries.iter() {
+        writer.function(&library.code)?;
     }
-    version
+    sizes.iter().try_for_each(|size| writer.size(size))?;
+    keys(&mut writer)?;
+    if let Some(magic) = writer.finish()? {
+        file.rewind()?;
+        file.write_all(&magic)?;
+    }
+    Ok(())
 }
 
 /// Tells the operator what a file says of itself.

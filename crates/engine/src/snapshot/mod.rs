@@ -1,0 +1,297 @@
+//! Snapshots without a fork: the keyspace as it was at one instant, the *cut*, while commands go on.
+//!
+//! ```text
+//!             cut: gate closed, stamps of all stripes flipped               visited to the end
+//! stripe      ──┼──────────────────────────────────────────────────────────────┼──▶ stamps of entries
+//! entry A       │ old ········ visited: copied, stamped ─ changed at will          = stamps of the stripe
+//! entry B       │ old ── about to change: copied by the writer, stamped ─ changed ─ visited: nothing to do
+//! entry C       │            new: born stamped
+//! FLUSHALL      │ takes the stripe out ─▶ snapshots adopt it, visit the rest; the last one frees it
+//! ```
+//!
+//! Every entry has a bit for each snapshot that can be under way, and so has its stripe (the part of a
+//! database in a shard). Where the bits are equal the snapshot has the entry or it came after the cut;
+//! where they differ it has yet to see it. Bits are parities: the next snapshot flips the stripe's bit
+//! again, so nothing has to be cleared. While there is no snapshot, all bits are equal, and what a command
+//! pays is the comparison of two bytes that it has at hand.
+//!
+//! An entry is visited by a walk over the table in the order of `SCAN`, which misses nothing that is there
+//! throughout however the table grows and shrinks. What is not there throughout was removed, and whoever
+//! removed it has handed it over before. So every entry of the cut is copied once, in the state of the cut:
+//! - All changes of entries are in `keyspace/database.rs`, and begin with `preserve`.
+//! - Stamps are looked at and changed under the lock of the shard, as entries are.
+//! - Which database an entry is in was settled by the cut: `SWAPDB` moves whole stripes.
+//!
+//! Copies are [`Chunk`]s of entries in the form of RDB files, made under the lock without compression, which
+//! whoever writes the file adds. They queue in an [`Intake`]; commands that write wait while the queue is too
+//! long ([`Snapshots::is_congested`]), so the memory that a snapshot takes is bounded: by the queue, one
+//! unfinished chunk a stripe, and the largest value.
+//!
+//! Why not by bucket, as the design had it: a bucket holds ten entries, and the first write into it would
+//! copy all of them; under random writes at full speed the whole keyspace would be copied within the time of
+//! one write a bucket. See docs/decisions/0012.
+
+mod capture;
+mod chunk;
+
+use std::{
+    mem,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU8, Ordering},
+    },
+};
+
+use capture::CHUNK_BYTES;
+pub(crate) use capture::{Capture, Intake};
+pub use chunk::Chunk;
+
+use crate::context::ExclusiveContext;
+use crate::keyspace::{Database, Keyspace, LockedShards, STAMP_BITS, Usage};
+
+/// Most snapshots that are under way at once.
+pub const SNAPSHOTS_MAX: usize = STAMP_BITS.len();
+
+/// The snapshots of a keyspace that are under way.
+#[derive(Debug, Default)]
+pub struct Snapshots {
+    /// A bit for each that is under way.
+    taken: AtomicU8,
+    /// A bit for each whose queue is too long.
+    congested: AtomicU8,
+    /// Stripes that were taken out of the keyspace before all snapshots had visited them. Any of these goes
+    /// on with any of them, behind this lock, a slice at a time.
+    orphans: Mutex<Vec<Database>>,
+}
+
+impl Snapshots {
+    /// Whether commands that write had better wait, before they lock anything, until a queue is shorter.
+    #[inline]
+    pub fn is_congested(&self) -> bool {
+        self.congested.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether another snapshot can begin.
+    pub fn has_room(&self) -> bool {
+        self.taken.load(Ordering::Relaxed).count_ones() < SNAPSHOTS_MAX as u32
+    }
+
+    fn claim(&self) -> Option<usize> {
+        let free = |taken: u8| {
+            let index = taken.trailing_ones() as usize;
+            (index < SNAPSHOTS_MAX).then_some(taken | 1 << index)
+        };
+        let before = self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, free).ok()?;
+        Some(before.trailing_ones() as usize)
+    }
+
+    fn release(&self, index: usize) {
+        self.taken.fetch_and(!(1 << index), Ordering::AcqRel);
+    }
+
+    fn orphans(&self) -> MutexGuard<'_, Vec<Database>> {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a stripe over that is in no shard any more.
+    pub(crate) fn adopt(&self, stripe: Box<Database>) {
+        self.orphans().push(*stripe);
+    }
+
+    /// Goes on with a stripe that a snapshot has not visited; whether there is none.
+    fn advance_orphan(&self, index: usize, budget: &mut usize) -> bool {
+        let mut orphans = self.orphans();
+        let Some(at) = orphans.iter().position(|orphan| orphan.is_captured(index)) else { return true };
+        if orphans[at].capture(index, budget) && !orphans[at].is_captured_at_all() {
+            let visited = orphans.swap_remove(at);
+            drop(orphans);
+            drop(visited);
+        }
+        false
+    }
+}
+
+/// How a snapshot is taken.
+#[derive(Debug, Clone, Copy)]
+pub struct SnapshotOptions {
+    /// Whether long strings are to be compressed by who writes the chunks.
+    pub compress: bool,
+    /// Bytes of chunks that may queue before writers have to wait.
+    pub queue_bytes_max: usize,
+}
+
+/// How far [`Snapshot::advance`] has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Advance {
+    /// There is more to visit.
+    More,
+    /// Somebody holds a lock for long: to be tried again later.
+    Held,
+    /// Everything was visited; what is queued is the rest.
+    Complete,
+}
+
+/// A database at the cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DatabaseSize {
+    /// Its number.
+    pub database: usize,
+    /// Its keys, those included that have expired and are still there.
+    pub keys: usize,
+    /// Those with an expiry.
+    pub expiring: usize,
+}
+
+/// A snapshot under way. It has to be advanced until it is complete, even after [`Self::cancel`]: only then
+/// do its stamps mean nothing again, and another one can begin in its place.
+#[derive(Debug)]
+pub struct Snapshot {
+    intake: Arc<Intake>,
+    databases: Vec<DatabaseSize>,
+    /// The shard that is being visited.
+    shard: usize,
+    shards: usize,
+}
+
+impl Snapshot {
+    /// The cut: everything that is there now belongs to the snapshot, and nothing that comes. The gate is
+    /// closed.
+    pub(crate) fn begin(
+        locked: &mut LockedShards<'_>,
+        cut_ms: u64,
+        options: SnapshotOptions,
+    ) -> Option<Self> {
+        let keyspace = locked.keyspace();
+        let index = keyspace.snapshots().claim()?;
+        let intake = Intake::new(index, Arc::clone(keyspace.snapshots()), cut_ms, options);
+        let intake = Arc::new(intake);
+        let mut usages = vec![Usage::default(); keyspace.databases()];
+        for shard in keyspace.shards() {
+            for (database, usage) in usages.iter_mut().enumerate() {
+                if let Some(stripe) = locked.shard_mut(shard).database_mut(database) {
+                    usage.add(stripe.usage());
+                    stripe.begin_capture(&intake, database);
+                }
+            }
+        }
+        let sizes = usages.iter().enumerate().map(|(database, usage)| DatabaseSize {
+            database,
+            keys: usage.keys,
+            expiring: usage.expiring,
+        });
+        let databases = sizes.filter(|size| size.keys > 0).collect();
+        let shards = keyspace.shards().len();
+        Some(Self { intake, databases, shard: 0, shards })
+    }
+
+    /// The databases with keys, at the cut.
+    pub fn databases(&self) -> &[DatabaseSize] {
+        &self.databases
+    }
+
+    /// Keys at the cut.
+    pub fn keys(&self) -> u64 {
+        self.databases.iter().map(|size| size.keys as u64).sum()
+    }
+
+    /// Goes on with the visit, holding one lock at a time, until about `budget_bytes` have been copied. The
+    /// caller is not inside the gate.
+    pub fn advance(&mut self, keyspace: &Keyspace, budget_bytes: usize) -> Advance {
+        let mut budget = budget_bytes;
+        if !self.advance_orphans(&mut budget) {
+            return Advance::More;
+        }
+        while self.shard < self.shards {
+            if budget == 0 {
+                return Advance::More;
+            }
+            let Some(_open) = keyspace.keep_open() else { return Advance::Held };
+            let Some(mut locked) = keyspace.lock_one_unless_long(self.shard) else { return Advance::Held };
+            if !self.advance_shard(&mut locked.shards(), &mut budget) {
+                return Advance::More;
+            }
+            self.shard += 1;
+        }
+        self.end(&mut budget)
+    }
+
+    fn advance_shard(&self, locked: &mut LockedShards<'_>, budget: &mut usize) -> bool {
+        let databases = locked.keyspace().databases();
+        let state = locked.shard_mut(self.shard);
+        (0..databases).all(|database| {
+            let stripe = state.database_mut(database);
+            stripe.is_none_or(|stripe| stripe.capture(self.intake.index(), budget))
+        })
+    }
+
+    /// Visits what was taken out of the keyspace; whether there is no more of it.
+    fn advance_orphans(&self, budget: &mut usize) -> bool {
+        let snapshots = Arc::clone(self.intake.snapshots());
+        while !snapshots.advance_orphan(self.intake.index(), budget) {
+            if *budget == 0 {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// All shards were visited: no more stripes will be taken out of them for this snapshot.
+    fn end(&self, budget: &mut usize) -> Advance {
+        if self.advance_orphans(budget) { Advance::Complete } else { Advance::More }
+    }
+
+    /// The chunks that are ready, all of them. Where that lets writers go on that had to wait, the second
+    /// part says so: they are to be told.
+    pub fn take(&self) -> (impl Iterator<Item = Chunk> + use<>, bool) {
+        self.intake.take()
+    }
+
+    /// Bytes of chunks that are ready.
+    pub fn queued_bytes(&self) -> usize {
+        self.intake.queued_bytes()
+    }
+
+    /// Gives the snapshot up: from here on entries are stamped and not copied, and nobody waits. What has
+    /// been copied may still be taken.
+    pub fn cancel(&self) {
+        self.intake.cancel();
+    }
+
+    /// Whether it was given up.
+    pub fn is_cancelled(&self) -> bool {
+        self.intake.is_cancelled()
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.intake.cancel();
+        let snapshots = self.intake.snapshots();
+        let index = self.intake.index();
+        // Where it is not complete there are entries with stamps that mean something: its bit is not
+        // given to another.
+        if self.shard == self.shards && !snapshots.orphans().iter().any(|orphan| orphan.is_captured(index)) {
+            snapshots.release(index);
+        }
+    }
+}
+
+/// Copies all entries of a database that have not expired, chunk by chunk, until `show` fails. Nothing else
+/// runs meanwhile.
+pub(crate) fn try_for_each_chunk<E>(
+    context: &ExclusiveContext<'_>,
+    database: usize,
+    compress: bool,
+    mut show: impl FnMut(&Chunk) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut chunk = Chunk::new(database);
+    let now_ms = context.environment().now_ms;
+    context.try_for_each(database, |entry| {
+        chunk.add(entry, now_ms, compress);
+        if chunk.memory_bytes() < CHUNK_BYTES {
+            return Ok(());
+        }
+        show(&mem::replace(&mut chunk, Chunk::new(database)))
+    })?;
+    if chunk.is_empty() { Ok(()) } else { show(&chunk) }
+}

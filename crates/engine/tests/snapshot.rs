@@ -1,0 +1,515 @@
+//! Snapshots while everything changes: what a snapshot holds is what the log says of the time before its cut,
+//! and with the log behind it, what there is in the end.
+//!
+//! ```text
+//! records  ─────────────┬──────────────────────▶ end
+//! cut      base  =  replay of these
+//! end      base  +  replay of those  =  what there is
+//! ```
+
+mod common;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use common::{Client, DATABASES, START_MS, Store};
+use dunlin_engine::{
+    Engine, Environment, Log, Request, Worker,
+    command::CommandTable,
+    commands,
+    keyspace::Keyspace,
+    rdb::{Compressor, EXPIRY_MS, Input, Output, Version, read_value},
+    snapshot::{Advance, SNAPSHOTS_MAX, Snapshot, SnapshotOptions},
+    value::{CollectionLimits, Layout},
+};
+use dunlin_resp::ReplyBuffer;
+use proptest::prelude::*;
+
+/// A log in memory.
+#[derive(Debug, Default)]
+struct Tape(Mutex<Vec<u8>>);
+
+impl Log for Tape {
+    fn append(&self, _: usize, record: &[u8]) -> u64 {
+        let mut tape = self.0.lock().unwrap();
+        tape.extend_from_slice(record);
+        tape.len() as u64
+    }
+}
+
+impl Tape {
+    fn bytes(&self) -> Vec<u8> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+fn recorded_store(clients: usize) -> (Store, Arc<Tape>) {
+    let tape = Arc::new(Tape::default());
+    let keyspace = Keyspace::new(1, clients, DATABASES, [1, 2, 3, 4]);
+    let engine = Engine::with_log(keyspace, Arc::clone(&tape) as Arc<dyn Log>);
+    engine.log.turn(true);
+    (Store { engine, table: CommandTable::new(commands::FAMILIES) }, tape)
+}
+
+fn limits() -> CollectionLimits {
+    CollectionLimits {
+        hash_max_listpack_entries: 8,
+        hash_max_listpack_value: 64,
+        list_max_listpack_size: 4,
+        set_max_intset_entries: 8,
+        set_max_listpack_entries: 8,
+        set_max_listpack_value: 64,
+        zset_max_listpack_entries: 8,
+        zset_max_listpack_value: 64,
+        stream_node_max_bytes: 4096,
+        stream_node_max_entries: 5,
+        hll_sparse_max_bytes: 3000,
+        ..CollectionLimits::default()
+    }
+}
+
+fn client_of(store: &Store, number: usize) -> Client<'_> {
+    let mut client = store.client(number);
+    client.environment.collection_limits = limits();
+    client
+}
+
+/// What a snapshot has brought: its place in the log, its time, and the keys of databases as in a file.
+struct Taken {
+    offset: usize,
+    cut_ms: u64,
+    keys: u64,
+    parts: Vec<(usize, Vec<u8>)>,
+}
+
+/// Makes a cut; `None` where there are too many under way.
+fn cut(client: &mut Client<'_>, tape: &Tape, options: SnapshotOptions) -> Option<(Snapshot, Taken)> {
+    let store = client.store;
+    store.engine.exclusively(0, &client.environment, &mut client.worker, |context| {
+        let snapshot = context.begin_snapshot(options)?;
+        let (offset, cut_ms) = (tape.0.lock().unwrap().len(), context.environment().now_ms);
+        Some((snapshot, Taken { offset, cut_ms, keys: 0, parts: Vec::new() }))
+    })
+}
+
+impl Taken {
+    fn take(&mut self, snapshot: &Snapshot, compressor: &mut Compressor) {
+        for chunk in snapshot.take().0 {
+            let mut bytes = Vec::new();
+            chunk.write(&mut Output::new(&mut bytes, Some(compressor))).unwrap();
+            self.keys += chunk.keys();
+            self.parts.push((chunk.database(), bytes));
+        }
+    }
+
+    /// The snapshot as a store. No key may be there twice.
+    fn load(&self) -> Store {
+        let store = Store::new(1);
+        let (limits, mut keys) = (limits(), 0);
+        let layout = Layout { limits: &limits, resources: store.engine.keyspace.resources() };
+        for (database, bytes) in &self.parts {
+            let mut input = Input::new(&bytes[..]);
+            while !input.is_at_end().unwrap() {
+                let (mut number, mut expiry_ms) = (input.byte().unwrap(), None);
+                if number == EXPIRY_MS {
+                    expiry_ms = Some(input.milliseconds().unwrap() as u64);
+                    number = input.byte().unwrap();
+                }
+                let key = input.string().unwrap();
+                let value = read_value(number, Version::Valkey(80), &mut input, layout).unwrap();
+                let is_new = store.engine.load(*database, &key, value, expiry_ms, 0, self.cut_ms);
+                assert!(is_new, "{} is there twice", key.escape_ascii());
+                keys += 1;
+            }
+        }
+        assert_eq!(keys, self.keys);
+        store
+    }
+}
+
+/// Takes a line of RESP off a log: the number behind its mark.
+fn number(log: &mut &[u8]) -> usize {
+    let end = log.windows(2).position(|two| two == b"\r\n").unwrap();
+    let number = std::str::from_utf8(&log[1..end]).unwrap().parse().unwrap();
+    *log = &log[end + 2..];
+    number
+}
+
+/// Takes a command off a log.
+fn command<'l>(log: &mut &'l [u8]) -> Vec<&'l [u8]> {
+    let words = (0..number(log)).map(|_| {
+        let length = number(log);
+        let word = &log[..length];
+        *log = &log[length + 2..];
+        word
+    });
+    words.collect()
+}
+
+/// Runs the commands of a log. Transactions are run command by command: nobody looks in between.
+fn replay(store: &Store, mut log: &[u8]) {
+    let mut client = store.client(0);
+    client.environment = Environment {
+        now_ms: 0,
+        replaying_at_ms: START_MS,
+        string_bytes_max: usize::MAX,
+        deny_blocking: true,
+        collection_limits: limits(),
+        ..Environment::default()
+    };
+    while !log.is_empty() {
+        let words = command(&mut log);
+        match words[..] {
+            [b"MULTI"] | [b"EXEC"] => {}
+            [b"SELECT", database] => {
+                client.database = std::str::from_utf8(database).unwrap().parse().unwrap()
+            }
+            _ => drop(client.run(&words)),
+        }
+        drop(client.worker.garbage.take());
+    }
+}
+
+/// What there is at a time: each key with its database, when it expires, and a digest of its value.
+fn contents(store: &Store, now_ms: u64) -> Contents {
+    let table = CommandTable::new(&[commands::debug::COMMANDS]);
+    let environment = Environment { now_ms, ..Environment::default() };
+    let mut worker = Worker::new(0, 0);
+    let mut contents = BTreeMap::new();
+    for database in 0..DATABASES {
+        let mut names = Vec::new();
+        store
+            .engine
+            .exclusively(database, &environment, &mut worker, |context| {
+                context.try_for_each(database, |entry| {
+                    names.push((entry.key().to_vec(), entry.expiry()));
+                    Ok::<_, ()>(())
+                })
+            })
+            .unwrap();
+        for (name, expiry) in names {
+            let words: [&[u8]; 2] = [b"digest-value", &name];
+            let request = Request { entry: table.find(words[0]).unwrap(), words: &words, keys: &[] };
+            let (mut reply, mut inside) = (ReplyBuffer::default(), Some(store.engine.keyspace.enter(0)));
+            let engine = &store.engine;
+            engine.execute(&request, database, &environment, &mut worker, &mut inside, &mut reply).unwrap();
+            let digest: Vec<u8> = reply.chunks().flatten().copied().collect();
+            let value = format!("{expiry:?} {}", String::from_utf8(digest).unwrap().trim_end());
+            contents.insert((database, String::from_utf8(name).unwrap()), value);
+        }
+    }
+    contents
+}
+
+/// The base is the state at the cut, and leads to the state in the end.
+fn check(taken: &Taken, log: &[u8], store: &Store, end_ms: u64) {
+    let base = taken.load();
+    let before = Store::new(1);
+    replay(&before, &log[..taken.offset]);
+    let (found, expected) = (contents(&base, taken.cut_ms), contents(&before, taken.cut_ms));
+    assert_eq!(difference(&found, &expected), NONE, "the base is the state at the cut");
+    replay(&base, &log[taken.offset..]);
+    let (found, expected) = (contents(&base, end_ms), contents(store, end_ms));
+    assert_eq!(difference(&found, &expected), NONE, "base and log make the state in the end");
+}
+
+type Contents = BTreeMap<(usize, String), String>;
+const NONE: Vec<String> = Vec::new();
+
+/// Some keys that two stores do not have alike.
+fn difference(found: &Contents, expected: &Contents) -> Vec<String> {
+    let keys: BTreeSet<_> = found.keys().chain(expected.keys()).collect();
+    let differ = keys.into_iter().filter(|key| found.get(key) != expected.get(key)).take(20);
+    differ.map(|key| format!("{key:?}: {:?} instead of {:?}", found.get(key), expected.get(key))).collect()
+}
+
+/// Numbers from a seed (SplitMix64).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (bits ^ (bits >> 31)) % end
+    }
+}
+
+/// Commands in the words of [`Dice::line`].
+const LINES: &[&str] = &[
+    "SET s:K V",
+    "SET s:K V",
+    "SET s:K V PX T",
+    "SET s:K L",
+    "SET s:K KEEPTTL V",
+    "GETSET s:K N",
+    "APPEND s:K V",
+    "APPEND s:K L",
+    "SETRANGE s:K N V",
+    "SETBIT s:K N 1",
+    "SETBIT s:K 3 0",
+    "SET s:K N",
+    "INCR s:K",
+    "INCRBYFLOAT s:K 0.5",
+    "GETDEL s:K",
+    "MSET s:K V s:K V s:K V",
+    "BITOP XOR s:K s:K s:K",
+    "PFADD p:K V N",
+    "PFMERGE p:K p:K p:K",
+    "HSET h:K N V N V",
+    "HSET h:1 N V",
+    "HDEL h:K N",
+    "HINCRBY h:K N 1",
+    "HPEXPIRE h:K T FIELDS 2 N N",
+    "HPERSIST h:K FIELDS 1 N",
+    "HSETEX h:K PX T FIELDS 1 N V",
+    "HGETDEL h:K FIELDS 1 N",
+    "SADD t:K N V",
+    "SADD t:K N",
+    "SREM t:K N",
+    "SPOP t:K",
+    "SMOVE t:K t:K N",
+    "SUNIONSTORE t:K t:K t:K",
+    "ZADD z:K N V",
+    "ZINCRBY z:K N V",
+    "ZPOPMIN z:K",
+    "ZREMRANGEBYRANK z:K 0 1",
+    "ZUNIONSTORE z:K 2 z:K z:K",
+    "GEOADD z:K 13.3 38.1 V",
+    "RPUSH l:K V N V",
+    "LPUSH l:K V",
+    "LPOP l:K",
+    "LMOVE l:K l:K LEFT RIGHT",
+    "LTRIM l:K 1 9",
+    "LSET l:K 0 V",
+    "LINSERT l:K BEFORE N V",
+    "LREM l:K 0 N",
+    "XADD x:K * f V",
+    "XADD x:K MAXLEN 7 * f V g N",
+    "XTRIM x:K MAXLEN 3",
+    "XGROUP CREATE x:K g 0 MKSTREAM",
+    "XREADGROUP GROUP g c COUNT 2 STREAMS x:K >",
+    "EXPIRE G 100",
+    "PEXPIRE G T",
+    "PEXPIRE G T",
+    "PERSIST G",
+    "DEL G",
+    "UNLINK G G G",
+    "RENAME G G",
+    "RENAMENX G G",
+    "COPY G G REPLACE",
+    "COPY G G DB D REPLACE",
+    "MOVE G D",
+    "SORT l:K ALPHA STORE l:K",
+    "GETEX s:K PX T",
+    "TOUCH G",
+    "GET s:K",
+];
+const RARE: &[&str] = &["FLUSHDB", "FLUSHALL ASYNC", "SWAPDB 0 D", "SWAPDB 1 D", "FLUSHDB ASYNC"];
+
+impl Dice {
+    /// A line with its words filled in: K a name, G a name with a type, N a small number, D a database, T a time to
+    /// live, V a value, L a long one.
+    fn line(&mut self, line: &str) -> String {
+        let name = |dice: &mut Self| format!("{{{}}}{}", dice.roll(3), dice.roll(150));
+        let words = line.split(' ').map(|word| match word {
+            "G" => {
+                let kind = ["s", "h", "t", "z", "l", "x", "p"][self.roll(7) as usize];
+                format!("{kind}:{}", name(self))
+            }
+            "N" => self.roll(12).to_string(),
+            "D" => self.roll(DATABASES as u64).to_string(),
+            "T" => (1 + self.roll(400)).to_string(),
+            "V" => format!("value:{}", self.roll(20)).repeat(1 + self.roll(4) as usize),
+            "L" => format!("long:{}", self.roll(20)).repeat(200 + self.roll(400) as usize),
+            word => match word.strip_suffix('K') {
+                Some(kind) if kind.ends_with(':') => format!("{kind}{}", name(self)),
+                _ => word.to_owned(),
+            },
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    /// Runs a random command.
+    fn play(&mut self, client: &mut Client<'_>) {
+        client.database = self.roll(DATABASES as u64) as usize;
+        if self.roll(40) == 0 {
+            // A value that is built elsewhere and put in as a whole.
+            let (from, to) = (self.line("DUMP G"), self.line("G"));
+            let dump = client.run(&from.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+            if let Some(start) = dump.windows(2).position(|two| two == b"\r\n").filter(|_| dump[1] != b'-') {
+                let dump = &dump[start + 2..dump.len() - 2];
+                client.run(&[b"RESTORE", to.as_bytes(), b"0", dump, b"REPLACE"]);
+            }
+            return;
+        }
+        let lines = if self.roll(1500) == 0 { RARE } else { LINES };
+        let line = lines[self.roll(lines.len() as u64) as usize];
+        let line = self.line(line);
+        client.say(&line);
+    }
+}
+
+const OPTIONS: SnapshotOptions = SnapshotOptions { compress: true, queue_bytes_max: 64 * 1024 };
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// One thread, so that every step is known: several snapshots that overlap in every way.
+    #[test]
+    fn a_snapshot_is_the_state_at_its_cut(seed: u64) {
+        let (store, tape) = recorded_store(1);
+        let mut client = client_of(&store, 0);
+        let (mut dice, mut compressor) = (Dice(seed), Compressor::default());
+        let (mut running, mut done): (Vec<(Snapshot, (Taken, Contents))>, Vec<Taken>) = Default::default();
+        let mut left = 6_000;
+        while left > 0 || !running.is_empty() {
+            left = usize::saturating_sub(left, 1);
+            dice.play(&mut client);
+            drop(client.worker.garbage.take());
+            if dice.roll(20) == 0 {
+                client.environment.now_ms += dice.roll(30);
+                client.expire();
+            }
+            if left > 0 && dice.roll(400) == 0 {
+                match cut(&mut client, &tape, OPTIONS) {
+                    Some((snapshot, taken)) => {
+                        let now = contents(&store, taken.cut_ms);
+                        running.push((snapshot, (taken, now)));
+                    }
+                    None => prop_assert_eq!(running.len(), SNAPSHOTS_MAX),
+                }
+            }
+            for at in (0..running.len()).rev() {
+                let (snapshot, (taken, _)) = &mut running[at];
+                if dice.roll(8) == 0 {
+                    let advance = snapshot.advance(&store.engine.keyspace, dice.roll(4000) as usize);
+                    taken.take(snapshot, &mut compressor);
+                    if advance == Advance::Complete {
+                        let (taken, then) = running.remove(at).1;
+                        let found = contents(&taken.load(), taken.cut_ms);
+                        prop_assert_eq!(difference(&found, &then), NONE);
+                        done.push(taken);
+                    }
+                }
+            }
+        }
+        let log = tape.bytes();
+        prop_assert!(done.len() > 3);
+        for taken in &done {
+            check(taken, &log, &store, client.environment.now_ms);
+        }
+        prop_assert!(!store.engine.keyspace.snapshots().is_congested());
+    }
+}
+
+/// Threads that change everything while others take snapshots as fast as they can.
+#[test]
+fn snapshots_hold_while_threads_write() {
+    const WRITERS: usize = 3;
+    const ROUNDS: usize = 60_000;
+    let (store, tape) = recorded_store(WRITERS + SNAPSHOTS_MAX);
+    let (clock, writing) = (AtomicU64::new(START_MS), AtomicBool::new(true));
+    let done: Mutex<Vec<Taken>> = Mutex::default();
+    thread::scope(|scope| {
+        let (store, tape, clock, writing, done) = (&store, &tape, &clock, &writing, &done);
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|number| {
+                scope.spawn(move || {
+                    let (mut client, mut dice) = (client_of(store, number), Dice(number as u64));
+                    for round in 0..ROUNDS {
+                        client.environment.now_ms = clock.load(Relaxed);
+                        dice.play(&mut client);
+                        drop(client.worker.garbage.take());
+                        if round % 50 == 0 {
+                            clock.fetch_add(dice.roll(5), Relaxed);
+                            client.expire();
+                        }
+                        while store.engine.keyspace.snapshots().is_congested() {
+                            thread::yield_now();
+                        }
+                    }
+                })
+            })
+            .collect();
+        for number in 0..SNAPSHOTS_MAX {
+            scope.spawn(move || {
+                let (mut client, mut compressor) =
+                    (client_of(store, WRITERS + number), Compressor::default());
+                while writing.load(Relaxed) {
+                    client.environment.now_ms = clock.load(Relaxed);
+                    let (mut snapshot, mut taken) = cut(&mut client, tape, OPTIONS).expect("there is room");
+                    while snapshot.advance(&store.engine.keyspace, 3000) != Advance::Complete {
+                        taken.take(&snapshot, &mut compressor);
+                        thread::yield_now();
+                    }
+                    taken.take(&snapshot, &mut compressor);
+                    done.lock().unwrap().push(taken);
+                }
+            });
+        }
+        let results: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        writing.store(false, Relaxed);
+        results.into_iter().for_each(|result| result.expect("no writer failed"));
+    });
+    let (log, done) = (tape.bytes(), done.into_inner().unwrap());
+    assert!(done.len() > 5, "{} snapshots", done.len());
+    // All are as good; a few of them, from everywhere, take long enough to check.
+    for taken in done.iter().step_by(done.len().div_ceil(8)) {
+        check(taken, &log, &store, clock.load(Relaxed));
+    }
+}
+
+#[test]
+fn a_cancelled_snapshot_leaves_no_trace() {
+    let (store, tape) = recorded_store(1);
+    let (mut client, mut compressor) = (client_of(&store, 0), Compressor::default());
+    (0..2000).for_each(|number| drop(client.say(&format!("SET key:{number} {number}"))));
+    for _ in 0..SNAPSHOTS_MAX + 1 {
+        let (mut snapshot, _) = cut(&mut client, &tape, OPTIONS).expect("there is room");
+        assert_eq!(snapshot.keys(), 2000);
+        assert_eq!(snapshot.advance(&store.engine.keyspace, 30_000), Advance::More);
+        snapshot.cancel();
+        (0..100).for_each(|number| drop(client.say(&format!("APPEND key:{number} x"))));
+        while snapshot.advance(&store.engine.keyspace, 30_000) != Advance::Complete {}
+    }
+    let (mut snapshot, mut taken) = cut(&mut client, &tape, OPTIONS).expect("there is room");
+    client.say("FLUSHALL");
+    assert_eq!(store.engine.keyspace.usage(None).keys, 0);
+    while snapshot.advance(&store.engine.keyspace, 30_000) != Advance::Complete {}
+    taken.take(&snapshot, &mut compressor);
+    drop(snapshot);
+    assert_eq!(taken.keys, 2000, "what was flushed behind the cut is in the snapshot");
+    check(&taken, &tape.bytes(), &store, START_MS);
+    assert!(store.engine.keyspace.snapshots().has_room());
+}
+
+/// Writers are told to wait while nobody takes what they copy, and that they may go on.
+#[test]
+fn the_queue_is_bounded_by_who_writes() {
+    let (store, tape) = recorded_store(1);
+    let mut client = client_of(&store, 0);
+    let value = "x".repeat(1000);
+    (0..2000).for_each(|number| drop(client.say(&format!("SET key:{number} {value}"))));
+    let (mut snapshot, _) = cut(&mut client, &tape, OPTIONS).expect("there is room");
+    let snapshots = store.engine.keyspace.snapshots();
+    let mut written = 0;
+    while !snapshots.is_congested() {
+        client.say(&format!("SET key:{written} y"));
+        written += 1;
+    }
+    let bytes_max = OPTIONS.queue_bytes_max + 40 * 1024;
+    assert!(snapshot.queued_bytes() <= bytes_max, "{} bytes", snapshot.queued_bytes());
+    let (chunks, relieved) = snapshot.take();
+    assert!(relieved && !snapshots.is_congested());
+    assert!(chunks.map(|chunk| chunk.keys()).sum::<u64>() <= written);
+    assert!(!snapshot.take().1, "nobody waits");
+    while snapshot.advance(&store.engine.keyspace, usize::MAX) != Advance::Complete {}
+}

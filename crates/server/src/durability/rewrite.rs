@@ -1,0 +1,185 @@
+//! Rewriting the log: a snapshot becomes its base, and what was recorded before the cut goes.
+//!
+//! ```text
+//!                 cut, gate closed        thread `log`                     thread `log`
+//! records  ───────────┤ boundary ├──▶ … rotates there ──────────────▶ adopts the base ─▶ removes
+//!  files    incr 1    │          │     incr 1 │ incr 2               base │ incr 2
+//! snapshot            └── thread `snapshot` writes ── done ─────────────┘
+//! ```
+//!
+//! A log that is turned on begins the same way, but that there is nothing before the cut: its first
+//! incremental file is in no manifest until the base is there.
+
+use std::{
+    io,
+    path::PathBuf,
+    sync::{Arc, MutexGuard, PoisonError},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use dunlin_engine::ExclusiveContext;
+use dunlin_persist::{Disk, Replacement, Storage};
+
+use super::{LogThread, Order};
+use crate::{
+    config::Config,
+    persistence::{Cut, Progress, SaveError, cancelled, thread_for_cut},
+    shared::Shared,
+};
+
+/// So many rewrites may fail in a row before those that begin by themselves are held back.
+const FAILURES_FREE: u32 = 3;
+/// For how long at first; for twice as long each further time.
+const HOLD_BACK: Duration = Duration::from_secs(60);
+const HOLD_BACK_MAX: Duration = Duration::from_secs(3600);
+/// Others wait so long after a failure.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// What is known of rewriting.
+#[derive(Debug, Default)]
+pub(crate) struct Rewriting {
+    pub(crate) current: Option<Arc<Progress>>,
+    thread: Option<JoinHandle<()>>,
+    /// One is to begin when that is possible.
+    pub(crate) scheduled: bool,
+    /// How long the last one took.
+    pub(crate) last_took: Option<Duration>,
+    /// How many have begun.
+    pub(crate) count: u64,
+    /// How many have failed in a row.
+    pub(crate) failures: u32,
+    failed_at: Option<Instant>,
+    /// No more are begun: the server ends.
+    ended: bool,
+}
+
+impl Rewriting {
+    /// Whether one may begin by itself.
+    pub(super) fn may_begin(&self) -> bool {
+        let wait = match self.failures.checked_sub(FAILURES_FREE) {
+            None => Duration::ZERO,
+            Some(more) => HOLD_BACK.saturating_mul(1 << more.min(16)).min(HOLD_BACK_MAX),
+        };
+        self.current.is_none() && !self.ended && self.failed_at.is_none_or(|at| at.elapsed() >= wait)
+    }
+
+    /// Whether one is to begin that was asked for earlier.
+    fn is_due(&self) -> bool {
+        let is_rested = self.failed_at.is_none_or(|at| at.elapsed() >= RETRY);
+        self.scheduled && self.current.is_none() && !self.ended && is_rested
+    }
+
+    /// It has ended.
+    pub(super) fn end(&mut self, is_ok: bool) {
+        self.last_took = self.current.take().map(|progress| progress.begun.elapsed());
+        self.failures = if is_ok { 0 } else { self.failures.saturating_add(1) };
+        self.failed_at = (!is_ok).then(Instant::now);
+    }
+}
+
+impl super::Durability {
+    /// What is known of rewriting.
+    pub(crate) fn rewriting(&self) -> MutexGuard<'_, Rewriting> {
+        self.rewriting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends rewriting for good: nothing comes of what is under way.
+    pub(crate) fn end_rewriting(&self) {
+        self.rewriting().ended = true;
+        self.cancel_rewriting();
+    }
+
+    /// Cancels what is under way and waits until it has ended, but for [`Order::Adopt`].
+    pub(super) fn cancel_rewriting(&self) {
+        let thread = {
+            let mut rewriting = self.rewriting();
+            if let Some(progress) = &rewriting.current {
+                progress.cancel();
+            }
+            rewriting.thread.take()
+        };
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that writes the log's base failed");
+        }
+    }
+}
+
+/// Begins a rewrite that was asked for earlier, where it is possible now. To be called often.
+pub(crate) fn rewrite_if_due(shared: &Arc<Shared>) {
+    if shared.durability.rewriting().is_due() && !shared.loading.is_active() {
+        // Where it cannot begin, it is tried again.
+        let _ = begin_rewrite(shared, |work| shared.alone(work));
+    }
+}
+
+/// Begins a rewrite. `alone` does something behind the closed gate.
+pub(crate) fn begin_rewrite(
+    shared: &Arc<Shared>,
+    alone: impl FnOnce(&mut dyn FnMut(&mut ExclusiveContext<'_>)),
+) -> Result<(), SaveError> {
+    let durability = &shared.durability;
+    if durability.rewriting().current.is_some() {
+        return Err(SaveError::InProgress);
+    }
+    let config = shared.config.snapshot();
+    let directory = durability.status().directory.clone();
+    let directory = directory.unwrap_or_else(|| LogThread::options(&config).directory);
+    begin(shared, directory, &config, |work| {
+        alone(&mut |context| {
+            work(context).inspect(|_| {
+                if shared.engine.log.is_on() {
+                    durability.ring.set_boundary();
+                }
+                // Nothing behind the boundary is written before the log has seen it.
+                durability.order(Order::Rotate);
+            });
+        })
+    })
+}
+
+/// Makes a cut behind the gate that `alone` closes, and has it written for the log in a directory.
+pub(super) fn begin(
+    shared: &Arc<Shared>,
+    directory: PathBuf,
+    config: &Config,
+    alone: impl FnOnce(&mut dyn FnMut(&mut ExclusiveContext<'_>) -> Option<()>),
+) -> Result<(), SaveError> {
+    let durability = &shared.durability;
+    let (thread, order) = thread_for_cut(shared, move |shared, cut| {
+        let written = write_base(shared, cut, &directory);
+        shared.durability.order(Order::Adopt(written));
+    })?;
+    let mut begun = Err(SaveError::Busy);
+    alone(&mut |context| {
+        let mut rewriting = durability.rewriting();
+        begun = match (&rewriting.current, rewriting.ended) {
+            (Some(_), _) => Err(SaveError::InProgress),
+            (None, true) => Err(SaveError::NoThread),
+            (None, false) => shared.cut(context, config, true).ok_or(SaveError::Busy),
+        };
+        let cut = begun.as_ref().ok()?;
+        rewriting.current = Some(Arc::clone(&cut.progress));
+        rewriting.scheduled = false;
+        rewriting.count += 1;
+        Some(())
+    });
+    let cut = begun?;
+    tracing::info!("Background append only file rewriting started: {} keys", cut.progress.keys().1);
+    durability.rewriting().thread = Some(thread);
+    order.send(cut).unwrap_or_else(|_| unreachable!("the thread waits for it"));
+    Ok(())
+}
+
+/// Writes a snapshot as the base of a log, for the log to put in place.
+fn write_base(shared: &Shared, cut: Cut, directory: &std::path::Path) -> io::Result<Replacement> {
+    let progress = Arc::clone(&cut.progress);
+    // Where this fails, so does the writing, which brings the snapshot to its end.
+    let made = Disk.create_directory(directory);
+    let beside = format!("temp-{}.rdb", std::process::id());
+    let written = shared.write_cut(cut, directory, &beside)?;
+    made?;
+    if progress.is_cancelled() { Err(cancelled()) } else { Ok(written) }
+}

@@ -1,0 +1,415 @@
+//! Snapshots that are written while commands go on.
+//!
+//! ```text
+//! worker or thread `log`      thread `snapshot`
+//! gate closed: cut ─────────▶ advance a slice ─ write what was copied ─ rest ─ … ─ sync ─ put in place
+//! commands: copy what they                     ▲
+//!   are about to change ───────────────────────┘
+//! ```
+//!
+//! A snapshot that fails or is cancelled is still advanced to its end, without copying anything: see
+//! [`dunlin_engine::snapshot`].
+
+use std::{
+    fmt, io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        mpsc::{Sender, channel},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use dunlin_engine::{
+    ExclusiveContext,
+    snapshot::{Advance, Snapshot, SnapshotOptions},
+};
+use dunlin_persist::{Replacement, directory_and_name};
+
+use super::{Head, Writer, pace::Pace, path, write_file};
+use crate::{
+    config::{Config, SavePoint},
+    shared::Shared,
+};
+
+/// Bytes of copies that may wait to be written: a small part of the data set, within bounds.
+const QUEUE_DATA_PARTS: usize = 32;
+const QUEUE_BYTES: (usize, usize) = (8 << 20, 256 << 20);
+/// The longest that copies wait to be written, and that a cancelled snapshot is not told.
+const NAP_MAX: Duration = Duration::from_millis(2);
+/// How long it waits where somebody holds a lock for long.
+const HELD_PAUSE: Duration = Duration::from_millis(1);
+/// After a snapshot that failed, save points wait so long, as in Redis.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// A snapshot that was begun.
+pub(crate) struct Cut {
+    snapshot: Snapshot,
+    head: Head,
+    /// Changes to the data set that it holds.
+    changes: u64,
+    pub(crate) progress: Arc<Progress>,
+}
+
+/// How far a snapshot is.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    pub(crate) begun: Instant,
+    keys_total: u64,
+    keys_written: AtomicU64,
+    cancelled: AtomicBool,
+}
+
+impl Progress {
+    /// Keys written, and keys in all.
+    pub(crate) fn keys(&self) -> (u64, u64) {
+        (self.keys_written.load(Relaxed).min(self.keys_total), self.keys_total)
+    }
+
+    pub(crate) fn cancel(&self) {
+        self.cancelled.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Relaxed)
+    }
+}
+
+/// What is known of the snapshots that are written to the file that SAVE writes.
+#[derive(Debug, Default)]
+pub(super) struct Saving {
+    current: Option<Arc<Progress>>,
+    thread: Option<JoinHandle<()>>,
+    /// One is to begin when that is possible.
+    scheduled: bool,
+    /// When the last one ended that failed.
+    failed_at: Option<Instant>,
+    /// How long the last one took.
+    last_took: Option<Duration>,
+    /// No more are begun: the server ends.
+    ended: bool,
+}
+
+/// Why a snapshot did not begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SaveError {
+    /// One is under way.
+    InProgress,
+    /// There are too many of other kinds.
+    Busy,
+    /// The system has no room for a thread, or the server is ending.
+    NoThread,
+}
+
+impl fmt::Display for SaveError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::InProgress => "there is one under way",
+            Self::Busy => "there are too many under way",
+            Self::NoThread => "there is no thread for it",
+        })
+    }
+}
+
+/// The snapshot was cancelled.
+#[derive(Debug)]
+struct Cancelled;
+
+impl fmt::Display for Cancelled {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("cancelled")
+    }
+}
+
+impl std::error::Error for Cancelled {}
+
+pub(crate) fn cancelled() -> io::Error {
+    io::Error::other(Cancelled)
+}
+
+pub(crate) fn is_cancellation(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Cancelled>())
+}
+
+impl Shared {
+    /// Begins a snapshot of what there is now; `None` where there are too many under way.
+    pub(crate) fn cut(
+        &self,
+        context: &mut ExclusiveContext<'_>,
+        config: &Config,
+        is_base: bool,
+    ) -> Option<Cut> {
+        let used_bytes = self.monitor.used_bytes(&self.engine);
+        let queue_bytes_max = (used_bytes / QUEUE_DATA_PARTS).clamp(QUEUE_BYTES.0, QUEUE_BYTES.1);
+        let options = SnapshotOptions { compress: config.rdbcompression, queue_bytes_max };
+        let snapshot = context.begin_snapshot(options)?;
+        let progress = Arc::new(Progress {
+            begun: Instant::now(),
+            keys_total: snapshot.keys(),
+            keys_written: AtomicU64::new(0),
+            cancelled: AtomicBool::new(false),
+        });
+        let cut_ms = context.environment().now_ms;
+        let head = Head { cut_ms, used_bytes, is_base, libraries: self.libraries.now() };
+        Some(Cut { snapshot, head, changes: self.changes(), progress })
+    }
+
+    /// Writes a snapshot into a file of a directory, under the name `beside`: it is to be put in place. On an
+    /// error the snapshot has ended nonetheless.
+    pub(crate) fn write_cut(&self, mut cut: Cut, directory: &Path, beside: &str) -> io::Result<Replacement> {
+        let config = self.config.snapshot();
+        let mut write = || {
+            let mut replacement = Replacement::create(directory, beside)?;
+            let sizes = cut.snapshot.databases().to_vec();
+            write_file(&config, replacement.file(), &cut.head, &sizes, |writer| {
+                self.write_keys(&mut cut.snapshot, &cut.progress, writer)
+            })?;
+            replacement.sync()?;
+            if cut.progress.is_cancelled() {
+                return Err(cancelled());
+            }
+            Ok(replacement)
+        };
+        let written = write();
+        self.end_snapshot(&mut cut.snapshot);
+        written
+    }
+
+    fn write_keys(
+        &self,
+        snapshot: &mut Snapshot,
+        progress: &Progress,
+        writer: &mut Writer<'_, '_>,
+    ) -> io::Result<()> {
+        let mut pace = Pace::new();
+        loop {
+            let advance = pace.slice(|bytes| snapshot.advance(&self.engine.keyspace, bytes));
+            self.write_chunks(snapshot, progress, writer)?;
+            let mut rest = match advance {
+                Advance::Complete => return Ok(()),
+                Advance::More => pace.rest(self),
+                Advance::Held => HELD_PAUSE,
+            };
+            // What writers copy does not wait for the end of a long rest.
+            while !rest.is_zero() {
+                let nap = rest.min(NAP_MAX);
+                thread::sleep(nap);
+                rest -= nap;
+                self.write_chunks(snapshot, progress, writer)?;
+            }
+        }
+    }
+
+    /// Writes what was copied.
+    fn write_chunks(
+        &self,
+        snapshot: &Snapshot,
+        progress: &Progress,
+        writer: &mut Writer<'_, '_>,
+    ) -> io::Result<()> {
+        let delay_us = self.config.snapshot().rdb_key_save_delay;
+        let (chunks, relieved) = snapshot.take();
+        if relieved {
+            self.durability.tell_room();
+        }
+        for chunk in chunks {
+            if progress.is_cancelled() {
+                return Err(cancelled());
+            }
+            writer.chunk(&chunk)?;
+            progress.keys_written.fetch_add(chunk.keys(), Relaxed);
+            if delay_us > 0 {
+                self.delay(Duration::from_micros(delay_us.into()) * chunk.keys() as u32, progress);
+            }
+        }
+        if progress.is_cancelled() { Err(cancelled()) } else { Ok(()) }
+    }
+
+    /// Sleeps, unless the snapshot is cancelled.
+    fn delay(&self, time: Duration, progress: &Progress) {
+        let until = Instant::now() + time;
+        while !progress.is_cancelled()
+            && let Some(left) = until.checked_duration_since(Instant::now())
+        {
+            thread::sleep(left.min(Duration::from_millis(10)));
+        }
+    }
+
+    /// Lets a snapshot end, whatever it has come to.
+    fn end_snapshot(&self, snapshot: &mut Snapshot) {
+        snapshot.cancel();
+        self.durability.tell_room();
+        loop {
+            match snapshot.advance(&self.engine.keyspace, 1 << 20) {
+                Advance::Complete => return,
+                Advance::More => thread::yield_now(),
+                Advance::Held => thread::sleep(HELD_PAUSE),
+            }
+        }
+    }
+
+    /// How a snapshot in the background is doing: the one under way, and how long the last one took.
+    pub(crate) fn background_save(&self) -> (Option<Arc<Progress>>, Option<Duration>) {
+        let saving = self.persistence.saving();
+        (saving.current.clone(), saving.last_took)
+    }
+
+    /// Has a snapshot begin as soon as possible.
+    pub(crate) fn schedule_save(&self) {
+        self.persistence.saving().scheduled = true;
+    }
+
+    /// Cancels the snapshot that is written in the background, or the one that is to be: which of them there
+    /// was.
+    pub(crate) fn cancel_save(&self) -> Option<CancelledSave> {
+        let _installing = self.persistence.installing();
+        let mut saving = self.persistence.saving();
+        if let Some(progress) = &saving.current {
+            progress.cancel();
+            return Some(CancelledSave::Current);
+        }
+        std::mem::take(&mut saving.scheduled).then_some(CancelledSave::Scheduled)
+    }
+
+    /// Ends writing snapshots: nothing more comes of what is under way.
+    pub(crate) fn end_saving(&self) {
+        let thread = {
+            let mut saving = self.persistence.saving();
+            saving.ended = true;
+            if let Some(progress) = &saving.current {
+                progress.cancel();
+            }
+            saving.thread.take()
+        };
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that writes snapshots failed");
+        }
+    }
+
+    /// Whether writes are to be refused because snapshots cannot be written.
+    pub(crate) fn denies_writes(&self, config: &Config) -> bool {
+        self.persistence.has_failed() && config.stop_writes_on_bgsave_error && !config.save.is_empty()
+    }
+
+    /// Whether a save point has been reached, or a snapshot was scheduled.
+    fn is_save_due(&self, config: &Config, now_s: u64) -> Option<Option<SavePoint>> {
+        if self.loading.is_active() {
+            return None;
+        }
+        {
+            let saving = self.persistence.saving();
+            if saving.current.is_some() || saving.ended {
+                return None;
+            }
+            if saving.scheduled {
+                return Some(None);
+            }
+            if saving.failed_at.is_some_and(|failed_at| failed_at.elapsed() < RETRY) {
+                return None;
+            }
+        }
+        let changes = self.changes().saturating_sub(self.persistence.saved_changes.load(Relaxed));
+        let age_s = now_s.saturating_sub(self.persistence.last_save_s.load(Relaxed));
+        let reached = |point: &&SavePoint| changes >= point.changes && age_s > point.seconds;
+        config.save.iter().find(reached).map(|point| Some(*point))
+    }
+}
+
+/// Which snapshot was cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CancelledSave {
+    Current,
+    Scheduled,
+}
+
+/// Begins a snapshot that is written in the background. `alone` does something behind the closed gate.
+pub(crate) fn begin_save(
+    shared: &Arc<Shared>,
+    alone: impl FnOnce(&mut dyn FnMut(&mut ExclusiveContext<'_>)),
+) -> Result<(), SaveError> {
+    if shared.persistence.saving().current.is_some() {
+        return Err(SaveError::InProgress);
+    }
+    let config = shared.config.snapshot();
+    let path = path(&config);
+    let (thread, order) = thread_for_cut(shared, move |shared, cut| save(shared, cut, &path))?;
+    let mut begun = Err(SaveError::Busy);
+    alone(&mut |context| {
+        // Here, where two that want to begin come one after the other.
+        let mut saving = shared.persistence.saving();
+        begun = match (&saving.current, saving.ended) {
+            (Some(_), _) => Err(SaveError::InProgress),
+            (None, true) => Err(SaveError::NoThread),
+            (None, false) => shared.cut(context, &config, false).ok_or(SaveError::Busy),
+        };
+        if let Ok(cut) = &begun {
+            saving.current = Some(Arc::clone(&cut.progress));
+            saving.scheduled = false;
+        }
+    });
+    let cut = begun?;
+    tracing::info!("Background saving started: {} keys", cut.progress.keys_total);
+    shared.persistence.saving().thread = Some(thread);
+    order.send(cut).unwrap_or_else(|_| unreachable!("the thread waits for it"));
+    Ok(())
+}
+
+/// Starts a thread for a snapshot that is yet to be begun: once there is a cut, it must be advanced.
+pub(crate) fn thread_for_cut(
+    shared: &Arc<Shared>,
+    work: impl FnOnce(&Shared, Cut) + Send + 'static,
+) -> Result<(JoinHandle<()>, Sender<Cut>), SaveError> {
+    let (order, cut) = channel();
+    let shared = Arc::clone(shared);
+    let run = move || {
+        if let Ok(cut) = cut.recv() {
+            work(&shared, cut);
+        }
+    };
+    let thread = thread::Builder::new().name("snapshot".to_owned()).spawn(run).map_err(|error| {
+        tracing::error!("cannot start a thread for a snapshot: {error}");
+        SaveError::NoThread
+    })?;
+    Ok((thread, order))
+}
+
+/// Writes a snapshot, on a thread of its own.
+fn save(shared: &Shared, cut: Cut, path: &Path) {
+    let (changes, progress) = (cut.changes, Arc::clone(&cut.progress));
+    let write = || {
+        let (directory, name) = directory_and_name(path)?;
+        let written = shared.write_cut(cut, directory, &format!("temp-bg-{}.rdb", std::process::id()))?;
+        // Who cancels holds this lock, and may then write a newer snapshot to the same file.
+        let _installing = shared.persistence.installing();
+        if progress.is_cancelled() { Err(cancelled()) } else { written.put_in_place(name) }
+    };
+    let written = write();
+    let mut failed = false;
+    match written {
+        Err(error) if is_cancellation(&error) => tracing::warn!("Background saving cancelled"),
+        written => {
+            failed = written.is_err();
+            // What went wrong has been logged.
+            let _ = shared.note_saved(path, written, changes, progress.begun);
+        }
+    }
+    let mut saving = shared.persistence.saving();
+    saving.current = None;
+    saving.failed_at = failed.then(Instant::now);
+    saving.last_took = Some(progress.begun.elapsed());
+}
+
+/// Begins a snapshot where a save point has been reached or one was scheduled. To be called often.
+pub(crate) fn save_if_due(shared: &Arc<Shared>, now_s: u64) {
+    let config = shared.config.snapshot();
+    let Some(point) = shared.is_save_due(&config, now_s) else { return };
+    if let Some(SavePoint { seconds, changes }) = point {
+        tracing::info!("{changes} changes in {seconds} seconds. Saving...");
+    }
+    // Where it cannot begin, it is tried again.
+    let _ = begin_save(shared, |work| shared.alone(work));
+}

@@ -1,0 +1,56 @@
+"""Random command streams, and what the append-only log makes of them: after a kill and a start the data set is the same, in
+Dunlin and, as far as Redis 7.0 knows the commands, in Redis (tests/differential/src/replay.rs).
+
+REPLAY_COMMANDS sets how many commands each case sends.
+"""
+
+import os
+
+import pytest
+
+from harness import DUNLIN, ORACLE, driver, is_redis
+
+pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's log")
+
+COMMANDS = int(os.environ.get("REPLAY_COMMANDS", "16000"))
+# As in tests/differential: the same streams in every run of `make test`, or 0 for the clock.
+SEED = os.environ.get("DIFFERENTIAL_SEED", "1753186323310522").lstrip("0")
+
+FAMILIES = {
+    "string": "string",
+    "bitmap": "bitmap,string",
+    "hash": "hash",
+    "list": "list",
+    "set": "set",
+    "sorted_set": "sorted_set,sorted_set_lex",
+    "geo": "geo,sorted_set",
+    "stream": "stream",
+    "hyperloglog": "hyperloglog",
+    "sort": "sort",
+    "generic": "generic",
+    "transaction": "transaction",
+    "scripting": "scripting",
+    "everything": "string,hash,list,set,sorted_set,geo,stream,hyperloglog,bitmap,generic,transaction,scripting",
+}
+NEWER = ["hash-expiry", "sorted_set_newer", "geo_polygon", "hash,hash-expiry,generic,transaction"]
+
+
+def replay(writer, reader, families, *arguments):
+    seed = ["--seed", SEED] if SEED else []
+    arguments = ["--families", families, "--commands", COMMANDS, *seed, *arguments]
+    return driver("dunlin-differential", "--server", writer, "--replay-in", reader, *arguments)
+
+
+@pytest.mark.parametrize("families", [*FAMILIES.values(), *NEWER], ids=[*FAMILIES, *NEWER])
+def test_a_start_finds_what_was_there(families):
+    replay(DUNLIN, DUNLIN, families)
+
+
+@pytest.mark.parametrize("families", FAMILIES.values(), ids=FAMILIES.keys())
+def test_redis_finds_it_too(families):
+    replay(DUNLIN, ORACLE, families)
+
+
+@pytest.mark.parametrize("families", FAMILIES.values(), ids=FAMILIES.keys())
+def test_what_redis_has_recorded_is_found(families):
+    replay(ORACLE, DUNLIN, families)
