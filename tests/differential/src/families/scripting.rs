@@ -113,7 +113,6 @@ const BORDER: Arg = Text(&[
     "return redis.call('save')",
     "return redis.call('monitor')",
     "return redis.call('client', 'kill', 'id', '1')",
-    "return redis.call('object', 'help')",
     "return redis.call('swapdb', '0', '1')",
     "return redis.call('select', '99')",
     "return redis.call('publish', 'a', 'b')",
