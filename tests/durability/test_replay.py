@@ -12,7 +12,7 @@ from harness import DUNLIN, ORACLE, driver, is_redis
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's log")
 
-COMMANDS = int(os.environ.get("REPLAY_COMMANDS", "16000"))
+COMMANDS = int(os.environ.get("REPLAY_COMMANDS", "8000"))
 # As in tests/differential: the same streams in every run of `make test`, or 0 for the clock.
 SEED = os.environ.get("DIFFERENTIAL_SEED", "1753186323310522").lstrip("0")
 

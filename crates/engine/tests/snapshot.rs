@@ -368,7 +368,9 @@ proptest! {
         let (store, tape) = recorded_store(1);
         let mut client = client_of(&store, 0);
         let (mut dice, mut compressor) = (Dice(seed), Compressor::default());
-        let (mut running, mut done): (Vec<(Snapshot, (Taken, Contents))>, Vec<Taken>) = Default::default();
+        // With what there was at the cut.
+        let mut running: Vec<(Snapshot, (Taken, Contents))> = Vec::new();
+        let mut done: Vec<Taken> = Vec::new();
         let mut left = 6_000;
         while left > 0 || !running.is_empty() {
             left = usize::saturating_sub(left, 1);

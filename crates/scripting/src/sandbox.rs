@@ -198,6 +198,7 @@ fn replace_functions(stack: Stack<'_>, lua: c_int) {
         ("table", "remove", guarded),
         ("table", "sort", guarded),
         ("table", "setn", guarded),
+        ("", "getmetatable", metatable_of),
         ("", "rawget", seen_through),
         ("", "next", seen_through),
         ("", "pcall", protected_call),
@@ -303,6 +304,19 @@ unsafe extern "C-unwind" fn guarded(state: *mut lua_State) -> c_int {
     unsafe {
         if is_protected(Stack::new(state), 1) {
             return crate::state::run_native(state, refuse);
+        }
+        call_original(state, 1)
+    }
+}
+
+/// `getmetatable`: a protected table looks as if it had none.
+unsafe extern "C-unwind" fn metatable_of(state: *mut lua_State) -> c_int {
+    // SAFETY: as in `guarded`.
+    unsafe {
+        let stack = Stack::new(state);
+        if is_protected(stack, 1) {
+            stack.push_nil();
+            return 1;
         }
         call_original(state, 1)
     }

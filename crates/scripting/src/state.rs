@@ -64,8 +64,17 @@ pub(crate) unsafe fn run_native(state: *mut lua_State, function: fn(Stack<'_>) -
     results
 }
 
+/// Bytes from which on a heap is large: then it is collected when it has doubled, which keeps waste down.
+const LARGE_BYTES: usize = 4 << 20;
+/// How far a heap grows until it is collected again, in hundredths of what was left. Most machines hold the libraries
+/// and little else, and marking these costs more than all that scripts leave behind: a small heap waits longer.
+const PAUSE_LARGE: c_int = 200;
+const PAUSE_SMALL: c_int = 1000;
+
 /// What belongs to a state beside what Lua knows: reached from the allocator and from functions.
 pub(crate) struct Machine {
+    /// The state that it belongs to; null while that is being made.
+    state: Cell<*mut lua_State>,
     /// Bytes that Lua has allocated.
     used_bytes: Cell<usize>,
     /// Bytes that it may allocate.
@@ -82,6 +91,20 @@ pub(crate) struct Machine {
     pub(crate) registered: RefCell<Option<Vec<Registered>>>,
     /// Whether the running script has been told to end: it is not let go on, whatever it catches.
     pub(crate) doomed: Cell<bool>,
+}
+
+impl Machine {
+    /// Sets the pace of collection for a heap of that size.
+    #[cold]
+    fn set_pace(&self, used_bytes: usize) {
+        let pause = if used_bytes < LARGE_BYTES { PAUSE_SMALL } else { PAUSE_LARGE };
+        let state = self.state.get();
+        if !state.is_null() {
+            // SAFETY: the state is live: it frees itself last, when its heap has long been small. Only a number is set,
+            // which Lua allows at any time.
+            unsafe { ffi::lua_gc(state, ffi::LUA_GCSETPAUSE, pause) };
+        }
+    }
 }
 
 /// What serves a running script.
@@ -127,7 +150,11 @@ unsafe extern "C" fn allocate(
         }
         std::alloc::handle_alloc_error(layout);
     }
-    machine.used_bytes.set(used - old + new);
+    let now_used = used - old + new;
+    machine.used_bytes.set(now_used);
+    if (used < LARGE_BYTES) != (now_used < LARGE_BYTES) {
+        machine.set_pace(now_used);
+    }
     result.cast()
 }
 
@@ -144,6 +171,7 @@ impl State {
     /// An empty state that may take `used_bytes_max` bytes.
     pub(crate) fn new(used_bytes_max: usize) -> Self {
         let machine = Box::new(Machine {
+            state: Cell::new(ptr::null_mut()),
             used_bytes: Cell::new(0),
             used_bytes_max: Cell::new(used_bytes_max),
             strict: Cell::new(false),
@@ -157,7 +185,10 @@ impl State {
         // SAFETY: the allocator gets the machine that it expects; it is freed after the state.
         let state = unsafe { ffi::lua_newstate(allocate, machine.as_ptr().cast()) };
         let state = NonNull::new(state).expect("memory is not refused outside of scripts");
-        Self { state, machine }
+        let state = Self { state, machine };
+        state.machine().state.set(state.state.as_ptr());
+        state.machine().set_pace(state.used_bytes());
+        state
     }
 
     /// Its stack.

@@ -22,12 +22,12 @@ pub enum Topic {
     Collections,
     /// Bytes for each member, field or small collection.
     CollectionMemory,
+    /// Transactions, scripts and messages.
+    Programs,
     /// What an append-only log costs that is made durable every second.
     Log,
     /// Writes that are durable when they are answered.
     DurableWrites,
-    /// Transactions, scripts and messages.
-    Programs,
 }
 
 impl Topic {
@@ -41,9 +41,9 @@ impl Topic {
         Self::Expiry,
         Self::Collections,
         Self::CollectionMemory,
+        Self::Programs,
         Self::Log,
         Self::DurableWrites,
-        Self::Programs,
     ];
 
     /// File name without its ending.
@@ -57,9 +57,9 @@ impl Topic {
             Self::Expiry => "expiry",
             Self::Collections => "collections",
             Self::CollectionMemory => "collection-memory",
+            Self::Programs => "programs",
             Self::Log => "log",
             Self::DurableWrites => "durable-writes",
-            Self::Programs => "programs",
         }
     }
 
@@ -74,9 +74,9 @@ impl Topic {
             Self::Expiry => "Many keys expiring in the same second",
             Self::Collections => "Processor time of commands on collections",
             Self::CollectionMemory => "Memory of collections",
+            Self::Programs => "Processor time of transactions, scripts and messages",
             Self::Log => "Processor time of the append-only log",
             Self::DurableWrites => "Writes that are durable when they are answered",
-            Self::Programs => "Processor time of transactions, scripts and messages",
         }
     }
 
@@ -123,6 +123,12 @@ impl Topic {
                  sorted set, of fields of one hash, of elements of one list (16-byte values), or of hashes of ten short \
                  fields; measured when the resident size has come to rest."
             }
+            Self::Programs => {
+                "CPU time of the server process: for each call of a script that writes and reads one declared key, for each \
+                 MULTI of ten SETs (16-byte values, uniformly random keys), and for each delivery of a message to one of 100 \
+                 subscribers; 50 connections that call, or publish, at pipeline 16. The server runs with one worker, alone on \
+                 one processor; the client has another."
+            }
             Self::Log => {
                 "CPU time of the server process for each request without persistence, and with `appendonly yes` and \
                  `appendfsync everysec` (columns `+log`); closed loop, 50 connections, random keys out of a preloaded \
@@ -133,12 +139,6 @@ impl Topic {
                 "Writes a second with `appendonly yes` and `appendfsync always`, 50 connections of a closed loop without \
                  pipelining, 100-byte values. The server has as many workers as processors; neither it nor the client is \
                  pinned. The disk is what it is: compare columns, not machines. Higher is better."
-            }
-            Self::Programs => {
-                "CPU time of the server process: for each call of a script that writes and reads one declared key, for each \
-                 MULTI of ten SETs (16-byte values, uniformly random keys), and for each delivery of a message to one of 100 \
-                 subscribers; 50 connections that call, or publish, at pipeline 16. The server runs with one worker, alone on \
-                 one processor; the client has another."
             }
         }
     }
@@ -327,12 +327,12 @@ pub const ROWS: &[Row] = &[
     row(Topic::CollectionMemory, "memory-list", Method::MemoryOf("RPUSH list __data__")),
     row(Topic::CollectionMemory, "memory-sorted-set", Method::MemoryOf(ZADD)),
     row(Topic::CollectionMemory, "memory-small-hash", Method::MemoryOf(SMALL_HASH)),
-    row(Topic::Log, "log-set-1", Method::Cost(Verb::Set, Transport::Tcp, 1)),
-    row(Topic::Log, "log-set-16", Method::Cost(Verb::Set, Transport::Tcp, 16)),
-    row(Topic::DurableWrites, "always-set", Method::Throughput(Verb::Set)),
     row(Topic::Programs, "evalsha-16", Method::Command { fill: Some(SCRIPT_LOAD), words: EVALSHA }),
     row(Topic::Programs, "multi-10-sets-16", Method::Transaction),
     row(Topic::Programs, "publish-100-subscribers", Method::Publish),
+    row(Topic::Log, "log-set-1", Method::Cost(Verb::Set, Transport::Tcp, 1)),
+    row(Topic::Log, "log-set-16", Method::Cost(Verb::Set, Transport::Tcp, 16)),
+    row(Topic::DurableWrites, "always-set", Method::Throughput(Verb::Set)),
 ];
 
 const ZADD: &str = "ZADD zset __rand_int__ member:__seq_int__";

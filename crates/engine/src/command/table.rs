@@ -223,6 +223,35 @@ mod tests {
     }
 
     #[test]
+    fn rows_say_which_words_name_elements() {
+        let table = CommandTable::new(commands::FAMILIES);
+        for (line, expected) in [
+            ("HSET key a 1 b 2", "a b"),
+            ("HSETNX key a 1", "a"),
+            ("HMGET key a b", "a b"),
+            ("HDEL key a b", "a b"),
+            ("HINCRBY key a 1", "a"),
+            ("SADD key a b", "a b"),
+            ("SREM key a", "a"),
+            ("SMISMEMBER key a b", "a b"),
+            ("ZADD key 1 a 2 b", "a b"),
+            ("ZINCRBY key 1 a", "a"),
+            ("ZRANK key a", "a"),
+            ("ZREM key a b", "a b"),
+            ("HGET key", ""),
+            ("ZREMRANGEBYSCORE key 1 2", ""),
+            ("HLEN key", ""),
+            ("SMOVE one other a", ""),
+            ("GET key", ""),
+        ] {
+            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            let entry = table.find(words[0]).expect("a command");
+            let named: Vec<&[u8]> = entry.elements.into_iter().flat_map(|at| at.of(&words)).collect();
+            assert_eq!(named.join(&b' '), expected.as_bytes(), "{line}");
+        }
+    }
+
+    #[test]
     fn rows_are_complete_and_consistent() {
         let table = CommandTable::new(commands::FAMILIES);
         for entry in table.entries() {

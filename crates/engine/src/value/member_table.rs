@@ -328,13 +328,17 @@ impl MemberTable {
         prefetch(self.slab.pointer(handle).as_ptr());
     }
 
-    /// Fetches the records of some keys, which are about to be asked for, from memory: all their buckets
-    /// side by side, then the records that they name, those in overflow buckets last (docs/decisions/0011).
-    /// O(keys).
+    /// Fetches the records of some keys, which are about to be asked for, from memory, unless the table is
+    /// small. O(keys).
     pub(crate) fn prefetch_keys(&self, keys: &[&[u8]]) {
-        if self.len() < FETCH_RECORDS_MIN {
-            return;
+        if self.len() >= FETCH_RECORDS_MIN {
+            self.candidates(keys, |handle| self.prefetch(handle));
         }
+    }
+
+    /// Tells the first record that each key's bucket names for it, nearly always the right one where there
+    /// is one: all buckets are fetched side by side, those in overflow last (docs/decisions/0011).
+    fn candidates(&self, keys: &[&[u8]], mut tell: impl FnMut(Handle)) {
         let probe = self.table.probe();
         for keys in keys.chunks(FETCH_KEYS) {
             let mut buckets = [None; FETCH_KEYS];
@@ -344,15 +348,12 @@ impl MemberTable {
             }
             for _ in 0..2 {
                 for bucket in &mut buckets[..keys.len()] {
-                    let Some((hash, found)) = *bucket else { continue };
-                    *bucket = match probe.candidate(found, hash) {
-                        Candidate::Entry(handle) => {
-                            self.prefetch(handle);
-                            None
-                        }
-                        Candidate::Overflow(next) => Some((hash, next)),
-                        Candidate::None => None,
-                    };
+                    let Some((hash, found)) = bucket.take() else { continue };
+                    match probe.candidate(found, hash) {
+                        Candidate::Entry(handle) => tell(handle),
+                        Candidate::Overflow(next) => *bucket = Some((hash, next)),
+                        Candidate::None => {}
+                    }
                 }
             }
         }
@@ -534,6 +535,26 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::HashMap;
+
+    #[test]
+    fn what_is_fetched_ahead_is_what_will_be_read() {
+        const RECORDS: usize = 5000;
+        let mut table = MemberTable::new(&Resources::for_tests());
+        let keys: Vec<Vec<u8>> = (0..2 * RECORDS).map(|number| number.to_string().into_bytes()).collect();
+        let (present, absent) = keys.split_at(RECORDS);
+        present.iter().for_each(|key| assert!(table.insert(key, b"").1));
+        let fetched = |keys: &[Vec<u8>]| {
+            let (keys, mut fetched): (Vec<&[u8]>, _) =
+                (keys.iter().map(Vec::as_slice).collect(), HashSet::new());
+            table.candidates(&keys, |handle| _ = fetched.insert(table.record(handle).key.to_vec()));
+            fetched
+        };
+        let hits = fetched(present).len();
+        assert!(hits > RECORDS * 9 / 10, "{hits} of {RECORDS}");
+        let needless = fetched(absent).len();
+        assert!(needless < RECORDS / 5, "{needless} of {RECORDS}");
+        table.prefetch_keys(&[b"1", b"no such key"]);
+    }
 
     proptest! {
         #[test]

@@ -50,7 +50,7 @@ pub static DIRECTIVES: &[Directive] = &[
         kind: Kind::Flag(field!(aof_use_rdb_preamble)),
         default: "yes",
         change: Change::Anytime,
-        doc: "Write the state that the append-only log begins with as an RDB file rather than as commands.",
+        doc: "Write the state that the append-only log begins with as an RDB file rather than as commands. It always is: `no` changes nothing, which a line of the log says at each rewrite.",
         settle: as_is,
     },
     Directive {

@@ -167,6 +167,9 @@ pub(super) fn begin(
         Some(())
     });
     let cut = begun?;
+    if !config.aof_use_rdb_preamble {
+        tracing::warn!("aof-use-rdb-preamble no has no effect: the log's base is an RDB file");
+    }
     tracing::info!("Background append only file rewriting started: {} keys", cut.progress.keys().1);
     durability.rewriting().thread = Some(thread);
     order.send(cut).unwrap_or_else(|_| unreachable!("the thread waits for it"));

@@ -265,9 +265,13 @@ impl LogThread {
         let State::On(writer) = &mut self.state else { return Ok(Rest::For(None)) };
         let config = self.config.config();
         let stamp_s = config.aof_timestamp_enabled.then(unix_time_s);
-        let policy = config.appendfsync;
+        let policy = match config.no_appendfsync_on_rewrite && is_writing_snapshot(&self.shared) {
+            true => AppendFsync::No,
+            false => config.appendfsync,
+        };
         let pending = |writer: &Writer| writer.ring().ring().tail() - writer.written();
         if policy == AppendFsync::Always
+            && self.retry_at.is_none()
             && let Some(step) = self.company.wait(pending(writer), now)
         {
             return Ok(Rest::Regardless(step));
@@ -574,6 +578,11 @@ fn replace_log(config: &Config, base: Replacement) -> io::Result<()> {
     // Nobody needs them any more; no manifest names them.
     history.iter().for_each(|file| drop(Disk.remove(&options.directory.join(&file.name))));
     Ok(())
+}
+
+/// Whether the disk is busy with a snapshot.
+fn is_writing_snapshot(shared: &Shared) -> bool {
+    shared.durability.rewriting().current.is_some() || shared.background_save().0.is_some()
 }
 
 /// What an operator can do about a failure.

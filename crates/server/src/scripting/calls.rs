@@ -107,6 +107,10 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         if entry.command.flags.has(Flags::NO_SCRIPT) {
             return Err(CommandError::text("ERR This Redis command is not allowed from script"));
         }
+        if matches!(entry.command.run, Run::Block(_)) && asks_to_block(words) {
+            let text = " command is not allowed with BLOCK option from scripts";
+            return Err(CommandError::quoting_within("ERR ", words[0], text));
+        }
         if entry.command.is_write() {
             if self.read_only {
                 return Err(CommandError::text("ERR Write commands are not allowed from read-only scripts."));
@@ -155,6 +159,26 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
             }
         }
     }
+}
+
+/// Whether a read of streams has the option to wait, which it would not be let to.
+fn asks_to_block(words: &[&[u8]]) -> bool {
+    let [name, rest @ ..] = words else { return false };
+    if !name.eq_ignore_ascii_case(b"xread") && !name.eq_ignore_ascii_case(b"xreadgroup") {
+        return false;
+    }
+    let mut rest = rest;
+    while let [option, behind @ ..] = rest {
+        let operands = match &option.to_ascii_lowercase()[..] {
+            b"block" => return !behind.is_empty(),
+            b"group" => 2,
+            b"count" => 1,
+            b"noack" => 0,
+            _ => return false,
+        };
+        rest = behind.get(operands..).unwrap_or_default();
+    }
+    false
 }
 
 /// The command or subcommand of a request.

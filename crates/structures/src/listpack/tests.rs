@@ -182,6 +182,7 @@ enum Edit {
     Remove(usize),
     RemoveRange(i64, usize),
     SplitAndAppend(usize),
+    Extend(Vec<Vec<u8>>, bool),
 }
 
 fn edit() -> impl Strategy<Value = Edit> {
@@ -195,6 +196,8 @@ fn edit() -> impl Strategy<Value = Edit> {
         2 => at().prop_map(Edit::Remove),
         1 => (-20i64..20, 0usize..5).prop_map(|(at, count)| Edit::RemoveRange(at, count)),
         1 => at().prop_map(Edit::SplitAndAppend),
+        2 => (prop::collection::vec(text(), 0..5), any::<bool>())
+            .prop_map(|(texts, makes_room)| Edit::Extend(texts, makes_room)),
     ]
 }
 
@@ -267,6 +270,18 @@ proptest! {
                     prop_assert_eq!(texts(tail.view()), &model[at..]);
                     listpack.append(tail.view());
                 },
+                Edit::Extend(texts, makes_room) => {
+                    if makes_room {
+                        let bytes = texts.iter().map(|text| Element::String(text).encoded_bytes()).sum();
+                        listpack.reserve_exact(bytes);
+                        let capacity = listpack.capacity();
+                        listpack.extend(&texts);
+                        prop_assert_eq!(listpack.capacity(), capacity, "there was room");
+                    } else {
+                        listpack.extend(&texts);
+                    }
+                    model.extend(texts);
+                }
             }
             prop_assert_eq!(validate(listpack.bytes()), Ok(model.len()));
             prop_assert_eq!(texts(listpack.view()), &model[..]);
