@@ -1,7 +1,7 @@
 //! E3, "gevent, eventlet, Node.js": `ab -n 1000 -c 100` against a hello world. Beside Node.js's stands
 //! Dunlin's own HTTP endpoint, which tells load balancers about its health.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use super::contender::{Origin, free_port};
@@ -96,7 +96,7 @@ fn dunlin(path: &Path, processors: &[usize]) -> Result<Endpoint, String> {
     start("dunlin, GET /health", path, &arguments.map(String::from), http_port, "/health", processors)
 }
 
-fn hello(node: &PathBuf, processors: &[usize]) -> Result<Endpoint, String> {
+fn hello(node: &Path, processors: &[usize]) -> Result<Endpoint, String> {
     let port = free_port()?;
     let arguments = ["-e", HELLO, &port.to_string()].map(String::from);
     start("Node.js, hello world", node, &arguments, port, "/", processors)
