@@ -28,7 +28,7 @@ pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
-/// Whether the program is Redis or Valkey (no subcommand, `save` to be turned off), told by its name.
+/// Whether the program is Redis or Valkey (no subcommand), told by its name.
 pub fn is_redis(program: &Path) -> bool {
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     name.contains("redis") || name.contains("valkey")
@@ -58,13 +58,12 @@ impl Server {
         let port = free_port()?;
         let log = File::create(folder.join("log"))?;
         let mut command = Command::new(program);
-        if is_redis(program) {
-            command.args(["--save", ""]);
-        } else {
+        if !is_redis(program) {
             command.arg("server");
         }
+        // Nothing is saved unless a test says so.
         command
-            .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+            .args(["--save", "", "--bind", "127.0.0.1", "--port", &port.to_string()])
             .arg("--unixsocket")
             .arg(folder.join("socket"))
             .arg("--dir")

@@ -459,6 +459,7 @@ impl Database {
     /// case for [`Self::put`].
     #[inline]
     pub(crate) fn set_integer(&mut self, slot: Slot, value: i64, now_ms: u64) -> bool {
+        self.preserve(slot);
         self.entry(slot).touch(access_clock(now_ms));
         self.entry_mut(slot).set_integer(value)
     }

@@ -634,7 +634,8 @@ impl<'a> EntryMut<'a> {
         Some(edited)
     }
 
-    /// The object, to be changed; `None` for strings.
+    /// The object, to be changed; `None` for strings. It is copied first if somebody has a view of it, before
+    /// anything is looked up in it: places in a table are no places in its copy.
     pub(crate) fn object(&mut self) -> Option<&mut Object> {
         if self.entry.kind() != Kind::Object {
             return None;
@@ -642,7 +643,11 @@ impl<'a> EntryMut<'a> {
         let (at, _) = self.entry.value_range();
         // SAFETY: Object says that a pointer from Box::into_raw stands here, and `&mut self` makes
         // this the only use of the box.
-        Some(unsafe { &mut *self.entry.object_pointer(at) })
+        let object = unsafe { &mut *self.entry.object_pointer(at) };
+        if object.is_shared() {
+            *object = object.copied();
+        }
+        Some(object)
     }
 
     /// Works on the block of a long string; `None` for other kinds. The block is copied first if a

@@ -25,7 +25,7 @@ impl Server {
         let port =
             std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
         let rest = &words[all.len()..];
-        all.extend(["--bind", "127.0.0.1", "--port", &port, "--threads", "2"]);
+        all.extend(["--bind", "127.0.0.1", "--port", &port, "--threads", "2", "--save", ""]);
         all.extend(rest);
         let parsed = config::parse(all.iter().map(Into::into), &mut std::io::empty());
         let Ok(Request::Run(launch)) = parsed else { panic!("{words:?}") };
