@@ -4,6 +4,8 @@ What a table says is what Redis 7.0 answers; the same tests pass on `DUNLIN=redi
 that say otherwise.
 """
 
+import contextlib
+
 import pytest
 
 from harness import DUNLIN, Server, is_redis
@@ -224,9 +226,20 @@ def until(answer, *words, session):
             return got
 
 
+@contextlib.contextmanager
+def two_workers():
+    """A server with a client on each of its workers: newcomers go to the one with fewer."""
+    with Server(*SLOW) as server, Session(server) as first:
+        # Whoever looked whether the server answers has to be gone.
+        while b"connected_clients:1\r\n" not in first("INFO", "clients"):
+            pass
+        with Session(server) as second:
+            yield first, second
+
+
 @pytest.mark.parametrize("script, keys", [(LOOP, ("1", "k")), ("redis.call('get', 'k') while true do end", ("0",))])
 def test_a_slow_script_is_not_waited_for_and_can_be_ended(script, keys):
-    with Server(*SLOW) as server, Session(server) as slow, Session(server) as other:
+    with two_workers() as (slow, other):
         slow.send("EVAL", script, *keys)
         until("-BUSY", "GET", "k", session=other)
         assert other("SCRIPT", "KILL") == "OK"
@@ -237,7 +250,7 @@ def test_a_slow_script_is_not_waited_for_and_can_be_ended(script, keys):
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="Redis stands still")
 def test_a_slow_script_holds_up_only_what_it_has_locked():
-    with Server(*SLOW) as server, Session(server) as slow, Session(server) as other:
+    with two_workers() as (slow, other):
         slow.send("EVAL", LOOP, 1, "k")
         until("-BUSY", "GET", "k", session=other)
         answers = {str(other("SET", f"other:{n}", n)) for n in range(100)}
@@ -250,7 +263,7 @@ def test_a_slow_script_holds_up_only_what_it_has_locked():
 
 def test_a_script_that_has_written_is_not_ended():
     script = "redis.call('set', KEYS[1], 'begun') while redis.call('time')[1] < ARGV[1] do end return 'done'"
-    with Server(*SLOW) as server, Session(server) as slow, Session(server) as other:
+    with two_workers() as (slow, other):
         end = int(other("TIME")[0]) + 3
         slow.send("EVAL", script, 1, "k", end)
         until("-BUSY", "GET", "k", session=other)

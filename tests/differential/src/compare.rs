@@ -39,11 +39,8 @@ pub const INTENDED: &[Intended] = &[
         },
         reason: "SORT reads sorted sets as they are; Redis 7.0 makes a small one large for it",
     },
-    Intended {
-        command: "SORT_RO",
-        holds: stale_errno,
-        reason: "Redis 7.0 takes an error number that an earlier command has left behind for one of its own",
-    },
+    Intended { command: "SORT", holds: stale_errno, reason: STALE_ERRNO },
+    Intended { command: "SORT_RO", holds: stale_errno, reason: STALE_ERRNO },
     Intended {
         command: "LPOS",
         holds: |command, ours, _| {
@@ -249,6 +246,9 @@ fn has_integer(reply: &Reply, is_such: fn(i64) -> bool) -> bool {
 }
 
 const WITH_SCORE: &str = "ZRANK and ZREVRANK take WITHSCORE, as in Redis 7.2 and newer";
+
+const STALE_ERRNO: &str =
+    "Redis 7.0 takes an error number that an earlier command has left behind for one of its own";
 
 /// Whether only the oracle could not read a score that is one.
 fn stale_errno(_: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
