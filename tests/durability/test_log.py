@@ -427,6 +427,8 @@ def test_check_finds_the_damage_and_cuts_it(tmp_path):
             client.call("waitaof", 1, 0, 0)
         files = tmp_path / "appendonlydir"
         shutil.copytree(server.folder / "appendonlydir", files)
+    # What a kill in the middle of a switch leaves behind.
+    (files / "temp-appendonly.aof.manifest").write_text("file app")
     code, told = check(files)
     assert code == 0 and told.count(": good: ") == 3, told
     increment = next(files.glob("*.incr.aof"))

@@ -155,12 +155,16 @@ fn check(path: &Path) -> Result<Vec<Finding>, String> {
     Ok(vec![check_file(path).map_err(|error| describe(&error))?])
 }
 
-/// The one manifest of a directory.
+/// The one manifest of a directory. One that was being written when its server was killed has another name yet,
+/// and means nothing.
 fn manifest_in(directory: &Path) -> Result<PathBuf, String> {
     let entries = fs::read_dir(directory).map_err(|error| describe(&error))?;
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut manifests =
-        paths.filter(|path| path.extension().is_some_and(|extension| extension == "manifest"));
+    let mut manifests = paths.filter(|path| {
+        let is_unfinished =
+            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"temp-"));
+        !is_unfinished && path.extension().is_some_and(|extension| extension == "manifest")
+    });
     match (manifests.next(), manifests.next()) {
         (Some(manifest), None) => Ok(manifest),
         (None, _) => Err("there is no manifest in it; name a file".to_owned()),
