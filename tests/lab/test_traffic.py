@@ -61,12 +61,17 @@ def test_a_recording_does_it_again(tmp_path, speed):
         assert digest(copy) == digest(origin)
 
 
-@pytest.mark.xfail(reason="the server's MONITOR does not show EVAL")
-def test_monitor_shows_scripts(server):
+def test_monitor_shows_scripts_and_what_they_call(server):
     with redis.Redis(port=server.port) as store, store.monitor() as monitor:
-        store.eval("return 1", 0)
+        store.eval("redis.call('incr', KEYS[1]) return redis.call('get', KEYS[1])", 1, "k")
         store.echo("the end")
-        assert monitor.next_command()["command"].startswith("EVAL")
+        # The new connection introduces itself first.
+        shown = [monitor.next_command()]
+        while not shown[0]["command"].upper().startswith("EVAL"):
+            shown[0] = monitor.next_command()
+        shown += [monitor.next_command() for _ in range(3)]
+        assert [line["command"].split()[0].lower() for line in shown] == ["eval", "incr", "get", "echo"]
+        assert [line["client_type"] for line in shown] == ["tcp", "lua", "lua", "tcp"]
 
 
 def test_errors_fail_a_replay_and_are_named(tmp_path, server):

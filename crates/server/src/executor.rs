@@ -30,7 +30,7 @@ use crate::{
     commands,
     config::{AppendFsync, Config, ConfigReader, VersionCheck},
     expiry::ExpiryCycle,
-    feed,
+    feed::{self, Origin},
     net::{
         Address, Client, Clients, Next, Now, Outbox, PostOffice, REPLY_BYTES_MAX, Served, Service,
         WorkerContext,
@@ -99,7 +99,7 @@ pub struct Executor {
     /// Those of its clients that listen to something.
     pub(crate) subscribers: Subscribers,
     /// What `MONITOR` is to show of the turn at hand.
-    lines: Vec<u8>,
+    pub(crate) lines: Vec<u8>,
     /// Events were published faster than a worker delivers them: nothing is run until it has caught
     /// up.
     throttled: bool,
@@ -766,7 +766,8 @@ impl Executor {
             reply.error(&line);
         }
         if shared.feed.is_watched() && flow != Flow::Retry {
-            feed::write_line(&mut self.lines, entry, words, session.database, &session.client.transport);
+            let origin = Origin::Client(&session.client.transport);
+            feed::write_line(&mut self.lines, entry, words, session.database, origin);
         }
         flow
     }

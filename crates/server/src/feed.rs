@@ -60,26 +60,49 @@ impl Feed {
     }
 }
 
+/// Whose command it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Origin<'a> {
+    /// A client's.
+    Client(&'a Transport),
+    /// A script's.
+    Script,
+}
+
 /// Appends the line of a command, unless it is one that is not shown.
 pub(crate) fn write_line(
     lines: &mut Vec<u8>,
     entry: &Entry,
     words: &[&[u8]],
     database: usize,
-    transport: &Transport,
+    origin: Origin<'_>,
 ) {
-    if entry.command.flags.has(Flags::ADMIN) || entry.command.flags.has(Flags::SKIP_MONITOR) {
-        return;
+    if !entry.command.flags.has(Flags::ADMIN) && !entry.command.flags.has(Flags::SKIP_MONITOR) {
+        write_words(lines, words, first_secret(entry, words), database, origin);
     }
+}
+
+/// Appends the line of the command that runs a script, which comes before those of what the script calls.
+pub(crate) fn write_script(lines: &mut Vec<u8>, words: &[&[u8]], database: usize, transport: &Transport) {
+    write_words(lines, words, words.len(), database, Origin::Client(transport));
+}
+
+fn write_words(
+    lines: &mut Vec<u8>,
+    words: &[&[u8]],
+    first_secret: usize,
+    database: usize,
+    origin: Origin<'_>,
+) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     // Writing to a vector cannot fail.
     let _ = write!(lines, "+{}.{:06} [{database} ", now.as_secs(), now.subsec_micros());
-    match transport {
-        Transport::Tcp { peer, .. } => drop(write!(lines, "{peer}")),
-        Transport::Unix(path) => drop(write!(lines, "unix:{}", path.display())),
+    match origin {
+        Origin::Client(Transport::Tcp { peer, .. }) => drop(write!(lines, "{peer}")),
+        Origin::Client(Transport::Unix(path)) => drop(write!(lines, "unix:{}", path.display())),
+        Origin::Script => lines.extend_from_slice(b"lua"),
     }
     lines.push(b']');
-    let first_secret = first_secret(entry, words);
     for (position, word) in words.iter().enumerate() {
         lines.push(b' ');
         if position >= first_secret {
@@ -130,7 +153,7 @@ mod tests {
         let table = commands::table();
         let entry = table.resolve(table.find(words[0]).unwrap(), words);
         let mut lines = Vec::new();
-        write_line(&mut lines, entry, words, 3, &Transport::Unix(Path::new("/tmp/s").into()));
+        write_line(&mut lines, entry, words, 3, Origin::Client(&Transport::Unix(Path::new("/tmp/s").into())));
         let line = String::from_utf8(lines).unwrap();
         line.split_once(' ').map_or(String::new(), |(_, rest)| rest.to_owned())
     }

@@ -10,7 +10,10 @@ use dunlin_resp::ReplyBuffer;
 use dunlin_scripting::{Caller, LogLevel, ScriptFlags};
 
 use super::running::{Due, Kind, Running, Watch};
-use crate::executor::{Handler, Letter, ServerContext, UNSAVED};
+use crate::{
+    executor::{Handler, Letter, ServerContext, UNSAVED},
+    feed::{self, Origin},
+};
 
 /// The append-only log, among the targets of `redis.set_repl`.
 const REPL_AOF: u8 = 1;
@@ -196,7 +199,13 @@ impl Caller for Calls<'_, '_, '_> {
         let (entry, result) = match self.admit(words) {
             Ok(entry) => {
                 self.context.executor.count_call(entry);
-                (Some(entry), self.run(entry, words, reply))
+                let database = self.database;
+                let result = self.run(entry, words, reply);
+                if self.context.shared.feed.is_watched() {
+                    let lines = &mut self.context.executor.lines;
+                    feed::write_line(lines, entry, words, database, Origin::Script);
+                }
+                (Some(entry), result)
             }
             Err(error) => (None, Err(error)),
         };

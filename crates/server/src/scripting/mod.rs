@@ -28,7 +28,7 @@ pub(crate) use self::cache::{Compiled, Script, ScriptCache};
 use self::calls::{Calls, Who};
 pub(crate) use self::library::{Libraries, LibraryCache, LibraryChange, LoadedLibraries, RestorePolicy};
 pub(crate) use self::running::{Kind, RunningScripts};
-use crate::{commands::Operands, executor::ServerContext};
+use crate::{commands::Operands, executor::ServerContext, feed};
 
 /// Most memory that the scripts of one worker may take together, in bytes; and so its functions.
 const MACHINE_BYTES_MAX: usize = 1 << 30;
@@ -152,6 +152,10 @@ impl Plan<'_> {
         script: impl FnOnce(&mut Calls<'_, 'a, 'k>) -> Result<(), Vec<u8>>,
     ) -> CommandResult {
         let shared = context.shared;
+        if shared.feed.is_watched() {
+            let (lines, client) = (&mut context.executor.lines, &context.session.client);
+            feed::write_script(lines, self.who.words, context.session.database, &client.transport);
+        }
         let short_of_memory = context.executor.is_short_of_memory();
         let no_writes = self.flags.has(ScriptFlags::NO_WRITES);
         if !self.flags.has(ScriptFlags::COMPATIBLE) {
