@@ -1,0 +1,250 @@
+//! Whether a command may run now: known, complete, let in, with memory, log and locks to be had.
+
+use dunlin_engine::{
+    command::{CommandError, Entry, Flags, Group, Run},
+    keyspace::Inside,
+};
+use dunlin_resp::ReplyBuffer;
+
+use super::{Executor, Flow};
+use crate::{
+    access, commands,
+    pause::Held,
+    scripting,
+    session::{ClientFlags, Session},
+    shared::Shared,
+};
+
+/// Why a command that writes is refused after a snapshot that failed.
+pub(crate) const UNSAVED: CommandError = CommandError::text(
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
+);
+
+/// Bytes of arguments that may be admitted on the strength of one sum of the memory in use.
+const ADMITTED_BYTES_MAX: usize = 16 * 1024;
+
+/// What is known of the memory in use, while there is a limit.
+#[derive(Debug, Default)]
+pub(super) struct MemoryCheck {
+    /// Bytes in use when last summed up, in this window.
+    pub(super) used: Option<usize>,
+    /// Bytes of arguments admitted since then.
+    pub(super) admitted: usize,
+}
+
+impl Executor {
+    /// Whether a client has yet to say who it is.
+    #[inline]
+    pub(crate) fn is_stranger(&self, session: &Session) -> bool {
+        !session.authenticated && !access::is_open(self.config.config())
+    }
+
+    /// Whether the command exists and may run now.
+    #[inline]
+    pub(super) fn admit<'t>(
+        &mut self,
+        shared: &'t Shared,
+        session: &Session,
+        entry: Option<&'t Entry>,
+        words: &[&[u8]],
+    ) -> Result<&'t Entry, CommandError> {
+        let mut entry = entry.ok_or_else(|| unknown_command(words))?;
+        if !entry.subcommands.is_empty()
+            && let Some(name) = words.get(1)
+        {
+            entry = shared
+                .commands
+                .find_subcommand(entry, name)
+                .ok_or_else(|| unknown_subcommand(entry, name))?;
+        }
+        if !entry.command.arity.accepts(words.len()) || matches!(entry.command.run, Run::Container) {
+            return Err(CommandError::WrongArity(entry.full_name()));
+        }
+        if !session.authenticated
+            && !entry.command.flags.has(Flags::NO_AUTH)
+            && !access::is_open(self.config.config())
+        {
+            return Err(CommandError::text("NOAUTH Authentication required."));
+        }
+        if session.queue.is_some() && entry.command.flags.has(Flags::NO_MULTI) {
+            return Err(CommandError::text("ERR Command not allowed inside a transaction"));
+        }
+        if session.is_restricted() {
+            commands::check_restrictions(session, entry)?;
+        }
+        if shared.loading.is_active() && !entry.command.flags.has(Flags::LOADING) {
+            return Err(CommandError::text("LOADING Redis is loading the dataset in memory"));
+        }
+        if shared.persistence.has_failed()
+            && (commands::writes(session, entry) || entry.command.name == "ping")
+            && shared.denies_writes(self.config.config())
+        {
+            return Err(UNSAVED);
+        }
+        if (entry.command.flags.has(Flags::DENY_OOM) || session.queue.is_some())
+            && self.over_memory_limit(words)
+            && session.queue.as_ref().is_none_or(|queue| queue.needs_memory(entry))
+        {
+            return Err(CommandError::OutOfMemory);
+        }
+        Ok(entry)
+    }
+
+    /// What becomes of a command that changes something while the log cannot be written, or has no room.
+    #[inline]
+    pub(super) fn is_held_by_log(
+        &mut self,
+        shared: &Shared,
+        session: &mut Session,
+        entry: &Entry,
+        reply: &mut ReplyBuffer,
+    ) -> Option<Flow> {
+        let (durability, command) = (&shared.durability, entry.command);
+        let ends_queue =
+            || session.queue.as_ref().is_some_and(|queue| queue.writes && command.name == "exec");
+        let writes = command.is_write() || ends_queue();
+        // As in Redis, PING tells too that something is wrong.
+        if durability.is_failing() && (writes || command.name == "ping") {
+            let line = self.refuse(session, Some(entry), &durability.refusal());
+            self.count_error(Some(entry), &line, false);
+            reply.error(&line);
+            return Some(Flow::Continue);
+        }
+        if (writes || scripting::may_write(command)) && !durability.has_room() {
+            session.flags.set(ClientFlags::BLOCKED, true);
+            return Some(Flow::Postpone { until: None });
+        }
+        None
+    }
+
+    /// Whether a script that has been running for long keeps a command from running: it has closed the
+    /// gate, or it holds shards and the command looks at all of them.
+    #[inline]
+    pub(super) fn is_kept_out<'k>(
+        &self,
+        shared: &'k Shared,
+        session: &Session,
+        entry: &Entry,
+        inside: &mut Option<Inside<'k>>,
+    ) -> bool {
+        if inside.is_none() {
+            *inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
+        }
+        if inside.is_none() {
+            // Watched keys are in the keyspace; nothing else that these commands touch is.
+            let is_allowed = entry.command.flags.has(Flags::ALLOW_BUSY)
+                && entry.command.name != "watch"
+                && session.watching.is_none();
+            return !is_allowed;
+        }
+        let looks_at_all = matches!(entry.command.run, Run::Keyspace(_))
+            || (entry.command.flags.has(Flags::WHOLE_KEYSPACE) && !entry.command.flags.has(Flags::NO_SCRIPT));
+        looks_at_all && shared.engine.keyspace.is_held_for_long()
+    }
+
+    /// Whether a pause holds the command back. `CLIENT UNPAUSE` always passes, or nobody could end
+    /// a pause of everything.
+    #[cold]
+    pub(super) fn postpone(&self, shared: &Shared, session: &mut Session, entry: &Entry) -> Option<Flow> {
+        let (held, until) = shared.pause.in_force(self.now.instant)?;
+        let ends_it = entry.command.name == "unpause" && entry.container.is_some();
+        if ends_it || (held == Held::Writes && !commands::is_held_with_writes(session, entry)) {
+            return None;
+        }
+        session.flags.set(ClientFlags::BLOCKED, true);
+        Some(Flow::Postpone { until })
+    }
+
+    /// A command that writes waits while a snapshot has too much to write. Those of a transaction wait once,
+    /// before the first runs.
+    #[cold]
+    pub(super) fn wait_for_snapshot(session: &mut Session, entry: &Entry) -> Option<Flow> {
+        let is_queued = session.queue.is_some() && !entry.command.flags.has(Flags::UNQUEUED);
+        let command = entry.command;
+        // The keys tell a script that is run from what is done with scripts.
+        let is_script = command.group == Group::Scripting && !command.keys.is_empty();
+        let writes = commands::writes(session, entry) || is_script && !command.flags.has(Flags::READ_ONLY);
+        if is_queued || !writes {
+            return None;
+        }
+        session.flags.set(ClientFlags::BLOCKED, true);
+        Some(Flow::Postpone { until: None })
+    }
+
+    /// Whether more memory is in use than `maxmemory`.
+    pub(crate) fn is_short_of_memory(&mut self) -> bool {
+        self.over_memory_limit(&[])
+    }
+
+    /// Whether more memory is in use than `maxmemory`. The sum is as old as this window of the
+    /// pipeline, or as [`ADMITTED_BYTES_MAX`].
+    fn over_memory_limit(&mut self, words: &[&[u8]]) -> bool {
+        let limit = self.config.config().maxmemory;
+        if limit == 0 {
+            return false;
+        }
+        let shared = &self.shared;
+        let used = *self.memory.used.get_or_insert_with(|| shared.monitor.used_bytes(&shared.engine));
+        self.memory.admitted += words.iter().map(|word| word.len()).sum::<usize>();
+        let over = used as u64 > limit;
+        if over || self.memory.admitted > ADMITTED_BYTES_MAX {
+            self.memory = MemoryCheck::default();
+        }
+        over
+    }
+
+    /// The line that tells why a command is refused. One of a transaction spoils it; `EXEC` ends it.
+    #[cold]
+    pub(super) fn refuse(
+        &mut self,
+        session: &mut Session,
+        entry: Option<&Entry>,
+        error: &CommandError,
+    ) -> Vec<u8> {
+        let line = error.line().into_owned();
+        if entry.is_some_and(|entry| entry.command.name == "exec") {
+            self.discard(session);
+            let reason = line.strip_prefix(b"ERR ").unwrap_or(&line);
+            return [b"EXECABORT Transaction discarded because of: ", reason].concat();
+        }
+        if let Some(queue) = &mut session.queue {
+            queue.aborted = true;
+        }
+        line
+    }
+}
+
+/// How much of a stranger's words an error shows.
+pub(crate) const QUOTED_BYTES_MAX: usize = 128;
+
+/// Whether a line of an HTTP request has arrived in place of a command: a page in somebody's browser
+/// may be sending orders in his name. The lines are those that every such request has.
+pub(super) fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
+fn unknown_command(words: &[&[u8]]) -> CommandError {
+    // As in Redis, a word ends at its first NUL here.
+    let shown = |word: &[u8], room: usize| {
+        let word = word.split(|byte| *byte == 0).next().unwrap_or_default();
+        word[..word.len().min(room)].to_vec()
+    };
+    let mut text = shown(words[0], QUOTED_BYTES_MAX);
+    text.extend_from_slice(b"', with args beginning with: ");
+    let mut room = QUOTED_BYTES_MAX;
+    for word in &words[1..] {
+        if room == 0 {
+            break;
+        }
+        let quoted = [b"'", shown(word, room).as_slice(), b"' "].concat();
+        room = room.saturating_sub(quoted.len());
+        text.extend_from_slice(&quoted);
+    }
+    CommandError::quoting("ERR unknown command '", &text)
+}
+
+fn unknown_subcommand(container: &Entry, name: &[u8]) -> CommandError {
+    let container = container.command.name.to_uppercase();
+    let shown = &name[..name.len().min(QUOTED_BYTES_MAX)];
+    CommandError::quoting_within("ERR unknown subcommand '", shown, &format!("'. Try {container} HELP."))
+}

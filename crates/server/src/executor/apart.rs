@@ -1,0 +1,128 @@
+//! Commands that are run apart from the worker: handed out, stored, answered.
+
+use std::sync::{Arc, Mutex, atomic::Ordering};
+
+use dunlin_engine::{
+    Deferred, Request,
+    command::{CommandError, Entry},
+};
+use dunlin_resp::ReplyBuffer;
+
+use super::{Executor, Flow, Letter};
+use crate::{
+    apart::{Finished, Job, Unstored, pieces},
+    blocked,
+    net::Next,
+    session::{IsHeard, Replies, Session},
+    shared::Shared,
+};
+
+impl Executor {
+    /// Has a command run apart from the worker; its client waits for the reply.
+    #[cold]
+    pub(super) fn run_apart(
+        &mut self,
+        shared: &Shared,
+        session: &mut Session,
+        entry: &Entry,
+        deferred: Box<Deferred>,
+    ) -> Flow {
+        self.meter.take_back();
+        session.apart = Some(IsHeard(session.replies == Replies::On));
+        let (client, post) = (session.client.address, self.post.clone());
+        shared.apart.run(Job { deferred, index: entry.index, client, post, rounds: 0 });
+        Flow::Stop(Next::Park { until: None })
+    }
+
+    /// Stores what a command has computed apart from the worker.
+    pub(super) fn store_computed(&mut self, unstored: Unstored) {
+        /// How often it is computed anew because its keys have changed, before that is done where it stands.
+        const ROUNDS_MAX: u32 = 3;
+        let shared = Arc::clone(&self.shared);
+        let (durability, is_recorded) = (&shared.durability, shared.engine.log.is_on());
+        let admission = match is_recorded && durability.is_failing() {
+            true => Err(durability.refusal()),
+            false => Ok(()),
+        };
+        let lacks_room = is_recorded && admission.is_ok() && !durability.has_room()
+            || shared.engine.keyspace.snapshots().is_congested();
+        let mut inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
+        // Where the log or a snapshot is behind, or a script has closed the gate for long, the next tick will do.
+        if lacks_room || inside.is_none() {
+            let again = Letter::Computed(Arc::new(Mutex::new(Some(unstored))));
+            return self.post.send_to_service(self.worker.id(), again);
+        }
+        let Unstored { mut computed, index, client, nanoseconds, rounds } = unstored;
+        let words = std::mem::take(&mut computed.words);
+        let (database, protocol) = (computed.database, computed.protocol);
+        let entry = &shared.commands.entries()[index];
+        let texts: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
+        let request = Request { entry, words: &texts, keys: &[] };
+        let mut reply = ReplyBuffer::default();
+        reply.set_protocol(protocol);
+        self.environment.client = blocked::token(client);
+        self.environment.broadcasts = shared.trackers.broadcasts();
+        self.environment.tracks = false;
+        // Its own view is among those that there are.
+        self.environment.waits_for_views = false;
+        if rounds >= ROUNDS_MAX {
+            self.environment.visits_max = None;
+        }
+        self.worker.computed = Some(Box::new(computed));
+        let (environment, worker) = (&self.environment, &mut self.worker);
+        let result = admission.and_then(|()| {
+            shared.engine.execute(&request, database, environment, worker, &mut inside, &mut reply)
+        });
+        drop(inside);
+        self.environment.visits_max = Some(shared.visits_max.load(Ordering::Relaxed));
+        self.worker.computed = None;
+        if let Some(deferred) = self.worker.deferred.take() {
+            let (post, rounds) = (self.post.clone(), rounds + 1);
+            return shared.apart.run(Job { deferred, index, client, post, rounds });
+        }
+        if let Err(error) = result {
+            let error = if error == CommandError::Busy { shared.running.busy() } else { error };
+            reply.error(error.line());
+        }
+        if !self.worker.served.is_empty() {
+            self.mail_served();
+        }
+        if !self.worker.events.is_empty() {
+            self.publish_events();
+        }
+        if !self.worker.invalidations.is_empty() {
+            self.tell_invalidations(client.id);
+        }
+        self.dispose();
+        let finished = Finished { index, words, reply: pieces(&mut reply), nanoseconds };
+        self.post.send(client, Letter::Finished(Arc::new(finished)));
+    }
+
+    /// Goes on with a client whose command has been run, and answers it.
+    pub(super) fn finish_apart(
+        &mut self,
+        session: &mut Session,
+        finished: &Finished,
+        reply: &mut ReplyBuffer,
+    ) -> Next {
+        let measured = self.meter.count_apart(finished.index, finished.nanoseconds);
+        let words: Vec<&[u8]> = finished.words.iter().map(|word| &**word).collect();
+        let bytes = |lengths: &mut dyn Iterator<Item = usize>| lengths.sum();
+        let request_bytes = bytes(&mut words.iter().map(|word| word.len()));
+        let reply_bytes = bytes(&mut finished.reply.iter().map(|piece| piece.len()));
+        let shared = Arc::clone(&self.shared);
+        self.log_measured(&shared, session, &measured, &words, request_bytes, reply_bytes);
+        let last = finished.reply.last().map(|piece| &piece[..]).unwrap_or_default();
+        if last.starts_with(b"-") && finished.reply.len() == 1 {
+            let line = &last[1..last.len() - 2];
+            self.count_error(Some(&shared.commands.entries()[finished.index]), line, true);
+        }
+        if session.apart.take() == Some(IsHeard(true)) {
+            reply.set_protocol(session.protocol);
+            let others = finished.reply.len().saturating_sub(1);
+            finished.reply[..others].iter().for_each(|piece| reply.raw_shared(piece));
+            reply.raw(last);
+        }
+        Next::Read
+    }
+}

@@ -1,0 +1,696 @@
+//! Running requests: the service that the network layer calls.
+//!
+//! ```text
+//! input ─decode─▶ window of up to WINDOW commands
+//!       ─find───▶ table entry, keys hashed, buckets and entries prefetched
+//!       ─run────▶ checks, locks, handler, statistics, in order
+//! ```
+//!
+//! `window` looks ahead, `admission` decides whether a command may run, `waiting` keeps clients that wait,
+//! `apart` hands out what takes long, `service` is what the network layer calls.
+//!
+//! Memory arrives while other commands of the pipeline are looked at; a window is as deep as the
+//! first-level cache bears.
+
+mod admission;
+mod apart;
+mod service;
+mod waiting;
+mod window;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use dunlin_engine::{
+    Environment, Event, Request, Transaction, Worker,
+    command::{Args, CommandError, CommandResult, Entry, Flags, Run},
+    keyspace::{ClientToken, Inside, Key},
+    value::CollectionLimits,
+};
+use dunlin_resp::{Batch, ReplyBuffer};
+
+use self::{
+    admission::{MemoryCheck, is_http},
+    window::Window,
+};
+use crate::{
+    apart::{Finished, Unstored},
+    command_log::{LogEntry, LogKind, shorten},
+    config::{Config, ConfigReader, VersionCheck},
+    expiry::ExpiryCycle,
+    feed::{self, Origin},
+    net::{Address, Clients, Next, Now, PostOffice, REPLY_BYTES_MAX, WorkerContext},
+    process::ProcessorTime,
+    pubsub::{Kind, Message, Subscribers},
+    scripting::{Compiled, LoadedLibraries},
+    session::{ClientFlags, Replies, Session},
+    shared::Shared,
+    statistics::{Measured, Meter},
+    tracking::Invalidated,
+    transaction::Queue,
+};
+
+pub(crate) use self::admission::{QUOTED_BYTES_MAX, UNSAVED};
+
+/// Mail between executors.
+#[derive(Debug, Clone)]
+pub enum Letter {
+    /// To every client: a pause has ended before its time.
+    Unpaused,
+    /// To a worker: another one is held up, and does not do what is everybody's.
+    HeldUp,
+    /// To every client: commands that waited for room in the log, or in the queue of a snapshot, may run.
+    LogHasRoom,
+    /// To a worker: the log is durable farther than before. To a client: as far as it waits for.
+    Durable,
+    /// To a worker: for its subscribers.
+    Published(Arc<Message>),
+    /// To a client: encoded already.
+    Lines(Arc<Vec<u8>>),
+    /// To a client: the encoded reply to its command that has waited for a key.
+    Unblocked(Arc<Vec<u8>>),
+    /// To a client: what became of its command that was run apart from the worker.
+    Finished(Arc<Finished>),
+    /// To a worker: a command of one of its clients has computed what it will store. Taken once.
+    Computed(Arc<Mutex<Option<Unstored>>>),
+    /// To a client that keeps copies of keys: some have changed.
+    Invalidated(Arc<Invalidated>),
+    /// To a client that is told in place of another.
+    Redirected(Arc<Invalidated>),
+    /// From a worker to itself: what was posted before has been read.
+    Settled(u64),
+}
+
+/// One worker's executor.
+pub struct Executor {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) worker: Worker,
+    pub(crate) environment: Environment,
+    pub(crate) config: ConfigReader,
+    now: Now,
+    pub(crate) post: PostOffice<Letter>,
+    clients: Arc<Clients>,
+    /// Those of its clients that listen to something.
+    pub(crate) subscribers: Subscribers,
+    /// What `MONITOR` is to show of the turn at hand.
+    pub(crate) lines: Vec<u8>,
+    /// Events were published faster than a worker delivers them: nothing is run until it has caught
+    /// up.
+    throttled: bool,
+    /// Numbers of the last [`Letter::Settled`] that was sent, and that has arrived.
+    settling: (u64, u64),
+    expiry: ExpiryCycle,
+    meter: Meter,
+    memory: MemoryCheck,
+    /// The offset behind what it had recorded when it last rang the log's bell.
+    rung_at: u64,
+    /// Its clients that wait for the log to be durable up to a mark.
+    durability_waits: Vec<(u64, Address)>,
+    /// The mark that the replies of the last call are withheld to.
+    withhold_to: u64,
+    /// Whether a command of this call has seen the data set, or changed something that is recorded.
+    pub(crate) saw_data: bool,
+    /// Memory for the next transaction.
+    pub(crate) spare_queue: Option<Box<Queue>>,
+    /// Its scripts.
+    pub(crate) compiled: Compiled,
+    /// Its functions.
+    pub(crate) libraries: LoadedLibraries,
+    /// Memory that is used again for every window.
+    window: Window<'static>,
+    batch: Batch,
+}
+
+/// How a connection goes on after one of its commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// With the next command.
+    Continue,
+    /// The command has not run: it is presented again at that time, or when a letter says so.
+    Postpone {
+        /// `None` for a moment beyond the clock.
+        until: Option<Instant>,
+    },
+    /// The command has not run: it is presented again in the next tick.
+    Retry,
+    /// The layer below decides when.
+    Stop(Next),
+}
+
+impl Executor {
+    /// The executor of worker `worker.id()`, with its connections to the others.
+    pub(crate) fn new(shared: Arc<Shared>, mut worker: Worker, context: WorkerContext<Letter>) -> Self {
+        worker.statistics = Arc::clone(&shared.monitor.keyspace[worker.id()]);
+        let config = ConfigReader::new(Arc::clone(&shared.config));
+        let environment = environment(config.config());
+        let subscribers = Subscribers::new(worker.id());
+        let expiry = ExpiryCycle::new(worker.id(), shared.workers);
+        let statistics = Arc::clone(&shared.monitor.workers[worker.id()]);
+        let meter = Meter::new(statistics, &shared.commands, config.config());
+        Self {
+            shared,
+            worker,
+            environment,
+            config,
+            now: Now::read(),
+            post: context.post,
+            clients: context.clients,
+            subscribers,
+            lines: Vec::new(),
+            throttled: false,
+            settling: (0, 0),
+            expiry,
+            meter,
+            memory: MemoryCheck::default(),
+            rung_at: 0,
+            durability_waits: Vec::new(),
+            withhold_to: 0,
+            saw_data: false,
+            spare_queue: None,
+            compiled: Compiled::default(),
+            libraries: LoadedLibraries::default(),
+            window: Window::default(),
+            batch: Batch::default(),
+        }
+    }
+
+    /// The time of this tick.
+    pub(crate) fn now(&self) -> Now {
+        self.now
+    }
+
+    /// Mail to all workers.
+    pub(crate) fn post(&self) -> &PostOffice<Letter> {
+        &self.post
+    }
+
+    /// The clients of all workers.
+    pub(crate) fn clients(&self) -> &Clients {
+        &self.clients
+    }
+
+    /// The configuration as it is now, which may have changed since the tick began.
+    pub(crate) fn newest_config(&mut self) -> &Config {
+        self.refresh_config();
+        self.config.config()
+    }
+
+    /// Whether all mail that was under way to this worker when the client's command first asked has
+    /// been read. Where not, the command is to be presented again.
+    pub(crate) fn settle(&mut self, session: &mut Session) -> bool {
+        if session.settled_by == 0 {
+            self.settling.0 += 1;
+            session.settled_by = self.settling.0;
+            self.post.send_to_service(self.worker.id(), Letter::Settled(session.settled_by));
+        }
+        self.settling.1 >= session.settled_by
+    }
+
+    /// Ends `MONITOR` for a client.
+    pub(crate) fn stop_monitoring(&self, session: &mut Session) {
+        if session.flags.has(ClientFlags::MONITOR) {
+            session.flags.set(ClientFlags::MONITOR, false);
+            session.client.listening.set(0);
+            self.shared.feed.leave(session.client.address);
+        }
+    }
+
+    /// Mails what was collected for `MONITOR`.
+    #[cold]
+    fn show_lines(&mut self) {
+        let lines = std::mem::take(&mut self.lines);
+        self.shared.feed.show(lines, |watcher, lines| self.post.send(watcher, Letter::Lines(lines)));
+    }
+
+    /// Takes a changed configuration over.
+    pub(crate) fn refresh_config(&mut self) {
+        if self.config.refresh() {
+            let Environment { now_ms, no_touch, keep_expired, client, visits_max, waits_for_views, .. } =
+                self.environment;
+            let configured = environment(self.config.config());
+            self.environment = Environment {
+                now_ms,
+                no_touch,
+                keep_expired,
+                client,
+                visits_max,
+                waits_for_views,
+                ..configured
+            };
+            self.meter.configure(self.config.config());
+        }
+    }
+
+    /// Hands over what can be freed elsewhere.
+    fn dispose(&mut self) {
+        if !self.worker.garbage.is_empty() {
+            self.shared.maintenance.discard(self.worker.garbage.take());
+        }
+    }
+}
+
+impl Executor {
+    /// Runs the commands of a window in order. How many were run, and how to go on.
+    fn run_window<'k>(
+        &mut self,
+        shared: &'k Shared,
+        session: &mut Session,
+        window: &Window<'_>,
+        inside: &mut Option<Inside<'k>>,
+        reply: &mut ReplyBuffer,
+    ) -> (usize, Flow) {
+        if self.throttled {
+            self.throttled = shared.exchange.is_behind_anywhere();
+            if self.throttled {
+                return (0, Flow::Stop(Next::Again));
+            }
+        }
+        let (mut words_start, mut keys_start) = (0, 0);
+        let mut reply_bytes = reply.len();
+        let mut last: (&[&[u8]], usize) = (&[], 0);
+        let mut outcome = (window.commands.len(), Flow::Continue);
+        self.meter.start();
+        self.memory = MemoryCheck::default();
+        for (index, prepared) in window.commands.iter().enumerate() {
+            let words = &window.words[words_start..prepared.words_end];
+            let keys = &window.keys[keys_start..prepared.keys_end];
+            (words_start, keys_start) = (prepared.words_end, prepared.keys_end);
+            let entry = prepared.entry.map(|entry| &shared.commands.entries()[entry]);
+            let mark = reply.mark();
+            let flow = self.run(shared, session, entry, words, keys, inside, reply);
+            match flow {
+                Flow::Postpone { until } => {
+                    outcome = (index, Flow::Stop(Next::Park { until }));
+                    break;
+                }
+                Flow::Retry => {
+                    self.meter.take_back();
+                    outcome = (index, Flow::Stop(Next::Again));
+                    break;
+                }
+                Flow::Continue | Flow::Stop(_) => (session.settled_by, session.held_since) = (0, None),
+            }
+            session.commands += 1;
+            if session.tracking.is_some() {
+                self.end_caching(session);
+            }
+            if session.replies != Replies::On {
+                session.settle_reply(mark, reply);
+            }
+            let reply_end = reply.len();
+            let reply_len = reply_end - reply_bytes;
+            reply_bytes = reply_end;
+            if self.meter.is_due(prepared.bytes, reply_len) {
+                self.measure(shared, session, words, prepared.bytes, reply_len);
+            }
+            last = (words, prepared.bytes);
+            let flow = match flow {
+                Flow::Continue if reply_end >= REPLY_BYTES_MAX => Flow::Stop(Next::Again),
+                other => other,
+            };
+            if flow != Flow::Continue {
+                outcome = (index + 1, flow);
+                break;
+            }
+        }
+        self.measure(shared, session, last.0, last.1, 0);
+        outcome
+    }
+
+    /// Ends the run of measured commands whose last one had these words, and logs that one if it is
+    /// remarkable by itself.
+    #[inline(never)]
+    pub(crate) fn measure(
+        &mut self,
+        shared: &Shared,
+        session: &Session,
+        words: &[&[u8]],
+        request_bytes: usize,
+        reply_bytes: usize,
+    ) {
+        let Some(measured) = self.meter.finish() else { return };
+        self.log_measured(shared, session, &measured, words, request_bytes, reply_bytes);
+    }
+
+    /// Logs what was measured if it is remarkable.
+    fn log_measured(
+        &self,
+        shared: &Shared,
+        session: &Session,
+        measured: &Measured,
+        words: &[&[u8]],
+        request_bytes: usize,
+        reply_bytes: usize,
+    ) {
+        let thresholds = self.meter.thresholds();
+        let entry = &shared.commands.entries()[measured.index];
+        // A run of several has taken its time together: none of them is to blame.
+        let nanoseconds = if measured.count == 1 { measured.nanoseconds } else { 0 };
+        let (request, response) = (request_bytes as u64, reply_bytes as u64);
+        let time_s = self.environment.now_ms / 1000;
+        if nanoseconds / 1_000_000 >= thresholds.event_ms {
+            let is_fast = entry.command.flags.has(Flags::FAST);
+            let event = if is_fast { "fast-command" } else { "command" };
+            shared.monitor.latency.record(event, time_s, nanoseconds / 1_000_000);
+        }
+        if entry.command.flags.has(Flags::SKIP_SLOWLOG) {
+            return;
+        }
+        let kinds = [
+            (LogKind::Slow, measured.count == 1 && nanoseconds >= thresholds.slow_ns, nanoseconds / 1000),
+            (LogKind::LargeRequest, request > thresholds.request_bytes, request),
+            (LogKind::LargeReply, response > thresholds.reply_bytes, response),
+        ];
+        for (kind, _, value) in kinds.into_iter().filter(|(_, applies, _)| *applies) {
+            let logged = LogEntry {
+                id: 0,
+                time_s,
+                value,
+                words: shorten(entry, words),
+                peer: session.client.transport.peer_text(),
+                client_name: session.client.names().name.clone(),
+            };
+            shared.monitor.logs.add(kind, kind.entries_max(self.config.config()), logged);
+        }
+    }
+
+    /// Counts an error reply, and a command that was not run at all as rejected.
+    #[cold]
+    pub(crate) fn count_error(&self, entry: Option<&Entry>, line: &[u8], has_run: bool) {
+        let statistics = self.meter.statistics();
+        statistics.count_error(CommandError::code(line));
+        if let Some(entry) = entry {
+            let counters = &statistics.commands[entry.index];
+            let counter = if has_run { &counters.failed } else { &counters.rejected };
+            counter.add(1);
+        }
+    }
+
+    /// Counts a command that a script has called.
+    #[inline]
+    pub(crate) fn count_call(&self, entry: &Entry) {
+        self.meter.statistics().commands[entry.index].calls.add(1);
+    }
+
+    /// Runs one command, or tells why not.
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "one caller; a struct would only rename them")]
+    fn run<'k>(
+        &mut self,
+        shared: &'k Shared,
+        session: &mut Session,
+        entry: Option<&'k Entry>,
+        words: &[&[u8]],
+        keys: &[Key<'_>],
+        inside: &mut Option<Inside<'k>>,
+        reply: &mut ReplyBuffer,
+    ) -> Flow {
+        let entry = match self.admit(shared, session, entry, words) {
+            Ok(entry) => entry,
+            Err(_) if entry.is_none() && is_http(words[0]) => {
+                tracing::warn!(
+                    "closing {}: it speaks HTTP, perhaps through a browser that was made to",
+                    session.client
+                );
+                return Flow::Stop(Next::CloseNow);
+            }
+            Err(error) => {
+                let line = self.refuse(session, entry, &error);
+                // A subcommand that does not exist is nobody's.
+                let exists =
+                    |entry: &&Entry| !matches!(entry.command.run, Run::Container) || words.len() == 1;
+                let entry = entry.map(|entry| shared.commands.resolve(entry, words)).filter(exists);
+                self.count_error(entry, &line, false);
+                reply.error(&line);
+                return Flow::Continue;
+            }
+        };
+        session.last_command = Some(entry.index);
+        if shared.engine.keyspace.snapshots().is_congested()
+            && let Some(flow) = Self::wait_for_snapshot(session, entry)
+        {
+            return flow;
+        }
+        if shared.engine.log.is_on()
+            && let Some(flow) = self.is_held_by_log(shared, session, entry, reply)
+        {
+            return flow;
+        }
+        if shared.pause.is_set()
+            && let Some(flow) = self.postpone(shared, session, entry)
+        {
+            return flow;
+        }
+        if self.is_kept_out(shared, session, entry, inside) {
+            let line = self.refuse(session, Some(entry), &shared.running.busy());
+            self.count_error(Some(entry), &line, false);
+            reply.error(&line);
+            return Flow::Continue;
+        }
+        let request = Request { entry, words, keys };
+        if let Some(queue) = &mut session.queue
+            && !entry.command.flags.has(Flags::UNQUEUED)
+        {
+            queue.push(&shared.engine.keyspace, &request);
+            reply.simple("QUEUED");
+            return Flow::Continue;
+        }
+        self.perform(shared, session, request, None, inside, reply)
+    }
+
+    /// Runs one command of a transaction.
+    pub(crate) fn run_queued<'k>(
+        &mut self,
+        shared: &'k Shared,
+        session: &mut Session,
+        QueuedRequest { request, transaction }: QueuedRequest<'_, 'k>,
+        inside: &mut Option<Inside<'k>>,
+        reply: &mut ReplyBuffer,
+    ) -> Flow {
+        let mark = reply.mark();
+        let flow = self.perform(shared, session, request, Some(transaction), inside, reply);
+        let request_bytes = request.words.iter().map(|word| word.len()).sum();
+        let reply_bytes = reply.bytes_since(mark);
+        if self.meter.is_due(request_bytes, reply_bytes) {
+            self.measure(shared, session, request.words, request_bytes, reply_bytes);
+        }
+        flow
+    }
+
+    /// Runs one command that has been admitted.
+    #[inline]
+    fn perform<'k>(
+        &mut self,
+        shared: &'k Shared,
+        session: &mut Session,
+        request: Request<'_>,
+        transaction: Option<&mut Transaction<'k>>,
+        inside: &mut Option<Inside<'k>>,
+        reply: &mut ReplyBuffer,
+    ) -> Flow {
+        let Request { entry, words, .. } = request;
+        self.meter.begin(entry.index);
+        let mut flow = Flow::Continue;
+        let result = match (entry.command.run.host(), transaction) {
+            (Some(handler), transaction) => {
+                let Handler(handler) = handler.downcast_ref().expect("the server's own handlers");
+                let mark = reply.mark();
+                let mut args = Args::new(words, entry.name_words());
+                let mut context = ServerContext {
+                    executor: self,
+                    session,
+                    inside,
+                    shared,
+                    in_transaction: transaction.is_some(),
+                    transaction,
+                    flow: Flow::Continue,
+                };
+                let result = handler(&mut context, &mut args, reply);
+                flow = context.flow;
+                if result.is_err() {
+                    reply.rewind(mark);
+                }
+                result
+            }
+            (None, None) => {
+                self.saw_data = true;
+                let (environment, worker) = (&self.environment, &mut self.worker);
+                let result =
+                    shared.engine.execute(&request, session.database, environment, worker, inside, reply);
+                if !self.worker.served.is_empty() {
+                    self.mail_served();
+                }
+                if let Some(blocked) = self.worker.blocked.take() {
+                    flow = self.wait(shared, session, &blocked);
+                }
+                if let Some(deferred) = self.worker.deferred.take() {
+                    flow = self.run_apart(shared, session, entry, deferred);
+                }
+                result
+            }
+            (None, Some(transaction)) => {
+                let (environment, worker) = (&self.environment, &mut self.worker);
+                transaction.run(&request, session.database, environment, worker, reply)
+            }
+        };
+        if !self.worker.events.is_empty() {
+            self.publish_events();
+        }
+        if let Err(mut error) = result {
+            if error == CommandError::Viewed {
+                return self.hold(session);
+            }
+            if error == CommandError::Busy {
+                error = shared.running.busy();
+            }
+            let line = error.line();
+            self.count_error(Some(entry), &line, true);
+            reply.error(&line);
+        }
+        if shared.feed.is_watched() && flow != Flow::Retry {
+            let origin = Origin::Client(&session.client.transport);
+            feed::write_line(&mut self.lines, entry, words, session.database, origin);
+        }
+        flow
+    }
+
+    /// Ends what `CLIENT CACHING` has said of the command that has just run.
+    #[cold]
+    fn end_caching(&mut self, session: &mut Session) {
+        let last = session.last_command.map(|index| &self.shared.commands.entries()[index]);
+        let is_client =
+            last.and_then(|entry| entry.container).is_some_and(|container| container.name == "client");
+        if let Some(tracking) = &mut session.tracking
+            && tracking.caching
+            && !is_client
+            && session.queue.is_none()
+        {
+            tracking.caching = false;
+            self.note_tracking(session);
+        }
+    }
+
+    /// Publishes what commands have reported of keys, in order.
+    #[cold]
+    fn publish_events(&mut self) {
+        let mut events = std::mem::take(&mut self.worker.events);
+        let (exchange, kinds) = (&self.shared.exchange, self.config.config().notify_keyspace_events);
+        let publish = |channel: &[u8], payload: &[u8]| {
+            let post = |worker, message| self.post.send_to_service(worker, Letter::Published(message));
+            let published = exchange.publish(Kind::Channel, channel, payload, false, post);
+            debug_assert!(published.is_ok(), "only who may wait is told to");
+        };
+        for Event { name, database, key, .. } in events.drain(..) {
+            if kinds.by_key {
+                let prefix = format!("__keyspace@{database}__:");
+                publish(&[prefix.as_bytes(), &key].concat(), name.as_bytes());
+            }
+            if kinds.by_event {
+                publish(format!("__keyevent@{database}__:{name}").as_bytes(), &key);
+            }
+        }
+        self.worker.events = events;
+        self.throttled = exchange.is_behind_anywhere();
+    }
+
+    /// Rings the log's bell if this worker has recorded something since it last did.
+    #[inline]
+    fn ring_bell(&mut self) {
+        let recorded_to = self.worker.effects.logged_to();
+        if recorded_to != self.rung_at {
+            self.rung_at = recorded_to;
+            self.shared.durability.ring_bell();
+        }
+    }
+
+    /// Publishes what a slice of background work has cost, and the thread's processor time so far.
+    fn note_background(&self, expiry: Duration, out_of_time: bool) {
+        let statistics = self.meter.statistics();
+        statistics.expiry_us.add(expiry.as_micros() as u64);
+        statistics.expiry_caps.add(u64::from(out_of_time));
+        if expiry.as_millis() as u64 >= self.meter.thresholds().event_ms {
+            let time_s = self.environment.now_ms / 1000;
+            self.shared.monitor.latency.record("expire-cycle", time_s, expiry.as_millis() as u64);
+        }
+        let used = ProcessorTime::of_thread();
+        statistics.user_us.set(used.user.as_micros() as u64);
+        statistics.system_us.set(used.system.as_micros() as u64);
+    }
+}
+
+/// What commands are to know of the configuration.
+pub(crate) fn environment(config: &Config) -> Environment {
+    Environment {
+        now_ms: 0,
+        string_bytes_max: config.proto_max_bulk_len as usize,
+        no_touch: false,
+        keep_expired: false,
+        replaying_at_ms: 0,
+        compress_dumps: config.rdbcompression,
+        relaxed_versions: config.rdb_version_check == VersionCheck::Relaxed,
+        client: ClientToken::default(),
+        deny_blocking: false,
+        visits_max: None,
+        waits_for_views: true,
+        tracks: false,
+        broadcasts: false,
+        notifications: config.notify_keyspace_events.published(),
+        lazyfree_expire: config.lazyfree_lazy_expire,
+        lazyfree_server_del: config.lazyfree_lazy_server_del,
+        lazyfree_user_del: config.lazyfree_lazy_user_del,
+        lazyfree_user_flush: config.lazyfree_lazy_user_flush,
+        collection_limits: CollectionLimits {
+            hash_max_listpack_entries: config.hash_max_listpack_entries as usize,
+            hash_max_listpack_value: config.hash_max_listpack_value as usize,
+            list_max_listpack_size: i64::from(config.list_max_listpack_size),
+            list_packed_threshold: 0,
+            hll_sparse_max_bytes: config.hll_sparse_max_bytes as usize,
+            set_max_intset_entries: config.set_max_intset_entries as usize,
+            set_max_listpack_entries: config.set_max_listpack_entries as usize,
+            set_max_listpack_value: config.set_max_listpack_value as usize,
+            zset_max_listpack_entries: config.zset_max_listpack_entries as usize,
+            zset_max_listpack_value: config.zset_max_listpack_value as usize,
+            stream_node_max_bytes: config.stream_node_max_bytes as usize,
+            stream_node_max_entries: config.stream_node_max_entries as usize,
+        },
+    }
+}
+
+/// A handler of the server: what [`Run::Host`] holds in the rows of this crate.
+pub(crate) struct Handler(
+    pub(crate) fn(&mut ServerContext<'_, '_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult,
+);
+
+/// What the server's own commands are given.
+pub(crate) struct ServerContext<'a, 'k> {
+    pub(crate) executor: &'a mut Executor,
+    pub(crate) session: &'a mut Session,
+    pub(crate) shared: &'k Shared,
+    /// The pass through the gate; `None` where a transaction has closed it.
+    pub(crate) inside: &'a mut Option<Inside<'k>>,
+    /// Whether it runs among others: it can neither wait nor be presented again.
+    pub(crate) in_transaction: bool,
+    /// The transaction, for a command that runs commands itself.
+    pub(crate) transaction: Option<&'a mut Transaction<'k>>,
+    /// How the connection goes on.
+    pub(crate) flow: Flow,
+}
+
+impl ServerContext<'_, '_> {
+    /// Does something outside of the gate: what may wait for somebody who closes it, or for somebody who
+    /// waits for that. `None`, and nothing done, in a transaction that has closed the gate itself.
+    pub(crate) fn outside_gate<R>(&mut self, work: impl FnOnce(&Shared) -> R) -> Option<R> {
+        self.inside.take()?;
+        let result = work(self.shared);
+        *self.inside = self.shared.engine.keyspace.enter_unless_long(self.executor.worker.id());
+        Some(result)
+    }
+}
+
+/// A command of a transaction.
+pub(crate) struct QueuedRequest<'a, 'k> {
+    pub(crate) request: Request<'a>,
+    pub(crate) transaction: &'a mut Transaction<'k>,
+}

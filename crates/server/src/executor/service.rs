@@ -1,0 +1,239 @@
+//! What the network layer calls.
+
+use std::{
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use dunlin_resp::{Decoded, ReplyBuffer};
+
+use super::{Executor, Flow, Letter, waiting::HOLD_MAX, window::WINDOW};
+use crate::{
+    access,
+    blocked::{self, Ending},
+    net::{Client, Next, Now, Outbox, Served, Service},
+    session::{ClientFlags, Replies, Session},
+    tracking::Tracking,
+};
+
+impl Service for Executor {
+    type Session = Session;
+    type Letter = Letter;
+
+    fn open(&mut self, client: &Arc<Client>) -> Session {
+        Session::new(client, access::is_open(self.newest_config()))
+    }
+
+    fn tick(&mut self, now: Now) {
+        self.now = now;
+        self.environment.now_ms = now.unix_ms;
+        self.refresh_config();
+        if self.shared.engine.keyspace.pool().is_low() {
+            self.shared.maintenance.warm_up();
+        }
+        self.environment.visits_max = Some(self.shared.visits_max.load(Ordering::Relaxed));
+        self.environment.collection_limits.list_packed_threshold =
+            self.shared.list_packed_threshold.load(Ordering::Relaxed);
+    }
+
+    fn serve(&mut self, session: &mut Session, input: &[u8], reply: &mut ReplyBuffer) -> Served {
+        if session.client.is_killed() {
+            return Served { consumed: input.len(), next: Next::CloseNow, wanted: 0 };
+        }
+        reply.set_protocol(session.protocol);
+        session.flags.set(ClientFlags::BLOCKED, false);
+        self.saw_data = false;
+        let shared = Arc::clone(&self.shared);
+        let mut inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
+        self.environment.no_touch = session.flags.has(ClientFlags::NO_TOUCH);
+        self.environment.tracks = session.tracking.as_deref().is_some_and(Tracking::tracks_next);
+        self.environment.broadcasts = shared.trackers.broadcasts();
+        self.environment.client = blocked::token(session.client.address);
+        let has_patience = |since| self.now.instant.duration_since(since) < HOLD_MAX;
+        self.environment.waits_for_views = session.held_since.is_none_or(has_patience);
+        self.environment.keep_expired = shared.pause.is_set()
+            && shared.pause.in_force(self.now.instant).is_some()
+            || shared.durability.is_failing();
+        let mut batch = std::mem::take(&mut self.batch);
+        let mut window = std::mem::take(&mut self.window);
+        let (mut position, mut consumed) = (0, 0);
+        let served = loop {
+            batch.clear();
+            let limits = self.limits(session);
+            // What a stranger says first decides how the rest is to be read.
+            let depth = if limits.authenticated { WINDOW } else { 1 };
+            let decoded = session.decoder.decode(input, &mut position, &mut batch, &limits, depth);
+            let mut current = window.recycle();
+            Self::prepare(&shared, inside.as_ref(), &batch, input, consumed, session.database, &mut current);
+            let (run, flow) = self.run_window(&shared, session, &current, &mut inside, reply);
+            window = current.recycle();
+            if run > 0 {
+                consumed = batch.input_end(run - 1);
+            }
+            if let Flow::Stop(next) = flow {
+                session.decoder.restart();
+                break Served { consumed, next, wanted: 0 };
+            }
+            match decoded {
+                Ok(Decoded::Full) => {}
+                Ok(Decoded::Incomplete { wanted }) => {
+                    break Served { consumed: position, next: Next::Read, wanted };
+                }
+                Err(error) => {
+                    if session.replies == Replies::On {
+                        reply.error(format!("ERR {error}"));
+                    }
+                    break Served { consumed: input.len(), next: Next::CloseAfterReply, wanted: 0 };
+                }
+            }
+        };
+        drop(inside);
+        self.withhold_to = self.durability_mark();
+        session.publish();
+        if !self.worker.invalidations.is_empty() {
+            self.tell_invalidations(session.client.id());
+        }
+        if !self.lines.is_empty() {
+            self.show_lines();
+        }
+        self.dispose();
+        self.batch = batch;
+        self.window = window;
+        served
+    }
+
+    fn resume(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
+        self.withhold_to = 0;
+        if session.waiting.is_some() {
+            // Where it was served at the last moment, the reply is on its way.
+            return match self.withdraw(session) {
+                true => self.stop_waiting(session, reply, |reply| Ending::Timeout.answer(reply)),
+                false => Next::Park { until: None },
+            };
+        }
+        if session.durability.is_some() {
+            return self.end_durability_wait(session, reply);
+        }
+        if let Some(answer) = session.answer_later.take() {
+            reply.set_protocol(session.protocol);
+            answer(reply);
+        }
+        Next::Read
+    }
+
+    fn deliver(&mut self, session: &mut Session, letter: Letter, reply: &mut ReplyBuffer) -> Option<Next> {
+        // What a client that has waited is answered is a change that somebody else has made.
+        self.saw_data = matches!(letter, Letter::Unblocked(_) | Letter::Finished(_));
+        self.withhold_to = self.durability_mark();
+        match letter {
+            Letter::Unpaused | Letter::LogHasRoom => {
+                let is_waiting = session.waiting.is_some() || session.durability.is_some();
+                let is_held = session.flags.has(ClientFlags::BLOCKED) && !is_waiting;
+                is_held.then_some(Next::Again)
+            }
+            Letter::Unblocked(encoded) => Some(self.stop_waiting(session, reply, |reply| {
+                reply.raw(&encoded);
+            })),
+            Letter::Finished(finished) => Some(self.finish_apart(session, &finished, reply)),
+            Letter::Lines(lines) => {
+                if session.flags.has(ClientFlags::MONITOR) {
+                    reply.raw(&lines);
+                }
+                None
+            }
+            Letter::Durable => {
+                let (wanted, _) = session.durability?;
+                self.is_fulfilled(&wanted).then(|| self.end_durability_wait(session, reply))
+            }
+            Letter::Invalidated(invalidated) => {
+                self.deliver_invalidated(session, &invalidated, reply);
+                None
+            }
+            Letter::Redirected(invalidated) => {
+                Self::deliver_redirected(session, &invalidated, reply);
+                None
+            }
+            Letter::HeldUp | Letter::Published(_) | Letter::Settled(_) | Letter::Computed(_) => None,
+        }
+    }
+
+    fn receive(&mut self, letter: Letter, outbox: &mut Outbox<'_, Session>) {
+        match letter {
+            // Waking up is all that a released reply needs.
+            Letter::Durable => self.tell_durable(),
+            Letter::Unpaused
+            | Letter::HeldUp
+            | Letter::LogHasRoom
+            | Letter::Lines(_)
+            | Letter::Unblocked(_)
+            | Letter::Finished(_)
+            | Letter::Invalidated(_)
+            | Letter::Redirected(_) => {}
+            Letter::Published(message) => self.subscribers.deliver(&self.shared.exchange, &message, outbox),
+            Letter::Settled(number) => self.settling.1 = number,
+            Letter::Computed(unstored) => {
+                let unstored = unstored.lock().unwrap_or_else(PoisonError::into_inner).take();
+                unstored.into_iter().for_each(|unstored| self.store_computed(unstored));
+            }
+        }
+    }
+
+    fn close(&mut self, mut session: Session) {
+        if session.durability.is_some() {
+            self.durability_waits.retain(|(_, address)| *address != session.client.address);
+        }
+        self.subscribers.unsubscribe_all(&self.shared.exchange, &mut session);
+        self.stop_monitoring(&mut session);
+        self.stop_tracking(&mut session);
+        if session.watching.is_some() {
+            let shared = Arc::clone(&self.shared);
+            let _inside = shared.engine.keyspace.enter(self.worker.id());
+            self.unwatch(&mut session);
+        }
+        if session.waiting.is_some() {
+            self.withdraw(&session);
+            self.shared.blocked.leave(session.client.address);
+        }
+    }
+
+    fn withhold_to(&self) -> u64 {
+        self.withhold_to
+    }
+
+    fn released(&self) -> u64 {
+        self.shared.durability.durable()
+    }
+
+    fn await_release(&mut self, mark: u64) -> bool {
+        self.shared.durability.await_durable(self.worker.id(), mark)
+    }
+
+    fn end_tick(&mut self) {
+        self.ring_bell();
+    }
+
+    fn background(&mut self, now: Now) -> Duration {
+        let started = Instant::now();
+        self.environment.broadcasts = self.shared.trackers.broadcasts();
+        self.limit_tracked();
+        let config = self.config.config();
+        let pause = if self.shared.active_expire.load(Ordering::Relaxed) {
+            self.expiry.run(&self.shared, &mut self.worker, &self.environment, config, now)
+        } else {
+            Duration::from_secs(1) / config.hz
+        };
+        self.ring_bell();
+        self.note_background(started.elapsed(), pause.is_zero());
+        if !self.worker.invalidations.is_empty() {
+            self.tell_invalidations(0);
+        }
+        if !self.worker.events.is_empty() {
+            self.publish_events();
+        }
+        if !self.worker.served.is_empty() {
+            self.mail_served();
+        }
+        self.dispose();
+        pause
+    }
+}

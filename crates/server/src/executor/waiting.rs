@@ -1,0 +1,148 @@
+//! Clients that wait: for keys, for views to end, for the log to be durable.
+
+use std::{sync::Arc, time::Duration};
+
+use dunlin_engine::{Blocked, Served as ServedWaiter};
+use dunlin_resp::ReplyBuffer;
+
+use super::{Executor, Flow, Letter};
+use crate::{
+    blocked,
+    config::AppendFsync,
+    net::Next,
+    session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
+    shared::Shared,
+};
+
+/// After what time a command is presented again that has met a view of what it may change.
+const HOLD_PAUSE: Duration = Duration::from_millis(1);
+
+/// How long it waits for views to end: then it copies what they share. Views may come faster than they go.
+pub(super) const HOLD_MAX: Duration = Duration::from_secs(10);
+
+impl Executor {
+    /// Parks a client whose command waits for a key.
+    #[cold]
+    pub(super) fn wait(&mut self, shared: &Shared, session: &mut Session, blocked: &Blocked) -> Flow {
+        shared.blocked.enter(&blocked.waiter);
+        session.waiting = Some(IsHeard(session.replies == Replies::On));
+        session.flags.set(ClientFlags::BLOCKED, true);
+        let timeout = blocked.timeout_ms.map(|timeout_ms| Duration::from_millis(timeout_ms.get()));
+        // A moment beyond the clock is never.
+        let until = timeout.and_then(|timeout| self.now.instant.checked_add(timeout));
+        Flow::Stop(Next::Park { until })
+    }
+
+    /// Sends the replies to clients that a command has served.
+    #[cold]
+    pub(crate) fn mail_served(&mut self) {
+        for ServedWaiter { waiter, reply } in self.worker.served.drain(..) {
+            self.post.send(blocked::address(waiter.client), Letter::Unblocked(Arc::new(reply)));
+        }
+    }
+
+    /// Goes on with a client whose command has waited, and answers it.
+    pub(super) fn stop_waiting(
+        &mut self,
+        session: &mut Session,
+        reply: &mut ReplyBuffer,
+        answer: impl FnOnce(&mut ReplyBuffer),
+    ) -> Next {
+        self.shared.blocked.leave(session.client.address);
+        session.flags.set(ClientFlags::BLOCKED, false);
+        session.publish();
+        if session.waiting.take() == Some(IsHeard(true)) {
+            reply.set_protocol(session.protocol);
+            answer(reply);
+        }
+        Next::Read
+    }
+
+    /// Ends a client's wait for keys; false where it waits for none, or a reply is on its way.
+    pub(super) fn withdraw(&self, session: &Session) -> bool {
+        if session.waiting.is_none() {
+            return false;
+        }
+        let _inside = self.shared.engine.keyspace.enter(self.worker.id());
+        self.shared.blocked.end(&self.shared.engine, session.client.address).is_some()
+    }
+
+    /// Has a command presented again: somebody has a view of what it may change.
+    #[cold]
+    pub(super) fn hold(&mut self, session: &mut Session) -> Flow {
+        self.meter.take_back();
+        session.held_since.get_or_insert(self.now.instant);
+        Flow::Postpone { until: self.now.instant.checked_add(HOLD_PAUSE) }
+    }
+
+    /// How far the log must be durable before what was just served may be told: as far as it is
+    /// recorded, since that is what the commands may have seen. 0 where nothing needs to be durable, as
+    /// with INFO, which has to answer while the disk fails.
+    #[inline]
+    pub(super) fn durability_mark(&self) -> u64 {
+        if !self.saw_data {
+            return 0;
+        }
+        let config = self.config.config();
+        if config.appendfsync != AppendFsync::Always || !self.shared.engine.log.is_on() {
+            return 0;
+        }
+        let durability = &self.shared.durability;
+        let tail = durability.tail();
+        if tail > durability.durable() { tail } else { 0 }
+    }
+
+    /// Whether all that is wanted is there.
+    pub(crate) fn is_fulfilled(&self, wanted: &DurabilityWait) -> bool {
+        !wanted.replicas && wanted.local_mark.is_none_or(|mark| self.shared.durability.synced() >= mark)
+    }
+
+    /// Answers how many have what was wanted.
+    pub(crate) fn answer_durability(&self, wanted: &DurabilityWait, reply: &mut ReplyBuffer) {
+        if !wanted.counts_local {
+            return reply.integer(0);
+        }
+        let local = wanted.local_mark.is_some_and(|mark| self.shared.durability.synced() >= mark);
+        reply.array(2);
+        reply.integer(local.into());
+        reply.integer(0);
+    }
+
+    /// Lets a client wait; it has been parked.
+    pub(crate) fn await_durability(&mut self, session: &mut Session, wanted: DurabilityWait) {
+        session.durability = Some((wanted, IsHeard(session.replies == Replies::On)));
+        session.flags.set(ClientFlags::BLOCKED, true);
+        if let Some(mark) = wanted.local_mark {
+            self.durability_waits.push((mark, session.client.address));
+            // It may have come to the mark meanwhile.
+            self.tell_durable();
+        }
+    }
+
+    /// Tells the clients whose mark the log has come to, and sees to it that the worker learns of the
+    /// next one.
+    pub(super) fn tell_durable(&mut self) {
+        while let Some(next) = self.durability_waits.iter().map(|(mark, _)| *mark).min()
+            && !self.shared.durability.await_sync(self.worker.id(), next)
+        {
+            let synced = self.shared.durability.synced();
+            let post = &self.post;
+            self.durability_waits.retain(|(mark, address)| {
+                if *mark <= synced {
+                    post.send(*address, Letter::Durable);
+                }
+                *mark > synced
+            });
+        }
+    }
+
+    pub(super) fn end_durability_wait(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
+        session.flags.set(ClientFlags::BLOCKED, false);
+        self.durability_waits.retain(|(_, address)| *address != session.client.address);
+        if let Some((wanted, IsHeard(true))) = session.durability.take() {
+            reply.set_protocol(session.protocol);
+            self.answer_durability(&wanted, reply);
+        }
+        Next::Again
+    }
+}
