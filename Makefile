@@ -6,7 +6,7 @@ FUZZ_TARGETS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench lab fuzz docs setup
+.PHONY: help run test lint bench lab fuzz miri docs setup
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ lab: ## Run the lab's experiments (ARGS="E1 --peer redis-server --scale 0.1")
 
 fuzz: ## Fuzz every target for FUZZ_SECONDS (FUZZ_TARGETS="request" for some)
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz.sh $(FUZZ_TARGETS)
+
+miri: ## Run the tests of blocks, slabs and pages under Miri (needs: rustup toolchain install nightly --component miri,rust-src)
+	PROPTEST_CASES=4 MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" \
+	$(CARGO) +nightly miri test -p dunlin-structures --lib -- block:: slab:: page_pool:: tiers:: bit_set::
 
 docs: ## Regenerate docs/commands and build the API documentation
 	@scripts/docs.sh

@@ -7,6 +7,8 @@
 #   node_modules     the Node client, as locked in tests/clients/package-lock.json
 #   Go modules       the Go client, as locked in tests/clients/goredis/go.sum, built into tests/.env/bin,
 #                    and the Go programs of examples/go
+#   Rust example     examples/rust, as locked, built into tests/.env
+#   postgresql       for the SQL server among the lab's stores (Debian package)
 #   applications     BullMQ and asynq, as locked in tests/apps; rq and Celery come with the Python environment
 # Each step leaves a stamp named after the hash of its inputs, so a second run only compares hashes.
 set -euo pipefail
@@ -91,6 +93,14 @@ for peer in memcached nutcracker; do
         stop_service "$peer"
     fi
 done
+# Debian keeps PostgreSQL's programs by version, off the PATH.
+if ! PATH=$PATH:$(echo /usr/lib/postgresql/*/bin | tr ' ' :) command -v initdb >/dev/null; then
+    apt_install postgresql
+    stop_service postgresql
+fi
+if ! command -v openssl >/dev/null; then
+    apt_install openssl
+fi
 if ! command -v ab >/dev/null; then
     apt_install apache2-utils
 fi
@@ -107,4 +117,6 @@ once go tests/clients/goredis/{go.mod,go.sum,main.go} -- go -C tests/clients/gor
 once go-apps tests/apps/asynq/{go.mod,go.sum,main.go} -- go -C tests/apps/asynq build -o "$PWD/tests/.env/bin/asynq-jobs" .
 once examples examples/go/{go.mod,go.sum,main.go,jobs.go,leaderboard.go} -- \
     go -C examples/go build -o "$PWD/tests/.env/bin/examples" .
+once example-rust examples/rust/{Cargo.toml,Cargo.lock,src/main.rs} -- \
+    cargo build --quiet --locked --manifest-path examples/rust/Cargo.toml --target-dir tests/.env/rust
 say "ready ($(redis-server --version | cut -d' ' -f3), $(tests/.env/bin/python --version), node $(node --version), $(go version | cut -d' ' -f3))"

@@ -44,9 +44,10 @@ def command(program, *arguments):
 
 
 class Server:
-    """A server in a folder of its own, with a copy of `files` in it, on a port and a Unix socket of its own."""
+    """A server in a folder of its own, with a copy of `files` in it, on a port and a Unix socket of its own, and with
+    `environment` besides the environment of the tests."""
 
-    def __init__(self, *directives, program=DUNLIN, config=None, files=None):
+    def __init__(self, *directives, program=DUNLIN, config=None, files=None, environment=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dunlin-test-"))
         if files is not None:
             shutil.copytree(files, self.folder, ignore=shutil.ignore_patterns("socket"), dirs_exist_ok=True)
@@ -64,7 +65,11 @@ class Server:
         arguments += ["--unixsocket", self.socket, "--dir", self.folder, *directives]
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(
-                command(program, *arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                command(program, *arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})},
             )
         try:
             self._await_ping()

@@ -1,7 +1,7 @@
 """When to be careful: which months of a monthly series peak, and in which years they did.
 
 The series is deaths from bronchitis, emphysema and asthma in the United Kingdom, 1974 to 1979 (P. Diggle:
-"Time Series: A Biostatistical Introduction", 1990), which follow the flu.
+"Time Series: A Biostatistical Introduction", 1990; in R it is `ldeaths`), which follow the flu.
 
     flu:series   sorted set: month `1976-02`, scored with its deaths
     flu:months   sorted set: month of the year, scored with its deaths in all years

@@ -5,7 +5,7 @@
     python genealogy.py common "Richard Courant" "Richard Dedekind"
     python genealogy.py dot "David Hilbert" | dot -Tsvg > chain.svg
 
-The links are in mentors.tsv, after the Mathematics Genealogy Project.
+The links are in mentors.tsv: some of those that the Mathematics Genealogy Project names.
 
     genealogy:person:<name>    hash: the name, number of mentors and students
     genealogy:mentors:<name>   set of names

@@ -36,5 +36,6 @@ fuzz_target!(|data: &[u8]| {
             }
             context.flush(None, false);
         });
+        worker.invalidations.clear();
     });
 });

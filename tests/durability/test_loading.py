@@ -99,14 +99,18 @@ def test_what_is_damaged_ends_the_server_with_a_line(snapshot):
         assert "cannot load" in server.output.read().decode()
 
 
-def test_a_shutdown_does_not_wait_for_the_rest_and_saves_nothing(snapshot):
+@pytest.mark.parametrize("words", [None, ["shutdown"], ["shutdown", "save"]])
+def test_a_shutdown_does_not_wait_for_the_rest_and_saves_nothing(words, snapshot):
     with Piped() as server:
         client = server.client()
         assert "loading:1" in client.call("info", "persistence")
-        server.process.send_signal(signal.SIGTERM)
+        if words is None:
+            server.process.send_signal(signal.SIGTERM)
+        else:
+            client.send(*words)
         server.output.seek(0)
         deadline = time.monotonic() + 30
-        while "shutting down" not in open(server.output.name, errors="replace").read():
+        while words is None and "shutting down" not in open(server.output.name, errors="replace").read():
             assert time.monotonic() < deadline
             time.sleep(0.01)
         try:

@@ -6,6 +6,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -325,6 +326,30 @@ def test_the_single_file_of_an_older_redis_becomes_the_base(interrupted, tmp_pat
             copy_log(server, tmp_path / "last")
         with Server(*LOG, files=tmp_path / "last") as again:
             assert digest(again) == expected
+
+
+@pytest.mark.parametrize("policy", ["always", "everysec"])
+def test_records_larger_than_a_write_and_many_at_once_are_loaded_again(policy, tmp_path):
+    # Once the check of a batch of four megabytes could stand inside a record.
+    large = {f"large:{n}": str(n) * (6 << 20) for n in range(3)}
+    many = {f"key:{n}": f"{n}-" * 50 for n in range(100_000)}
+    with Server(*LOG, "--appendfsync", policy) as server:
+        client = Client(server)
+        for key, value in large.items():
+            assert client.call("SET", key, value) == "+OK"
+        sender = threading.Thread(target=lambda: [client.send("SET", *pair) for pair in many.items()])
+        sender.start()
+        assert {client.read() for _ in many} == {"+OK"}
+        sender.join()
+        assert client.call("WAITAOF", 1, 0, 0) == [1, 0]
+        files = copy_log(server, tmp_path)
+    code, told = check(files / "appendonlydir")
+    assert code == 0, told
+    with Server(*LOG, files=files) as again:
+        client = Client(again)
+        assert client.call("DBSIZE") == len(large) + len(many)
+        for key, value in [*large.items(), *list(many.items())[::1000]]:
+            assert client.call("GET", key) == value
 
 
 def test_a_disk_that_is_full_refuses_writes_until_there_is_room():

@@ -46,6 +46,26 @@ def test_a_start_finds_what_was_there(families):
     replay(DUNLIN, DUNLIN, families)
 
 
+@pytest.mark.parametrize("families", [*FAMILIES.values(), *NEWER], ids=[*FAMILIES, *NEWER])
+def test_a_base_of_commands_holds_everything(families):
+    replay(DUNLIN, DUNLIN, families, "--rewrite", "--directive=--aof-use-rdb-preamble", "--directive=no")
+
+
+# What a version carries: libraries and counts of streams from 10 on, fields that expire from 12 on.
+THROUGH = [
+    (9, "string,hash,list,set,sorted_set,geo,hyperloglog,bitmap,generic,transaction"),
+    (10, FAMILIES["everything"]),
+    (11, FAMILIES["everything"]),
+    (12, FAMILIES["everything"] + ",hash-expiry"),
+    (80, FAMILIES["everything"] + ",hash-expiry"),
+]
+
+
+@pytest.mark.parametrize("version, families", THROUGH, ids=lambda value: str(value).split(",")[0])
+def test_files_of_other_versions_hold_everything(version, families):
+    replay(DUNLIN, DUNLIN, families, "--through", version)
+
+
 @pytest.mark.parametrize("families", FAMILIES.values(), ids=FAMILIES.keys())
 def test_redis_finds_it_too(families):
     replay(DUNLIN, ORACLE, families)

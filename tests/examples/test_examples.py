@@ -12,6 +12,7 @@ import pytest
 from harness import ROOT, free_port
 
 EXAMPLES = ROOT / "examples"
+RUST_EXAMPLE = ROOT / "tests" / ".env" / "rust" / "debug" / "dunlin-examples"
 GO_EXAMPLES = ROOT / "tests" / ".env" / "bin" / "examples"
 TIMEOUT_S = 120
 
@@ -51,7 +52,7 @@ def test_genealogy(server):
     assert python(server, "genealogy.py", "common", "Richard Courant", "Richard Dedekind") == "Carl Friedrich Gauss\n"
     dot = python(server, "genealogy.py", "dot", "Felix Klein")
     assert dot.startswith("digraph mentors {") and '"Rudolf Lipschitz" -> "Felix Klein";' in dot
-    assert dot.count(" -> ") == 27
+    assert dot.count(" -> ") == 26
 
 
 def test_flu(server):
@@ -111,3 +112,11 @@ def test_sessions(server):
 )
 def test_go(server, name, says):
     assert says in run(server, GO_EXAMPLES, name)
+
+
+def test_rust(server):
+    assert run(server, RUST_EXAMPLE, 12).splitlines() == [
+        "12 callers, 1 computation",
+        "12 callers, 0 computations: it is in the cache",
+        "12 callers after a crash, 1 computation",
+    ]

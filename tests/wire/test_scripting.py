@@ -1,53 +1,13 @@
-"""Scripts and functions: texts of errors, what the sandbox gives and refuses, libraries, slow scripts.
+"""Scripts and functions: texts of errors, what the sandbox gives and refuses, libraries.
 
 What a table says is what Redis 7.0 answers; the same tests pass on `DUNLIN=redis-server`, but for those
 that say otherwise.
 """
 
-import contextlib
-
 import pytest
 
 from harness import DUNLIN, Server, is_redis
-from wire import command, exactly
-
-
-class Session:
-    """A client that decodes what it gets: errors as exceptions of their text, everything else as it is."""
-
-    def __init__(self, server):
-        self.socket = server.connect()
-        self.file = self.socket.makefile("rb")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.file.close()
-        self.socket.close()
-
-    def send(self, *words):
-        self.socket.sendall(command(*words))
-
-    def read(self):
-        line = self.file.readline()
-        kind, text = line[:1], line[1:-2]
-        match kind:
-            case b"+":
-                return text.decode()
-            case b"-":
-                return "-" + text.decode()
-            case b":":
-                return int(text)
-            case b"$":
-                return None if text == b"-1" else self.file.read(int(text) + 2)[:-2]
-            case b"*":
-                return None if text == b"-1" else [self.read() for _ in range(int(text))]
-        raise AssertionError(line)
-
-    def __call__(self, *words):
-        self.send(*words)
-        return self.read()
+from wire import Session
 
 
 @pytest.fixture
@@ -214,59 +174,79 @@ def test_libraries_pass_through_a_dump(session):
     assert session("FUNCTION", "RESTORE", dump[:-1] + b"x") == "-ERR DUMP payload version or checksum are wrong"
 
 
-LOOP = "redis.call('get', KEYS[1]) while true do end"
-SLOW = ["--busy-reply-threshold", "50", *([] if is_redis(DUNLIN) else ["--threads", "2"])]
+OOM = "-OOM command not allowed when used memory > 'maxmemory'."
+
+# script → how its reply begins while memory is short.
+SHORT_OF_MEMORY = {
+    "return redis.call('set', KEYS[1], 1)": OOM,
+    "return redis.pcall('set', KEYS[1], 1)": OOM,
+    "return redis.call('get', KEYS[1])": b"old",
+    "return redis.call('getdel', KEYS[1])": b"old",
+    # What has begun to write goes on.
+    "redis.call('del', KEYS[1]) return redis.call('set', KEYS[1], 1)": "OK",
+    "redis.call('get', KEYS[1]) return redis.call('set', KEYS[1], 1)": OOM,
+    "#!lua\nreturn 1": OOM,
+    "#!lua\nreturn redis.call('set', KEYS[1], 1)": OOM,
+    "#!lua flags=allow-oom\nreturn redis.call('set', KEYS[1], 1)": "OK",
+    "#!lua flags=no-writes\nreturn redis.call('get', KEYS[1])": b"old",
+    "#!lua flags=no-writes,allow-oom\nreturn redis.pcall('set', KEYS[1], 1)": "-ERR Write commands are not allowed",
+}
 
 
-def until(answer, *words, session):
-    """Asks until that is the answer."""
-    while True:
-        got = session(*words)
-        if isinstance(got, str) and got.startswith(answer):
-            return got
+@pytest.fixture(scope="module")
+def crowded():
+    with Server() as server, Session(server) as session:
+        yield session
 
 
-@contextlib.contextmanager
-def two_workers():
-    """A server with a client on each of its workers: newcomers go to the one with fewer."""
-    with Server(*SLOW) as server, Session(server) as first:
-        # Whoever looked whether the server answers has to be gone.
-        while b"connected_clients:1\r\n" not in first("INFO", "clients"):
-            pass
-        with Session(server) as second:
-            yield first, second
+def short_of_memory(session, *calls):
+    """The replies to calls while there is less memory than is in use."""
+    assert session("SET", "k", "old") == "OK"
+    assert session("CONFIG", "SET", "maxmemory", 1) == "OK"
+    try:
+        return [session(*call) for call in calls]
+    finally:
+        assert session("CONFIG", "SET", "maxmemory", 0) == "OK"
 
 
-@pytest.mark.parametrize("script, keys", [(LOOP, ("1", "k")), ("redis.call('get', 'k') while true do end", ("0",))])
-def test_a_slow_script_is_not_waited_for_and_can_be_ended(script, keys):
-    with two_workers() as (slow, other):
-        slow.send("EVAL", script, *keys)
-        until("-BUSY", "GET", "k", session=other)
-        assert other("SCRIPT", "KILL") == "OK"
-        assert slow.read().startswith("-ERR Script killed by user with SCRIPT KILL.")
-        until("-NOTBUSY", "SCRIPT", "KILL", session=other)
-        assert other("SET", "k", "v") == "OK"
+@pytest.mark.parametrize("script", SHORT_OF_MEMORY)
+def test_memory_runs_short_for_scripts_as_they_say(crowded, script):
+    sha = crowded("SCRIPT", "LOAD", script)
+    expected = SHORT_OF_MEMORY[script]
+    for got in short_of_memory(crowded, ("EVALSHA", sha, 1, "k")):
+        assert got == expected if isinstance(expected, bytes) else got.startswith(expected)
 
 
-@pytest.mark.skipif(is_redis(DUNLIN), reason="Redis stands still")
-def test_a_slow_script_holds_up_only_what_it_has_locked():
-    with two_workers() as (slow, other):
-        slow.send("EVAL", LOOP, 1, "k")
-        until("-BUSY", "GET", "k", session=other)
-        answers = {str(other("SET", f"other:{n}", n)) for n in range(100)}
-        assert "OK" in answers
-        assert other("EVAL", "return redis.call('get', KEYS[1])", 1, "k").startswith("-BUSY")
-        assert other("FLUSHALL").startswith("-BUSY") and other("KEYS", "*").startswith("-BUSY")
-        assert other("SCRIPT", "KILL") == "OK"
-        assert slow.read().startswith("-ERR Script killed")
+def test_memory_runs_short_for_functions_as_they_say(crowded):
+    library = """#!lua name=memory
+local function set(keys) return redis.call('set', keys[1], 1) end
+redis.register_function('plain', set)
+redis.register_function{function_name = 'greedy', callback = set, flags = {'allow-oom'}}
+redis.register_function{
+    function_name = 'reader', callback = function(keys) return redis.call('get', keys[1]) end, flags = {'no-writes'}
+}"""
+    assert crowded("FUNCTION", "LOAD", "REPLACE", library) == b"memory"
+    calls = [("FCALL", name, 1, "k") for name in ("plain", "reader", "greedy")]
+    assert short_of_memory(crowded, *calls) == [OOM, b"old", "OK"]
 
 
-def test_a_script_that_has_written_is_not_ended():
-    script = "redis.call('set', KEYS[1], 'begun') while redis.call('time')[1] < ARGV[1] do end return 'done'"
-    with two_workers() as (slow, other):
-        end = int(other("TIME")[0]) + 3
-        slow.send("EVAL", script, 1, "k", end)
-        until("-BUSY", "GET", "k", session=other)
-        assert other("SCRIPT", "KILL").startswith("-UNKILLABLE")
-        assert slow.read() == b"done"
-        assert other("GET", "k") == b"begun"
+def test_memory_runs_short_for_scripts_in_transactions(crowded):
+    script = "return redis.pcall('set', KEYS[1], 1)"
+    # Nothing is queued while memory is short; what was before fails where it needs some.
+    assert crowded("MULTI") == "OK"
+    assert crowded("EVAL", script, 1, "k") == "QUEUED"
+    assert crowded("DISCARD") == "OK"
+    assert short_of_memory(crowded, ("MULTI",), ("EVAL", script, 1, "k"), ("EXEC",))[1:] == [
+        OOM,
+        "-EXECABORT Transaction discarded because of previous errors.",
+    ]
+
+
+@pytest.mark.skipif(is_redis(DUNLIN), reason="Redis has no limit")
+@pytest.mark.parametrize("growth", ["s = s .. s", "t[#t + 1] = s .. #t"])
+def test_a_script_that_takes_memory_without_end_is_ended(crowded, growth):
+    script = f"local s, t = ('x'):rep(1000000), {{}} while true do {growth} end"
+    assert crowded("EVAL", script, 0).endswith("not enough memory")
+    caught = f"local ok, e = pcall(function() {script} end) return {{tostring(ok), e}}"
+    assert crowded("EVAL", caught, 0) == [b"false", b"not enough memory"]
+    assert crowded("EVAL", "return #('x'):rep(1000000)", 0) == 1000000

@@ -51,6 +51,51 @@ def converse(server, data, unix=False):
         return (got if closed else got[: -len(SENTINEL_REPLY)]), closed
 
 
+class Session:
+    """A client that decodes what it gets: errors as exceptions of their text, everything else as it is."""
+
+    def __init__(self, server):
+        self.socket = server.connect()
+        self.file = self.socket.makefile("rb")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.hang_up()
+
+    def hang_up(self):
+        self.file.close()
+        self.socket.close()
+
+    def send(self, *words):
+        self.socket.sendall(command(*words))
+
+    def read(self):
+        line = self.file.readline()
+        kind, text = line[:1], line[1:-2]
+        match kind:
+            case b"+":
+                return text.decode()
+            case b"-":
+                return "-" + text.decode()
+            case b":":
+                return int(text)
+            case b"$":
+                return None if text == b"-1" else self.file.read(int(text) + 2)[:-2]
+            case b"*" | b">":
+                return None if text == b"-1" else [self.read() for _ in range(int(text))]
+            case b"%":
+                return [self.read() for _ in range(2 * int(text))]
+            case b"_":
+                return None
+        raise AssertionError(line)
+
+    def __call__(self, *words):
+        self.send(*words)
+        return self.read()
+
+
 class Bystander:
     """Another client that has to keep working, whatever somebody else does to the server."""
 

@@ -11,6 +11,7 @@ use clap::{ArgAction, Parser};
 use crate::load::Plan;
 use crate::target::{Address, Credentials, Target};
 use crate::template::{Filling, KEYSPACE_MAX, Template};
+use crate::tls::TlsOptions;
 use crate::uri;
 use crate::workload;
 
@@ -61,7 +62,7 @@ pub struct BenchArguments {
     /// Server's Unix domain socket (instead of host and port)
     #[arg(short = 's', value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Server as a URI: redis://[[USER:]PASSWORD@]HOST[:PORT][/DATABASE] or unix://PATH
+    /// Server as a URI: redis[s]://[[USER:]PASSWORD@]HOST[:PORT][/DATABASE] or unix://PATH
     #[arg(short = 'u', value_name = "URI", conflicts_with_all = ["host", "port", "socket"])]
     pub uri: Option<String>,
     /// Password for AUTH
@@ -73,6 +74,24 @@ pub struct BenchArguments {
     /// Database to select
     #[arg(long = "dbnum", value_name = "DATABASE", default_value_t = 0)]
     pub database: u32,
+    /// Speak TLS, trusting the certificates that the system trusts
+    #[arg(long)]
+    pub tls: bool,
+    /// Trust the certificates in this file instead (implies --tls, as do the other flags of TLS)
+    #[arg(long, value_name = "FILE")]
+    pub cacert: Option<PathBuf>,
+    /// The client's own certificate
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub cert: Option<PathBuf>,
+    /// The key of the client's certificate
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub key: Option<PathBuf>,
+    /// Name that the server's certificate must have, when it is not the host's
+    #[arg(long, value_name = "HOST")]
+    pub sni: Option<String>,
+    /// Trust any server (TLS)
+    #[arg(long)]
+    pub insecure: bool,
     /// Speak RESP3
     #[arg(short = '3')]
     pub resp3: bool,
@@ -172,12 +191,16 @@ pub struct Test {
 impl BenchArguments {
     /// The server that the flags name.
     pub fn target(&self) -> Result<Target, String> {
-        let mut target = match &self.uri {
-            Some(uri) => uri::parse(uri)?,
-            None => Target::new(match &self.socket {
-                Some(path) => Address::Unix(path.clone()),
-                None => Address::Tcp(self.host.clone(), self.port),
-            }),
+        let options = self.tls_options();
+        let mut target = match (&self.uri, &self.socket) {
+            (Some(uri), _) => uri::parse_with(uri, options)?,
+            (None, Some(path)) if options.is_none() => Target::new(Address::Unix(path.clone())),
+            (None, Some(_)) => return Err("there is no TLS over a Unix domain socket".into()),
+            (None, None) => {
+                let mut target = Target::new(Address::Tcp(self.host.clone(), self.port));
+                target.tls = options.map(|options| options.configured(&self.host)).transpose()?;
+                target
+            }
         };
         if let Some(password) = &self.password {
             target.credentials =
@@ -189,6 +212,19 @@ impl BenchArguments {
         target.resp3 = self.resp3;
         target.tracking = self.enable_tracking;
         Ok(target)
+    }
+
+    /// What the flags say of TLS; nothing when they do not ask for it.
+    fn tls_options(&self) -> Option<TlsOptions> {
+        let Self { cacert, cert, key, sni, insecure, .. } = self;
+        let options = TlsOptions {
+            cacert: cacert.clone(),
+            cert: cert.clone(),
+            key: key.clone(),
+            sni: sni.clone(),
+            insecure: *insecure,
+        };
+        (self.tls || options != TlsOptions::default()).then_some(options)
     }
 
     /// The tests that the flags name. Reads standard input when told to.

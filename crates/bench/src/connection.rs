@@ -19,10 +19,12 @@ use crate::load::{LoadError, Outcome};
 use crate::skim::{Skimmer, Tally};
 use crate::target::{Stream, Target, TargetError, encode};
 use crate::template::RequestBuffer;
+use crate::tls::TlsStream;
 
 #[derive(Debug)]
 enum Socket {
     Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
 }
 
@@ -30,6 +32,7 @@ impl Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(buffer),
+            Self::Tls(stream) => read_whole(stream, buffer),
             Self::Unix(stream) => stream.read(buffer),
         }
     }
@@ -37,6 +40,7 @@ impl Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
             Self::Unix(stream) => stream.write(bytes),
         }
     }
@@ -44,7 +48,30 @@ impl Socket {
     fn source(&mut self) -> &mut dyn mio::event::Source {
         match self {
             Self::Tcp(stream) => stream,
+            Self::Tls(stream) => stream.socket_mut(),
             Self::Unix(stream) => stream,
+        }
+    }
+
+    /// Sends what it has taken and not sent yet, as far as that goes; whether some of it is left.
+    fn push(&mut self) -> io::Result<bool> {
+        let Self::Tls(stream) = self else { return Ok(false) };
+        match stream.flush() {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
+            _ => Ok(stream.has_unsent()),
+        }
+    }
+}
+
+/// Fills the buffer as far as the socket's bytes go: as with plain sockets, a short read has emptied it.
+fn read_whole(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    loop {
+        match stream.read(&mut buffer[filled..]) {
+            Ok(0) => return Ok(filled),
+            Ok(length) => filled += length,
+            Err(error) if filled > 0 && error.kind() == ErrorKind::WouldBlock => return Ok(filled),
+            Err(error) => return Err(error),
         }
     }
 }
@@ -85,6 +112,10 @@ impl Connection {
             Stream::Tcp(stream) => {
                 stream.set_nonblocking(true).map_err(failed)?;
                 Socket::Tcp(TcpStream::from_std(stream))
+            }
+            Stream::Tls(stream) => {
+                stream.socket().set_nonblocking(true).map_err(failed)?;
+                Socket::Tls(Box::new(stream.map(TcpStream::from_std)))
             }
             Stream::Unix(stream) => {
                 stream.set_nonblocking(true).map_err(failed)?;
@@ -150,7 +181,8 @@ impl Connection {
             self.unsent.clear();
             self.unsent_at = 0;
             if self.planned == 0 {
-                return self.await_writable(false, registry, token);
+                let is_left = self.socket.push().map_err(|source| TargetError::Io { source })?;
+                return self.await_writable(is_left, registry, token);
             }
             let count = self.planned.min(buffer.requests_max() as u64);
             let bytes = buffer.fresh(count as usize, self.planned_first);

@@ -13,6 +13,8 @@
 //! their digits change, replies are counted and not built.
 
 mod affinity;
+#[cfg(target_os = "linux")]
+mod cleanup;
 mod cli;
 #[cfg(target_os = "linux")]
 mod compare;
@@ -33,6 +35,7 @@ mod schedule;
 pub mod skim;
 pub mod target;
 pub mod template;
+pub mod tls;
 mod traffic;
 mod uri;
 mod worker;

@@ -4,15 +4,21 @@
 use std::fs;
 use std::io;
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Signal, set_parent_process_death_signal};
+
 use crate::affinity;
+use crate::cleanup::{self, locked};
 
 const START_MAX: Duration = Duration::from_secs(20);
+const END_MAX: Duration = Duration::from_secs(60);
 const START_POLL: Duration = Duration::from_millis(10);
 
 /// A folder for files that nobody needs afterwards; removed when dropped.
@@ -25,6 +31,7 @@ impl ScratchFolder {
         static FOLDERS: AtomicU32 = AtomicU32::new(0);
         let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("dunlin-bench-{}-{number}", std::process::id()));
+        cleanup::remove_at_end(&path);
         fs::create_dir_all(&path).map_err(|error| format!("cannot create {}: {error}", path.display()))?;
         Ok(Self(path))
     }
@@ -37,8 +44,7 @@ impl ScratchFolder {
 
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
-        // It holds nothing of value, and nothing can be done about a failure here.
-        let _ = fs::remove_dir_all(&self.0);
+        cleanup::remove(&self.0);
     }
 }
 
@@ -46,13 +52,14 @@ impl Drop for ScratchFolder {
 #[derive(Debug)]
 pub struct Process {
     path: PathBuf,
-    child: Child,
+    id: u32,
+    child: Arc<Mutex<Child>>,
     folder: ScratchFolder,
 }
 
 impl Process {
     /// Starts `path` with `arguments` in `folder`, restricted to `processors`. What it says goes into
-    /// the folder's file `log`.
+    /// the folder's file `log`. It ends with the thread that starts it, at the latest.
     pub fn start(
         path: &Path,
         arguments: &[String],
@@ -68,19 +75,25 @@ impl Process {
             .stdin(Stdio::null())
             .stderr(log.try_clone().map_err(failed)?)
             .stdout(log);
-        // A child inherits the processors of the thread that starts it.
-        let spawned = thread::scope(|scope| {
-            let starter = scope.spawn(|| affinity::restrict(processors).and_then(|()| command.spawn()));
-            starter.join().expect("the starting thread panicked")
-        });
-        Ok(Self { path: path.to_path_buf(), child: spawned.map_err(failed)?, folder })
+        let processors = processors.to_vec();
+        let prepare = move || {
+            affinity::restrict(&processors)?;
+            // However the starting thread ends, the kernel takes the child along.
+            set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)
+        };
+        // SAFETY: between fork and exec the closure makes two system calls; it takes no lock and allocates nothing.
+        unsafe { command.pre_exec(prepare) };
+        let child = command.spawn().map_err(failed)?;
+        let (id, child) = (child.id(), Arc::new(Mutex::new(child)));
+        cleanup::kill_at_end(Arc::downgrade(&child));
+        Ok(Self { path: path.to_path_buf(), id, child, folder })
     }
 
     /// Waits until `is_ready`; fails with what the program said when it ends before.
     pub fn await_ready(&mut self, mut is_ready: impl FnMut() -> bool) -> Result<(), String> {
         let start = Instant::now();
         loop {
-            let ended = self.child.try_wait().map_err(|error| error.to_string())?;
+            let ended = locked(&self.child).try_wait().map_err(|error| error.to_string())?;
             if let Some(status) = ended {
                 let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
                 let reason = telling_line(&log);
@@ -96,9 +109,26 @@ impl Process {
         }
     }
 
+    /// Waits until it has ended by itself.
+    pub fn await_end(&mut self) -> Result<(), String> {
+        let start = Instant::now();
+        while locked(&self.child).try_wait().map_err(|error| error.to_string())?.is_none() {
+            if start.elapsed() > END_MAX {
+                return Err(format!("{} does not end", self.path.display()));
+            }
+            thread::sleep(START_POLL);
+        }
+        Ok(())
+    }
+
+    /// The folder that it runs in.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// CPU time that all its threads have used, in nanoseconds, from the scheduler's own count.
     pub fn cpu_ns(&self) -> Result<u64, String> {
-        let tasks = format!("/proc/{}/task", self.child.id());
+        let tasks = format!("/proc/{}/task", self.id);
         let unreadable = |error: io::Error| format!("cannot read {tasks}: {error}");
         let mut total = 0;
         for task in fs::read_dir(&tasks).map_err(unreadable)? {
@@ -111,7 +141,7 @@ impl Process {
 
     /// Resident memory in bytes.
     pub fn resident_bytes(&self) -> Result<u64, String> {
-        let path = format!("/proc/{}/statm", self.child.id());
+        let path = format!("/proc/{}/statm", self.id);
         let text = fs::read_to_string(&path).map_err(|error| format!("cannot read {path}: {error}"))?;
         let pages: Option<u64> = text.split_whitespace().nth(1).and_then(|field| field.parse().ok());
         Ok(pages.ok_or_else(|| format!("{path} is not understood"))? * rustix::param::page_size() as u64)
@@ -121,8 +151,9 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         // It holds nothing of value, and nothing can be done about a failure here.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let mut child = locked(&self.child);
+        let _ = child.kill();
+        let _ = child.wait();
     }
 }
 

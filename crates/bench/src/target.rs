@@ -4,12 +4,15 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::thread;
 use std::time::Duration;
 
 use dunlin_resp::{ReplyLimits, Value, ValueDecoder, ValueError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::tls::{Tls, TlsStream};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a pipeline that go out before its replies are read: any socket takes as many.
@@ -53,6 +56,8 @@ pub struct Credentials {
 pub struct Target {
     /// Where it listens.
     pub address: Address,
+    /// How to speak TLS with it; plain when nothing.
+    pub tls: Option<Tls>,
     /// Sent with AUTH.
     pub credentials: Option<Credentials>,
     /// Selected when not 0.
@@ -66,7 +71,7 @@ pub struct Target {
 impl Target {
     /// A server that asks for nothing.
     pub fn new(address: Address) -> Self {
-        Self { address, credentials: None, database: 0, resp3: false, tracking: false }
+        Self { address, tls: None, credentials: None, database: 0, resp3: false, tracking: false }
     }
 
     /// The commands that a connection starts with.
@@ -103,7 +108,7 @@ impl Target {
                     match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
                         Ok(stream) => {
                             stream.set_nodelay(true).map_err(failed)?;
-                            return Ok(Stream::Tcp(stream));
+                            return self.secured(stream).map_err(failed);
                         }
                         Err(error) => last = error,
                     }
@@ -113,12 +118,22 @@ impl Target {
         }
     }
 
+    /// A TCP connection, inside TLS where that is asked for.
+    fn secured(&self, stream: TcpStream) -> io::Result<Stream> {
+        let Some(tls) = &self.tls else { return Ok(Stream::Tcp(stream)) };
+        set_timeout(&stream, Some(CONNECT_TIMEOUT))?;
+        let stream = tls.handshake(stream)?;
+        set_timeout(stream.socket(), None)?;
+        Ok(Stream::Tls(Box::new(stream)))
+    }
+
     /// Opens a blocking client and introduces it.
     pub fn client(&self) -> Result<Client, TargetError> {
         let stream = self.connect()?;
         stream.set_timeout(REPLY_TIMEOUT).map_err(|source| TargetError::Io { source })?;
         let decoder = ValueDecoder::new(ReplyLimits::default());
-        let mut client = Client { stream, decoder, unread: Vec::new(), next: 0 };
+        let timeout = REPLY_TIMEOUT;
+        let mut client = Client { stream, timeout, decoder, unread: Vec::new(), next: 0 };
         for command in self.introduction() {
             if let Value::Error(text) = client.call(&command)? {
                 let command = String::from_utf8_lossy(&command[0]).into_owned();
@@ -134,6 +149,8 @@ impl Target {
 pub enum Stream {
     /// Over TCP.
     Tcp(TcpStream),
+    /// Over TCP, inside TLS.
+    Tls(Box<TlsStream<TcpStream>>),
     /// Over a Unix domain socket.
     Unix(UnixStream),
 }
@@ -141,10 +158,8 @@ pub enum Stream {
 impl Stream {
     fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
         match self {
-            Self::Tcp(stream) => {
-                stream.set_read_timeout(Some(timeout))?;
-                stream.set_write_timeout(Some(timeout))
-            }
+            Self::Tcp(stream) => set_timeout(stream, Some(timeout)),
+            Self::Tls(stream) => set_timeout(stream.socket(), Some(timeout)),
             Self::Unix(stream) => {
                 stream.set_read_timeout(Some(timeout))?;
                 stream.set_write_timeout(Some(timeout))
@@ -152,19 +167,40 @@ impl Stream {
         }
     }
 
-    /// A second handle on the same connection.
-    fn try_clone(&self) -> io::Result<Self> {
+    fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         match self {
-            Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
-            Self::Unix(stream) => stream.try_clone().map(Self::Unix),
+            Self::Tcp(stream) => stream.set_nonblocking(nonblocking),
+            Self::Tls(stream) => stream.socket().set_nonblocking(nonblocking),
+            Self::Unix(stream) => stream.set_nonblocking(nonblocking),
         }
     }
+
+    /// Whether bytes that it has taken have not gone out yet.
+    fn has_unsent(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.has_unsent())
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Tls(stream) => stream.socket().as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+fn set_timeout(stream: &TcpStream, timeout: Option<Duration>) -> io::Result<()> {
+    stream.set_read_timeout(timeout)?;
+    stream.set_write_timeout(timeout)
 }
 
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
             Self::Unix(stream) => stream.read(buffer),
         }
     }
@@ -174,12 +210,16 @@ impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
             Self::Unix(stream) => stream.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match self {
+            Self::Tls(stream) => stream.flush(),
+            Self::Tcp(_) | Self::Unix(_) => Ok(()),
+        }
     }
 }
 
@@ -229,6 +269,8 @@ impl std::error::Error for TargetError {}
 #[derive(Debug)]
 pub struct Client {
     stream: Stream,
+    /// How long it waits for the server.
+    timeout: Duration,
     decoder: ValueDecoder,
     unread: Vec<u8>,
     next: usize,
@@ -243,28 +285,79 @@ impl Client {
         self.receive()
     }
 
-    /// Sends encoded commands and gives each of their `replies` to `take`. Large batches are written
-    /// beside the reading, so that a server may pause one for the other.
+    /// Sends encoded commands and gives each of their `replies` to `take`. Of large batches, replies are
+    /// taken while the rest is still written, so that a server may pause one for the other.
     pub fn pipeline(
         &mut self,
         requests: &[u8],
         replies: usize,
         mut take: impl FnMut(Value),
     ) -> Result<(), TargetError> {
-        let broken = |source| TargetError::Io { source };
-        let mut writer = self.stream.try_clone().map_err(broken)?;
-        let (first, rest) = requests.split_at(requests.len().min(PIPELINE_BYTES_ALONE));
-        writer.write_all(first).map_err(broken)?;
-        thread::scope(|scope| {
-            let writing = (!rest.is_empty()).then(|| scope.spawn(move || writer.write_all(rest)));
+        if requests.len() <= PIPELINE_BYTES_ALONE {
+            self.send(requests)?;
             for _ in 0..replies {
                 take(self.receive()?);
             }
-            match writing {
-                Some(writing) => writing.join().expect("the writing thread panicked").map_err(broken),
-                None => Ok(()),
+            return Ok(());
+        }
+        let broken = |source| TargetError::Io { source };
+        self.stream.set_nonblocking(true).map_err(broken)?;
+        let exchanged = self.exchange(requests, replies, &mut take);
+        self.stream.set_nonblocking(false).map_err(broken)?;
+        exchanged
+    }
+
+    /// Writes and reads as the socket, which does not block, lets it.
+    fn exchange(
+        &mut self,
+        mut requests: &[u8],
+        mut replies: usize,
+        take: &mut impl FnMut(Value),
+    ) -> Result<(), TargetError> {
+        while replies > 0 || !requests.is_empty() || self.stream.has_unsent() {
+            let written = if requests.is_empty() {
+                self.stream.flush().map(|()| 0)
+            } else {
+                self.stream.write(requests)
+            };
+            requests = &requests[unless_blocked(written)?.unwrap_or(0)..];
+            while replies > 0
+                && let Some(value) = self.decoded()?
+            {
+                replies -= 1;
+                take(value);
             }
-        })
+            if replies > 0 {
+                match self.fill() {
+                    Err(TargetError::Io { source }) => {
+                        unless_blocked::<()>(Err(source))?;
+                    }
+                    filled => {
+                        filled?;
+                        continue;
+                    }
+                }
+            }
+            self.wait(!requests.is_empty() || self.stream.has_unsent(), replies > 0)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the socket can be written or read.
+    fn wait(&self, for_writing: bool, for_reading: bool) -> Result<(), TargetError> {
+        let mut wanted = PollFlags::empty();
+        wanted.set(PollFlags::OUT, for_writing);
+        wanted.set(PollFlags::IN, for_reading);
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let timeout = Timespec::try_from(self.timeout)
+            .map_err(|_| TargetError::Io { source: io::ErrorKind::InvalidInput.into() })?;
+        match poll(&mut [PollFd::new(&self.stream, wanted)], Some(&timeout)) {
+            Ok(0) => Err(TargetError::Io { source: io::ErrorKind::TimedOut.into() }),
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(TargetError::Io { source: error.into() }),
+        }
     }
 
     /// Sends bytes as they are.
@@ -275,19 +368,29 @@ impl Client {
     /// Waits for the next reply; pushes before it are dropped.
     pub fn receive(&mut self) -> Result<Value, TargetError> {
         loop {
+            if let Some(value) = self.decoded()? {
+                return Ok(value);
+            }
+            self.fill()?;
+        }
+    }
+
+    /// The next reply of those that have arrived.
+    fn decoded(&mut self) -> Result<Option<Value>, TargetError> {
+        loop {
             let (used, value) =
                 self.decoder.decode(&self.unread[self.next..]).map_err(TargetError::Protocol)?;
             self.next += used;
             match value {
                 Some(Value::Push(_)) => {}
-                Some(value) => return Ok(value),
-                None => self.fill()?,
+                other => return Ok(other),
             }
         }
     }
 
     /// How long a reply may take from now on.
     pub fn set_timeout(&mut self, timeout: Duration) -> Result<(), TargetError> {
+        self.timeout = timeout;
         self.stream.set_timeout(timeout).map_err(|source| TargetError::Io { source })
     }
 
@@ -308,13 +411,19 @@ impl Client {
     /// Whether the server has closed the connection; asked while no reply is due.
     pub fn is_closed(&mut self) -> bool {
         let mut byte = [0];
-        let peeked = match &self.stream {
-            Stream::Tcp(stream) => rustix::net::recv(stream, &mut byte, PEEK),
-            Stream::Unix(stream) => rustix::net::recv(stream, &mut byte, PEEK),
+        let read = match &mut self.stream {
+            Stream::Tcp(stream) => rustix::net::recv(stream, &mut byte, PEEK).map_err(io::Error::from),
+            Stream::Unix(stream) => rustix::net::recv(stream, &mut byte, PEEK).map_err(io::Error::from),
+            // What TLS says besides (tickets, its own end) can only be told by taking it.
+            Stream::Tls(stream) => stream.socket().set_nonblocking(true).and_then(|()| {
+                let read = stream.read(&mut byte);
+                stream.socket().set_nonblocking(false)?;
+                read.map(|length| (length, length))
+            }),
         };
-        match peeked {
+        match read {
             Ok((_, length)) => length == 0,
-            Err(error) => error != rustix::io::Errno::AGAIN && error != rustix::io::Errno::INTR,
+            Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
         }
     }
 
@@ -346,6 +455,17 @@ impl Info {
     /// The value of a field.
     pub fn field(&self, field: &str) -> Option<&str> {
         self.text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).map(str::trim_end)
+    }
+}
+
+/// What a socket that does not block has given; nothing where it would have to wait.
+fn unless_blocked<T>(result: io::Result<T>) -> Result<Option<T>, TargetError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+            Ok(None)
+        }
+        Err(source) => Err(TargetError::Io { source }),
     }
 }
 

@@ -1,15 +1,39 @@
 //! Servers named by a URI.
 
 use crate::target::{Address, Credentials, Target};
+use crate::tls::TlsOptions;
 
-/// Reads `redis://[[user:]password@]host[:port][/database]`, `valkey://…` or `unix://path`.
+/// Reads `redis://[[user:]password@]host[:port][/database]`, the same with `rediss://` for TLS, or `unix://path`;
+/// `valkey://` and `valkeys://` are other names. Behind a `?`, what [`TlsOptions`] has can be given:
+/// `rediss://host?cacert=FILE&cert=FILE&key=FILE&sni=NAME&insecure=true`.
 pub fn parse(uri: &str) -> Result<Target, String> {
+    parse_with(uri, None)
+}
+
+/// As [`parse`], with TLS even where the URI does not ask for it when there are `options`; what the URI says comes
+/// before them.
+pub fn parse_with(uri: &str, options: Option<TlsOptions>) -> Result<Target, String> {
     let bad = |what: &str| format!("bad URI '{uri}': {what}");
     if let Some(path) = uri.strip_prefix("unix://") {
-        return Ok(Target::new(Address::Unix(path.into())));
+        return match options {
+            None => Ok(Target::new(Address::Unix(path.into()))),
+            Some(_) => Err(bad("there is no TLS over a Unix domain socket")),
+        };
     }
-    let Some(rest) = uri.strip_prefix("redis://").or_else(|| uri.strip_prefix("valkey://")) else {
-        return Err(bad("it must start with redis://, valkey:// or unix:// (TLS is not supported here)"));
+    let (scheme, rest) = uri.split_once("://").unwrap_or(("", uri));
+    let options = match scheme {
+        "redis" | "valkey" => options,
+        "rediss" | "valkeys" => Some(options.unwrap_or_default()),
+        _ => return Err(bad("it must start with redis://, rediss://, valkey://, valkeys:// or unix://")),
+    };
+    let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
+    let options = match (options, query) {
+        (None, Some(_)) => return Err(bad("options behind '?' are about TLS: it must start with rediss://")),
+        (Some(mut options), Some(query)) => {
+            read_options(query, &mut options).map_err(|what| bad(&what))?;
+            Some(options)
+        }
+        (options, None) => options,
     };
     let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
     let (user_info, host_port) = authority.rsplit_once('@').map_or((None, authority), |(u, h)| (Some(u), h));
@@ -23,6 +47,7 @@ pub fn parse(uri: &str) -> Result<Target, String> {
     let port = port.map_or(Ok(6379), |port| port.parse().map_err(|_| bad("the port is not a number")))?;
     let host = if host.is_empty() { "127.0.0.1" } else { host };
     let mut target = Target::new(Address::Tcp(host.into(), port));
+    target.tls = options.map(|options| options.configured(host)).transpose().map_err(|what| bad(&what))?;
     if !database.is_empty() {
         target.database = database.parse().map_err(|_| bad("the database is not a number"))?;
     }
@@ -36,6 +61,28 @@ pub fn parse(uri: &str) -> Result<Target, String> {
         target.credentials = Some(Credentials { username, password: decode(password)? });
     }
     Ok(target)
+}
+
+/// Reads `name=value&…`.
+fn read_options(query: &str, options: &mut TlsOptions) -> Result<(), String> {
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, "true"));
+        let value = percent_decoded(value).ok_or("bad percent-encoding")?;
+        match (name, value.as_str()) {
+            ("cacert", _) => options.cacert = Some(value.into()),
+            ("cert", _) => options.cert = Some(value.into()),
+            ("key", _) => options.key = Some(value.into()),
+            ("sni", _) => options.sni = Some(value),
+            ("insecure", "true" | "1") => options.insecure = true,
+            ("insecure", "false" | "0") => options.insecure = false,
+            _ => {
+                return Err(format!(
+                    "there is no option {pair}; there are cacert, cert, key, sni and insecure=true"
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn percent_decoded(text: &str) -> Option<String> {
@@ -70,9 +117,31 @@ mod tests {
         assert_eq!(plain.address, Address::Tcp("db".into(), 6379));
         assert_eq!(plain.credentials, Some(Credentials { username: None, password: "secret".into() }));
         assert_eq!(parse("unix:///tmp/s").unwrap().address, Address::Unix("/tmp/s".into()));
-        for bad in
-            ["rediss://x", "http://x", "redis://x:port", "redis://x/db", "redis://[::1", "redis://%zz@x"]
-        {
+        for bad in [
+            "http://x",
+            "redis://x?insecure",
+            "redis://x:port",
+            "redis://x/db",
+            "redis://[::1",
+            "redis://%zz@x",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn tls_is_asked_for_by_name_or_by_flags() {
+        let configured = |options: TlsOptions| options.configured("db").ok();
+        let insecure = TlsOptions { insecure: true, ..TlsOptions::default() };
+        let target = parse("rediss://db:7000/3?insecure").unwrap();
+        assert_eq!((target.database, target.tls), (3, configured(insecure.clone())));
+        let sni = TlsOptions { sni: Some("a b.c".replace(' ', "-")), ..insecure.clone() };
+        let named = parse("valkeys://db?sni=a%2db.c&insecure=1").unwrap();
+        assert_eq!(named.tls, configured(sni));
+        let flagged = parse_with("redis://db", Some(insecure.clone())).unwrap();
+        assert_eq!(flagged.tls, configured(insecure.clone()));
+        assert!(parse_with("unix:///tmp/s", Some(insecure)).is_err());
+        for bad in ["rediss://db?secure", "rediss://db?insecure=maybe", "rediss://db?cacert=/no/such.pem"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

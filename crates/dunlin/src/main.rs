@@ -30,6 +30,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Writes the files of a data set in another form, also for older servers (dunlin convert --help)
+    #[command(disable_help_flag = true)]
+    Convert {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Measures a server of the Redis protocol (dunlin bench --help)
     #[command(disable_help_flag = true)]
     Bench {
@@ -42,6 +48,7 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Server { arguments } => dunlin_server::server::main(arguments),
         Command::Check { arguments } => dunlin_server::check::main(arguments),
+        Command::Convert { arguments } => dunlin_server::convert::main(arguments),
         Command::Bench { arguments } => dunlin_bench::run(arguments),
     }
 }

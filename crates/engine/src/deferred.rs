@@ -64,30 +64,46 @@ impl Computed {
         environment: &Environment,
         garbage: &mut Garbage,
     ) -> Option<Box<dyn Any + Send>> {
-        let is_current = self.view.is_current(locked, environment.now_ms);
-        garbage.push_other(Box::new(self.view));
-        if !is_current {
+        if !self.view.is_current(locked, environment.now_ms) {
+            garbage.push_other(Box::new(self.view));
             garbage.push_other(self.result);
             return None;
         }
+        // The keyspace has all that it shares, and may now change it without a copy.
+        drop(self.view);
         Some(self.result)
     }
 }
 
-/// A command that takes long, and what it reads.
+/// What is left to do of a command that takes long.
+#[derive(Debug)]
 pub struct Deferred {
+    /// Its words, the name first.
+    words: Vec<Box<[u8]>>,
+    task: Task,
+}
+
+#[derive(Debug)]
+enum Task {
+    /// To run it on a view of what it reads.
+    Run(Box<Running>),
+    /// To free what it has removed, before it is answered.
+    Free { garbage: Garbage, reply: ReplyBuffer },
+}
+
+/// A command to be run, and what it reads.
+struct Running {
     run: Run,
     name_words: usize,
-    words: Vec<Box<[u8]>>,
     database: usize,
     environment: Environment,
     protocol: Protocol,
     view: View,
 }
 
-impl fmt::Debug for Deferred {
+impl fmt::Debug for Running {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Deferred").field("view", &self.view).finish_non_exhaustive()
+        out.debug_struct("Running").field("view", &self.view).finish_non_exhaustive()
     }
 }
 
@@ -103,22 +119,49 @@ impl Deferred {
     ) -> Self {
         let keys = request.entry.keys_with_access(request.words);
         let keys = keys.filter_map(|(key, access)| (access != Access::Overwrite).then_some(key));
-        Self {
+        let running = Running {
             run: request.entry.command.run,
             name_words: request.entry.name_words(),
-            words: request.words.iter().map(|word| Box::from(*word)).collect(),
             database,
             // Accesses were noted when it was first run.
             environment: Environment { no_touch: true, ..environment.clone() },
             protocol,
             view: View::new(locked, database, keys, environment.now_ms),
-        }
+        };
+        Self { words: owned(request.words), task: Task::Run(Box::new(running)) }
+    }
+
+    /// A command that has been run, and is answered once what it has removed is freed.
+    #[cold]
+    pub(crate) fn freeing(garbage: Garbage, request: &Request<'_>, reply: ReplyBuffer) -> Self {
+        Self { words: owned(request.words), task: Task::Free { garbage, reply } }
+    }
+
+    /// Whether the command has been run, and only frees what it has removed.
+    pub fn has_run(&self) -> bool {
+        matches!(self.task, Task::Free { .. })
     }
 
     /// Runs the command, or what it computes before it changes something. The worker's counters and events
     /// are nobody's: what there is to count has been.
     pub fn run(self, engine: &Engine, worker: &mut Worker) -> Outcome {
-        let words: Vec<&[u8]> = self.words.iter().map(|word| &**word).collect();
+        match self.task {
+            Task::Run(running) => running.run(self.words, engine, worker),
+            Task::Free { garbage, reply } => {
+                drop(garbage);
+                Outcome::Answered { words: self.words, reply }
+            }
+        }
+    }
+}
+
+fn owned(words: &[&[u8]]) -> Vec<Box<[u8]>> {
+    words.iter().map(|word| Box::from(*word)).collect()
+}
+
+impl Running {
+    fn run(self, owned_words: Vec<Box<[u8]>>, engine: &Engine, worker: &mut Worker) -> Outcome {
+        let words: Vec<&[u8]> = owned_words.iter().map(|word| &**word).collect();
         let mut args = Args::new(&words, self.name_words);
         let mut reply = ReplyBuffer::default();
         reply.set_protocol(self.protocol);
@@ -131,7 +174,7 @@ impl Deferred {
                     ReadContext::apart(keyspace, &self.view, self.database, environment, worker);
                 handler(&mut context, &mut args, &mut reply)
             }
-            Run::Write(handler) => {
+            Run::Write(_) | Run::Block(_) => {
                 let mut nothing = engine.keyspace.lock_set(ShardSet::EMPTY);
                 let (view, environment) = (&self.view, &self.environment);
                 let mut context = WriteContext::preparing(
@@ -142,19 +185,24 @@ impl Deferred {
                     environment,
                     worker,
                 );
-                handler(&mut context, &mut args, &mut reply)
+                match self.run {
+                    Run::Write(handler) => handler(&mut context, &mut args, &mut reply),
+                    // It has found something, or would not have been deferred.
+                    Run::Block(handler) => handler(&mut context, &mut args, &mut reply).map(drop),
+                    _ => unreachable!("matched above"),
+                }
             }
             _ => unreachable!("nothing else is deferred"),
         };
         worker.events.clear();
         if let Some(result) = computed {
-            let Self { words, database, protocol, view, .. } = self;
-            return Outcome::Computed(Computed { words, database, protocol, view, result });
+            let Self { database, protocol, view, .. } = self;
+            return Outcome::Computed(Computed { words: owned_words, database, protocol, view, result });
         }
         if let Err(error) = result {
             reply.rewind(mark);
             reply.error(error.line());
         }
-        Outcome::Answered { words: self.words, reply }
+        Outcome::Answered { words: owned_words, reply }
     }
 }

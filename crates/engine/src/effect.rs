@@ -158,6 +158,13 @@ impl Effects {
         }
     }
 
+    /// Gives the record up.
+    pub(crate) fn forget(&mut self) {
+        self.count = 0;
+        shrink(&mut self.commands);
+        shrink(&mut self.framed);
+    }
+
     fn hand_over(&mut self, switch: &LogSwitch, participant: usize) {
         let log = switch.log.as_ref().expect("changes are recorded only where there is a log");
         let plain = self.count == 1 && self.databases == (0, 0);
@@ -200,15 +207,23 @@ fn shrink(buffer: &mut Vec<u8>) {
     buffer.shrink_to(KEPT_BYTES_MAX);
 }
 
+/// What is around a word at most, and the usual head of an array in the room that others leave.
+const WORD_FRAME_BYTES: usize = 16;
+
 /// Writes a command as a RESP array of bulk strings.
 #[inline]
 pub fn write_command(out: &mut Vec<u8>, words: &[&[u8]]) {
+    out.reserve(words.iter().map(|word| word.len() + WORD_FRAME_BYTES).sum());
     write_head(out, b'*', words.len());
-    for word in words {
-        write_head(out, b'$', word.len());
-        out.extend_from_slice(word);
-        out.extend_from_slice(b"\r\n");
-    }
+    words.iter().for_each(|word| write_word(out, word));
+}
+
+/// Writes a bulk string.
+#[inline]
+pub(crate) fn write_word(out: &mut Vec<u8>, word: &[u8]) {
+    write_head(out, b'$', word.len());
+    out.extend_from_slice(word);
+    out.extend_from_slice(b"\r\n");
 }
 
 fn write_select(out: &mut Vec<u8>, database: usize) {
@@ -216,9 +231,14 @@ fn write_select(out: &mut Vec<u8>, database: usize) {
 }
 
 #[inline]
-fn write_head(out: &mut Vec<u8>, mark: u8, number: usize) {
+pub(crate) fn write_head(out: &mut Vec<u8>, mark: u8, number: usize) {
+    let digit = |place: usize| b'0' + (number / place % 10) as u8;
     if number < 10 {
-        out.extend_from_slice(&[mark, b'0' + number as u8, b'\r', b'\n']);
+        out.extend_from_slice(&[mark, digit(1), b'\r', b'\n']);
+    } else if number < 100 {
+        out.extend_from_slice(&[mark, digit(10), digit(1), b'\r', b'\n']);
+    } else if number < 1000 {
+        out.extend_from_slice(&[mark, digit(100), digit(10), digit(1), b'\r', b'\n']);
     } else {
         out.push(mark);
         out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());

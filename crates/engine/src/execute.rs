@@ -1,12 +1,12 @@
 //! Running a command: locks, context, handler, and what must happen once the locks are released.
 
-use std::sync::Arc;
+use std::{any::Any, sync::Arc};
 
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::PAGE_BYTES;
 
 use crate::{
-    command::{Access, Args, Blocking, CommandError, CommandResult, Entry, Run},
+    command::{Access, Args, Blocking, CommandError, CommandResult, Entry, Group, Run},
     context::{Environment, ExclusiveContext, KeyspaceContext, ReadContext, Worker, WriteContext},
     deferred::Deferred,
     effect::{Log, LogSwitch, removal_word},
@@ -80,7 +80,8 @@ impl Engine {
                     }
                     return Err(CommandError::Busy);
                 };
-                let result = if environment.waits_for_views && self.must_wait(&locked, request, database) {
+                let result = if environment.waits_for_views && self.must_wait(&mut locked, request, database)
+                {
                     Err(CommandError::Viewed)
                 } else {
                     worker.effects.begin(&self.log);
@@ -106,6 +107,13 @@ impl Engine {
                 }
                 if strays {
                     *inside = self.keyspace.enter_unless_long(worker.id());
+                }
+                if result.is_ok()
+                    && Self::may_free_apart(request, environment, worker)
+                    && let Some(garbage) = worker.garbage.take_large_marked()
+                {
+                    let reply = reply.split_off(mark);
+                    worker.deferred = Some(Box::new(Deferred::freeing(garbage, request, reply)));
                 }
                 worker.garbage.free_marked();
                 result
@@ -139,6 +147,19 @@ impl Engine {
             reply.rewind(mark);
         }
         result
+    }
+
+    /// Whether a command that has been run can wait for its answer until what it has removed is freed elsewhere.
+    #[inline]
+    fn may_free_apart(request: &Request<'_>, environment: &Environment, worker: &Worker) -> bool {
+        /// Longer words take longer to be copied than it takes to free most values.
+        const WORD_BYTES_MAX: usize = 1024;
+        worker.garbage.is_freed_soon()
+            && environment.visits_max.is_some()
+            && !environment.deny_blocking
+            && worker.blocked.is_none()
+            && worker.deferred.is_none()
+            && request.words.iter().all(|word| word.len() <= WORD_BYTES_MAX)
     }
 
     /// Does some work while nothing else runs. The caller is not inside the gate.
@@ -297,8 +318,12 @@ impl Engine {
 
     /// Whether somebody has a view of a key that the command may change.
     #[inline]
-    fn must_wait(&self, locked: &Locked<'_>, request: &Request<'_>, database: usize) -> bool {
+    fn must_wait(&self, locked: &mut Locked<'_>, request: &Request<'_>, database: usize) -> bool {
         if !self.keyspace.has_views() || matches!(request.entry.command.run, Run::Read(_)) {
+            return false;
+        }
+        // Commands on strings replace a collection or refuse it.
+        if matches!(request.entry.command.group, Group::String | Group::Bitmap | Group::HyperLogLog) {
             return false;
         }
         // What is replaced or removed is not changed: the view keeps it.
@@ -322,6 +347,16 @@ impl Engine {
         }
         self.keyspace.lock_set_unless_long(shards)
     }
+}
+
+/// What the command about to run has computed before, apart from its worker, where that still holds.
+#[inline]
+fn take_computed(
+    locked: &Locked<'_>,
+    environment: &Environment,
+    worker: &mut Worker,
+) -> Option<Box<dyn Any + Send>> {
+    worker.computed.take()?.into_current(locked, environment, &mut worker.garbage)
 }
 
 /// Runs a command that reads or writes values whose shards are locked.
@@ -349,9 +384,7 @@ pub(crate) fn run_locked(
             result
         }
         Run::Write(handler) => {
-            let computed = worker.computed.take();
-            let computed =
-                computed.and_then(|computed| computed.into_current(locked, environment, &mut worker.garbage));
+            let computed = take_computed(locked, environment, worker);
             let shards = locked.shards();
             let mut context = WriteContext::new(shards, database, request.keys, environment, worker);
             context.finish_with(computed);
@@ -361,8 +394,10 @@ pub(crate) fn run_locked(
             result
         }
         Run::Block(handler) => {
+            let computed = take_computed(locked, environment, worker);
             let shards = locked.shards();
             let mut context = WriteContext::new(shards, database, request.keys, environment, worker);
+            context.finish_with(computed);
             let changes_before = context.changes();
             let result = handler(&mut context, args, reply);
             context.settle_effect(request.words, changes_before);
@@ -396,12 +431,30 @@ fn track(locked: &mut Locked<'_>, request: &Request<'_>, environment: &Environme
 mod tests {
     use dunlin_resp::Protocol;
 
-    use crate::transcript::Story;
+    use crate::{deferred::Outcome, transcript::Story};
 
     /// Whether large values that a command threw away are left to be freed elsewhere.
     fn leaves_garbage(story: &mut Story, line: &str) -> bool {
         story.reply(line, Protocol::Resp2);
         !story.worker.garbage.take().is_empty()
+    }
+
+    #[test]
+    fn a_large_value_is_freed_apart_before_its_command_is_answered() {
+        let mut story = Story::new();
+        let member = "x".repeat(1000);
+        for number in 0..6000 {
+            story.reply(&format!("SADD k {member}{number}"), Protocol::Resp2);
+        }
+        story.environment.visits_max = Some(10);
+        assert_eq!(story.reply("DEL k", Protocol::Resp2), b"", "the answer waits");
+        let deferred = story.worker.deferred.take().expect("freed apart");
+        assert!(deferred.has_run());
+        let Outcome::Answered { reply, .. } = deferred.run(&story.engine, &mut story.worker) else {
+            panic!("it computes nothing");
+        };
+        assert_eq!(reply.bytes(), b":1\r\n");
+        assert_eq!(story.reply("EXISTS k", Protocol::Resp2), b":0\r\n");
     }
 
     #[test]

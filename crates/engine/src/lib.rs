@@ -16,6 +16,7 @@ pub mod keyspace;
 mod notify;
 mod random;
 pub mod rdb;
+mod recreate;
 mod serve;
 pub mod snapshot;
 mod statistics;

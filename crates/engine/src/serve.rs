@@ -9,8 +9,11 @@
 //! of order, hence without waiting for them; where one is taken, all are given back and the right ones
 //! locked in order. In between others may change the key, even take what was there for the waiter; then
 //! it goes on waiting. Only other blocking commands must not: see [`WriteContext::is_reserved`].
+//!
+//! A script that has been running for long may hold one of them. Then the key is put aside ([`Worker::kept_out`]), and
+//! whoever waits behind that client for it waits too; the host has it looked at again before long.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use dunlin_resp::ReplyBuffer;
 
@@ -81,6 +84,7 @@ pub(crate) fn block(
         shards,
         value_type: wait.value_type,
         on_loss: wait.on_loss,
+        is_gone: AtomicBool::new(false),
     });
     let mut locked = locked.shards();
     for (shard, key) in &waiter.keys {
@@ -105,18 +109,30 @@ impl Engine {
                 shards.insert(shard);
                 if !locked.extend(&shards) {
                     drop(locked);
-                    locked = self.keyspace.lock_set(shards);
+                    let Some(all) = self.keyspace.lock_set_unless_long(shards) else {
+                        locked = self.keyspace.lock_set(ShardSet::EMPTY);
+                        worker.kept_out.push((database, key));
+                        break;
+                    };
+                    locked = all;
                 }
                 progress = serve_key(&mut locked, &self.log, (shard, database, &key), environment, worker);
             }
         }
     }
 
-    /// Withdraws a client; false where it has been served already. The caller is inside the gate and
+    /// Serves the clients that a script has kept from being served, where it has ended. The caller is inside the gate and
     /// holds no locks.
-    pub fn withdraw(&self, waiter: &Arc<Waiter>) -> bool {
-        let mut locked = self.keyspace.lock_set(waiter.shards);
-        remove(&mut locked, waiter)
+    pub fn serve_kept_out(&self, environment: &Environment, worker: &mut Worker) {
+        worker.ready.extend(worker.kept_out.drain(..));
+        self.serve_waiters(self.keyspace.lock_set(ShardSet::EMPTY), environment, worker);
+    }
+
+    /// Withdraws a client; false where it has been served already, and `None` where a script has been holding its keys
+    /// for long. The caller is inside the gate and holds no locks.
+    pub fn withdraw(&self, waiter: &Arc<Waiter>) -> Option<bool> {
+        let mut locked = self.keyspace.lock_set_unless_long(waiter.shards)?;
+        Some(remove(&mut locked, waiter))
     }
 
     /// Keys that clients wait for. Shards are visited one after the other.
@@ -164,6 +180,10 @@ fn serve_key(
             return Progress::Done;
         };
         let (waiter, has_on_loss) = (Arc::clone(waiter), queue.has_on_loss());
+        if waiter.is_gone() {
+            passed += 1;
+            continue;
+        }
         let mut context = WriteContext::new(locked.shards(), database, &[], environment, worker);
         let held = context.value_type(key);
         if held != Some(waiter.value_type) && !waiter.on_loss {

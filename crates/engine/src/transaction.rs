@@ -93,6 +93,8 @@ impl Engine {
         let locked = if footprint.everything {
             *inside = None;
             self.keyspace.close_unless_long()
+        } else if let Some(shard) = footprint.shards.only() {
+            self.keyspace.lock_one_unless_long(shard)
         } else {
             self.keyspace.lock_set_unless_long(footprint.shards)
         };
@@ -133,18 +135,27 @@ impl Engine {
         worker.garbage.free_marked();
     }
 
-    /// Watches a key for changes.
-    pub fn watch(&self, database: usize, key: &[u8], watcher: &Watcher, environment: &Environment) {
+    /// Watches a key for changes; refused where a script has been holding its shard for long.
+    pub fn watch(
+        &self,
+        database: usize,
+        key: &[u8],
+        watcher: &Watcher,
+        environment: &Environment,
+    ) -> CommandResult {
         let key = self.keyspace.key(key);
-        let mut locked = self.keyspace.lock_one(key.shard);
+        let mut locked = self.keyspace.lock_one_unless_long(key.shard).ok_or(CommandError::Busy)?;
         let present = is_present(&locked, database, &key, environment);
         locked.shards().shard_mut(key.shard).watch(database, key.bytes, watcher, present);
+        Ok(())
     }
 
-    /// Watches a key no more.
-    pub fn unwatch(&self, database: usize, key: &[u8], watcher: &Watcher) {
+    /// Watches a key no more; refused as [`Self::watch`].
+    pub fn unwatch(&self, database: usize, key: &[u8], watcher: &Watcher) -> CommandResult {
         let shard = self.keyspace.shard_of(key);
-        self.keyspace.lock_one(shard).shards().shard_mut(shard).unwatch(database, key, watcher);
+        let mut locked = self.keyspace.lock_one_unless_long(shard).ok_or(CommandError::Busy)?;
+        locked.shards().shard_mut(shard).unwatch(database, key, watcher);
+        Ok(())
     }
 }
 
@@ -177,6 +188,17 @@ impl Transaction<'_> {
     pub fn take_long(&mut self, worker: &Worker) {
         self.is_long = true;
         self.locked.mark_long(worker.id());
+    }
+
+    /// Ends it as if it had never been, where the process is about to end: nothing of it is recorded, and nobody will see
+    /// what it has changed, since its locks are never released. Nobody may wait for these.
+    pub fn abandon(self, worker: &mut Worker, inside: &mut Option<Inside<'_>>) {
+        worker.effects.forget();
+        worker.ready.clear();
+        worker.events.clear();
+        worker.invalidations.clear();
+        std::mem::forget(self.locked);
+        std::mem::forget(inside.take());
     }
 
     /// Leaves out of the record what its commands change from now on, or does not. What has expired is

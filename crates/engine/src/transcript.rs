@@ -15,7 +15,7 @@ use crate::{Engine, Environment, Log, Request, Worker, command::CommandTable, co
 
 /// A store to talk to, in database 0.
 pub(crate) struct Story {
-    engine: Engine,
+    pub(crate) engine: Engine,
     table: Arc<CommandTable>,
     pub(crate) worker: Worker,
     pub(crate) environment: Environment,

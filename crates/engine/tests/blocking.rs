@@ -192,8 +192,8 @@ fn who_withdraws_is_not_served_and_the_next_one_is() {
     assert_eq!(blocked.timeout_ms.map(|timeout_ms| timeout_ms.get()), Some(500));
     story.check(2, "BLPOP k 0", "(waits)", &[]);
     let inside = store.engine.keyspace.enter(0);
-    assert!(store.engine.withdraw(&blocked.waiter));
-    assert!(!store.engine.withdraw(&blocked.waiter), "once");
+    assert_eq!(store.engine.withdraw(&blocked.waiter), Some(true));
+    assert_eq!(store.engine.withdraw(&blocked.waiter), Some(false), "once");
     drop(inside);
     story.check(9, "RPUSH k a", ":1", &[(2, "*2 $1 k $1 a")]);
     story.check(9, "RPUSH j a", ":1", &[]);
@@ -322,7 +322,7 @@ impl Actor<'_> {
                 let (waiter, _) = self.waiting.as_ref().expect("just looked");
                 let engine = &self.client.store.engine;
                 let inside = engine.keyspace.enter(self.number);
-                let withdrawn = engine.withdraw(waiter);
+                let withdrawn = engine.withdraw(waiter) == Some(true);
                 drop(inside);
                 if withdrawn {
                     self.waiting = None;
@@ -374,7 +374,7 @@ fn every_element_is_taken_once_and_nobody_is_forgotten() {
                 }
                 if let Some((waiter, _)) = actor.waiting.take() {
                     let inside = store.engine.keyspace.enter(number);
-                    assert!(store.engine.withdraw(&waiter));
+                    assert_eq!(store.engine.withdraw(&waiter), Some(true));
                     drop(inside);
                 }
                 made.fetch_add(actor.made, SeqCst);

@@ -123,3 +123,51 @@ fn what_was_computed_is_stored_while_it_holds() {
     client.worker.computed = Some(computed(&store, second));
     assert_eq!(client.say(line), ":1501");
 }
+
+#[test]
+fn a_group_reads_on_apart_or_has_come_too_late() {
+    let store = Store::new(1);
+    let mut client = client(&store);
+    client.environment.waits_for_views = false;
+    for number in 1..=30 {
+        client.say(&format!("XADD x {number}-0 f v"));
+    }
+    client.say("XGROUP CREATE x g 0");
+    let line = "XREADGROUP GROUP g ann BLOCK 0 STREAMS x >";
+    let first = defer(&mut client, line);
+    assert_eq!(client.say("XINFO CONSUMERS x g"), "*0", "nothing is changed before it is stored");
+    let stale = computed(&store, first);
+    client.environment.visits_max = None;
+    client.say("XREADGROUP GROUP g bob COUNT 10 STREAMS x >");
+    client.environment.visits_max = Some(10);
+    client.worker.computed = Some(stale);
+    let second = defer(&mut client, line);
+    client.worker.computed = Some(computed(&store, second));
+    let reply = client.say(line);
+    assert!(reply.contains("11-0") && reply.contains("30-0") && !reply.contains("10-0"), "{reply}");
+    assert!(client.say("XPENDING x g").starts_with("*4 :30 $3 1-0 $4 30-0"), "ten are bob's, twenty ann's");
+
+    client.say("XGROUP SETID x g 0");
+    let late = defer(&mut client, line);
+    let late = computed(&store, late);
+    client.say("XGROUP SETID x g $");
+    client.worker.computed = Some(late);
+    assert_eq!(client.say(line), "", "others were faster");
+    assert!(client.worker.blocked.take().is_some());
+}
+
+#[test]
+fn elements_of_the_first_list_are_told_apart_and_removed() {
+    let store = Store::new(1);
+    let mut client = client(&store);
+    client.environment.waits_for_views = false;
+    for number in 0..30 {
+        client.say(&format!("RPUSH l {number}"));
+    }
+    let line = "LMPOP 2 missing l RIGHT COUNT 20";
+    let first = defer(&mut client, line);
+    client.worker.computed = Some(computed(&store, first));
+    let reply = client.say(line);
+    assert!(reply.starts_with("*2 $1 l *20 $2 29") && reply.ends_with("$2 10"), "{reply}");
+    assert_eq!(client.say("LLEN l"), ":10");
+}

@@ -21,11 +21,11 @@ use std::{
 use common::{Client, DATABASES, START_MS, Store};
 use dunlin_engine::{
     Engine, Environment, Log, Request, Worker,
-    command::CommandTable,
+    command::{CommandError, CommandTable},
     commands,
     keyspace::Keyspace,
     rdb::{Compressor, EXPIRY_MS, Input, Output, Version, read_value},
-    snapshot::{Advance, SNAPSHOTS_MAX, Snapshot, SnapshotOptions},
+    snapshot::{Advance, Form, SNAPSHOTS_MAX, Snapshot, SnapshotOptions},
     value::{CollectionLimits, Layout},
 };
 use dunlin_resp::ReplyBuffer;
@@ -102,7 +102,9 @@ impl Taken {
     fn take(&mut self, snapshot: &Snapshot, compressor: &mut Compressor) {
         for chunk in snapshot.take().0 {
             let mut bytes = Vec::new();
-            chunk.write(&mut Output::new(&mut bytes, Some(compressor))).unwrap();
+            // One way or the other, as time allows.
+            let small = self.parts.len().is_multiple_of(2);
+            chunk.write(&mut Output::new(&mut bytes, Some(compressor)), small).unwrap();
             self.keys += chunk.keys();
             self.parts.push((chunk.database(), bytes));
         }
@@ -357,7 +359,8 @@ impl Dice {
     }
 }
 
-const OPTIONS: SnapshotOptions = SnapshotOptions { compress: true, queue_bytes_max: 64 * 1024 };
+const OPTIONS: SnapshotOptions =
+    SnapshotOptions { form: Form::rdb(true), queue_bytes_max: 64 * 1024, lent_bytes_min: 1024 };
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
@@ -514,4 +517,57 @@ fn the_queue_is_bounded_by_who_writes() {
     assert!(chunks.map(|chunk| chunk.keys()).sum::<u64>() <= written);
     assert!(!snapshot.take().1, "nobody waits");
     while snapshot.advance(&store.engine.keyspace, usize::MAX) != Advance::Complete {}
+}
+
+/// Who would change a large collection waits until it is written, and who replaces or removes it does not.
+#[test]
+fn large_collections_are_lent() {
+    const FIELDS: usize = 1000;
+    let (store, tape) = recorded_store(1);
+    let (mut client, mut compressor) = (client_of(&store, 0), Compressor::default());
+    let fill: [(&str, &dyn Fn(usize) -> String); 5] = [
+        ("h", &|number| format!("HSET h:1 field:{number} {number}")),
+        ("t", &|number| format!("SADD t:1 member:{number}")),
+        ("z", &|number| format!("ZADD z:1 {number} member:{number}")),
+        ("l", &|number| format!("RPUSH l:1 element:{number}")),
+        ("x", &|number| format!("XADD x:1 {}-1 field {number}", number + 1)),
+    ];
+    let change = |kind: &str| match kind {
+        "h" => "HINCRBY h:1 field:7 1",
+        "t" => "SREM t:1 member:7",
+        "z" => "ZINCRBY z:1 1 member:7",
+        "l" => "LPOP l:1",
+        _ => "XADD x:1 * field new",
+    };
+    for step in ["visited", "changed", "forced", "removed", "replaced"] {
+        client.say("FLUSHALL");
+        for (_, line) in fill {
+            (0..FIELDS).for_each(|number| drop(client.say(&line(number))));
+        }
+        let (mut snapshot, mut taken) = cut(&mut client, &tape, OPTIONS).expect("there is room");
+        if step == "visited" {
+            while snapshot.advance(&store.engine.keyspace, 1000) != Advance::Complete {}
+        }
+        for (kind, _) in fill {
+            client.environment.waits_for_views = step != "forced";
+            let line = match step {
+                "removed" => format!("DEL {kind}:1"),
+                "replaced" => format!("SET {kind}:1 text"),
+                _ => change(kind).to_owned(),
+            };
+            let waits = matches!(step, "visited" | "changed");
+            let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
+            assert_eq!(client.try_run(&words).err(), waits.then_some(CommandError::Viewed), "{step}: {line}");
+        }
+        assert!(snapshot.queued_bytes() < 1000, "nothing is copied");
+        while snapshot.advance(&store.engine.keyspace, 1000) != Advance::Complete {}
+        taken.take(&snapshot, &mut compressor);
+        client.environment.waits_for_views = true;
+        if matches!(step, "visited" | "changed") {
+            fill.iter().for_each(|(kind, _)| drop(client.say(change(kind))));
+        }
+        drop(snapshot);
+        check(&taken, &tape.bytes(), &store, START_MS);
+        assert_eq!(taken.keys, fill.len() as u64);
+    }
 }

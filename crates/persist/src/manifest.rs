@@ -26,6 +26,15 @@ pub struct LogFile {
     pub sequence: u64,
 }
 
+/// What the base of a log is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BaseFormat {
+    /// An RDB file.
+    Rdb,
+    /// Commands that make the data set (`aof-use-rdb-preamble no`).
+    Commands,
+}
+
 /// The files of the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Manifest {
@@ -155,8 +164,12 @@ impl Manifest {
         self.increments.last().expect("it was just pushed")
     }
 
-    /// What the next base is to be called; `format` is `rdb` or `aof`.
-    pub fn next_base(&self, filename: &str, format: &str) -> LogFile {
+    /// What the next base is to be called.
+    pub fn next_base(&self, filename: &str, format: BaseFormat) -> LogFile {
+        let format = match format {
+            BaseFormat::Rdb => "rdb",
+            BaseFormat::Commands => "aof",
+        };
         let sequence = self.sequences(self.base.as_slice()) + 1;
         LogFile { name: format!("{filename}{}", suffix(sequence, "base", format)), sequence }
     }
@@ -289,7 +302,7 @@ mod tests {
         let mut manifest = Manifest::default();
         assert_eq!(manifest.push_increment("a").name, "a.1.incr.aof");
         assert_eq!(manifest.push_increment("a").name, "a.2.incr.aof");
-        let base = manifest.next_base("a", "rdb");
+        let base = manifest.next_base("a", BaseFormat::Rdb);
         assert_eq!(base, file("a.1.base.rdb", 1));
         manifest.replace_base(base, 2);
         assert_eq!(manifest.history, [file("a.1.incr.aof", 1)]);
@@ -297,7 +310,7 @@ mod tests {
             manifest.files().map(|file| &*file.name).collect::<Vec<_>>(),
             ["a.1.base.rdb", "a.2.incr.aof"]
         );
-        assert_eq!(manifest.next_base("a", "aof").name, "a.2.base.aof");
+        assert_eq!(manifest.next_base("a", BaseFormat::Commands).name, "a.2.base.aof");
         manifest.supersede();
         assert_eq!(manifest.history.len(), 3);
         assert_eq!(manifest.push_increment("a").name, "a.3.incr.aof", "the file before may still be there");

@@ -121,6 +121,7 @@ impl Ring {
             // SAFETY: `start..end` was reserved by nobody else, nothing of it is published, and it is
             // less than one capacity ahead of what the reader still reads.
             unsafe { self.memory.write(start, record) };
+            self.memory.prefetch(end, record.len());
         } else {
             self.put_aside(start, record);
         }
@@ -221,6 +222,18 @@ impl RingReader {
         unsafe { self.ring.memory.read(at, to, &mut show) };
     }
 
+    /// The bytes `from..to` where they stand, in two parts; `None` where they stand in more, since some of
+    /// them were put aside. They must be published and not given up.
+    pub fn slices(&self, from: u64, to: u64) -> Option<[&[u8]; 2]> {
+        assert!(from <= to && self.ring.head.0.load(Relaxed) <= from);
+        // A record that began before `from` may reach into it.
+        if self.ring.aside().range(..to).next_back().is_some() {
+            return None;
+        }
+        // SAFETY: as in `read`; the borrow ends before `give_up` can be called.
+        unsafe { self.ring.memory.slices(from, to) }
+    }
+
     /// Gives up the bytes before `offset`: they may be overwritten.
     pub fn give_up(&mut self, offset: u64) {
         debug_assert!(offset <= self.published());
@@ -237,6 +250,11 @@ impl RingReader {
 #[cfg(not(loom))]
 mod memory {
     use std::cell::UnsafeCell;
+
+    /// A line of the processor's cache.
+    const LINE_BYTES: usize = 64;
+    /// How far ahead of the last record the memory of others is fetched.
+    const PREFETCH_BYTES: usize = 256;
 
     /// Bytes that many threads write and one reads, each its own part.
     pub(super) struct Memory(Box<[UnsafeCell<u8>]>);
@@ -274,19 +292,36 @@ mod memory {
             }
         }
 
+        /// Fetches where the records behind the next one will be: nobody has touched that for a whole round.
+        #[inline]
+        pub(super) fn prefetch(&self, end: u64, length: usize) {
+            let from = end + PREFETCH_BYTES as u64;
+            for at in (0..length.min(PREFETCH_BYTES)).step_by(LINE_BYTES) {
+                let place = self.place(from + at as u64);
+                dunlin_structures::prefetch(self.0.as_ptr().wrapping_add(place).cast());
+            }
+        }
+
         /// # Safety
         /// Nobody writes these bytes meanwhile; there are at most as many as the capacity.
         pub(super) unsafe fn read(&self, from: u64, to: u64, show: &mut impl FnMut(&[u8])) {
+            // SAFETY: the caller's.
+            let slices = unsafe { self.slices(from, to) };
+            slices.into_iter().flatten().filter(|slice| !slice.is_empty()).for_each(show);
+        }
+
+        /// The bytes, which may go on at the beginning.
+        ///
+        /// # Safety
+        /// As for [`Self::read`], as long as the slices are borrowed.
+        pub(super) unsafe fn slices(&self, from: u64, to: u64) -> Option<[&[u8]; 2]> {
             let (at, length) = (self.place(from), (to - from) as usize);
             debug_assert!(length <= self.0.len());
             let first = length.min(self.0.len() - at);
             let base = self.0.as_ptr() as *const u8;
-            for (at, length) in [(at, first), (0, length - first)] {
-                if length > 0 {
-                    // SAFETY: the part is inside the box, and nobody writes it.
-                    show(unsafe { std::slice::from_raw_parts(base.add(at), length) });
-                }
-            }
+            // SAFETY: the parts are inside the box, and nobody writes them.
+            let part = |at, length| unsafe { std::slice::from_raw_parts(base.add(at), length) };
+            Some([part(at, first), part(0, length - first)])
         }
     }
 }
@@ -321,6 +356,13 @@ mod memory {
                 show(&[byte]);
             }
         }
+
+        pub(super) fn prefetch(&self, _end: u64, _length: usize) {}
+
+        /// There are no slices of cells.
+        pub(super) unsafe fn slices(&self, _from: u64, _to: u64) -> Option<[&[u8]; 2]> {
+            None
+        }
     }
 }
 
@@ -349,7 +391,10 @@ mod tests {
         assert!(!ring.has_room());
         for from in 0..all.len() {
             for to in from..=all.len() {
-                assert_eq!(bytes(&mut reader, 1000 + from as u64, 1000 + to as u64), all[from..to]);
+                let (start, stop) = (1000 + from as u64, 1000 + to as u64);
+                assert_eq!(bytes(&mut reader, start, stop), all[from..to]);
+                let stands = reader.slices(start, stop).map(|slices| slices.concat());
+                assert_eq!(stands, (to < 9).then(|| all[from..to].to_vec()), "the third record is aside");
             }
         }
         reader.give_up(1010);
@@ -359,6 +404,7 @@ mod tests {
         ring.append(0, b"next");
         assert!(ring.aside().is_empty(), "there is room again");
         assert_eq!(bytes(&mut reader, end, end + 4), b"next");
+        assert_eq!(reader.slices(end, end + 4).unwrap().concat(), b"next");
     }
 
     #[test]

@@ -36,6 +36,10 @@ pub trait File: Debug + Send {
     /// Makes durable what was written.
     fn sync(&mut self) -> io::Result<()>;
 
+    /// Has the system set room aside for `bytes` behind `from`, without a change of the file's length, if it
+    /// can: what is written there costs less. [`Self::truncate`] gives it back.
+    fn reserve(&mut self, from: u64, bytes: u64);
+
     /// Cuts the file to a length.
     fn truncate(&mut self, bytes: u64) -> io::Result<()>;
 
@@ -104,6 +108,19 @@ impl File for DiskFile {
 
     fn sync(&mut self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    fn reserve(&mut self, from: u64, bytes: u64) {
+        #[cfg(target_os = "linux")]
+        {
+            use std::os::fd::AsRawFd;
+            let (from, bytes) = (from.cast_signed(), bytes.cast_signed());
+            // SAFETY: the descriptor is open, and the call touches no memory of ours. Where it fails, be it
+            // that the disk is full or that the file system knows no such thing, nothing has changed.
+            unsafe { libc::fallocate(self.file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, from, bytes) };
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (from, bytes);
     }
 
     fn truncate(&mut self, bytes: u64) -> io::Result<()> {
@@ -210,6 +227,10 @@ pub(crate) mod faulty {
             self.file.sync()?;
             self.synced = self.file.length()?;
             Ok(())
+        }
+
+        fn reserve(&mut self, from: u64, bytes: u64) {
+            self.file.reserve(from, bytes);
         }
 
         fn truncate(&mut self, bytes: u64) -> io::Result<()> {

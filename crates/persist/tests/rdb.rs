@@ -7,7 +7,7 @@ use dunlin_engine::{
     commands,
     keyspace::{Keyspace, Usage},
     rdb::{Compressor, Version},
-    snapshot::DatabaseSize,
+    snapshot::{DatabaseSize, Form},
 };
 use dunlin_persist::rdb::{Item, ReadError, ReadOptions, Reader, Writer};
 use dunlin_resp::ReplyBuffer;
@@ -57,6 +57,11 @@ impl Store {
     }
 
     fn file(&mut self, version: Version, compressed: bool, checksum: bool) -> Vec<u8> {
+        self.file_of(version, Form::rdb(compressed), checksum)
+    }
+
+    fn file_of(&mut self, version: Version, form: Form, checksum: bool) -> Vec<u8> {
+        let compressed = form.compress;
         let mut file = Vec::new();
         let (mut compressor, mut magic) = (Compressor::default(), None);
         self.engine.exclusively(0, &self.environment, &mut self.worker, |context| {
@@ -68,7 +73,7 @@ impl Store {
                 let Usage { keys, expiring, .. } = context.usage(database);
                 if keys > 0 {
                     writer.size(&DatabaseSize { database, keys, expiring }).unwrap();
-                    context.try_for_each_chunk(database, compressed, |chunk| writer.chunk(chunk)).unwrap();
+                    context.try_for_each_chunk(database, form, |chunk| writer.chunk(chunk, true)).unwrap();
                 }
             }
             magic = writer.finish().unwrap();
@@ -167,6 +172,32 @@ fn deadlines_of_fields_need_a_file_of_valkey() {
     other.load(&file).unwrap();
     assert_eq!(other.run(0, "HPTTL h FIELDS 3 a b c"), "*3 :5000 :5000 :-1");
     assert_eq!(other.run(0, "DIGEST"), store.run(0, "DIGEST"));
+}
+
+#[test]
+fn every_version_that_can_be_written_carries_everything() {
+    let mut store = filled();
+    let digest = store.run(0, "DIGEST");
+    for number in [9, 10, 11, 12, 80] {
+        let version = Version::writable(number).unwrap();
+        for compress in [false, true] {
+            let form = Form { version: Some(version), ..Form::rdb(compress) };
+            let file = store.file_of(version, form, true);
+            assert!(file.starts_with(&version.magic()));
+            let mut other = Store::new();
+            other.load(&file).unwrap();
+            assert_eq!(other.run(0, "DIGEST"), digest, "version {number}");
+        }
+    }
+    assert_eq!([8, 13, 79, 81].map(Version::writable), [None; 4]);
+    store.run(0, "HSETEX h PX 5000 FIELDS 1 a 1");
+    for number in [12, 80] {
+        let version = Version::writable(number).unwrap();
+        let file = store.file_of(version, Form { version: Some(version), ..Form::rdb(true) }, true);
+        let mut other = Store::new();
+        other.load(&file).unwrap();
+        assert_eq!(other.run(0, "HPTTL h FIELDS 1 a"), "*1 :5000");
+    }
 }
 
 #[test]

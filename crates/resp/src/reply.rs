@@ -53,6 +53,10 @@ impl ReplyBuffer {
     /// element of a vectored write costs more than the copy.
     pub const SPLICE_BYTES_MIN: usize = 16 * 1024;
 
+    /// Bytes of a piece of a long reply: each is freed when it has left, since giving hundreds of megabytes
+    /// back to the system at once takes long.
+    pub const PIECE_BYTES: usize = 256 * 1024;
+
     /// The protocol that elements are written in.
     #[inline]
     pub fn protocol(&self) -> Protocol {
@@ -128,6 +132,29 @@ impl ReplyBuffer {
         chunks
     }
 
+    /// Takes everything out in pieces of at most [`Self::PIECE_BYTES`]; payloads that others share, too, stay
+    /// whole.
+    pub fn take_pieces(&mut self) -> Vec<Arc<Vec<u8>>> {
+        let mut pieces = Vec::new();
+        for chunk in self.take_chunks() {
+            match Arc::try_unwrap(chunk) {
+                Ok(bytes) if bytes.len() > Self::PIECE_BYTES => {
+                    pieces.extend(bytes.chunks(Self::PIECE_BYTES).map(|piece| Arc::new(piece.to_vec())));
+                }
+                Ok(bytes) => pieces.push(Arc::new(bytes)),
+                Err(shared) => pieces.push(shared),
+            }
+        }
+        pieces
+    }
+
+    /// Appends pieces by reference, all but the last.
+    pub fn append_pieces(&mut self, pieces: &[Arc<Vec<u8>>]) {
+        let Some((last, others)) = pieces.split_last() else { return };
+        others.iter().for_each(|piece| self.raw_shared(piece));
+        self.raw(last);
+    }
+
     /// The encoded bytes, which nothing was spliced into.
     ///
     /// # Panics
@@ -147,6 +174,14 @@ impl ReplyBuffer {
     pub fn rewind(&mut self, mark: Mark) {
         self.bytes.truncate(mark.bytes);
         self.splices.truncate(mark.splices);
+    }
+
+    /// Takes everything behind `mark` out.
+    pub fn split_off(&mut self, mark: Mark) -> ReplyBuffer {
+        let bytes = self.bytes.split_off(mark.bytes);
+        let splices = self.splices.drain(mark.splices..);
+        let splices = splices.map(|splice| Splice { at: splice.at - mark.bytes, ..splice }).collect();
+        ReplyBuffer { bytes, splices, protocol: self.protocol }
     }
 
     /// Bytes written since `mark`, payloads included.

@@ -328,27 +328,32 @@ enum Header {
 /// The number from `at` up to CR LF.
 #[inline]
 fn read_header(input: &[u8], at: usize) -> Header {
-    // Nearly every header is one to four digits: read those without a search.
-    let mut value: i64 = 0;
-    let mut next = at;
-    while let Some(&byte) = input.get(next) {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 || next - at == 9 {
-            break;
-        }
-        value = value * 10 + i64::from(digit);
-        next += 1;
+    match read_short(input, at) {
+        Some((value, next)) => Header::Value(value, next),
+        None => read_header_slow(input, at),
     }
-    if next > at
-        && (input[at] != b'0' || next == at + 1)
-        && let Some(b"\r\n") = input.get(next..next + 2)
-    {
-        return Header::Value(value, next + 2);
-    }
-    read_header_slow(input, at)
 }
 
-#[cold]
+/// A number of one to three digits and its line end, looked at as one word: nearly every header is one.
+#[inline]
+fn read_short(input: &[u8], at: usize) -> Option<(i64, usize)> {
+    const LINE_END: u64 = u16::from_le_bytes(*b"\r\n") as u64;
+    let word = u64::from_le_bytes(*input.get(at..)?.first_chunk()?);
+    let digit = |index: u32| (word >> (8 * index) & 0xff).wrapping_sub(u64::from(b'0'));
+    let ends_behind = |digits: u32| word >> (8 * digits) & 0xffff == LINE_END;
+    let (first, second, third) = (digit(0), digit(1), digit(2));
+    if ends_behind(1) {
+        return (first <= 9).then_some((first as i64, at + 3));
+    }
+    let leads = (1..=9).contains(&first) && second <= 9;
+    if ends_behind(2) {
+        return leads.then_some((first as i64 * 10 + second as i64, at + 4));
+    }
+    let value = first.wrapping_mul(100).wrapping_add(second.wrapping_mul(10)).wrapping_add(third);
+    (ends_behind(3) && leads && third <= 9).then_some((value as i64, at + 5))
+}
+
+#[inline(never)]
 fn read_header_slow(input: &[u8], at: usize) -> Header {
     let line = &input[at.min(input.len())..];
     match memchr::memchr(b'\r', line) {
@@ -573,6 +578,24 @@ mod tests {
         check_error(&"x".repeat(LINE_BYTES_MAX + 1), ProtocolError::InlineTooLong);
         check_error(&format!("*{}", "1".repeat(LINE_BYTES_MAX + 1)), ProtocolError::CountLineTooLong);
         check_error(&format!("*1\r\n${}", "1".repeat(LINE_BYTES_MAX + 1)), ProtocolError::LengthLineTooLong);
+    }
+
+    #[test]
+    fn short_headers_read_as_long_ones_do() {
+        let read = |header: Header| match header {
+            Header::Value(value, next) => Some((value, next)),
+            _ => None,
+        };
+        let broken = ["", "01", "00", "-1", "+1", "1a", "a1", "10a", " 1", "1 ", "1:", "1/2", ":9", "1\n"];
+        let texts = (0..2000).map(|number| number.to_string()).chain(broken.map(String::from));
+        for text in texts {
+            for tail in ["\r\n$3\r\nabc", "\r\n", "\r", "\n\r\n\r\n\r\n", "\n\n\n\n\n\n\n\n"] {
+                let input = format!("${text}{tail}");
+                let (header, slow) =
+                    (read_header(input.as_bytes(), 1), read_header_slow(input.as_bytes(), 1));
+                assert_eq!(read(header), read(slow), "{input:?}");
+            }
+        }
     }
 
     #[test]

@@ -95,7 +95,10 @@ fn pcall(stack: Stack<'_>) -> NativeResult {
 
 /// Runs the command on the stack and pushes its reply; whether that is an error.
 fn run_command(stack: Stack<'_>) -> bool {
-    let Some(words) = words(stack) else { return true };
+    let mut words = Words::default();
+    if !words.read(stack) {
+        return true;
+    }
     let failed = stack.with_call(|call| {
         let mut reply = call.scratch.take().unwrap_or_default();
         reply.set_protocol(call.protocol);
@@ -127,6 +130,7 @@ fn run_command(stack: Stack<'_>) -> bool {
 const SCRATCH_BYTES_MAX: usize = 64 * 1024;
 
 /// The words of a command.
+#[derive(Default)]
 struct Words<'s> {
     few: [&'s [u8]; WORDS_INLINE],
     many: Vec<&'s [u8]>,
@@ -137,39 +141,40 @@ impl<'s> Words<'s> {
     fn get(&self) -> &[&'s [u8]] {
         if self.many.is_empty() { &self.few[..self.count] } else { &self.many }
     }
-}
 
-/// The arguments as the words of a command; `None`, with an error on the stack, where they cannot be.
-fn words<'s>(stack: Stack<'s>) -> Option<Words<'s>> {
-    let count = stack.top();
-    if count == 0 {
-        push_error(stack, "Please specify at least one argument for this redis lib call");
-        return None;
-    }
-    let mut words = Words { few: [b""; WORDS_INLINE], many: Vec::new(), count: count as usize };
-    if words.count > WORDS_INLINE {
-        words.many.reserve_exact(words.count);
-    }
-    for at in 1..=count {
-        let word = match stack.kind(at) {
-            Kind::String => stack.text(at),
-            Kind::Number => {
-                push_number_text(stack, stack.number(at));
-                stack.replace(at);
-                stack.text(at)
-            }
-            _ => {
-                push_error(stack, "Lua redis lib command arguments must be strings or integers");
-                return None;
-            }
-        };
-        if words.count > WORDS_INLINE {
-            words.many.push(word);
-        } else {
-            words.few[at as usize - 1] = word;
+    /// Reads the arguments as the words of a command; `false`, with an error on the stack, where they cannot be.
+    #[inline]
+    fn read(&mut self, stack: Stack<'s>) -> bool {
+        let count = stack.top();
+        if count == 0 {
+            push_error(stack, "Please specify at least one argument for this redis lib call");
+            return false;
         }
+        self.count = count as usize;
+        if self.count > WORDS_INLINE {
+            self.many.reserve_exact(self.count);
+        }
+        for at in 1..=count {
+            let word = match stack.kind(at) {
+                Kind::String => stack.text(at),
+                Kind::Number => {
+                    push_number_text(stack, stack.number(at));
+                    stack.replace(at);
+                    stack.text(at)
+                }
+                _ => {
+                    push_error(stack, "Lua redis lib command arguments must be strings or integers");
+                    return false;
+                }
+            };
+            if self.count > WORDS_INLINE {
+                self.many.push(word);
+            } else {
+                self.few[at as usize - 1] = word;
+            }
+        }
+        true
     }
-    Some(words)
 }
 
 /// Pushes a number as commands read it: 17 significant digits, as C's `%.17g` writes them.
@@ -291,7 +296,10 @@ fn debug(_: Stack<'_>) -> NativeResult {
 }
 
 fn check_access(stack: Stack<'_>) -> NativeResult {
-    let Some(words) = words(stack) else { return Err(Raised) };
+    let mut words = Words::default();
+    if !words.read(stack) {
+        return Err(Raised);
+    }
     match stack.with_call(|call| call.caller.may_call(words.get())) {
         Some(Some(allowed)) => {
             stack.push_boolean(allowed);

@@ -10,6 +10,7 @@
 
 mod api;
 mod bits;
+mod blocks;
 mod cjson;
 mod cmsgpack;
 mod convert;
@@ -26,7 +27,7 @@ mod state;
 use dunlin_resp::ReplyBuffer;
 
 pub use library::{Function, LibraryMachine, LoadError, Loaded, is_name};
-pub use machine::{CompileError, Machine, Sha};
+pub use machine::{CompileError, Machine, Sha, ShaHasher, ShaMap};
 pub use proof::{Judge, Word};
 pub use shebang::{ScriptFlags, Shebang, ShebangError};
 

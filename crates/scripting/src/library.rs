@@ -153,7 +153,7 @@ impl LibraryMachine {
             push_words(stack, arguments);
             2
         };
-        self.core.call(name, push, caller, reply)
+        self.core.call(|| name, push, caller, reply)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     ffi::{CStr, c_int},
+    hash::{BuildHasherDefault, Hash, Hasher},
 };
 
 use dunlin_resp::{Protocol, ReplyBuffer};
@@ -23,8 +24,49 @@ use crate::{
 const SCRIPT_CHUNK: &CStr = c"@user_script";
 
 /// The name of a script: the SHA-1 of its text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sha([u8; 20]);
+
+impl Hash for Sha {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let first = self.0.first_chunk().expect("it is longer");
+        state.write_u64(u64::from_ne_bytes(*first));
+    }
+}
+
+/// What is found by the name of a script.
+pub type ShaMap<V> = HashMap<Sha, V, BuildHasherDefault<ShaHasher>>;
+
+/// A hasher for names of scripts. They are as good as random; who looks for ones that are alike can have the server do
+/// whatever else he likes.
+#[derive(Debug, Default)]
+pub struct ShaHasher(u64);
+
+impl Hasher for ShaHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+}
+
+/// What a hexadecimal digit stands for, by its byte; 255 for other bytes.
+const DIGITS: [u8; 256] = {
+    let mut digits = [u8::MAX; 256];
+    let mut value = 0;
+    while value < 16 {
+        digits[b"0123456789abcdef"[value] as usize] = value as u8;
+        digits[b"0123456789ABCDEF"[value] as usize] = value as u8;
+        value += 1;
+    }
+    digits
+};
 
 impl Sha {
     /// The name of a text.
@@ -35,12 +77,13 @@ impl Sha {
     /// Reads forty digits, in any letter case.
     pub fn parse(digits: &[u8]) -> Option<Self> {
         let digits: &[u8; 40] = digits.try_into().ok()?;
-        let mut sha = [0; 20];
+        let (mut sha, mut all) = ([0; 20], 0);
         for (byte, pair) in sha.iter_mut().zip(digits.chunks_exact(2)) {
-            let [high, low] = [pair[0], pair[1]].map(|digit| char::from(digit).to_digit(16));
-            *byte = (high? << 4 | low?) as u8;
+            let [high, low] = [pair[0], pair[1]].map(|digit| DIGITS[usize::from(digit)]);
+            *byte = high << 4 | low;
+            all |= high | low;
         }
-        Some(Self(sha))
+        (all < 16).then_some(Self(sha))
     }
 
     /// Forty lower-case digits.
@@ -71,9 +114,9 @@ impl Core {
 
     /// Calls what `push` pushes, a function and so many arguments, and appends its reply; or the line of
     /// the error that it has ended in, or that it answers. `name` is what errors call it.
-    pub(crate) fn call(
+    pub(crate) fn call<N: AsRef<[u8]>>(
         &mut self,
-        name: &[u8],
+        name: impl FnOnce() -> N,
         push: impl FnOnce(Stack<'_>) -> c_int,
         caller: &mut dyn Caller,
         reply: &mut ReplyBuffer,
@@ -94,7 +137,7 @@ impl Core {
                     Ok(())
                 }
             },
-            Err(Raised) => Err(raised_error(stack, name)),
+            Err(Raised) => Err(raised_error(stack, name().as_ref())),
         };
         stack.set_top(0);
         self.settle();
@@ -106,13 +149,14 @@ impl Core {
         if self.state.machine().doomed.get() {
             self.state.set_hook(hook, INSTRUCTIONS as c_int);
         }
+        self.state.empty_if_full();
     }
 }
 
 /// A Lua state for scripts.
 pub struct Machine {
     core: Core,
-    scripts: HashMap<Sha, Reference>,
+    scripts: ShaMap<Reference>,
 }
 
 impl std::fmt::Debug for Machine {
@@ -124,7 +168,7 @@ impl std::fmt::Debug for Machine {
 impl Machine {
     /// A machine without scripts; they may take `used_bytes_max` bytes together.
     pub fn new(used_bytes_max: usize) -> Self {
-        Self { core: Core::new(used_bytes_max, Purpose::Scripts), scripts: HashMap::new() }
+        Self { core: Core::new(used_bytes_max, Purpose::Scripts), scripts: ShaMap::default() }
     }
 
     /// Bytes that Lua has allocated.
@@ -187,7 +231,7 @@ impl Machine {
             stack.push_reference(script);
             0
         };
-        self.core.call(&sha.hex(), push, caller, reply)
+        self.core.call(|| sha.hex(), push, caller, reply)
     }
 }
 

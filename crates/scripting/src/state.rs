@@ -20,7 +20,7 @@ use std::{
 use dunlin_resp::{Protocol, ReplyBuffer};
 use mlua_sys::{self as ffi, lua_State};
 
-use crate::{Caller, cjson::Settings, library::Registered, random::Random48};
+use crate::{Caller, blocks::Blocks, cjson::Settings, library::Registered, random::Random48};
 
 /// A function for Lua.
 pub(crate) type NativeFn = unsafe extern "C-unwind" fn(*mut lua_State) -> c_int;
@@ -64,21 +64,25 @@ pub(crate) unsafe fn run_native(state: *mut lua_State, function: fn(Stack<'_>) -
     results
 }
 
-/// Bytes from which on a heap is large: then it is collected when it has doubled, which keeps waste down.
-const LARGE_BYTES: usize = 4 << 20;
-/// How far a heap grows until it is collected again, in hundredths of what was left. Most machines hold the libraries
-/// and little else, and marking these costs more than all that scripts leave behind: a small heap waits longer.
-const PAUSE_LARGE: c_int = 200;
-const PAUSE_SMALL: c_int = 1000;
+/// How far a heap grows until it is collected again, in hundredths of what was left: as Lua has it. Letting small heaps
+/// grow farther saved nothing.
+const PAUSE: c_int = 200;
+/// Beyond half of its limit a heap is full: it is collected all the time, since garbage counts too, and Lua 5.1 does not
+/// collect when memory is refused.
+const PAUSE_FULL: c_int = 110;
 
 /// What belongs to a state beside what Lua knows: reached from the allocator and from functions.
 pub(crate) struct Machine {
     /// The state that it belongs to; null while that is being made.
     state: Cell<*mut lua_State>,
+    /// Where its memory comes from.
+    blocks: Blocks,
     /// Bytes that Lua has allocated.
     used_bytes: Cell<usize>,
     /// Bytes that it may allocate.
     used_bytes_max: Cell<usize>,
+    /// Bytes that were left when a full heap was last emptied.
+    kept_bytes: Cell<usize>,
     /// Whether the limit holds: not while Rust is at work.
     pub(crate) strict: Cell<bool>,
     /// What serves the running call; null between calls.
@@ -94,15 +98,44 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Sets the pace of collection for a heap of that size.
+    /// Whether a block must not grow so far.
+    #[inline]
+    fn is_refused(&self, old: usize, new: usize) -> bool {
+        new > old && self.used_bytes.get() + (new - old) > self.used_bytes_max.get()
+    }
+
+    /// Counts a block that was of `old` bytes, and is of `new`.
+    #[inline]
+    fn count(&self, old: usize, new: usize) {
+        let used_bytes = self.used_bytes.get();
+        let now_used_bytes = used_bytes - old + new;
+        self.used_bytes.set(now_used_bytes);
+        let is_full = self.is_full(now_used_bytes);
+        if is_full != self.is_full(used_bytes) {
+            self.set_pace(is_full);
+        }
+    }
+
+    /// Whether a heap of that size is full: more than half of what it may be.
+    #[inline]
+    fn is_full(&self, used_bytes: usize) -> bool {
+        used_bytes > self.used_bytes_max.get() / 2
+    }
+
+    /// Sets the pace of collection for a heap that has become full, which is collected from now on, or is full no more.
     #[cold]
-    fn set_pace(&self, used_bytes: usize) {
-        let pause = if used_bytes < LARGE_BYTES { PAUSE_SMALL } else { PAUSE_LARGE };
+    fn set_pace(&self, is_full: bool) {
         let state = self.state.get();
-        if !state.is_null() {
-            // SAFETY: the state is live: it frees itself last, when its heap has long been small. Only a number is set,
-            // which Lua allows at any time.
-            unsafe { ffi::lua_gc(state, ffi::LUA_GCSETPAUSE, pause) };
+        if state.is_null() {
+            return;
+        }
+        // SAFETY: the state is live: it frees itself last, when its heap has long been small. Only numbers are set,
+        // which Lua allows at any time: the pause, and the size from which on it collects.
+        unsafe {
+            ffi::lua_gc(state, ffi::LUA_GCSETPAUSE, if is_full { PAUSE_FULL } else { PAUSE });
+            if is_full {
+                ffi::lua_gc(state, ffi::LUA_GCRESTART, 0);
+            }
         }
     }
 }
@@ -116,45 +149,40 @@ pub(crate) struct Call<'a> {
     pub(crate) scratch: Option<ReplyBuffer>,
 }
 
-/// Lua's allocator: the process's own, counted.
+/// Lua's allocator: blocks that are counted.
 unsafe extern "C" fn allocate(
     machine: *mut c_void,
     block: *mut c_void,
     old: usize,
     new: usize,
 ) -> *mut c_void {
-    const ALIGN: usize = 16;
     // SAFETY: the state was made with a pointer to its machine, which outlives it.
     let machine = unsafe { &*machine.cast::<Machine>() };
-    let used = machine.used_bytes.get();
-    let old = if block.is_null() { 0 } else { old };
-    let Ok(layout) = Layout::from_size_align(new, ALIGN) else { return ptr::null_mut() };
-    if new > old && machine.strict.get() && used - old + new > machine.used_bytes_max.get() {
+    let block = block.cast::<u8>();
+    if new == 0 {
+        if !block.is_null() {
+            machine.count(old, 0);
+            // SAFETY: Lua tells the size that it was given, and has no use for the block.
+            unsafe { machine.blocks.give(block, old) };
+        }
         return ptr::null_mut();
     }
-    // SAFETY: Lua tells the size that it was given, and no size is zero in these calls.
-    let result = unsafe {
-        match (old, new) {
-            (0, 0) => ptr::null_mut(),
-            (0, _) => std::alloc::alloc(layout),
-            (_, 0) => {
-                std::alloc::dealloc(block.cast(), Layout::from_size_align_unchecked(old, ALIGN));
-                ptr::null_mut()
-            }
-            _ => std::alloc::realloc(block.cast(), Layout::from_size_align_unchecked(old, ALIGN), new),
-        }
+    let old = if block.is_null() { 0 } else { old };
+    if machine.strict.get() && machine.is_refused(old, new) {
+        return ptr::null_mut();
+    }
+    let result = match old {
+        0 => machine.blocks.take(new),
+        // SAFETY: as above.
+        _ => unsafe { machine.blocks.resize(block, old, new) },
     };
-    if result.is_null() && new > 0 {
+    if result.is_null() {
         if machine.strict.get() {
             return ptr::null_mut();
         }
-        std::alloc::handle_alloc_error(layout);
+        std::alloc::handle_alloc_error(Layout::array::<u8>(new).unwrap_or(Layout::new::<u8>()));
     }
-    let now_used = used - old + new;
-    machine.used_bytes.set(now_used);
-    if (used < LARGE_BYTES) != (now_used < LARGE_BYTES) {
-        machine.set_pace(now_used);
-    }
+    machine.count(old, new);
     result.cast()
 }
 
@@ -172,8 +200,10 @@ impl State {
     pub(crate) fn new(used_bytes_max: usize) -> Self {
         let machine = Box::new(Machine {
             state: Cell::new(ptr::null_mut()),
+            blocks: Blocks::default(),
             used_bytes: Cell::new(0),
             used_bytes_max: Cell::new(used_bytes_max),
+            kept_bytes: Cell::new(0),
             strict: Cell::new(false),
             call: Cell::new(ptr::null_mut()),
             random: Cell::new(Random48::new(0)),
@@ -187,7 +217,6 @@ impl State {
         let state = NonNull::new(state).expect("memory is not refused outside of scripts");
         let state = Self { state, machine };
         state.machine().state.set(state.state.as_ptr());
-        state.machine().set_pace(state.used_bytes());
         state
     }
 
@@ -227,6 +256,18 @@ impl State {
         let outcome = self.stack().protected_call(arguments, results, handler);
         machine.call.set(ptr::null_mut());
         outcome
+    }
+
+    /// Collects all garbage of a heap that is full. To be called when no script is running.
+    pub(crate) fn empty_if_full(&self) {
+        let machine = self.machine();
+        let used_bytes = machine.used_bytes.get();
+        // What is left after one collection would be left after another.
+        if machine.is_full(used_bytes) && used_bytes / 8 > machine.kept_bytes.get() / 7 {
+            // SAFETY: the state is live, and memory is not refused outside of scripts.
+            unsafe { ffi::lua_gc(self.state.as_ptr(), ffi::LUA_GCCOLLECT, 0) };
+            machine.kept_bytes.set(machine.used_bytes.get());
+        }
     }
 
     /// Has `hook` called every `instructions` instructions, in coroutines made from now on too.

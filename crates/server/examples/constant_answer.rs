@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use dunlin_resp::{Batch, Decoded, Limits as RequestLimits, ReplyBuffer, RequestDecoder};
 use dunlin_server::net::{
-    Client, Limits, ListenOptions, Next, Now, Outbox, REPLY_BYTES_MAX, Running, Served, Service, Workers,
+    Client, Limits, ListenOptions, Neighbours, Next, Now, Outbox, REPLY_BYTES_MAX, Running, Served, Service,
+    Workers,
 };
 
 const ANSWER: [u8; 100] = [b'x'; 100];
@@ -36,7 +37,13 @@ impl Service for Constant {
 
     fn tick(&mut self, _now: Now) {}
 
-    fn serve(&mut self, decoder: &mut RequestDecoder, input: &[u8], reply: &mut ReplyBuffer) -> Served {
+    fn serve(
+        &mut self,
+        decoder: &mut RequestDecoder,
+        input: &[u8],
+        reply: &mut ReplyBuffer,
+        _: Option<&mut Neighbours<Self>>,
+    ) -> Served {
         let limits = RequestLimits { bulk_bytes_max: 512 << 20, authenticated: true };
         let mut consumed = 0;
         loop {

@@ -17,7 +17,6 @@ use std::{
 };
 
 use dunlin_engine::{Computed, Deferred, Outcome, Worker};
-use dunlin_resp::ReplyBuffer;
 
 use crate::{
     executor::Letter,
@@ -28,8 +27,6 @@ use crate::{
 
 /// Workers for each thread that runs such commands.
 const WORKERS_PER_THREAD: usize = 4;
-/// Bytes of a piece of a reply.
-const PIECE_BYTES: usize = 256 * 1024;
 
 /// A command to be run.
 pub(crate) struct Job {
@@ -111,7 +108,7 @@ fn run(jobs: &Mutex<Receiver<Job>>, shared: &Weak<Shared>, number: usize) {
         let nanoseconds = started.elapsed().as_nanos() as u64;
         match outcome {
             Outcome::Answered { words, mut reply } => {
-                let finished = Finished { index, words, reply: pieces(&mut reply), nanoseconds };
+                let finished = Finished { index, words, reply: reply.take_pieces(), nanoseconds };
                 post.send(client, Letter::Finished(Arc::new(finished)));
             }
             Outcome::Computed(computed) => {
@@ -121,16 +118,4 @@ fn run(jobs: &Mutex<Receiver<Job>>, shared: &Weak<Shared>, number: usize) {
             }
         }
     }
-}
-
-/// A reply cut into pieces; payloads that are shared stay whole.
-pub(crate) fn pieces(reply: &mut ReplyBuffer) -> Vec<Arc<Vec<u8>>> {
-    let mut pieces = Vec::new();
-    for chunk in reply.take_chunks() {
-        match Arc::try_unwrap(chunk) {
-            Ok(bytes) => pieces.extend(bytes.chunks(PIECE_BYTES).map(|piece| Arc::new(piece.to_vec()))),
-            Err(shared) => pieces.push(shared),
-        }
-    }
-    pieces
 }

@@ -12,7 +12,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use dunlin_engine::{Engine, keyspace::ClientToken, keyspace::Waiter};
+use dunlin_engine::{
+    Engine,
+    command::CommandError,
+    keyspace::{ClientToken, Waiter},
+};
 use dunlin_resp::ReplyBuffer;
 
 use crate::net::Address;
@@ -74,16 +78,24 @@ impl BlockedClients {
         self.table(address).insert(address.id, Arc::clone(waiter));
     }
 
+    /// Says that a client has gone: it is served no more. Its wait is still to be ended.
+    pub(crate) fn forsake(&self, address: Address) {
+        if let Some(waiter) = self.table(address).get(&address.id) {
+            waiter.leave();
+        }
+    }
+
     /// Removes a client that waits no more. Its worker only.
     pub(crate) fn leave(&self, address: Address) {
         self.table(address).remove(&address.id);
     }
 
-    /// Ends the wait of a client; what it waited with, unless it waits for nothing or has been served.
-    /// The caller is inside the gate, and owes the client an answer.
-    pub(crate) fn end(&self, engine: &Engine, address: Address) -> Option<Arc<Waiter>> {
-        let waiter = self.table(address).get(&address.id).cloned()?;
-        engine.withdraw(&waiter).then_some(waiter)
+    /// Ends the wait of a client; what it waited with, unless it waits for nothing or has been served. Refused where
+    /// a script has been holding a key that it waits for. The caller is inside the gate, and owes the client an answer.
+    pub(crate) fn end(&self, engine: &Engine, address: Address) -> Result<Option<Arc<Waiter>>, CommandError> {
+        let Some(waiter) = self.table(address).get(&address.id).cloned() else { return Ok(None) };
+        let has_waited = engine.withdraw(&waiter).ok_or(CommandError::Busy)?;
+        Ok(has_waited.then_some(waiter))
     }
 
     fn table(&self, address: Address) -> MutexGuard<'_, Waiters> {

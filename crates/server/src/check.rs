@@ -5,10 +5,12 @@
 //! dunlin check appendonly.aof.1.incr.aof      an append-only file, with or without an RDB file in front
 //! dunlin check appendonly.aof.manifest        a log: the manifest and all its files
 //! dunlin check appendonlydir                  the same
+//! dunlin check /var/lib/redis                 all of these that are in the directory of a server
 //! ```
 //!
 //! With `--fix`, a file of commands that is damaged is cut at the end of its last good command or
-//! transaction, after asking. What is behind is lost, so a damage in the middle is told with what it costs.
+//! transaction, after asking. What is behind is lost, so a damage in the middle is told with what it costs; one in a file
+//! of a log that is not its last is not cut, as what follows would then follow something else.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -24,17 +26,35 @@ use dunlin_engine::{
 };
 use dunlin_persist::{
     aof::{Progress, ReadError, Reader},
-    manifest::{MANIFEST_BYTES_MAX, Manifest},
     rdb::{self, Item, ReadOptions},
 };
 
-use crate::config::describe;
+use crate::{
+    config::describe,
+    files::{self, DataSet},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  A snapshot, and an append-only file of any Redis or Valkey:
+      dunlin check dump.rdb appendonly.aof
+
+  A log with all its files, in the order in which they are loaded:
+      dunlin check /data/appendonlydir
+
+  Whatever a server has in its directory:
+      dunlin check /var/lib/redis
+
+  After a crash, when the server refuses the end of its log (with aof-load-truncated yes it cuts by itself):
+      dunlin check --fix /data/appendonlydir
+
+The server must not run. The end is 0 where everything is good, or was made so, and 1 where not.";
 
 /// Verifies files of a server: RDB, append-only files, manifests.
 #[derive(Debug, Parser)]
-#[command(name = "dunlin check")]
+#[command(name = "dunlin check", after_help = EXAMPLES)]
 struct Arguments {
-    /// Files, manifests, or directories that hold one.
+    /// Files, manifests, directories of a log, directories of a server.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
     /// Cut damaged append-only files at the end of what is good, after asking.
@@ -144,72 +164,81 @@ fn ask(question: &str) -> bool {
     read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
+/// Whether a file is whole, for who has just written it: its keys where it is an RDB file, its commands otherwise. How many
+/// bytes have been read is told to `note`.
+pub(crate) fn verify(path: &Path, note: &dyn Fn(u64)) -> Result<u64, String> {
+    let (finding, count) =
+        check_file(path, note).map_err(|error| format!("{}: {}", path.display(), describe(&error)))?;
+    if finding.damage.is_some() { Err(finding.to_string()) } else { Ok(count) }
+}
+
 fn check(path: &Path) -> Result<Vec<Finding>, String> {
-    let data = fs::metadata(path).map_err(|error| describe(&error))?;
-    if data.is_dir() {
-        return check_log(&manifest_in(path)?);
-    }
-    if path.extension().is_some_and(|extension| extension == "manifest") {
-        return check_log(path);
-    }
-    Ok(vec![check_file(path).map_err(|error| describe(&error))?])
-}
-
-/// The one manifest of a directory. One that was being written when its server was killed has another name yet,
-/// and means nothing.
-fn manifest_in(directory: &Path) -> Result<PathBuf, String> {
-    let entries = fs::read_dir(directory).map_err(|error| describe(&error))?;
-    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut manifests = paths.filter(|path| {
-        let is_unfinished =
-            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"temp-"));
-        !is_unfinished && path.extension().is_some_and(|extension| extension == "manifest")
-    });
-    match (manifests.next(), manifests.next()) {
-        (Some(manifest), None) => Ok(manifest),
-        (None, _) => Err("there is no manifest in it; name a file".to_owned()),
-        (Some(_), Some(_)) => Err("there are several manifests in it; name one".to_owned()),
-    }
-}
-
-fn check_log(path: &Path) -> Result<Vec<Finding>, String> {
-    let file = fs::File::open(path).map_err(|error| describe(&error))?;
-    let mut bytes = Vec::new();
-    file.take(MANIFEST_BYTES_MAX).read_to_end(&mut bytes).map_err(|error| describe(&error))?;
-    let manifest = Manifest::parse(&bytes).map_err(|error| error.to_string())?;
-    let good = format!("a manifest of {} files", manifest.files().count());
-    let own = Finding { path: path.to_owned(), bytes: bytes.len() as u64, good, damage: None };
-    let mut findings = vec![own];
-    for file in manifest.files() {
-        let path = path.with_file_name(&file.name);
-        findings.push(check_file(&path).map_err(|error| format!("{}: {}", file.name, describe(&error)))?);
+    let mut findings = Vec::new();
+    for found in files::find(path)? {
+        match found {
+            DataSet::Log(manifest) => findings.append(&mut check_log(&manifest)?),
+            DataSet::File(path) => findings.push(check_part(&path)),
+        }
     }
     Ok(findings)
 }
 
-fn check_file(path: &Path) -> io::Result<Finding> {
+fn check_log(path: &Path) -> Result<Vec<Finding>, String> {
+    let (manifest, bytes) = files::read_manifest(path)
+        .map_err(|reason| format!("the manifest {} is damaged: {reason}", path.display()))?;
+    let count = manifest.files().count();
+    let good = format!("a manifest of {count} file{}", if count == 1 { "" } else { "s" });
+    let mut findings = vec![Finding { path: path.to_owned(), bytes, good, damage: None }];
+    for (behind, file) in (0..count).rev().zip(manifest.files()) {
+        let mut finding = check_part(&path.with_file_name(&file.name));
+        if let Some(damage) = &mut finding.damage
+            && behind > 0
+            && damage.cut_at.take().is_some()
+        {
+            damage.reason += ", and cutting it would leave a hole before the log's newer files";
+        }
+        findings.push(finding);
+    }
+    for path in files::strays(path, &manifest) {
+        let bytes = fs::metadata(&path).map_or(0, |data| data.len());
+        let good = "no part of the log: its manifest does not name it".to_owned();
+        findings.push(Finding { path, bytes, good, damage: None });
+    }
+    Ok(findings)
+}
+
+/// What is to be said of a file that is a part of something, also where it cannot be read.
+fn check_part(path: &Path) -> Finding {
+    check_file(path, &|_| ()).map(|(finding, _)| finding).unwrap_or_else(|error| {
+        let reason = format!("it cannot be read: {}", describe(&error));
+        let damage = Some(Damage { offset: 0, reason, cut_at: None });
+        Finding { path: path.to_owned(), bytes: 0, good: "nothing".to_owned(), damage }
+    })
+}
+
+/// What is to be said of a file; and its keys, or its commands where it holds nothing else.
+fn check_file(path: &Path, note: &dyn Fn(u64)) -> io::Result<(Finding, u64)> {
     let mut file = fs::File::open(path)?;
     let bytes = file.metadata()?.len();
     let mut magic = Vec::new();
     (&mut file).take(5).read_to_end(&mut magic)?;
     file.rewind()?;
-    let (mut start, mut good) = (0, String::new());
+    let (mut start, mut good, mut count) = (0, String::new(), 0);
     if matches!(magic.as_slice(), b"REDIS" | b"VALKE") {
-        match check_snapshot(&file) {
-            Ok((keys, end)) => (start, good) = (end, format!("an RDB file of {keys} keys")),
+        match check_snapshot(&file, note) {
+            Ok((keys, end)) => (start, good, count) = (end, format!("an RDB file of {keys} keys"), keys),
             Err((offset, reason)) => {
                 let damage = Some(Damage { offset, reason, cut_at: None });
-                return Ok(Finding {
-                    path: path.to_owned(),
-                    bytes,
-                    good: "nothing that could be kept".to_owned(),
-                    damage,
-                });
+                let good = "nothing that could be kept".to_owned();
+                return Ok((Finding { path: path.to_owned(), bytes, good, damage }, 0));
             }
         }
         file.seek(io::SeekFrom::Start(start))?;
+    } else if files::is_named_rdb(path) {
+        let damage = Some(Damage { offset: 0, reason: files::NO_RDB.to_owned(), cut_at: None });
+        return Ok((Finding { path: path.to_owned(), bytes, good: "nothing".to_owned(), damage }, 0));
     }
-    let (whole, progress, damage) = check_commands(&file, start)?;
+    let (whole, progress, damage) = check_commands(&file, start, note)?;
     if start == 0 || progress.commands > 0 || damage.is_some() {
         let joint = if good.is_empty() { "" } else { ", then " };
         let unproven = match progress.unproven_bytes {
@@ -218,12 +247,13 @@ fn check_file(path: &Path) -> io::Result<Finding> {
         };
         let (commands, batches) = (whole.commands, progress.batches);
         good += &format!("{joint}{commands} commands in {batches} checked batches{unproven}");
+        count += if start == 0 { commands } else { 0 };
     }
-    Ok(Finding { path: path.to_owned(), bytes, good, damage })
+    Ok((Finding { path: path.to_owned(), bytes, good, damage }, count))
 }
 
 /// Keys of an RDB file, and where it ends; or where it is damaged, and how.
-fn check_snapshot(file: &fs::File) -> Result<(u64, u64), (u64, String)> {
+fn check_snapshot(file: &fs::File, note: &dyn Fn(u64)) -> Result<(u64, u64), (u64, String)> {
     let keyspace = Keyspace::new(1, 1, 1, [0; 4]);
     let limits = CollectionLimits::default();
     let layout = Layout { limits: &limits, resources: keyspace.resources() };
@@ -232,12 +262,17 @@ fn check_snapshot(file: &fs::File) -> Result<(u64, u64), (u64, String)> {
     let mut keys = 0;
     while let Some(item) = reader.next(layout).map_err(|error| (error.offset, error.to_string()))? {
         keys += u64::from(matches!(item, Item::Key { .. }));
+        note(reader.offset());
     }
     Ok((keys, reader.offset()))
 }
 
 /// How far the commands of a file are whole, how far they are good, and what is wrong behind.
-fn check_commands(file: &fs::File, start: u64) -> io::Result<(Progress, Progress, Option<Damage>)> {
+fn check_commands(
+    file: &fs::File,
+    start: u64,
+    note: &dyn Fn(u64),
+) -> io::Result<(Progress, Progress, Option<Damage>)> {
     let mut reader = Reader::new(file, start);
     let mut whole = reader.progress();
     let mut in_transaction = false;
@@ -253,6 +288,7 @@ fn check_commands(file: &fs::File, start: u64) -> io::Result<(Progress, Progress
             Err(ReadError::Io(error)) => return Err(error),
             Err(error) => break Some(error.to_string()),
         }
+        note(reader.progress().offset);
         if !in_transaction {
             whole = reader.progress();
         }

@@ -55,7 +55,17 @@ pub fn install(level: LogLevel, file: &Path) -> io::Result<LogHandle> {
     Ok(handle)
 }
 
+/// Installs a log for a command that is no server: warnings and errors alone, as plain lines on standard error.
+pub fn install_warnings() {
+    let lines =
+        Lines { level: Arc::new(AtomicU8::new(LogLevel::Warning as u8)), sink: Mutex::new(Sink::Plain) };
+    // Where there is a log already, it serves as well.
+    let _ = tracing_subscriber::registry().with(lines).try_init();
+}
+
 enum Sink {
+    /// Standard error, without process and time.
+    Plain,
     StandardOutput,
     File(LogFile),
 }
@@ -90,6 +100,7 @@ impl LogFile {
 impl Sink {
     fn write(&mut self, line: &[u8]) {
         let written = match self {
+            Self::Plain => io::stderr().lock().write_all(line),
             Self::StandardOutput => io::stdout().lock().write_all(line),
             Self::File(file) => file.write(line),
         };
@@ -130,9 +141,15 @@ impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut text = Text::default();
         event.record(&mut text);
-        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        let line = line(std::process::id(), now_ms, rank(*event.metadata().level()).1, &text);
-        self.sink.lock().unwrap_or_else(PoisonError::into_inner).write(line.as_bytes());
+        let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
+        let head = if matches!(*sink, Sink::Plain) {
+            "dunlin: ".to_owned()
+        } else {
+            let now_ms =
+                SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+            head(std::process::id(), now_ms, rank(*event.metadata().level()).1)
+        };
+        sink.write(line(head, &text).as_bytes());
     }
 }
 
@@ -152,8 +169,12 @@ impl Visit for Text {
     }
 }
 
-fn line(process: u32, now_ms: u64, mark: char, text: &Text) -> String {
-    let mut line = format!("{process}:M {} {mark} ", Utc(now_ms));
+fn head(process: u32, now_ms: u64, mark: char) -> String {
+    format!("{process}:M {} {mark} ", Utc(now_ms))
+}
+
+fn line(head: String, text: &Text) -> String {
+    let mut line = head;
     line.extend(text.message.chars().chain(text.fields.chars()).flat_map(escape_control));
     line.push('\n');
     line

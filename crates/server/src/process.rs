@@ -102,6 +102,11 @@ impl ProcessorTime {
         Self::of_process()
     }
 
+    /// All of it.
+    pub(crate) fn total(self) -> Duration {
+        self.user + self.system
+    }
+
     fn ask(who: libc::c_int) -> Self {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
         // SAFETY: the pointer is to a whole rusage, which the call only writes to.
@@ -115,6 +120,37 @@ impl ProcessorTime {
         };
         Self { user: duration(usage.ru_utime), system: duration(usage.ru_stime) }
     }
+}
+
+/// How long the machine's processors have had nothing to do, all of them together, since it was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IdleTime(Duration);
+
+impl IdleTime {
+    /// `None` where the system does not tell. Costs some ten microseconds.
+    pub(crate) fn now() -> Option<Self> {
+        #[cfg(target_os = "linux")]
+        {
+            let ticks = idle_ticks(&std::fs::read_to_string("/proc/stat").ok()?)?;
+            let per_second = rustix::param::clock_ticks_per_second().max(1);
+            Some(Self(Duration::from_secs_f64(ticks as f64 / per_second as f64)))
+        }
+        #[cfg(not(target_os = "linux"))]
+        None
+    }
+
+    /// The time since then.
+    pub(crate) fn since(&self, before: &Self) -> Duration {
+        self.0.saturating_sub(before.0)
+    }
+}
+
+/// Ticks without work, and with nothing but the disk to wait for: `cpu user nice system idle iowait …`.
+#[cfg(target_os = "linux")]
+fn idle_ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace().skip(3);
+    let (idle, waiting) = (fields.next()?.parse::<u64>().ok()?, fields.next()?.parse::<u64>().ok()?);
+    idle.checked_add(waiting)
 }
 
 /// Has the calling thread take the time that others leave. On Linux a thread has a priority of its own.
@@ -140,11 +176,29 @@ mod tests {
         assert_ne!(process.replication_id(), before);
         assert!(process.system.split(' ').count() >= 3, "{}", process.system);
         let started = Instant::now();
-        while ProcessorTime::of_thread().user + ProcessorTime::of_thread().system == Duration::ZERO {
+        while ProcessorTime::of_thread().total() == Duration::ZERO {
             assert!(started.elapsed() < Duration::from_secs(60), "a busy thread uses time");
         }
         if cfg!(target_os = "linux") {
             assert!(resident_bytes() > 100_000 && system_memory_bytes() > resident_bytes());
+            assert!(IdleTime::now().is_some());
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_the_system_says_of_idle_time_is_read() {
+        let line = "cpu  10 20 30 4000 500 6 7 8 9 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n";
+        assert_eq!(idle_ticks(line), Some(4500));
+        for other in [
+            "",
+            "cpu ",
+            "cpu  1 2 3",
+            "cpu  1 2 3 x 5",
+            "cpu0 1 2 3 4 5",
+            "cpu  1 2 3 18446744073709551615 1",
+        ] {
+            assert_eq!(idle_ticks(other), None, "{other}");
         }
     }
 }

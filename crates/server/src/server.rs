@@ -16,7 +16,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use dunlin_engine::{Engine, Log, Worker, keyspace::Keyspace};
-use dunlin_persist::Ring;
+use dunlin_persist::{Ring, RingReader};
 use signal_hook::{
     consts::{SIGINT, SIGTERM, SIGXFSZ},
     iterator::Signals,
@@ -32,7 +32,8 @@ use crate::{
     log::{self, LogHandle},
     maintenance::{self, Maintenance},
     net::{
-        Limits, ListenOptions, OutputLimit, Running, WorkerContext, Workers, listen_on, reserve_open_files,
+        Limits, ListenOptions, Listening, OutputLimit, Running, WorkerContext, Workers, listen_on,
+        reserve_open_files,
     },
     process::Process,
     shared::{Shared, Stop},
@@ -87,7 +88,6 @@ impl Server {
             config.maxclients = room as u32;
         }
         let threads = config.worker_count();
-        let databases = config.databases as usize;
         let limits = Arc::new(ArcSwap::from_pointee(limits(&config)));
         let workers = Workers { threads, listen: listen_options(&config), limits: Arc::clone(&limits) };
         let http = match config.http_port {
@@ -96,16 +96,8 @@ impl Server {
         };
         let store = Arc::new(ConfigStore::new(config, file));
         register_hooks(&store, log, limits);
-
-        let (ring, reader) = Ring::new(RING_BYTES, threads + 1, 0);
-        let participants = threads + 1 + storers(threads);
-        let keyspace = Keyspace::new(threads, participants, databases, seeds()?);
-        let engine = Engine::with_log(keyspace, Arc::clone(&ring) as Arc<dyn Log>);
-        let (maintenance, discarded) = Maintenance::new();
         let (stopper, orders) = channel();
-        let durability = Durability::new(ring, threads);
-        let process = Process::new()?;
-        let shared = Shared::new(engine, store, threads, maintenance, process, durability, stopper.clone());
+        let Assembled { shared, ring, discarded } = assemble(store, threads, stopper.clone())?;
         let shared = Arc::new(shared);
         let health = match http.is_empty() {
             true => None,
@@ -115,7 +107,7 @@ impl Server {
         };
         maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         apart::start(&shared).map_err(|error| format!("cannot start a thread: {error}"))?;
-        let log = LogThread::new(Arc::clone(&shared), reader).start();
+        let log = LogThread::new(Arc::clone(&shared), ring).start();
         let log = log.map_err(|error| format!("cannot start a thread: {error}"))?;
         if log.is_finished() {
             return Err(join_log(log).err().unwrap_or_else(|| "the log's thread has ended".to_owned()));
@@ -130,10 +122,11 @@ impl Server {
             }
         };
         let running = workers.start(make).map_err(|error| error.to_string())?;
+        register_listening(&shared.config, Arc::clone(running.listening()));
         Ok(Self { shared, running, log, health, stopper, orders })
     }
 
-    /// The TCP addresses that it listens on.
+    /// The TCP addresses that it has listened on from the start.
     pub fn addresses(&self) -> &[SocketAddr] {
         self.running.addresses()
     }
@@ -168,6 +161,32 @@ impl Server {
         self.shared.durability.order(Order::Stop);
         join_log(self.log)
     }
+}
+
+/// An engine with all that belongs to it, before there are threads.
+pub(crate) struct Assembled {
+    pub(crate) shared: Shared,
+    /// What the log's thread reads.
+    ring: RingReader,
+    /// What the maintenance thread is told.
+    discarded: Receiver<maintenance::Order>,
+}
+
+/// Makes an empty engine for so many workers. The error is one line for the operator.
+pub(crate) fn assemble(
+    store: Arc<ConfigStore>,
+    threads: usize,
+    stopper: Sender<Stop>,
+) -> Result<Assembled, String> {
+    let databases = store.snapshot().databases as usize;
+    let (writers, ring) = Ring::new(RING_BYTES, threads + 1, 0);
+    let participants = threads + 1 + storers(threads);
+    let keyspace = Keyspace::new(threads, participants, databases, seeds()?);
+    let engine = Engine::with_log(keyspace, Arc::clone(&writers) as Arc<dyn Log>);
+    let (maintenance, discarded) = Maintenance::new();
+    let durability = Durability::new(writers, threads);
+    let shared = Shared::new(engine, store, threads, maintenance, Process::new()?, durability, stopper);
+    Ok(Assembled { shared, ring, discarded })
 }
 
 /// Waits until the log's thread has ended.
@@ -291,6 +310,25 @@ fn register_hooks(store: &ConfigStore, log: Option<LogHandle>, published: Arc<Ar
         Box::new(move |_, new| {
             published.store(Arc::new(limits(new)));
             Ok(())
+        }),
+    );
+}
+
+/// Has `bind` and `port` take effect while the server runs.
+fn register_listening(store: &ConfigStore, listening: Arc<Listening<Letter>>) {
+    store.on_change(
+        &["port", "bind"],
+        Box::new(move |old, new| {
+            let ListenOptions { addresses, port, backlog, .. } = listen_options(new);
+            listening.change(&addresses, port, backlog).map_err(|error| {
+                tracing::warn!("CONFIG SET: {error}");
+                let reason = if old.port == new.port {
+                    "Failed to bind to specified addresses."
+                } else {
+                    "Unable to listen on this port. Check server logs."
+                };
+                reason.to_owned()
+            })
         }),
     );
 }

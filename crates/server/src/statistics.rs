@@ -282,6 +282,15 @@ pub(crate) struct Measured {
     pub(crate) nanoseconds: u64,
 }
 
+/// A run that others have interrupted.
+#[derive(Debug)]
+pub(crate) struct Stopwatch {
+    index: usize,
+    count: u64,
+    since: Instant,
+    alone: bool,
+}
+
 /// The stopwatch of one worker.
 #[derive(Debug)]
 pub(crate) struct Meter {
@@ -360,6 +369,20 @@ impl Meter {
     /// The command that was begun last has not run after all.
     pub(crate) fn take_back(&mut self) {
         self.count -= 1;
+    }
+
+    /// Stops in the middle of a run, so that others can be measured.
+    pub(crate) fn stop(&mut self) -> Stopwatch {
+        let stopped =
+            Stopwatch { index: self.index, count: self.count, since: self.since, alone: self.alone };
+        (self.count, self.alone) = (0, false);
+        stopped
+    }
+
+    /// Goes on with a run.
+    pub(crate) fn go_on(&mut self, stopped: Stopwatch) {
+        debug_assert_eq!(self.count, 0, "others were measured to their end");
+        Stopwatch { index: self.index, count: self.count, since: self.since, alone: self.alone } = stopped;
     }
 
     /// Counts a command that was run apart from its worker.

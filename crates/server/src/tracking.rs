@@ -213,7 +213,11 @@ impl Executor {
         if keys_max == 0 || keyspace.tracked().0 <= keys_max {
             return;
         }
-        let _inside = keyspace.enter(self.worker.id());
+        // Where a script holds a part of it, that can wait.
+        let inside = keyspace.enter_unless_long(self.worker.id());
+        if inside.is_none() || keyspace.is_held_for_long() {
+            return;
+        }
         for shard in keyspace.shards() {
             self.shared.engine.limit_tracked(shard, keys_max, &mut self.worker);
         }

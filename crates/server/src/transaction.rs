@@ -11,13 +11,13 @@
 
 use dunlin_engine::{
     Footprint, Request, Transaction,
-    command::{CommandError, Entry, Flags},
+    command::{CommandError, CommandResult, Entry, Flags},
     keyspace::{Inside, Key, Keyspace, Watcher},
 };
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
-    executor::{Executor, Flow, QueuedRequest},
+    executor::{Executor, Flow, QueuedRequest, Turn},
     net::Next,
     session::Session,
     shared::Shared,
@@ -116,6 +116,13 @@ pub(crate) struct Watching {
     keys: Vec<(usize, Box<[u8]>)>,
 }
 
+/// What a client has ceased to watch, and is still to be let go.
+#[derive(Debug)]
+pub(crate) struct Unwatched {
+    client: u64,
+    watching: Box<Watching>,
+}
+
 /// What became of `EXEC`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Executed {
@@ -132,15 +139,22 @@ impl Executor {
     }
 
     /// Forgets the queued commands and the watched keys.
-    pub(crate) fn discard(&mut self, session: &mut Session) {
+    pub(crate) fn discard(&mut self, session: &mut Session, inside: Option<&Inside<'_>>) {
         if let Some(queue) = session.queue.take() {
             self.spare_queue = queue.recycle();
         }
-        self.unwatch(session);
+        self.unwatch(session, inside);
     }
 
     /// Watches a key for changes until the next transaction.
-    pub(crate) fn watch(&mut self, session: &mut Session, key: &[u8]) {
+    pub(crate) fn watch(&mut self, session: &mut Session, key: &[u8], inside: &Inside<'_>) -> CommandResult {
+        if !self.unwatched.is_empty() {
+            self.let_go(inside);
+            // What it has watched before would go together with what it watches now.
+            if self.unwatched.iter().any(|unwatched| unwatched.client == session.client.id()) {
+                return Err(CommandError::Busy);
+            }
+        }
         let database = session.database;
         let client = &session.client;
         let watching = session.watching.get_or_insert_with(|| {
@@ -150,21 +164,35 @@ impl Executor {
             })
         });
         if watching.keys.iter().any(|(known, name)| *known == database && **name == *key) {
-            return;
+            return Ok(());
         }
-        self.shared.engine.watch(database, key, &watching.watcher, &self.environment);
+        self.shared.engine.watch(database, key, &watching.watcher, &self.environment)?;
         watching.keys.push((database, key.into()));
         client.watched_keys.set(watching.keys.len() as u64);
+        Ok(())
     }
 
-    /// Watches nothing any more. The caller is inside the gate.
-    pub(crate) fn unwatch(&mut self, session: &mut Session) {
+    /// Watches nothing any more. Keys that are not to be had because a script holds them are let go later.
+    pub(crate) fn unwatch(&mut self, session: &mut Session, inside: Option<&Inside<'_>>) {
         let Some(watching) = session.watching.take() else { return };
-        for (database, key) in &watching.keys {
-            self.shared.engine.unwatch(*database, key, &watching.watcher);
-        }
-        watching.watcher.clear();
         session.client.watched_keys.set(0);
+        self.unwatched.push(Unwatched { client: session.client.id(), watching });
+        if let Some(inside) = inside {
+            self.let_go(inside);
+        }
+    }
+
+    /// Lets go what clients have ceased to watch.
+    pub(crate) fn let_go(&mut self, _: &Inside<'_>) {
+        let engine = &self.shared.engine;
+        self.unwatched.retain_mut(|Unwatched { watching, .. }| {
+            let Watching { watcher, keys } = &mut **watching;
+            keys.retain(|(database, key)| engine.unwatch(*database, key, watcher).is_err());
+            if keys.is_empty() {
+                watcher.clear();
+            }
+            !keys.is_empty()
+        });
     }
 
     /// Runs the queued commands as one, each answering in turn behind the header of an array.
@@ -173,7 +201,7 @@ impl Executor {
         shared: &'k Shared,
         session: &mut Session,
         mut queue: Box<Queue>,
-        inside: &mut Option<Inside<'k>>,
+        turn: &mut Turn<'k>,
         reply: &mut ReplyBuffer,
     ) -> Result<Executed, CommandError> {
         let keyspace = &shared.engine.keyspace;
@@ -181,9 +209,9 @@ impl Executor {
         for (_, key) in session.watching.iter().flat_map(|watching| &watching.keys) {
             queue.footprint.add_key(keyspace, key);
         }
-        let begun = shared.engine.begin(&queue.footprint, &self.worker, inside);
+        let begun = shared.engine.begin(&queue.footprint, &self.worker, &mut turn.inside);
         let Ok(mut transaction) = begun else {
-            self.unwatch(session);
+            self.unwatch(session, turn.inside.as_ref());
             let reason = shared.running.busy().line();
             let text = [b"EXECABORT Transaction discarded because of: ", &reason[..]].concat();
             return Err(CommandError::Text(text.into()));
@@ -194,13 +222,10 @@ impl Executor {
             Executed::Changed
         } else {
             reply.array(queue.len());
-            Executed::Done(self.run_queue(shared, session, &queue, &mut transaction, inside, reply))
+            Executed::Done(self.run_queue(shared, session, &queue, &mut transaction, turn, reply))
         };
         self.environment.deny_blocking = false;
-        shared.engine.commit(transaction, &self.environment, &mut self.worker, inside);
-        if !self.worker.served.is_empty() {
-            self.mail_served();
-        }
+        self.end_transaction(shared, transaction, turn);
         self.spare_queue = queue.recycle();
         Ok(executed)
     }
@@ -217,13 +242,29 @@ impl Executor {
         changed
     }
 
+    /// Commits a transaction and mails what it has served; or gives it up with the process.
+    pub(crate) fn end_transaction<'k>(
+        &mut self,
+        shared: &'k Shared,
+        transaction: Transaction<'k>,
+        turn: &mut Turn<'k>,
+    ) {
+        if self.is_abandoned {
+            return transaction.abandon(&mut self.worker, &mut turn.inside);
+        }
+        shared.engine.commit(transaction, &self.environment, &mut self.worker, &mut turn.inside);
+        if !self.worker.served.is_empty() {
+            self.mail_served();
+        }
+    }
+
     fn run_queue<'k>(
         &mut self,
         shared: &'k Shared,
         session: &mut Session,
         queue: &Queue,
         transaction: &mut Transaction<'k>,
-        inside: &mut Option<Inside<'k>>,
+        turn: &mut Turn<'k>,
         reply: &mut ReplyBuffer,
     ) -> Flow {
         let mut start = 0;
@@ -252,7 +293,7 @@ impl Executor {
                 shard: *shard,
             }));
             let request = QueuedRequest { request: Request { entry, words, keys: &keys }, transaction };
-            match self.run_queued(shared, session, request, inside, reply) {
+            match self.run_queued(shared, session, request, turn, reply) {
                 // Nobody sleeps here: what was to be answered later is answered now.
                 Flow::Stop(Next::Park { .. }) => {
                     if let Some(answer) = session.answer_later.take() {
@@ -261,6 +302,9 @@ impl Executor {
                 }
                 stop @ Flow::Stop(Next::CloseAfterReply | Next::CloseNow) => flow = stop,
                 Flow::Continue | Flow::Retry | Flow::Postpone { .. } | Flow::Stop(_) => {}
+            }
+            if self.is_abandoned {
+                break;
             }
         }
         // Here, because EXEC's own words are not those of the last command.

@@ -13,7 +13,7 @@
 
 use std::fmt;
 
-use crate::Corrupt;
+use crate::{Corrupt, block::Block};
 
 const HEADER_BYTES: usize = 8;
 
@@ -162,11 +162,25 @@ impl<'a> IntSetRef<'a> {
     }
 }
 
-/// An intset in a `Vec` of its own.
-#[derive(Clone, PartialEq, Eq)]
+/// An intset in a block of its own.
 pub struct IntSet {
-    bytes: Vec<u8>,
+    /// Its mark is the number of bytes in use.
+    block: Block,
 }
+
+impl Clone for IntSet {
+    fn clone(&self) -> Self {
+        Self::of(self.bytes().to_vec())
+    }
+}
+
+impl PartialEq for IntSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for IntSet {}
 
 impl Default for IntSet {
     fn default() -> Self {
@@ -183,42 +197,56 @@ impl fmt::Debug for IntSet {
 impl IntSet {
     /// Without integers.
     pub fn new() -> IntSet {
-        IntSet { bytes: vec![2, 0, 0, 0, 0, 0, 0, 0] }
+        IntSet::of(vec![2, 0, 0, 0, 0, 0, 0, 0])
+    }
+
+    fn of(bytes: Vec<u8>) -> IntSet {
+        let mut block = Block::from(bytes);
+        block.mark = block.len() as u32;
+        IntSet { block }
     }
 
     /// Takes bytes from outside, once they pass [`validate`].
     pub fn from_bytes(bytes: Vec<u8>) -> Result<IntSet, Corrupt> {
         validate(&bytes)?;
-        Ok(IntSet { bytes })
+        Ok(IntSet::of(bytes))
     }
 
     /// Takes bytes that an intset gave. Others make later calls panic.
     pub fn from_trusted(bytes: Vec<u8>) -> IntSet {
         debug_assert!(bytes.len() == HEADER_BYTES || validate(&bytes).is_ok());
-        IntSet { bytes }
+        IntSet::of(bytes)
     }
 
     /// The bytes, header included.
     pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+        let used = self.used();
+        let mut bytes = self.block.into_vec();
+        bytes.truncate(used);
+        bytes
     }
 
     /// The bytes, header included.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.block[..self.used()]
+    }
+
+    #[inline]
+    fn used(&self) -> usize {
+        self.block.mark as usize
     }
 
     /// Bytes allocated.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.bytes.capacity()
+        self.block.len()
     }
 
     /// The reader.
     #[inline]
     pub fn view(&self) -> IntSetRef<'_> {
-        IntSetRef::new(&self.bytes)
+        IntSetRef::new(self.bytes())
     }
 
     /// Number of integers.
@@ -248,14 +276,14 @@ impl IntSet {
             }
         };
         let width = self.view().width.bytes();
-        let (before, at) = (self.bytes.len(), HEADER_BYTES + index * width);
-        if before + width > self.bytes.capacity() {
+        let (before, at) = (self.used(), HEADER_BYTES + index * width);
+        if before + width > self.block.len() {
             // An eighth, not double: see the listpack.
-            self.bytes.reserve_exact((before / 8).next_multiple_of(16).max(width));
+            self.block.resize(before + (before / 8).next_multiple_of(16).max(width));
         }
-        self.bytes.resize(before + width, 0);
-        self.bytes.copy_within(at..before, at + width);
-        self.bytes[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
+        self.block.copy_within(at..before, at + width);
+        self.block[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
+        self.block.mark += width as u32;
         self.write_length();
         true
     }
@@ -269,25 +297,27 @@ impl IntSet {
         let Ok(index) = view.search(value) else { return false };
         let width = view.width.bytes();
         let at = HEADER_BYTES + index * width;
-        self.bytes.drain(at..at + width);
+        let end = self.used();
+        self.block.copy_within(at + width..end, at);
+        self.block.mark -= width as u32;
         self.write_length();
         true
     }
 
     fn widen(&mut self, width: Width) {
         let old = self.view();
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + (old.len() + 1) * width.bytes());
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + old.len() * width.bytes());
         bytes.extend_from_slice(&(width.bytes() as u32).to_le_bytes());
         bytes.extend_from_slice(&(old.len() as u32).to_le_bytes());
         for value in old.iter() {
             bytes.extend_from_slice(&value.to_le_bytes()[..width.bytes()]);
         }
-        self.bytes = bytes;
+        *self = Self::of(bytes);
     }
 
     fn write_length(&mut self) {
         let length = u32::try_from(self.len()).expect("an intset counts in 32 bits");
-        self.bytes[4..HEADER_BYTES].copy_from_slice(&length.to_le_bytes());
+        self.block[4..HEADER_BYTES].copy_from_slice(&length.to_le_bytes());
     }
 }
 

@@ -17,6 +17,7 @@
 
 mod bit_set;
 pub mod bits;
+mod block;
 mod block_deque;
 mod bucket_table;
 mod corrupt;
@@ -45,7 +46,7 @@ pub use listpack::{
 };
 pub use order_tree::{Members, OrderRange, OrderTree, Scored};
 pub use page_pool::{PAGE_BYTES, PagePool, PoolUsage};
-pub use prefetch::prefetch;
+pub use prefetch::{prefetch, prefetch_span};
 pub use slab::{CELL_BYTES_MAX, Handle, PageDirectory, Slab, class_bytes};
 
 /// Ends the process with one clear line, because the system refused `bytes` bytes of memory.

@@ -1,5 +1,17 @@
 //! One hint to the processor: "this line will be read soon".
 
+const CACHE_LINE_BYTES: usize = 64;
+
+/// [`prefetch`] for all lines that `bytes` bytes from `start` on lie in, wherever in its line the first is.
+#[inline(always)]
+pub fn prefetch_span(start: *const u8, bytes: usize) {
+    let last = bytes.saturating_sub(1);
+    for line in 0..=last / CACHE_LINE_BYTES {
+        prefetch(start.wrapping_add(line * CACHE_LINE_BYTES));
+    }
+    prefetch(start.wrapping_add(last));
+}
+
 /// Asks for the cache line at `address` in every cache level. Never faults, whatever the address is, and
 /// reads nothing in the sense of the language; does nothing where there is no stable instruction for it.
 #[inline(always)]

@@ -33,11 +33,15 @@ struct Writer {
 pub fn play(program: &Path, rounds: u64, appendfsync: &str, seed: u64) -> Result<String, String> {
     let folder = Folder::new("kills")?;
     let writers: Vec<Writer> = (0..WRITERS).map(|_| Writer::default()).collect();
-    let directives = ["--appendfsync", appendfsync];
+    // Some bases are RDB files, some are commands.
+    let directives = |round: u64| {
+        let preamble = if round % 4 < 2 { "yes" } else { "no" };
+        ["--appendfsync", appendfsync, "--aof-use-rdb-preamble", preamble]
+    };
     let mut lost_max = 0;
     for round in 0..rounds {
         let mut random = Random::new(seed + round);
-        let server = Server::start(program, &folder, &directives)?;
+        let server = Server::start(program, &folder, &directives(round))?;
         let lost = check(&server, &writers, appendfsync == "always")
             .map_err(|why| format!("round {round}, seed {seed}: {why}\n{}", server.log()))?;
         lost_max = lost_max.max(lost);
@@ -64,7 +68,7 @@ pub fn play(program: &Path, rounds: u64, appendfsync: &str, seed: u64) -> Result
             server.kill();
         });
     }
-    let server = Server::start(program, &folder, &directives)?;
+    let server = Server::start(program, &folder, &directives(rounds))?;
     check(&server, &writers, appendfsync == "always")?;
     let total: u64 = writers.iter().map(|writer| writer.sent.load(SeqCst)).sum();
     Ok(format!("{rounds} kills, {total} writes, at most {lost_max} acknowledged ones of a writer lost"))

@@ -41,13 +41,9 @@ pub const INTENDED: &[Intended] = &[
     },
     Intended { command: "SORT", holds: stale_errno, reason: STALE_ERRNO },
     Intended { command: "SORT_RO", holds: stale_errno, reason: STALE_ERRNO },
-    Intended {
-        command: "LPOS",
-        holds: |command, ours, _| {
-            ours.is_error() && command.iter().any(|word| word == b"-9223372036854775808")
-        },
-        reason: "the smallest rank has no opposite: refused, as in Redis 7.2 and newer",
-    },
+    Intended { command: "GEOSEARCH*", holds: hexadecimal, reason: HEXADECIMAL },
+    Intended { command: "LPOS", holds: without_opposite, reason: NO_OPPOSITE },
+    Intended { command: "LREM", holds: without_opposite, reason: NO_OPPOSITE },
     Intended { command: "Z*", holds: |_, ours, oracle| same_numbers(ours, oracle), reason: SHORTEST },
     Intended { command: "BZ*", holds: |_, ours, oracle| same_numbers(ours, oracle), reason: SHORTEST },
     Intended { command: "B*", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
@@ -247,8 +243,22 @@ fn has_integer(reply: &Reply, is_such: fn(i64) -> bool) -> bool {
 
 const WITH_SCORE: &str = "ZRANK and ZREVRANK take WITHSCORE, as in Redis 7.2 and newer";
 
+const NO_OPPOSITE: &str = "the smallest number has no opposite: refused, as in Redis 7.2 and newer";
 const STALE_ERRNO: &str =
     "Redis 7.0 takes an error number that an earlier command has left behind for one of its own";
+
+const HEXADECIMAL: &str = "numbers may be hexadecimal, as in Redis 7.0 and unlike in newer servers";
+
+/// Whether only the oracle refused such a number.
+fn hexadecimal(command: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
+    let refused = oracle.bytes() == Some(b"ERR value is not a valid float");
+    refused && !ours.is_error() && command.iter().any(|word| word.to_ascii_lowercase().starts_with(b"0x"))
+}
+
+/// Whether the smallest of all integers was refused.
+fn without_opposite(command: &[Vec<u8>], ours: &Reply, _: &Reply) -> bool {
+    ours.is_error() && command.iter().any(|word| word == b"-9223372036854775808")
+}
 
 /// Whether only the oracle could not read a score that is one.
 fn stale_errno(_: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {

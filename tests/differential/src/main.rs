@@ -49,6 +49,12 @@ struct Options {
     /// The server that loads what the server under test has recorded; there is no oracle then.
     #[arg(long)]
     replay_in: Option<PathBuf>,
+    /// The log is rewritten before it is loaded.
+    #[arg(long, requires = "replay_in")]
+    rewrite: bool,
+    /// The log is converted into an RDB file of this version before it is loaded.
+    #[arg(long, requires = "replay_in", value_name = "VERSION")]
+    through: Option<u16>,
     /// Families to draw commands from, by name; `all` for every one there is a grammar for.
     #[arg(long, value_delimiter = ',')]
     families: Vec<String>,
@@ -121,6 +127,7 @@ fn run(options: &Options) -> Result<bool, String> {
     );
     if let Some(reader) = &options.replay_in {
         let mut replay = Replay::new(&options.server, reader, &options.directive);
+        (replay.rewrites, replay.through) = (options.rewrite, options.through);
         let trial = &mut |steps: &[Step]| replay.run(steps);
         return judge(options, &drawn, &known, (first_seed, streams), trial);
     }

@@ -4,6 +4,7 @@
 //! ```text
 //! stream ─▶ writer ─▶ data set ══ the same after DEBUG LOADAOF ══ data set ◀─ reader
 //!             └───────── appendonlydir, copied after SIGKILL ─────────────────┘
+//!                        [rewritten] [converted into an RDB file and back]
 //! ```
 //!
 //! What no reply shows is compared too: times of expiry, of keys and of fields, groups of streams with what is
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use dunlin_test_support::connection::Connection;
@@ -39,6 +41,10 @@ pub struct Replay {
     writer: PathBuf,
     reader: PathBuf,
     directives: Vec<String>,
+    /// Whether the log is rewritten before it is loaded.
+    pub rewrites: bool,
+    /// The version of RDB files that the data set is taken through on its way to the reader (`dunlin convert`).
+    pub through: Option<u16>,
 }
 
 /// What a server holds: by a line that names a part of it, what it says of that.
@@ -47,7 +53,8 @@ type DataSet = BTreeMap<String, String>;
 impl Replay {
     /// Streams run on `writer`, with further directives; `reader` loads what it has recorded.
     pub fn new(writer: &Path, reader: &Path, directives: &[String]) -> Self {
-        Self { writer: writer.to_owned(), reader: reader.to_owned(), directives: directives.to_vec() }
+        let (writer, reader) = (writer.to_owned(), reader.to_owned());
+        Self { writer, reader, directives: directives.to_vec(), rewrites: false, through: None }
     }
 
     /// Runs a stream.
@@ -61,6 +68,9 @@ impl Replay {
         let mut server = Server::start(&self.writer, &directives).map_err(trouble("the writer"))?;
         play(&server, steps).map_err(trouble("the writer"))?;
         let written = self.data_set(&server, steps)?;
+        if self.rewrites {
+            rewrite(&server)?;
+        }
         call(&server, &["DEBUG", "LOADAOF"])?;
         let expected = self.data_set(&server, steps)?;
         // Redis does not record how many entries a group has read; what it makes of its log is right.
@@ -70,11 +80,24 @@ impl Replay {
         self.expect_no_refusal(&server, steps)?;
         server.kill().map_err(trouble("the writer"))?;
         let files = server.folder().join("appendonlydir");
-        let copy = |folder: &Path| copy_directory(&files, &folder.join("appendonlydir"));
+        let copy = |folder: &Path| match self.through {
+            None => copy_directory(&files, &folder.join("appendonlydir")),
+            Some(version) => {
+                let snapshot = folder.join("converted.rdb");
+                self.convert(&files, &snapshot, &["--rdb-version", &version.to_string()])?;
+                self.convert(&snapshot, &folder.join("appendonlydir"), &[])
+            }
+        };
         let reader = Server::start_with(&self.reader, &DIRECTIVES, copy);
         let reader = reader.map_err(|error| self.mismatch("LOAD", "", &error.to_string(), steps))?;
         self.compare(&expected, &self.data_set(&reader, steps)?, "in the reader", steps)?;
         self.expect_no_refusal(&reader, steps)
+    }
+
+    fn convert(&self, from: &Path, to: &Path, options: &[&str]) -> io::Result<()> {
+        let done = Command::new(&self.writer).arg("convert").args(options).args([from, to]).output()?;
+        let told = || io::Error::other(String::from_utf8_lossy(&done.stderr).into_owned());
+        if done.status.success() { Ok(()) } else { Err(told()) }
     }
 
     fn mismatch(&self, part: &str, written: &str, read: &str, steps: &[Step]) -> Failure {
@@ -168,6 +191,20 @@ fn connect(server: &Server) -> Result<Connection, Failure> {
 
 fn call(server: &Server, words: &[&str]) -> Result<Reply, Failure> {
     connect(server)?.call(words).map_err(|error| Failure::Trouble(format!("{words:?}: {error}")))
+}
+
+/// Has the log rewritten and waits until it is.
+fn rewrite(server: &Server) -> Result<(), Failure> {
+    call(server, &["BGREWRITEAOF"])?;
+    let is_under_way = || {
+        let info = call(server, &["INFO", "persistence"])?;
+        let info = String::from_utf8_lossy(info.bytes().unwrap_or_default()).into_owned();
+        Ok(info.contains("aof_rewrite_in_progress:1") || info.contains("aof_rewrite_scheduled:1"))
+    };
+    while is_under_way()? {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// Sends the steps; what is answered is another test's affair.

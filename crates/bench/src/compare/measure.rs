@@ -4,6 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::compaction::Course;
 use super::rows::{Method, Row, Scale, Transport, Verb};
 use super::server::Server;
 use crate::figures::{Sample, sample};
@@ -17,8 +18,8 @@ const GROWTH_CLIENTS: usize = 8;
 const GROWTH_PIPELINE: usize = 16;
 const HOT_PIPELINE: usize = 16;
 const COMMAND_PIPELINE: usize = 16;
-/// Keys without expiry that are read while the others expire.
-const LASTING_KEYS: u64 = 1000;
+/// Keys that are read while something happens to others.
+pub(super) const LASTING_KEYS: u64 = 1000;
 /// How long expired keys may stay before the row is given up.
 const EXPIRY_MAX: Duration = Duration::from_secs(120);
 /// How often a server is asked whether the keys are gone.
@@ -29,6 +30,26 @@ const ASKING_BYTES: f64 = 1024.0 * 1024.0;
 const REST_FRACTION: f64 = 0.001;
 const REST: Duration = Duration::from_millis(500);
 const REST_MAX: Duration = Duration::from_secs(60);
+
+/// How requests come.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    transport: Transport,
+    /// Most under way on a connection.
+    pipeline: usize,
+    /// So many a second, whatever the server does; as it answers without.
+    rate: Option<f64>,
+}
+
+impl Pace {
+    fn closed(transport: Transport, pipeline: usize) -> Self {
+        Self { transport, pipeline, rate: None }
+    }
+
+    fn open(rate: u32) -> Self {
+        Self { transport: Transport::Tcp, pipeline: COMMAND_PIPELINE, rate: Some(rate.into()) }
+    }
+}
 
 /// How measurements are made.
 #[derive(Debug, Clone, Copy)]
@@ -42,10 +63,20 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Takes one measurement of a row; its first sample is the headline.
-    pub fn measure(&self, row: &Row, server: &Server) -> Result<Vec<Sample>, String> {
+    /// Takes one measurement of a row; its first sample is the headline. What there is to draw over time is
+    /// told apart.
+    pub fn measure(&self, row: &Row, server: &mut Server) -> Result<(Vec<Sample>, Option<Course>), String> {
+        let name = server.program.name.clone();
+        let failed = |error: String| format!("{} on {name}: {error}", row.name);
+        if let Method::Compaction(write) = row.method {
+            let (samples, course) = self.compaction(server, write).map_err(failed)?;
+            return Ok((samples, Some(course)));
+        }
         let samples = match row.method {
-            Method::Cost(verb, transport, pipeline) => self.cost(server, verb, transport, pipeline),
+            Method::Cost(verb, transport, pipeline) => {
+                self.cost(server, verb, Pace::closed(transport, pipeline))
+            }
+            Method::CostAtRate(verb, rate) => self.cost(server, verb, Pace::open(rate)),
             Method::HotKey(verb) => self.hot_key(server, verb),
             Method::Throughput(verb) => self.throughput(server, verb),
             Method::EmptyMemory => settled_bytes(server)
@@ -55,12 +86,15 @@ impl Conditions {
             Method::Expiry => self.expiry(server),
             Method::Command { fill, words } => self.command_cost(server, fill, words, COMMAND_PIPELINE),
             Method::Whole { fills, words } => self.whole_cost(server, fills, words),
+            Method::Beside { fills, words } => self.beside(server, fills, words),
             Method::MemoryOf(words) => self.memory_of(server, words),
             Method::Transaction => self.transaction_cost(server),
             Method::Publish => self.publish_cost(server),
             Method::ScriptTime(text) => self.script_time(server, text),
+            Method::Recovery(source) => self.recovery(server, source),
+            Method::Compaction(_) => unreachable!("measured above"),
         };
-        samples.map_err(|error| format!("{} on {}: {error}", row.name, server.program.name))
+        Ok((samples.map_err(failed)?, None))
     }
 
     /// Fills a server with the keys that the request rows use.
@@ -100,8 +134,7 @@ impl Conditions {
         &self,
         server: &Server,
         verb: Verb,
-        transport: Transport,
-        pipeline: usize,
+        Pace { transport, pipeline, rate }: Pace,
         keyspace: Option<u64>,
     ) -> Result<(Outcome, u64), String> {
         let words = match verb {
@@ -113,6 +146,7 @@ impl Conditions {
         let mut plan = self.plan(words, keyspace, VALUE_BYTES);
         plan.requests = None;
         plan.pipeline = pipeline;
+        plan.rate = rate;
         plan.duration = Some(self.scale.warmup);
         run(server, transport, &plan)?;
         plan.duration = Some(self.scale.measured);
@@ -133,14 +167,8 @@ impl Conditions {
         Ok((outcome, cpu_ns))
     }
 
-    fn cost(
-        &self,
-        server: &Server,
-        verb: Verb,
-        transport: Transport,
-        pipeline: usize,
-    ) -> Result<Vec<Sample>, String> {
-        let (outcome, cpu_ns) = self.timed(server, verb, transport, pipeline, Some(self.scale.keys))?;
+    fn cost(&self, server: &Server, verb: Verb, pace: Pace) -> Result<Vec<Sample>, String> {
+        let (outcome, cpu_ns) = self.timed(server, verb, pace, Some(self.scale.keys))?;
         Ok(vec![
             sample("server CPU per request", "µs", cpu_ns as f64 / 1e3 / outcome.tally.replies as f64),
             sample("throughput", "requests/s", outcome.requests_per_second()),
@@ -148,14 +176,15 @@ impl Conditions {
     }
 
     fn throughput(&self, server: &Server, verb: Verb) -> Result<Vec<Sample>, String> {
-        let mut samples = self.cost(server, verb, Transport::Tcp, 1)?;
+        let mut samples = self.cost(server, verb, Pace::closed(Transport::Tcp, 1))?;
         samples.reverse();
         Ok(samples)
     }
 
     fn hot_key(&self, server: &Server, verb: Verb) -> Result<Vec<Sample>, String> {
-        let (uniform, _) = self.timed(server, verb, Transport::Tcp, HOT_PIPELINE, Some(self.scale.keys))?;
-        let (hot, _) = self.timed(server, verb, Transport::Tcp, HOT_PIPELINE, None)?;
+        let pace = Pace::closed(Transport::Tcp, HOT_PIPELINE);
+        let (uniform, _) = self.timed(server, verb, pace, Some(self.scale.keys))?;
+        let (hot, _) = self.timed(server, verb, pace, None)?;
         let (uniform, hot) = (uniform.requests_per_second(), hot.requests_per_second());
         Ok(vec![
             sample("one key ÷ uniform keys", "×", hot / uniform),
@@ -254,7 +283,7 @@ pub(super) fn run(server: &Server, transport: Transport, plan: &Plan) -> Result<
     run_watched(server, transport, plan, &Progress::default())
 }
 
-fn run_watched(
+pub(super) fn run_watched(
     server: &Server,
     transport: Transport,
     plan: &Plan,

@@ -9,10 +9,13 @@
 //! Invariants: servers take turns within a round, so a drift of the machine touches all alike; no
 //! figure is taken from a server whose answers were wrong.
 
+mod beside;
 mod collections;
+mod compaction;
 mod measure;
 mod page;
 mod programs;
+mod recovery;
 mod rows;
 mod server;
 
@@ -26,7 +29,6 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::affinity;
-use crate::figures::Sample;
 use crate::process;
 use measure::Conditions;
 use page::Page;
@@ -82,6 +84,9 @@ struct CompareArguments {
     /// Folder for the pages
     #[arg(long, value_name = "FOLDER", default_value = "docs/benchmarks")]
     out: PathBuf,
+    /// Keys of the rows about compaction and recovery: 2000000 when omitted
+    #[arg(long, value_name = "KEYS", conflicts_with = "quick", value_parser = clap::value_parser!(u64).range(1..))]
+    keys: Option<u64>,
     /// Tiny sizes, to try the comparison itself; the figures mean nothing
     #[arg(long)]
     quick: bool,
@@ -136,14 +141,10 @@ impl CompareArguments {
         if self.quick {
             machine.push("**tiny sizes: these figures mean nothing**".into());
         }
-        let comparison = Comparison {
-            programs,
-            scale: if self.quick { Scale::QUICK } else { Scale::FULL },
-            rounds: self.rounds,
-            processors,
-            machine,
-            bar: progress_bar(),
-        };
+        let mut scale = if self.quick { Scale::QUICK } else { Scale::FULL };
+        scale.compaction_keys = self.keys.unwrap_or(scale.compaction_keys);
+        let comparison =
+            Comparison { programs, scale, rounds: self.rounds, processors, machine, bar: progress_bar() };
         for topic in Topic::ALL {
             let rows: Vec<&Row> = rows.iter().copied().filter(|row| row.topic == topic).collect();
             if rows.is_empty() {
@@ -220,7 +221,7 @@ impl Comparison {
         self.bar.set_position(0);
         let conditions =
             |round: u32| Conditions { scale: self.scale, client_processor, seed: u64::from(round) + 1 };
-        let running = if topic.wants_fresh_server() {
+        let mut running = if topic.wants_fresh_server() {
             Vec::new()
         } else {
             self.start_all(&programs, &server_processors, &conditions(0))?
@@ -232,16 +233,18 @@ impl Comparison {
                     let index = (turn + round as usize) % programs.len();
                     let program = &programs[index];
                     self.bar.set_message(format!("{} on {}", row.name, program.name));
-                    let fresh;
-                    let server = match running.get(index) {
+                    let mut fresh;
+                    let server = match running.get_mut(index) {
                         Some(server) => server,
                         None => {
                             fresh = Server::start(program, &server_processors)?;
-                            &fresh
+                            &mut fresh
                         }
                     };
-                    let samples = apart(client_processor, || conditions(round).measure(row, server))?;
+                    let (samples, course) =
+                        apart(client_processor, || conditions(round).measure(row, server))?;
                     page.table.add(row.name, &program.name, samples);
+                    page.add_course(row.name, course);
                     self.bar.inc(1);
                 }
             }
@@ -277,7 +280,9 @@ impl Comparison {
                     dunlin.variant("two workers", &["--threads", "2"]),
                 ]
             }),
-            Topic::HotKey => self.programs.iter().filter(keeps_keys).cloned().collect(),
+            Topic::HotKey | Topic::LongCommands | Topic::Compaction | Topic::Recovery => {
+                self.programs.iter().filter(keeps_keys).cloned().collect()
+            }
             Topic::DurableWrites => {
                 let durable = |program: &Program| {
                     program.variant(&program.name, &[LOG, &["--appendfsync", "always"]].concat())
@@ -310,9 +315,11 @@ impl Comparison {
     fn sizes(&self, topic: Topic) -> String {
         match topic {
             Topic::Memory => format!("{} keys", self.scale.memory_keys),
+            Topic::Compaction | Topic::Recovery => format!("{} keys", self.scale.compaction_keys),
             Topic::Growth => format!("{} keys", self.scale.growth_keys),
             Topic::Expiry => format!("{} keys", self.scale.expiry_keys),
             Topic::CollectionMemory => format!("{} of each", self.scale.keys),
+            Topic::LongCommands => format!("{} members", self.scale.long_members),
             _ => format!(
                 "{} keys; {} s measured after {} s of warm-up",
                 self.scale.keys,
@@ -324,10 +331,10 @@ impl Comparison {
 }
 
 /// Measures on a thread of the client's processor, so that nothing of the client disturbs the server.
-fn apart(
+fn apart<R: Send>(
     processor: Option<usize>,
-    measure: impl FnOnce() -> Result<Vec<Sample>, String> + Send,
-) -> Result<Vec<Sample>, String> {
+    measure: impl FnOnce() -> Result<R, String> + Send,
+) -> Result<R, String> {
     thread::scope(|scope| {
         let measuring = scope.spawn(|| {
             affinity::pin(processor).map_err(|error| format!("cannot pin the client: {error}"))?;

@@ -7,8 +7,15 @@ use std::path::Path;
 use plotters::prelude::*;
 use serde::Serialize;
 
-use super::rows::Topic;
-use crate::figures::{Line, Table, short};
+use super::{
+    compaction::{Course, WINDOW},
+    rows::Topic,
+};
+use crate::{
+    figures::{Line, Table, short},
+    lab::{self, compaction::plot_course},
+    latency::Latencies,
+};
 
 /// The results of a topic.
 #[derive(Debug, Clone, Serialize)]
@@ -24,13 +31,42 @@ pub struct Page {
     /// The figures.
     #[serde(flatten)]
     pub table: Table,
+    /// By row and server, what went on in the last round.
+    #[serde(skip)]
+    courses: Vec<(&'static str, Course)>,
 }
+
+/// What is drawn of a course, for each window: the end of the file's name, heading and unit, and the figure.
+type CoursePlot = (&'static str, &'static str, &'static str, fn(&Latencies) -> f64);
+const COURSE_PLOTS: [CoursePlot; 2] = [
+    ("throughput", "Throughput over time", "requests/s", |window| {
+        window.count() as f64 / WINDOW.as_secs_f64()
+    }),
+    ("latency", "p99.9 over time", "ms", |window| window.quantile_ms(0.999)),
+];
 
 impl Page {
     /// A page without figures. Ratios refer to `redis`, or to the first column where that is missing.
     pub fn new(topic: Topic, servers: Vec<String>, settings: Vec<String>) -> Self {
         let table = Table::new(servers, "redis");
-        Self { topic, name: topic.file(), method: topic.method(), settings, table }
+        Self { topic, name: topic.file(), method: topic.method(), settings, table, courses: Vec::new() }
+    }
+
+    /// Adds what went on during a measurement, in the place of what did in an earlier round.
+    pub fn add_course(&mut self, row: &'static str, course: Option<Course>) {
+        let Some(course) = course else { return };
+        self.courses.retain(|(known, other)| *known != row || other.server != course.server);
+        self.courses.push((row, course));
+        self.courses
+            .sort_by_key(|(_, course)| self.table.servers.iter().position(|server| *server == course.server));
+    }
+
+    /// The names of rows with courses.
+    fn courses_of(&self) -> Vec<&'static str> {
+        let mut rows: Vec<_> = self.courses.iter().map(|(row, _)| *row).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        rows
     }
 
     /// The page as Markdown.
@@ -48,6 +84,11 @@ impl Page {
         );
         text.push_str(&self.table.markdown());
         let _ = writeln!(text, "\n![{}]({}.svg)", self.topic.title(), self.name);
+        for row in self.courses_of() {
+            for (end, title, ..) in COURSE_PLOTS {
+                let _ = writeln!(text, "\n![{row}: {title}]({}-{row}-{end}.svg)", self.name);
+            }
+        }
         text
     }
 
@@ -58,7 +99,19 @@ impl Page {
         let json = serde_json::to_string_pretty(self).map_err(|error| error.to_string())?;
         fs::write(folder.join(format!("{}.md", self.name)), self.markdown()).map_err(failed)?;
         fs::write(folder.join(format!("{}.json", self.name)), json + "\n").map_err(failed)?;
-        fs::write(folder.join(format!("{}.svg", self.name)), self.plot()?).map_err(failed)
+        fs::write(folder.join(format!("{}.svg", self.name)), self.plot()?).map_err(failed)?;
+        for row in self.courses_of() {
+            let courses = self.courses.iter().filter(|(of, _)| *of == row);
+            let runs: Vec<_> = courses
+                .map(|(_, course)| (course.server.clone(), course.windows.clone(), course.stretch))
+                .collect();
+            for (end, title, unit, figure) in COURSE_PLOTS {
+                let plot = plot_course(&format!("{row}: {title}"), unit, WINDOW, &runs, figure);
+                let path = folder.join(format!("{}-{row}-{end}.svg", self.name));
+                fs::write(path, lab::svg(&plot)?).map_err(failed)?;
+            }
+        }
+        Ok(())
     }
 
     /// Horizontal bars: the headline of each row on each server, as a ratio to the baseline.

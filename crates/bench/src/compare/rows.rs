@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use super::{compaction::Write, recovery::Source};
+
 /// A page of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
@@ -22,17 +24,23 @@ pub enum Topic {
     Collections,
     /// Bytes for each member, field or small collection.
     CollectionMemory,
+    /// Latency of other clients beside long commands.
+    LongCommands,
     /// Transactions, scripts and messages.
     Programs,
     /// What an append-only log costs that is made durable every second.
     Log,
     /// Writes that are durable when they are answered.
     DurableWrites,
+    /// Snapshots and compaction under load.
+    Compaction,
+    /// How fast a server that starts has its data.
+    Recovery,
 }
 
 impl Topic {
     /// All pages, in the order they are made.
-    pub const ALL: [Topic; 11] = [
+    pub const ALL: [Topic; 14] = [
         Self::Requests,
         Self::Workers,
         Self::HotKey,
@@ -41,9 +49,12 @@ impl Topic {
         Self::Expiry,
         Self::Collections,
         Self::CollectionMemory,
+        Self::LongCommands,
         Self::Programs,
         Self::Log,
         Self::DurableWrites,
+        Self::Compaction,
+        Self::Recovery,
     ];
 
     /// File name without its ending.
@@ -57,9 +68,12 @@ impl Topic {
             Self::Expiry => "expiry",
             Self::Collections => "collections",
             Self::CollectionMemory => "collection-memory",
+            Self::LongCommands => "long-commands",
             Self::Programs => "programs",
             Self::Log => "log",
             Self::DurableWrites => "durable-writes",
+            Self::Compaction => "compaction",
+            Self::Recovery => "recovery",
         }
     }
 
@@ -74,9 +88,12 @@ impl Topic {
             Self::Expiry => "Many keys expiring in the same second",
             Self::Collections => "Processor time of commands on collections",
             Self::CollectionMemory => "Memory of collections",
+            Self::LongCommands => "Latency beside long commands",
             Self::Programs => "Processor time of transactions, scripts and messages",
             Self::Log => "Processor time of the append-only log",
             Self::DurableWrites => "Writes that are durable when they are answered",
+            Self::Compaction => "Snapshots and compaction under load",
+            Self::Recovery => "Recovery",
         }
     }
 
@@ -90,8 +107,9 @@ impl Topic {
                  turns within each round. The server runs with one worker, alone on one processor; the client has another."
             }
             Self::Workers => {
-                "CPU time of the server process for each request with one worker and with two, under the same 50 \
-                 connections of a closed loop with uniformly random keys. Neither server nor client is pinned: on a \
+                "CPU time of the server process for each request with one worker and with two, on 50 connections with \
+                 uniformly random keys: as many requests a second from an open loop (`600k`), and in a closed loop, \
+                 where two workers wait for the one thread of the client. Neither server nor client is pinned: on a \
                  machine of two processors the client shares them with both workers."
             }
             Self::HotKey => {
@@ -123,6 +141,13 @@ impl Topic {
                  sorted set, of fields of one hash, of elements of one list (16-byte values), or of hashes of ten short \
                  fields; measured when the resident size has come to rest."
             }
+            Self::LongCommands => {
+                "Latency of GETs, 2,000 a second on four connections, each counted from when it was due, while another \
+                 client sends one command on collections of so many members (16-byte values), and for two seconds \
+                 behind its answer. A fresh server for each measurement, with as many workers as processors; neither it \
+                 nor the clients are pinned: on a machine of two processors both workers share them with the thread \
+                 that does the work, and with the client that reads the answer."
+            }
             Self::Programs => {
                 "CPU time of the server process: for each call of a script that writes and reads one declared key, for each \
                  MULTI of ten SETs (16-byte values, uniformly random keys), and for each delivery of a message to one of 100 \
@@ -140,6 +165,19 @@ impl Topic {
                  pipelining, 100-byte values. The server has as many workers as processors; neither it nor the client is \
                  pinned. The disk is what it is: compare columns, not machines. Higher is better."
             }
+            Self::Compaction => {
+                "SETs of random keys with 100-byte values at full speed, 50 connections at pipeline 16, while the data set \
+                 is written: by BGSAVE without a log, by BGREWRITEAOF with `appendfsync everysec`, no \
+                 rewrite beginning by itself. Throughput in windows of 100 ms, against that before; latency counted from the sending of a pipeline; resident memory, with what a \
+                 forked process has copied (`current_cow_peak`). A fresh server for each measurement, with as many workers as \
+                 processors; neither it nor the client is pinned. Higher throughput is better."
+            }
+            Self::Recovery => {
+                "A server with keys of 100-byte values is shut down and started on its files: on what SAVE has written \
+                 (`load-rdb`), and on an append-only log with a SET for each key that was never rewritten (`load-aof`). Keys a \
+                 second from the start of the process until DBSIZE counts all of them, files in the system's cache; the \
+                 server may use all processors. Higher is better."
+            }
         }
     }
 
@@ -150,12 +188,20 @@ impl Topic {
 
     /// Whether the server gets one processor and the client another.
     pub fn is_pinned(self) -> bool {
-        !matches!(self, Self::Workers | Self::HotKey | Self::DurableWrites)
+        !matches!(
+            self,
+            Self::Workers
+                | Self::HotKey
+                | Self::LongCommands
+                | Self::DurableWrites
+                | Self::Compaction
+                | Self::Recovery
+        )
     }
 
     /// Whether a smaller figure is the better one.
     pub fn lower_is_better(self) -> bool {
-        !matches!(self, Self::HotKey | Self::DurableWrites)
+        !matches!(self, Self::HotKey | Self::DurableWrites | Self::Compaction | Self::Recovery)
     }
 }
 
@@ -186,6 +232,8 @@ pub enum Verb {
 pub enum Method {
     /// CPU time for each request at a pipeline depth.
     Cost(Verb, Transport, usize),
+    /// CPU time for a request where so many come a second, at most 16 under way on a connection.
+    CostAtRate(Verb, u32),
     /// One hot key against uniform keys.
     HotKey(Verb),
     /// Requests each second without pipelining.
@@ -217,6 +265,13 @@ pub enum Method {
         /// The command.
         words: &'static str,
     },
+    /// Latency of others while a command works on large collections.
+    Beside {
+        /// What makes them, member by member; once where no placeholder says which.
+        fills: &'static [&'static str],
+        /// The command.
+        words: &'static str,
+    },
     /// Resident memory for each run of a command that adds something.
     MemoryOf(&'static str),
     /// CPU time of a transaction of ten commands.
@@ -225,6 +280,10 @@ pub enum Method {
     Publish,
     /// Time of a script while others run beside it.
     ScriptTime(&'static str),
+    /// What goes on while the data set is written.
+    Compaction(Write),
+    /// How fast it is read back.
+    Recovery(Source),
 }
 
 /// A comparison.
@@ -254,6 +313,8 @@ pub const ROWS: &[Row] = &[
     row(Topic::Requests, "set-unix-1", Method::Cost(Verb::Set, Transport::Unix, 1)),
     row(Topic::Requests, "xadd-tcp-16", Method::Cost(Verb::Xadd, Transport::Tcp, 16)),
     row(Topic::Requests, "pfadd-tcp-16", Method::Cost(Verb::Pfadd, Transport::Tcp, 16)),
+    row(Topic::Workers, "workers-get-600k", Method::CostAtRate(Verb::Get, 600_000)),
+    row(Topic::Workers, "workers-set-600k", Method::CostAtRate(Verb::Set, 600_000)),
     row(Topic::Workers, "workers-get-16", Method::Cost(Verb::Get, Transport::Tcp, 16)),
     row(Topic::Workers, "workers-set-16", Method::Cost(Verb::Set, Transport::Tcp, 16)),
     row(Topic::Workers, "workers-script-50us", Method::ScriptTime(LONG_SCRIPT)),
@@ -327,14 +388,90 @@ pub const ROWS: &[Row] = &[
     row(Topic::CollectionMemory, "memory-list", Method::MemoryOf("RPUSH list __data__")),
     row(Topic::CollectionMemory, "memory-sorted-set", Method::MemoryOf(ZADD)),
     row(Topic::CollectionMemory, "memory-small-hash", Method::MemoryOf(SMALL_HASH)),
+    row(Topic::LongCommands, "long-del-set", Method::Beside { fills: LARGE_SET, words: "DEL set" }),
+    row(Topic::LongCommands, "long-del-hash", Method::Beside { fills: LARGE_HASH, words: "DEL hash" }),
+    row(Topic::LongCommands, "long-del-list", Method::Beside { fills: LARGE_LIST, words: "DEL list" }),
+    row(
+        Topic::LongCommands,
+        "long-del-sorted-set",
+        Method::Beside { fills: LARGE_SORTED_SET, words: "DEL zset" },
+    ),
+    row(Topic::LongCommands, "long-del-stream", Method::Beside { fills: LARGE_STREAM, words: "DEL stream" }),
+    row(Topic::LongCommands, "long-unlink", Method::Beside { fills: LARGE_SET, words: "UNLINK set" }),
+    row(Topic::LongCommands, "long-expire", Method::Beside { fills: LARGE_HASH, words: "PEXPIRE hash 1" }),
+    row(
+        Topic::LongCommands,
+        "long-rename",
+        Method::Beside {
+            fills: &["SADD set member:__seq_int__", "SET small value"],
+            words: "RENAME small set",
+        },
+    ),
+    row(Topic::LongCommands, "long-smembers", Method::Beside { fills: LARGE_SET, words: "SMEMBERS set" }),
+    row(Topic::LongCommands, "long-hgetall", Method::Beside { fills: LARGE_HASH, words: "HGETALL hash" }),
+    row(Topic::LongCommands, "long-lrange", Method::Beside { fills: LARGE_LIST, words: "LRANGE list 0 -1" }),
+    row(
+        Topic::LongCommands,
+        "long-zrange",
+        Method::Beside { fills: LARGE_SORTED_SET, words: "ZRANGE zset 0 -1" },
+    ),
+    row(
+        Topic::LongCommands,
+        "long-xrange",
+        Method::Beside { fills: LARGE_STREAM, words: "XRANGE stream - +" },
+    ),
+    row(
+        Topic::LongCommands,
+        "long-xreadgroup",
+        Method::Beside { fills: LARGE_GROUP, words: "XREADGROUP GROUP group consumer STREAMS stream >" },
+    ),
+    row(
+        Topic::LongCommands,
+        "long-xtrim",
+        Method::Beside { fills: LARGE_STREAM, words: "XTRIM stream MAXLEN 10" },
+    ),
+    row(
+        Topic::LongCommands,
+        "long-sinter",
+        Method::Beside { fills: TWO_LARGE_SETS, words: "SINTER set other" },
+    ),
+    row(
+        Topic::LongCommands,
+        "long-sinterstore",
+        Method::Beside { fills: TWO_LARGE_SETS, words: "SINTERSTORE both set other" },
+    ),
+    row(
+        Topic::LongCommands,
+        "long-sort",
+        Method::Beside { fills: &["RPUSH list __rand_int__"], words: "SORT list" },
+    ),
+    row(Topic::LongCommands, "long-copy", Method::Beside { fills: LARGE_SET, words: "COPY set other" }),
+    row(Topic::LongCommands, "long-dump", Method::Beside { fills: LARGE_HASH, words: "DUMP hash" }),
+    row(Topic::LongCommands, "long-spop", Method::Beside { fills: LARGE_SET, words: "SPOP set 100000" }),
+    row(
+        Topic::LongCommands,
+        "long-lmpop",
+        Method::Beside { fills: LARGE_LIST, words: "LMPOP 1 list LEFT COUNT 5000000" },
+    ),
     row(Topic::Programs, "evalsha-16", Method::Command { fill: Some(SCRIPT_LOAD), words: EVALSHA }),
     row(Topic::Programs, "multi-10-sets-16", Method::Transaction),
     row(Topic::Programs, "publish-100-subscribers", Method::Publish),
     row(Topic::Log, "log-set-1", Method::Cost(Verb::Set, Transport::Tcp, 1)),
     row(Topic::Log, "log-set-16", Method::Cost(Verb::Set, Transport::Tcp, 16)),
     row(Topic::DurableWrites, "always-set", Method::Throughput(Verb::Set)),
+    row(Topic::Compaction, "bgsave-under-set", Method::Compaction(Write::Snapshot)),
+    row(Topic::Compaction, "bgrewriteaof-under-set", Method::Compaction(Write::Rewrite)),
+    row(Topic::Recovery, "load-rdb", Method::Recovery(Source::Snapshot)),
+    row(Topic::Recovery, "load-aof", Method::Recovery(Source::Log)),
 ];
 
+const LARGE_SET: &[&str] = &["SADD set member:__seq_int__"];
+const TWO_LARGE_SETS: &[&str] = &["SADD set member:__seq_int__", "SADD other member:__seq_int__"];
+const LARGE_HASH: &[&str] = &["HSET hash field:__seq_int__ __data__"];
+const LARGE_LIST: &[&str] = &["RPUSH list __data__"];
+const LARGE_SORTED_SET: &[&str] = &[ZADD];
+const LARGE_STREAM: &[&str] = &["XADD stream * field __data__"];
+const LARGE_GROUP: &[&str] = &["XADD stream * field __data__", "XGROUP CREATE stream group 0"];
 const ZADD: &str = "ZADD zset __rand_int__ member:__seq_int__";
 const SCRIPT_LOAD: &str = "SCRIPT LOAD redis.call('set',KEYS[1],ARGV[1])return(redis.call('get',KEYS[1]))";
 const EVALSHA: &str = "EVALSHA fd4b696bead91bc4b6d1039af0221557f7f302af 1 key:__rand_int__ __data__";
@@ -367,6 +504,10 @@ pub struct Scale {
     pub growth_keys: u64,
     /// Keys of the expiry row.
     pub expiry_keys: u64,
+    /// Members of the collections that long commands work on.
+    pub long_members: u64,
+    /// Keys of the rows about compaction and recovery.
+    pub compaction_keys: u64,
     /// Load before each measurement that is not counted.
     pub warmup: Duration,
     /// Length of each measurement.
@@ -380,6 +521,8 @@ impl Scale {
         memory_keys: 5_000_000,
         growth_keys: 20_000_000,
         expiry_keys: 1_000_000,
+        long_members: 10_000_000,
+        compaction_keys: 2_000_000,
         warmup: Duration::from_millis(500),
         measured: Duration::from_millis(3000),
     };
@@ -390,6 +533,8 @@ impl Scale {
         memory_keys: 20_000,
         growth_keys: 20_000,
         expiry_keys: 2_000,
+        long_members: 20_000,
+        compaction_keys: 20_000,
         warmup: Duration::from_millis(20),
         measured: Duration::from_millis(80),
     };

@@ -1,6 +1,6 @@
 //! A server of Redis's flags, started on a free loopback port and a Unix socket.
 
-use std::path::PathBuf;
+use std::{fs, path::PathBuf, time::Instant};
 
 use dunlin_resp::Value;
 
@@ -66,6 +66,7 @@ pub struct Server {
     /// What it runs.
     pub program: Program,
     process: Process,
+    processors: Vec<usize>,
     port: u16,
     socket: PathBuf,
 }
@@ -73,19 +74,37 @@ pub struct Server {
 impl Server {
     /// Starts a server restricted to `processors` and waits until it answers.
     pub fn start(program: &Program, processors: &[usize]) -> Result<Self, String> {
-        let folder = ScratchFolder::new()?;
+        Self::start_in(ScratchFolder::new()?, program, processors)
+    }
+
+    fn start_in(folder: ScratchFolder, program: &Program, processors: &[usize]) -> Result<Self, String> {
         let port = process::free_port().map_err(|error| format!("no free port: {error}"))?;
         let socket = folder.path().join("socket");
         let mut arguments = program.first.clone();
         arguments.extend(Program::flags(&port.to_string(), &socket.to_string_lossy()));
         arguments.extend(program.last.iter().cloned());
         let process = Process::start(&program.path, &arguments, folder, processors)?;
-        let mut server = Self { program: program.clone(), process, port, socket };
+        let processors = processors.to_vec();
+        let mut server = Self { program: program.clone(), process, processors, port, socket };
         let (unix, tcp) = (server.target(Transport::Unix), server.target(Transport::Tcp));
         server.process.await_ready(|| {
             unix.client().is_ok() && tcp.client().is_ok_and(|mut client| client.call(&["PING"]).is_ok())
         })?;
         Ok(server)
+    }
+
+    /// Shuts it down and starts it anew, with further flags, on the files of one name that it leaves: when
+    /// that began. It may still be loading them afterwards.
+    pub fn restart_on(&mut self, name: &str, flags: &[&str]) -> Result<Instant, String> {
+        let folder = ScratchFolder::new()?;
+        // Who obeys does not answer.
+        let _ = self.client()?.call(&["SHUTDOWN", "NOSAVE"]);
+        self.process.await_end()?;
+        let (from, to) = (self.process.folder().join(name), folder.path().join(name));
+        fs::rename(&from, to).map_err(|error| format!("{} is not there: {error}", from.display()))?;
+        let begun = Instant::now();
+        *self = Self::start_in(folder, &self.program.variant(&self.program.name, flags), &self.processors)?;
+        Ok(begun)
     }
 
     /// How to reach it.

@@ -14,7 +14,7 @@ use std::time::Instant;
 use dunlin_resp::Value;
 
 use super::contender::{Contender, Settings};
-use super::experiment::{Experiment, Lab, names};
+use super::experiment::{Cost, Experiment, Lab, names};
 use super::results::{Results, Section};
 use super::server::{Server, shown};
 use super::sessions::{self, Session, SessionPlan};
@@ -32,6 +32,7 @@ pub const AUTOCOMPLETE: Experiment = Experiment {
         "Imports them with a ZSCORE before every ZADD, with one a title, in pipelines, and with a script.",
         "Look at commands (counted through MONITOR), round trips and bytes: the time follows from them.",
     ],
+    cost: Cost { always_s: 0.5, timed_s: 0.0, sized_s: 45.0 },
     run,
 };
 

@@ -3,16 +3,18 @@
 use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::EXPERIMENTS;
 use super::contender::{CLIENTS_MAX, Contender};
 use super::experiment::{Experiment, Lab, Scale};
+use super::fan_pages::FAN_PAGES;
 use super::report::Report;
 use super::results::Results;
 use super::slo::Slo;
-use super::{ABSENT, EXPERIMENTS};
 use crate::{affinity, process};
 
 const ROUNDS: u32 = 3;
@@ -43,10 +45,11 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "dunlin bench lab", bin_name = "dunlin bench lab", after_help = EXAMPLES)]
 pub struct LabArguments {
-    /// Experiments by name or by founding experiment (E1 to E5); all when omitted; `list` explains them
+    /// Experiments by name or by founding experiment (E1 to E5); `all`, or none, for all; `list` explains them
     #[arg(value_name = "EXPERIMENT")]
     experiments: Vec<String>,
-    /// A server that runs already: redis://, unix:// or memcached://; its database must be empty
+    /// A server that runs already: redis://, rediss://, unix:// or memcached://, whose database must be empty, or
+    /// postgres:// (for the fan pages, in a schema of their own); rediss://HOST?cacert=FILE or ?insecure=true
     #[arg(long, value_name = "NAME=URL")]
     target: Vec<String>,
     /// A program to start: redis-server, valkey-server, memcached, nutcracker=K, sharded=K, [NAME=]PATH;
@@ -59,9 +62,9 @@ pub struct LabArguments {
     /// Dunlin's executable; this one when omitted
     #[arg(long, value_name = "PATH", conflicts_with = "without_dunlin")]
     dunlin: Option<PathBuf>,
-    /// Sizes and times, 1 being those of the published experiments
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = scale)]
-    scale: f64,
+    /// Sizes and times, 1 being those of the published experiments; with a name, those of one experiment
+    #[arg(long, value_name = "[EXPERIMENT=]FACTOR", default_value = "1", value_delimiter = ',', value_parser = ScaleOf::parse)]
+    scale: Vec<ScaleOf>,
     /// Turns of each server in each row
     #[arg(long, value_name = "ROUNDS", default_value_t = ROUNDS, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
@@ -85,6 +88,13 @@ pub struct LabArguments {
     out: PathBuf,
 }
 
+/// The scale of one experiment, or of all that are not named.
+#[derive(Debug, Clone, PartialEq)]
+struct ScaleOf {
+    experiment: Option<&'static str>,
+    scale: Scale,
+}
+
 /// A list of processors.
 #[derive(Debug, Clone, PartialEq)]
 struct Processors(Vec<usize>);
@@ -97,13 +107,24 @@ impl LabArguments {
             return Ok(());
         }
         let experiments = select(&self.experiments)?;
-        let lab = self.lab()?;
+        let mut lab = self.lab()?;
         // Descriptors for the load; the servers that are started inherit the limit.
         let wanted = u64::from(CLIENTS_MAX) + SPARE_DESCRIPTORS;
         rlimit::increase_nofile_limit(wanted)
             .map_err(|error| format!("cannot raise the limit of open files: {error}"))?;
-        let mut report = Report::new(&lab);
-        for experiment in experiments {
+        let mut report = Report::new(&lab, &self.scales());
+        let expected = |experiment: &&Experiment| {
+            experiment.expected(self.scale_of(experiment), lab.contenders.len(), self.rounds)
+        };
+        let (start, total) = (Instant::now(), experiments.iter().map(expected).sum::<Duration>());
+        for (index, experiment) in experiments.iter().enumerate() {
+            lab.scale = self.scale_of(experiment);
+            let (gone, next) = (minutes(start.elapsed()), minutes(expected(experiment)));
+            let place = format!("[{}/{}] {}", index + 1, experiments.len(), experiment.name);
+            lab.bar.suspend(|| {
+                eprintln!("{place}: about {next} min; {gone} of about {} min are gone", minutes(total))
+            });
+            lab.bar.set_prefix(place);
             let results = self.carry_out(experiment, &lab)?;
             lab.bar.suspend(|| println!("{}", report.terminal(&results)));
             report.results.push(results);
@@ -112,6 +133,21 @@ impl LabArguments {
         report.write(&self.out)?;
         println!("written to {}", self.out.join("report.html").display());
         Ok(())
+    }
+
+    /// The scale that an experiment runs at: its own, or the last that was given without a name.
+    fn scale_of(&self, experiment: &Experiment) -> Scale {
+        let last = |name: Option<&str>| self.scale.iter().rfind(|given| given.experiment == name);
+        last(Some(experiment.name)).or(last(None)).map_or(Scale(1.0), |given| given.scale)
+    }
+
+    /// The scales as they were given.
+    fn scales(&self) -> String {
+        let given = self.scale.iter().map(|ScaleOf { experiment, scale }| match experiment {
+            Some(name) => format!("{name}={}", scale.0),
+            None => scale.0.to_string(),
+        });
+        given.collect::<Vec<_>>().join(", ")
     }
 
     /// Runs an experiment on a thread of the load's processors, so that nothing of it disturbs the
@@ -127,7 +163,20 @@ impl LabArguments {
             });
             running.join().expect("the experiment panicked")
         });
-        result.map_err(|error| format!("{}: {error}", experiment.name))
+        let mut results = result.map_err(|error| format!("{}: {error}", experiment.name))?;
+        results.settings.insert(0, format!("scale {}", lab.scale.0));
+        if lab.scale.0 < Scale::TELLING_MIN {
+            results
+                .notes
+                .insert(0, "a trial: at a scale this small the lab only shows that it works, and its figures are not to be quoted".into());
+        }
+        if experiment.name != FAN_PAGES.name {
+            let of_tables = lab.contenders.iter().filter(|contender| !contender.keeps_keys());
+            let note =
+                |contender: &Contender| format!("{} is left out: it keeps tables, not keys", contender.name);
+            results.notes.extend(of_tables.map(note));
+        }
+        Ok(results)
     }
 
     fn lab(&self) -> Result<Lab, String> {
@@ -168,7 +217,7 @@ impl LabArguments {
         };
         Ok(Lab {
             contenders,
-            scale: Scale(self.scale),
+            scale: Scale(1.0),
             rounds: self.rounds,
             seed,
             server_processors: chosen(&self.server_processors, servers)?,
@@ -195,16 +244,14 @@ fn select(names: &[String]) -> Result<Vec<&'static Experiment>, String> {
         experiment.name == name || experiment.founding.eq_ignore_ascii_case(name)
     };
     for name in names {
-        if let Some((_, reason)) = ABSENT.iter().find(|(absent, _)| absent == name) {
-            return Err(format!("'{name}' is not there yet: {reason}"));
-        }
-        if !EXPERIMENTS.iter().any(|experiment| chooses(name, experiment)) {
+        if name != "all" && !EXPERIMENTS.iter().any(|experiment| chooses(name, experiment)) {
             let known: Vec<_> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
             return Err(format!("there is no experiment '{name}'; there are {}", known.join(", ")));
         }
     }
-    let wanted =
-        |experiment: &&Experiment| names.is_empty() || names.iter().any(|name| chooses(name, experiment));
+    let wanted = |experiment: &&Experiment| {
+        names.is_empty() || names.iter().any(|name| name == "all" || chooses(name, experiment))
+    };
     Ok(EXPERIMENTS.iter().filter(wanted).collect())
 }
 
@@ -217,28 +264,37 @@ fn list() -> String {
             text.push_str(&format!("    {line}\n"));
         }
     }
-    if !ABSENT.is_empty() {
-        text.push_str("\nNot there yet:\n");
-    }
-    for (name, reason) in ABSENT {
-        text.push_str(&format!("    {name}: {reason}\n"));
-    }
     text
 }
 
 fn progress_bar() -> ProgressBar {
     let target =
         if stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg}")
+    let style = ProgressStyle::with_template("{prefix} {elapsed} {wide_bar} {pos}/{len} {msg}")
         .expect("the template is a constant that parses");
     ProgressBar::with_draw_target(Some(0), target).with_style(style)
 }
 
-fn scale(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(scale) if (1e-6..=100.0).contains(&scale) => Ok(scale),
-        _ => Err("must be a number from 0.000001 to 100".into()),
+impl ScaleOf {
+    /// Reads `0.1` or `mixes=0.1`.
+    fn parse(text: &str) -> Result<Self, String> {
+        let (experiment, factor) = match text.split_once('=') {
+            None => (None, text),
+            Some((name, factor)) => match EXPERIMENTS.iter().find(|experiment| experiment.name == name) {
+                Some(experiment) => (Some(experiment.name), factor),
+                None => return Err(format!("there is no experiment '{name}'")),
+            },
+        };
+        match factor.parse::<f64>() {
+            Ok(factor) if (1e-6..=100.0).contains(&factor) => Ok(Self { experiment, scale: Scale(factor) }),
+            _ => Err("must be a number from 0.000001 to 100".into()),
+        }
     }
+}
+
+/// Minutes for people.
+fn minutes(time: Duration) -> String {
+    format!("{:.1}", time.as_secs_f64() / 60.0)
 }
 
 /// Reads `0-3,6`.
@@ -273,9 +329,23 @@ mod tests {
         assert_eq!(names(&["fan-pages", "pipelining"]).unwrap(), ["pipelining", "fan-pages"]);
         assert!(names(&["e1"]).unwrap().contains(&"pipelining"));
         assert_eq!(names(&[]).unwrap().len(), EXPERIMENTS.len());
+        assert_eq!(names(&["all"]).unwrap().len(), EXPERIMENTS.len());
         assert!(names(&["nothing"]).unwrap_err().starts_with("there is no experiment 'nothing'; there are "));
-        for (name, reason) in ABSENT {
-            assert_eq!(names(&[name]).unwrap_err(), format!("'{name}' is not there yet: {reason}"));
+    }
+
+    #[test]
+    fn scales_are_of_all_or_of_one() {
+        let parse = |line: &str| LabArguments::try_parse_from(line.split_whitespace());
+        let lab = parse("lab --scale 0.5,mixes=0.01 --scale ycsb=0.1").unwrap();
+        let scale = |name: &str| {
+            lab.scale_of(EXPERIMENTS.iter().find(|experiment| experiment.name == name).unwrap()).0
+        };
+        assert_eq!([scale("mixes"), scale("ycsb"), scale("pings")], [0.01, 0.1, 0.5]);
+        assert_eq!(lab.scales(), "0.5, mixes=0.01, ycsb=0.1");
+        let defaulted = parse("lab --scale mixes=0.01").unwrap();
+        assert_eq!(defaulted.scale_of(&EXPERIMENTS[0]).0, 1.0);
+        for bad in ["0", "nan", "nothing=1", "mixes=", "mixes=1000"] {
+            assert!(parse(&format!("lab --scale {bad}")).is_err(), "{bad}");
         }
     }
 

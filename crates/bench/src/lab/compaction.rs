@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::contender::Contender;
-use super::experiment::{Experiment, Lab, names};
+use super::experiment::{Cost, Experiment, Lab, names};
 use super::results::{Band, Curve, Plot, Results, Section};
 use super::server::Server;
 use crate::figures::{Sample, sample};
@@ -22,6 +22,7 @@ pub const COMPACTION: Experiment = Experiment {
         "Answers whether compaction costs throughput and latency, and for how long.",
         "Look at the dip of the curve inside the shaded stretch, and at p99.9 and max there.",
     ],
+    cost: Cost { always_s: 0.5, timed_s: 10.0, sized_s: 10.0 },
     run,
 };
 
@@ -37,7 +38,7 @@ const POLL: Duration = Duration::from_millis(5);
 const COMPACTION_MAX: Duration = Duration::from_secs(300);
 
 /// When compaction began and ended, from the start of the load.
-type Stretch = (Duration, Duration);
+pub(crate) type Stretch = (Duration, Duration);
 
 fn run(lab: &Lab) -> Result<Results, String> {
     let keys = lab.scale.count(KEYS, 1000);
@@ -65,7 +66,7 @@ fn run(lab: &Lab) -> Result<Results, String> {
         "Requests that were answered in slices of time wholly inside each stretch; the curves are those of the last round.",
         &names(&servers),
     );
-    let mut curves = Vec::new();
+    let (mut curves, slice) = (Vec::new(), measured / SLICES);
     lab.bar.inc_length(u64::from(lab.rounds) * servers.len() as u64);
     for round in 0..lab.rounds {
         curves.clear();
@@ -74,7 +75,6 @@ fn run(lab: &Lab) -> Result<Results, String> {
             lab.bar.set_message(format!("compaction on {}", server.name));
             let failed = |error: String| format!("{}: {error}", server.name);
             let (slices, stretch) = over_time(lab, server, keys, measured, round).map_err(failed)?;
-            let slice = measured / SLICES;
             for (row, latencies) in stretches(&slices, slice, stretch) {
                 if let Some(samples) = samples(&latencies, slice) {
                     section.table.add(row, &server.name, samples);
@@ -90,10 +90,10 @@ fn run(lab: &Lab) -> Result<Results, String> {
         }
     }
     curves.sort_by_key(|(name, ..)| servers.iter().position(|server| server.name == *name));
-    section.plots.push(plot("Throughput over time", "requests/s", measured, &curves, |slice| {
+    section.plots.push(plot_course("Throughput over time", "requests/s", slice, &curves, |slice| {
         slice.count() as f64 / (measured / SLICES).as_secs_f64()
     }));
-    section.plots.push(plot("p99 over time", "ms", measured, &curves, |slice| slice.quantile_ms(0.99)));
+    section.plots.push(plot_course("p99 over time", "ms", slice, &curves, |slice| slice.quantile_ms(0.99)));
     results.sections.push(section);
     results.checks.push("every read found its key and carried a whole value, compaction or not".into());
     results.checks.push(format!(
@@ -162,7 +162,7 @@ fn compact(server: &Server, start: Instant, due: Duration) -> Result<Stretch, St
 }
 
 /// The latencies of the slices that lie wholly before, at least partly in, and wholly behind a stretch.
-fn stretches(
+pub(crate) fn stretches(
     slices: &[Latencies],
     slice: Duration,
     (begun, ended): Stretch,
@@ -203,24 +203,24 @@ fn samples(slices: &[&Latencies], slice: Duration) -> Option<Vec<Sample>> {
 }
 
 /// A figure of each slice over the time; the stretches of compaction are shaded.
-fn plot(
+pub(crate) fn plot_course(
     title: &str,
     unit: &str,
-    measured: Duration,
+    slice: Duration,
     runs: &[(String, Vec<Latencies>, Stretch)],
     figure: impl Fn(&Latencies) -> f64,
 ) -> Plot {
-    let slice_s = measured.as_secs_f64() / f64::from(SLICES);
+    let slice_s = slice.as_secs_f64();
     let curve = |(name, slices, _): &(String, Vec<Latencies>, Stretch)| Curve {
         server: name.clone(),
         points: (slices.iter().enumerate())
             .map(|(index, slice)| ((index as f64 + 0.5) * slice_s, figure(slice)))
             .collect(),
     };
-    let band = |(name, _, (begun, ended)): &(String, Vec<Latencies>, Stretch)| Band {
+    let band = |(name, slices, (begun, ended)): &(String, Vec<Latencies>, Stretch)| Band {
         label: format!("{name} compacts"),
         from: begun.as_secs_f64(),
-        to: ended.as_secs_f64().min(measured.as_secs_f64()),
+        to: ended.as_secs_f64().min(slice_s * slices.len() as f64),
     };
     Plot::Curves {
         title: title.into(),

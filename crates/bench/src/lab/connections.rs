@@ -1,7 +1,7 @@
 //! E3, "gevent, eventlet, Node.js": many connections at once are normal.
 
 use super::contender::{CLIENTS_MAX, Contender, Settings};
-use super::experiment::{Experiment, Lab, expect_hits, names};
+use super::experiment::{Cost, Experiment, Lab, expect_hits, names};
 use super::results::{Results, Section};
 
 /// The row of the lab's table.
@@ -14,6 +14,7 @@ pub const CONNECTIONS: Experiment = Experiment {
         "Answers whether a server keeps its rate, and every client its turn, when many are there.",
         "Look at the server's CPU time per request, which should not grow, and at p99.9.",
     ],
+    cost: Cost { always_s: 0.3, timed_s: 7.0, sized_s: 1.0 },
     run,
 };
 

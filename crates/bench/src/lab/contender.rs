@@ -5,12 +5,15 @@
 //! --peer memcached                                      memcached's own protocol
 //! --peer nutcracker=K                                   K processes of redis-server behind a proxy
 //! --peer sharded=K                                      K processes of redis-server, the client shards
-//! --target NAME=URL                                     runs already: redis://, unix://, memcached://
+//! --target NAME=URL                                     runs already: redis://, rediss://, unix://, memcached://
+//! --target NAME=postgres://…                            PostgreSQL, for the fan pages
 //! ```
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "postgres")]
+use super::fan_pages::postgres::Postgres;
 use super::server::{Protocol, Server};
 use crate::process::{self, Process, ScratchFolder};
 use crate::target::{Address, Target};
@@ -49,6 +52,8 @@ pub enum Origin {
     Running(Target),
     /// A memcached that runs already.
     RunningMemcached(Target),
+    /// A PostgreSQL that runs already, by its URL: a store of the fan pages, and of nothing else.
+    Postgres(String),
 }
 
 /// What an experiment asks of the servers that the lab starts.
@@ -121,20 +126,30 @@ impl Contender {
     /// What `--target` names.
     pub fn target(text: &str) -> Result<Self, String> {
         let (name, url) =
-            text.split_once('=').filter(|(name, _)| !name.contains("://")).unwrap_or((text, text));
-        let origin = match url.strip_prefix("memcached://") {
-            Some(rest) => Origin::RunningMemcached(uri::parse(&format!(
+            text.split_once('=').filter(|(name, _)| !name.contains("://")).unwrap_or(("", text));
+        let origin = match url.split_once("://") {
+            Some(("memcached", rest)) => Origin::RunningMemcached(uri::parse(&format!(
                 "redis://{}",
                 if rest.contains(':') { rest.to_string() } else { format!("{rest}:11211") }
             ))?),
-            None => Origin::Running(uri::parse(url)?),
+            Some(("postgres" | "postgresql", _)) => {
+                check_postgres(url).map_err(|error| format!("bad URL of PostgreSQL: {error}"))?;
+                Origin::Postgres(url.into())
+            }
+            _ => Origin::Running(uri::parse(url)?),
         };
-        Ok(Self { name: name.into(), origin })
+        let name = if name.is_empty() { without_secrets(url) } else { name.into() };
+        Ok(Self { name, origin })
     }
 
     /// Whether it speaks the Redis protocol.
     pub fn speaks_redis(&self) -> bool {
-        !matches!(self.origin, Origin::Memcached(_) | Origin::RunningMemcached(_))
+        !matches!(self.origin, Origin::Memcached(_) | Origin::RunningMemcached(_) | Origin::Postgres(_))
+    }
+
+    /// Whether it keeps keys and values, as all experiments but the fan pages want it.
+    pub fn keeps_keys(&self) -> bool {
+        !matches!(self.origin, Origin::Postgres(_))
     }
 
     /// Whether it is one server with all commands: scripts, transactions and MONITOR are beyond a
@@ -162,6 +177,10 @@ impl Contender {
                 })
                 .unwrap_or_else(|| format!("running at {}", target.address)),
             Origin::RunningMemcached(target) => format!("memcached running at {}", target.address),
+            #[cfg(feature = "postgres")]
+            Origin::Postgres(url) => Postgres::version(url).unwrap_or_else(|error| error),
+            #[cfg(not(feature = "postgres"))]
+            Origin::Postgres(_) => "PostgreSQL".into(),
         }
     }
 
@@ -204,9 +223,30 @@ impl Contender {
                 server.protocol = Protocol::Memcached;
                 server.attach(target.clone())?;
             }
+            Origin::Postgres(_) => return Err("it keeps tables, not keys".into()),
         }
         Ok(server)
     }
+}
+
+#[cfg(feature = "postgres")]
+fn check_postgres(url: &str) -> Result<(), String> {
+    super::fan_pages::postgres::check_url(url)
+}
+
+#[cfg(not(feature = "postgres"))]
+fn check_postgres(_: &str) -> Result<(), String> {
+    Err("this program was built without the feature `postgres`".into())
+}
+
+/// A URL as a report may show it: without user, password and options.
+fn without_secrets(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| *scheme != "unix") else {
+        return url.into();
+    };
+    let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    format!("{scheme}://{}{path}", authority.rsplit_once('@').map_or(authority, |(_, host)| host))
 }
 
 fn by_program(path: PathBuf) -> Origin {
@@ -323,5 +363,18 @@ mod tests {
         let Origin::RunningMemcached(at) = &memcached.origin else { panic!("{memcached:?}") };
         assert_eq!(at.address.to_string(), "cache:11211");
         assert!(Contender::target("mine=http://host").is_err());
+        let secret = Contender::target("redis://ann:p%40ss@host:7000/3").unwrap();
+        assert_eq!(secret.name, "redis://host:7000/3");
+        assert!(!Contender::target("mine=rediss://host?insecure").unwrap().name.contains("insecure"));
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn postgresql_is_a_target_by_either_name() {
+        let sql = Contender::target("sql=postgres://ann:secret@db/fans").unwrap();
+        assert_eq!((sql.name.as_str(), sql.keeps_keys(), sql.speaks_redis()), ("sql", false, false));
+        let unnamed = Contender::target("postgresql://ann:secret@db:5433/fans").unwrap();
+        assert_eq!(unnamed.name, "postgresql://db:5433/fans");
+        assert!(Contender::target("postgres://db:port").unwrap_err().starts_with("bad URL of PostgreSQL: "));
     }
 }

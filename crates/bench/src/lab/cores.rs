@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::contender::{Contender, Origin, Settings};
-use super::experiment::{Experiment, Lab, names};
+use super::experiment::{Cost, Experiment, Lab, names};
 use super::results::{Results, Section};
 use crate::figures::sample;
 use crate::load::Plan;
@@ -21,6 +21,7 @@ pub const CORES: Experiment = Experiment {
         "Puts one process of Dunlin beside one of Redis, several behind nutcracker, and several that the client shards.",
         "Look for the depth of pipelines at which a server passes a million, and what a request costs there.",
     ],
+    cost: Cost { always_s: 0.5, timed_s: 8.0, sized_s: 2.0 },
     run,
 };
 

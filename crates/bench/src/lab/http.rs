@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::contender::{Origin, free_port};
-use super::experiment::{Experiment, Lab};
+use super::experiment::{Cost, Experiment, Lab};
 use super::results::{Results, Section};
 use crate::figures::{Sample, sample};
 use crate::process::{self, Process, ScratchFolder};
@@ -20,6 +20,7 @@ pub const HTTP: Experiment = Experiment {
         "Its authors saw 0.201 s for gevent, 0.450 s for eventlet and 0.172 s for Node.js.",
         "Look at the time of the whole run; the endpoint needs no worker, so it answers however busy they are.",
     ],
+    cost: Cost { always_s: 0.2, timed_s: 0.0, sized_s: 0.2 },
     run,
 };
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use dunlin_resp::Value;
 
 use super::contender::Settings;
-use super::experiment::{Experiment, Lab, names};
+use super::experiment::{Cost, Experiment, Lab, names};
 use super::memcached::Memcached;
 use super::results::{Results, Section};
 use super::server::{Protocol, Server, shown};
@@ -25,6 +25,7 @@ pub const LENGTHS: Experiment = Experiment {
         "A length that is off by one digit must not turn the rest of a value into commands: malformed lengths",
         "must get a protocol error and a closed connection. (tests/clients does it with real client libraries.)",
     ],
+    cost: Cost { always_s: 0.5, timed_s: 0.0, sized_s: 4.0 },
     run,
 };
 

@@ -2,7 +2,7 @@
 //! three mixes by 90 clients, in memory and with an append-only file.
 
 use super::contender::{Contender, Settings};
-use super::experiment::{Experiment, Lab, names};
+use super::experiment::{Cost, Experiment, Lab, names};
 use super::results::{Results, Section};
 use super::server::{Measured, Server};
 use super::slo::{self, Slo};
@@ -20,6 +20,7 @@ pub const MIXES: Experiment = Experiment {
         "Once in memory only and once with an append-only file; add --peer sharded=K for K processes of Redis.",
         "Look at the share of operations over 1, 2, 4 and 8 ms, and at bytes per key.",
     ],
+    cost: Cost { always_s: 2.0, timed_s: 8.0, sized_s: 60.0 },
     run,
 };
 

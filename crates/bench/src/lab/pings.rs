@@ -6,7 +6,7 @@ use dunlin_resp::Value;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::contender::{Contender, Settings};
-use super::experiment::{Experiment, Lab, names};
+use super::experiment::{Cost, Experiment, Lab, names};
 use super::results::{Results, Section};
 use super::server::{Server, shown};
 use crate::figures::{Sample, sample};
@@ -22,6 +22,7 @@ pub const PINGS: Experiment = Experiment {
         "Answers what the client itself saves: its author saw 0.39 s and 0.19 s of client CPU in Python.",
         "Look at the client's CPU time; the server's saving stands beside it.",
     ],
+    cost: Cost { always_s: 0.1, timed_s: 0.0, sized_s: 1.0 },
     run,
 };
 

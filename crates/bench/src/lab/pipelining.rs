@@ -2,7 +2,7 @@
 //! requests per second over the depth of pipelines.
 
 use super::contender::{Contender, Settings};
-use super::experiment::{CLIENTS, Experiment, Lab, expect_hits, names};
+use super::experiment::{CLIENTS, Cost, Experiment, Lab, expect_hits, names};
 use super::results::{Results, Section};
 use super::server::Server;
 use crate::figures::Sample;
@@ -17,6 +17,7 @@ pub const PIPELINING: Experiment = Experiment {
         "Answers how much a pipeline of 1, 2, 4 … 1000 requests saves, and whether many keys cost more.",
         "Look at the server's CPU time per request: it stays true where the load is what limits the rate.",
     ],
+    cost: Cost { always_s: 1.5, timed_s: 35.0, sized_s: 2.0 },
     run,
 };
 

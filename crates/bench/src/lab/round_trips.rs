@@ -6,7 +6,7 @@
 use dunlin_resp::Value;
 
 use super::contender::{Contender, Settings};
-use super::experiment::{Experiment, Lab, names};
+use super::experiment::{Cost, Experiment, Lab, names};
 use super::results::{Results, Section};
 use super::server::{Server, shown};
 use super::sessions::{self, Session, SessionPlan};
@@ -24,6 +24,7 @@ pub const ROUND_TRIPS: Experiment = Experiment {
         "script (EVALSHA), a function (FCALL), and scripts in pipelines. Every final number is compared.",
         "Look at operations per second beside the server's CPU time: a script trades one for the other.",
     ],
+    cost: Cost { always_s: 0.5, timed_s: 0.0, sized_s: 12.0 },
     run,
 };
 

@@ -50,6 +50,18 @@ pub struct Server {
     pub processes: Vec<Process>,
     /// Flags it was started with, or what it says of its persistence.
     pub settings: String,
+    /// It ran already and was empty: whatever it holds is the lab's.
+    was_found_empty: bool,
+}
+
+impl Drop for Server {
+    /// Leaves a server that ran already as it was found. (Of memcached, experiments delete their keys one by one.)
+    fn drop(&mut self) {
+        if self.was_found_empty && self.protocol == Protocol::Redis {
+            // Where that fails, the next experiment says that it holds keys.
+            let _ = self.erase();
+        }
+    }
 }
 
 /// What a load gave and what it cost the server.
@@ -80,7 +92,8 @@ impl Server {
     /// A server without any process.
     pub fn new(name: &str, protocol: Protocol) -> Self {
         let (fronts, backends, processes) = (Vec::new(), Vec::new(), Vec::new());
-        Self { name: name.into(), protocol, fronts, backends, unix: None, processes, settings: String::new() }
+        let (name, settings) = (name.into(), String::new());
+        Self { name, protocol, fronts, backends, unix: None, processes, settings, was_found_empty: false }
     }
 
     /// Starts a program of Redis's flags and adds it to the server.
@@ -132,6 +145,7 @@ impl Server {
                 "holds {keys} keys, and the lab erases what it writes: name an empty database (…/9), or empty it"
             ));
         }
+        self.was_found_empty = true;
         self.settings = match self.protocol {
             Protocol::Redis => self.persistence(),
             Protocol::Memcached => "ran already".into(),

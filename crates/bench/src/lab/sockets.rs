@@ -2,7 +2,7 @@
 //! in redis-benchmark and 30 to 50% in practice.
 
 use super::contender::{Contender, Settings};
-use super::experiment::{Experiment, Lab, expect_hits, names};
+use super::experiment::{Cost, Experiment, Lab, expect_hits, names};
 use super::results::{Results, Section};
 use super::server::Server;
 use crate::figures::{Sample, sample};
@@ -17,6 +17,7 @@ pub const SOCKETS: Experiment = Experiment {
         "Answers how much of a request is the network stack of the kernel.",
         "Look at the ratio of the two: it shrinks as pipelines get deeper.",
     ],
+    cost: Cost { always_s: 0.3, timed_s: 8.0, sized_s: 1.0 },
     run,
 };
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use dunlin_resp::Value;
 
 use super::contender::{Contender, Settings};
-use super::experiment::{Experiment, Lab, names};
+use super::experiment::{Cost, Experiment, Lab, names};
 use super::results::{Results, Section};
 use super::server::{Server, shown};
 use super::sessions::{self, Session, SessionOutcome, SessionPlan};
@@ -36,6 +36,7 @@ pub const YCSB: Experiment = Experiment {
         "Popular records are asked for by Zipf's law, in D the latest; then B with all three distributions.",
         "Look at the latency of each kind of operation; --slo adds the highest rate that keeps it.",
     ],
+    cost: Cost { always_s: 1.0, timed_s: 20.0, sized_s: 90.0 },
     run,
 };
 

@@ -23,7 +23,7 @@ const IDLE: Duration = Duration::from_millis(200);
 #[derive(Debug, Parser)]
 #[command(name = "dunlin bench record", bin_name = "dunlin bench record")]
 pub struct RecordArguments {
-    /// Server as a URI: redis://[[USER:]PASSWORD@]HOST[:PORT] or unix://PATH
+    /// Server as a URI: redis[s]://[[USER:]PASSWORD@]HOST[:PORT] or unix://PATH
     #[arg(short = 'u', long = "target", value_name = "URI", default_value = "redis://127.0.0.1:6379")]
     target: String,
     /// Seconds to record

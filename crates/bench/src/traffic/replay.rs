@@ -51,7 +51,7 @@ const SKIPPED: [&str; 21] = [
 #[derive(Debug, Parser)]
 #[command(name = "dunlin bench replay", bin_name = "dunlin bench replay")]
 pub struct ReplayArguments {
-    /// Server as a URI: redis://[[USER:]PASSWORD@]HOST[:PORT] or unix://PATH
+    /// Server as a URI: redis[s]://[[USER:]PASSWORD@]HOST[:PORT] or unix://PATH
     #[arg(short = 'u', long = "target", value_name = "URI", default_value = "redis://127.0.0.1:6379")]
     target: String,
     /// 1 is the recorded speed, 2 twice that; `max` does not wait

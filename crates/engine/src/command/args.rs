@@ -9,7 +9,7 @@ use dunlin_resp::number::parse_integer;
 use super::{CommandError, CommandResult};
 
 /// A cursor over the words of a request behind the command's name.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Args<'a> {
     words: &'a [&'a [u8]],
     at: usize,

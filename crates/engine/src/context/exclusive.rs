@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::{
     keyspace::{EntryRef, Invalidation, LockedShards, Usage},
     rdb,
-    snapshot::{self, Chunk, Snapshot, SnapshotOptions},
+    snapshot::{self, Chunk, Form, Snapshot, SnapshotOptions},
     value::Layout,
 };
 
@@ -117,10 +117,10 @@ impl<'a> ExclusiveContext<'a> {
     pub fn try_for_each_chunk<E>(
         &self,
         database: usize,
-        compress: bool,
+        form: Form,
         show: impl FnMut(&Chunk) -> Result<(), E>,
     ) -> Result<(), E> {
-        snapshot::try_for_each_chunk(self, database, compress, show)
+        snapshot::try_for_each_chunk(self, database, form, show)
     }
 
     /// Stores a value that was read from a file, last used so many seconds ago, unless its key is there;

@@ -16,6 +16,9 @@ use crate::{
 
 /// Payloads below this many bytes are freed on the spot; larger ones are worth carrying away.
 const GARBAGE_BYTES_MIN: usize = 32 * 1024;
+/// Freeing this many bytes takes up to half a millisecond.
+const LARGE_GARBAGE_BYTES_MIN: usize = if cfg!(test) { 4 << 20 } else { 32 << 20 };
+
 /// Large values and whole databases on their way out. Dropping it frees them: outside all locks,
 /// and on whichever thread can afford it.
 #[derive(Debug, Default)]
@@ -58,6 +61,24 @@ impl Garbage {
         }
     }
 
+    /// Whether [`Self::free_soon`] was said of anything.
+    #[inline]
+    pub(crate) fn is_freed_soon(&self) -> bool {
+        self.freed_from.is_some()
+    }
+
+    /// Takes what [`Self::free_soon`] was said of out, where that is so much that it would hold up whoever frees it.
+    #[inline]
+    pub(crate) fn take_large_marked(&mut self) -> Option<Garbage> {
+        let kept = self.freed_from?;
+        let bytes = self.values[kept..].iter().map(Owned::heap_bytes).sum::<usize>();
+        if bytes < LARGE_GARBAGE_BYTES_MIN {
+            return None;
+        }
+        self.freed_from = None;
+        Some(Garbage { values: self.values.split_off(kept), ..Garbage::default() })
+    }
+
     /// Takes everything out.
     pub fn take(&mut self) -> Garbage {
         std::mem::take(self)
@@ -86,6 +107,8 @@ pub struct Worker {
     pub invalidations: Vec<Invalidation>,
     /// Keys that its commands have changed and that somebody waits for, each with its database.
     pub(crate) ready: VecDeque<(usize, Box<[u8]>)>,
+    /// Such keys whose clients cannot be served while a script holds other shards of theirs.
+    pub(crate) kept_out: Vec<(usize, Box<[u8]>)>,
     /// Clients that its commands have served: they wait for the replies.
     pub served: Vec<Served>,
     /// The client that the command just run has left waiting.
@@ -112,6 +135,7 @@ impl Worker {
             events: Vec::new(),
             invalidations: Vec::new(),
             ready: VecDeque::new(),
+            kept_out: Vec::new(),
             served: Vec::new(),
             blocked: None,
             deferred: None,
@@ -126,6 +150,14 @@ impl Worker {
     #[inline]
     pub fn id(&self) -> usize {
         self.id
+    }
+
+    /// Whether clients are to be served as soon as a script has ended ([`Engine::serve_kept_out`]).
+    ///
+    /// [`Engine::serve_kept_out`]: crate::Engine::serve_kept_out
+    #[inline]
+    pub fn is_kept_out(&self) -> bool {
+        !self.kept_out.is_empty()
     }
 
     /// The next of its random numbers: for sampling, not for secrets.

@@ -11,7 +11,10 @@
 //! A shard without waiters has no [`Queues`] at all: what a writer pays for is one look at a pointer.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use dunlin_resp::Protocol;
 
@@ -40,6 +43,20 @@ pub struct Waiter {
     pub(crate) value_type: ValueType,
     /// Whether it is also to be served when a key goes, or holds another type.
     pub(crate) on_loss: bool,
+    /// Whether the client has gone: nothing more is given to it.
+    pub(crate) is_gone: AtomicBool,
+}
+
+impl Waiter {
+    /// Says that the client has gone, ahead of its withdrawal: locks may be long in coming.
+    pub fn leave(&self) {
+        self.is_gone.store(true, Relaxed);
+    }
+
+    /// Whether the client has gone.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone.load(Relaxed)
+    }
 }
 
 /// The waiters for one key, oldest first; never empty.
@@ -62,7 +79,7 @@ impl Queue {
 
     /// Whether somebody waits for a value of that type. O(n) where waiters want different types.
     pub(crate) fn wants(&self, value_type: ValueType) -> bool {
-        self.waiters.iter().any(|waiter| waiter.value_type == value_type)
+        self.waiters.iter().any(|waiter| waiter.value_type == value_type && !waiter.is_gone())
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use dunlin_structures::{
     BucketProbe, BucketTable, Candidate, Entries, Handle, PageDirectory, PagePool, Slab, Slot, TableProbe,
-    Tick, Verdict, class_bytes, prefetch,
+    Tick, Verdict, class_bytes, prefetch, prefetch_span,
 };
 
 use super::{
@@ -159,11 +159,7 @@ impl Probe {
         let start = self.pages.address(handle);
         // The average is a size class, hence rarely exact; the last byte of the average entry
         // decides how many lines are fetched, wherever in its first line the entry begins.
-        let last = self.entry_bytes.load(Ordering::Relaxed).saturating_sub(1);
-        for line in 0..=last / CACHE_LINE_BYTES {
-            prefetch(start.wrapping_add(line * CACHE_LINE_BYTES));
-        }
-        prefetch(start.wrapping_add(last));
+        prefetch_span(start, self.entry_bytes.load(Ordering::Relaxed));
     }
 }
 
@@ -512,7 +508,7 @@ impl Database {
         self.table.random(random).map(|handle| self.entry_of(handle))
     }
 
-    /// Removes expired entries and reclaims expired elements, looking at no more than `buckets_max`
+    /// Removes expired entries, reclaims expired elements and reaps what is left of removed ones, looking at no more than `buckets_max`
     /// buckets that may hold some; `tell` learns of each key, before it changes, with the elements
     /// that go: how many, and if `name_elements` which.
     pub(crate) fn expire(
@@ -526,6 +522,7 @@ impl Database {
         let elements_max = buckets_max * ELEMENTS_PER_BUCKET;
         let mut slice = ExpirySlice::default();
         let (mut freed_bytes, mut complete) = (0, true);
+        let mut left = elements_max;
         let (slab, expiries) = (&mut self.slab, &mut self.expiries);
         let (captures, stamps) = (&mut self.captures, self.stamps);
         let visited = self.table.due(now_tick(now_ms), buckets_max, |handle| {
@@ -548,7 +545,6 @@ impl Database {
                     // Nobody sees the elements, and whoever has a view will soon be done with it.
                     return Verdict::KeepUntil(deadline(now_ms + VIEWED_PAUSE_MS, now_ms));
                 }
-                let left = elements_max - slice.elements;
                 let object = changing.object().expect("elements belong to an object");
                 let mut names = Vec::new();
                 let (reclaimed, is_empty) = object.expire(now_ms, left, |element| {
@@ -557,7 +553,9 @@ impl Database {
                     }
                 });
                 slice.elements += reclaimed;
-                complete &= reclaimed < left;
+                left -= reclaimed;
+                left -= object.reap(left);
+                complete &= left > 0;
                 end = is_empty.then_some(Expiration::LastElement);
                 if reclaimed > 0 && !is_empty {
                     tell(entry, Expiration::Elements, &names);
@@ -592,6 +590,16 @@ impl Database {
         }
     }
 
+    /// Lends a large value to the snapshots that have not seen it.
+    pub(super) fn lend(&mut self, slot: Slot) {
+        let captures = || self.captures.iter().flat_map(|captures| captures.iter()).flatten();
+        if self.entry(slot).stamps() != self.stamps
+            && captures().any(|capture| capture.lends(self.entry(slot)))
+        {
+            self.preserve(slot);
+        }
+    }
+
     /// A snapshot begins: it has yet to see all entries there are, as keys of `database`. The gate is
     /// closed.
     pub(crate) fn begin_capture(&mut self, intake: &Arc<Intake>, database: usize) {
@@ -608,12 +616,12 @@ impl Database {
     pub(crate) fn capture(&mut self, index: usize, budget: &mut usize) -> bool {
         let Some(captures) = &mut self.captures else { return true };
         let Some(capture) = &mut captures[index] else { return true };
-        let (table, slab, stamps) = (&self.table, &self.slab, self.stamps);
+        let (table, slab, probe, stamps) = (&self.table, &self.slab, &self.probe, self.stamps);
         let visited = capture.visit(
             budget,
             |cursor, handles| {
                 table.scan(cursor, |handle| {
-                    prefetch(slab.pointer(handle).as_ptr());
+                    probe.fetch_cell(handle);
                     handles.push(handle);
                 })
             },

@@ -9,7 +9,7 @@
 //! expiry      EXPIRES: unix time in ms, 6 bytes little-endian (until the year 10889)
 //! length      LONG_VALUE: high byte of the value's length
 //! value       Integer: 1–8 bytes little-endian, sign-extended │ Inline, Edited: bytes
-//!             Shared: pointer from Arc<Vec<u8>> │ Object: pointer from Box<Object>
+//!             Shared: pointer from Arc<Vec<u8>> │ Object: an Object, at the next multiple of 8
 //! ```
 //!
 //! So a key of 16 bytes with a value of 16 costs 36 bytes, 42 with an expiry. An entry has one
@@ -57,6 +57,9 @@ const STAMPS: u8 = STAMP_BITS[0] | STAMP_BITS[1];
 const HEAD_BYTES: usize = 4;
 const EXPIRY_BYTES: usize = 6;
 const POINTER_BYTES: usize = size_of::<usize>();
+const OBJECT_BYTES: usize = size_of::<Object>();
+/// What cells are aligned to.
+const CELL_ALIGNMENT: usize = 8;
 /// Longest key that stands in its entry.
 const KEY_INLINE_BYTES_MAX: usize = 255;
 /// Bytes of one of the slots that an index bucket of a cache line is divided into, rounded up.
@@ -69,6 +72,8 @@ const _: () = assert!(
         <= dunlin_structures::CELL_BYTES_MAX,
     "the largest entry fits the largest cell"
 );
+
+const _: () = assert!(align_of::<Object>() <= CELL_ALIGNMENT, "an object may lie in a cell");
 
 /// How the value is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +105,7 @@ impl Shape {
             NewValue::String(NewString::Inline(bytes)) => (Kind::Inline, bytes.len()),
             NewValue::String(NewString::Edited(bytes)) => (Kind::Edited, bytes.len()),
             NewValue::String(NewString::Shared(_)) => (Kind::Shared, POINTER_BYTES),
-            NewValue::Object(_) => (Kind::Object, POINTER_BYTES),
+            NewValue::Object(_) => (Kind::Object, OBJECT_BYTES),
         };
         let long_key = key.len() > KEY_INLINE_BYTES_MAX;
         let key_bytes = if long_key { POINTER_BYTES } else { key.len() };
@@ -114,10 +119,8 @@ impl Shape {
     }
 
     fn value_at(&self) -> usize {
-        HEAD_BYTES
-            + self.key_bytes
-            + if self.expires { EXPIRY_BYTES } else { 0 }
-            + usize::from(self.value_bytes > 255)
+        let behind = HEAD_BYTES + self.key_bytes + if self.expires { EXPIRY_BYTES } else { 0 };
+        value_at(self.kind, behind) + usize::from(self.value_bytes > 255)
     }
 
     /// Fills a fresh cell.
@@ -189,12 +192,16 @@ impl Shape {
                 NewValue::String(NewString::Shared(payload)) => {
                     at.cast::<*const Vec<u8>>().write_unaligned(Arc::into_raw(payload));
                 }
-                NewValue::Object(object) => {
-                    at.cast::<*mut Object>().write_unaligned(Box::into_raw(object));
-                }
+                NewValue::Object(object) => cell.add(self.value_at()).cast::<Object>().write(object),
             }
         }
     }
+}
+
+/// Where a value of that kind begins whose place is free from `behind` on; the high byte of a length comes first.
+#[inline]
+fn value_at(kind: Kind, behind: usize) -> usize {
+    if kind == Kind::Object { behind.next_multiple_of(align_of::<Object>()) } else { behind }
 }
 
 /// Bytes that an integer needs, 1 to 8, its sign included.
@@ -292,7 +299,8 @@ impl<'a> EntryRef<'a> {
     #[inline]
     fn value_range(self) -> (usize, usize) {
         let flags = self.byte(0);
-        let at = self.expiry_at() + if flags & EXPIRES != 0 { EXPIRY_BYTES } else { 0 };
+        let behind = self.expiry_at() + if flags & EXPIRES != 0 { EXPIRY_BYTES } else { 0 };
+        let at = value_at(self.kind(), behind);
         let low = usize::from(self.byte(3));
         if flags & LONG_VALUE == 0 { (at, low) } else { (at + 1, low | usize::from(self.byte(at)) << 8) }
     }
@@ -306,8 +314,12 @@ impl<'a> EntryRef<'a> {
 
     /// What [`Self::bytes`] would be with an expiry, or without.
     pub(crate) fn bytes_with_expiry(self, expires: bool) -> usize {
-        let has = if self.expiry().is_some() { EXPIRY_BYTES } else { 0 };
-        self.bytes() - has + if expires { EXPIRY_BYTES } else { 0 }
+        self.bytes() - self.value_place(self.expiry().is_some()) + self.value_place(expires)
+    }
+
+    /// Where the value would begin with an expiry, or without: with the high byte of its length, if it has one.
+    fn value_place(self, expires: bool) -> usize {
+        value_at(self.kind(), self.expiry_at() + if expires { EXPIRY_BYTES } else { 0 })
     }
 
     /// Bytes of the entry, all told: cell, heap, slot in the index.
@@ -351,15 +363,9 @@ impl<'a> EntryRef<'a> {
     pub fn object(self) -> Option<&'a Object> {
         (self.kind() == Kind::Object).then(|| {
             let (at, _) = self.value_range();
-            // SAFETY: Object says that a pointer from Box::into_raw stands here; the box lives as
-            // long as the entry, which nothing changes during 'a.
-            unsafe { &*self.object_pointer(at) }
+            // SAFETY: Object says that one stands here, which nothing changes during 'a.
+            unsafe { self.cell.add(at).cast::<Object>().as_ref() }
         })
-    }
-
-    fn object_pointer(self, at: usize) -> *mut Object {
-        // SAFETY: only called for Object entries with the value's place.
-        unsafe { self.cell.add(at).cast::<*mut Object>().read_unaligned() }
     }
 
     fn shared_pointer(self, at: usize) -> *const Vec<u8> {
@@ -398,7 +404,7 @@ impl<'a> EntryRef<'a> {
                 StringRef::Shared(payload) => payload.heap_bytes(),
                 _ => unreachable!("a shared entry holds a shared string"),
             },
-            Kind::Object => self.object().map_or(0, |object| size_of::<Object>() + object.heap_bytes()),
+            Kind::Object => self.object().map_or(0, Object::heap_bytes),
             _ => 0,
         }
     }
@@ -410,13 +416,27 @@ impl<'a> EntryRef<'a> {
 
     /// The value as it would be stored again: objects are copied in depth.
     pub(crate) fn to_new(self) -> NewValue<'a> {
-        if let Some(object) = self.object() {
-            return NewValue::Object(Box::new(object.copied()));
+        if let Some(object) = self.copied_object() {
+            return NewValue::Object(object);
         }
         NewValue::String(match self.string().to_new() {
             NewString::Inline(bytes) if self.is_edited() => NewString::Edited(bytes),
             other => other,
         })
+    }
+
+    /// A copy of an object that shares nothing with it. O(n).
+    pub(crate) fn copied_object(self) -> Option<Object> {
+        self.object().map(Object::copied)
+    }
+
+    /// Whether the value is that of `other`: an object as it was, the same block, or the same short text.
+    pub(crate) fn has_value_of(self, other: EntryRef<'_>) -> bool {
+        match (self.object(), other.object()) {
+            (Some(object), Some(other)) => object.is(other),
+            (None, None) => self.kind() == other.kind() && self.string().is(other.string()),
+            _ => false,
+        }
     }
 
     /// The access clock at the last access, see [`access_clock`].
@@ -472,8 +492,8 @@ impl<'a> EntryRef<'a> {
             // SAFETY: the pointer came from Arc::into_raw; the count it stands for passes to the
             // result.
             Kind::Shared => Some(Owned::Block(unsafe { Arc::from_raw(self.shared_pointer(at)) })),
-            // SAFETY: the pointer came from Box::into_raw; the box passes to the result.
-            Kind::Object => Some(Owned::Object(unsafe { Box::from_raw(self.object_pointer(at)) })),
+            // SAFETY: Object says that one stands here; it passes to the result.
+            Kind::Object => Some(Owned::Object(unsafe { self.cell.add(at).cast::<Object>().read() })),
             Kind::Integer | Kind::Inline | Kind::Edited => None,
         }
     }
@@ -504,10 +524,12 @@ fn block_bytes(capacity: usize) -> usize {
 
 /// An entry outside any slab: what one in a database was at some moment. Long values are shared with that.
 pub(crate) struct LooseEntry {
-    cell: Box<[UnsafeCell<u8>]>,
+    /// As aligned as a slab's cells are.
+    cell: Box<[UnsafeCell<u64>]>,
 }
 
 const _: () = {
+    assert!(align_of::<u64>() == CELL_ALIGNMENT);
     // What a cell owns and shares may be used by several threads.
     const fn is_free<T: Send + Sync>() {}
     is_free::<Object>();
@@ -518,23 +540,27 @@ impl LooseEntry {
     /// The entry as it is now. O(1) but for what is stored in few bytes, which is copied.
     pub(crate) fn of(entry: EntryRef<'_>) -> Self {
         let value = match entry.object() {
-            Some(object) => NewValue::Object(Box::new(object.clone())),
+            Some(object) => NewValue::Object(object.clone()),
             None => entry.to_new(),
         };
         let (key, expiry) = (entry.key(), entry.expiry());
         let shape = Shape::new(key, &value, expiry.is_some(), 0);
-        let mut cell = vec![0_u8; shape.bytes()].into_boxed_slice();
-        // SAFETY: the buffer is fresh and has the shape's size.
-        unsafe {
-            shape.write(NonNull::from(&mut cell[..]).cast(), key, value, expiry, entry.access());
-            Self { cell: Box::from_raw(Box::into_raw(cell) as *mut [UnsafeCell<u8>]) }
-        }
+        let cell: Box<[_]> =
+            (0..shape.bytes().div_ceil(CELL_ALIGNMENT)).map(|_| UnsafeCell::new(0)).collect();
+        let loose = Self { cell };
+        // SAFETY: the buffer is fresh, has the shape's size, and its bytes may be written through a shared reference.
+        unsafe { shape.write(loose.start(), key, value, expiry, entry.access()) };
+        loose
+    }
+
+    fn start(&self) -> NonNull<u8> {
+        NonNull::from(&self.cell[..]).cast()
     }
 
     /// The entry, whose accesses nobody notes.
     pub(crate) fn get(&self) -> EntryRef<'_> {
         // SAFETY: the cell was filled by `Shape::write` and is not changed.
-        unsafe { EntryRef::new(NonNull::from(&self.cell[..]).cast()) }
+        unsafe { EntryRef::new(self.start()) }
     }
 }
 
@@ -581,8 +607,8 @@ impl<'a> EntryMut<'a> {
         let EntryRef { cell, .. } = self.entry;
         let expiry_at = self.entry.expiry_at();
         let length = self.entry.bytes();
-        let tail_at = |expires| expiry_at + if expires { EXPIRY_BYTES } else { 0 };
-        let (from_tail, to_tail) = (tail_at(self.entry.expiry().is_some()), tail_at(expiry.is_some()));
+        let from_tail = self.entry.value_place(self.entry.expiry().is_some());
+        let to_tail = self.entry.value_place(expiry.is_some());
         let flag = if expiry.is_some() { EXPIRES } else { 0 };
         let head = self.entry.byte(0) & !EXPIRES | flag;
         // SAFETY: all ranges lie inside the entry's old and new lengths. The tail goes first, since
@@ -641,9 +667,8 @@ impl<'a> EntryMut<'a> {
             return None;
         }
         let (at, _) = self.entry.value_range();
-        // SAFETY: Object says that a pointer from Box::into_raw stands here, and `&mut self` makes
-        // this the only use of the box.
-        let object = unsafe { &mut *self.entry.object_pointer(at) };
+        // SAFETY: Object says that one stands here, and `&mut self` makes this the only use of it.
+        let object = unsafe { self.entry.cell.add(at).cast::<Object>().as_mut() };
         if object.is_shared() {
             *object = object.copied();
         }

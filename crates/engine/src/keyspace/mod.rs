@@ -58,7 +58,7 @@ use shard::Shard;
 pub use shard_set::{SHARDS_MAX, ShardSet};
 pub use tracked::Invalidation;
 pub(crate) use tracked::Tracked;
-pub(crate) use view::View;
+pub(crate) use view::{LentEntry, View, ViewMark};
 pub use watch::Watcher;
 
 /// Fewest shards: enough that two workers rarely meet.
@@ -310,7 +310,12 @@ impl Keyspace {
         self.shards.len() * (size_of::<Shard>() + self.databases * database)
     }
 
-    /// Whether somebody has a view of some keys. Who holds the lock of a key knows of all views of that key.
+    /// Says that there is a view, for as long as the result lives.
+    pub(crate) fn mark_view(&self) -> ViewMark {
+        ViewMark::new(&self.views)
+    }
+
+    /// Whether somebody has a view of some keys, a snapshot being one of all. Who holds the lock of a key knows of all views of that key.
     #[inline]
     pub(crate) fn has_views(&self) -> bool {
         self.views.load(Relaxed) > 0

@@ -20,6 +20,14 @@ impl ShardSet {
         self.words[shard / 64] |= 1 << (shard % 64);
     }
 
+    /// The only one, where there is one.
+    #[inline]
+    pub fn only(&self) -> Option<usize> {
+        let count: u32 = self.words.iter().map(|word| word.count_ones()).sum();
+        let position = self.words.iter().position(|word| *word != 0)?;
+        (count == 1).then(|| position * 64 + self.words[position].trailing_zeros() as usize)
+    }
+
     /// Whether the set has it.
     #[inline]
     pub fn contains(&self, shard: usize) -> bool {
@@ -57,5 +65,21 @@ mod tests {
         }
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 3, 63, 64, 900, 1023]);
         assert!(set.contains(64) && !set.contains(65));
+    }
+
+    #[test]
+    fn the_only_one_is_alone() {
+        for shard in [0, 63, 64, 1023] {
+            let mut set = ShardSet::EMPTY;
+            assert_eq!(set.only(), None);
+            set.insert(shard);
+            assert_eq!(set.only(), Some(shard));
+            set.insert(shard ^ 1);
+            assert_eq!(set.only(), None);
+            set = ShardSet::EMPTY;
+            set.insert(shard);
+            set.insert((shard + 512) % 1024);
+            assert_eq!(set.only(), None);
+        }
     }
 }

@@ -11,13 +11,42 @@ use std::sync::{
 
 use super::{EntryRef, Locked, entry::LooseEntry};
 
+/// Says that there is a view, while it lives.
+#[derive(Debug)]
+pub(crate) struct ViewMark(Arc<AtomicUsize>);
+
+impl ViewMark {
+    /// One that nobody looks for.
+    #[cfg(all(test, loom))]
+    pub(crate) fn alone() -> Self {
+        Self::new(&Arc::default())
+    }
+
+    pub(super) fn new(views: &Arc<AtomicUsize>) -> Self {
+        views.fetch_add(1, Relaxed);
+        Self(Arc::clone(views))
+    }
+}
+
+impl Clone for ViewMark {
+    fn clone(&self) -> Self {
+        Self::new(&self.0)
+    }
+}
+
+impl Drop for ViewMark {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
 /// Some keys of a database, with their values.
 pub(crate) struct View {
     database: usize,
     /// In order, with their entries where they were there.
     keys: Vec<(Box<[u8]>, Option<LooseEntry>)>,
-    /// How many views there are.
-    views: Arc<AtomicUsize>,
+    /// Last, so that it is dropped last: who sees that there is no view must not find anything shared.
+    _mark: ViewMark,
 }
 
 impl View {
@@ -37,8 +66,7 @@ impl View {
             (Box::from(key), entry.map(LooseEntry::of))
         });
         let keys = viewed.collect();
-        keyspace.views.fetch_add(1, Relaxed);
-        Self { database, keys, views: Arc::clone(&keyspace.views) }
+        Self { database, keys, _mark: keyspace.mark_view() }
     }
 
     /// The entry of a key.
@@ -47,28 +75,40 @@ impl View {
         self.keys[at].1.as_ref().map(LooseEntry::get)
     }
 
-    /// Whether its keys, whose shards are locked, are as they were. Strings count as changed: none is worth a
-    /// closer look.
+    /// Whether its keys, whose shards are locked, are as they were.
     pub(crate) fn is_current(&self, locked: &Locked<'_>, now_ms: u64) -> bool {
         self.keys.iter().all(|(key, seen)| {
             let entry = find(locked, self.database, key).filter(|entry| !entry.is_expired(now_ms));
             match (entry, seen.as_ref().map(LooseEntry::get)) {
                 (None, None) => true,
-                (Some(entry), Some(seen)) => match (entry.object(), seen.object()) {
-                    (Some(object), Some(seen)) => object.is(seen),
-                    _ => false,
-                },
+                (Some(entry), Some(seen)) => entry.has_value_of(seen),
                 _ => false,
             }
         })
     }
 }
 
-impl Drop for View {
-    fn drop(&mut self) {
-        // First what it shares: who sees that there is no view must not find anything shared.
-        self.keys.clear();
-        self.views.fetch_sub(1, Relaxed);
+/// A large entry that a snapshot has yet to write, as it was at the cut.
+pub(crate) struct LentEntry {
+    entry: LooseEntry,
+    /// As in [`View`].
+    _mark: ViewMark,
+}
+
+impl LentEntry {
+    /// O(1).
+    pub(crate) fn new(entry: EntryRef<'_>, mark: ViewMark) -> Self {
+        Self { entry: LooseEntry::of(entry), _mark: mark }
+    }
+
+    pub(crate) fn get(&self) -> EntryRef<'_> {
+        self.entry.get()
+    }
+}
+
+impl std::fmt::Debug for LentEntry {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("LentEntry").finish_non_exhaustive()
     }
 }
 
@@ -86,11 +126,20 @@ fn find<'a>(locked: &'a Locked<'_>, database: usize, key: &[u8]) -> Option<Entry
 
 impl Locked<'_> {
     /// Whether somebody has a view of one of these keys that would have to be copied before it is changed.
-    #[cold]
-    pub(crate) fn is_viewed<'a>(&self, database: usize, mut keys: impl Iterator<Item = &'a [u8]>) -> bool {
+    /// Snapshots that have yet to see one of them, and would be lent it, have it now.
+    #[inline(never)]
+    pub(crate) fn is_viewed<'a>(
+        &mut self,
+        database: usize,
+        mut keys: impl Iterator<Item = &'a [u8]>,
+    ) -> bool {
         keys.any(|key| {
-            let entry = find(self, database, key);
-            entry.and_then(EntryRef::object).is_some_and(|object| object.is_shared())
+            let key = self.keyspace().key(key);
+            let mut shards = self.shards();
+            let Some(stripe) = shards.shard_mut(key.shard).database_mut(database) else { return false };
+            let Some(slot) = stripe.find(key.hash, key.bytes) else { return false };
+            stripe.lend(slot);
+            stripe.entry(slot).object().is_some_and(|object| object.is_shared())
         })
     }
 }

@@ -39,9 +39,20 @@ impl From<RdbError> for DumpError {
 
 /// The value of an entry as a dump. O(n).
 pub(crate) fn write_dump(entry: EntryRef<'_>, now_ms: u64, compressor: Option<&mut Compressor>) -> Vec<u8> {
-    let mut dump = vec![type_of(entry)];
-    write_value(entry, now_ms, &mut Output::new(&mut dump, compressor)).expect("a vector takes everything");
-    seal_dump(&mut dump, version_of(entry));
+    write_dump_in(version_of(entry), entry, now_ms, compressor)
+}
+
+/// The value of an entry as a dump of a version. O(n).
+pub(crate) fn write_dump_in(
+    version: Version,
+    entry: EntryRef<'_>,
+    now_ms: u64,
+    compressor: Option<&mut Compressor>,
+) -> Vec<u8> {
+    let mut dump = vec![type_of(entry, version)];
+    let mut output = Output::new(&mut dump, compressor);
+    write_value(entry, version, now_ms, &mut output).expect("a vector takes everything");
+    seal_dump(&mut dump, version);
     dump
 }
 
@@ -52,7 +63,7 @@ pub(crate) fn serialized_bytes(
     compressor: Option<&mut Compressor>,
 ) -> usize {
     let mut output = Output::new(Count(0), compressor);
-    write_value(entry, now_ms, &mut output).expect("counting does not fail");
+    write_value(entry, version_of(entry), now_ms, &mut output).expect("counting does not fail");
     output.sink().0
 }
 

@@ -4,16 +4,16 @@
 //! HASH             count │ field │ value │ …                          strings
 //! HASH_LISTPACK    a string: the listpack                             field, value, field, value …
 //! HASH_2           count │ field │ value │ deadline: i64 LE │ …       Valkey 9; -1 where it never expires
+//! HASH_METADATA    earliest: i64 LE │ count │ time │ field │ value …  Redis 7.4; the time is a length:
+//!                                                                     0, or 1 + what it is after the earliest
+//! HASH_ZIPLIST     a string: the ziplist                              before Redis 7.0
 //! ```
 //!
 //! Only read:
 //!
 //! ```text
-//! HASH_METADATA    earliest: i64 LE │ count │ time │ field │ value …  Redis 7.4; the time is a length:
-//!                                                                     0, or 1 + what it is after the earliest
 //! HASH_LISTPACK_EX earliest: i64 LE │ a string: the listpack          field, value, deadline or 0 …
 //! …_PRE_GA         as these, without the earliest, times in full      release candidates of Redis 7.4
-//! HASH_ZIPLIST     a string: the ziplist
 //! HASH_ZIPMAP      a string: the zipmap
 //! ```
 //!
@@ -55,6 +55,30 @@ pub(super) fn write<W: io::Write>(hash: &Hash, now_ms: u64, output: &mut Output<
         result = output.element(field).and_then(|()| output.element(value));
         if with_deadlines && result.is_ok() {
             result = output.milliseconds(deadline_ms.map_or(NEVER, |at| at as i64));
+        }
+    });
+    result
+}
+
+/// HASH_METADATA.
+pub(super) fn write_metadata<W: io::Write>(
+    hash: &Hash,
+    now_ms: u64,
+    output: &mut Output<'_, W>,
+) -> io::Result<()> {
+    let mut earliest = u64::MAX;
+    hash.for_each_with_deadline(now_ms, |_, _, deadline_ms| {
+        earliest = earliest.min(deadline_ms.unwrap_or(u64::MAX))
+    });
+    // Where all that expires has, nothing counts from it.
+    output.milliseconds(if earliest == u64::MAX { 0 } else { earliest as i64 })?;
+    output.length(hash.len(now_ms) as u64)?;
+    let mut result = Ok(());
+    hash.for_each_with_deadline(now_ms, |field, value, deadline_ms| {
+        if result.is_ok() {
+            let time = deadline_ms.map_or(0, |at| at - earliest + 1);
+            result =
+                output.length(time).and_then(|()| output.element(field)).and_then(|()| output.element(value));
         }
     });
     result

@@ -4,6 +4,7 @@
 //! LIST_QUICKLIST_2   count │ block │ …
 //! block              2 │ a string: the listpack
 //!                    1 │ a string: one large element
+//! LIST_QUICKLIST     count │ a string: a ziplist │ …    before Redis 7.0
 //! ```
 //!
 //! Only read:
@@ -11,12 +12,11 @@
 //! ```text
 //! LIST               count │ element │ …                strings
 //! LIST_ZIPLIST       a string: the ziplist
-//! LIST_QUICKLIST     count │ a string: a ziplist │ …
 //! ```
 
 use std::io;
 
-use dunlin_structures::{BlockDeque, BlockRef, Listpack};
+use dunlin_structures::{BlockDeque, BlockRef, Element, Listpack};
 
 use crate::value::{Layout, List};
 
@@ -42,6 +42,22 @@ pub(super) fn write<W: io::Write>(list: &List, output: &mut Output<'_, W>) -> io
         }
     }
     Ok(())
+}
+
+/// LIST_QUICKLIST. No element is longer than [`ziplist::TEXT_BYTES_MAX`].
+pub(super) fn write_ziplists<W: io::Write>(list: &List, output: &mut Output<'_, W>) -> io::Result<()> {
+    output.length(list.blocks().count() as u64)?;
+    list.blocks().try_for_each(|block| {
+        output.string(&match block {
+            BlockRef::Plain(text) => ziplist::from_elements([Element::String(text)]),
+            BlockRef::Packed(listpack) => ziplist::from_elements(listpack.iter()),
+        })
+    })
+}
+
+/// Whether LIST_QUICKLIST can carry all elements.
+pub(super) fn fits_ziplists(list: &List) -> bool {
+    !list.blocks().any(|block| matches!(block, BlockRef::Plain(text) if text.len() > ziplist::TEXT_BYTES_MAX))
 }
 
 /// LIST_QUICKLIST_2.

@@ -12,7 +12,8 @@
 //! breaks a rule is refused with the rule. What is older than the packed forms of today (ziplist, zipmap) is
 //! translated.
 //!
-//! What is written is the oldest form that carries the value, so that servers from Redis 7.0 on can read it.
+//! What is written is the oldest form that carries the value, so that servers from Redis 7.0 on can read it; or that of
+//! a version that was asked for ([`Version::writable`]).
 //!
 //! Sources: Redis 7.0–7.4 and Valkey 9 `rdb.c`, `cluster.c` (DUMP), `ziplist.c`, `zipmap.c`;
 //! docs/formats/rdb.md draws all of it.
@@ -34,11 +35,11 @@ mod ziplist;
 mod zipmap;
 
 pub use dump::{CRC64, DumpError, seal_dump, unseal_dump};
-pub(crate) use dump::{read_dump, serialized_bytes, write_dump};
+pub(crate) use dump::{read_dump, serialized_bytes, write_dump, write_dump_in};
 pub use input::{Input, RdbError};
 pub use lzf::Compressor;
 pub use output::Output;
 pub(crate) use output::{LongString, Text, length_bytes};
 pub(crate) use value::write_key;
-pub use value::{EXPIRY_MS, Value, read_value, type_of, version_of, write_value};
+pub use value::{EXPIRY_MS, Value, read_value, type_of, unfit, version_of, write_value};
 pub use version::Version;

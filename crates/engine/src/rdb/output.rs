@@ -135,6 +135,11 @@ impl<'a, W: io::Write> Output<'a, W> {
                 }
             }
         }
+        self.plain(text)
+    }
+
+    /// Writes a string as it is.
+    pub(crate) fn plain(&mut self, text: &[u8]) -> io::Result<()> {
         self.length(text.len() as u64)?;
         self.raw(text)
     }

@@ -3,6 +3,7 @@
 //! ```text
 //! ZSET_2          count │ member │ score: f64 LE │ …    the greatest first
 //! ZSET_LISTPACK   a string: the listpack               member, score, member, score … in order
+//! ZSET_ZIPLIST    a string: the ziplist                as the listpack; before Redis 7.0
 //! ```
 //!
 //! Only read:
@@ -10,7 +11,6 @@
 //! ```text
 //! ZSET            count │ member │ score │ …           a score: length: u8, so many characters
 //!                                                      253 NaN │ 254 infinity │ 255 minus infinity
-//! ZSET_ZIPLIST    a string: the ziplist                as the listpack
 //! ```
 
 use std::{cmp::Ordering, io};

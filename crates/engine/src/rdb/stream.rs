@@ -13,9 +13,9 @@
 //! IDs of nodes and deliveries are 16 bytes, high bits first; other IDs are two lengths. Names are strings,
 //! times unix milliseconds.
 //!
-//! Only read: STREAM_LISTPACKS, which lacks what stands between the last ID and the groups, and what groups
-//! have read; STREAM_LISTPACKS_3, whose consumers have the time behind `seen` at which they last got an
-//! entry. Redis 7.0 does not know the latter, so that this time is not written.
+//! STREAM_LISTPACKS lacks what stands between the last ID and the groups, and what groups have read: servers before
+//! Redis 7.0 do not know of it. STREAM_LISTPACKS_3 has one thing more: behind `seen` the time at which a consumer last
+//! got an entry, i64 LE, -1 for never. Both are written for files of their versions only.
 
 use std::{collections::BTreeMap, io};
 
@@ -25,6 +25,9 @@ use super::{Input, Output, RdbError, value::read_listpack};
 
 /// What a group has read where nobody knows.
 const UNKNOWN: u64 = u64::MAX;
+
+/// When a consumer last got an entry that never got one.
+const NEVER: i64 = -1;
 
 /// The forms of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,7 +40,7 @@ pub(super) enum Form {
     Three,
 }
 
-pub(super) fn write<W: io::Write>(stream: &Stream, output: &mut Output<'_, W>) -> io::Result<()> {
+pub(super) fn write<W: io::Write>(stream: &Stream, form: Form, output: &mut Output<'_, W>) -> io::Result<()> {
     let log = stream.log();
     output.length(log.nodes() as u64)?;
     for (id, listpack) in log.listpacks() {
@@ -45,21 +48,29 @@ pub(super) fn write<W: io::Write>(stream: &Stream, output: &mut Output<'_, W>) -
         output.string(listpack.bytes())?;
     }
     output.length(log.len())?;
-    for id in [log.last_id(), log.first_id(), log.max_deleted_id()] {
-        write_id(id, output)?;
+    write_id(log.last_id(), output)?;
+    if form > Form::One {
+        write_id(log.first_id(), output)?;
+        write_id(log.max_deleted_id(), output)?;
+        output.length(log.entries_added())?;
     }
-    output.length(log.entries_added())?;
     output.length(stream.groups().len() as u64)?;
     for (name, group) in stream.groups() {
         output.string(name)?;
-        write_group(group, output)?;
+        write_group(group, form, output)?;
     }
     Ok(())
 }
 
-fn write_group<W: io::Write>(group: &ConsumerGroup, output: &mut Output<'_, W>) -> io::Result<()> {
+fn write_group<W: io::Write>(
+    group: &ConsumerGroup,
+    form: Form,
+    output: &mut Output<'_, W>,
+) -> io::Result<()> {
     write_id(group.last_id(), output)?;
-    output.length(group.entries_read().unwrap_or(UNKNOWN))?;
+    if form > Form::One {
+        output.length(group.entries_read().unwrap_or(UNKNOWN))?;
+    }
     output.length(group.pending().len() as u64)?;
     for (id, delivery) in group.pending() {
         output.raw(&id_bytes(*id))?;
@@ -70,6 +81,9 @@ fn write_group<W: io::Write>(group: &ConsumerGroup, output: &mut Output<'_, W>) 
     for (name, consumer) in group.consumers() {
         output.string(name)?;
         output.milliseconds(consumer.seen_ms as i64)?;
+        if form == Form::Three {
+            output.milliseconds(consumer.active_ms.map_or(NEVER, |at| at as i64))?;
+        }
         output.length(consumer.pending().len() as u64)?;
         for id in consumer.pending() {
             output.raw(&id_bytes(*id))?;

@@ -12,7 +12,7 @@ use crate::{
 use super::{
     Input, Output, RdbError, Version, hash, list, set, sorted_set,
     stream::{self, Form},
-    string,
+    string, ziplist,
 };
 
 const STRING: u8 = 0;
@@ -50,7 +50,7 @@ pub struct Value(Contents);
 #[derive(Debug)]
 enum Contents {
     String(Vec<u8>),
-    Object(Box<Object>),
+    Object(Object),
 }
 
 impl Value {
@@ -68,29 +68,78 @@ fn of_collection<T: Collection>(collection: T) -> Result<Value, RdbError> {
     if collection.is_empty() {
         return Err(RdbError::Empty);
     }
-    Ok(Value(Contents::Object(Box::new(collection.into_object()))))
+    Ok(Value(Contents::Object(collection.into_object())))
 }
 
-/// The number of the form that the entry's value is written in.
-pub fn type_of(entry: EntryRef<'_>) -> u8 {
+/// The number of the form in which files of a version have the entry's value.
+///
+/// # Panics
+/// When no form of that version carries it, see [`unfit`].
+pub fn type_of(entry: EntryRef<'_>, version: Version) -> u8 {
+    let is_packed_anew = version.has_listpacks();
     match entry.object() {
         None => STRING,
-        Some(Object::Hash(hash)) if hash::has_deadlines(hash) => HASH_2,
-        Some(Object::Hash(hash)) if hash.compact_bytes().is_some() => HASH_LISTPACK,
+        Some(Object::Hash(hash)) if hash::has_deadlines(hash) => match version {
+            Version::Valkey(_) => HASH_2,
+            Version::Redis(FIELDS_EXPIRE_SINCE..) => HASH_METADATA,
+            Version::Redis(_) => panic!("{}", EXPIRING_FIELDS),
+        },
+        Some(Object::Hash(hash)) if hash.compact_bytes().is_some() => {
+            if is_packed_anew {
+                HASH_LISTPACK
+            } else {
+                HASH_ZIPLIST
+            }
+        }
         Some(Object::Hash(_)) => HASH,
-        Some(Object::List(_)) => LIST_QUICKLIST_2,
+        Some(Object::List(_)) => {
+            if is_packed_anew {
+                LIST_QUICKLIST_2
+            } else {
+                LIST_QUICKLIST
+            }
+        }
         Some(Object::Set(set)) if set::is_intset(set) => SET_INTSET,
         Some(Object::Set(_)) => SET,
-        Some(Object::SortedSet(set)) if set.compact_bytes().is_some() => ZSET_LISTPACK,
+        Some(Object::SortedSet(set)) if set.compact_bytes().is_some() => {
+            if is_packed_anew {
+                ZSET_LISTPACK
+            } else {
+                ZSET_ZIPLIST
+            }
+        }
         Some(Object::SortedSet(_)) => ZSET_2,
-        Some(Object::Stream(_)) => STREAM_LISTPACKS_2,
+        Some(Object::Stream(_)) => match version {
+            Version::Valkey(_) | Version::Redis(STREAM_3_SINCE..) => STREAM_LISTPACKS_3,
+            _ if is_packed_anew => STREAM_LISTPACKS_2,
+            _ => STREAM_LISTPACKS,
+        },
     }
 }
 
-/// The oldest version that has the form of [`type_of`].
+/// Redis's version that has the newest form of streams.
+const STREAM_3_SINCE: u16 = 11;
+/// Redis's version in which fields of hashes expire.
+const FIELDS_EXPIRE_SINCE: u16 = 12;
+const EXPIRING_FIELDS: &str = "fields of hashes do not expire in servers that load this version";
+
+/// Why no form of a version carries the entry's value; `None` where one does. Nearly O(1).
+pub fn unfit(entry: EntryRef<'_>, version: Version) -> Option<&'static str> {
+    match (entry.object()?, version) {
+        (Object::Hash(hash), Version::Redis(..FIELDS_EXPIRE_SINCE)) if hash::has_deadlines(hash) => {
+            Some(EXPIRING_FIELDS)
+        }
+        (Object::List(list), version) if !version.has_listpacks() && !list::fits_ziplists(list) => {
+            Some("an element of the list is too long for the packed form of this version")
+        }
+        _ => None,
+    }
+}
+
+/// The oldest version from [`Version::OLDEST`] on that carries the entry's value.
 pub fn version_of(entry: EntryRef<'_>) -> Version {
-    match type_of(entry) {
-        HASH_2 => Version::Valkey(80),
+    match entry.object() {
+        Some(Object::Hash(hash)) if hash::has_deadlines(hash) => Version::Valkey(80),
         _ => Version::OLDEST,
     }
 }
@@ -99,12 +148,16 @@ pub fn version_of(entry: EntryRef<'_>) -> Version {
 pub const EXPIRY_MS: u8 = 252;
 
 /// Writes what stands before the entry's value in a file: when it expires, the type of the value, the key.
-pub(crate) fn write_key<W: io::Write>(entry: EntryRef<'_>, output: &mut Output<'_, W>) -> io::Result<()> {
+pub(crate) fn write_key<W: io::Write>(
+    entry: EntryRef<'_>,
+    version: Version,
+    output: &mut Output<'_, W>,
+) -> io::Result<()> {
     if let Some(expiry) = entry.expiry() {
         output.byte(EXPIRY_MS)?;
         output.milliseconds(expiry as i64)?;
     }
-    output.byte(type_of(entry))?;
+    output.byte(type_of(entry, version))?;
     output.string(entry.key())
 }
 
@@ -112,16 +165,35 @@ pub(crate) fn write_key<W: io::Write>(entry: EntryRef<'_>, output: &mut Output<'
 /// O(n).
 pub fn write_value<W: io::Write>(
     entry: EntryRef<'_>,
+    version: Version,
     now_ms: u64,
     output: &mut Output<'_, W>,
 ) -> io::Result<()> {
-    match entry.object() {
-        None => string::write(entry.string(), output),
-        Some(Object::Hash(hash)) => hash::write(hash, now_ms, output),
-        Some(Object::List(list)) => list::write(list, output),
-        Some(Object::Set(set)) => set::write(set, output),
-        Some(Object::SortedSet(set)) => sorted_set::write(set, output),
-        Some(Object::Stream(stream)) => stream::write(stream, output),
+    let Some(object) = entry.object() else { return string::write(entry.string(), output) };
+    let is_packed_anew = version.has_listpacks();
+    match object {
+        Object::Hash(hash) if type_of(entry, version) == HASH_METADATA => {
+            hash::write_metadata(hash, now_ms, output)
+        }
+        Object::Hash(hash) => match hash.compact_bytes() {
+            Some(bytes) if !is_packed_anew => ziplist::write(bytes, output),
+            _ => hash::write(hash, now_ms, output),
+        },
+        Object::List(list) if !is_packed_anew => list::write_ziplists(list, output),
+        Object::List(list) => list::write(list, output),
+        Object::Set(set) => set::write(set, output),
+        Object::SortedSet(set) => match set.compact_bytes() {
+            Some(bytes) if !is_packed_anew => ziplist::write(bytes, output),
+            _ => sorted_set::write(set, output),
+        },
+        Object::Stream(stream) => {
+            let form = match type_of(entry, version) {
+                STREAM_LISTPACKS => Form::One,
+                STREAM_LISTPACKS_3 => Form::Three,
+                _ => Form::Two,
+            };
+            stream::write(stream, form, output)
+        }
     }
 }
 

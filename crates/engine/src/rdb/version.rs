@@ -42,6 +42,22 @@ impl Version {
             .filter(|version| matches!(version, Version::Valkey(_)) == is_valkey)
     }
 
+    /// A version by the number that a user gives, of those that can be written: 9 for Redis 5 to 6.2, 10 for 7.0, 11 for
+    /// 7.2 (and Valkey up to 8), 12 for Redis 7.4 and newer, 80 for Valkey 9.
+    pub fn writable(number: u16) -> Option<Version> {
+        match number {
+            9..=Self::REDIS_MAX => Some(Version::Redis(number)),
+            Self::VALKEY_MIN => Some(Version::Valkey(number)),
+            _ => None,
+        }
+    }
+
+    /// Whether servers that load this version know listpacks as hashes, lists and sorted sets, and functions; before,
+    /// there are ziplists.
+    pub fn has_listpacks(self) -> bool {
+        self.number() >= Self::OLDEST.number()
+    }
+
     /// The number.
     pub fn number(self) -> u16 {
         match self {

@@ -1,5 +1,5 @@
-//! Ziplist, the packed form of small collections before the listpack. It is only read, and only to be
-//! translated.
+//! Ziplist, the packed form of small collections before the listpack: translated to listpacks where it is read,
+//! and from them where a file is written that Redis before 7.0 is to load.
 //!
 //! ```text
 //! ziplist   total bytes: u32 LE │ offset of the last entry: u32 LE │ count: u16 LE, 65535 = unknown │ entry … │ FF
@@ -15,12 +15,83 @@
 //!
 //! Source: Redis 6.2 `ziplist.c`.
 
-use dunlin_structures::{Corrupt, Element, Listpack};
+use std::io;
+
+use dunlin_structures::{Corrupt, Element, Listpack, ListpackRef};
+
+use super::Output;
 
 const HEADER_BYTES: usize = 10;
 const COUNT_UNKNOWN: u16 = u16::MAX;
 const END: u8 = 0xff;
 const LONG_BEFORE: u8 = 0xfe;
+/// Longest texts whose length takes one byte, and two.
+const SHORT_TEXT_MAX: usize = 0x3f;
+const MIDDLE_TEXT_MAX: usize = 0x3fff;
+/// Bytes of a ziplist of one element besides its text.
+const LONGEST_FRAME_BYTES: usize = HEADER_BYTES + 10 + 1;
+/// Longest element that a ziplist can hold alone: it states its size in 32 bits.
+pub(super) const TEXT_BYTES_MAX: usize = u32::MAX as usize - LONGEST_FRAME_BYTES;
+
+/// A ziplist of some elements, which come from a listpack or are one of at most [`TEXT_BYTES_MAX`] bytes: each takes
+/// a few bytes more than there, so that all are within what a ziplist can state. O(n).
+pub(super) fn from_elements<'e>(elements: impl IntoIterator<Item = Element<'e>>) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER_BYTES];
+    let (mut last_at, mut before_bytes, mut count) = (HEADER_BYTES, 0, 0_usize);
+    for element in elements {
+        last_at = bytes.len();
+        match u8::try_from(before_bytes) {
+            Ok(size @ 0..LONG_BEFORE) => bytes.push(size),
+            _ => {
+                bytes.push(LONG_BEFORE);
+                bytes.extend_from_slice(&(before_bytes as u32).to_le_bytes());
+            }
+        }
+        match element.as_integer() {
+            Some(integer) => push_integer(integer, &mut bytes),
+            None => push_text(&element.text(), &mut bytes),
+        }
+        before_bytes = bytes.len() - last_at;
+        count += 1;
+    }
+    bytes.push(END);
+    let total = u32::try_from(bytes.len()).expect("the elements fit");
+    bytes[0..4].copy_from_slice(&total.to_le_bytes());
+    bytes[4..8].copy_from_slice(&(last_at as u32).to_le_bytes());
+    bytes[8..10].copy_from_slice(&u16::try_from(count).unwrap_or(COUNT_UNKNOWN).to_le_bytes());
+    bytes
+}
+
+/// Writes a listpack as a ziplist in a string.
+pub(super) fn write<W: io::Write>(listpack: &[u8], output: &mut Output<'_, W>) -> io::Result<()> {
+    output.string(&from_elements(ListpackRef::new(listpack).iter()))
+}
+
+fn push_text(text: &[u8], out: &mut Vec<u8>) {
+    match text.len() {
+        length @ 0..=SHORT_TEXT_MAX => out.push(length as u8),
+        length @ ..=MIDDLE_TEXT_MAX => out.extend_from_slice(&[0x40 | (length >> 8) as u8, length as u8]),
+        length => {
+            out.push(0x80);
+            out.extend_from_slice(&(length as u32).to_be_bytes());
+        }
+    }
+    out.extend_from_slice(text);
+}
+
+fn push_integer(integer: i64, out: &mut Vec<u8>) {
+    let bytes = integer.to_le_bytes();
+    let (head, width) = match integer {
+        0..=12 => return out.push(0xf1 + integer as u8),
+        -0x80..0x80 => (0xfe, 1),
+        -0x8000..0x8000 => (0xc0, 2),
+        -0x80_0000..0x80_0000 => (0xf0, 3),
+        -0x8000_0000..0x8000_0000 => (0xd0, 4),
+        _ => (0xe0, 8),
+    };
+    out.push(head);
+    out.extend_from_slice(&bytes[..width]);
+}
 
 /// The elements of a ziplist as a listpack. Every rule of the format is checked. O(n).
 pub(super) fn to_listpack(bytes: &[u8]) -> Result<Listpack, Corrupt> {
@@ -199,6 +270,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_is_what_redis_writes() {
+        let (_, texts) = sample();
+        let (written, elements) = (|elements: &[Element<'_>]| from_elements(elements.iter().copied()), {
+            texts.iter().map(|text| Element::String(text)).collect::<Vec<_>>()
+        });
+        // Integers are told from texts by their looks: the last one of the sample takes its short form.
+        let listpack = to_listpack(&written(&elements)).unwrap();
+        let read: Vec<Vec<u8>> = listpack.view().iter().map(|element| element.text().into_owned()).collect();
+        assert_eq!(read, texts);
+        // RPUSH a -1 12 x*70 of redis-server 6.2, as OBJECT ENCODING ziplist had it.
+        let long = [b'x'; 70];
+        let bytes = written(&[
+            Element::String(b"a"),
+            Element::Integer(-1),
+            Element::Integer(12),
+            Element::String(&long),
+        ]);
+        let body = [&b"\x00\x01a\x03\xfe\xff\x03\xfd\x02\x40\x46"[..], &long, b"\xff"].concat();
+        assert_eq!(bytes[HEADER_BYTES..], body);
+        assert_eq!(bytes[..HEADER_BYTES], [92, 0, 0, 0, 18, 0, 0, 0, 4, 0]);
+    }
+
+    #[test]
     fn what_breaks_a_rule_is_refused() {
         let good = ziplist(&[b"\x03abc", b"\xf1"]);
         assert!(to_listpack(&good).is_ok());
@@ -215,6 +309,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn listpacks_come_back(
+            texts in prop::collection::vec(
+                prop_oneof![any::<i64>().prop_map(|number| number.to_string().into_bytes()), prop::collection::vec(any::<u8>(), 0..300)],
+                0..40,
+            ),
+        ) {
+            let mut listpack = Listpack::new();
+            listpack.extend(texts.iter().map(|text| &text[..]));
+            let back = to_listpack(&from_elements(listpack.view().iter())).unwrap();
+            prop_assert_eq!(back.bytes(), listpack.bytes());
+        }
+
         #[test]
         fn damaged_bytes_never_panic(flips in prop::collection::vec((0usize..500, any::<u8>()), 1..6)) {
             let (mut bytes, _) = sample();

@@ -3,16 +3,24 @@
 use std::{
     collections::VecDeque,
     fmt, mem,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
-    },
+    sync::{Arc, PoisonError, atomic::Ordering::Relaxed},
+};
+
+#[cfg(loom)]
+use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicUsize},
+};
+#[cfg(not(loom))]
+use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicUsize},
 };
 
 use dunlin_structures::Handle;
 
 use super::{Chunk, SnapshotOptions, Snapshots};
-use crate::keyspace::{EntryRef, STAMP_BITS};
+use crate::keyspace::{EntryRef, LentEntry, STAMP_BITS, ViewMark};
 
 /// Bytes of a chunk from which on it is handed over.
 pub(super) const CHUNK_BYTES: usize = 16 * 1024;
@@ -22,6 +30,9 @@ const PREFETCH_ENTRIES: usize = 32;
 const PREFETCH_STEPS_MAX: usize = 16;
 /// What looking at an entry or a step of the walk counts for, in bytes copied.
 const VISIT_BYTES: usize = 64;
+
+/// What lending an entry counts for, in bytes copied.
+const LENT_COST_BYTES: usize = 1024;
 
 /// Where the copies of all stripes go.
 pub(crate) struct Intake {
@@ -34,6 +45,8 @@ pub(crate) struct Intake {
     /// Bytes in the queue; written under its lock.
     queued_bytes: AtomicUsize,
     cancelled: AtomicBool,
+    /// While there is a snapshot, whoever changes a value looks whether it has to be lent first.
+    mark: ViewMark,
 }
 
 impl fmt::Debug for Intake {
@@ -46,12 +59,14 @@ impl Intake {
     pub(super) fn new(
         index: usize,
         snapshots: Arc<Snapshots>,
+        mark: ViewMark,
         cut_ms: u64,
         options: SnapshotOptions,
     ) -> Self {
         Self {
             index,
             snapshots,
+            mark,
             cut_ms,
             options,
             queue: Mutex::default(),
@@ -79,7 +94,8 @@ impl Intake {
         if queued > self.options.queue_bytes_max {
             self.snapshots.congested.fetch_or(1 << self.index, Relaxed);
         }
-        queue.push_back(chunk);
+        // Somebody may wait for what is lent.
+        if chunk.lends() { queue.push_front(chunk) } else { queue.push_back(chunk) }
     }
 
     /// Writers need not wait any more; whether they had to. The queue is locked.
@@ -127,21 +143,34 @@ pub(crate) struct Capture {
 
 impl Capture {
     pub(crate) fn new(intake: Arc<Intake>, database: usize) -> Self {
-        Self { intake, cursor: 0, chunk: Chunk::new(database), handles: Vec::new() }
+        let chunk = Chunk::new(database, intake.options.form);
+        Self { intake, cursor: 0, chunk, handles: Vec::new() }
     }
 
     pub(crate) fn intake(&self) -> &Arc<Intake> {
         &self.intake
     }
 
-    /// Copies an entry that the snapshot has not seen; the caller stamps it. How many bytes that took.
+    /// Whether an entry is lent as it is, not copied: it is large, and commands can wait.
+    pub(crate) fn lends(&self, entry: EntryRef<'_>) -> bool {
+        let bytes_min = self.intake.options.lent_bytes_min;
+        !self.intake.is_cancelled() && entry.object().is_some_and(|object| object.heap_bytes() >= bytes_min)
+    }
+
+    /// Copies an entry that the snapshot has not seen, or takes a view of it; the caller stamps it. How many
+    /// bytes that took.
     pub(crate) fn add(&mut self, entry: EntryRef<'_>) -> usize {
         let intake = &*self.intake;
         if intake.is_cancelled() || entry.is_expired(intake.cut_ms) {
             return 0;
         }
+        if self.lends(entry) {
+            let entry = LentEntry::new(entry, intake.mark.clone());
+            intake.push(Chunk::lent(self.chunk.database(), intake.options.form, entry, intake.cut_ms));
+            return LENT_COST_BYTES;
+        }
         let before = self.chunk.memory_bytes();
-        self.chunk.add(entry, intake.cut_ms, intake.options.compress);
+        self.chunk.add(entry, intake.cut_ms);
         let copied = self.chunk.memory_bytes() - before;
         if before + copied >= CHUNK_BYTES {
             self.hand_over();
@@ -150,7 +179,7 @@ impl Capture {
     }
 
     fn hand_over(&mut self) {
-        let empty = Chunk::new(self.chunk.database());
+        let empty = Chunk::new(self.chunk.database(), self.intake.options.form);
         self.intake.push(mem::replace(&mut self.chunk, empty));
     }
 
@@ -188,5 +217,90 @@ impl Capture {
             }
         }
         false
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::{super::Form, *};
+    use loom::{sync::Arc as Shared, thread};
+
+    /// A queue that is too long with its second chunk, and the mail by which a worker is told of room.
+    struct Model {
+        snapshots: Arc<Snapshots>,
+        intake: Intake,
+        mail: Mutex<bool>,
+    }
+
+    const BYTES: usize = 8;
+
+    fn model() -> Shared<Model> {
+        let snapshots = Arc::new(Snapshots::default());
+        let options =
+            SnapshotOptions { form: Form::rdb(false), queue_bytes_max: BYTES, lent_bytes_min: usize::MAX };
+        let intake = Intake::new(0, Arc::clone(&snapshots), ViewMark::alone(), 0, options);
+        Shared::new(Model { snapshots, intake, mail: Mutex::new(false) })
+    }
+
+    impl Model {
+        fn push(&self) {
+            self.intake.push(Chunk::of_bytes(BYTES));
+        }
+
+        /// What the snapshot's thread does; how many chunks it got.
+        fn take(&self) -> usize {
+            let (chunks, relieved) = self.intake.take();
+            if relieved {
+                *self.mail.lock().unwrap() = true;
+            }
+            chunks.count()
+        }
+
+        /// A worker that has read its mail wants to write; whether it waits.
+        fn waits(&self) -> bool {
+            *self.mail.lock().unwrap() = false;
+            self.snapshots.is_congested()
+        }
+    }
+
+    /// A worker that hands in two chunks; whether it waits then.
+    fn write_twice(model: &Shared<Model>) -> thread::JoinHandle<bool> {
+        let model = Shared::clone(model);
+        thread::spawn(move || {
+            model.push();
+            model.push();
+            model.waits()
+        })
+    }
+
+    #[test]
+    fn who_waits_for_the_queue_is_told_and_no_chunk_is_lost() {
+        loom::model(|| {
+            let model = model();
+            let worker = write_twice(&model);
+            let mut taken = model.take();
+            let waits = worker.join().unwrap();
+            assert!(!waits || model.snapshots.is_congested() || *model.mail.lock().unwrap());
+            taken += model.take();
+            assert!(!waits || *model.mail.lock().unwrap());
+            assert!(!model.snapshots.is_congested());
+            assert_eq!((taken, model.intake.queued_bytes()), (2, 0));
+        });
+    }
+
+    #[test]
+    fn nobody_waits_for_a_snapshot_that_was_cancelled() {
+        loom::model(|| {
+            let model = model();
+            let worker = write_twice(&model);
+            model.intake.cancel();
+            // As `end_snapshot` does, whether or not somebody waits.
+            *model.mail.lock().unwrap() = true;
+            let waits = worker.join().unwrap();
+            assert!(!waits || *model.mail.lock().unwrap());
+            assert!(!model.snapshots.is_congested(), "nor will anybody");
+            model.push();
+            assert!(!model.snapshots.is_congested());
+        });
     }
 }

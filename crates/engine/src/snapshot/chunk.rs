@@ -1,17 +1,42 @@
-//! Copies of entries on their way into a file.
+//! Copies of entries on their way into a file: parts of RDB files, or commands that make the keys anew.
 
 use std::io;
 
+use super::capture::CHUNK_BYTES;
 use crate::{
-    keyspace::EntryRef,
+    keyspace::{EntryRef, LentEntry},
     rdb::{LongString, Output, Text, Version, length_bytes, version_of, write_key, write_value},
+    recreate,
 };
 
-/// Entries of one database, in the form of RDB files but for long strings, which may yet be compressed, or
-/// are shared with the keyspace and stand elsewhere.
+/// What the last entry of a chunk takes behind [`CHUNK_BYTES`], usually.
+const ENTRY_BYTES_USUAL: usize = 512;
+
+/// What chunks are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Form {
+    /// Commands instead of parts of RDB files.
+    pub commands: bool,
+    /// The version of RDB files that the servers load which are to read it; `None` for the oldest from
+    /// [`Version::OLDEST`] on that carries the values. Where it is given, each value fits: [`crate::rdb::unfit`].
+    pub version: Option<Version>,
+    /// Whether long strings of RDB files are to be compressed by who writes the chunks.
+    pub compress: bool,
+}
+
+impl Form {
+    /// RDB files for Redis 7.0 and newer.
+    pub const fn rdb(compress: bool) -> Self {
+        Self { commands: false, version: None, compress }
+    }
+}
+
+/// Entries of one database, in the form of the file but for long strings, which may yet be compressed, or are shared with
+/// the keyspace and stand elsewhere; or one large entry that is shared as a whole.
 #[derive(Debug)]
 pub struct Chunk {
     database: usize,
+    form: Form,
     keys: u64,
     /// The oldest version that all values have a form in.
     version: Version,
@@ -19,12 +44,32 @@ pub struct Chunk {
     long: Vec<LongString>,
     /// Bytes of the strings that stand elsewhere.
     shared_bytes: usize,
+    /// An entry that was not copied, and the time of the cut: it is alone.
+    lent: Option<(LentEntry, u64)>,
 }
 
 impl Chunk {
-    pub(super) fn new(database: usize) -> Self {
-        let version = Version::OLDEST;
-        Self { database, keys: 0, version, bytes: Vec::new(), long: Vec::new(), shared_bytes: 0 }
+    pub(super) fn new(database: usize, form: Form) -> Self {
+        let version = form.version.unwrap_or(Version::OLDEST);
+        let (bytes, long) = (Vec::new(), Vec::new());
+        Self { database, form, keys: 0, version, bytes, long, shared_bytes: 0, lent: None }
+    }
+
+    /// A chunk that is so long.
+    #[cfg(all(test, loom))]
+    pub(super) fn of_bytes(length: usize) -> Self {
+        Self { bytes: vec![0; length], ..Self::new(0, Form::rdb(false)) }
+    }
+
+    /// A chunk of an entry that is read when it is written.
+    pub(super) fn lent(database: usize, form: Form, entry: LentEntry, now_ms: u64) -> Self {
+        let version = form.version.unwrap_or_else(|| version_of(entry.get()));
+        Self { keys: 1, version, lent: Some((entry, now_ms)), ..Self::new(database, form) }
+    }
+
+    /// Whether it has a view of an entry.
+    pub(super) fn lends(&self) -> bool {
+        self.lent.is_some()
     }
 
     /// The database of the keys.
@@ -37,7 +82,7 @@ impl Chunk {
         self.keys
     }
 
-    /// The oldest version that all values have a form in.
+    /// The version that the chunk was made for, or else the oldest one that all values have a form in.
     pub fn version(&self) -> Version {
         self.version
     }
@@ -53,15 +98,27 @@ impl Chunk {
 
     /// Adds an entry, without the elements that have expired by `now_ms`. O(its value), O(1) for long
     /// strings.
-    pub(super) fn add(&mut self, entry: EntryRef<'_>, now_ms: u64, compress: bool) {
+    pub(super) fn add(&mut self, entry: EntryRef<'_>, now_ms: u64) {
+        if self.keys == 0 {
+            // All at once: what grows in steps is copied at each.
+            self.bytes.reserve_exact(CHUNK_BYTES + ENTRY_BYTES_USUAL);
+        }
         self.keys += 1;
-        self.version = self.version.newer(version_of(entry));
+        let version = self.form.version.unwrap_or_else(|| version_of(entry));
+        self.version = self.version.newer(version);
+        if self.form.commands {
+            recreate::write(entry, version, now_ms, &mut self.bytes, |at, block| {
+                self.shared_bytes += block.len();
+                self.long.push(LongString { at, text: Text::Elsewhere(block) });
+            });
+            return;
+        }
         let at = self.bytes.len();
-        let long = compress.then_some(&mut self.long);
+        let long = self.form.compress.then_some(&mut self.long);
         let mut output = Output::deferring(&mut self.bytes, at, long);
         let write = |output: &mut Output<'_, _>| {
-            write_key(entry, output)?;
-            if entry.shared_block().is_none() { write_value(entry, now_ms, output) } else { Ok(()) }
+            write_key(entry, version, output)?;
+            if entry.shared_block().is_none() { write_value(entry, version, now_ms, output) } else { Ok(()) }
         };
         write(&mut output).expect("a vector takes everything");
         if let Some(block) = entry.shared_block() {
@@ -70,19 +127,38 @@ impl Chunk {
         }
     }
 
-    /// Writes the entries; strings are compressed where `output` does that.
-    pub fn write<W: io::Write>(&self, output: &mut Output<'_, W>) -> io::Result<()> {
+    /// Writes the entries. Strings of RDB files are compressed where `output` does that and they are to be `small`.
+    pub fn write<W: io::Write>(&self, output: &mut Output<'_, W>, small: bool) -> io::Result<()> {
+        if let Some((entry, now_ms)) = &self.lent {
+            if self.form.commands {
+                let mut copied = Self::new(self.database, self.form);
+                copied.add(entry.get(), *now_ms);
+                return copied.write(output, small);
+            }
+            write_key(entry.get(), self.version, output)?;
+            return write_value(entry.get(), self.version, *now_ms, output);
+        }
         let mut written = 0;
         for LongString { at, text } in &self.long {
-            output.raw(&self.bytes[written..*at])?;
-            written = *at;
             match text {
-                Text::Here(length) => {
+                Text::Here(length) if small => {
+                    output.raw(&self.bytes[written..*at])?;
                     let start = at + length_bytes(*length);
                     written = start + length;
                     output.string(&self.bytes[start..written])?;
                 }
-                Text::Elsewhere(block) => output.string(block)?,
+                Text::Here(_) => {}
+                Text::Elsewhere(block) => {
+                    output.raw(&self.bytes[written..*at])?;
+                    written = *at;
+                    if self.form.commands {
+                        output.raw(block)?;
+                    } else if small {
+                        output.string(block)?;
+                    } else {
+                        output.plain(block)?;
+                    }
+                }
             }
         }
         output.raw(&self.bytes[written..])

@@ -22,10 +22,21 @@
 //! - Stamps are looked at and changed under the lock of the shard, as entries are.
 //! - Which database an entry is in was settled by the cut: `SWAPDB` moves whole stripes.
 //!
-//! Copies are [`Chunk`]s of entries in the form of RDB files, made under the lock without compression, which
+//! Copies are [`Chunk`]s of entries in the [`Form`] of the file, made under the lock without compression, which
 //! whoever writes the file adds. They queue in an [`Intake`]; commands that write wait while the queue is too
 //! long ([`Snapshots::is_congested`]), so the memory that a snapshot takes is bounded: by the queue, one
-//! unfinished chunk a stripe, and the largest value.
+//! unfinished chunk a stripe, and what was lent and has been replaced since.
+//!
+//! A large collection is not copied but *lent*: the chunk has a view of it, which takes no time, and whoever
+//! writes the file reads it without the lock. A command that would change it is presented again until that is
+//! done (`Locked::is_viewed`); what is replaced or removed is left to the snapshot; and a transaction or a
+//! script, which cannot wait, copies it as it copies what any view shares (`value/shared.rs`).
+//!
+//! What the threads share of the queue is checked with loom (`capture.rs`):
+//!
+//! ```sh
+//! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p dunlin-engine --lib loom --release
+//! ```
 //!
 //! Why not by bucket, as the design had it: a bucket holds ten entries, and the first write into it would
 //! copy all of them; under random writes at full speed the whole keyspace would be copied within the time of
@@ -36,15 +47,17 @@ mod chunk;
 
 use std::{
     mem,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU8, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
 };
+
+#[cfg(loom)]
+use loom::sync::atomic::AtomicU8;
+#[cfg(not(loom))]
+use std::sync::atomic::AtomicU8;
 
 use capture::CHUNK_BYTES;
 pub(crate) use capture::{Capture, Intake};
-pub use chunk::Chunk;
+pub use chunk::{Chunk, Form};
 
 use crate::context::ExclusiveContext;
 use crate::keyspace::{Database, Keyspace, LockedShards, STAMP_BITS, Usage};
@@ -114,10 +127,12 @@ impl Snapshots {
 /// How a snapshot is taken.
 #[derive(Debug, Clone, Copy)]
 pub struct SnapshotOptions {
-    /// Whether long strings are to be compressed by who writes the chunks.
-    pub compress: bool,
+    /// What its chunks are made of.
+    pub form: Form,
     /// Bytes of chunks that may queue before writers have to wait.
     pub queue_bytes_max: usize,
+    /// Bytes from which on a collection is lent, not copied.
+    pub lent_bytes_min: usize,
 }
 
 /// How far [`Snapshot::advance`] has come.
@@ -163,7 +178,8 @@ impl Snapshot {
     ) -> Option<Self> {
         let keyspace = locked.keyspace();
         let index = keyspace.snapshots().claim()?;
-        let intake = Intake::new(index, Arc::clone(keyspace.snapshots()), cut_ms, options);
+        let snapshots = Arc::clone(keyspace.snapshots());
+        let intake = Intake::new(index, snapshots, keyspace.mark_view(), cut_ms, options);
         let intake = Arc::new(intake);
         let mut usages = vec![Usage::default(); keyspace.databases()];
         for shard in keyspace.shards() {
@@ -281,17 +297,17 @@ impl Drop for Snapshot {
 pub(crate) fn try_for_each_chunk<E>(
     context: &ExclusiveContext<'_>,
     database: usize,
-    compress: bool,
+    form: Form,
     mut show: impl FnMut(&Chunk) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut chunk = Chunk::new(database);
+    let mut chunk = Chunk::new(database, form);
     let now_ms = context.environment().now_ms;
     context.try_for_each(database, |entry| {
-        chunk.add(entry, now_ms, compress);
+        chunk.add(entry, now_ms);
         if chunk.memory_bytes() < CHUNK_BYTES {
             return Ok(());
         }
-        show(&mem::replace(&mut chunk, Chunk::new(database)))
+        show(&mem::replace(&mut chunk, Chunk::new(database, form)))
     })?;
     if chunk.is_empty() { Ok(()) } else { show(&chunk) }
 }

@@ -82,7 +82,7 @@ impl Default for List {
 
 impl List {
     /// A copy that shares nothing. O(n).
-    pub(super) fn copied(&self) -> Self {
+    pub(crate) fn copied(&self) -> Self {
         match &self.items {
             Items::Quicklist(deque) => Self { items: Items::Quicklist(deque.copied()) },
             _ => self.clone(),
@@ -265,15 +265,28 @@ impl List {
                 true
             }
             Items::Quicklist(_) => {
-                let Some(index) = self.positions(pivot, ListEnd::Front).flatten().next() else {
-                    return false;
-                };
-                let Items::Quicklist(deque) = &mut self.items else { unreachable!("just matched") };
-                match side {
-                    ListEnd::Front => deque.insert_before(index, text),
-                    ListEnd::Back => deque.insert_after(index, text),
-                }
+                let place = self.positions(pivot, ListEnd::Front).flatten().next();
+                place.is_some_and(|place| self.insert_beside(side, place, text, layout))
             }
+        }
+    }
+
+    /// Puts an element on one side of the one with number `place`; whether there is one. O(blocks from the nearer
+    /// end); in a listpack O(n).
+    pub fn insert_beside(&mut self, side: ListEnd, place: usize, text: &[u8], layout: Layout<'_>) -> bool {
+        self.expect(&[text], layout.limits);
+        match (&mut self.items, side) {
+            (Items::Listpack(listpack), _) => {
+                let position = i64::try_from(place).ok().and_then(|place| listpack.view().seek(place));
+                let Some(position) = position else { return false };
+                match side {
+                    ListEnd::Front => listpack.insert_before(position, text),
+                    ListEnd::Back => listpack.insert_after(position, text),
+                };
+                true
+            }
+            (Items::Quicklist(deque), ListEnd::Front) => deque.insert_before(place, text),
+            (Items::Quicklist(deque), ListEnd::Back) => deque.insert_after(place, text),
         }
     }
 

@@ -64,7 +64,7 @@ pub(crate) enum NewValue<'a> {
     /// A string.
     String(NewString<'a>),
     /// Anything else.
-    Object(Box<Object>),
+    Object(Object),
 }
 
 impl NewValue<'_> {
@@ -73,11 +73,11 @@ impl NewValue<'_> {
         match self {
             Self::String(NewString::Shared(payload)) => Payload::of(payload).heap_bytes(),
             Self::String(_) => 0,
-            Self::Object(object) => size_of::<Object>() + object.heap_bytes(),
+            Self::Object(object) => object.heap_bytes(),
         }
     }
 
-    /// When the next of its elements expires, in unix milliseconds.
+    /// When something is next to be done about its elements, in unix milliseconds.
     #[inline]
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         match self {
@@ -101,7 +101,7 @@ pub(crate) enum Owned {
     /// The block of a long string.
     Block(Arc<Vec<u8>>),
     /// Anything but a string.
-    Object(Box<Object>),
+    Object(Object),
 }
 
 impl Owned {

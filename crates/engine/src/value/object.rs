@@ -1,5 +1,5 @@
-//! Values that are not strings. Each lives in a box of its own, with all the memory it needs: it can
-//! be freed, copied or carried to another thread without its shard.
+//! Values that are not strings. Each lives in the cell of its entry and owns what else it needs: it can be taken
+//! out, and be freed, copied or carried to another thread without its shard.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ pub trait Collection: Sized {
     fn into_object(self) -> Object;
     /// Whether there is no element.
     fn is_empty(&self) -> bool;
-    /// When the next of its elements expires, in unix milliseconds.
+    /// When the next of its elements expires, in unix milliseconds; a time long past where memory of elements that
+    /// were removed has yet to be given back ([`Object::reap`]).
     #[inline]
     fn next_deadline_ms(&self) -> Option<u64> {
         None
@@ -41,6 +42,8 @@ pub enum Object {
     /// A stream: apart, being much larger than the others.
     Stream(Shared<Stream>),
 }
+
+const _: () = assert!(size_of::<Object>() == 24, "every small collection takes as much of its cell");
 
 impl Object {
     /// Its type.
@@ -125,12 +128,22 @@ impl Object {
         }
     }
 
-    /// When the next of its elements expires, in unix milliseconds.
+    /// When something is next to be done about its elements, see [`Collection::next_deadline_ms`].
     #[inline]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         match self {
             Self::Hash(hash) => hash.next_deadline_ms(),
+            Self::SortedSet(set) => set.next_deadline_ms(),
             _ => None,
+        }
+    }
+
+    /// Gives back memory of elements that were removed, of no more than `elements_max`; of how many. Nobody
+    /// can tell but by the memory.
+    pub(crate) fn reap(&mut self, elements_max: usize) -> usize {
+        match self {
+            Self::SortedSet(set) => set.reap(elements_max),
+            _ => 0,
         }
     }
 

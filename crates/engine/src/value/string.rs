@@ -6,7 +6,7 @@
 //! longer                              Shared    pointer to an `Arc<Vec<u8>>`, sent without a copy
 //! ```
 
-use std::sync::Arc;
+use std::{ptr, sync::Arc};
 
 use dunlin_resp::{
     ReplyBuffer,
@@ -76,6 +76,16 @@ impl<'a> StringRef<'a> {
             Self::Integer(value) => itoa::Buffer::new().format(value).len(),
             Self::Inline(bytes) => bytes.len(),
             Self::Shared(payload) => payload.bytes().len(),
+        }
+    }
+
+    /// Whether both are one and the same block, or equal where they are short.
+    pub(crate) fn is(self, other: StringRef<'_>) -> bool {
+        match (self, other) {
+            (Self::Integer(integer), StringRef::Integer(other)) => integer == other,
+            (Self::Inline(text), StringRef::Inline(other)) => text == other,
+            (Self::Shared(payload), StringRef::Shared(other)) => ptr::eq(payload.0, other.0),
+            _ => false,
         }
     }
 

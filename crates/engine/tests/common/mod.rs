@@ -4,7 +4,7 @@
 
 use dunlin_engine::{
     Engine, Environment, Request, Worker,
-    command::{CommandTable, Run},
+    command::{CommandError, CommandTable, Run},
     commands,
     keyspace::Keyspace,
 };
@@ -43,8 +43,17 @@ pub struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Runs a command as a worker does, hashing and prefetching ahead; its reply as encoded.
+    /// Runs a command; its reply as encoded.
     pub fn run(&mut self, words: &[&[u8]]) -> Vec<u8> {
+        self.try_run(words).unwrap_or_else(|error| {
+            let mut reply = ReplyBuffer::default();
+            reply.error(error.line());
+            reply.chunks().flatten().copied().collect()
+        })
+    }
+
+    /// Runs a command as a worker does, hashing and prefetching ahead; its reply as encoded.
+    pub fn try_run(&mut self, words: &[&[u8]]) -> Result<Vec<u8>, CommandError> {
         let keyspace = &self.store.engine.keyspace;
         let mut entry = self.store.table.find(words[0]).expect("a known command");
         if matches!(entry.command.run, Run::Container) {
@@ -64,11 +73,8 @@ impl Client<'_> {
             &mut inside,
             &mut reply,
         );
-        if let Err(error) = result {
-            reply.error(error.line());
-        }
         drop(inside);
-        reply.chunks().flatten().copied().collect()
+        result.map(|()| reply.chunks().flatten().copied().collect())
     }
 
     /// Runs a command line; its reply with blanks for line ends.

@@ -13,10 +13,12 @@
 //!
 //! docs/formats/aof.md has the whole story.
 
+mod base;
 mod check;
 mod reader;
 mod writer;
 
+pub use base::BaseWriter;
 pub use check::{Check, Checksum};
 pub use reader::{Progress, ReadError, Reader};
 pub use writer::{Writer, WriterOptions};

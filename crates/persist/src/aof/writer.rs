@@ -18,15 +18,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::check::{Check, Checksum};
-use crate::manifest::{LogFile, Manifest};
+use crate::manifest::{BaseFormat, LogFile, Manifest};
 use crate::ring::RingReader;
 use crate::storage::{File, Storage};
 
-/// Bytes of one batch at most: what a flipped bit makes doubtful.
-const BATCH_BYTES_MAX: u64 = 4 << 20;
+/// Bytes that are copied at once of a batch that does not stand in the ring as a whole.
+const PIECE_BYTES: u64 = 1 << 20;
 
-/// Memory that is kept for the next batch.
-const KEPT_BYTES_MAX: usize = 1 << 20;
+/// Batches from which on room is reserved for the next ones: the log grows fast.
+const RESERVING_BYTES_MIN: u64 = 64 << 10;
+/// Room that is reserved at once, and the part of the file that it is at most.
+const RESERVED_BYTES_MAX: u64 = 32 << 20;
+const RESERVED_PART: u64 = 4;
 
 /// Where the log's files are, and how they are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,14 +67,14 @@ pub struct Writer {
     kept: Point,
     /// The file is in doubt behind `written`.
     in_doubt: bool,
+    /// Bytes of the file that there is room for, as far as it was asked for.
+    reserved_bytes: u64,
     /// Bytes of all files but the newest.
     older_bytes: u64,
     /// The second of the last time stamp.
     stamped_s: u64,
     /// The manifest on disk is that of another log: this one has no base yet.
     apart: bool,
-    /// Memory for the batch that is being written.
-    batch: Vec<u8>,
 }
 
 impl fmt::Debug for Writer {
@@ -133,11 +136,14 @@ impl Writer {
                 storage.replace(&options.manifest_path(), &manifest.encode())?;
             }
             if let Some((sum, length)) = unproven {
-                write_all(&mut *file, &Check { lsn: offset, length }.line(sum))?;
+                let line = Check { lsn: offset, length }.line(sum);
+                write_all(&mut *file, &mut [IoSlice::new(&line)])?;
             }
+            let bytes = file.length()?;
+            // Who wrote it before may have reserved more.
+            file.truncate(bytes)?;
             file.sync()?;
             storage.sync_directory(&options.directory)?;
-            let bytes = file.length()?;
             let older = manifest.base.iter().chain(manifest.increments.iter().rev().skip(1));
             let older = older.map(|file| storage.len(&options.directory.join(&file.name)));
             let older_bytes = older.sum::<io::Result<u64>>()?;
@@ -157,10 +163,10 @@ impl Writer {
                     synced,
                     kept,
                     in_doubt: false,
+                    reserved_bytes: 0,
                     older_bytes,
                     stamped_s: 0,
                     apart,
-                    batch: Vec::new(),
                 })
             }
             Err(error) => Err((ring, error)),
@@ -168,7 +174,8 @@ impl Writer {
     }
 
     /// Ends the writing; the ring can be given to another writer.
-    pub fn close(self) -> RingReader {
+    pub fn close(mut self) -> RingReader {
+        self.end_reserving();
         self.ring
     }
 
@@ -219,32 +226,80 @@ impl Writer {
         self.ring.published() > self.written.offset
     }
 
-    /// Writes what the workers have appended, one batch of it; whether there was any. `stamp_s` is the
-    /// time in seconds since 1970 where batches are to carry it.
+    /// Writes what the workers have appended, as one batch; whether there was any. `stamp_s` is the time in
+    /// seconds since 1970 where batches are to carry it.
+    ///
+    /// A batch ends where a record does: what is published does, and nothing between can be told to.
     pub fn write(&mut self, stamp_s: Option<u64>) -> io::Result<bool> {
         self.settle_doubt()?;
-        let from = self.written.offset;
-        let to = self.ring.published().min(from + BATCH_BYTES_MAX);
+        let (from, to) = (self.written.offset, self.ring.published());
         if to <= from {
             return Ok(false);
         }
-        self.batch.clear();
-        if let Some(now_s) = stamp_s.filter(|now_s| *now_s != self.stamped_s) {
-            self.batch.extend_from_slice(format!("#TS:{now_s}\r\n").as_bytes());
-        }
-        let batch = &mut self.batch;
-        self.ring.read(from, to, |piece| batch.extend_from_slice(piece));
+        self.reserve(to - from);
+        let stamp = stamp_s.filter(|now_s| *now_s != self.stamped_s).map(|now_s| format!("#TS:{now_s}\r\n"));
+        let stamp = stamp.unwrap_or_default();
         let mut sum = Checksum::default();
-        sum.add(&self.batch);
-        let length = self.batch.len() as u64;
-        self.batch.extend_from_slice(&Check { lsn: to, length }.line(sum));
+        sum.add(stamp.as_bytes());
+        let length = stamp.len() as u64 + (to - from);
+        let check = Check { lsn: to, length };
         self.in_doubt = true;
-        write_all(&mut *self.file, &self.batch)?;
+        let line = match self.ring.slices(from, to) {
+            Some([first, second]) => {
+                [first, second].into_iter().for_each(|part| sum.add(part));
+                let line = check.line(sum);
+                let parts = [stamp.as_bytes(), first, second, &line];
+                write_all(&mut *self.file, &mut parts.map(IoSlice::new))?;
+                line
+            }
+            None => {
+                write_all(&mut *self.file, &mut [IoSlice::new(stamp.as_bytes())])?;
+                self.write_by_pieces(from, to, &mut sum)?;
+                let line = check.line(sum);
+                write_all(&mut *self.file, &mut [IoSlice::new(&line)])?;
+                line
+            }
+        };
         self.in_doubt = false;
-        self.written = Point { offset: to, bytes: self.written.bytes + self.batch.len() as u64 };
-        self.batch.shrink_to(KEPT_BYTES_MAX);
+        self.written = Point { offset: to, bytes: self.written.bytes + length + line.len() as u64 };
         self.stamped_s = stamp_s.unwrap_or(self.stamped_s);
         Ok(true)
+    }
+
+    /// Writes what does not stand in the ring as a whole, copied piece by piece: whoever puts a record aside
+    /// does not wait for the disk.
+    fn write_by_pieces(&mut self, from: u64, to: u64, sum: &mut Checksum) -> io::Result<()> {
+        let mut at = from;
+        let mut piece = Vec::new();
+        while at < to {
+            let end = to.min(at + PIECE_BYTES);
+            piece.clear();
+            self.ring.read(at, end, |part| piece.extend_from_slice(part));
+            sum.add(&piece);
+            write_all(&mut *self.file, &mut [IoSlice::new(&piece)])?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Has room set aside where a log that grows by batches of so many bytes is about to need it.
+    fn reserve(&mut self, batch_bytes: u64) {
+        let end = self.written.bytes + 2 * batch_bytes;
+        if batch_bytes < RESERVING_BYTES_MIN || end <= self.reserved_bytes {
+            return;
+        }
+        let from = self.written.bytes.max(self.reserved_bytes);
+        let bytes = (self.written.bytes / RESERVED_PART).clamp(end - from, RESERVED_BYTES_MAX);
+        self.file.reserve(from, bytes);
+        // Where it has failed, it is not tried again at each batch.
+        self.reserved_bytes = from + bytes;
+    }
+
+    /// Gives back what was reserved and not used. Where that fails, the next writer does it.
+    fn end_reserving(&mut self) {
+        if std::mem::take(&mut self.reserved_bytes) > self.written.bytes && !self.in_doubt {
+            let _ = self.file.truncate(self.written.bytes);
+        }
     }
 
     /// Makes durable what was written.
@@ -283,6 +338,7 @@ impl Writer {
             self.expect_linked()?;
             self.file.truncate(self.written.bytes)?;
             self.in_doubt = false;
+            self.reserved_bytes = 0;
         }
         Ok(())
     }
@@ -308,9 +364,14 @@ impl Writer {
     /// `since`. `put` gives the base's file the name that it is told, durably. After a crash at any moment
     /// there is the old log or the new one; on an error there is the old one. What has become superfluous is
     /// history: see [`Self::remove_history`].
-    pub fn adopt_base(&mut self, since: u64, put: impl FnOnce(&str) -> io::Result<()>) -> io::Result<()> {
+    pub fn adopt_base(
+        &mut self,
+        since: u64,
+        format: BaseFormat,
+        put: impl FnOnce(&str) -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut manifest = self.manifest.clone();
-        let base = manifest.next_base(&self.options.filename, "rdb");
+        let base = manifest.next_base(&self.options.filename, format);
         manifest.replace_base(base.clone(), since);
         let adopt = || {
             put(&base.name)?;
@@ -346,6 +407,7 @@ impl Writer {
         // Where it fails the file stays: the manifest may be in place nonetheless. One that no manifest names
         // does no harm, and is used again.
         announce()?;
+        self.end_reserving();
         self.manifest = manifest;
         self.file = file;
         self.older_bytes += self.written.bytes;
@@ -361,11 +423,13 @@ impl Writer {
     }
 }
 
-fn write_all(file: &mut dyn File, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match file.write(&[IoSlice::new(bytes)]) {
+fn write_all(file: &mut dyn File, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
+    // What is empty goes, be it all of it.
+    IoSlice::advance_slices(&mut pieces, 0);
+    while !pieces.is_empty() {
+        match file.write(pieces) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => bytes = &bytes[count..],
+            Ok(count) => IoSlice::advance_slices(&mut pieces, count),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -407,6 +471,28 @@ mod tests {
     /// The log without its checks.
     fn records(text: &str) -> String {
         text.lines().filter(|line| !line.starts_with('#')).collect()
+    }
+
+    #[test]
+    fn no_check_stands_inside_a_record_however_much_there_is() {
+        // Once ten megabytes were cut into batches of four, and the check of the first stood in a record.
+        let mut bench = Bench::new();
+        let long = "l".repeat(5 << 20);
+        for record in ["short,", &long, "short,", &long] {
+            bench.ring.append(0, record.as_bytes());
+        }
+        assert!(bench.writer.write(None).unwrap());
+        assert!(!bench.writer.write(None).unwrap());
+        let text = bench.text("a.aof.1.incr.aof");
+        let (records, check) = text.split_at(text.find('#').unwrap());
+        assert!(records == format!("short,{long}short,{long}"));
+        let sum = {
+            let mut sum = Checksum::default();
+            sum.add(records.as_bytes());
+            sum
+        };
+        let expected = Check { lsn: 100 + records.len() as u64, length: records.len() as u64 };
+        assert_eq!(Check::parse(check.strip_suffix("\r\n").unwrap().as_bytes(), sum), Some((expected, true)));
     }
 
     #[test]
@@ -520,10 +606,10 @@ mod tests {
         assert_eq!(records(&bench.text("a.aof.2.incr.aof")), "second");
         let put = |name: &str| std::fs::write(directory.join(name), "base");
         bench.faults.bytes.store(10, SeqCst);
-        assert!(bench.writer.adopt_base(2, put).is_err(), "no room for a manifest");
+        assert!(bench.writer.adopt_base(2, BaseFormat::Rdb, put).is_err(), "no room for a manifest");
         assert_eq!(bench.writer.manifest().base, None);
         bench.faults.bytes.store(i64::MAX, SeqCst);
-        bench.writer.adopt_base(bench.writer.increment(), put).unwrap();
+        bench.writer.adopt_base(bench.writer.increment(), BaseFormat::Rdb, put).unwrap();
         assert_eq!(
             bench.text("a.aof.manifest"),
             "file a.aof.1.base.rdb seq 1 type b\nfile a.aof.1.incr.aof seq 1 type h\nfile a.aof.2.incr.aof seq 2 type i\n"
@@ -552,7 +638,11 @@ mod tests {
         }
         assert!(writer.is_apart());
         assert_eq!(bench.text("a.aof.manifest"), before);
-        writer.adopt_base(writer.increment(), |name| std::fs::write(directory.join(name), "base")).unwrap();
+        writer
+            .adopt_base(writer.increment(), BaseFormat::Rdb, |name| {
+                std::fs::write(directory.join(name), "base")
+            })
+            .unwrap();
         writer.remove_history().unwrap();
         assert_eq!(
             bench.text("a.aof.manifest"),

@@ -2,12 +2,15 @@
 
 use std::io;
 
-use crc::{Digest, Table};
+use crc_fast::{CrcAlgorithm, Digest};
 use dunlin_engine::rdb::CRC64;
 
 const BUFFER_BYTES: usize = 256 * 1024;
 
-type Sum = Digest<'static, u64, Table<16>>;
+/// The checksum of the files with the processor's carry-less multiplication, ten times as fast as by table.
+fn begin_sum() -> Digest {
+    Digest::new(CrcAlgorithm::Crc64Redis)
+}
 
 /// A buffered source that knows the checksum of what was consumed.
 pub(super) struct SummedSource<R> {
@@ -19,13 +22,13 @@ pub(super) struct SummedSource<R> {
     /// What is before is in the sum.
     summed: usize,
     /// `None` where nobody asks.
-    sum: Option<Sum>,
+    sum: Option<Digest>,
 }
 
 impl<R: io::Read> SummedSource<R> {
     pub(super) fn new(source: R, sums: bool) -> Self {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        Self { source, buffer, filled: 0, at: 0, summed: 0, sum: sums.then(|| CRC64.digest()) }
+        Self { source, buffer, filled: 0, at: 0, summed: 0, sum: sums.then(begin_sum) }
     }
 
     fn catch_up(&mut self) {
@@ -38,7 +41,7 @@ impl<R: io::Read> SummedSource<R> {
     /// The checksum of what was consumed, where there is one. The summing ends here.
     pub(super) fn checksum(&mut self) -> Option<u64> {
         self.catch_up();
-        self.sum.take().map(Sum::finalize)
+        self.sum.take().map(|sum| sum.finalize())
     }
 }
 
@@ -73,18 +76,18 @@ pub(super) struct SummedSink<W> {
     sink: W,
     buffer: Vec<u8>,
     /// `None` where nobody asks.
-    sum: Option<Sum>,
+    sum: Option<Digest>,
 }
 
 impl<W: io::Write> SummedSink<W> {
     pub(super) fn new(sink: W, sums: bool) -> Self {
-        Self { sink, buffer: Vec::with_capacity(BUFFER_BYTES), sum: sums.then(|| CRC64.digest()) }
+        Self { sink, buffer: Vec::with_capacity(BUFFER_BYTES), sum: sums.then(begin_sum) }
     }
 
     /// The checksum of what was written, where there is one. The summing ends here.
     pub(super) fn checksum(&mut self) -> io::Result<Option<u64>> {
         self.empty()?;
-        Ok(self.sum.take().map(Sum::finalize))
+        Ok(self.sum.take().map(|sum| sum.finalize()))
     }
 
     fn empty(&mut self) -> io::Result<()> {
@@ -94,7 +97,7 @@ impl<W: io::Write> SummedSink<W> {
     }
 }
 
-fn pass_on(sink: &mut impl io::Write, sum: &mut Option<Sum>, bytes: &[u8]) -> io::Result<()> {
+fn pass_on(sink: &mut impl io::Write, sum: &mut Option<Digest>, bytes: &[u8]) -> io::Result<()> {
     if let Some(sum) = sum {
         sum.update(bytes);
     }
@@ -159,6 +162,18 @@ pub(super) fn checksum_with_other_start<const N: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_checksum_is_that_of_the_format() {
+        let bytes: Vec<u8> = (0..100_000_usize).map(|at| ((at * at) >> 3) as u8).collect();
+        for length in (0..300).chain([4095, 4096, 65_537, bytes.len()]) {
+            let mut sum = begin_sum();
+            let (first, second) = bytes[..length].split_at(length / 3);
+            sum.update(first);
+            sum.update(second);
+            assert_eq!(sum.finalize(), CRC64.checksum(&bytes[..length]), "{length} bytes");
+        }
+    }
 
     #[test]
     fn another_beginning_has_the_checksum_of_the_whole() {

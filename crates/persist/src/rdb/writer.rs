@@ -58,11 +58,11 @@ impl<'a, W: io::Write> Writer<'a, W> {
         self.output.length(size.expiring as u64)
     }
 
-    /// Writes keys.
-    pub fn chunk(&mut self, chunk: &Chunk) -> io::Result<()> {
+    /// Writes keys: `small`, with long strings compressed where there is a compressor, or quickly.
+    pub fn chunk(&mut self, chunk: &Chunk, small: bool) -> io::Result<()> {
         self.needed = self.needed.newer(chunk.version());
         self.select(chunk.database())?;
-        chunk.write(&mut self.output)
+        chunk.write(&mut self.output, small)
     }
 
     fn select(&mut self, database: usize) -> io::Result<()> {

@@ -248,7 +248,7 @@ fn reset(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
         return Ok(());
     }
     context.executor.stop_monitoring(context.session);
-    context.executor.discard(context.session);
+    context.executor.discard(context.session, context.turn.inside.as_ref());
     context.executor.stop_tracking(context.session);
     let open = access::is_open(context.executor.newest_config());
     context.session.reset(open);

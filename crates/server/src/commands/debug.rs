@@ -178,7 +178,7 @@ fn of_store(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut Re
     context.executor.saw_data = true;
     let (environment, worker) = (&context.executor.environment, &mut context.executor.worker);
     let database = context.session.database;
-    context.shared.engine.execute(&request, database, environment, worker, context.inside, reply)
+    context.shared.engine.execute(&request, database, environment, worker, &mut context.turn.inside, reply)
 }
 
 const NOT_POSITIVE: CommandError = CommandError::text("ERR value is out of range, must be positive");

@@ -96,7 +96,7 @@ pub(crate) struct Operands<'a> {
 }
 
 /// Reads the name, the number of keys, the keys and the arguments.
-pub(super) fn operands<'a>(
+pub(crate) fn operands<'a>(
     args: &mut Args<'a>,
     not_integer: CommandError,
 ) -> Result<Operands<'a>, CommandError> {

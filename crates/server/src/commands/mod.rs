@@ -27,7 +27,7 @@ mod transaction;
 use dunlin_engine::command::{Args, Command, CommandError, CommandResult, CommandTable, Entry, describe};
 use dunlin_resp::ReplyBuffer;
 
-pub(crate) use self::eval::Operands;
+pub(crate) use self::eval::{Operands, operands};
 use crate::{
     executor::ServerContext,
     session::{ClientFlags, Session},

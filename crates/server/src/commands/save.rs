@@ -67,9 +67,9 @@ pub(super) fn alone<R>(
 ) -> R {
     let engine = &context.shared.engine;
     let (environment, worker) = (&context.executor.environment, &mut context.executor.worker);
-    *context.inside = None;
+    context.turn.inside = None;
     let result = engine.exclusively(context.session.database, environment, worker, work);
-    *context.inside = Some(engine.keyspace.enter(worker.id()));
+    context.turn.inside = Some(engine.keyspace.enter(worker.id()));
     result
 }
 

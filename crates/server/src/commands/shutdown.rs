@@ -63,6 +63,9 @@ fn shutdown(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, _: &mut Re
         // One that has begun cannot be told anything: no client is served any more.
         return Err(CommandError::text("ERR No shutdown in progress."));
     }
+    if !flags.nosave && (context.turn.inside.is_none() || context.shared.engine.keyspace.is_held_for_long()) {
+        return Err(CommandError::Busy);
+    }
     tracing::warn!("User requested shutdown by {}", context.session.client);
     let shared = context.shared;
     let saved =

@@ -99,13 +99,13 @@ fn exec(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer)
     let Some(queue) = queue else {
         let aborted = context.session.queue.is_some();
         if aborted {
-            context.executor.discard(context.session);
+            context.executor.discard(context.session, context.turn.inside.as_ref());
         }
         return Err(if aborted { ABORTED } else { CommandError::text("ERR EXEC without MULTI") });
     };
     let (executor, session) = (&mut *context.executor, &mut *context.session);
     let replies = session.replies;
-    match executor.execute_queue(context.shared, session, queue, context.inside, reply)? {
+    match executor.execute_queue(context.shared, session, queue, context.turn, reply)? {
         Executed::Done(flow) => context.flow = flow,
         Executed::Changed => reply.null_array(),
     }
@@ -118,7 +118,7 @@ fn discard(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuff
     if context.session.queue.is_none() {
         return Err(CommandError::text("ERR DISCARD without MULTI"));
     }
-    context.executor.discard(context.session);
+    context.executor.discard(context.session, context.turn.inside.as_ref());
     reply.ok();
     Ok(())
 }
@@ -127,15 +127,16 @@ fn watch(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuf
     if context.session.queue.is_some() {
         return Err(CommandError::text("ERR WATCH inside MULTI is not allowed"));
     }
+    let inside = context.turn.inside.as_ref().ok_or(CommandError::Busy)?;
     for key in args.take_rest() {
-        context.executor.watch(context.session, key);
+        context.executor.watch(context.session, key, inside)?;
     }
     reply.ok();
     Ok(())
 }
 
 fn unwatch(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    context.executor.unwatch(context.session);
+    context.executor.unwatch(context.session, context.turn.inside.as_ref());
     reply.ok();
     Ok(())
 }

@@ -11,7 +11,7 @@
 
 use std::fs;
 use std::io::{self, Read, Seek};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use dunlin_engine::{
     Environment, Request, Worker,
@@ -20,14 +20,18 @@ use dunlin_engine::{
 use dunlin_persist::{
     Disk, Storage,
     aof::{Checksum, Progress, ReadError, Reader, WriterOptions},
-    manifest::{LogFile, MANIFEST_BYTES_MAX, Manifest},
+    manifest::{LogFile, Manifest},
 };
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
-use super::LogThread;
+use super::{
+    LogThread,
+    scripts::{Scripts, Surroundings},
+};
 use crate::{
     config::{Config, describe},
     executor::environment,
+    files,
     loading::{Expired, LoadError, Reporter, load_snapshot},
     net::Now,
     scripting::{LibraryChange, LoadedLibraries},
@@ -58,15 +62,12 @@ pub(super) struct Loaded {
 /// The manifest, `None` where there is none.
 pub(super) fn read_manifest(options: &WriterOptions) -> Result<Option<Manifest>, String> {
     let path = options.manifest_path();
-    let failed = |reason: &dyn std::fmt::Display| format!("the manifest {}: {reason}", path.display());
-    let file = match fs::File::open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(&describe(&error))),
-    };
-    let mut bytes = Vec::new();
-    file.take(MANIFEST_BYTES_MAX).read_to_end(&mut bytes).map_err(|error| failed(&describe(&error)))?;
-    Manifest::parse(&bytes).map(Some).map_err(|error| failed(&error))
+    if fs::metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    files::read_manifest(&path)
+        .map(|(manifest, _)| Some(manifest))
+        .map_err(|reason| format!("the manifest {}: {reason}", path.display()))
 }
 
 /// Loads the log that the configuration names into an engine that nobody else changes meanwhile.
@@ -96,11 +97,24 @@ pub(super) fn load(shared: &Shared, config: &Config) -> Result<Loaded, LoadError
         }
     }
     (loaded.commands, loaded.database) = (replay.commands, replay.database);
-    if replay.refused > 1 {
-        tracing::warn!("{} commands of the log were refused; the first one was told", replay.refused);
-    }
+    replay.tell_refused();
     loaded.manifest = manifest;
     Ok(loaded)
+}
+
+/// Loads the files of one data set, in order, into an engine that nobody else uses. What is cut or damaged is refused.
+pub(crate) fn load_files(shared: &Shared, paths: &[PathBuf]) -> Result<(), LoadError> {
+    let config = shared.config.snapshot();
+    shared.loading.begin(Now::read().unix_ms);
+    shared.loading.expect(paths.iter().map(|path| fs::metadata(path).map_or(0, |data| data.len())).sum());
+    let mut replay = Replay::new(shared, &config);
+    for path in paths {
+        let progress = replay.file(path, false)?;
+        replay.reporter.next_file(progress.offset);
+    }
+    replay.tell_refused();
+    shared.loading.end();
+    Ok(())
 }
 
 /// Takes over the file of a Redis before 7, as Redis 7 does: it becomes the base of a new log. First there is a
@@ -144,6 +158,7 @@ struct Replay<'a> {
     environment: Environment,
     worker: Worker,
     libraries: LoadedLibraries,
+    scripts: Scripts,
     database: usize,
     /// The commands since MULTI, while there is no EXEC.
     queued: Option<Vec<Vec<Vec<u8>>>>,
@@ -167,6 +182,7 @@ impl<'a> Replay<'a> {
             environment,
             worker: Worker::new(shared.loader(), 0),
             libraries: LoadedLibraries::default(),
+            scripts: Scripts::default(),
             database: 0,
             queued: None,
             commands: 0,
@@ -190,6 +206,9 @@ impl<'a> Replay<'a> {
             start = self.snapshot(&file, path)?;
             // What follows are commands: the file of a Redis before 7.
             file.seek(io::SeekFrom::Start(start)).map_err(|error| named(&describe(&error)))?;
+        } else if files::is_named_rdb(path) {
+            // Where its beginning is gone, it is no log that happens to be short.
+            return Err(named(&files::NO_RDB).into());
         }
         let mut reader = Reader::new(file, start);
         // What has been run as a whole: behind it there may be the beginning of a transaction.
@@ -245,6 +264,12 @@ impl<'a> Replay<'a> {
             })
     }
 
+    fn tell_refused(&self) {
+        if self.refused > 1 {
+            tracing::warn!("{} commands of the log were refused; the first one was told", self.refused);
+        }
+    }
+
     fn command(&mut self, words: &[&[u8]]) -> Result<(), String> {
         self.commands += 1;
         let name = words[0].to_ascii_lowercase();
@@ -283,7 +308,6 @@ impl<'a> Replay<'a> {
             return Err(format!("'{}' has a wrong number of words", shown()));
         }
         let shared = self.shared;
-        let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
         let result = match entry.command.run {
             Run::Host(_) if is_of_function(entry) && entry.command.is_write() => {
                 let change = LibraryChange::read(&mut Args::new(words, entry.name_words()));
@@ -293,19 +317,29 @@ impl<'a> Replay<'a> {
                     .map(drop)
             }
             Run::Host(_) | Run::Container | Run::Help(_) => {
-                return Err(format!("'{}' does not belong into a log", shown()));
+                let (environment, worker, database) = (&self.environment, &mut self.worker, self.database);
+                let surroundings = Surroundings { shared, environment, worker, database };
+                self.scripts
+                    .command(&entry.full_name(), words, surroundings, &mut self.reply)
+                    .ok_or_else(|| format!("'{}' does not belong into a log", shown()))?
             }
-            _ => shared.engine.execute(
-                &Request { entry, words, keys: &[] },
-                self.database,
-                &self.environment,
-                &mut self.worker,
-                &mut inside,
-                &mut self.reply,
-            ),
+            _ => {
+                let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
+                let request = Request { entry, words, keys: &[] };
+                let (environment, worker) = (&self.environment, &mut self.worker);
+                shared.engine.execute(
+                    &request,
+                    self.database,
+                    environment,
+                    worker,
+                    &mut inside,
+                    &mut self.reply,
+                )
+            }
         };
-        drop(inside);
         self.reply.clear(usize::MAX);
+        // There is nobody to tell what has changed.
+        self.worker.invalidations.clear();
         if !self.worker.garbage.is_empty() {
             drop(self.worker.garbage.take());
         }

@@ -13,6 +13,7 @@ mod bell;
 mod company;
 mod loading;
 mod rewrite;
+mod scripts;
 mod status;
 mod thread;
 
@@ -29,16 +30,18 @@ use dunlin_persist::Ring;
 
 use self::bell::Bell;
 pub(crate) use self::{
-    rewrite::{Rewriting, begin_rewrite, rewrite_if_due},
+    loading::load_files,
+    rewrite::{Base, Rewriting, begin_rewrite, rewrite_if_due},
     status::Status,
-    thread::{LogThread, Order},
+    thread::{LogThread, Order, replace_log},
 };
 use crate::{executor::Letter, net::PostOffice};
 
 /// Bytes of the ring: what workers can be ahead of the disk.
 pub(crate) const RING_BYTES: usize = 64 << 20;
-/// Bytes in the ring that are worth waking the thread for before its pause is over.
-const HASTE_BYTES: u64 = RING_BYTES as u64 / 8;
+/// Bytes that are worth being written before the thread's pause is over: what the caches of its processor may
+/// still hold.
+const HASTE_BYTES: u64 = 1 << 20;
 /// Nobody waits.
 const NO_MARK: u64 = u64::MAX;
 
@@ -60,6 +63,8 @@ pub(crate) struct Durability {
     durable: AtomicU64,
     /// How far it is on disk.
     synced: AtomicU64,
+    /// How far it has been given to the system.
+    written: AtomicU64,
     /// The log cannot be written at the moment.
     failing: AtomicBool,
     /// Somebody waits for room in the ring.
@@ -80,6 +85,7 @@ impl Durability {
         Self {
             durable: AtomicU64::new(ring.tail()),
             synced: AtomicU64::new(ring.tail()),
+            written: AtomicU64::new(ring.tail()),
             ring,
             failing: AtomicBool::new(false),
             starved: AtomicBool::new(false),
@@ -95,11 +101,6 @@ impl Durability {
     /// The workers' mail introduces itself; each of them does it, the first is kept.
     pub(crate) fn attach(&self, post: &PostOffice<Letter>) {
         self.post.get_or_init(|| post.clone());
-    }
-
-    /// How many workers have something to do at the moment.
-    pub(crate) fn awake_workers(&self) -> usize {
-        self.post.get().map_or(0, PostOffice::awake)
     }
 
     /// Tells everyone who waits for room to write that there is some.
@@ -192,10 +193,10 @@ impl Durability {
         self.failing.load(Relaxed)
     }
 
-    /// Says that there is something to write, after a tick in which there was.
+    /// Says that there is something to write up to `recorded_to`, after a tick in which there was.
     #[inline]
-    pub(crate) fn ring_bell(&self) {
-        self.bell.ring(self.ring.used_bytes() > HASTE_BYTES);
+    pub(crate) fn ring_bell(&self, recorded_to: u64) {
+        self.bell.ring(recorded_to.saturating_sub(self.written.load(Relaxed)) > HASTE_BYTES);
     }
 
     /// What INFO tells.
@@ -255,5 +256,5 @@ impl Durability {
     }
 }
 
-/// How long the log's thread lets a batch grow where nobody waits for it.
-const PAUSE: Duration = Duration::from_millis(2);
+/// How long the log's thread lets a batch grow where nobody waits for it: each has a price of its own.
+const PAUSE: Duration = Duration::from_millis(10);

@@ -19,7 +19,7 @@ use std::{
 };
 
 use dunlin_engine::ExclusiveContext;
-use dunlin_persist::{Disk, Replacement, Storage};
+use dunlin_persist::{Disk, Replacement, Storage, manifest::BaseFormat};
 
 use super::{LogThread, Order};
 use crate::{
@@ -35,6 +35,13 @@ const HOLD_BACK: Duration = Duration::from_secs(60);
 const HOLD_BACK_MAX: Duration = Duration::from_secs(3600);
 /// Others wait so long after a failure.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// A base that is written and waits to be put in place.
+#[derive(Debug)]
+pub(crate) struct Base {
+    pub(crate) file: Replacement,
+    pub(crate) format: BaseFormat,
+}
 
 /// What is known of rewriting.
 #[derive(Debug, Default)]
@@ -167,9 +174,6 @@ pub(super) fn begin(
         Some(())
     });
     let cut = begun?;
-    if !config.aof_use_rdb_preamble {
-        tracing::warn!("aof-use-rdb-preamble no has no effect: the log's base is an RDB file");
-    }
     tracing::info!("Background append only file rewriting started: {} keys", cut.progress.keys().1);
     durability.rewriting().thread = Some(thread);
     order.send(cut).unwrap_or_else(|_| unreachable!("the thread waits for it"));
@@ -177,12 +181,12 @@ pub(super) fn begin(
 }
 
 /// Writes a snapshot as the base of a log, for the log to put in place.
-fn write_base(shared: &Shared, cut: Cut, directory: &std::path::Path) -> io::Result<Replacement> {
-    let progress = Arc::clone(&cut.progress);
+fn write_base(shared: &Shared, cut: Cut, directory: &std::path::Path) -> io::Result<Base> {
+    let (progress, format) = (Arc::clone(&cut.progress), cut.base_format());
     // Where this fails, so does the writing, which brings the snapshot to its end.
     let made = Disk.create_directory(directory);
     let beside = format!("temp-{}.rdb", std::process::id());
     let written = shared.write_cut(cut, directory, &beside)?;
     made?;
-    if progress.is_cancelled() { Err(cancelled()) } else { Ok(written) }
+    if progress.is_cancelled() { Err(cancelled()) } else { Ok(Base { file: written, format }) }
 }

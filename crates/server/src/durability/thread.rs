@@ -11,20 +11,24 @@
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, atomic::Ordering::SeqCst};
+use std::sync::{
+    Arc,
+    atomic::Ordering::{Relaxed, SeqCst},
+};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_persist::{
-    Disk, Replacement, RingReader, Storage,
+    Disk, RingReader, Storage,
     aof::{Writer, WriterOptions},
+    manifest::Manifest,
 };
 
 use dunlin_engine::write_command;
 
 use super::company::Company;
 use super::loading;
-use super::rewrite;
+use super::rewrite::{self, Base};
 use super::status::SYNC_INTERVAL;
 use super::{Durability, PAUSE, RING_BYTES};
 use crate::config::{AppendFsync, Config, ConfigReader, describe};
@@ -50,7 +54,7 @@ pub(crate) enum Order {
     /// Begin the next file behind the ring's boundary: a snapshot was cut there.
     Rotate,
     /// Put a snapshot in the place of what is before its cut.
-    Adopt(io::Result<Replacement>),
+    Adopt(io::Result<Base>),
     /// Make everything durable and end.
     Stop,
 }
@@ -231,6 +235,9 @@ impl LogThread {
                     Order::Adopt(written) => self.adopt(written),
                     Order::Stop => {
                         self.flush();
+                        if let State::On(writer) = self.state {
+                            drop(writer.close());
+                        }
                         return Ok(());
                     }
                 }
@@ -285,6 +292,7 @@ impl LogThread {
         }
         let written = writer.write(stamp_s)?;
         let durability = &self.shared.durability;
+        durability.written.store(writer.written(), Relaxed);
         match policy {
             AppendFsync::Always => {
                 let status = || durability.status();
@@ -430,7 +438,7 @@ impl LogThread {
     }
 
     /// A rewrite has come to its end.
-    fn adopt(&mut self, written: io::Result<Replacement>) {
+    fn adopt(&mut self, written: io::Result<Base>) {
         let result = written.and_then(|base| self.put_in_place(base));
         let is_cancelled = result.as_ref().is_err_and(is_cancellation);
         match &result {
@@ -450,13 +458,17 @@ impl LogThread {
         drop(rewriting);
     }
 
-    fn put_in_place(&mut self, base: Replacement) -> io::Result<()> {
+    fn put_in_place(&mut self, base: Base) -> io::Result<()> {
         match &mut self.state {
             State::On(writer) => {
                 let since = self.cut_at.take().ok_or_else(cancelled)?;
-                writer.adopt_base(since, |name| base.put_in_place(name))
+                writer.adopt_base(since, base.format, |name| base.file.put_in_place(name))
             }
-            State::Off(_) => replace_log(&self.shared.config.snapshot(), base),
+            State::Off(_) => {
+                let options = Self::options(&self.shared.config.snapshot());
+                let manifest = loading::read_manifest(&options).map_err(io::Error::other)?;
+                replace_log(&options, manifest.unwrap_or_default(), base)
+            }
             State::Turning => Err(cancelled()),
         }
     }
@@ -582,13 +594,11 @@ fn begin_log(config: &Config, ring: RingReader) -> Result<Writer, (RingReader, S
         .map_err(|(ring, error)| (ring, format!("{}: {}", directory.display(), describe(&error))))
 }
 
-/// Puts a base in the place of a log that is off.
-fn replace_log(config: &Config, base: Replacement) -> io::Result<()> {
-    let options = LogThread::options(config);
-    let mut manifest = loading::read_manifest(&options).map_err(io::Error::other)?.unwrap_or_default();
+/// Puts a base in the place of a log that nobody writes, of that manifest.
+pub(crate) fn replace_log(options: &WriterOptions, mut manifest: Manifest, base: Base) -> io::Result<()> {
     manifest.supersede();
-    let file = manifest.next_base(&options.filename, "rdb");
-    base.put_in_place(&file.name)?;
+    let file = manifest.next_base(&options.filename, base.format);
+    base.file.put_in_place(&file.name)?;
     manifest.base = Some(file);
     let history = std::mem::take(&mut manifest.history);
     Disk.replace(&options.manifest_path(), &manifest.encode())?;

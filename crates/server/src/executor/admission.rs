@@ -6,7 +6,7 @@ use dunlin_engine::{
 };
 use dunlin_resp::ReplyBuffer;
 
-use super::{Executor, Flow};
+use super::{Executor, Flow, Turn};
 use crate::{
     access, commands,
     pause::Held,
@@ -97,6 +97,7 @@ impl Executor {
         shared: &Shared,
         session: &mut Session,
         entry: &Entry,
+        inside: Option<&Inside<'_>>,
         reply: &mut ReplyBuffer,
     ) -> Option<Flow> {
         let (durability, command) = (&shared.durability, entry.command);
@@ -105,7 +106,7 @@ impl Executor {
         let writes = command.is_write() || ends_queue();
         // As in Redis, PING tells too that something is wrong.
         if durability.is_failing() && (writes || command.name == "ping") {
-            let line = self.refuse(session, Some(entry), &durability.refusal());
+            let line = self.refuse(session, Some(entry), &durability.refusal(), inside);
             self.count_error(Some(entry), &line, false);
             reply.error(&line);
             return Some(Flow::Continue);
@@ -120,22 +121,13 @@ impl Executor {
     /// Whether a script that has been running for long keeps a command from running: it has closed the
     /// gate, or it holds shards and the command looks at all of them.
     #[inline]
-    pub(super) fn is_kept_out<'k>(
-        &self,
-        shared: &'k Shared,
-        session: &Session,
-        entry: &Entry,
-        inside: &mut Option<Inside<'k>>,
-    ) -> bool {
-        if inside.is_none() {
-            *inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
+    pub(super) fn is_kept_out<'k>(&self, shared: &'k Shared, entry: &Entry, turn: &mut Turn<'k>) -> bool {
+        if turn.inside.is_none() {
+            turn.inside = self.pass(&shared.engine.keyspace);
         }
-        if inside.is_none() {
-            // Watched keys are in the keyspace; nothing else that these commands touch is.
-            let is_allowed = entry.command.flags.has(Flags::ALLOW_BUSY)
-                && entry.command.name != "watch"
-                && session.watching.is_none();
-            return !is_allowed;
+        if turn.inside.is_none() {
+            // Keys to be watched are in the keyspace; nothing else that these commands touch is.
+            return !entry.command.flags.has(Flags::ALLOW_BUSY) || entry.command.name == "watch";
         }
         let looks_at_all = matches!(entry.command.run, Run::Keyspace(_))
             || (entry.command.flags.has(Flags::WHOLE_KEYSPACE) && !entry.command.flags.has(Flags::NO_SCRIPT));
@@ -180,7 +172,8 @@ impl Executor {
     /// pipeline, or as [`ADMITTED_BYTES_MAX`].
     fn over_memory_limit(&mut self, words: &[&[u8]]) -> bool {
         let limit = self.config.config().maxmemory;
-        if limit == 0 {
+        // Who is let in while a script takes its time needs next to nothing.
+        if limit == 0 || self.meanwhile.is_some() {
             return false;
         }
         let shared = &self.shared;
@@ -200,10 +193,11 @@ impl Executor {
         session: &mut Session,
         entry: Option<&Entry>,
         error: &CommandError,
+        inside: Option<&Inside<'_>>,
     ) -> Vec<u8> {
         let line = error.line().into_owned();
         if entry.is_some_and(|entry| entry.command.name == "exec") {
-            self.discard(session);
+            self.discard(session, inside);
             let reason = line.strip_prefix(b"ERR ").unwrap_or(&line);
             return [b"EXECABORT Transaction discarded because of: ", reason].concat();
         }

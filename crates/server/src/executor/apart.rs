@@ -1,6 +1,9 @@
 //! Commands that are run apart from the worker: handed out, stored, answered.
 
-use std::sync::{Arc, Mutex, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use dunlin_engine::{
     Deferred, Request,
@@ -10,10 +13,10 @@ use dunlin_resp::ReplyBuffer;
 
 use super::{Executor, Flow, Letter};
 use crate::{
-    apart::{Finished, Job, Unstored, pieces},
+    apart::{Finished, Job, Unstored},
     blocked,
     net::Next,
-    session::{IsHeard, Replies, Session},
+    session::{ClientFlags, IsHeard, Replies, Session},
     shared::Shared,
 };
 
@@ -46,11 +49,10 @@ impl Executor {
         };
         let lacks_room = is_recorded && admission.is_ok() && !durability.has_room()
             || shared.engine.keyspace.snapshots().is_congested();
-        let mut inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
-        // Where the log or a snapshot is behind, or a script has closed the gate for long, the next tick will do.
+        let mut inside = self.pass(&shared.engine.keyspace);
+        // Where the log or a snapshot is behind, or a script has closed the gate for long.
         if lacks_room || inside.is_none() {
-            let again = Letter::Computed(Arc::new(Mutex::new(Some(unstored))));
-            return self.post.send_to_service(self.worker.id(), again);
+            return self.unstored.push(unstored);
         }
         let Unstored { mut computed, index, client, nanoseconds, rounds } = unstored;
         let words = std::mem::take(&mut computed.words);
@@ -65,6 +67,8 @@ impl Executor {
         self.environment.tracks = false;
         // Its own view is among those that there are.
         self.environment.waits_for_views = false;
+        // Who has gone waits for nothing.
+        self.environment.deny_blocking = self.clients.find(client.id).is_none();
         if rounds >= ROUNDS_MAX {
             self.environment.visits_max = None;
         }
@@ -75,10 +79,14 @@ impl Executor {
         });
         drop(inside);
         self.environment.visits_max = Some(shared.visits_max.load(Ordering::Relaxed));
+        self.environment.deny_blocking = false;
         self.worker.computed = None;
-        if let Some(deferred) = self.worker.deferred.take() {
+        let mut job = self.worker.deferred.take().map(|deferred| {
             let (post, rounds) = (self.post.clone(), rounds + 1);
-            return shared.apart.run(Job { deferred, index, client, post, rounds });
+            Job { deferred, index, client, post, rounds }
+        });
+        if let Some(job) = job.take_if(|job| !job.deferred.has_run()) {
+            return shared.apart.run(job);
         }
         if let Err(error) = result {
             let error = if error == CommandError::Busy { shared.running.busy() } else { error };
@@ -94,8 +102,33 @@ impl Executor {
             self.tell_invalidations(client.id);
         }
         self.dispose();
-        let finished = Finished { index, words, reply: pieces(&mut reply), nanoseconds };
+        if let Some(job) = job {
+            return shared.apart.run(job);
+        }
+        if let Some(blocked) = self.worker.blocked.take() {
+            // Others have taken what it was to get: now it waits.
+            shared.blocked.enter(&blocked.waiter);
+            let timeout = blocked.timeout_ms.map(|timeout_ms| Duration::from_millis(timeout_ms.get()));
+            return self.post.send(client, Letter::Waits { timeout });
+        }
+        let finished = Finished { index, words, reply: reply.take_pieces(), nanoseconds };
         self.post.send(client, Letter::Finished(Arc::new(finished)));
+    }
+
+    /// Has a client wait whose command was computed apart, and came too late with it.
+    pub(super) fn wait_after_all(&self, session: &mut Session, timeout: Option<Duration>) -> Option<Next> {
+        // Nothing where it has been served before it came to know of its wait.
+        session.waiting = Some(session.apart.take()?);
+        session.flags.set(ClientFlags::BLOCKED, true);
+        Some(Next::Park { until: timeout.and_then(|timeout| self.now.instant.checked_add(timeout)) })
+    }
+
+    /// Tries again to store what could not be stored. Done at the end of each tick: who makes room wakes all
+    /// workers, and a slice of background work comes soon.
+    #[cold]
+    pub(super) fn store_postponed(&mut self) {
+        let postponed = std::mem::take(&mut self.unstored);
+        postponed.into_iter().for_each(|unstored| self.store_computed(unstored));
     }
 
     /// Goes on with a client whose command has been run, and answers it.
@@ -119,9 +152,7 @@ impl Executor {
         }
         if session.apart.take() == Some(IsHeard(true)) {
             reply.set_protocol(session.protocol);
-            let others = finished.reply.len().saturating_sub(1);
-            finished.reply[..others].iter().for_each(|piece| reply.raw_shared(piece));
-            reply.raw(last);
+            reply.append_pieces(&finished.reply);
         }
         Next::Read
     }

@@ -7,13 +7,15 @@
 //! ```
 //!
 //! `window` looks ahead, `admission` decides whether a command may run, `waiting` keeps clients that wait,
-//! `apart` hands out what takes long, `service` is what the network layer calls.
+//! `apart` hands out what takes long, `meanwhile` answers others while a script takes its time, `service` is what the
+//! network layer calls.
 //!
 //! Memory arrives while other commands of the pipeline are looked at; a window is as deep as the
 //! first-level cache bears.
 
 mod admission;
 mod apart;
+mod meanwhile;
 mod service;
 mod waiting;
 mod window;
@@ -33,6 +35,7 @@ use dunlin_resp::{Batch, ReplyBuffer};
 
 use self::{
     admission::{MemoryCheck, is_http},
+    meanwhile::Meanwhile,
     window::Window,
 };
 use crate::{
@@ -41,7 +44,7 @@ use crate::{
     config::{Config, ConfigReader, VersionCheck},
     expiry::ExpiryCycle,
     feed::{self, Origin},
-    net::{Address, Clients, Next, Now, PostOffice, REPLY_BYTES_MAX, WorkerContext},
+    net::{Address, Clients, Neighbours, Next, Now, PostOffice, REPLY_BYTES_MAX, WorkerContext},
     process::ProcessorTime,
     pubsub::{Kind, Message, Subscribers},
     scripting::{Compiled, LoadedLibraries},
@@ -49,7 +52,7 @@ use crate::{
     shared::Shared,
     statistics::{Measured, Meter},
     tracking::Invalidated,
-    transaction::Queue,
+    transaction::{Queue, Unwatched},
 };
 
 pub(crate) use self::admission::{QUOTED_BYTES_MAX, UNSAVED};
@@ -73,6 +76,11 @@ pub enum Letter {
     Unblocked(Arc<Vec<u8>>),
     /// To a client: what became of its command that was run apart from the worker.
     Finished(Arc<Finished>),
+    /// To a client: its command that was run apart has come too late, and waits, so long at most.
+    Waits {
+        /// Without, for ever.
+        timeout: Option<Duration>,
+    },
     /// To a worker: a command of one of its clients has computed what it will store. Taken once.
     Computed(Arc<Mutex<Option<Unstored>>>),
     /// To a client that keeps copies of keys: some have changed.
@@ -108,10 +116,20 @@ pub struct Executor {
     rung_at: u64,
     /// Its clients that wait for the log to be durable up to a mark.
     durability_waits: Vec<(u64, Address)>,
+    /// What commands have computed apart and what there was no room for when it came.
+    unstored: Vec<Unstored>,
     /// The mark that the replies of the last call are withheld to.
     withhold_to: u64,
     /// Whether a command of this call has seen the data set, or changed something that is recorded.
     pub(crate) saw_data: bool,
+    /// What is put aside while a script takes its time and others are attended to.
+    meanwhile: Option<Meanwhile>,
+    /// A transaction was given up together with the process: its locks are held to the end, which is near.
+    pub(crate) is_abandoned: bool,
+    /// What clients have ceased to watch, and is still to be let go.
+    pub(crate) unwatched: Vec<Unwatched>,
+    /// Clients that are gone and may still be waiting for keys.
+    departed: Vec<Address>,
     /// Memory for the next transaction.
     pub(crate) spare_queue: Option<Box<Queue>>,
     /// Its scripts.
@@ -166,8 +184,13 @@ impl Executor {
             memory: MemoryCheck::default(),
             rung_at: 0,
             durability_waits: Vec::new(),
+            unstored: Vec::new(),
             withhold_to: 0,
             saw_data: false,
+            meanwhile: None,
+            is_abandoned: false,
+            unwatched: Vec::new(),
+            departed: Vec::new(),
             spare_queue: None,
             compiled: Compiled::default(),
             libraries: LoadedLibraries::default(),
@@ -227,17 +250,18 @@ impl Executor {
     /// Takes a changed configuration over.
     pub(crate) fn refresh_config(&mut self) {
         if self.config.refresh() {
-            let Environment { now_ms, no_touch, keep_expired, client, visits_max, waits_for_views, .. } =
-                self.environment;
-            let configured = environment(self.config.config());
+            let before = &self.environment;
             self.environment = Environment {
-                now_ms,
-                no_touch,
-                keep_expired,
-                client,
-                visits_max,
-                waits_for_views,
-                ..configured
+                now_ms: before.now_ms,
+                no_touch: before.no_touch,
+                keep_expired: before.keep_expired,
+                client: before.client,
+                deny_blocking: before.deny_blocking,
+                visits_max: before.visits_max,
+                waits_for_views: before.waits_for_views,
+                tracks: before.tracks,
+                broadcasts: before.broadcasts,
+                ..environment(self.config.config())
             };
             self.meter.configure(self.config.config());
         }
@@ -258,7 +282,7 @@ impl Executor {
         shared: &'k Shared,
         session: &mut Session,
         window: &Window<'_>,
-        inside: &mut Option<Inside<'k>>,
+        turn: &mut Turn<'k>,
         reply: &mut ReplyBuffer,
     ) -> (usize, Flow) {
         if self.throttled {
@@ -279,7 +303,7 @@ impl Executor {
             (words_start, keys_start) = (prepared.words_end, prepared.keys_end);
             let entry = prepared.entry.map(|entry| &shared.commands.entries()[entry]);
             let mark = reply.mark();
-            let flow = self.run(shared, session, entry, words, keys, inside, reply);
+            let flow = self.run(shared, session, entry, words, keys, turn, reply);
             match flow {
                 Flow::Postpone { until } => {
                     outcome = (index, Flow::Stop(Next::Park { until }));
@@ -404,7 +428,7 @@ impl Executor {
         entry: Option<&'k Entry>,
         words: &[&[u8]],
         keys: &[Key<'_>],
-        inside: &mut Option<Inside<'k>>,
+        turn: &mut Turn<'k>,
         reply: &mut ReplyBuffer,
     ) -> Flow {
         let entry = match self.admit(shared, session, entry, words) {
@@ -417,7 +441,7 @@ impl Executor {
                 return Flow::Stop(Next::CloseNow);
             }
             Err(error) => {
-                let line = self.refuse(session, entry, &error);
+                let line = self.refuse(session, entry, &error, turn.inside.as_ref());
                 // A subcommand that does not exist is nobody's.
                 let exists =
                     |entry: &&Entry| !matches!(entry.command.run, Run::Container) || words.len() == 1;
@@ -434,7 +458,7 @@ impl Executor {
             return flow;
         }
         if shared.engine.log.is_on()
-            && let Some(flow) = self.is_held_by_log(shared, session, entry, reply)
+            && let Some(flow) = self.is_held_by_log(shared, session, entry, turn.inside.as_ref(), reply)
         {
             return flow;
         }
@@ -443,8 +467,8 @@ impl Executor {
         {
             return flow;
         }
-        if self.is_kept_out(shared, session, entry, inside) {
-            let line = self.refuse(session, Some(entry), &shared.running.busy());
+        if self.is_kept_out(shared, entry, turn) {
+            let line = self.refuse(session, Some(entry), &shared.running.busy(), turn.inside.as_ref());
             self.count_error(Some(entry), &line, false);
             reply.error(&line);
             return Flow::Continue;
@@ -457,7 +481,7 @@ impl Executor {
             reply.simple("QUEUED");
             return Flow::Continue;
         }
-        self.perform(shared, session, request, None, inside, reply)
+        self.perform(shared, session, request, None, turn, reply)
     }
 
     /// Runs one command of a transaction.
@@ -466,11 +490,11 @@ impl Executor {
         shared: &'k Shared,
         session: &mut Session,
         QueuedRequest { request, transaction }: QueuedRequest<'_, 'k>,
-        inside: &mut Option<Inside<'k>>,
+        turn: &mut Turn<'k>,
         reply: &mut ReplyBuffer,
     ) -> Flow {
         let mark = reply.mark();
-        let flow = self.perform(shared, session, request, Some(transaction), inside, reply);
+        let flow = self.perform(shared, session, request, Some(transaction), turn, reply);
         let request_bytes = request.words.iter().map(|word| word.len()).sum();
         let reply_bytes = reply.bytes_since(mark);
         if self.meter.is_due(request_bytes, reply_bytes) {
@@ -487,7 +511,7 @@ impl Executor {
         session: &mut Session,
         request: Request<'_>,
         transaction: Option<&mut Transaction<'k>>,
-        inside: &mut Option<Inside<'k>>,
+        turn: &mut Turn<'k>,
         reply: &mut ReplyBuffer,
     ) -> Flow {
         let Request { entry, words, .. } = request;
@@ -501,7 +525,7 @@ impl Executor {
                 let mut context = ServerContext {
                     executor: self,
                     session,
-                    inside,
+                    turn,
                     shared,
                     in_transaction: transaction.is_some(),
                     transaction,
@@ -517,8 +541,8 @@ impl Executor {
             (None, None) => {
                 self.saw_data = true;
                 let (environment, worker) = (&self.environment, &mut self.worker);
-                let result =
-                    shared.engine.execute(&request, session.database, environment, worker, inside, reply);
+                let (database, inside) = (session.database, &mut turn.inside);
+                let result = shared.engine.execute(&request, database, environment, worker, inside, reply);
                 if !self.worker.served.is_empty() {
                     self.mail_served();
                 }
@@ -601,7 +625,7 @@ impl Executor {
         let recorded_to = self.worker.effects.logged_to();
         if recorded_to != self.rung_at {
             self.rung_at = recorded_to;
-            self.shared.durability.ring_bell();
+            self.shared.durability.ring_bell(recorded_to);
         }
     }
 
@@ -663,13 +687,20 @@ pub(crate) struct Handler(
     pub(crate) fn(&mut ServerContext<'_, '_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult,
 );
 
+/// What a client's turn has of the worker and of the keyspace.
+pub(crate) struct Turn<'k> {
+    /// The pass through the gate; `None` where a transaction has closed it, or a script keeps everybody out.
+    pub(crate) inside: Option<Inside<'k>>,
+    /// The worker's other clients; `None` where one of them is in the middle of its own turn.
+    pub(crate) neighbours: Option<&'k mut Neighbours<Executor>>,
+}
+
 /// What the server's own commands are given.
 pub(crate) struct ServerContext<'a, 'k> {
     pub(crate) executor: &'a mut Executor,
     pub(crate) session: &'a mut Session,
     pub(crate) shared: &'k Shared,
-    /// The pass through the gate; `None` where a transaction has closed it.
-    pub(crate) inside: &'a mut Option<Inside<'k>>,
+    pub(crate) turn: &'a mut Turn<'k>,
     /// Whether it runs among others: it can neither wait nor be presented again.
     pub(crate) in_transaction: bool,
     /// The transaction, for a command that runs commands itself.
@@ -682,9 +713,9 @@ impl ServerContext<'_, '_> {
     /// Does something outside of the gate: what may wait for somebody who closes it, or for somebody who
     /// waits for that. `None`, and nothing done, in a transaction that has closed the gate itself.
     pub(crate) fn outside_gate<R>(&mut self, work: impl FnOnce(&Shared) -> R) -> Option<R> {
-        self.inside.take()?;
+        self.turn.inside.take()?;
         let result = work(self.shared);
-        *self.inside = self.shared.engine.keyspace.enter_unless_long(self.executor.worker.id());
+        self.turn.inside = self.shared.engine.keyspace.enter_unless_long(self.executor.worker.id());
         Some(result)
     }
 }

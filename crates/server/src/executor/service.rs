@@ -7,14 +7,37 @@ use std::{
 
 use dunlin_resp::{Decoded, ReplyBuffer};
 
-use super::{Executor, Flow, Letter, waiting::HOLD_MAX, window::WINDOW};
+use super::{
+    Executor, Flow, Letter, Turn,
+    waiting::{HOLD_MAX, KEPT_OUT_PAUSE},
+    window::WINDOW,
+};
 use crate::{
-    access,
-    blocked::{self, Ending},
-    net::{Client, Next, Now, Outbox, Served, Service},
+    access, blocked,
+    net::{Client, Neighbours, Next, Now, Outbox, Served, Service},
     session::{ClientFlags, Replies, Session},
+    shared::Shared,
     tracking::Tracking,
 };
+
+/// After what time it is tried again to store what a command has computed apart, where there was no room.
+const STORE_PAUSE: Duration = Duration::from_millis(1);
+
+impl Executor {
+    /// What the commands of a client are to know.
+    #[inline]
+    fn prepare_environment(&mut self, shared: &Shared, session: &Session) {
+        self.environment.no_touch = session.flags.has(ClientFlags::NO_TOUCH);
+        self.environment.tracks = session.tracking.as_deref().is_some_and(Tracking::tracks_next);
+        self.environment.broadcasts = shared.trackers.broadcasts();
+        self.environment.client = blocked::token(session.client.address);
+        let has_patience = |since| self.now.instant.duration_since(since) < HOLD_MAX;
+        self.environment.waits_for_views = session.held_since.is_none_or(has_patience);
+        self.environment.keep_expired = shared.pause.is_set()
+            && shared.pause.in_force(self.now.instant).is_some()
+            || shared.durability.is_failing();
+    }
+}
 
 impl Service for Executor {
     type Session = Session;
@@ -36,7 +59,13 @@ impl Service for Executor {
             self.shared.list_packed_threshold.load(Ordering::Relaxed);
     }
 
-    fn serve(&mut self, session: &mut Session, input: &[u8], reply: &mut ReplyBuffer) -> Served {
+    fn serve(
+        &mut self,
+        session: &mut Session,
+        input: &[u8],
+        reply: &mut ReplyBuffer,
+        neighbours: Option<&mut Neighbours<Self>>,
+    ) -> Served {
         if session.client.is_killed() {
             return Served { consumed: input.len(), next: Next::CloseNow, wanted: 0 };
         }
@@ -44,16 +73,11 @@ impl Service for Executor {
         session.flags.set(ClientFlags::BLOCKED, false);
         self.saw_data = false;
         let shared = Arc::clone(&self.shared);
-        let mut inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
-        self.environment.no_touch = session.flags.has(ClientFlags::NO_TOUCH);
-        self.environment.tracks = session.tracking.as_deref().is_some_and(Tracking::tracks_next);
-        self.environment.broadcasts = shared.trackers.broadcasts();
-        self.environment.client = blocked::token(session.client.address);
-        let has_patience = |since| self.now.instant.duration_since(since) < HOLD_MAX;
-        self.environment.waits_for_views = session.held_since.is_none_or(has_patience);
-        self.environment.keep_expired = shared.pause.is_set()
-            && shared.pause.in_force(self.now.instant).is_some()
-            || shared.durability.is_failing();
+        let mut turn = Turn { inside: None, neighbours };
+        if turn.neighbours.is_some() {
+            turn.inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
+            self.prepare_environment(&shared, session);
+        }
         let mut batch = std::mem::take(&mut self.batch);
         let mut window = std::mem::take(&mut self.window);
         let (mut position, mut consumed) = (0, 0);
@@ -64,8 +88,16 @@ impl Service for Executor {
             let depth = if limits.authenticated { WINDOW } else { 1 };
             let decoded = session.decoder.decode(input, &mut position, &mut batch, &limits, depth);
             let mut current = window.recycle();
-            Self::prepare(&shared, inside.as_ref(), &batch, input, consumed, session.database, &mut current);
-            let (run, flow) = self.run_window(&shared, session, &current, &mut inside, reply);
+            Self::prepare(
+                &shared,
+                turn.inside.as_ref(),
+                &batch,
+                input,
+                consumed,
+                session.database,
+                &mut current,
+            );
+            let (run, flow) = self.run_window(&shared, session, &current, &mut turn, reply);
             window = current.recycle();
             if run > 0 {
                 consumed = batch.input_end(run - 1);
@@ -87,7 +119,7 @@ impl Service for Executor {
                 }
             }
         };
-        drop(inside);
+        drop(turn);
         self.withhold_to = self.durability_mark();
         session.publish();
         if !self.worker.invalidations.is_empty() {
@@ -105,11 +137,7 @@ impl Service for Executor {
     fn resume(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
         self.withhold_to = 0;
         if session.waiting.is_some() {
-            // Where it was served at the last moment, the reply is on its way.
-            return match self.withdraw(session) {
-                true => self.stop_waiting(session, reply, |reply| Ending::Timeout.answer(reply)),
-                false => Next::Park { until: None },
-            };
+            return self.withdraw(session, reply);
         }
         if session.durability.is_some() {
             return self.end_durability_wait(session, reply);
@@ -131,9 +159,14 @@ impl Service for Executor {
                 let is_held = session.flags.has(ClientFlags::BLOCKED) && !is_waiting;
                 is_held.then_some(Next::Again)
             }
-            Letter::Unblocked(encoded) => Some(self.stop_waiting(session, reply, |reply| {
-                reply.raw(&encoded);
-            })),
+            Letter::Unblocked(encoded) => {
+                // It may have been served before it was told of its wait (`Letter::Waits`).
+                session.waiting = session.waiting.take().or_else(|| session.apart.take());
+                Some(self.stop_waiting(session, reply, |reply| {
+                    reply.raw(&encoded);
+                }))
+            }
+            Letter::Waits { timeout } => self.wait_after_all(session, timeout),
             Letter::Finished(finished) => Some(self.finish_apart(session, &finished, reply)),
             Letter::Lines(lines) => {
                 if session.flags.has(ClientFlags::MONITOR) {
@@ -166,6 +199,7 @@ impl Service for Executor {
             | Letter::LogHasRoom
             | Letter::Lines(_)
             | Letter::Unblocked(_)
+            | Letter::Waits { .. }
             | Letter::Finished(_)
             | Letter::Invalidated(_)
             | Letter::Redirected(_) => {}
@@ -185,15 +219,24 @@ impl Service for Executor {
         self.subscribers.unsubscribe_all(&self.shared.exchange, &mut session);
         self.stop_monitoring(&mut session);
         self.stop_tracking(&mut session);
-        if session.watching.is_some() {
+        // Who has a command run apart may wait already, and not know it yet.
+        let may_wait = session.waiting.is_some() || session.apart.is_some();
+        if session.watching.is_some() || may_wait {
             let shared = Arc::clone(&self.shared);
-            let _inside = shared.engine.keyspace.enter(self.worker.id());
-            self.unwatch(&mut session);
+            let inside = self.pass(&shared.engine.keyspace);
+            self.unwatch(&mut session, inside.as_ref());
+            if may_wait {
+                self.shared.blocked.forsake(session.client.address);
+                self.departed.push(session.client.address);
+            }
+            if let Some(inside) = &inside {
+                self.see_off(inside);
+            }
         }
-        if session.waiting.is_some() {
-            self.withdraw(&session);
-            self.shared.blocked.leave(session.client.address);
-        }
+    }
+
+    fn may_receive_meanwhile(&self, letter: &Letter) -> bool {
+        self.may_receive(letter)
     }
 
     fn withhold_to(&self) -> u64 {
@@ -209,11 +252,20 @@ impl Service for Executor {
     }
 
     fn end_tick(&mut self) {
+        if !self.unstored.is_empty() {
+            self.store_postponed();
+        }
         self.ring_bell();
     }
 
     fn background(&mut self, now: Now) -> Duration {
         let started = Instant::now();
+        if self.is_abandoned {
+            return Duration::from_secs(1) / self.config.config().hz;
+        }
+        if !self.unwatched.is_empty() || !self.departed.is_empty() || self.worker.is_kept_out() {
+            self.clear_away();
+        }
         self.environment.broadcasts = self.shared.trackers.broadcasts();
         self.limit_tracked();
         let config = self.config.config();
@@ -234,6 +286,7 @@ impl Service for Executor {
             self.mail_served();
         }
         self.dispose();
-        pause
+        let pause = if self.worker.is_kept_out() { pause.min(KEPT_OUT_PAUSE) } else { pause };
+        if self.unstored.is_empty() { pause } else { pause.min(STORE_PAUSE) }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use dunlin_engine::{Blocked, Served as ServedWaiter};
+use dunlin_engine::{Blocked, Served as ServedWaiter, keyspace::Inside};
 use dunlin_resp::ReplyBuffer;
 
 use super::{Executor, Flow, Letter};
 use crate::{
-    blocked,
+    blocked::{self, Ending},
     config::AppendFsync,
     net::Next,
     session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
@@ -16,6 +16,9 @@ use crate::{
 
 /// After what time a command is presented again that has met a view of what it may change.
 const HOLD_PAUSE: Duration = Duration::from_millis(1);
+
+/// When a wait is looked at again that has ended, or could be served, while a script holds its keys.
+pub(super) const KEPT_OUT_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long it waits for views to end: then it copies what they share. Views may come faster than they go.
 pub(super) const HOLD_MAX: Duration = Duration::from_secs(10);
@@ -58,13 +61,29 @@ impl Executor {
         Next::Read
     }
 
-    /// Ends a client's wait for keys; false where it waits for none, or a reply is on its way.
-    pub(super) fn withdraw(&self, session: &Session) -> bool {
-        if session.waiting.is_none() {
-            return false;
+    /// Ends a client's wait for keys, and how it goes on: where it was served at the last moment, the reply is on its
+    /// way; where a script holds the keys, it waits longer.
+    pub(super) fn withdraw(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
+        let shared = Arc::clone(&self.shared);
+        let inside = self.pass(&shared.engine.keyspace);
+        let ended = inside.map(|_| shared.blocked.end(&shared.engine, session.client.address));
+        match ended {
+            Some(Ok(Some(_))) => self.stop_waiting(session, reply, |reply| Ending::Timeout.answer(reply)),
+            Some(Ok(None)) => Next::Park { until: None },
+            None | Some(Err(_)) => Next::Park { until: self.now.instant.checked_add(KEPT_OUT_PAUSE) },
         }
-        let _inside = self.shared.engine.keyspace.enter(self.worker.id());
-        self.shared.blocked.end(&self.shared.engine, session.client.address).is_some()
+    }
+
+    /// Ends the waits of clients that are gone.
+    pub(super) fn see_off(&mut self, _: &Inside<'_>) {
+        let shared = &self.shared;
+        self.departed.retain(|client| {
+            let ended = shared.blocked.end(&shared.engine, *client);
+            if ended.is_ok() {
+                shared.blocked.leave(*client);
+            }
+            ended.is_err()
+        });
     }
 
     /// Has a command presented again: somebody has a view of what it may change.

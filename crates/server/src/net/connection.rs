@@ -32,14 +32,14 @@ use std::time::Instant;
 
 use dunlin_resp::ReplyBuffer;
 use mio::unix::SourceFd;
-use mio::{Interest, Registry, Token};
+use mio::{Interest, Token};
 use rustix::io::Errno;
 use socket2::Socket;
 
 use super::input::Input;
 use super::output::{self, Output};
 use super::withheld::Withheld;
-use super::{Client, Limits, Next, Now, Served, Service, Traffic};
+use super::{Client, Limits, Neighbours, Next, Served, Service};
 
 /// Capacity of the buffer that a worker shares among its connections: what one read takes.
 pub(crate) const SHARED_BYTES: usize = 64 * 1024;
@@ -55,21 +55,16 @@ const REPLY_CAPACITY_MAX: usize = 1024 * 1024;
 const DISCARDED_BYTES_MAX: usize = 1024 * 1024;
 
 /// What a worker lends to the connection whose turn it is.
-pub(super) struct Kit<S> {
-    pub(super) service: S,
+pub(super) struct Kit<'s, S> {
+    pub(super) service: &'s mut S,
     /// Input of the connection whose turn it is, unless it needs a buffer of its own.
     pub(super) shared: Vec<u8>,
     pub(super) reply: ReplyBuffer,
-    pub(super) limits: Arc<Limits>,
-    pub(super) registry: Registry,
-    pub(super) now: Now,
-    pub(super) traffic: Arc<[Traffic]>,
-    pub(super) worker: usize,
 }
 
-impl<S> Kit<S> {
-    fn traffic(&self) -> &Traffic {
-        &self.traffic[self.worker]
+impl<'s, S> Kit<'s, S> {
+    pub(super) fn new(service: &'s mut S) -> Self {
+        Self { service, shared: Vec::with_capacity(SHARED_BYTES), reply: ReplyBuffer::default() }
     }
 }
 
@@ -105,6 +100,8 @@ pub(super) struct Connection<T> {
     wanted: usize,
     output: Output,
     withheld: Withheld,
+    /// The worker has a reply of it that leaves soon; nothing overtakes it.
+    departing: bool,
     readable: bool,
     writable: bool,
     /// The poller has seen the peer's end of stream; a short read does not mean drained then.
@@ -133,12 +130,13 @@ impl<T> Connection<T> {
     pub(super) fn new<S: Service<Session = T>>(
         socket: Socket,
         client: Arc<Client>,
-        kit: &mut Kit<S>,
+        service: &mut S,
+        neighbours: &Neighbours<S>,
     ) -> io::Result<Self> {
         let token = Token(client.address.slot as usize);
-        kit.registry.register(&mut SourceFd(&socket.as_raw_fd()), token, Interest::READABLE)?;
+        neighbours.poll.registry().register(&mut SourceFd(&socket.as_raw_fd()), token, Interest::READABLE)?;
         Ok(Self {
-            session: kit.service.open(&client),
+            session: service.open(&client),
             client,
             queued: false,
             addressed: false,
@@ -147,6 +145,7 @@ impl<T> Connection<T> {
             wanted: 0,
             output: Output::default(),
             withheld: Withheld::default(),
+            departing: false,
             readable: false,
             writable: true,
             hung_up: false,
@@ -156,7 +155,7 @@ impl<T> Connection<T> {
             closing: false,
             watching_writable: false,
             parked: None,
-            last_active: kit.now.instant,
+            last_active: neighbours.now.instant,
             over_soft_limit: None,
             overflowed: false,
         })
@@ -171,9 +170,19 @@ impl<T> Connection<T> {
         !(self.hung_up && self.parked.is_some())
     }
 
+    /// Supposes that there is something to read, and somebody who reads: what the poller has seen last is not known
+    /// here yet.
+    pub(super) fn suppose_ready(&mut self) {
+        (self.readable, self.writable) = (true, true);
+    }
+
     /// Receives, serves and sends what can be, each at most once.
-    pub(super) fn turn<S: Service<Session = T>>(&mut self, kit: &mut Kit<S>) -> Outcome {
-        let outcome = self.try_turn(kit).unwrap_or_else(|error| {
+    pub(super) fn turn<S: Service<Session = T>>(
+        &mut self,
+        kit: &mut Kit<'_, S>,
+        neighbours: &mut Neighbours<S>,
+    ) -> Outcome {
+        let outcome = self.try_turn(kit, neighbours).unwrap_or_else(|error| {
             tracing::debug!("{}: {error}", self.client);
             Outcome::Close
         });
@@ -185,15 +194,19 @@ impl<T> Connection<T> {
         outcome
     }
 
-    fn try_turn<S: Service<Session = T>>(&mut self, kit: &mut Kit<S>) -> io::Result<Outcome> {
+    fn try_turn<S: Service<Session = T>>(
+        &mut self,
+        kit: &mut Kit<'_, S>,
+        neighbours: &mut Neighbours<S>,
+    ) -> io::Result<Outcome> {
         if !self.output.is_empty() && self.writable {
-            self.flush(kit)?;
+            self.flush(neighbours)?;
         }
         let serving = self.is_serving();
-        if !self.closing && self.receive(kit, serving)? == Outcome::Close {
+        if !self.closing && self.receive(kit, neighbours, serving)? == Outcome::Close {
             return Ok(Outcome::Close);
         }
-        Ok(self.settle(kit))
+        Ok(self.settle(neighbours))
     }
 
     fn is_serving(&self) -> bool {
@@ -201,10 +214,15 @@ impl<T> Connection<T> {
     }
 
     /// Reads once where that makes sense, and serves what is there.
-    fn receive<S: Service<Session = T>>(&mut self, kit: &mut Kit<S>, serving: bool) -> io::Result<Outcome> {
-        if !self.wants_input(kit, serving) {
+    fn receive<S: Service<Session = T>>(
+        &mut self,
+        kit: &mut Kit<'_, S>,
+        neighbours: &mut Neighbours<S>,
+        serving: bool,
+    ) -> io::Result<Outcome> {
+        if !self.wants_input(neighbours, serving) {
             if serving && self.backlog {
-                return self.serve(kit, false);
+                return self.serve(kit, neighbours, false);
             }
             return Ok(Outcome::Wait);
         }
@@ -222,27 +240,27 @@ impl<T> Connection<T> {
             arrived
         }?;
         if arrived > 0 {
-            self.last_active = kit.now.instant;
-            self.client.last_interaction_ms.set(kit.now.unix_ms);
+            self.last_active = neighbours.now.instant;
+            self.client.last_interaction_ms.set(neighbours.now.unix_ms);
             self.client.input_bytes_total.add(arrived as u64);
-            kit.traffic().input_bytes.add(arrived as u64);
+            neighbours.traffic().input_bytes.add(arrived as u64);
         }
-        kit.traffic().reads.add(1);
+        neighbours.traffic().reads.add(1);
         if serving && (arrived > 0 || in_shared) {
-            return self.serve(kit, in_shared);
+            return self.serve(kit, neighbours, in_shared);
         }
         self.backlog |= arrived > 0;
         Ok(Outcome::Wait)
     }
 
-    fn wants_input<S>(&self, kit: &Kit<S>, serving: bool) -> bool {
+    fn wants_input<S: Service<Session = T>>(&self, neighbours: &Neighbours<S>, serving: bool) -> bool {
         if !self.readable || self.ended || self.closing {
             return false;
         }
         if serving {
             !self.backlog
         } else {
-            self.input.len() < HELD_BYTES_MAX.min(query_buffer_max(&kit.limits))
+            self.input.len() < HELD_BYTES_MAX.min(query_buffer_max(&neighbours.limits))
         }
     }
 
@@ -269,14 +287,22 @@ impl<T> Connection<T> {
     }
 
     /// Lets the service take requests off the input, and sends its reply.
-    fn serve<S: Service<Session = T>>(&mut self, kit: &mut Kit<S>, in_shared: bool) -> io::Result<Outcome> {
+    fn serve<S: Service<Session = T>>(
+        &mut self,
+        kit: &mut Kit<'_, S>,
+        neighbours: &mut Neighbours<S>,
+        in_shared: bool,
+    ) -> io::Result<Outcome> {
         let input = if in_shared { &kit.shared[..] } else { self.input.held() };
         if input.is_empty() {
             self.backlog = false;
             return Ok(Outcome::Wait);
         }
-        let Served { consumed, next, wanted } = kit.service.serve(&mut self.session, input, &mut kit.reply);
+        let lent = neighbours.lend();
+        let Served { consumed, next, wanted } =
+            kit.service.serve(&mut self.session, input, &mut kit.reply, lent);
         assert!(consumed <= input.len(), "a service consumes what it was given");
+        neighbours.departures.note_served(consumed);
         if !in_shared {
             self.input.consume(consumed);
         } else if consumed < kit.shared.len() {
@@ -292,16 +318,16 @@ impl<T> Connection<T> {
             self.withheld.push(withheld_to, &mut kit.reply);
             kit.reply.clear(REPLY_CAPACITY_MAX);
         } else {
-            self.send(kit)?;
+            self.send(&mut kit.reply, neighbours)?;
         }
         // Queued commands are requests that are not complete before EXEC.
         let held = self.input.len() + self.client.queued_bytes.get() as usize;
-        if held > query_buffer_max(&kit.limits) && !self.backlog {
+        if held > query_buffer_max(&neighbours.limits) && !self.backlog {
             tracing::warn!(
                 "closing {}: its request of over {held} bytes exceeds client-query-buffer-limit",
                 self.client
             );
-            kit.traffic().query_buffer_disconnections.add(1);
+            neighbours.traffic().query_buffer_disconnections.add(1);
             return Ok(Outcome::Close);
         }
         Ok(Outcome::Wait)
@@ -324,40 +350,78 @@ impl<T> Connection<T> {
         true
     }
 
-    /// Sends the worker's reply buffer, or queues what the socket does not take.
-    fn send<S>(&mut self, kit: &mut Kit<S>) -> io::Result<()> {
-        if kit.reply.is_empty() {
+    /// Has the worker's reply buffer leave with the replies of others, or sends it where it is large; what the socket
+    /// does not take is queued.
+    fn send<S: Service<Session = T>>(
+        &mut self,
+        reply: &mut ReplyBuffer,
+        neighbours: &mut Neighbours<S>,
+    ) -> io::Result<()> {
+        if reply.is_empty() {
             return Ok(());
         }
         if !self.output.is_empty() || !self.writable {
-            self.output.push(&mut kit.reply, 0);
-        } else if kit.reply.is_contiguous() {
-            let taken = output::write(&self.socket, kit.reply.bytes())?;
-            self.count_sent(kit, taken);
-            if taken < kit.reply.bytes().len() {
+            self.output.push(reply, 0);
+        } else if reply.is_contiguous() && neighbours.departures.has_room(reply.len()) {
+            neighbours.departures.push(self.client.address, reply.bytes());
+            self.departing = true;
+        } else if reply.is_contiguous() {
+            let taken = output::write(&self.socket, reply.bytes())?;
+            self.count_sent(neighbours, taken);
+            if taken < reply.bytes().len() {
                 self.writable = false;
-                self.output.push(&mut kit.reply, taken);
+                self.output.push(reply, taken);
             }
         } else {
-            self.output.push(&mut kit.reply, 0);
-            self.flush(kit)?;
+            self.output.push(reply, 0);
+            self.flush(neighbours)?;
         }
-        kit.reply.clear(REPLY_CAPACITY_MAX);
+        reply.clear(REPLY_CAPACITY_MAX);
         Ok(())
+    }
+
+    /// Whether the worker has a reply of it that leaves soon.
+    #[inline]
+    pub(super) fn is_departing(&self) -> bool {
+        self.departing
+    }
+
+    /// Sends the reply that the worker has gathered with those of others; whether a turn is needed soon.
+    pub(super) fn depart<S: Service<Session = T>>(
+        &mut self,
+        reply: &[u8],
+        neighbours: &Neighbours<S>,
+    ) -> bool {
+        debug_assert!(self.departing && self.output.is_empty(), "nothing overtakes a reply");
+        self.departing = false;
+        match output::write(&self.socket, reply) {
+            Ok(taken) => {
+                self.count_sent(neighbours, taken);
+                if taken < reply.len() {
+                    self.writable = false;
+                    self.output.gather(&reply[taken..]);
+                }
+            }
+            Err(error) => {
+                tracing::debug!("{}: {error}", self.client);
+                self.closing = true;
+            }
+        }
+        self.closing || !self.output.is_empty()
     }
 
     /// Offers waiting output to the socket once.
-    fn flush<S>(&mut self, kit: &Kit<S>) -> io::Result<()> {
+    fn flush<S: Service<Session = T>>(&mut self, neighbours: &Neighbours<S>) -> io::Result<()> {
         let (taken, full) = self.output.flush(&self.socket)?;
         self.writable = !full;
-        self.count_sent(kit, taken);
+        self.count_sent(neighbours, taken);
         Ok(())
     }
 
-    fn count_sent<S>(&self, kit: &Kit<S>, count: usize) {
+    fn count_sent<S: Service<Session = T>>(&self, neighbours: &Neighbours<S>, count: usize) {
         self.client.output_bytes_total.add(count as u64);
-        kit.traffic().output_bytes.add(count as u64);
-        kit.traffic().writes.add(1);
+        neighbours.traffic().output_bytes.add(count as u64);
+        neighbours.traffic().writes.add(1);
     }
 
     /// The mark of replies that were withheld since this was last asked, for the worker to watch.
@@ -386,22 +450,22 @@ impl<T> Connection<T> {
     }
 
     /// Draws the conclusions at the end of a turn.
-    fn settle<S>(&mut self, kit: &Kit<S>) -> Outcome {
+    fn settle<S: Service<Session = T>>(&mut self, neighbours: &Neighbours<S>) -> Outcome {
         if self.ended {
             if self.parked.is_some() {
                 return Outcome::Close;
             }
             self.closing |= !self.backlog;
         }
-        if self.closing && self.output.is_empty() && self.withheld.is_empty() {
+        if self.closing && self.output.is_empty() && self.withheld.is_empty() && !self.departing {
             return Outcome::Close;
         }
         let threshold = if self.stalled { STALLED_BYTES_MIN / 2 } else { STALLED_BYTES_MIN };
         self.stalled = self.waiting_bytes() > threshold;
-        if self.exceeds_output_limit(kit) {
+        if self.exceeds_output_limit(neighbours) {
             return Outcome::Close;
         }
-        if self.watching_writable == self.output.is_empty() && self.watch_writable(kit).is_err() {
+        if self.watching_writable == self.output.is_empty() && self.watch_writable(neighbours).is_err() {
             return Outcome::Close;
         }
         self.client.query_buffer_bytes.set(self.input.len() as u64);
@@ -410,41 +474,45 @@ impl<T> Connection<T> {
         self.client.output_bytes.set(self.waiting_bytes() as u64);
         let serving = self.is_serving();
         let more = (serving && self.backlog)
-            || self.wants_input(kit, serving)
+            || self.wants_input(neighbours, serving)
             || (!self.output.is_empty() && self.writable);
         if more { Outcome::Again } else { Outcome::Wait }
     }
 
-    fn watch_writable<S>(&mut self, kit: &Kit<S>) -> io::Result<()> {
+    fn watch_writable<S: Service<Session = T>>(&mut self, neighbours: &Neighbours<S>) -> io::Result<()> {
         self.watching_writable = !self.output.is_empty();
         let interest =
             if self.watching_writable { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
         let token = Token(self.client.address.slot as usize);
-        kit.registry.reregister(&mut SourceFd(&self.socket.as_raw_fd()), token, interest)
+        neighbours.poll.registry().reregister(&mut SourceFd(&self.socket.as_raw_fd()), token, interest)
     }
 
-    fn exceeds_output_limit<S>(&mut self, kit: &Kit<S>) -> bool {
+    fn exceeds_output_limit<S: Service<Session = T>>(&mut self, neighbours: &Neighbours<S>) -> bool {
         let waiting = self.waiting_bytes() as u64;
-        let limit = &kit.limits.output[self.client.output_class() as usize];
+        let limit = &neighbours.limits.output[self.client.output_class() as usize];
         let over_hard = self.overflowed || limit.is_over_hard(waiting);
         self.over_soft_limit = (limit.soft_bytes > 0 && waiting > limit.soft_bytes)
-            .then(|| self.over_soft_limit.unwrap_or(kit.now.instant));
+            .then(|| self.over_soft_limit.unwrap_or(neighbours.now.instant));
         let over_soft = self
             .over_soft_limit
-            .is_some_and(|since| kit.now.instant.duration_since(since) >= limit.soft_duration);
+            .is_some_and(|since| neighbours.now.instant.duration_since(since) >= limit.soft_duration);
         if over_hard || over_soft {
             tracing::warn!(
                 "closing {}: {waiting} bytes of replies that it does not read exceed client-output-buffer-limit",
                 self.client
             );
-            kit.traffic().output_buffer_disconnections.add(1);
+            neighbours.traffic().output_buffer_disconnections.add(1);
         }
         over_hard || over_soft
     }
 
     /// Hands a letter to the service. What it answers leaves in the next turn, together with the
     /// answers to further letters. `false`: close now.
-    pub(super) fn deliver<S: Service<Session = T>>(&mut self, kit: &mut Kit<S>, letter: S::Letter) -> bool {
+    pub(super) fn deliver<S: Service<Session = T>>(
+        &mut self,
+        kit: &mut Kit<'_, S>,
+        letter: S::Letter,
+    ) -> bool {
         if self.closing {
             return true;
         }
@@ -484,23 +552,23 @@ impl<T> Connection<T> {
     }
 
     /// Tells the service that the deadline has passed. `false`: close now.
-    pub(super) fn resume<S: Service<Session = T>>(&mut self, kit: &mut Kit<S>) -> bool {
+    pub(super) fn resume<S: Service<Session = T>>(&mut self, kit: &mut Kit<'_, S>) -> bool {
         let next = kit.service.resume(&mut self.session, &mut kit.reply);
         self.queue(kit.service.withhold_to(), &mut kit.reply);
         self.apply(next)
     }
 
     /// The checks that only time brings about: the idle `timeout` and the soft limit of output.
-    pub(super) fn is_overdue<S>(&mut self, kit: &Kit<S>) -> bool {
-        let idle_for = kit.now.instant.duration_since(self.last_active);
+    pub(super) fn is_overdue<S: Service<Session = T>>(&mut self, neighbours: &Neighbours<S>) -> bool {
+        let idle_for = neighbours.now.instant.duration_since(self.last_active);
         let is_listening =
             self.client.listening.get() != 0 || self.client.output_class() != super::OutputClass::Normal;
         let may_idle = self.parked.is_some() || is_listening;
-        if !may_idle && kit.limits.idle_max.is_some_and(|idle_max| idle_for >= idle_max) {
+        if !may_idle && neighbours.limits.idle_max.is_some_and(|idle_max| idle_for >= idle_max) {
             tracing::debug!("closing {}: idle for {idle_for:?}", self.client);
             return true;
         }
-        self.exceeds_output_limit(kit)
+        self.exceeds_output_limit(neighbours)
     }
 
     /// Serves nothing more; the worker gives it another turn to send the rest.

@@ -48,6 +48,8 @@ pub enum ListenError {
     },
     /// Neither TCP nor a Unix socket is configured, or no optional address exists.
     Nothing,
+    /// The system is out of something.
+    System(io::Error),
 }
 
 impl fmt::Display for ListenError {
@@ -66,6 +68,7 @@ impl fmt::Display for ListenError {
                 write!(out, "cannot listen on unix socket {}: {source}", path.display())
             }
             Self::Nothing => out.write_str("nothing to listen on: set port and bind, or unixsocket"),
+            Self::System(source) => write!(out, "cannot listen: {source}"),
         }
     }
 }
@@ -73,7 +76,7 @@ impl fmt::Display for ListenError {
 impl std::error::Error for ListenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Tcp { source, .. } | Self::Unix { source, .. } => Some(source),
+            Self::Tcp { source, .. } | Self::Unix { source, .. } | Self::System(source) => Some(source),
             Self::Nothing => None,
         }
     }
@@ -89,6 +92,16 @@ pub(super) struct Listener {
 }
 
 impl Listener {
+    /// Of a TCP socket that listens.
+    pub(super) fn tcp(socket: Socket) -> Self {
+        Self { socket, unix_path: None, owns_path: true }
+    }
+
+    /// Whether it is the one of the Unix socket.
+    pub(super) fn is_unix(&self) -> bool {
+        self.unix_path.is_some()
+    }
+
     /// Another one on the same socket, for a worker that accepts while the first is held up.
     pub(super) fn stand_in(&self) -> io::Result<Self> {
         Ok(Self { socket: self.socket.try_clone()?, unix_path: self.unix_path.clone(), owns_path: false })
@@ -96,7 +109,7 @@ impl Listener {
 
     /// The bound TCP address.
     pub(super) fn tcp_address(&self) -> Option<SocketAddr> {
-        self.socket.local_addr().ok().and_then(|address| address.as_socket())
+        tcp_address(&self.socket)
     }
 
     /// Takes one connection off the backlog, ready for use.
@@ -136,11 +149,7 @@ pub(super) fn listen(options: &ListenOptions) -> Result<Vec<Listener>, ListenErr
     let mut listeners = Vec::new();
     if let Some(port) = options.port {
         let sockets = listen_on(&options.addresses, port, options.backlog)?;
-        listeners.extend(sockets.into_iter().map(|socket| Listener {
-            socket,
-            unix_path: None,
-            owns_path: true,
-        }));
+        listeners.extend(sockets.into_iter().map(Listener::tcp));
     }
     if let Some(path) = &options.unix_path {
         let listener = listen_unix(path, options.unix_permissions, options.backlog)
@@ -152,13 +161,23 @@ pub(super) fn listen(options: &ListenOptions) -> Result<Vec<Listener>, ListenErr
 
 /// Listens on a TCP port of all these addresses, or on none; see [`ListenOptions::addresses`].
 pub fn listen_on(addresses: &[String], port: u16, backlog: u32) -> Result<Vec<Socket>, ListenError> {
+    listen_keeping(&[], addresses, port, backlog)
+}
+
+/// As [`listen_on`], with other handles on those of `former` that listen there already.
+pub(super) fn listen_keeping(
+    former: &[Socket],
+    addresses: &[String],
+    port: u16,
+    backlog: u32,
+) -> Result<Vec<Socket>, ListenError> {
     let mut sockets = Vec::new();
     for configured in addresses {
         let (address, optional) = match configured.strip_prefix('-') {
             Some(address) => (address, true),
             None => (configured.as_str(), false),
         };
-        match listen_tcp(address, port, backlog) {
+        match listen_tcp(former, address, port, backlog) {
             Ok(opened) => sockets.extend(opened),
             Err(source) if optional && is_unavailable(&source) => {
                 tracing::debug!("not listening on {address}: {source}");
@@ -177,15 +196,37 @@ fn is_unavailable(error: &io::Error) -> bool {
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-fn listen_tcp(address: &str, port: u16, backlog: u32) -> io::Result<Vec<Socket>> {
+/// What configured addresses stand for, as far as they can be found.
+pub(super) fn resolved(addresses: &[String], port: u16) -> impl Iterator<Item = SocketAddr> {
+    let plain = |configured: &String| configured.strip_prefix('-').unwrap_or(configured).to_owned();
+    addresses.iter().filter_map(move |configured| resolve(&plain(configured), port).ok()).flatten()
+}
+
+fn resolve(address: &str, port: u16) -> io::Result<impl Iterator<Item = SocketAddr> + use<>> {
     let host = match address {
         "*" => "0.0.0.0",
         "::*" => "::",
         host => host,
     };
-    (host, port)
-        .to_socket_addrs()?
+    (host, port).to_socket_addrs()
+}
+
+/// The TCP address that a socket is bound to.
+pub(super) fn tcp_address(socket: &Socket) -> Option<SocketAddr> {
+    socket.local_addr().ok()?.as_socket()
+}
+
+/// Has a bound socket listen; also one that has been shut down.
+pub(super) fn start_listening(socket: &Socket, backlog: u32) -> io::Result<()> {
+    socket.listen(backlog.min(i32::MAX as u32) as i32)
+}
+
+fn listen_tcp(former: &[Socket], address: &str, port: u16, backlog: u32) -> io::Result<Vec<Socket>> {
+    resolve(address, port)?
         .map(|address| {
+            if let Some(known) = former.iter().find(|socket| tcp_address(socket) == Some(address)) {
+                return known.try_clone();
+            }
             let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
             socket.set_reuse_address(true)?;
             if address.is_ipv6() {
@@ -193,7 +234,7 @@ fn listen_tcp(address: &str, port: u16, backlog: u32) -> io::Result<Vec<Socket>>
             }
             socket.bind(&address.into())?;
             socket.set_nonblocking(true)?;
-            socket.listen(backlog.min(i32::MAX as u32) as i32)?;
+            start_listening(&socket, backlog)?;
             Ok(socket)
         })
         .collect()
@@ -209,7 +250,7 @@ fn listen_unix(path: &Path, permissions: Option<u32>, backlog: u32) -> io::Resul
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(permissions))?;
     }
     listener.socket.set_nonblocking(true)?;
-    listener.socket.listen(backlog.min(i32::MAX as u32) as i32)?;
+    start_listening(&listener.socket, backlog)?;
     Ok(listener)
 }
 

@@ -80,11 +80,6 @@ impl<T, B: Bell> Mailbox<T, B> {
         desk.asleep
     }
 
-    /// Whether the worker sleeps. Any thread; it may have changed by the time that it is known.
-    pub(super) fn is_asleep(&self) -> bool {
-        self.desk().asleep
-    }
-
     /// Moves all letters into the empty `letters`, oldest first; whoever calls this is awake. Worker only.
     pub(super) fn collect(&self, letters: &mut Vec<T>) {
         debug_assert!(letters.is_empty());

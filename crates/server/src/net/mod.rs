@@ -11,8 +11,8 @@
 //!                                                     output ──(writable)───▶ socket
 //! ```
 //!
-//! One tick of a worker: poll → every ready connection reads once, is served and answers at once →
-//! mail → what mail made others say → a slice of background work.
+//! One tick of a worker: poll → every ready connection reads once and is served; answers leave up to 16 in a
+//! row (`departures`) → mail → what mail made others say → a slice of background work.
 //!
 //! Invariants:
 //! - Everything of a connection is touched by its own worker only; other threads send mail.
@@ -25,10 +25,14 @@
 mod clients;
 mod connection;
 mod counter;
+mod departures;
 mod input;
+mod interlude;
 mod limits;
 mod listener;
+mod listening;
 mod mailbox;
+mod neighbours;
 mod open_files;
 mod outbox;
 mod output;
@@ -44,6 +48,8 @@ pub use connection::connection_bytes;
 pub use counter::{Counter, Traffic};
 pub use limits::{Limits, OutputLimit};
 pub use listener::{ListenError, ListenOptions, listen_on};
+pub use listening::Listening;
+pub use neighbours::Neighbours;
 pub use open_files::{HTTP_CLIENTS_MAX, OpenFilesError, reserve_open_files};
 pub use outbox::{Outbox, Recipient};
 pub use post::PostOffice;

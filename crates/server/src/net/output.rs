@@ -79,7 +79,8 @@ impl Output {
         }
     }
 
-    fn gather(&mut self, bytes: &[u8]) {
+    /// Queues a copy of bytes behind what waits.
+    pub(super) fn gather(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use socket2::Socket;
 
+use super::listener::Listener;
 use super::mailbox::Mailbox;
 use super::{Address, To, Transport};
 
@@ -24,6 +25,8 @@ pub(super) enum Mail<L> {
     Newcomer(Newcomer),
     Letter(To, L),
     Kill(Address),
+    /// Listen for TCP with these from now on.
+    Doors(Vec<Listener>),
     /// Answer what has been served, for at most this long, and end.
     Stop(Duration),
 }
@@ -54,11 +57,6 @@ impl<L> PostOffice<L> {
     /// How many workers there are.
     pub fn workers(&self) -> usize {
         self.mailboxes.len()
-    }
-
-    /// How many workers have something to do at the moment.
-    pub fn awake(&self) -> usize {
-        self.mailboxes.iter().filter(|mailbox| !mailbox.is_asleep()).count()
     }
 
     /// Says whether a worker is held up by one of its clients: it gets no new ones while others can take

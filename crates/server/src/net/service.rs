@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_resp::ReplyBuffer;
 
-use super::{Client, Outbox};
+use super::{Client, Neighbours, Outbox};
 
 /// The clocks, read once a tick.
 #[derive(Debug, Clone, Copy)]
@@ -88,7 +88,16 @@ pub trait Service: Sized + 'static {
 
     /// Serves complete requests off the front of `input`, which is never empty and begins with
     /// what the last call left. `reply` arrives empty, in whatever protocol was last used.
-    fn serve(&mut self, session: &mut Self::Session, input: &[u8], reply: &mut ReplyBuffer) -> Served;
+    ///
+    /// A request that takes its time can have the `neighbours` of its connection attended to meanwhile. These are
+    /// served without neighbours of their own: the service is in the middle of something.
+    fn serve(
+        &mut self,
+        session: &mut Self::Session,
+        input: &[u8],
+        reply: &mut ReplyBuffer,
+        neighbours: Option<&mut Neighbours<Self>>,
+    ) -> Served;
 
     /// The deadline of [`Next::Park`] has passed.
     fn resume(&mut self, session: &mut Self::Session, reply: &mut ReplyBuffer) -> Next;
@@ -102,6 +111,13 @@ pub trait Service: Sized + 'static {
         letter: Self::Letter,
         reply: &mut ReplyBuffer,
     ) -> Option<Next>;
+
+    /// Whether a letter for the service may be received while it is in the middle of something; it is kept for
+    /// afterwards otherwise.
+    fn may_receive_meanwhile(&self, letter: &Self::Letter) -> bool {
+        let _ = letter;
+        true
+    }
 
     /// A letter for the service, which may answer it to any of its worker's clients.
     fn receive(&mut self, letter: Self::Letter, outbox: &mut Outbox<'_, Self::Session>);

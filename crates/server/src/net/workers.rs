@@ -10,7 +10,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use mio::{Poll, Waker};
 
-use super::listener::{self, ListenError, ListenOptions};
+use super::listener::{self, ListenError, ListenOptions, Listener};
+use super::listening::Listening;
 use super::mailbox::Mailbox;
 use super::worker::{BELL, Shared, Worker};
 use super::{Clients, Limits, PostOffice, Service, Traffic};
@@ -83,7 +84,7 @@ impl Workers {
     ) -> Result<Running<S::Letter>, StartError> {
         assert!(self.threads > 0, "a server has at least one worker");
         let mut listeners = listener::listen(&self.listen)?;
-        let addresses = listeners.iter().filter_map(listener::Listener::tcp_address).collect();
+        let addresses = listeners.iter().filter_map(Listener::tcp_address).collect();
         let mut polls = Vec::with_capacity(self.threads);
         let mut mailboxes = Vec::with_capacity(self.threads);
         for _ in 0..self.threads {
@@ -98,6 +99,7 @@ impl Workers {
             traffic: (0..self.threads).map(|_| Traffic::default()).collect(),
             population: (0..self.threads).map(|_| Default::default()).collect(),
         });
+        let listening = Arc::new(Listening::new(shared.post.clone(), &listeners)?);
         let mut threads = Vec::with_capacity(self.threads);
         for (index, poll) in polls.into_iter().enumerate() {
             let context = WorkerContext {
@@ -108,7 +110,7 @@ impl Workers {
             };
             // The first worker accepts; the others do while it is held up.
             let stand_ins = if index + 1 < self.threads {
-                listeners.iter().map(listener::Listener::stand_in).collect::<io::Result<_>>()?
+                listeners.iter().map(Listener::stand_in).collect::<io::Result<_>>()?
             } else {
                 Vec::new()
             };
@@ -119,7 +121,7 @@ impl Workers {
                 .spawn(move || Worker::new(index, poll, make(context), shared, listeners)?.run())?;
             threads.push(thread);
         }
-        Ok(Running { shared, threads, addresses })
+        Ok(Running { shared, threads, addresses, listening })
     }
 }
 
@@ -129,6 +131,7 @@ pub struct Running<L> {
     shared: Arc<Shared<L>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     addresses: Vec<SocketAddr>,
+    listening: Arc<Listening<L>>,
 }
 
 impl<L> Running<L> {
@@ -147,13 +150,19 @@ impl<L> Running<L> {
         &self.shared.traffic
     }
 
-    /// The bound TCP addresses.
+    /// What they listen on, to be changed.
+    pub fn listening(&self) -> &Arc<Listening<L>> {
+        &self.listening
+    }
+
+    /// The TCP addresses bound at the start.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
     /// Ends all workers: what has been served is answered for at most `grace`.
     pub fn shutdown(&self, grace: Duration) {
+        self.listening.close();
         self.shared.post.stop(grace);
     }
 

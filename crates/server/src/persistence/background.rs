@@ -24,9 +24,9 @@ use std::{
 
 use dunlin_engine::{
     ExclusiveContext,
-    snapshot::{Advance, Snapshot, SnapshotOptions},
+    snapshot::{Advance, Form, Snapshot, SnapshotOptions},
 };
-use dunlin_persist::{Replacement, directory_and_name};
+use dunlin_persist::{Replacement, directory_and_name, manifest::BaseFormat};
 
 use super::{Head, Writer, pace::Pace, path, write_file};
 use crate::{
@@ -37,6 +37,8 @@ use crate::{
 /// Bytes of copies that may wait to be written: a small part of the data set, within bounds.
 const QUEUE_DATA_PARTS: usize = 16;
 const QUEUE_BYTES: (usize, usize) = (8 << 20, 256 << 20);
+/// Collections of so many bytes are not copied under a lock, which would take a millisecond or more.
+const LENT_BYTES_MIN: usize = 512 << 10;
 /// The longest that copies wait to be written, and that a cancelled snapshot is not told.
 const NAP_MAX: Duration = Duration::from_millis(2);
 /// How long it waits where somebody holds a lock for long.
@@ -60,6 +62,13 @@ pub(crate) struct Progress {
     keys_total: u64,
     keys_written: AtomicU64,
     cancelled: AtomicBool,
+}
+
+impl Cut {
+    /// What a base that it becomes is made of.
+    pub(crate) fn base_format(&self) -> BaseFormat {
+        if self.head.form.commands { BaseFormat::Commands } else { BaseFormat::Rdb }
+    }
 }
 
 impl Progress {
@@ -143,7 +152,9 @@ impl Shared {
     ) -> Option<Cut> {
         let used_bytes = self.monitor.used_bytes(&self.engine);
         let queue_bytes_max = (used_bytes / QUEUE_DATA_PARTS).clamp(QUEUE_BYTES.0, QUEUE_BYTES.1);
-        let options = SnapshotOptions { compress: config.rdbcompression, queue_bytes_max };
+        let commands = is_base && !config.aof_use_rdb_preamble;
+        let form = Form { commands, ..Form::rdb(config.rdbcompression) };
+        let options = SnapshotOptions { form, queue_bytes_max, lent_bytes_min: LENT_BYTES_MIN };
         let snapshot = context.begin_snapshot(options)?;
         let progress = Arc::new(Progress {
             begun: Instant::now(),
@@ -152,7 +163,7 @@ impl Shared {
             cancelled: AtomicBool::new(false),
         });
         let cut_ms = context.environment().now_ms;
-        let head = Head { cut_ms, used_bytes, is_base, libraries: self.libraries.now() };
+        let head = Head { cut_ms, used_bytes, is_base, form, libraries: self.libraries.now() };
         Some(Cut { snapshot, head, changes: self.changes(), progress })
     }
 
@@ -186,10 +197,10 @@ impl Shared {
         let mut pace = Pace::new();
         loop {
             let advance = pace.slice(|bytes| snapshot.advance(&self.engine.keyspace, bytes));
-            self.write_chunks(snapshot, progress, writer)?;
+            self.write_chunks(snapshot, progress, writer, pace.has_leisure())?;
             let mut rest = match advance {
                 Advance::Complete => return Ok(()),
-                Advance::More => pace.rest(self),
+                Advance::More => pace.rest(),
                 Advance::Held => HELD_PAUSE,
             };
             // What writers copy does not wait for the end of a long rest.
@@ -197,17 +208,18 @@ impl Shared {
                 let nap = rest.min(NAP_MAX);
                 thread::sleep(nap);
                 rest -= nap;
-                self.write_chunks(snapshot, progress, writer)?;
+                self.write_chunks(snapshot, progress, writer, pace.has_leisure())?;
             }
         }
     }
 
-    /// Writes what was copied.
+    /// Writes what was copied, `small` where there is time for that.
     fn write_chunks(
         &self,
         snapshot: &Snapshot,
         progress: &Progress,
         writer: &mut Writer<'_, '_>,
+        small: bool,
     ) -> io::Result<()> {
         let delay_us = self.config.snapshot().rdb_key_save_delay;
         let (chunks, relieved) = snapshot.take();
@@ -218,7 +230,7 @@ impl Shared {
             if progress.is_cancelled() {
                 return Err(cancelled());
             }
-            writer.chunk(&chunk)?;
+            writer.chunk(&chunk, small)?;
             progress.keys_written.fetch_add(chunk.keys(), Relaxed);
             if delay_us > 0 {
                 self.delay(Duration::from_micros(delay_us.into()) * chunk.keys() as u32, progress);

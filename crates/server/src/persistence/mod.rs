@@ -21,10 +21,11 @@ use std::{
 use dunlin_engine::{
     ExclusiveContext, Worker,
     rdb::{Compressor, Version},
-    snapshot::DatabaseSize,
+    snapshot::{Chunk, DatabaseSize, Form},
 };
 use dunlin_persist::{
     SyncedFile,
+    aof::BaseWriter,
     rdb::{self, Item, ReadOptions, Reader},
     replace_file,
 };
@@ -44,7 +45,36 @@ pub(crate) use background::{
     thread_for_cut,
 };
 
-type Writer<'a, 'f> = rdb::Writer<'a, SyncedFile<'f>>;
+/// Writes a file of a snapshot.
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, and it is not moved")]
+enum Writer<'a, 'f> {
+    Rdb(rdb::Writer<'a, SyncedFile<'f>>),
+    Commands(BaseWriter<SyncedFile<'f>>),
+}
+
+impl Writer<'_, '_> {
+    fn function(&mut self, code: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Rdb(writer) => writer.function(code),
+            Self::Commands(writer) => writer.function(code),
+        }
+    }
+
+    fn chunk(&mut self, chunk: &Chunk, small: bool) -> io::Result<()> {
+        match self {
+            Self::Rdb(writer) => writer.chunk(chunk, small),
+            Self::Commands(writer) => writer.chunk(chunk),
+        }
+    }
+
+    /// Ends the file; what is to be put in the place of its first bytes, if anything.
+    fn finish(self) -> io::Result<Option<[u8; 9]>> {
+        match self {
+            Self::Rdb(writer) => writer.finish(),
+            Self::Commands(writer) => writer.finish().map(|()| None),
+        }
+    }
+}
 
 /// What is known of snapshots.
 #[derive(Debug)]
@@ -161,6 +191,19 @@ impl Shared {
     }
 
     fn write(&self, context: &ExclusiveContext<'_>, config: &Config, file: &mut File) -> io::Result<()> {
+        self.write_as(context, Form::rdb(config.rdbcompression), false, file, |_| ())
+    }
+
+    /// Writes the data set as a file of a form, whose version holds all of it; the keys of each part are told
+    /// to `note`.
+    pub(crate) fn write_as(
+        &self,
+        context: &ExclusiveContext<'_>,
+        form: Form,
+        is_base: bool,
+        file: &mut File,
+        mut note: impl FnMut(u64),
+    ) -> io::Result<()> {
         let sizes: Vec<DatabaseSize> = (0..context.databases())
             .map(|database| (database, context.usage(database)))
             .filter(|(_, usage)| usage.keys > 0)
@@ -169,13 +212,16 @@ impl Shared {
         let head = Head {
             cut_ms: context.environment().now_ms,
             used_bytes: self.monitor.used_bytes(&self.engine),
-            is_base: false,
+            is_base,
+            form,
             libraries: self.libraries.now(),
         };
-        write_file(config, file, &head, &sizes, |writer| {
+        write_file(&self.config.snapshot(), file, &head, &sizes, |writer| {
             for size in &sizes {
-                context
-                    .try_for_each_chunk(size.database, config.rdbcompression, |chunk| writer.chunk(chunk))?;
+                context.try_for_each_chunk(size.database, head.form, |chunk| {
+                    note(chunk.keys());
+                    writer.chunk(chunk, true)
+                })?;
             }
             Ok(())
         })
@@ -279,6 +325,7 @@ struct Head {
     cut_ms: u64,
     used_bytes: usize,
     is_base: bool,
+    form: Form,
     libraries: Arc<Libraries>,
 }
 
@@ -291,25 +338,49 @@ fn write_file(
     keys: impl FnOnce(&mut Writer<'_, '_>) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut compressor = Compressor::default();
-    let compressor = config.rdbcompression.then_some(&mut compressor);
     let sink = SyncedFile::new(file, config.rdb_save_incremental_fsync);
-    let mut writer = Writer::begin(sink, Version::OLDEST, compressor, config.rdbchecksum)?;
-    let number = |value: u64| value.to_string().into_bytes();
-    writer.aux("redis-ver", COMPATIBLE_VERSION.as_bytes())?;
-    writer.aux("redis-bits", &number(usize::BITS.into()))?;
-    writer.aux("ctime", &number(head.cut_ms / 1000))?;
-    writer.aux("used-mem", &number(head.used_bytes as u64))?;
-    writer.aux("aof-base", if head.is_base { b"1" } else { b"0" })?;
+    let mut writer = if head.form.commands {
+        Writer::Commands(BaseWriter::begin(sink, head.version().has_listpacks()))
+    } else {
+        let compressor = head.form.compress.then_some(&mut compressor);
+        Writer::Rdb(head.begin(sink, compressor, config.rdbchecksum)?)
+    };
     for library in head.libraries.iter() {
         writer.function(&library.code)?;
     }
-    sizes.iter().try_for_each(|size| writer.size(size))?;
+    if let Writer::Rdb(writer) = &mut writer {
+        sizes.iter().try_for_each(|size| writer.size(size))?;
+    }
     keys(&mut writer)?;
     if let Some(magic) = writer.finish()? {
         file.rewind()?;
         file.write_all(&magic)?;
     }
     Ok(())
+}
+
+impl Head {
+    /// The version that a file begins with.
+    fn version(&self) -> Version {
+        self.form.version.unwrap_or(Version::OLDEST)
+    }
+
+    /// Begins an RDB file.
+    fn begin<'a, W: Write>(
+        &self,
+        sink: W,
+        compressor: Option<&'a mut Compressor>,
+        checksum: bool,
+    ) -> io::Result<rdb::Writer<'a, W>> {
+        let mut writer = rdb::Writer::begin(sink, self.version(), compressor, checksum)?;
+        let number = |value: u64| value.to_string().into_bytes();
+        writer.aux("redis-ver", COMPATIBLE_VERSION.as_bytes())?;
+        writer.aux("redis-bits", &number(usize::BITS.into()))?;
+        writer.aux("ctime", &number(self.cut_ms / 1000))?;
+        writer.aux("used-mem", &number(self.used_bytes as u64))?;
+        writer.aux("aof-base", if self.is_base { b"1" } else { b"0" })?;
+        Ok(writer)
+    }
 }
 
 /// Tells the operator what a file says of itself.

@@ -1,13 +1,22 @@
-//! How fast a snapshot goes: as fast as it can while the workers have little to do, and with a small share of
-//! one core while they are busy.
+//! How fast a snapshot goes: as fast as it can while there are cores to spare, and with a small share of them
+//! while there are none.
 //!
-//! It goes in slices, each under the lock of one shard: short enough that a client who needs the shard does
-//! not notice. Between two of them it rests, the longer the busier the workers are; how busy is sampled at
-//! the end of each.
+//! The walk goes in slices, each under the lock of one shard: short enough that a client who needs the shard
+//! does not notice. Between them it rests, so that its thread takes no more than its share of a core. What
+//! commands copy on their way has to be written at once and counts too: while there is much of it, the walk
+//! rests longer, up to a limit that has it come to an end.
+//!
+//! ```text
+//! share   1 ┤              ╭──────      work ▮ and rest    ▮▮▮▮▮▮▮▮▮▮▮▮▮▮▮▮  cores to spare
+//!           │          ╭───╯                               ▮▯▯▯▯▯▮▯▯▯▯▯▮▯▯▯▯  none
+//!     least ┤──────────╯
+//!           └──────────┬───┬──────      cores that neither this process nor others of the machine use
+//!                   margin  1 + margin
+//! ```
 
 use std::time::{Duration, Instant};
 
-use crate::shared::Shared;
+use crate::process::{IdleTime, ProcessorTime};
 
 /// How long a slice holds a lock, about.
 const SLICE: Duration = Duration::from_micros(50);
@@ -15,26 +24,37 @@ const SLICE: Duration = Duration::from_micros(50);
 const BUDGET_BYTES: (usize, usize) = (4 * 1024, 512 * 1024);
 /// Slices between two rests: sleeping has a price of its own, and a precision.
 const SLICES_PER_REST: u32 = 8;
-/// The share of its time that it works while all workers are busy.
-const SHARE_MIN: f64 = 0.15;
-/// What the newest sample of how busy the workers are weighs against those before.
-const SAMPLE_WEIGHT: f64 = 0.1;
+/// The longest rest: with this the walk has a twentieth of a core at least.
+const REST_MAX: Duration = Duration::from_millis(8);
+/// The share of all cores that it may take whatever else there is to do.
+const CORES_MIN: f64 = 0.05;
+/// The share of all cores that it leaves idle, but for that: with less, others wait for a core now and then.
+const CORES_MARGIN: f64 = 0.1;
+/// How long the processors are watched between two judgements, the first time and later.
+const WATCH: (Duration, Duration) = (Duration::from_millis(30), Duration::from_millis(100));
+/// The share of a core from which on there is time for what makes files smaller.
+const LEISURE: f64 = 0.5;
 
 /// The pace of one snapshot.
 #[derive(Debug)]
 pub(super) struct Pace {
     budget_bytes: usize,
-    /// The share of the workers that were awake lately, 0 to 1.
-    busy: f64,
-    /// Work since the last rest.
-    worked: Duration,
     slices: u32,
+    /// Time on the processor at the end of the last rest.
+    rested_at: Duration,
+    watch: Watch,
+    /// The share of a core that its thread may take, up to 1.
+    share: f64,
 }
 
 impl Pace {
+    /// The pace of the calling thread.
     pub(super) fn new() -> Self {
+        let watch = Watch::begin(WATCH.0);
+        let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
         // Careful until it is known: a snapshot is often begun while there is most to do.
-        Self { budget_bytes: BUDGET_BYTES.0, busy: 1.0, worked: Duration::ZERO, slices: 0 }
+        let share = share_of(0.0, cores);
+        Self { budget_bytes: BUDGET_BYTES.0, slices: 0, rested_at: watch.own, watch, share }
     }
 
     /// Does a slice of work, which is told how many bytes it may copy.
@@ -42,7 +62,6 @@ impl Pace {
         let begun = Instant::now();
         let result = work(self.budget_bytes);
         let took = begun.elapsed();
-        self.worked += took;
         self.slices += 1;
         // Whoever was not let run for a while learns nothing from that: it is halved or doubled at most.
         let fitting = self.budget_bytes as f64 * SLICE.as_secs_f64() / took.as_secs_f64().max(1e-9);
@@ -52,16 +71,72 @@ impl Pace {
     }
 
     /// How long to rest now.
-    pub(super) fn rest(&mut self, shared: &Shared) -> Duration {
+    pub(super) fn rest(&mut self) -> Duration {
         if self.slices < SLICES_PER_REST {
             return Duration::ZERO;
         }
-        let awake = shared.durability.awake_workers() as f64 / shared.workers as f64;
-        self.busy += (awake - self.busy) * SAMPLE_WEIGHT;
-        let share = 1.0 - self.busy.min(1.0) * (1.0 - SHARE_MIN);
-        let worked = std::mem::take(&mut self.worked);
         self.slices = 0;
-        worked.mul_f64(1.0 / share - 1.0)
+        if let Some(share) = self.watch.judge() {
+            self.share = share;
+        }
+        let own = ProcessorTime::of_thread().total();
+        let worked = own.saturating_sub(std::mem::replace(&mut self.rested_at, own));
+        worked.mul_f64(1.0 / self.share - 1.0).min(REST_MAX)
+    }
+
+    /// Whether there is time to make the file smaller.
+    pub(super) fn has_leisure(&self) -> bool {
+        self.share >= LEISURE
+    }
+}
+
+/// The share of a core for who finds so many cores idle, out of `cores`.
+fn share_of(idle: f64, cores: f64) -> f64 {
+    (idle - cores * CORES_MARGIN).max(cores * CORES_MIN).min(1.0)
+}
+
+/// What the processors do, watched for a while.
+#[derive(Debug)]
+struct Watch {
+    since: Instant,
+    until: Instant,
+    /// Time on the processor of the calling thread, and of the process.
+    own: Duration,
+    process: Duration,
+    /// What the machine's were idle; `None` where it does not tell.
+    idle: Option<IdleTime>,
+}
+
+impl Watch {
+    fn begin(time: Duration) -> Self {
+        let since = Instant::now();
+        let own = ProcessorTime::of_thread().total();
+        let process = ProcessorTime::of_process().total();
+        Self { since, until: since + time, own, process, idle: IdleTime::now() }
+    }
+
+    /// The share of a core that the calling thread may take, when there is something new to be told of it.
+    fn judge(&mut self) -> Option<f64> {
+        if Instant::now() < self.until {
+            return None;
+        }
+        let before = std::mem::replace(self, Self::begin(WATCH.1));
+        let took = (self.since - before.since).as_secs_f64();
+        let own = (self.own - before.own).as_secs_f64() / took;
+        let process = (self.process - before.process).as_secs_f64() / took;
+        // Processors that the process may use can be fewer than there are.
+        let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
+        let unused = cores - (process - own);
+        let idle = match (&before.idle, &self.idle) {
+            (Some(before), Some(now)) => {
+                let left = now.since(before).as_secs_f64() / took;
+                // Where others get less than the margin, they get back half of what this thread has had.
+                let own = if left < cores * CORES_MARGIN { own / 2.0 } else { own };
+                (left + own).min(unused)
+            }
+            _ => unused,
+        };
+        Some(share_of(idle, cores))
     }
 }
 
@@ -82,5 +157,14 @@ mod tests {
             });
         }
         assert_eq!(pace.slice(|bytes| bytes), BUDGET_BYTES.0);
+    }
+
+    #[test]
+    fn the_share_is_what_others_leave() {
+        let is_about = |idle, cores, share: f64| (share_of(idle, cores) - share).abs() < 1e-9;
+        assert!(is_about(2.0, 2.0, 1.0), "all to spare");
+        assert!(is_about(0.0, 2.0, 0.1) && is_about(0.0, 1.0, 0.05), "none");
+        assert!(is_about(0.8, 2.0, 0.6), "some");
+        assert!(is_about(0.0, 64.0, 1.0), "one core is a small share of many");
     }
 }

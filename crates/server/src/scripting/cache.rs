@@ -1,14 +1,15 @@
 //! The scripts that clients have shown: one cache for all workers, and what each worker has compiled of it.
 
 use std::{
-    collections::HashMap,
+    ops::Deref,
+    rc::Rc,
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
-use dunlin_scripting::{Machine, ScriptFlags, Sha};
+use dunlin_scripting::{Machine, ScriptFlags, Sha, ShaMap};
 
 use super::MACHINE_BYTES_MAX;
 
@@ -26,7 +27,7 @@ pub(crate) struct Script {
 /// The scripts of all clients.
 #[derive(Debug)]
 pub(crate) struct ScriptCache {
-    scripts: RwLock<HashMap<Sha, Arc<Script>>>,
+    scripts: RwLock<ShaMap<Arc<Script>>>,
     /// How often it has been emptied.
     generation: AtomicU64,
     /// Bytes of each worker's machine, as of its last script.
@@ -78,12 +79,25 @@ impl ScriptCache {
     }
 }
 
+/// A script that a worker has compiled. It is counted by that worker alone, so that workers that run the same script do
+/// not pass a counter to and fro.
+#[derive(Debug)]
+pub(crate) struct CompiledScript(Arc<Script>);
+
+impl Deref for CompiledScript {
+    type Target = Script;
+
+    fn deref(&self) -> &Script {
+        &self.0
+    }
+}
+
 /// A worker's machine and the scripts it has compiled.
 #[derive(Debug, Default)]
 pub(crate) struct Compiled {
     /// Made when the first script comes.
     machine: Option<Box<Machine>>,
-    scripts: HashMap<Sha, Arc<Script>>,
+    scripts: ShaMap<Rc<CompiledScript>>,
     generation: u64,
 }
 
@@ -99,13 +113,16 @@ impl Compiled {
 
     /// The script of that name, if it is compiled here already.
     #[inline]
-    pub(crate) fn get(&mut self, cache: &ScriptCache, sha: &Sha) -> Option<Arc<Script>> {
+    pub(crate) fn get(&mut self, cache: &ScriptCache, sha: &Sha) -> Option<Rc<CompiledScript>> {
         self.catch_up(cache);
         self.scripts.get(sha).cloned()
     }
 
-    pub(crate) fn add(&mut self, script: &Arc<Script>) {
-        self.scripts.insert(script.sha, Arc::clone(script));
+    /// Takes in a script that the machine has compiled.
+    pub(crate) fn add(&mut self, script: &Arc<Script>) -> Rc<CompiledScript> {
+        let script = Rc::new(CompiledScript(Arc::clone(script)));
+        self.scripts.insert(script.0.sha, Rc::clone(&script));
+        script
     }
 
     /// The machine, for one call; to be put back.

@@ -7,9 +7,9 @@ use dunlin_engine::{
     command::{Args, CommandError, CommandResult, Entry, Flags, Run},
 };
 use dunlin_resp::ReplyBuffer;
-use dunlin_scripting::{Caller, LogLevel, ScriptFlags};
+use dunlin_scripting::{Caller, LogLevel, ScriptFlags, Sha};
 
-use super::running::{Due, Kind, Running, Watch};
+use super::running::{Due, KILLED_LINE, Kind, Running, Watch};
 use crate::{
     executor::{Handler, Letter, ServerContext, UNSAVED},
     feed::{self, Origin},
@@ -34,11 +34,33 @@ pub(super) struct Calls<'c, 'a, 'k> {
     watch: Option<Watch>,
 }
 
+/// What a script is called.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Name<'c> {
+    Script(Sha),
+    Function(&'c [u8]),
+}
+
+impl Name<'_> {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Script(_) => Kind::Script,
+            Self::Function(_) => Kind::Function,
+        }
+    }
+
+    fn text(&self) -> Vec<u8> {
+        match self {
+            Self::Script(sha) => sha.hex().to_vec(),
+            Self::Function(name) => name.to_vec(),
+        }
+    }
+}
+
 /// Which script it is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Who<'c> {
-    pub(super) kind: Kind,
-    pub(super) name: &'c [u8],
+    pub(super) name: Name<'c>,
     pub(super) words: &'c [&'c [u8]],
 }
 
@@ -78,9 +100,9 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
     /// Lets others know of it.
     #[cold]
     fn become_known(&mut self, since: Instant) {
-        let Who { kind, name, words } = self.who;
+        let Who { name, words } = self.who;
         let words = words.iter().map(|word| word.to_vec()).collect();
-        let running = Running { kind, name: name.to_vec(), words, since };
+        let running = Running { kind: name.kind(), name: name.text(), words, since };
         self.context.shared.running.begin(self.worker(), running, self.has_written);
         let post = self.context.executor.post();
         post.hold_up(self.worker(), true);
@@ -94,10 +116,21 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         tracing::warn!(
             "Slow script detected: still in execution after {} milliseconds. It can be ended with {}. Script name is: {}.",
             after.as_millis(),
-            self.who.kind.command(),
-            self.who.name.escape_ascii()
+            self.who.name.kind().command(),
+            self.who.name.text().escape_ascii()
         );
         self.transaction.take_long(&self.context.executor.worker);
+    }
+
+    /// Has the worker's other clients answered: that it is busy, but for those who come to end it.
+    #[cold]
+    fn attend_to_others(&mut self) {
+        let begun = Instant::now();
+        let is_stopping = self.context.attend_meanwhile();
+        self.watch.as_mut().into_iter().for_each(|watch| watch.attended(begun));
+        if is_stopping && !self.context.shared.running.stop(self.worker()) {
+            self.context.executor.is_abandoned = true;
+        }
     }
 
     /// The command of a request, if a script may call it.
@@ -131,7 +164,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
             // What has begun to write goes on.
             self.short_of_memory = false;
             if self.is_known() && !self.context.shared.running.write(self.worker()) {
-                return Err(CommandError::owned(format!("ERR {}", self.who.kind.killed())));
+                return Err(CommandError::owned(format!("ERR {KILLED_LINE}")));
             }
             self.has_written = true;
         }
@@ -237,16 +270,23 @@ impl Caller for Calls<'_, '_, '_> {
         let since = watch.since();
         match watch.due() {
             Due::Nothing => {}
-            Due::Known => self.become_known(since),
+            Due::Known => {
+                self.context.send_gathered();
+                self.become_known(since);
+            }
             Due::Busy(after) => self.become_busy(after),
+            Due::Others => self.attend_to_others(),
+        }
+        if self.context.executor.is_abandoned {
+            return Some("The server is shutting down.");
         }
         let is_killed = self.is_known() && self.context.shared.running.is_killed(self.worker());
-        is_killed.then(|| self.who.kind.killed())
+        is_killed.then_some(KILLED_LINE)
     }
 }
 
 /// Writes a line of a script's to the log.
-pub(super) fn log(level: LogLevel, message: &[u8]) {
+pub(crate) fn log(level: LogLevel, message: &[u8]) {
     let message = message.escape_ascii();
     match level {
         LogLevel::Debug => tracing::trace!("script: {message}"),

@@ -15,7 +15,7 @@ mod judge;
 mod library;
 mod running;
 
-use std::sync::Arc;
+use std::{rc::Rc, sync::Arc};
 
 use dunlin_engine::{
     Footprint,
@@ -24,14 +24,20 @@ use dunlin_engine::{
 use dunlin_resp::ReplyBuffer;
 use dunlin_scripting::{CompileError, ScriptFlags, Sha, Shebang};
 
-pub(crate) use self::cache::{Compiled, Script, ScriptCache};
-use self::calls::{Calls, Who};
+pub(crate) use self::cache::{Compiled, CompiledScript, Script, ScriptCache};
+pub(crate) use self::calls::log;
+use self::calls::{Calls, Name, Who};
 pub(crate) use self::library::{Libraries, LibraryCache, LibraryChange, LoadedLibraries, RestorePolicy};
 pub(crate) use self::running::{Kind, RunningScripts};
-use crate::{commands::Operands, executor::ServerContext, feed};
+use crate::{
+    commands::Operands,
+    executor::{Flow, ServerContext},
+    feed,
+    net::Next,
+};
 
 /// Most memory that the scripts of one worker may take together, in bytes; and so its functions.
-const MACHINE_BYTES_MAX: usize = 1 << 30;
+pub(crate) const MACHINE_BYTES_MAX: usize = 1 << 30;
 
 /// Whether a command runs a script that may change something.
 #[inline]
@@ -42,19 +48,21 @@ pub(crate) fn may_write(command: &Command) -> bool {
 }
 
 /// The script of that name, compiled.
-pub(crate) fn find(context: &mut ServerContext<'_, '_>, sha: &Sha) -> Option<Arc<Script>> {
+pub(crate) fn find(context: &mut ServerContext<'_, '_>, sha: &Sha) -> Option<Rc<CompiledScript>> {
     let cache = &context.shared.scripts;
     let compiled = &mut context.executor.compiled;
     if let Some(script) = compiled.get(cache, sha) {
         return Some(script);
     }
     let script = cache.get(sha)?;
-    compile(compiled, &script).ok()?;
-    Some(script)
+    compile(compiled, &script).ok()
 }
 
 /// Takes a script into the cache, compiled.
-pub(crate) fn load(context: &mut ServerContext<'_, '_>, text: &[u8]) -> Result<Arc<Script>, CommandError> {
+pub(crate) fn load(
+    context: &mut ServerContext<'_, '_>,
+    text: &[u8],
+) -> Result<Rc<CompiledScript>, CommandError> {
     let sha = Sha::of(text);
     if let Some(script) = find(context, &sha) {
         return Ok(script);
@@ -68,28 +76,28 @@ pub(crate) fn load(context: &mut ServerContext<'_, '_>, text: &[u8]) -> Result<A
     context.executor.compiled.put_machine(machine);
     loaded.map_err(not_compiled)?;
     let script = Arc::new(Script { sha, text: text.to_vec(), flags, keeps_to_declared });
-    context.executor.compiled.add(&script);
     context.shared.scripts.add(Arc::clone(&script));
-    Ok(script)
+    Ok(context.executor.compiled.add(&script))
 }
 
-fn parse(text: &[u8]) -> Result<Shebang<'_>, CommandError> {
+/// Parts a script from its first line.
+pub(crate) fn parse(text: &[u8]) -> Result<Shebang<'_>, CommandError> {
     Shebang::parse(text).map_err(|error| CommandError::owned(format!("ERR {error}")))
 }
 
-fn not_compiled(CompileError(message): CompileError) -> CommandError {
+/// What a client is told of a script that cannot be compiled.
+pub(crate) fn not_compiled(CompileError(message): CompileError) -> CommandError {
     CommandError::Text([b"ERR Error compiling script (new function): ", &message[..]].concat().into())
 }
 
 /// Compiles a script that another worker has taken in.
-fn compile(compiled: &mut Compiled, script: &Arc<Script>) -> CommandResult {
+fn compile(compiled: &mut Compiled, script: &Arc<Script>) -> Result<Rc<CompiledScript>, CommandError> {
     let code = parse(&script.text)?.text;
     let mut machine = compiled.take_machine();
     let loaded = machine.load(script.sha, code);
     compiled.put_machine(machine);
     loaded.map_err(not_compiled)?;
-    compiled.add(script);
-    Ok(())
+    Ok(compiled.add(script))
 }
 
 /// Runs a script for a client and appends its reply.
@@ -100,8 +108,7 @@ pub(crate) fn run(
     read_only: bool,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    let hex = script.sha.hex();
-    let who = Who { kind: Kind::Script, name: &hex, words };
+    let who = Who { name: Name::Script(script.sha), words };
     let plan = Plan { flags: script.flags, keeps_to_declared: script.keeps_to_declared, read_only, who };
     let mut machine = context.executor.compiled.take_machine();
     let result =
@@ -124,7 +131,7 @@ pub(crate) fn call<'w>(
     let callable = context.executor.libraries.find(cache, name)?;
     let Operands { words, keys, arguments, .. } = operands()?;
     let keeps_to_declared = callable.keeps_to_declared();
-    let who = Who { kind: Kind::Function, name: &callable.function().name, words };
+    let who = Who { name: Name::Function(&callable.function().name), words };
     let plan = Plan { flags: callable.function().flags, keeps_to_declared, read_only, who };
     let mut libraries = std::mem::take(&mut context.executor.libraries);
     let result =
@@ -165,9 +172,7 @@ impl Plan<'_> {
                 ));
             }
             if short_of_memory && !no_writes && !self.flags.has(ScriptFlags::ALLOW_OOM) {
-                return Err(CommandError::text(
-                    "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
-                ));
+                return Err(CommandError::OutOfMemory);
             }
         }
         let is_failing = shared.engine.log.is_on() && shared.durability.is_failing();
@@ -190,7 +195,7 @@ impl Plan<'_> {
                 } else {
                     footprint = Footprint::everything();
                 }
-                begun.insert(engine.begin(&footprint, &context.executor.worker, context.inside)?)
+                begun.insert(engine.begin(&footprint, &context.executor.worker, &mut context.turn.inside)?)
             }
         };
         context.executor.saw_data = true;
@@ -205,11 +210,10 @@ impl Plan<'_> {
         context.in_transaction = in_transaction;
         context.transaction = around;
         if let Some(transaction) = begun {
-            let executor = &mut *context.executor;
-            engine.commit(transaction, &executor.environment, &mut executor.worker, context.inside);
-            if !executor.worker.served.is_empty() {
-                executor.mail_served();
-            }
+            context.executor.end_transaction(shared, transaction, context.turn);
+        }
+        if context.executor.is_abandoned {
+            context.flow = Flow::Stop(Next::CloseNow);
         }
         result.map_err(|line| CommandError::Text(line.into()))
     }

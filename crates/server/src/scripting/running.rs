@@ -49,15 +49,10 @@ impl Kind {
             Self::Function => "FUNCTION KILL",
         }
     }
-
-    /// The error in which a script ends that was told to.
-    pub(super) fn killed(self) -> &'static str {
-        match self {
-            Self::Script => "Script killed by user with SCRIPT KILL.",
-            Self::Function => "Script killed by user with FUNCTION KILL.",
-        }
-    }
 }
+
+/// The error in which a script or function ends that was told to.
+pub(super) const KILLED_LINE: &str = "Script killed by user with SCRIPT KILL.";
 
 /// What is known of a script that runs.
 #[derive(Debug, Clone)]
@@ -114,6 +109,12 @@ impl RunningScripts {
         state.compare_exchange(READING, WRITTEN, SeqCst, SeqCst).is_ok() || state.load(SeqCst) == WRITTEN
     }
 
+    /// Ends a script because the server stops; `false` where it has written, and has to be given up with the process.
+    pub(super) fn stop(&self, worker: usize) -> bool {
+        let state = &self.places[worker].state;
+        state.compare_exchange(READING, KILLED, SeqCst, SeqCst).is_ok() || state.load(SeqCst) == KILLED
+    }
+
     /// Whether a script is to end.
     pub(super) fn is_killed(&self, worker: usize) -> bool {
         self.places[worker].state.load(SeqCst) == KILLED
@@ -158,6 +159,9 @@ impl RunningScripts {
 /// How long a script runs before others get to know of it.
 const KNOWN_AFTER: Duration = Duration::from_millis(10);
 
+/// How often the worker's other clients are attended to, at most.
+const OTHERS_INTERVAL: Duration = Duration::from_millis(10);
+
 /// A script's own look at the clock.
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -166,6 +170,8 @@ pub(super) struct Watch {
     known_at: Option<Instant>,
     /// When others are told not to wait for it; `None` when they have been, or never are.
     busy_at: Option<Instant>,
+    /// When the worker's other clients are to be attended to; `None` while it is not busy.
+    others_at: Option<Instant>,
 }
 
 /// What a script has to do because of the time.
@@ -176,6 +182,8 @@ pub(super) enum Due {
     Known,
     /// To tell others not to wait, after so long.
     Busy(Duration),
+    /// To have the worker's other clients attended to.
+    Others,
 }
 
 impl Watch {
@@ -183,7 +191,7 @@ impl Watch {
         let since = Instant::now();
         let after = |duration: Duration| since.checked_add(duration);
         let busy_at = (busy_after_ms > 0).then(|| after(Duration::from_millis(busy_after_ms)));
-        Self { since, known_at: after(KNOWN_AFTER), busy_at: busy_at.flatten() }
+        Self { since, known_at: after(KNOWN_AFTER), busy_at: busy_at.flatten(), others_at: None }
     }
 
     pub(super) fn since(&self) -> Instant {
@@ -201,13 +209,25 @@ impl Watch {
         if self.known_at.take_if(|at| *at <= now).is_some() {
             return Due::Known;
         }
+        if self.others_at.is_some_and(|at| at <= now) {
+            return Due::Others;
+        }
         match self.busy_at.take_if(|at| *at <= now) {
-            Some(_) if self.is_known() => Due::Busy(now - self.since),
+            Some(_) if self.is_known() => {
+                self.others_at = Some(now);
+                Due::Busy(now - self.since)
+            }
             early => {
                 self.busy_at = self.busy_at.or(early);
                 Due::Nothing
             }
         }
+    }
+
+    /// Notes that others have been attended to since `begun`: half of the time, at least, is the script's.
+    pub(super) fn attended(&mut self, begun: Instant) {
+        let now = Instant::now();
+        self.others_at = now.checked_add((now - begun).max(OTHERS_INTERVAL));
     }
 }
 

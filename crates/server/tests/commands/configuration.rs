@@ -24,8 +24,8 @@ fn values_are_shown_and_changed() {
         ("CONFIG SET hz 10 timeout", "-ERR syntax error"),
         ("CONFIG SET foo 1", "-ERR Unknown option or number of arguments for CONFIG SET - 'foo'"),
         (
-            "CONFIG SET port 1",
-            "-ERR CONFIG SET failed (possibly related to argument 'port') - can't set immutable config",
+            "CONFIG SET databases 1",
+            "-ERR CONFIG SET failed (possibly related to argument 'databases') - can't set immutable config",
         ),
         (
             "CONFIG SET dir /",

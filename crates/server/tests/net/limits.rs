@@ -84,6 +84,15 @@ fn a_pipeline_beyond_the_query_buffer_limit_is_no_oversize_request() {
 }
 
 #[test]
+fn what_was_answered_before_a_connection_is_closed_for_its_size_still_leaves() {
+    let server = Server::start_with(1, |limits| limits.query_buffer_max = 1000);
+    let mut peer = server.connect();
+    peer.send([b"echo x\nput 1000000\n", &[0; 5000][..]].concat());
+    peer.expect("x\n");
+    peer.expect_closed();
+}
+
+#[test]
 fn clients_beyond_maxclients_are_told_so() {
     let server = Server::start_with(2, |limits| limits.clients_max = 3);
     let mut peers: Vec<_> = (0..3).map(|_| server.meet()).collect();

@@ -11,6 +11,8 @@
 //! tell ID TEXT    sends TEXT as a letter
 //! announce TEXT   sends TEXT as a letter to everyone
 //! kill ID         closes that client
+//! hold            has the others attended to until one of them says so; then "held"
+//! let go          ends that
 //! quit            "bye", then closes
 //! ```
 //!
@@ -20,12 +22,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_resp::ReplyBuffer;
-use dunlin_server::net::{Client, Next, Now, Outbox, REPLY_BYTES_MAX, Served, Service, WorkerContext};
+use dunlin_server::net::{
+    Client, Neighbours, Next, Now, Outbox, REPLY_BYTES_MAX, Served, Service, WorkerContext,
+};
 
 pub struct Lines {
     context: WorkerContext<String>,
     now: Now,
     big: Arc<Vec<u8>>,
+    holding: bool,
 }
 
 pub struct Session {
@@ -35,10 +40,16 @@ pub struct Session {
 
 impl Lines {
     pub fn new(context: WorkerContext<String>) -> Self {
-        Self { context, now: Now::read(), big: Arc::default() }
+        Self { context, now: Now::read(), big: Arc::default(), holding: false }
     }
 
-    fn run(&mut self, session: &mut Session, line: &str, reply: &mut ReplyBuffer) -> Next {
+    fn run(
+        &mut self,
+        session: &mut Session,
+        line: &str,
+        reply: &mut ReplyBuffer,
+        neighbours: Option<&mut Neighbours<Self>>,
+    ) -> Next {
         let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
         let number = || rest.parse::<u64>().expect("a number");
         match name {
@@ -77,6 +88,19 @@ impl Lines {
                 }
                 reply.raw(b"killed");
             }
+            "hold" => {
+                let neighbours = neighbours.expect("nobody else holds");
+                self.holding = true;
+                while self.holding && !neighbours.is_stopping() {
+                    neighbours.attend(self);
+                }
+                reply.raw(b"held");
+            }
+            "let" => {
+                assert!(neighbours.is_none(), "it is let go in the middle");
+                self.holding = false;
+                reply.raw(b"done");
+            }
             "quit" => {
                 reply.raw(b"bye\n");
                 return Next::CloseAfterReply;
@@ -100,7 +124,13 @@ impl Service for Lines {
         self.now = now;
     }
 
-    fn serve(&mut self, session: &mut Session, input: &[u8], reply: &mut ReplyBuffer) -> Served {
+    fn serve(
+        &mut self,
+        session: &mut Session,
+        input: &[u8],
+        reply: &mut ReplyBuffer,
+        mut neighbours: Option<&mut Neighbours<Self>>,
+    ) -> Served {
         assert!(!session.parked, "a parked connection is not served");
         assert!(!input.is_empty() && reply.is_empty());
         let mut consumed = 0;
@@ -118,7 +148,7 @@ impl Service for Lines {
                 reply.raw(format!("{sum}\n").as_bytes());
                 consumed += length + 1 + count;
             } else {
-                next = self.run(session, line, reply);
+                next = self.run(session, line, reply, neighbours.as_deref_mut());
                 consumed += length + 1;
             }
             if next == Next::Read && reply.len() >= REPLY_BYTES_MAX {

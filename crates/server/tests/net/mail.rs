@@ -1,5 +1,7 @@
 //! Letters to clients, whichever worker has them, and connections that wait for one.
 
+use std::time::Duration;
+
 use crate::harness::{Peer, Server, wait_until};
 
 /// Two clients of different workers.
@@ -123,4 +125,59 @@ fn a_letter_may_end_a_conversation() {
     let ((mut one, _), (mut two, two_id)) = pair(&server);
     one.send(format!("tell {two_id} leave\n"));
     assert_eq!(two.rest(), b"leave\n");
+}
+
+#[test]
+fn neighbours_are_attended_to_in_the_middle_of_a_request() {
+    let server = Server::start(1);
+    let (mut holder, client) = server.meet();
+    let (mut other, _) = server.meet();
+    let holder_id = client.id();
+    holder.send("echo before\nhold\necho behind\n");
+    other.send("echo one\n");
+    other.expect("one\n");
+    // Whoever comes, goes, or has only begun to speak.
+    for number in 0..20 {
+        let mut newcomer = server.connect();
+        newcomer.send(format!("echo {number}\nquit\n"));
+        newcomer.expect(format!("{number}\nbye\n"));
+        newcomer.expect_closed();
+    }
+    other.send("echo in pie");
+    let mut newcomer = server.connect();
+    newcomer.send("echo two\n");
+    newcomer.expect("two\n");
+    other.send("ces\n");
+    other.expect("in pieces\n");
+    // What is for the holder waits, in order, behind its reply.
+    newcomer.send(format!("tell {holder_id} first\nannounce second\ntell {holder_id} third\n"));
+    newcomer.expect("told\ntold\nsecond\n");
+    other.expect("second\n");
+    holder.send("echo last\n");
+    other.send("let go\n");
+    other.expect("done\n");
+    let expected = ["before", "held", "behind", "first", "second", "third"];
+    let mut lines: Vec<String> = (0..7).map(|_| holder.line()).collect();
+    // What it has sent meanwhile is read when it is back, before or behind the letters.
+    lines.retain(|line| line != "last");
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn a_connection_that_holds_up_others_can_be_killed_and_stopped() {
+    let server = Server::start(1);
+    let (mut holder, client) = server.meet();
+    let (mut other, _) = server.meet();
+    holder.send("hold\n");
+    other.send("echo here\n");
+    other.expect("here\n");
+    other.send(format!("kill {}\necho still\nlet go\n", client.id()));
+    other.expect("killed\nstill\ndone\n");
+    holder.expect("held\n");
+    holder.expect_closed();
+    let mut holder = server.connect();
+    holder.send("hold\n");
+    other.send("echo here\n");
+    other.expect("here\n");
+    server.stop(Duration::from_secs(1));
 }

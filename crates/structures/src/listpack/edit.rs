@@ -1,7 +1,8 @@
 //! The listpack that owns its bytes and edits them.
 //!
 //! ```text
-//! buffer   room in front │ bytes of the listpack │ room behind
+//! block   room in front │ bytes of the listpack │ room behind
+//!                       ▲ mark
 //! ```
 //!
 //! An edit moves the shorter of the two parts around its place, so that both ends are cheap: what is
@@ -14,21 +15,18 @@ use super::{
     COUNT_UNKNOWN, Element, HEADER_BYTES, LISTPACK_BYTES_EMPTY, LISTPACK_BYTES_MAX, ListpackRef, Position,
     validate,
 };
-use crate::Corrupt;
+use crate::{Corrupt, block::Block};
 
 /// A listpack in a buffer of its own. Every edit is a move of the bytes before or behind it, whichever
 /// are fewer: O(bytes), at the ends O(1) but when the buffer grows.
 pub struct Listpack {
-    buffer: Box<[u8]>,
-    /// Where the listpack begins in the buffer.
-    start: u32,
-    /// Its bytes.
-    len: u32,
+    /// Its mark is where the listpack begins; how long it is, its header says.
+    block: Block,
 }
 
 impl Clone for Listpack {
     fn clone(&self) -> Self {
-        Self { buffer: self.bytes().into(), start: 0, len: self.len }
+        Self { block: Block::from(self.bytes().to_vec()) }
     }
 }
 
@@ -79,10 +77,10 @@ impl Listpack {
 
     /// Without elements, with room for `bytes` bytes in all.
     pub fn with_capacity(bytes: usize) -> Listpack {
-        let mut buffer = vec![0; bytes.max(LISTPACK_BYTES_EMPTY)].into_boxed_slice();
-        buffer[0] = LISTPACK_BYTES_EMPTY as u8;
-        buffer[LISTPACK_BYTES_EMPTY - 1] = END;
-        Listpack { buffer, start: 0, len: LISTPACK_BYTES_EMPTY as u32 }
+        let mut block = Block::zeroed(bytes.max(LISTPACK_BYTES_EMPTY));
+        block[0] = LISTPACK_BYTES_EMPTY as u8;
+        block[LISTPACK_BYTES_EMPTY - 1] = END;
+        Listpack { block }
     }
 
     /// Takes bytes from outside, once they pass [`validate`].
@@ -98,13 +96,13 @@ impl Listpack {
     }
 
     fn of(bytes: Vec<u8>) -> Listpack {
-        Listpack { len: bytes.len() as u32, start: 0, buffer: bytes.into_boxed_slice() }
+        Listpack { block: Block::from(bytes) }
     }
 
     /// The bytes, header and end included.
     pub fn into_bytes(self) -> Vec<u8> {
         let range = self.range();
-        let mut bytes = self.buffer.into_vec();
+        let mut bytes = self.block.into_vec();
         bytes.truncate(range.end);
         bytes.drain(..range.start);
         bytes
@@ -113,29 +111,43 @@ impl Listpack {
     /// The bytes, header and end included.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        &self.buffer[self.range()]
+        &self.block[self.range()]
     }
 
     #[inline]
     fn range(&self) -> Range<usize> {
-        self.start as usize..self.start as usize + self.len as usize
+        let start = self.start();
+        start..start + self.size()
+    }
+
+    /// Where the listpack begins in the block.
+    #[inline]
+    fn start(&self) -> usize {
+        self.block.mark as usize
+    }
+
+    /// Bytes of the listpack.
+    #[inline]
+    fn size(&self) -> usize {
+        let size = self.block[self.start()..].first_chunk().expect("a listpack has a header");
+        u32::from_le_bytes(*size) as usize
     }
 
     #[inline]
     fn bytes_mut(&mut self) -> &mut [u8] {
         let range = self.range();
-        &mut self.buffer[range]
+        &mut self.block[range]
     }
 
     /// Bytes allocated.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.buffer.len()
+        self.block.len()
     }
 
     /// Gives back what is allocated beyond the bytes in use.
     pub fn shrink_to_fit(&mut self) {
-        if self.buffer.len() > self.len as usize {
+        if self.block.len() > self.size() {
             *self = self.clone();
         }
     }
@@ -162,48 +174,51 @@ impl Listpack {
     /// [`LISTPACK_BYTES_MAX`]. The edits assert it.
     #[inline]
     pub fn fits(&self, additional: usize) -> bool {
-        (self.len as usize).saturating_add(additional) <= LISTPACK_BYTES_MAX
+        self.size().saturating_add(additional) <= LISTPACK_BYTES_MAX
     }
 
     /// Appends an element.
     #[inline]
     pub fn push<'e>(&mut self, element: impl Into<Element<'e>>) -> Position {
-        self.insert_at(self.len as usize - 1, element.into())
+        self.insert_at(self.size() - 1, element.into())
     }
 
-    /// Appends several elements: the size and the count in the header are written once.
+    /// Appends several elements: the end and the count in the header are written once.
     #[inline]
     pub fn extend<'e, E: Into<Element<'e>>>(&mut self, elements: impl IntoIterator<Item = E>) {
         let mut added = 0;
+        let mut end = self.range().end - 1;
         for element in elements {
             let encoded = Encoded::new(element.into());
-            let (at, bytes) = (self.len as usize - 1, encoded.entry_bytes());
-            assert!(self.fits(bytes), "the caller asks fits() first");
-            if self.room_behind() < bytes {
+            let bytes = encoded.entry_bytes();
+            // The byte behind the last entry has its place, too.
+            if self.block.len() - end <= bytes {
+                self.write_size(end + 1 - self.start());
                 self.grow(bytes, false);
+                end = self.range().end - 1;
             }
-            let from = self.start as usize + at;
-            encoded.write(&mut self.buffer[from..from + bytes]);
-            self.len += bytes as u32;
+            encoded.write(&mut self.block[end..end + bytes]);
+            end += bytes;
             added += 1;
         }
-        let end = self.range().end;
-        self.buffer[end - 1] = END;
-        self.write_size();
+        self.block[end] = END;
+        let size = end + 1 - self.start();
+        assert!(size <= LISTPACK_BYTES_MAX, "the caller asks fits() first");
+        self.write_size(size);
         self.add_to_count(added);
     }
 
     /// Makes room for exactly `additional` more bytes of entries, which are about to be appended.
     pub fn reserve_exact(&mut self, additional: usize) {
         if self.room_behind() < additional {
-            self.move_to(block_bytes(self.len as usize + additional), false);
+            self.move_to(block_bytes(self.size() + additional), false);
         }
     }
 
-    /// Bytes of the buffer behind the listpack.
+    /// Bytes of the block behind the listpack.
     #[inline]
     fn room_behind(&self) -> usize {
-        self.buffer.len() - self.range().end
+        self.block.len() - self.range().end
     }
 
     /// Puts an element before all others.
@@ -224,8 +239,12 @@ impl Listpack {
     /// Puts an element in the place of the one at `position`, which stays valid.
     pub fn replace<'e>(&mut self, position: Position, element: impl Into<Element<'e>>) {
         let encoded = Encoded::new(element.into());
-        let removed = self.end_of(position) - position.at();
-        encoded.write(self.splice(position.at(), removed, encoded.entry_bytes()));
+        let (at, bytes) = (position.at(), encoded.entry_bytes());
+        let removed = self.end_of(position) - at;
+        if removed == bytes {
+            return encoded.write(&mut self.bytes_mut()[at..at + bytes]);
+        }
+        encoded.write(self.splice(at, removed, bytes));
     }
 
     /// Removes the element at `position`; answers where the next one is now.
@@ -265,14 +284,14 @@ impl Listpack {
     pub fn append(&mut self, other: ListpackRef<'_>) {
         let entries = &other.bytes()[HEADER_BYTES..other.bytes().len() - 1];
         let added = other.len();
-        self.splice(self.len as usize - 1, 0, entries.len()).copy_from_slice(entries);
+        self.splice(self.size() - 1, 0, entries.len()).copy_from_slice(entries);
         self.add_to_count(added as isize);
     }
 
     /// Cuts the listpack before `position`: the element there and all behind it are answered.
     pub fn split_off(&mut self, position: Position) -> Listpack {
         let at = position.at();
-        let entries = &self.bytes()[at..self.len as usize - 1];
+        let entries = &self.bytes()[at..self.size() - 1];
         let moved = self.view().positions_from(self.view().position(at)).count();
         let mut tail = Self::with_capacity(LISTPACK_BYTES_EMPTY + entries.len());
         tail.splice(HEADER_BYTES, 0, entries.len()).copy_from_slice(entries);
@@ -300,7 +319,7 @@ impl Listpack {
     /// the header follows.
     #[inline]
     fn splice(&mut self, at: usize, removed: usize, inserted: usize) -> &mut [u8] {
-        let before = self.len as usize;
+        let before = self.size();
         let after = before - removed + inserted;
         assert!(after <= LISTPACK_BYTES_MAX, "the caller asks fits() first");
         let behind = before - at - removed;
@@ -308,21 +327,21 @@ impl Listpack {
         if after > before {
             self.reserve(after - before, front_moves);
         }
-        let start = self.start as usize;
+        let start = self.start();
         // Where there is no room on the side that should move, the other one moves.
         let grown = after.saturating_sub(before);
         let front_moves =
-            if front_moves { start >= grown } else { self.buffer.len() - start - before < grown };
+            if front_moves { start >= grown } else { self.block.len() - start - before < grown };
         if front_moves {
-            self.start = (start + removed - inserted.min(start + removed)) as u32;
-            debug_assert_eq!(self.start as usize + inserted, start + removed);
-            self.buffer.copy_within(start..start + at, self.start as usize);
+            let moved = start + removed - inserted.min(start + removed);
+            debug_assert_eq!(moved + inserted, start + removed);
+            self.block.copy_within(start..start + at, moved);
+            self.block.mark = moved as u32;
         } else {
             let from = start + at + removed;
-            self.buffer.copy_within(from..from + behind, start + at + inserted);
+            self.block.copy_within(from..from + behind, start + at + inserted);
         }
-        self.len = after as u32;
-        self.write_size();
+        self.write_size(after);
         &mut self.bytes_mut()[at..at + inserted]
     }
 
@@ -330,7 +349,7 @@ impl Listpack {
     /// `bytes_max` bytes: by half of what it has, and never beyond.
     #[inline]
     pub fn reserve_within(&mut self, additional: usize, in_front: bool, bytes_max: usize) {
-        let (start, len) = (self.start as usize, self.len as usize);
+        let (start, len) = (self.start(), self.size());
         let room = if in_front { start } else { self.room_behind() };
         if room < additional {
             let needed = len + additional;
@@ -343,37 +362,33 @@ impl Listpack {
     /// listpacks are many and small, and their slack would be most of what they take.
     #[inline]
     fn reserve(&mut self, additional: usize, in_front: bool) {
-        if (self.start as usize) < additional && self.room_behind() < additional {
+        if self.start() < additional && self.room_behind() < additional {
             self.grow(additional, in_front);
         }
     }
 
     fn grow(&mut self, additional: usize, in_front: bool) {
-        let needed = self.len as usize + additional;
+        let needed = self.size() + additional;
         self.move_to(block_bytes(needed).max(whole_block_bytes(needed + needed / 8)), in_front);
     }
 
-    /// Moves the bytes to a buffer of `capacity` bytes, all room on one side.
+    /// Moves the bytes to a block of `capacity` bytes, all room on one side.
     fn move_to(&mut self, capacity: usize, in_front: bool) {
         let range = self.range();
         if range.start == 0 && !in_front {
-            let mut buffer = std::mem::take(&mut self.buffer).into_vec();
-            buffer.reserve_exact(capacity.saturating_sub(buffer.len()));
-            buffer.resize(capacity, 0);
-            self.buffer = buffer.into_boxed_slice();
-            return;
+            return self.block.resize(capacity.max(self.block.len()));
         }
-        let mut buffer = vec![0; capacity].into_boxed_slice();
+        let mut block = Block::zeroed(capacity);
         let start = if in_front { capacity - range.len() } else { 0 };
-        buffer[start..start + range.len()].copy_from_slice(&self.buffer[range]);
-        self.buffer = buffer;
-        self.start = start as u32;
+        block[start..start + range.len()].copy_from_slice(&self.block[range]);
+        block.mark = start as u32;
+        self.block = block;
     }
 
     #[inline]
-    fn write_size(&mut self) {
-        let size = self.len.to_le_bytes();
-        self.bytes_mut()[..4].copy_from_slice(&size);
+    fn write_size(&mut self, size: usize) {
+        let start = self.start();
+        self.block[start..start + 4].copy_from_slice(&(size as u32).to_le_bytes());
     }
 
     /// Moves the count, unless it is unknown; one that reaches 65535 thereby becomes unknown.

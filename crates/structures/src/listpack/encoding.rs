@@ -192,9 +192,19 @@ impl<'a> Encoded<'a> {
     #[inline]
     pub fn write(&self, out: &mut [u8]) {
         let (head, rest) = out.split_at_mut(usize::from(self.head_bytes));
-        head.copy_from_slice(&self.head[..head.len()]);
+        // Most heads have one byte or two, and most integers no more: a copy would be a call.
+        match head {
+            [first] => *first = self.head[0],
+            [first, second] => [*first, *second] = [self.head[0], self.head[1]],
+            head => head.copy_from_slice(&self.head[..head.len()]),
+        }
         let (contents, back_length) = rest.split_at_mut(self.contents.len());
-        contents.copy_from_slice(self.contents);
-        write_back_length(back_length, self.size());
+        if !contents.is_empty() {
+            contents.copy_from_slice(self.contents);
+        }
+        match back_length {
+            [byte] => *byte = self.size() as u8,
+            long => write_back_length(long, self.size()),
+        }
     }
 }

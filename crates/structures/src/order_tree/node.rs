@@ -19,6 +19,13 @@ pub(super) struct Usage {
     pub inners: usize,
 }
 
+impl Usage {
+    fn forget(&mut self, gone: Usage) {
+        self.leaves -= gone.leaves;
+        self.inners -= gone.inners;
+    }
+}
+
 /// Whether a node lies on the left and the right border of the tree.
 #[derive(Clone, Copy)]
 pub(super) struct Edges {
@@ -164,6 +171,25 @@ impl Node {
         match self {
             Node::Leaf(leaf) => leaf.len(),
             Node::Inner(inner) => inner.counts[..inner.len()].iter().map(|&count| count as usize).sum(),
+        }
+    }
+
+    /// What it takes with all nodes below it. O(inner nodes).
+    pub fn usage(&self) -> Usage {
+        match self {
+            Node::Leaf(_) => Usage { leaves: 1, inners: 0 },
+            Node::Inner(inner) if matches!(inner.child(0), Node::Leaf(_)) => {
+                Usage { leaves: inner.len(), inners: 1 }
+            }
+            Node::Inner(inner) => {
+                let mut usage = Usage { leaves: 0, inners: 1 };
+                for index in 0..inner.len() {
+                    let below = inner.child(index).usage();
+                    usage.leaves += below.leaves;
+                    usage.inners += below.inners;
+                }
+                usage
+            }
         }
     }
 
@@ -370,6 +396,34 @@ impl Inner {
         gone
     }
 
+    /// Takes the elements from rank `at` on out, up to `count` of them and as far as they share a node: the largest
+    /// that has no others, or a part of a leaf. That node, and how many elements it has.
+    pub fn cut(&mut self, at: usize, count: usize, edges: Edges, usage: &mut Usage) -> (Node, usize) {
+        let (index, offset) = self.child_with(at);
+        let below = self.counts[index] as usize;
+        if offset == 0 && below <= count {
+            let node = self.take_child(index);
+            usage.forget(node.usage());
+            return (node, below);
+        }
+        let child_edges = edges.child(index, self.len());
+        let (node, gone) = match self.child_mut(index) {
+            Node::Leaf(leaf) => {
+                let mut part: Option<Box<Leaf>> = None;
+                let gone = leaf.remove(offset, count, &mut |entry| match &mut part {
+                    Some(part) => part.push(entry),
+                    None => part = Some(Leaf::of(entry)),
+                });
+                (Node::Leaf(part.expect("a rank below this node's count")), gone)
+            }
+            Node::Inner(inner) => inner.cut(offset, count, child_edges, usage),
+        };
+        self.counts[index] -= gone as u32;
+        self.refresh(index);
+        self.settle(index, child_edges, usage);
+        (node, gone)
+    }
+
     /// Makes a full child, or the one that takes its place for what `before` places, have room.
     ///
     /// A leaf first gives to a sibling: leaves stay above 80% full under random insertion, where splitting
@@ -468,14 +522,19 @@ impl Inner {
     }
 
     fn remove_child(&mut self, at: usize, usage: &mut Usage) {
-        let len = self.len();
         self.child(at).forget(usage);
-        self.children[at] = None;
+        self.take_child(at);
+    }
+
+    fn take_child(&mut self, at: usize) -> Node {
+        let len = self.len();
+        let child = self.children[at].take().expect("at < len");
         self.counts.copy_within(at + 1..len, at);
         self.first_scores.copy_within(at + 1..len, at);
         self.first_handles.copy_within(at + 1..len, at);
         self.children[at..len].rotate_left(1);
         self.len -= 1;
+        child
     }
 
     fn balance(&mut self, right: &mut Inner, target: usize) {

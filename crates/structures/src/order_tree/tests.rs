@@ -145,6 +145,23 @@ fn a_queue_keeps_its_nodes_full_and_gives_all_back() {
     check(&tree, &names);
 }
 
+#[test]
+fn a_large_part_is_cut_out_in_few_pieces() {
+    let mut names = Names::default();
+    let mut tree = OrderTree::from_sorted(
+        (0..500_000u32)
+            .map(|number| Scored { score: f64::from(number), handle: names.add(number.to_be_bytes()) }),
+    );
+    let before = tree.memory_bytes();
+    let cut = tree.cut_range(1_000..499_000);
+    check(&tree, &names);
+    cut.iter().for_each(|tree| check(tree, &names));
+    assert!(cut.len() < 4 * FANOUT_MAX, "{} pieces", cut.len());
+    assert!(cut.iter().flatten().map(|entry| entry.score).eq((1_000..499_000).map(f64::from)));
+    let after = tree.memory_bytes() + cut.iter().map(OrderTree::memory_bytes).sum::<usize>();
+    assert!(after.abs_diff(before) < before / 100);
+}
+
 #[derive(Clone, Debug)]
 enum Edit {
     /// Adds this many elements with scores from a start, in steps.
@@ -152,6 +169,7 @@ enum Edit {
     Remove(prop::sample::Index),
     Update(prop::sample::Index, i32),
     RemoveRange(prop::sample::Index, u16),
+    CutRange(prop::sample::Index, u16),
     RemoveEach(u8),
 }
 
@@ -162,6 +180,7 @@ fn edit() -> impl Strategy<Value = Edit> {
         3 => index().prop_map(Edit::Remove),
         3 => (index(), 0..1000i32).prop_map(|(at, score)| Edit::Update(at, score)),
         2 => (index(), 0..800u16).prop_map(|(at, count)| Edit::RemoveRange(at, count)),
+        2 => (index(), 0..2000u16).prop_map(|(at, count)| Edit::CutRange(at, count)),
         1 => (2..9u8).prop_map(Edit::RemoveEach),
     ]
 }
@@ -208,6 +227,18 @@ proptest! {
                         model.drain(start..end.min(model.len())).map(|entry| entry.2).collect();
                     prop_assert_eq!(removed, expected.len());
                     prop_assert_eq!(gone, expected);
+                }
+                Edit::CutRange(at, count) => {
+                    let start = at.index(model.len() + 1);
+                    let end = (start + usize::from(count)).min(model.len());
+                    let cut = tree.cut_range(start..start + usize::from(count));
+                    let mut gone = Vec::new();
+                    for tree in &cut {
+                        check(tree, &names);
+                        prop_assert!(!tree.is_empty());
+                        gone.extend(tree.iter().map(|entry| entry.handle));
+                    }
+                    prop_assert_eq!(gone, model.drain(start..end).map(|entry| entry.2).collect::<Vec<_>>());
                 }
                 Edit::RemoveEach(step) => {
                     let mut number = 0;

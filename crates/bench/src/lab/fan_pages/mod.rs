@@ -2,6 +2,8 @@
 //! which other pages. Each profile reads, changes and rewrites the whole record of every page that it
 //! mentions; values grow large.
 
+#[cfg(feature = "postgres")]
+pub(super) mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod store;
@@ -10,8 +12,10 @@ mod workload;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::contender::Settings;
-use super::experiment::{Experiment, Lab};
+#[cfg(feature = "postgres")]
+use super::contender::Origin;
+use super::contender::{Contender, Settings};
+use super::experiment::{Cost, Experiment, Lab};
 use super::memcached::Memcached;
 use super::results::{Results, Section};
 use super::server::{Protocol, Server};
@@ -30,6 +34,7 @@ pub const FAN_PAGES: Experiment = Experiment {
         "As its author did it, reading and rewriting whole records one by one, and with counters in the store.",
         "Look at the null store (the client alone) and the RAM store (no server): they bound all others.",
     ],
+    cost: Cost { always_s: 2.0, timed_s: 0.0, sized_s: 250.0 },
     run,
 };
 
@@ -52,7 +57,9 @@ enum Column<'a> {
     Ram,
     #[cfg(feature = "sqlite")]
     Sqlite,
-    Server(&'a Server, Target),
+    #[cfg(feature = "postgres")]
+    Postgres(&'a str),
+    Server(&'a Server, &'a Target),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -78,19 +85,23 @@ fn run(lab: &Lab) -> Result<Results, String> {
     let largest = expected.values().map(|record| record.encode().len()).max().unwrap_or(0);
 
     let mut results = Results::new(&FAN_PAGES);
-    let servers = lab.start(&mut results, Settings::MemoryOnly, |_| true)?;
+    let servers = if lab.contenders.iter().any(Contender::keeps_keys) {
+        lab.start(&mut results, Settings::MemoryOnly, |_| true)?
+    } else {
+        Vec::new()
+    };
     results.setting(format!(
         "{} profiles of 5 to 200 pages out of {}; {rewrites} records rewritten, the largest ends with {largest} bytes; \
          one connection",
         profiles.len(),
         expected.len()
     ));
-    let columns = columns(&servers, &mut results);
+    let columns = columns(lab, &servers, &mut results);
     let names: Vec<String> = columns.iter().map(|(name, _)| name.clone()).collect();
     let mut section = Section::new(
         "The whole run",
         "Time of a whole run, the client's work included. Whole records: GET and SET of each, one after the other. \
-         Counters: HINCRBY or ZINCRBY of every pair of pages, one pipeline a profile; in SQL an upsert.",
+         Counters: HINCRBY or ZINCRBY of every pair of pages, one pipeline a profile; in SQL upserts.",
         &names,
     );
     section.table.baseline = RAM.into();
@@ -132,7 +143,7 @@ fn run(lab: &Lab) -> Result<Results, String> {
 }
 
 /// The stores: those of this process, then each server over each of its sockets.
-fn columns<'a>(servers: &'a [Server], results: &mut Results) -> Vec<(String, Column<'a>)> {
+fn columns<'a>(lab: &'a Lab, servers: &'a [Server], results: &mut Results) -> Vec<(String, Column<'a>)> {
     let mut columns = vec![(NULL.to_string(), Column::Null), (RAM.to_string(), Column::Ram)];
     #[cfg(feature = "sqlite")]
     {
@@ -141,12 +152,21 @@ fn columns<'a>(servers: &'a [Server], results: &mut Results) -> Vec<(String, Col
     }
     #[cfg(not(feature = "sqlite"))]
     results.notes.push("SQLite is left out: this program was built without the feature `sqlite`".into());
+    #[cfg(feature = "postgres")]
+    for Contender { name, origin } in &lab.contenders {
+        if let Origin::Postgres(url) = origin {
+            columns.push((name.clone(), Column::Postgres(url)));
+            results.setting(format!("{name}: {}", postgres::SETTINGS));
+        }
+    }
+    #[cfg(not(feature = "postgres"))]
+    let _ = lab;
     for server in servers {
-        let tcp = server.fronts[0].clone();
+        let tcp = &server.fronts[0];
         match &server.unix {
-            Some(unix) if *unix != tcp => {
+            Some(unix) if unix != tcp => {
                 columns.push((format!("{} TCP", server.name), Column::Server(server, tcp)));
-                columns.push((format!("{} Unix", server.name), Column::Server(server, unix.clone())));
+                columns.push((format!("{} Unix", server.name), Column::Server(server, unix)));
             }
             _ => columns.push((server.name.clone(), Column::Server(server, tcp))),
         }
@@ -165,6 +185,14 @@ impl Column<'_> {
             #[cfg(feature = "sqlite")]
             (Self::Sqlite, Way::Count(Collection::Hash)) => {
                 count(sqlite::Sqlite::new()?, profiles, self).map(Some)
+            }
+            #[cfg(feature = "postgres")]
+            (Self::Postgres(url), Way::Rewrite) => {
+                rewrite(postgres::Postgres::new(url)?, profiles, self).map(Some)
+            }
+            #[cfg(feature = "postgres")]
+            (Self::Postgres(url), Way::Count(Collection::Hash)) => {
+                count(postgres::Postgres::new(url)?, profiles, self).map(Some)
             }
             (Self::Server(server, target), way) => match (server.protocol, way) {
                 (Protocol::Memcached, Way::Rewrite) => {

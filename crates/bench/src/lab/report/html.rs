@@ -11,8 +11,10 @@ body{font:16px/1.45 system-ui,sans-serif;max-width:60rem;margin:0 auto;padding:1
 h1,h2,h3{line-height:1.2}h2{border-top:2px solid #111;padding-top:1rem;margin-top:2.5rem}\
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}.wide{overflow-x:auto}\
 th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #ccc;white-space:nowrap}\
-th:nth-child(-n+2),td:nth-child(-n+2){text-align:left}tr.first td{border-top:2px solid #999}\
-td small{color:#555}svg{max-width:100%;height:auto;display:block;margin:1rem 0}\
+th:first-child,td:first-child{text-align:left;position:sticky;left:0;background:#fff}\
+tr.row th{border-top:2px solid #999;border-bottom:0;padding-top:.5rem}\
+td small{color:#555}svg{width:100%;max-width:40rem;height:auto;display:block;margin:1rem 0}\
+@media(max-width:40rem){table{font-size:.85rem}th,td{padding:.2rem .35rem}td:first-child{white-space:normal;max-width:8rem}}\
 details{margin:.5rem 0}nav a{margin-right:1rem}";
 
 /// The whole page.
@@ -47,7 +49,7 @@ fn write_results(text: &mut String, results: &Results) -> Result<(), String> {
     );
     for (label, lines) in results.remarks().into_iter().filter(|(_, lines)| !lines.is_empty()) {
         let open = if label == "note" { " open" } else { "" };
-        let _ = write!(text, "<details{open}><summary>{label} ({})</summary><ul>", lines.len());
+        let _ = write!(text, "<details{open}><summary>{} ({})</summary><ul>", heading(label), lines.len());
         for line in lines {
             let _ = write!(text, "<li>{}</li>", escaped(line));
         }
@@ -57,6 +59,14 @@ fn write_results(text: &mut String, results: &Results) -> Result<(), String> {
         write_section(text, section)?;
     }
     Ok(())
+}
+
+fn heading(label: &str) -> &str {
+    match label {
+        "setting" => "Settings",
+        "checked" => "What was checked",
+        _ => "Notes",
+    }
 }
 
 fn write_section(text: &mut String, section: &Section) -> Result<(), String> {
@@ -70,20 +80,17 @@ fn write_section(text: &mut String, section: &Section) -> Result<(), String> {
     for plot in &section.plots {
         text.push_str(&plot::svg(plot)?);
     }
-    text.push_str("<div class=\"wide\"><table><tr><th></th><th></th>");
+    text.push_str("<div class=\"wide\"><table><tr><th></th>");
     for server in &section.table.servers {
         let _ = write!(text, "<th>{}</th>", escaped(server));
     }
     text.push_str("</tr>\n");
+    let columns = section.table.servers.len() + 1;
     for Line { row, metric, unit, headline } in section.table.lines() {
-        let class = if headline { " class=\"first\"" } else { "" };
-        let _ = write!(
-            text,
-            "<tr{class}><td>{}</td><td>{} <small>{}</small></td>",
-            escaped(if headline { row } else { "" }),
-            escaped(metric),
-            escaped(unit)
-        );
+        if headline {
+            let _ = writeln!(text, "<tr class=\"row\"><th colspan=\"{columns}\">{}</th></tr>", escaped(row));
+        }
+        let _ = write!(text, "<tr><td>{} <small>{}</small></td>", escaped(metric), escaped(unit));
         for server in &section.table.servers {
             let _ = write!(text, "<td>{}</td>", escaped(&section.table.cell(row, metric, server)));
         }

@@ -4,6 +4,8 @@
 mod html;
 mod plot;
 
+pub(crate) use plot::svg;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -29,11 +31,11 @@ pub struct Report {
 
 impl Report {
     /// A report without results.
-    pub fn new(lab: &Lab) -> Self {
+    pub fn new(lab: &Lab, scales: &str) -> Self {
         let mut conditions: Vec<String> = (lab.contenders.iter())
             .map(|contender| format!("{}: {}", contender.name, contender.version()))
             .collect();
-        conditions.push(format!("scale {}, {} rounds, seed {}", lab.scale.0, lab.rounds, lab.seed));
+        conditions.push(format!("scale {scales}; {} rounds; seed {}", lab.rounds, lab.seed));
         let list =
             |processors: &[usize]| processors.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
         conditions.push(format!(
@@ -41,10 +43,6 @@ impl Report {
             list(&lab.server_processors),
             list(&lab.client_processors)
         ));
-        if lab.scale.0 < 0.01 {
-            conditions
-                .push("a scale this small only tries the lab itself: these figures mean nothing".into());
-        }
         let all = [&lab.server_processors[..], &lab.client_processors].concat();
         let mut distinct = all.clone();
         distinct.sort_unstable();

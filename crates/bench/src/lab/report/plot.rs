@@ -8,10 +8,19 @@ use plotters::prelude::*;
 use super::super::results::{Band, Bar, Curve, Plot};
 use crate::figures::short;
 
-const WIDTH: u32 = 640;
-const CURVES_HEIGHT: u32 = 400;
-const TEXT: u32 = 15;
+/// Narrow, so that text of this size can be read where a phone shrinks the whole plot.
+const WIDTH: u32 = 480;
+const CURVES_HEIGHT: u32 = 320;
+const TEXT: u32 = 14;
 const MARK: i32 = 4;
+/// Height of a line of text.
+const LINE: i32 = 20;
+/// Letters of a title that fit into a line.
+const TITLE_LETTERS_MAX: usize = 62;
+/// Letters of a server's name that fit beside its bar.
+const NAME_LETTERS_MAX: usize = 20;
+/// Height of the stretch that a server's compaction is marked in, of the height of the curves.
+const BAND: f64 = 0.1;
 
 /// Colours that differ in brightness too (after Okabe and Ito), darkest first.
 const COLOURS: [RGBColor; 8] = [
@@ -46,19 +55,19 @@ pub fn svg(plot: &Plot) -> Result<String, String> {
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 fn draw_bars(svg: &mut String, title: &str, bars: &[Bar]) -> Drawn {
-    const LEFT: i32 = 190;
-    const RIGHT: i32 = 80;
-    const TOP: i32 = 40;
+    const LEFT: i32 = 160;
+    const RIGHT: i32 = 64;
     const BAR: i32 = 20;
     const GAP: i32 = 32;
     let rows = distinct(bars.iter().map(|bar| bar.row.as_str()));
-    let height = TOP + BAR * bars.len() as i32 + GAP * rows.len() as i32 + 10;
+    let top = title_height(title);
+    let height = top + BAR * bars.len() as i32 + GAP * rows.len() as i32 + 10;
     let longest = bars.iter().map(|bar| bar.value).fold(f64::MIN_POSITIVE, f64::max);
     let scale = f64::from(WIDTH as i32 - LEFT - RIGHT) / longest;
     let area = SVGBackend::with_string(svg, (WIDTH, height as u32)).into_drawing_area();
     area.fill(&WHITE)?;
-    area.draw(&Text::new(title.to_string(), (10, 10), ("sans-serif", TEXT + 2)))?;
-    let mut y = TOP;
+    draw_title(&area, title)?;
+    let mut y = top;
     for row in rows {
         area.draw(&Text::new(
             row.to_string(),
@@ -68,7 +77,7 @@ fn draw_bars(svg: &mut String, title: &str, bars: &[Bar]) -> Drawn {
         y += GAP - 6;
         for bar in bars.iter().filter(|bar| bar.row == row) {
             let colour = if bar.server.starts_with("dunlin") { OWN } else { OTHERS };
-            area.draw(&Text::new(bar.server.clone(), (20, y + 1), ("sans-serif", TEXT)))?;
+            area.draw(&Text::new(shortened(&bar.server), (20, y + 1), ("sans-serif", TEXT)))?;
             let end = LEFT + ((bar.value * scale) as i32).max(1);
             area.draw(&Rectangle::new([(LEFT, y), (end, y + BAR - 4)], colour.filled()))?;
             area.draw(&Text::new(short(bar.value), (end + 6, y + 1), ("sans-serif", TEXT)))?;
@@ -82,9 +91,13 @@ fn draw_bars(svg: &mut String, title: &str, bars: &[Bar]) -> Drawn {
 
 fn draw_curves(svg: &mut String, plot: &Plot) -> Drawn {
     let Plot::Curves { title, x_axis, y_axis, is_logarithmic, curves, bands } = plot else { return Ok(()) };
-    let area = SVGBackend::with_string(svg, (WIDTH, CURVES_HEIGHT + 24 * curves.len().div_ceil(3) as u32))
-        .into_drawing_area();
+    let top = title_height(title);
+    let legend_height = 24 * curves.len().div_ceil(LEGEND_COLUMNS) as u32;
+    let area =
+        SVGBackend::with_string(svg, (WIDTH, top as u32 + CURVES_HEIGHT + legend_height)).into_drawing_area();
     area.fill(&WHITE)?;
+    draw_title(&area, title)?;
+    let (_, area) = area.split_vertically(top);
     let (upper, legend) = area.split_vertically(CURVES_HEIGHT);
     let bounds = |pick: fn(&(f64, f64)) -> f64| {
         let values =
@@ -95,52 +108,72 @@ fn draw_curves(svg: &mut String, plot: &Plot) -> Drawn {
     };
     let (x, y) = (bounds(|point| point.0), bounds(|point| point.1));
     let mut builder = ChartBuilder::on(&upper);
-    builder.caption(title, ("sans-serif", TEXT + 2)).margin(10).x_label_area_size(46).y_label_area_size(74);
+    builder.margin_right(14).margin_left(4).x_label_area_size(44).y_label_area_size(64);
     if *is_logarithmic {
         let log = |(low, high): (f64, f64)| {
             let low = low.max(1e-9);
             (low * 0.9..high.max(low * 2.0) * 1.15).log_scale()
         };
         let chart = builder.build_cartesian_2d(log(x), log(y))?;
-        draw_lines(chart, x_axis, y_axis, curves, bands, y.0 * 0.9)?;
+        let ticks = [x, y].map(|(low, high)| if high > 4.0 * low { sparse_tick } else { tick });
+        draw_lines(chart, [x_axis, y_axis], ticks, curves)?;
     } else {
-        let chart = builder.build_cartesian_2d(0.0..x.1.max(1e-9), 0.0..y.1.max(1e-9) * 1.08)?;
-        draw_lines(chart, x_axis, y_axis, curves, bands, 0.0)?;
+        // The stretches are marked above the curves.
+        let ceiling = y.1.max(1e-9) * (1.05 + BAND * bands.len() as f64);
+        let mut chart = builder.build_cartesian_2d(0.0..x.1.max(1e-9), 0.0..ceiling)?;
+        draw_bands(&mut chart, bands, curves, ceiling)?;
+        draw_lines(chart, [x_axis, y_axis], [tick, tick], curves)?;
     }
     draw_legend(&legend, curves)?;
     area.present()?;
     Ok(())
 }
 
+type Linear = plotters::coord::types::RangedCoordf64;
+
+/// Shades each stretch and draws a line with ends over it, in its server's colour and one below the other.
+fn draw_bands(
+    chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<Linear, Linear>>,
+    bands: &[Band],
+    curves: &[Curve],
+    ceiling: f64,
+) -> Drawn {
+    let step = ceiling * BAND / (1.05 + BAND * bands.len() as f64);
+    for (number, Band { label, from, to }) in bands.iter().enumerate() {
+        let shade = BLACK.mix(0.07).filled();
+        chart.draw_series([Rectangle::new([(*from, 0.0), (*to, ceiling)], shade)])?;
+        let owner = curves.iter().position(|curve| label.starts_with(&curve.server)).unwrap_or(0);
+        let (colour, y) = (COLOURS[owner % COLOURS.len()], ceiling - step * (number as f64 + 0.8));
+        let lines = [
+            vec![(*from, y), (*to, y)],
+            vec![(*from, y - step / 6.0), (*from, y + step / 6.0)],
+            vec![(*to, y - step / 6.0), (*to, y + step / 6.0)],
+        ];
+        chart.draw_series(lines.map(|line| PathElement::new(line, colour.stroke_width(2))))?;
+        let text = Text::new(label.clone(), (*from, y + step * 0.72), ("sans-serif", TEXT - 2));
+        chart.draw_series([text])?;
+    }
+    Ok(())
+}
+
 fn draw_lines<X, Y>(
     mut chart: ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, Y>>,
-    x_axis: &str,
-    y_axis: &str,
+    [x_axis, y_axis]: [&str; 2],
+    [x_tick, y_tick]: [fn(f64) -> String; 2],
     curves: &[Curve],
-    bands: &[Band],
-    floor: f64,
 ) -> Drawn
 where
     X: Ranged<ValueType = f64> + ValueFormatter<f64>,
     Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
-    let ceiling = chart.y_range().end;
-    for (number, band) in bands.iter().enumerate() {
-        let shade = BLACK.mix(0.07 + 0.05 * (number % 2) as f64).filled();
-        chart.draw_series([Rectangle::new([(band.from, floor), (band.to, ceiling)], shade)])?;
-        // Stretches of several servers overlap: their labels stand one below the other.
-        let height = ceiling * (0.98 - 0.07 * number as f64);
-        let label = Text::new(band.label.clone(), (band.from, height), ("sans-serif", TEXT - 2));
-        chart.draw_series([label])?;
-    }
     chart
         .configure_mesh()
         .x_desc(x_axis)
         .y_desc(y_axis)
         .label_style(("sans-serif", TEXT - 1))
         .axis_desc_style(("sans-serif", TEXT))
-        .x_label_formatter(&|value| tick(*value))
-        .y_label_formatter(&|value| tick(*value))
+        .x_label_formatter(&|value| x_tick(*value))
+        .y_label_formatter(&|value| y_tick(*value))
         .light_line_style(WHITE.mix(0.0))
         .bold_line_style(BLACK.mix(0.15))
         .draw()?;
@@ -184,10 +217,12 @@ fn draw_mark(area: Area<'_>, at: (i32, i32), index: usize) -> Drawn {
     Ok(())
 }
 
-/// Which mark and line is whose, three a line.
+const LEGEND_COLUMNS: usize = 2;
+
+/// Which mark and line is whose, side by side.
 fn draw_legend(area: &Area<'_>, curves: &[Curve]) -> Drawn {
     for (index, curve) in curves.iter().enumerate() {
-        let (x, y) = (20 + (index % 3) as i32 * 205, 12 + (index / 3) as i32 * 24);
+        let (x, y) = (20 + (index % LEGEND_COLUMNS) as i32 * 230, 12 + (index / LEGEND_COLUMNS) as i32 * 24);
         let colour = COLOURS[index % COLOURS.len()];
         let mut from = x;
         let (dash, gap) = if index == 0 { (36, 1) } else { dashes(index) };
@@ -201,6 +236,46 @@ fn draw_legend(area: &Area<'_>, curves: &[Curve]) -> Drawn {
         area.draw(&Text::new(curve.server.clone(), (x + 44, y - 8), ("sans-serif", TEXT)))?;
     }
     Ok(())
+}
+
+/// A title's lines.
+fn wrapped(title: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in title.split(' ') {
+        let last = lines.last_mut().expect("there is always one");
+        if !last.is_empty() && last.chars().count() + 1 + word.chars().count() > TITLE_LETTERS_MAX {
+            lines.push(word.into());
+        } else {
+            last.push_str(if last.is_empty() { "" } else { " " });
+            last.push_str(word);
+        }
+    }
+    lines
+}
+
+fn title_height(title: &str) -> i32 {
+    16 + LINE * wrapped(title).len() as i32
+}
+
+fn draw_title(area: &Area<'_>, title: &str) -> Drawn {
+    for (index, line) in wrapped(title).into_iter().enumerate() {
+        area.draw(&Text::new(line, (10, 8 + LINE * index as i32), ("sans-serif", TEXT + 1)))?;
+    }
+    Ok(())
+}
+
+fn shortened(name: &str) -> String {
+    if name.chars().count() <= NAME_LETTERS_MAX {
+        return name.into();
+    }
+    name.chars().take(NAME_LETTERS_MAX - 1).chain(['…']).collect()
+}
+
+/// On a logarithmic axis only 1, 2 and 5 of each power of ten: the others would stand on each other.
+fn sparse_tick(value: f64) -> String {
+    let leading = value / 10_f64.powf(value.log10().floor());
+    let is_shown = [1.0, 2.0, 5.0, 10.0].iter().any(|shown| (leading - shown).abs() < 1e-6);
+    if is_shown { tick(value) } else { String::new() }
 }
 
 /// 1500000 → 1.5M
@@ -260,7 +335,19 @@ mod tests {
     }
 
     #[test]
+    fn long_words_fit() {
+        let title =
+            "With an append-only file: reads and updates: highest rate that keeps the SLO, requests/s";
+        let lines = wrapped(title);
+        assert!(lines.len() == 2 && lines.iter().all(|line| line.len() <= TITLE_LETTERS_MAX), "{lines:?}");
+        assert_eq!(lines.join(" "), title);
+        assert_eq!(shortened("redis-server Unix"), "redis-server Unix");
+        assert_eq!(shortened("postgresql://database/fans"), "postgresql://databa…");
+    }
+
+    #[test]
     fn ticks_are_short() {
         assert_eq!([0.5, 9_000.0, 12_000.0, 1.5e6].map(tick), ["0.5", "9000", "12k", "1.5M"]);
+        assert_eq!([0.02, 0.03, 1e6, 9.0, 50.0].map(sparse_tick), ["0.02", "", "1M", "", "50"]);
     }
 }

@@ -3,9 +3,11 @@
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::bits;
 
+use super::BYTES_PER_VISIT;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
-    context::{ExpiryChange, WriteContext},
+    context::{ExpiryChange, WriteContext, string_of},
+    keyspace::EntryRef,
     notify::EventClass,
     value::NewString,
 };
@@ -94,17 +96,21 @@ fn bitop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     let target = args.word();
     let sources = args.take_rest();
     operation.check_sources(name, sources.len())?;
-    let mut fold = Fold::new(operation);
-    for source in sources {
-        let value = context.string(source)?;
-        let found = value.is_some();
-        match value {
-            Some(value) => fold.add(value.text(&mut itoa::Buffer::new())),
-            None => fold.add(b""),
+    context.check_entries(sources, |entry| string_of(entry).map(drop))?;
+    let bytes = |entries: &[Option<EntryRef<'_>>]| {
+        let strings = entries.iter().flatten().filter_map(|entry| string_of(*entry).ok());
+        strings.map(|string| string.len() / BYTES_PER_VISIT).sum()
+    };
+    let mut result = context.compute(sources, bytes, |entries, _| {
+        let mut fold = Fold::new(operation);
+        for entry in entries {
+            match entry.and_then(|entry| string_of(entry).ok()) {
+                Some(string) => fold.add(string.text(&mut itoa::Buffer::new())),
+                None => fold.add(b""),
+            }
         }
-        context.count_lookup(source, found);
-    }
-    let mut result = fold.finish();
+        fold.finish()
+    })?;
     let length = result.len();
     if result.is_empty() {
         if context.remove(target) {

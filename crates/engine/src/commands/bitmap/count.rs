@@ -5,6 +5,7 @@ use std::ops::Range;
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 use dunlin_structures::bits;
 
+use super::BYTES_PER_VISIT;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::ReadContext,
@@ -63,9 +64,6 @@ pub(super) const BITCOUNT: Command = Command {
     ],
     ..Command::DEFAULT
 };
-
-/// Bytes that are looked through in the time that an element of a collection takes.
-const BYTES_PER_VISIT: usize = 1024;
 
 fn bitcount(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     // The key is looked at first: for a missing one everything is 0, even a bad position.

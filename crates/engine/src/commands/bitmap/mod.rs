@@ -23,6 +23,9 @@ pub(super) const COMMANDS: &[Command] = &[
 
 const BAD_OFFSET: CommandError = CommandError::text("ERR bit offset is not an integer or out of range");
 
+/// Bytes that are looked through in the time that visiting an element of a collection takes.
+const BYTES_PER_VISIT: usize = 1024;
+
 /// Reads the offset of a bit that a string of at most `bytes_max` bytes can have.
 fn parse_offset(text: &[u8], bytes_max: usize) -> Result<u64, CommandError> {
     let offset = parse_integer(text).and_then(|offset| u64::try_from(offset).ok());

@@ -7,6 +7,7 @@ use dunlin_resp::{ReplyBuffer, number::parse_integer};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, KeySpec, Run},
     context::{ExpiryChange, ReadContext, WriteContext},
+    keyspace::EntryRef,
     notify::EventClass,
     rdb::{DumpError, read_dump},
 };
@@ -53,7 +54,7 @@ pub(super) const RESTORE_ASKING: Command = Command {
     ..RESTORE
 };
 
-/// Bytes of a collection that are written in the time that visiting an element takes.
+/// Bytes of a collection that are written or read in the time that visiting an element takes.
 const BYTES_PER_VISIT: usize = 32;
 
 fn dump(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
@@ -115,19 +116,19 @@ fn restore(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     let &[key, ttl, payload] = args.take(3) else { unreachable!("its arity asks for three") };
     let options = options(args)?;
     let (database, now_ms) = (context.database(), context.now_ms());
-    let found = context.contains_in(database, key);
+    let found = !context.is_apart() && context.contains_in(database, key);
     if found && !options.replace {
         return Err(BUSY);
     }
     let ttl = parse_integer(ttl).ok_or(CommandError::NotInteger)?;
     let ttl = u64::try_from(ttl).map_err(|_| NEGATIVE)?;
-    let value =
-        read_dump(payload, context.environment().relaxed_versions, context.layout()).map_err(|error| {
-            match error {
-                DumpError::Footer => FOOTER,
-                DumpError::Value(_) => FORMAT,
-            }
-        })?;
+    let relaxed = context.environment().relaxed_versions;
+    let bytes = |_: &[Option<EntryRef<'_>>]| payload.len() / BYTES_PER_VISIT;
+    let value = context.compute(&[], bytes, |_, layout| read_dump(payload, relaxed, layout))?;
+    let value = value.map_err(|error| match error {
+        DumpError::Footer => FOOTER,
+        DumpError::Value(_) => FORMAT,
+    })?;
     let expiry = match ttl {
         0 => None,
         at if options.absolute => Some(at),

@@ -10,7 +10,10 @@ mod relocate;
 mod sort;
 mod ttl;
 
-use crate::command::{Args, Command, CommandError};
+use crate::{
+    command::{Args, Command, CommandError},
+    keyspace::EntryRef,
+};
 
 /// The rows of the family.
 pub(super) const COMMANDS: &[Command] = &[
@@ -46,6 +49,12 @@ pub(super) const COMMANDS: &[Command] = &[
     presence::TYPE,
     presence::UNLINK,
 ];
+
+/// Roughly how many elements an entry's value has. O(1).
+fn elements_about(entry: EntryRef<'_>) -> usize {
+    const ELEMENT_BYTES: usize = 16;
+    entry.object().map_or(0, |object| object.heap_bytes() / ELEMENT_BYTES)
+}
 
 /// Reads the number of a database.
 fn database_index(args: &mut Args<'_>, databases: usize) -> Result<usize, CommandError> {

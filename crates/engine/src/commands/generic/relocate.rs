@@ -2,10 +2,11 @@
 
 use dunlin_resp::ReplyBuffer;
 
-use super::database_index;
+use super::{database_index, elements_about};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, KeySpec, Run},
     context::WriteContext,
+    keyspace::EntryRef,
     notify::EventClass,
 };
 
@@ -128,10 +129,17 @@ fn copy(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
     if from == to {
         return Err(SAME_OBJECT);
     }
-    let found = context.contains_in(from.0, from.1);
-    context.count_lookup(from.1, found);
-    let free = replace || !context.contains_in(to.0, to.1);
-    let copied = found && free && context.copy(from, to);
+    if !context.is_apart() {
+        let found = context.contains_in(from.0, from.1);
+        context.count_lookup(from.1, found);
+        if !found || !replace && context.contains_in(to.0, to.1) {
+            reply.integer(0);
+            return Ok(());
+        }
+    }
+    let elements = |entry: Option<EntryRef<'_>>| entry.map_or(0, elements_about);
+    let copy = context.compute_apart(from.1, elements, |entry, _| entry.and_then(EntryRef::copied_object))?;
+    let copied = context.copy(from, to, copy.flatten());
     if copied {
         context.notify_in(to.0, EventClass::Generic, "copy_to", to.1);
     }

@@ -5,12 +5,13 @@ use dunlin_resp::ReplyBuffer;
 use super::{
     members::UNITS,
     query::{Form, Query, Target, stored_at},
-    search::{find, gather, tell},
+    search::{Around, find, gather, tell},
 };
 use crate::{
-    command::{Args, Argument, Arity, Command, CommandResult, Flags, Group, KeySpec, Run},
-    commands::sorted_set::store,
+    command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
+    commands::sorted_set::{set_of, store},
     context::{ReadContext, WriteContext},
+    keyspace::EntryRef,
     value::SortedSet,
 };
 
@@ -236,7 +237,12 @@ fn answer(
 ) -> CommandResult {
     let set = context.collection::<SortedSet>(args.word())?;
     let query = Query::parse(args, form, set, None)?;
-    let found = set.map_or_else(Vec::new, |set| find(set, &query));
+    let mut found = Vec::new();
+    if let Some(set) = set {
+        let around = Around::of(set, &query);
+        context.weigh(around.visits())?;
+        found = find(set, around, &query);
+    }
     tell(&found, &query, reply);
     Ok(())
 }
@@ -247,21 +253,44 @@ fn find_and_store(
     reply: &mut ReplyBuffer,
     form: Form,
 ) -> CommandResult {
-    let searches = form == Form::Search { stores: true };
-    let target = searches.then(|| Target { key: args.word(), distances: false });
-    let source = args.word();
-    let layout = context.layout();
-    let set = context.read_collection::<SortedSet>(source)?;
-    let query = Query::parse(args, form, set, target)?;
-    let found = set.map_or_else(Vec::new, |set| find(set, &query));
-    let Some(target) = query.target else {
-        tell(&found, &query, reply);
-        return Ok(());
+    let target = match form {
+        Form::Search { .. } => Some(Target { key: args.word(), distances: false }),
+        Form::Radius { .. } => target_of(args.words(), RADIUS_OPTIONS_AT),
+        Form::RadiusByMember { .. } => target_of(args.words(), MEMBER_OPTIONS_AT),
     };
-    let result = gather(&found, target.distances, layout);
+    let source = args.word();
+    context.check_entries(&[source], |entry| set_of(entry).map(drop).ok_or(CommandError::WrongType))?;
+    let mut given = args.clone();
+    let visits = |entries: &[Option<EntryRef<'_>>]| {
+        let Some(set) = entries[0].and_then(set_of) else { return 0 };
+        let query = Query::parse(&mut given, form, Some(set), target);
+        query.map_or(0, |query| Around::of(set, &query).visits())
+    };
+    let Some(target) = target else {
+        return context.examine(&[source], visits, |entries| {
+            let set = entries[0].and_then(set_of);
+            let query = Query::parse(args, form, set, None)?;
+            let found = set.map_or_else(Vec::new, |set| find(set, Around::of(set, &query), &query));
+            tell(&found, &query, reply);
+            Ok(())
+        })?;
+    };
+    let result = context.compute(&[source], visits, |entries, layout| {
+        let set = entries[0].and_then(set_of);
+        let query = Query::parse(args, form, set, Some(target))?;
+        let distances = query.target.is_some_and(|target| target.distances);
+        let found = set.map_or_else(Vec::new, |set| find(set, Around::of(set, &query), &query));
+        Ok::<_, CommandError>(gather(&found, distances, layout))
+    })??;
+    let searches = form == Form::Search { stores: true };
     let event = if searches { "geosearchstore" } else { "georadiusstore" };
     store(context, target.key, result, event, reply);
     Ok(())
+}
+
+/// The destination that the options of a GEORADIUS name.
+fn target_of<'a>(words: &[&'a [u8]], options_at: usize) -> Option<Target<'a>> {
+    stored_at(words, options_at).map(|at| Target { key: words[at], distances: false })
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Finding places, telling and storing them.
 
+use std::ops::Range;
+
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::{Element, geohash::Place};
 
@@ -23,19 +25,43 @@ pub(super) struct Found<'a> {
     distance: f64,
 }
 
+/// Ranks of the members that a search has to look at.
+pub(super) struct Around {
+    ranks: Vec<Range<usize>>,
+    /// How many it takes at most.
+    limit: usize,
+}
+
+impl Around {
+    /// Those of a query. O(log n).
+    pub(super) fn of(set: &SortedSet, query: &Query<'_>) -> Self {
+        let ranks = query.center.into_iter().flat_map(|center| query.shape.ranges(center)).map(|geohashes| {
+            let start = set.partition_scores(|score| score < geohashes.start as f64);
+            let end = set.partition_scores(|score| score < geohashes.end as f64);
+            start..end
+        });
+        Self { ranks: ranks.collect(), limit: if query.any { query.count } else { usize::MAX } }
+    }
+
+    /// Roughly how many members will be visited.
+    pub(super) fn visits(&self) -> usize {
+        /// Members around an area for one in it, where it is neither tiny nor empty.
+        const VISITS_PER_PLACE: usize = 8;
+        let members = self.ranks.iter().map(ExactSizeIterator::len).sum::<usize>();
+        members.min(self.limit.saturating_mul(VISITS_PER_PLACE))
+    }
+}
+
 /// The places that a search asks for, in order.
-pub(super) fn find<'a>(set: &'a SortedSet, query: &Query<'_>) -> Vec<Found<'a>> {
+pub(super) fn find<'a>(set: &'a SortedSet, around: Around, query: &Query<'_>) -> Vec<Found<'a>> {
     let Some(center) = query.center else { return Vec::new() };
-    let limit = if query.any { query.count } else { usize::MAX };
     let mut found = Vec::new();
-    for geohashes in query.shape.ranges(center) {
-        if found.len() >= limit {
+    for ranks in around.ranks {
+        if found.len() >= around.limit {
             break;
         }
-        let start = set.partition_scores(|score| score < geohashes.start as f64);
-        let end = set.partition_scores(|score| score < geohashes.end as f64);
-        set.for_range(start..end, false, |member, geohash| {
-            if found.len() >= limit {
+        set.for_range(ranks, false, |member, geohash| {
+            if found.len() >= around.limit {
                 return;
             }
             let place = place_of(geohash);

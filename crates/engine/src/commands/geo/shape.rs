@@ -58,12 +58,13 @@ impl Shape {
             }
             Self::Polygon(corners) => {
                 let bounds = bounds_of(corners);
-                let middle = Place {
-                    longitude: (bounds.low.longitude + bounds.high.longitude) / 2.0,
-                    latitude: (bounds.low.latitude + bounds.high.latitude) / 2.0,
-                };
-                let farthest = [bounds.low, bounds.high].map(|corner| middle.distance_meters(corner));
-                covering(middle, farthest[0].max(farthest[1]), bounds)
+                let Bounds { low, high } = bounds;
+                let northwest = Place { latitude: high.latitude, ..low };
+                let southeast = Place { latitude: low.latitude, ..high };
+                let distances =
+                    [low, high, northwest, southeast].map(|corner| center.distance_meters(corner));
+                let farthest = distances.into_iter().fold(0.0, f64::max);
+                covering(center, farthest, bounds)
             }
         }
     }

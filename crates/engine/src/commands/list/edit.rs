@@ -3,10 +3,11 @@
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::ListEnd;
 
-use super::{from_front, inclusive, notify_emptied, parse_signed_count};
+use super::{from_front, inclusive, list_of, notify_emptied, parse_signed_count, visits};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
-    context::WriteContext,
+    context::{ExpiryChange, WriteContext},
+    keyspace::EntryRef,
     notify::EventClass,
     value::List,
 };
@@ -64,14 +65,38 @@ fn lrem(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
     let end = if count < 0 { ListEnd::Back } else { ListEnd::Front };
     let count = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
     let layout = context.layout();
-    let removed = context.update(key, |list: &mut List| {
+    let remove = |list: &mut List| {
         let removed = list.remove_equal(text, count, end);
         if removed > 0 {
             list.settle(layout);
         }
-        ((removed, list.is_empty()), removed > 0)
+        (removed, list.is_empty())
+    };
+    let elements = |entry: Option<EntryRef<'_>>| {
+        entry.and_then(list_of).map_or(0, |list| visits(list, text, count, end))
+    };
+    // Copying a list takes less time than looking through it.
+    let rest = context.compute_apart(key, elements, |entry, _| {
+        let mut rest = entry.and_then(list_of)?.copied();
+        Some((remove(&mut rest), rest))
     })?;
-    let (removed, is_empty) = removed.unwrap_or((0, false));
+    let (removed, is_empty) = match rest.flatten() {
+        Some(((0, _), rest)) => {
+            context.discard(rest);
+            (0, false)
+        }
+        Some((removed, rest)) => {
+            context.set_collection(key, rest, ExpiryChange::Keep);
+            removed
+        }
+        None => {
+            let removed = context.update(key, |list| {
+                let removed = remove(list);
+                (removed, removed.0 > 0)
+            });
+            removed?.unwrap_or((0, false))
+        }
+    };
     reply.count(removed);
     if removed > 0 {
         context.notify(EventClass::List, "lrem", key);

@@ -13,7 +13,9 @@ use dunlin_structures::{Element, ListEnd};
 use crate::{
     command::{Args, Command, CommandError},
     context::WriteContext,
+    keyspace::EntryRef,
     notify::EventClass,
+    value::{Collection, List},
 };
 
 /// The rows of the family.
@@ -49,6 +51,23 @@ fn reply_element(reply: &mut ReplyBuffer, element: Element<'_>) {
         Element::Integer(integer) => reply.bulk_integer(integer),
         Element::String(text) => reply.bulk(text),
     }
+}
+
+/// The list of an entry.
+fn list_of(entry: EntryRef<'_>) -> Option<&List> {
+    entry.object().and_then(List::of)
+}
+
+/// How many elements of a list a search for `count` that equal `text` has to look at: few if they are found near
+/// `end`, otherwise perhaps all.
+fn visits(list: &List, text: &[u8], count: usize, end: ListEnd) -> usize {
+    /// Elements that are looked at to find out.
+    const NEAR: usize = 2048;
+    if list.len() <= NEAR {
+        return list.len();
+    }
+    let found = list.positions(text, end).take(NEAR).flatten().take(count).count();
+    if found == count { 0 } else { list.len() }
 }
 
 /// Reads `LEFT` or `RIGHT`.

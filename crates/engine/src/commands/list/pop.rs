@@ -1,12 +1,15 @@
 //! Taking elements from the ends.
 
-use dunlin_resp::ReplyBuffer;
+use std::{ops::Range, sync::Arc};
+
+use dunlin_resp::{Protocol, ReplyBuffer};
 use dunlin_structures::ListEnd;
 
-use super::{notify_pop, parse_end, reply_element};
+use super::{list_of, notify_pop, parse_end, reply_element};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::WriteContext,
+    keyspace::EntryRef,
     value::List,
 };
 
@@ -91,14 +94,56 @@ fn pop_counted(
     let not_positive = CommandError::text("ERR value is out of range, must be positive");
     let count = args.integer_in(0..=i64::MAX, not_positive) as usize;
     args.finish()?;
-    match context.collection::<List>(key)? {
-        None => reply.null_array(),
-        Some(_) if count == 0 => reply.array(0),
-        Some(_) => {
-            pop_many(context, key, count, reply, end)?;
+    if !context.is_apart() {
+        match context.collection::<List>(key)? {
+            None => reply.null_array(),
+            Some(_) if count == 0 => reply.array(0),
+            Some(_) => return pop_told(context, key, count, reply, end),
         }
+        return Ok(());
     }
-    Ok(())
+    pop_told(context, key, count, reply, end)
+}
+
+/// [`pop_many`], the answer made apart where it is long.
+fn pop_told(
+    context: &mut WriteContext<'_>,
+    key: &[u8],
+    count: usize,
+    reply: &mut ReplyBuffer,
+    end: ListEnd,
+) -> CommandResult {
+    let elements =
+        |entry: Option<EntryRef<'_>>| entry.and_then(list_of).map_or(0, |list| list.len().min(count));
+    let protocol = reply.protocol();
+    let told = context.compute_apart(key, elements, |entry, _| {
+        let mut reply = ReplyBuffer::default();
+        reply.set_protocol(protocol);
+        tell(entry.and_then(list_of)?, count, &mut reply, end);
+        Some(reply.take_pieces())
+    })?;
+    let Some(told) = told.flatten() else { return pop_many(context, key, count, reply, end).map(drop) };
+    reply.append_pieces(&told);
+    remove_many(context, key, count, end, |_| ()).map(drop)
+}
+
+/// The numbers of up to `count` elements at an end.
+fn ends(list: &List, count: usize, end: ListEnd) -> Range<usize> {
+    let (len, count) = (list.len(), count.min(list.len()));
+    match end {
+        ListEnd::Front => 0..count,
+        ListEnd::Back => len - count..len,
+    }
+}
+
+/// Answers up to `count` elements, the one at the end first.
+fn tell(list: &List, count: usize, reply: &mut ReplyBuffer, end: ListEnd) {
+    let elements = list.range(ends(list, count, end));
+    reply.array(elements.len());
+    match end {
+        ListEnd::Front => elements.for_each(|element| reply_element(reply, element)),
+        ListEnd::Back => elements.rev().for_each(|element| reply_element(reply, element)),
+    }
 }
 
 /// The command that takes elements from an end.
@@ -117,23 +162,23 @@ pub(super) fn pop_many(
     reply: &mut ReplyBuffer,
     end: ListEnd,
 ) -> Result<usize, CommandError> {
+    remove_many(context, key, count, end, |list| tell(list, count, reply, end))
+}
+
+/// Removes up to `count` elements from one end of a list, which `see` sees before; how many.
+fn remove_many(
+    context: &mut WriteContext<'_>,
+    key: &[u8],
+    count: usize,
+    end: ListEnd,
+    see: impl FnOnce(&List),
+) -> Result<usize, CommandError> {
     let layout = context.layout();
     let outcome = context.edit(key, |list: &mut List| {
-        let len = list.len();
-        let count = count.min(len);
-        reply.array(count);
-        let range = match end {
-            ListEnd::Front => 0..count,
-            ListEnd::Back => len - count..len,
-        };
-        let elements = list.range(range.clone());
-        match end {
-            ListEnd::Front => elements.for_each(|element| reply_element(reply, element)),
-            ListEnd::Back => elements.rev().for_each(|element| reply_element(reply, element)),
-        }
-        list.remove_range(range);
+        see(list);
+        let removed = list.remove_range(ends(list, count, end));
         list.settle(layout);
-        (count, list.is_empty())
+        (removed, list.is_empty())
     })?;
     if let Some((_, is_empty)) = outcome {
         notify_pop(context, end, key, is_empty);
@@ -201,18 +246,68 @@ impl<'a> ManyKeys<'a> {
         reply: &mut ReplyBuffer,
         is_reserved: impl Fn(&mut WriteContext<'_>, &[u8]) -> bool,
     ) -> Result<bool, CommandError> {
-        for key in self.keys {
-            if context.collection::<List>(key)?.is_some() && !is_reserved(context, key) {
-                reply.array(2);
-                reply.bulk(key);
-                let removed = pop_many(context, key, self.count, reply, self.end)?;
-                let count = itoa::Buffer::new().format(removed).to_owned();
-                context.effect(&[pop_word(self.end), key, count.as_bytes()]);
-                return Ok(removed > 0);
+        let mut found = None;
+        // Apart, only the view says which list that is.
+        if !context.is_apart() {
+            for (at, key) in self.keys.iter().enumerate() {
+                if context.collection::<List>(key)?.is_some() && !is_reserved(context, key) {
+                    found = Some(at);
+                    break;
+                }
+            }
+            if found.is_none() {
+                return Ok(false);
             }
         }
-        Ok(false)
+        let told = match context.may_be_apart(self.count) {
+            true => self.told_apart(context, found, reply.protocol())?,
+            false => None,
+        };
+        let at = found.expect("whoever is apart is told no answer");
+        let key = self.keys[at];
+        reply.array(2);
+        reply.bulk(key);
+        let removed = match told.filter(|told| told.at == at) {
+            Some(told) => {
+                reply.append_pieces(&told.reply);
+                remove_many(context, key, self.count, self.end, |_| ())?
+            }
+            None => pop_many(context, key, self.count, reply, self.end)?,
+        };
+        let count = itoa::Buffer::new().format(removed).to_owned();
+        context.effect(&[pop_word(self.end), key, count.as_bytes()]);
+        Ok(removed > 0)
     }
+
+    /// The answer, where it is long enough to be made apart.
+    fn told_apart(
+        &self,
+        context: &mut WriteContext<'_>,
+        found: Option<usize>,
+        protocol: Protocol,
+    ) -> Result<Option<Told>, CommandError> {
+        let (end, count) = (self.end, self.count);
+        let elements = |entries: &[Option<EntryRef<'_>>]| {
+            let entry = found.and_then(|at| entries[at]);
+            entry.and_then(list_of).map_or(0, |list| list.len().min(count))
+        };
+        let told = context.compute_all_apart(self.keys, elements, |entries, _| {
+            let lists = entries.iter().enumerate().filter_map(|(at, entry)| Some((at, list_of((*entry)?)?)));
+            let (at, list) = lists.into_iter().next()?;
+            let mut reply = ReplyBuffer::default();
+            reply.set_protocol(protocol);
+            tell(list, count, &mut reply, end);
+            Some(Told { at, reply: reply.take_pieces() })
+        })?;
+        Ok(told.flatten())
+    }
+}
+
+/// The elements of a list, answered apart from it.
+struct Told {
+    /// Which of the keys it is under.
+    at: usize,
+    reply: Vec<Arc<Vec<u8>>>,
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::ListEnd;
 
-use super::notify_push;
+use super::{list_of, notify_push, visits};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::WriteContext,
+    keyspace::EntryRef,
     notify::EventClass,
     value::List,
 };
@@ -128,8 +129,17 @@ fn linsert(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     };
     let (pivot, text) = (args.word(), args.word());
     let layout = context.layout();
+    let elements = |entry: Option<EntryRef<'_>>| {
+        entry.and_then(list_of).map_or(0, |list| visits(list, pivot, 1, ListEnd::Front))
+    };
+    let place = context.compute_apart(key, elements, |entry, _| {
+        entry.and_then(list_of)?.positions(pivot, ListEnd::Front).flatten().next()
+    })?;
     let inserted = context.update(key, |list: &mut List| {
-        let inserted = list.insert(side, pivot, text, layout);
+        let inserted = match place {
+            None => list.insert(side, pivot, text, layout),
+            Some(place) => place.is_some_and(|place| list.insert_beside(side, place, text, layout)),
+        };
         (inserted.then_some(list.len()), inserted)
     })?;
     match inserted {

@@ -3,13 +3,13 @@
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::Element;
 
-use super::reply_member;
+use super::{reply_member, set_of};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ExpiryChange, ReadContext, WriteContext},
     keyspace::EntryRef,
     notify::EventClass,
-    value::{Collection, Layout, Set},
+    value::{Layout, Set},
 };
 
 pub(super) const SDIFF: Command = Command {
@@ -215,11 +215,6 @@ fn store(
         context.notify(EventClass::Generic, "del", destination);
     }
     Ok(())
-}
-
-/// The set of an entry.
-fn set_of(entry: EntryRef<'_>) -> Option<&Set> {
-    entry.object().and_then(Set::of)
 }
 
 fn sets_of<'a>(entries: &[Option<EntryRef<'a>>]) -> Vec<Option<&'a Set>> {

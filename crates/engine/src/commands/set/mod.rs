@@ -8,7 +8,11 @@ mod scan;
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::Element;
 
-use crate::command::Command;
+use crate::{
+    command::Command,
+    keyspace::EntryRef,
+    value::{Collection, Set},
+};
 
 /// The rows of the family.
 pub(super) const COMMANDS: &[Command] = &[
@@ -38,4 +42,9 @@ fn reply_member(reply: &mut ReplyBuffer, member: Element<'_>) {
         Element::Integer(integer) => reply.bulk_integer(integer),
         Element::String(text) => reply.bulk(text),
     }
+}
+
+/// The set of an entry.
+fn set_of(entry: EntryRef<'_>) -> Option<&Set> {
+    entry.object().and_then(Set::of)
 }

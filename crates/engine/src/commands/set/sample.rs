@@ -1,16 +1,19 @@
 //! Members by chance.
 
-use dunlin_resp::ReplyBuffer;
+use std::sync::Arc;
 
-use super::reply_member;
+use dunlin_resp::{Protocol, ReplyBuffer};
+
+use super::{reply_member, set_of};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     commands::draw::parse_count,
-    context::{ReadContext, WriteContext},
+    context::{ExpiryChange, ReadContext, WriteContext},
     effect::removal_word,
+    keyspace::EntryRef,
     notify::EventClass,
-    random::Random,
-    value::Set,
+    random::{Random, Selection},
+    value::{Layout, Set},
 };
 
 pub(super) const SPOP: Command = Command {
@@ -63,18 +66,26 @@ fn pop_many(
     let not_positive = CommandError::text("ERR value is out of range, must be positive");
     let count = args.integer_in(0..=i64::MAX, not_positive) as usize;
     args.finish()?;
-    let mut random = Random::new(context.random());
-    let Some(set) = context.collection::<Set>(key)?.filter(|_| count > 0) else {
+    if !context.is_apart() && context.collection::<Set>(key)?.is_none_or(|_| count == 0) {
         reply.set(0);
         return Ok(());
-    };
+    }
+    let mut random = Random::new(context.random());
+    let protocol = reply.protocol();
+    let visits = |entry: Option<EntryRef<'_>>| entry.and_then(set_of).map_or(0, |set| visits(set, count));
+    let popped = context.compute_apart(key, visits, |entry, layout| {
+        let set = entry.and_then(set_of)?;
+        Some(Popped::of(set, count, &mut random, protocol, layout))
+    })?;
+    if let Some(popped) = popped.flatten() {
+        popped.finish(context, key, reply);
+        return Ok(());
+    }
+    let Some(set) = context.collection::<Set>(key)? else { return Ok(()) };
     if count >= set.len() {
         reply.set(set.len());
         set.for_each(|member| reply_member(reply, member));
-        context.remove(key);
-        context.effect(&[removal_word(context.environment().lazyfree_server_del), key]);
-        context.notify(EventClass::Set, "spop", key);
-        context.notify(EventClass::Generic, "del", key);
+        remove_all(context, key);
         return Ok(());
     }
     reply.set(count);
@@ -93,6 +104,80 @@ fn pop_many(
     }
     context.notify(EventClass::Set, "spop", key);
     Ok(())
+}
+
+/// Removes a set of which all members are popped.
+fn remove_all(context: &mut WriteContext<'_>, key: &[u8]) {
+    context.remove(key);
+    context.effect(&[removal_word(context.environment().lazyfree_server_del), key]);
+    context.notify(EventClass::Set, "spop", key);
+    context.notify(EventClass::Generic, "del", key);
+}
+
+/// How many members popping `count` of them visits apart from the worker; none where that is not worth it: those
+/// that stay are copied, too.
+fn visits(set: &Set, count: usize) -> usize {
+    /// Members that stay for one that goes, at most.
+    const STAYING_MAX: usize = 8;
+    let popped = count.min(set.len());
+    if set.compact_bytes().is_some() {
+        return 0;
+    }
+    if set.len() - popped <= popped.saturating_mul(STAYING_MAX) { popped } else { 0 }
+}
+
+/// Members that were popped from a set apart from it, and those that stay.
+struct Popped {
+    members: Set,
+    rest: Set,
+    reply: Vec<Arc<Vec<u8>>>,
+}
+
+impl Popped {
+    fn of(set: &Set, count: usize, random: &mut Random, protocol: Protocol, layout: Layout<'_>) -> Self {
+        let mut reply = ReplyBuffer::default();
+        reply.set_protocol(protocol);
+        reply.set(count.min(set.len()));
+        let (mut members, mut rest) = (Set::default(), Set::default());
+        if count >= set.len() {
+            set.for_each(|member| reply_member(&mut reply, member));
+        } else {
+            members = Set::for_members(count as u64, layout);
+            rest = Set::for_members(u64::MAX, layout);
+            let mut selection = Selection::new(count, set.len());
+            set.for_each(|member| {
+                if selection.takes(random) {
+                    reply_member(&mut reply, member);
+                    members.insert_element(member, layout);
+                } else {
+                    rest.insert_element(member, layout);
+                }
+            });
+        }
+        Self { members, rest, reply: reply.take_pieces() }
+    }
+
+    /// Leaves the rest under the key that all were found under.
+    fn finish(self, context: &mut WriteContext<'_>, key: &[u8], reply: &mut ReplyBuffer) {
+        reply.append_pieces(&self.reply);
+        if self.rest.is_empty() {
+            return remove_all(context, key);
+        }
+        context.set_collection(key, self.rest, ExpiryChange::Keep);
+        if context.is_recorded() {
+            let mut popped = Vec::with_capacity(RECORDED_MEMBERS_MAX);
+            self.members.for_each(|member| {
+                popped.push(member.text().into_owned());
+                if popped.len() == RECORDED_MEMBERS_MAX {
+                    record_removal(context, key, &popped);
+                    popped.clear();
+                }
+            });
+            record_removal(context, key, &popped);
+        }
+        context.discard(self.members);
+        context.notify(EventClass::Set, "spop", key);
+    }
 }
 
 /// Members that one command of a record names.

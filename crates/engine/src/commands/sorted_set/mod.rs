@@ -15,7 +15,13 @@ mod scan;
 use dunlin_resp::{Protocol, ReplyBuffer};
 use dunlin_structures::Element;
 
-use crate::{command::Command, context::WriteContext, notify::EventClass};
+use crate::{
+    command::Command,
+    context::WriteContext,
+    keyspace::EntryRef,
+    notify::EventClass,
+    value::{Collection, SortedSet},
+};
 
 pub(super) use add::{Conditions, put};
 pub(super) use range::store;
@@ -94,6 +100,11 @@ impl<'r> MemberReply<'r> {
             self.reply.double(score);
         }
     }
+}
+
+/// The sorted set of an entry.
+pub(super) fn set_of(entry: EntryRef<'_>) -> Option<&SortedSet> {
+    entry.object().and_then(SortedSet::of)
 }
 
 /// Reports that members were removed, and the key where it went with the last of them.

@@ -1,11 +1,14 @@
 //! Removing members from either end and returning them.
 
+use std::ops::Range;
+
 use dunlin_resp::{Protocol, ReplyBuffer};
 
-use super::{notify_removal, reply_member};
+use super::{notify_removal, reply_member, set_of};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::WriteContext,
+    keyspace::EntryRef,
     value::SortedSet,
 };
 
@@ -95,7 +98,7 @@ fn pop_one_key(
     }
     let in_pairs = is_counted && reply.protocol() == Protocol::Resp3;
     let shape = if in_pairs { Shape::Pairs } else { Shape::Flat };
-    if pop(context, key, end, count, shape, reply)?.is_none() {
+    if pop_told(context, key, end, count, shape, reply)?.is_none() {
         reply.array(0);
     }
     Ok(())
@@ -103,9 +106,18 @@ fn pop_one_key(
 
 fn zmpop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (keys, end, count) = parse_many(args)?;
-    if !pop_first(context, keys, end, count, Shape::KeyAndPairs, reply)? {
-        reply.null_array();
+    for key in keys {
+        let is_there = match context.is_apart() {
+            true => context.read(key).is_some(),
+            false => context.collection::<SortedSet>(key)?.is_some(),
+        };
+        if is_there {
+            let popped = pop_told(context, key, end, count, Shape::KeyAndPairs, reply)?;
+            record_pop(context, key, end, popped);
+            return Ok(());
+        }
     }
+    reply.null_array();
     Ok(())
 }
 
@@ -133,24 +145,6 @@ pub(super) fn parse_many<'a>(args: &mut Args<'a>) -> Result<(&'a [&'a [u8]], End
     Ok((keys, end, count.unwrap_or(1)))
 }
 
-/// Pops from the first key that is there, and tells; whether there was one.
-pub(super) fn pop_first(
-    context: &mut WriteContext<'_>,
-    keys: &[&[u8]],
-    end: End,
-    count: usize,
-    shape: Shape,
-    reply: &mut ReplyBuffer,
-) -> Result<bool, CommandError> {
-    for key in keys {
-        if let Some(popped) = pop(context, key, end, count, shape, reply)? {
-            record_pop(context, key, end, Some(popped));
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
 /// Records that members were popped from a key that a command has chosen itself: one, or so many.
 pub(super) fn record_pop(context: &mut WriteContext<'_>, key: &[u8], end: End, count: Option<usize>) {
     let word: &[u8] = if end == End::Min { b"ZPOPMIN" } else { b"ZPOPMAX" };
@@ -158,6 +152,63 @@ pub(super) fn record_pop(context: &mut WriteContext<'_>, key: &[u8], end: End, c
         None => context.effect(&[word, key]),
         Some(count) => context.effect(&[word, key, itoa::Buffer::new().format(count).as_bytes()]),
     }
+}
+
+/// The ranks of up to `count` members at one end.
+fn ranks_at(set: &SortedSet, end: End, count: usize) -> Range<usize> {
+    let (len, count) = (set.len(), count.min(set.len()));
+    match end {
+        End::Min => 0..count,
+        End::Max => len - count..len,
+    }
+}
+
+/// Tells members, the outermost first.
+fn tell(set: &SortedSet, ranks: Range<usize>, key: &[u8], end: End, shape: Shape, reply: &mut ReplyBuffer) {
+    let count = ranks.len();
+    match shape {
+        Shape::Flat => reply.array(2 * count),
+        Shape::Pairs => reply.array(count),
+        Shape::KeyAndPairs => {
+            reply.array(2);
+            reply.bulk(key);
+            reply.array(count);
+        }
+        Shape::KeyAndMember => {
+            reply.array(3);
+            reply.bulk(key);
+        }
+    }
+    set.for_range(ranks, end == End::Max, |member, score| {
+        if matches!(shape, Shape::Pairs | Shape::KeyAndPairs) {
+            reply.array(2);
+        }
+        reply_member(reply, member);
+        reply.double(score);
+    });
+}
+
+/// [`pop`], the answer made apart where it is long.
+fn pop_told(
+    context: &mut WriteContext<'_>,
+    key: &[u8],
+    end: End,
+    count: usize,
+    shape: Shape,
+    reply: &mut ReplyBuffer,
+) -> Result<Option<usize>, CommandError> {
+    let elements = |entry: Option<EntryRef<'_>>| entry.and_then(set_of).map_or(0, |set| set.len().min(count));
+    let protocol = reply.protocol();
+    let told = context.compute_apart(key, elements, |entry, _| {
+        let set = entry.and_then(set_of)?;
+        let mut reply = ReplyBuffer::default();
+        reply.set_protocol(protocol);
+        tell(set, ranks_at(set, end, count), key, end, shape, &mut reply);
+        Some(reply.take_pieces())
+    })?;
+    let Some(told) = told.flatten() else { return pop(context, key, end, count, shape, reply) };
+    reply.append_pieces(&told);
+    remove(context, key, end, count, |_, _| ())
 }
 
 /// Removes up to `count` members from one end of a sorted set and tells them, the outermost first;
@@ -170,33 +221,21 @@ pub(super) fn pop(
     shape: Shape,
     reply: &mut ReplyBuffer,
 ) -> Result<Option<usize>, CommandError> {
+    remove(context, key, end, count, |set, ranks| tell(set, ranks, key, end, shape, reply))
+}
+
+/// Removes up to `count` members from one end of a sorted set, which `see` sees before.
+fn remove(
+    context: &mut WriteContext<'_>,
+    key: &[u8],
+    end: End,
+    count: usize,
+    see: impl FnOnce(&SortedSet, Range<usize>),
+) -> Result<Option<usize>, CommandError> {
     let popped = context.update(key, |set: &mut SortedSet| {
-        let len = set.len();
-        let count = count.min(len);
-        let ranks = match end {
-            End::Min => 0..count,
-            End::Max => len - count..len,
-        };
-        match shape {
-            Shape::Flat => reply.array(2 * count),
-            Shape::Pairs => reply.array(count),
-            Shape::KeyAndPairs => {
-                reply.array(2);
-                reply.bulk(key);
-                reply.array(count);
-            }
-            Shape::KeyAndMember => {
-                reply.array(3);
-                reply.bulk(key);
-            }
-        }
-        set.for_range(ranks.clone(), end == End::Max, |member, score| {
-            if matches!(shape, Shape::Pairs | Shape::KeyAndPairs) {
-                reply.array(2);
-            }
-            reply_member(reply, member);
-            reply.double(score);
-        });
+        let ranks = ranks_at(set, end, count);
+        let count = ranks.len();
+        see(set, ranks.clone());
         set.remove_range(ranks);
         ((count, set.is_empty()), count > 0)
     })?;

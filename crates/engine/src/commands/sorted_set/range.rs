@@ -9,13 +9,14 @@ use dunlin_resp::{ReplyBuffer, number::parse_integer};
 use super::{
     MemberReply,
     bounds::{LexRange, ScoreRange, index_ranks},
+    set_of,
 };
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ExpiryChange, ReadContext, WriteContext},
     keyspace::EntryRef,
     notify::EventClass,
-    value::{Collection, Gathered, SortedSet},
+    value::{Gathered, SortedSet},
 };
 
 const LIMIT: Argument = Argument::block("limit", &[Argument::integer("offset"), Argument::integer("count")])
@@ -283,9 +284,6 @@ fn zrangestore(
 ) -> CommandResult {
     let (destination, source) = (args.word(), args.word());
     let query = Query::parse(args, Fixed { by: None, reverse: None, scores: false })?;
-    fn set_of(entry: EntryRef<'_>) -> Option<&SortedSet> {
-        entry.object().and_then(SortedSet::of)
-    }
     context.check_entries(&[source], |entry| set_of(entry).map(drop).ok_or(CommandError::WrongType))?;
     let elements = |entries: &[Option<EntryRef<'_>>]| {
         entries[0].and_then(set_of).map_or(0, |set| query.ranks(set).len())

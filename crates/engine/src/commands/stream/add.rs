@@ -6,7 +6,7 @@ use super::{
     INVALID_ID,
     effect::record_edit,
     reply_id,
-    trim::{REFERENCES, TRIM, TrimOptions},
+    trim::{REFERENCES, TRIM, TrimOptions, discard},
 };
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
@@ -69,8 +69,8 @@ fn xadd(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
     let add = |stream: &mut Stream| {
         let added = stream.log_mut().add(id, pairs, now_ms, limits);
         let trimmed = match (added, plan) {
-            (Ok(_), Some(plan)) => plan.run(stream),
-            _ => 0,
+            (Ok(_), Some(plan)) => Some(plan.run(stream)),
+            _ => None,
         };
         ((added, trimmed), added.is_ok())
     };
@@ -95,7 +95,7 @@ fn xadd(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
     })?;
     record_edit(context, key, args.words(), Some((id_at, id)));
     context.notify(EventClass::Stream, "xadd", key);
-    if trimmed > 0 {
+    if trimmed.is_some_and(|trimmed| discard(context, trimmed) > 0) {
         context.notify(EventClass::Stream, "xtrim", key);
     }
     reply_id(reply, id);

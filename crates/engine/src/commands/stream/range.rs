@@ -98,7 +98,7 @@ fn range(
         return Ok(());
     };
     let entries_max = count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
-    context.weigh(entries_max.min(stream.log().len() as usize))?;
+    context.weigh(entries_max.min(stream.log().entries_about(start, end)))?;
     match count {
         Some(0) => reply.null_array(),
         count if is_reversed => {

@@ -1,6 +1,6 @@
 //! Reading what is new: XREAD, and XREADGROUP for the consumers of a group.
 
-use std::num::NonZeroU64;
+use std::{collections::HashSet, mem, num::NonZeroU64, sync::Arc};
 
 use dunlin_resp::{Mark, Protocol, ReplyBuffer};
 
@@ -12,9 +12,10 @@ use crate::{
     command::{Args, Argument, Arity, Blocking, Command, CommandError, Flags, Group, KeySpec, Run, Wait},
     commands::timeout::parse_milliseconds,
     context::WriteContext,
+    keyspace::EntryRef,
     notify::EventClass,
     value::{
-        Stream, ValueType,
+        Collection, Stream, ValueType,
         stream::{ConsumerGroup, StreamId, StreamLog},
     },
 };
@@ -116,6 +117,12 @@ impl<'a> ReadRequest<'a> {
         Ok(request)
     }
 
+    /// Whether no key is named twice: what is read from it first would change what is read then.
+    fn names_each_key_once(&self) -> bool {
+        let mut seen = HashSet::with_capacity(self.keys.len());
+        self.keys.iter().all(|key| seen.insert(key))
+    }
+
     /// What follows where there is nothing to read.
     fn find_nothing(
         &self,
@@ -144,8 +151,10 @@ fn reply_key(reply: &mut ReplyBuffer, key: &[u8]) {
 fn xread<'a>(context: &mut WriteContext<'_>, args: &mut Args<'a>, reply: &mut ReplyBuffer) -> Outcome<'a> {
     let request = ReadRequest::read(args, false, context.now_ms())?;
     let mut behind = Vec::with_capacity(request.keys.len());
+    let mut is_there = Vec::with_capacity(request.keys.len());
     for (key, id) in request.keys.iter().zip(request.ids) {
         let log = context.read_collection::<Stream>(key)?.map(Stream::log);
+        is_there.push(log.is_some());
         let after = match *id {
             b"$" => log.map_or(StreamId::MIN, StreamLog::last_id),
             b"+" => log.map_or(StreamId::MIN, |log| {
@@ -160,18 +169,26 @@ fn xread<'a>(context: &mut WriteContext<'_>, args: &mut Args<'a>, reply: &mut Re
         };
         behind.push(after);
     }
+    // As in Redis, each key counts as looked up twice.
+    for (key, is_there) in request.keys.iter().zip(is_there) {
+        context.count_lookup(key, is_there);
+    }
     let mark = reply.mark();
-    let mut found = 0;
-    for (key, after) in request.keys.iter().zip(&behind) {
-        // As in Redis, each key counts as looked up twice.
-        let Some(log) = context.read_collection::<Stream>(key)?.map(Stream::log) else { continue };
-        let has_more = log.last_entry_id().is_some_and(|last| last > *after);
-        if let (true, Some(start)) = (has_more, after.next()) {
+    let entries_max = if request.count == 0 { usize::MAX } else { request.count as usize };
+    let visits = |entries: &[Option<EntryRef<'_>>]| {
+        let unread = entries.iter().zip(&behind).filter_map(|(entry, after)| unread(*entry, *after));
+        unread.map(|(log, start)| log.entries_about(start, StreamId::MAX).min(entries_max)).sum()
+    };
+    let found = context.examine(request.keys, visits, |entries| {
+        let mut found = 0;
+        for ((key, entry), after) in request.keys.iter().zip(entries).zip(&behind) {
+            let Some((log, start)) = unread(*entry, *after) else { continue };
             found += 1;
             reply_key(reply, key);
             reply_entries(reply, log.range(start, StreamId::MAX), request.count);
         }
-    }
+        found
+    })?;
     if found == 0 {
         // `$` means the last entry of now, also when the command is run again.
         let kept = args.words().len() - behind.len();
@@ -181,6 +198,13 @@ fn xread<'a>(context: &mut WriteContext<'_>, args: &mut Args<'a>, reply: &mut Re
     }
     close(reply, mark, found);
     Ok(Blocking::Done)
+}
+
+/// The entries of a stream, and the first ID behind `after`, where there are entries behind that.
+fn unread(entry: Option<EntryRef<'_>>, after: StreamId) -> Option<(&StreamLog, StreamId)> {
+    let log = Stream::of(entry?.object()?)?.log();
+    log.last_entry_id().filter(|last| *last > after)?;
+    Some((log, after.next()?))
 }
 
 /// Ends the answer of so many streams.
@@ -237,44 +261,179 @@ fn xreadgroup<'a>(
         }
         wanted.push(Wanted::parse(id)?);
     }
+    let reading = GroupReading { request: &request, name, consumer, wanted };
+    let most = if request.count == 0 { usize::MAX } else { request.count as usize };
+    if context.may_be_apart(most.saturating_mul(request.keys.len()))
+        && request.names_each_key_once()
+        && let Some(read) = reading.apart(context, reply.protocol())?
+    {
+        let served = reading.finish(context, read, reply)?;
+        return if served { Ok(Blocking::Done) } else { request.find_nothing(None, true, reply) };
+    }
     let now_ms = context.environment().clock_ms();
     let mark = reply.mark();
     let mut served = 0;
-    for (key, wanted) in request.keys.iter().zip(wanted) {
+    for (at, key) in request.keys.iter().enumerate() {
         context.count_lookup(key, true);
         let done = context.update(key, |stream: &mut Stream| {
-            let done = stream.edit_group(name, |group, log| {
-                let is_new = group.see_consumer(consumer, now_ms);
-                let mut ids = Vec::new();
-                let serves = wanted != Wanted::New || log.last_entry_id() > Some(group.last_id());
-                if serves {
-                    served += 1;
-                    reply_key(reply, key);
-                    match wanted {
-                        Wanted::New => ids = deliver(reply, group, log, consumer, &request, now_ms),
-                        Wanted::HistoryBehind(id) => {
-                            ids = repeat(reply, group, log, (consumer, id), request.count, now_ms);
-                        }
-                    }
-                }
-                ((is_new, ids, serves && wanted == Wanted::New), is_new || serves)
-            });
-            done.unwrap_or(((false, Vec::new(), false), false))
+            let done = stream.edit_group(name, |group, log| reading.read(at, group, log, now_ms, reply));
+            let done = done.unwrap_or_default();
+            let changes = done.changes();
+            (done, changes)
         })?;
-        let (is_new, ids, has_read) = done.unwrap_or_default();
-        if is_new || has_read || !ids.is_empty() {
-            let group = name;
-            record_deliveries(context, &Deliveries { key, group, consumer, is_new, ids, has_read });
-        }
-        if is_new {
-            context.notify(EventClass::Stream, "xgroup-createconsumer", key);
-        }
+        let done = done.unwrap_or_default();
+        served += usize::from(done.has_answered);
+        reading.record(context, key, done);
     }
     if served == 0 {
         return request.find_nothing(None, true, reply);
     }
     close(reply, mark, served);
     Ok(Blocking::Done)
+}
+
+/// A consumer reading on.
+struct GroupReading<'a> {
+    request: &'a ReadRequest<'a>,
+    name: &'a [u8],
+    consumer: &'a [u8],
+    /// Of each key.
+    wanted: Vec<Wanted>,
+}
+
+/// What reading a stream has done to its group.
+#[derive(Default)]
+struct Done {
+    /// Whether the consumer is new.
+    is_new: bool,
+    has_answered: bool,
+    /// Whether the group has read on.
+    has_read: bool,
+    /// The entries whose deliveries have changed.
+    ids: Vec<StreamId>,
+}
+
+impl Done {
+    fn changes(&self) -> bool {
+        self.is_new || self.has_answered
+    }
+}
+
+/// A stream that was read apart from it: its group from now on, and the answer.
+struct ReadApart {
+    group: ConsumerGroup,
+    done: Done,
+    reply: Vec<Arc<Vec<u8>>>,
+}
+
+impl GroupReading<'_> {
+    /// Reads from the stream of one key, and answers what there is.
+    fn read(
+        &self,
+        at: usize,
+        group: &mut ConsumerGroup,
+        log: &StreamLog,
+        now_ms: u64,
+        reply: &mut ReplyBuffer,
+    ) -> Done {
+        let is_new = group.see_consumer(self.consumer, now_ms);
+        let mut done = Done { is_new, ..Done::default() };
+        if self.wanted[at] == Wanted::New && log.last_entry_id() <= Some(group.last_id()) {
+            return done;
+        }
+        done.has_answered = true;
+        reply_key(reply, self.request.keys[at]);
+        match self.wanted[at] {
+            Wanted::New => {
+                done.has_read = true;
+                done.ids = deliver(reply, group, log, self.consumer, self.request, now_ms);
+            }
+            Wanted::HistoryBehind(id) => {
+                done.ids = repeat(reply, group, log, (self.consumer, id), self.request.count, now_ms);
+            }
+        }
+        done
+    }
+
+    /// Roughly how many entries the streams have for the consumer; 0 only where they have none.
+    fn entries_about(&self, entries: &[Option<EntryRef<'_>>]) -> usize {
+        let entries_max = if self.request.count == 0 { usize::MAX } else { self.request.count as usize };
+        let of_stream = |(entry, wanted): (&Option<EntryRef<'_>>, &Wanted)| {
+            let stream = Stream::of((*entry)?.object()?)?;
+            let group = stream.group(self.name)?;
+            let found = match wanted {
+                // Where there is nothing it may have to wait, which is nothing to do apart.
+                Wanted::New if stream.log().last_entry_id() <= Some(group.last_id()) => 0,
+                Wanted::New => stream.log().entries_about(group.last_id().next()?, StreamId::MAX),
+                Wanted::HistoryBehind(_) => group.consumers().get(self.consumer)?.pending().len(),
+            };
+            Some(found.min(entries_max))
+        };
+        entries.iter().zip(&self.wanted).filter_map(of_stream).sum()
+    }
+
+    /// Reads from copies of the groups, apart, where there is much to read: what is left to do under the locks
+    /// is to put the copies in their place.
+    fn apart(
+        &self,
+        context: &mut WriteContext<'_>,
+        protocol: Protocol,
+    ) -> Result<Option<Vec<ReadApart>>, CommandError> {
+        let now_ms = context.environment().clock_ms();
+        let read = context.compute_all_apart(
+            self.request.keys,
+            |entries| self.entries_about(entries),
+            |entries, _| {
+                let streams = entries.iter().map(|entry| Stream::of((*entry)?.object()?));
+                let read = streams.enumerate().map(|(at, stream)| {
+                    let mut group = stream?.group(self.name)?.clone();
+                    let mut reply = ReplyBuffer::default();
+                    reply.set_protocol(protocol);
+                    let done = self.read(at, &mut group, stream?.log(), now_ms, &mut reply);
+                    Some(ReadApart { group, done, reply: reply.take_pieces() })
+                });
+                read.collect::<Option<Vec<_>>>()
+            },
+        )?;
+        Ok(read.flatten())
+    }
+
+    /// Puts the groups in their place that were read apart, and answers; whether there was an answer.
+    fn finish(
+        &self,
+        context: &mut WriteContext<'_>,
+        read: Vec<ReadApart>,
+        reply: &mut ReplyBuffer,
+    ) -> Result<bool, CommandError> {
+        let served = read.iter().filter(|read| read.done.has_answered).count();
+        match reply.protocol() {
+            _ if served == 0 => {}
+            Protocol::Resp2 => reply.array(served),
+            Protocol::Resp3 => reply.map(served),
+        }
+        for (key, ReadApart { group, done, reply: pieces }) in self.request.keys.iter().zip(read) {
+            reply.append_pieces(&pieces);
+            let former = context.update(key, |stream: &mut Stream| {
+                let former = stream.edit_group(self.name, |place, _| mem::replace(place, group));
+                (former, done.changes())
+            })?;
+            context.discard_other(former);
+            self.record(context, key, done);
+        }
+        Ok(served > 0)
+    }
+
+    /// Records and tells what reading a stream has done.
+    fn record(&self, context: &mut WriteContext<'_>, key: &[u8], done: Done) {
+        let Done { is_new, has_read, ids, .. } = done;
+        if is_new || has_read || !ids.is_empty() {
+            let (group, consumer) = (self.name, self.consumer);
+            record_deliveries(context, &Deliveries { key, group, consumer, is_new, ids, has_read });
+        }
+        if is_new {
+            context.notify(EventClass::Stream, "xgroup-createconsumer", key);
+        }
+    }
 }
 
 /// Hands the entries behind the group's last to a consumer; which deliveries that makes.

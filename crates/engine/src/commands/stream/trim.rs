@@ -9,7 +9,7 @@ use crate::{
     notify::EventClass,
     value::{
         CollectionLimits, Stream,
-        stream::{Trim, TrimTo},
+        stream::{Trim, TrimTo, Trimmed},
     },
 };
 
@@ -172,14 +172,23 @@ fn approximate_entries_max(limits: &CollectionLimits) -> u64 {
 }
 
 impl TrimPlan {
-    /// Removes entries; how many.
-    pub(super) fn run(self, stream: &mut Stream) -> u64 {
+    /// Removes entries.
+    pub(super) fn run(self, stream: &mut Stream) -> Trimmed {
         match self.references {
             References::Keep => stream.log_mut().trim(self.trim),
             References::Delete => stream.trim_with_deliveries(self.trim),
             References::Acknowledged => stream.trim_unreferenced(self.trim),
         }
     }
+}
+
+/// Has what was trimmed away freed where that holds nobody up; how many entries it was.
+pub(super) fn discard(context: &mut WriteContext<'_>, trimmed: Trimmed) -> u64 {
+    let entries = trimmed.entries;
+    if trimmed.is_large() {
+        context.discard_other(trimmed);
+    }
+    entries
 }
 
 fn xtrim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
@@ -194,10 +203,11 @@ fn xtrim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     let plan =
         plan.ok_or(CommandError::text("ERR syntax error, XTRIM must be called with MAXLEN or MINID"))?;
     let removed = context.update(key, |stream: &mut Stream| {
-        let removed = plan.run(stream);
-        (removed, removed > 0)
+        let trimmed = plan.run(stream);
+        let changes = trimmed.entries > 0;
+        (trimmed, changes)
     })?;
-    let removed = removed.unwrap_or(0);
+    let removed = removed.map_or(0, |trimmed| discard(context, trimmed));
     if removed > 0 {
         record_edit(context, key, args.words(), None);
         context.notify(EventClass::Stream, "xtrim", key);

@@ -1,11 +1,13 @@
 //! Changing collections.
 
+use std::any::Any;
+
 use dunlin_structures::Slot;
 
 use crate::{
     command::CommandError,
     keyspace::{Key, access_clock},
-    value::{Collection, NewValue},
+    value::{Collection, NewValue, Object, Owned},
 };
 
 use super::{ExpiryChange, WriteContext, collection_of};
@@ -76,8 +78,11 @@ impl WriteContext<'_> {
 
     fn has_expired_elements(&self, key: &Key<'_>, slot: Slot) -> bool {
         let stripe = self.locked.shard(key.shard).database(self.database);
-        let next_ms = stripe.and_then(|stripe| stripe.entry(slot).next_deadline_ms());
-        next_ms.is_some_and(|next_ms| next_ms <= self.environment.now_ms)
+        let now_ms = self.environment.now_ms;
+        match stripe.and_then(|stripe| stripe.entry(slot).object()) {
+            Some(Object::Hash(hash)) => hash.next_deadline_ms().is_some_and(|next_ms| next_ms <= now_ms),
+            _ => false,
+        }
     }
 
     /// [`Self::update`], on a new collection where the key is missing.
@@ -105,6 +110,16 @@ impl WriteContext<'_> {
             self.remove(key);
             return;
         }
-        self.set_value_in(self.database, key, NewValue::Object(Box::new(collection.into_object())), expiry);
+        self.set_value_in(self.database, key, NewValue::Object(collection.into_object()), expiry);
+    }
+
+    /// Has a collection that is no longer wanted freed where that takes nobody's time.
+    pub fn discard<T: Collection>(&mut self, collection: T) {
+        self.worker.garbage.push(Owned::Object(collection.into_object()));
+    }
+
+    /// [`Self::discard`] for what is no collection.
+    pub fn discard_other<T: Any + Send>(&mut self, other: T) {
+        self.worker.garbage.push_other(Box::new(other));
     }
 }

@@ -214,6 +214,9 @@ impl<'a> WriteContext<'a> {
 
     /// [`Self::find`] that counts a hit or a miss: for commands that read some of their keys.
     pub fn read(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
+        if let Some(view) = self.view() {
+            return view.find(key);
+        }
         let key = self.key(key);
         let found = self.slot(self.database, &key);
         self.count_lookup(key.bytes, found.is_some());
@@ -408,13 +411,16 @@ impl<'a> WriteContext<'a> {
     }
 
     /// Copies a value with its expiry to another place, replacing what is there; whether the source
-    /// is there. Long values are shared, not copied.
-    pub fn copy(&mut self, from: (usize, &[u8]), to: (usize, &[u8])) -> bool {
+    /// is there. Long strings are shared, not copied; of a collection `copy` may have been made before.
+    pub fn copy(&mut self, from: (usize, &[u8]), to: (usize, &[u8]), copy: Option<Object>) -> bool {
         let replaces = self.notes_new() && self.contains_in(to.0, to.1);
         let Some(entry) = self.find_in(from.0, from.1) else { return false };
         let expiry = entry.expiry().map_or(ExpiryChange::Clear, ExpiryChange::At);
         let mut buffer = Vec::new();
-        let value = entry.to_new().copied_to(&mut buffer);
+        let value = match copy {
+            Some(object) => NewValue::Object(object),
+            None => entry.to_new().copied_to(&mut buffer),
+        };
         self.set_value_in(to.0, to.1, value, expiry);
         if replaces {
             self.notify_in(to.0, EventClass::New, "new", to.1);

@@ -67,26 +67,114 @@ impl<'a> WriteContext<'a> {
         compute: impl FnOnce(&[Option<EntryRef<'_>>], Layout<'_>) -> R,
     ) -> Result<R, CommandError> {
         let layout = self.layout();
-        match &mut self.phase {
-            Phase::Finish(result) => {
-                if let Some(result) = result.take() {
-                    return Ok(*result.downcast().expect("the handler that has made it"));
-                }
-            }
-            Phase::Prepare { view, result } => {
-                let entries: Vec<_> = keys.iter().map(|key| view.find(key)).collect();
-                **result = Some(Box::new(compute(&entries, layout)));
-                return Err(CommandError::TooLong);
-            }
-            Phase::Whole => {}
+        if let Some(result) = self.computed() {
+            return Ok(result);
         }
-        let must_stay = self.serving || self.environment.deny_blocking || self.locked.is_everything();
-        let visits_max = self.environment.visits_max.filter(|_| !must_stay);
+        if let Phase::Prepare { view, result } = &mut self.phase {
+            let entries: Vec<_> = keys.iter().map(|key| view.find(key)).collect();
+            **result = Some(Box::new(compute(&entries, layout)));
+            return Err(CommandError::TooLong);
+        }
+        let visits_max = self.visits_max();
         let entries = self.present(keys);
         if visits_max.is_some_and(|max| elements(&entries) > max) {
             return Err(CommandError::TooLong);
         }
         Ok(compute(&entries, layout))
+    }
+
+    /// [`Self::compute`] for what is quicker done in place while nobody waits for it: `None` where it is little
+    /// enough, or has to be done at once.
+    pub fn compute_apart<R: Any + Send>(
+        &mut self,
+        key: &[u8],
+        elements: impl FnOnce(Option<EntryRef<'_>>) -> usize,
+        compute: impl FnOnce(Option<EntryRef<'_>>, Layout<'_>) -> R,
+    ) -> Result<Option<R>, CommandError> {
+        self.compute_all_apart(
+            &[key],
+            |entries| elements(entries[0]),
+            |entries, layout| compute(entries[0], layout),
+        )
+    }
+
+    /// [`Self::compute_apart`] from several keys.
+    pub fn compute_all_apart<R: Any + Send>(
+        &mut self,
+        keys: &[&[u8]],
+        elements: impl FnOnce(&[Option<EntryRef<'_>>]) -> usize,
+        compute: impl FnOnce(&[Option<EntryRef<'_>>], Layout<'_>) -> R,
+    ) -> Result<Option<R>, CommandError> {
+        let layout = self.layout();
+        if let Some(result) = self.computed() {
+            return Ok(Some(result));
+        }
+        if let Phase::Prepare { view, result } = &mut self.phase {
+            let entries: Vec<_> = keys.iter().map(|key| view.find(key)).collect();
+            **result = Some(Box::new(compute(&entries, layout)));
+            return Err(CommandError::TooLong);
+        }
+        match self.visits_max() {
+            Some(max) if elements(&self.present(keys)) > max => Err(CommandError::TooLong),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether [`Self::compute_all_apart`] of so many elements at most may have anything to say: it need not be
+    /// asked where it does not.
+    pub fn may_be_apart(&self, elements_max: usize) -> bool {
+        match self.phase {
+            Phase::Whole => self.visits_max().is_some_and(|max| elements_max > max),
+            Phase::Prepare { .. } | Phase::Finish(_) => true,
+        }
+    }
+
+    /// What `answer` makes of the entries of some keys, for a command that turns out to change nothing: where it
+    /// would visit more than a few elements the error, which is to be passed on, has the whole command run
+    /// apart from the worker.
+    pub fn examine<R>(
+        &mut self,
+        keys: &[&[u8]],
+        elements: impl FnOnce(&[Option<EntryRef<'_>>]) -> usize,
+        answer: impl FnOnce(&[Option<EntryRef<'_>>]) -> R,
+    ) -> Result<R, CommandError> {
+        if let Phase::Prepare { view, .. } = &self.phase {
+            let entries: Vec<_> = keys.iter().map(|key| view.find(key)).collect();
+            return Ok(answer(&entries));
+        }
+        let visits_max = self.visits_max();
+        let entries = self.present(keys);
+        if visits_max.is_some_and(|max| elements(&entries) > max) {
+            return Err(CommandError::TooLong);
+        }
+        Ok(answer(&entries))
+    }
+
+    /// What the command has computed before.
+    fn computed<R: Any>(&mut self) -> Option<R> {
+        let Phase::Finish(result) = &mut self.phase else { return None };
+        let result = result.take()?;
+        Some(*result.downcast().expect("the handler that has made it"))
+    }
+
+    /// How many elements may be visited here; `None` where the command has to be done at once.
+    fn visits_max(&self) -> Option<usize> {
+        let must_stay = self.serving || self.environment.deny_blocking || self.locked.is_everything();
+        self.environment.visits_max.filter(|_| !must_stay)
+    }
+
+    /// Whether the command is being run apart, where it gets no farther than what it computes: only the keys
+    /// that it reads or changes are there, and only to be read.
+    pub fn is_apart(&self) -> bool {
+        self.view().is_some()
+    }
+
+    /// The view of a command that is run apart.
+    pub(super) fn view(&self) -> Option<&'a View> {
+        match self.phase {
+            Phase::Prepare { view, .. } => Some(view),
+            _ => None,
+        }
     }
 
     /// The entries of several keys at once, each counted as a hit or a miss; an error where `check` finds one.
@@ -95,9 +183,6 @@ impl<'a> WriteContext<'a> {
         keys: &[&[u8]],
         check: impl Fn(EntryRef<'_>) -> CommandResult,
     ) -> CommandResult {
-        if let Phase::Prepare { view, .. } = &self.phase {
-            return keys.iter().try_for_each(|key| view.find(key).map_or(Ok(()), &check));
-        }
         keys.iter().try_for_each(|key| self.read(key).map_or(Ok(()), &check))
     }
 

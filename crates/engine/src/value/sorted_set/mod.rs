@@ -68,6 +68,11 @@ impl Collection for SortedSet {
     fn is_empty(&self) -> bool {
         Self::is_empty(self)
     }
+
+    fn next_deadline_ms(&self) -> Option<u64> {
+        let has_doomed = matches!(&self.members, Members::Ranked(ranked) if ranked.has_doomed());
+        has_doomed.then_some(0)
+    }
 }
 
 impl Default for SortedSet {
@@ -240,11 +245,20 @@ impl SortedSet {
         }
     }
 
-    /// Removes the members with these ranks, all of which exist. O(log n) a member at most.
+    /// Removes the members with these ranks, all of which exist. O(log n) a member at most; O(log n) for many, whose
+    /// memory is given back by and by.
     pub fn remove_range(&mut self, ranks: Range<usize>) {
         match &mut self.members {
             Members::Packed(packed) => packed.remove_range(ranks),
             Members::Ranked(ranked) => ranked.remove_range(ranks),
+        }
+    }
+
+    /// Gives back memory of members that were removed, of no more than `members_max`; of how many.
+    pub(super) fn reap(&mut self, members_max: usize) -> usize {
+        match &mut self.members {
+            Members::Packed(_) => 0,
+            Members::Ranked(ranked) => ranked.reap(members_max),
         }
     }
 
@@ -292,7 +306,7 @@ impl SortedSet {
         match &self.members {
             Members::Packed(_) => self.for_range(0..self.len(), false, visit),
             Members::Ranked(ranked) => {
-                ranked.table().for_each(|record| visit(Element::String(record.key), score_of(record)));
+                ranked.for_each(|member, score| visit(Element::String(member), score));
             }
         }
     }
@@ -307,7 +321,7 @@ impl SortedSet {
                 0
             }
             Members::Ranked(ranked) => {
-                ranked.table().scan(cursor, |record| visit(Element::String(record.key), score_of(record)))
+                ranked.scan(cursor, |member, score| visit(Element::String(member), score))
             }
         }
     }
@@ -331,9 +345,7 @@ impl SortedSet {
         mut visit: impl FnMut(Element<'a>, f64),
     ) {
         if let Members::Ranked(ranked) = &self.members {
-            let table = ranked.table();
-            return table
-                .sample(count, random, |record| visit(Element::String(record.key), score_of(record)));
+            return ranked.sample(count, random, |member, score| visit(Element::String(member), score));
         }
         let mut selection = Selection::new(count, self.len());
         self.for_each(|member, score| {

@@ -7,17 +7,52 @@
 //!
 //! A member's bytes are kept once, its score twice. The handle of a record stays the same when its
 //! score changes.
+//!
+//! Members that are removed by the thousand are only cut out of the tree, in O(log n). Their records are *doomed*:
+//! still in the table, but of no member, since they are not in the tree; [`Ranked::reap`] takes them out of it by
+//! and by. Who comes by a record other than through the tree has to ask whether it is doomed.
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{collections::HashSet, fmt, ops::Range, sync::Arc};
 
 use dunlin_structures::{Handle, OrderTree, Scored};
 
-use crate::value::{MemberTable, Record, Resources};
+use crate::{
+    random::{Random, Selection},
+    value::{MemberTable, Record, Resources},
+};
+
+/// Members from which on it is worth to put the removing of their records off: it takes longer than cutting them
+/// out of the tree.
+const DOOMED_MIN: usize = if cfg!(test) { 3 } else { 1024 };
+/// Trees of doomed records from which on none is added.
+const DOOMED_TREES_MAX: usize = 512;
 
 /// A sorted set in a table and a tree; see the module's head.
 pub(super) struct Ranked {
     table: MemberTable,
     tree: OrderTree,
+    doomed: Doomed,
+}
+
+/// Doomed records, in the order they had in trees that nobody looks for members in. None of these is empty.
+#[derive(Default)]
+struct Doomed {
+    trees: Vec<OrderTree>,
+    bytes: usize,
+}
+
+impl Doomed {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.trees.is_empty()
+    }
+
+    /// Makes the sums right after `edit`.
+    fn edit<R>(&mut self, edit: impl FnOnce(&mut Vec<OrderTree>) -> R) -> R {
+        let result = edit(&mut self.trees);
+        self.bytes = self.trees.iter().map(OrderTree::memory_bytes).sum();
+        result
+    }
 }
 
 #[inline]
@@ -27,44 +62,74 @@ pub(super) fn score_of(record: Record<'_>) -> f64 {
 
 impl Ranked {
     pub(super) fn new(resources: &Arc<Resources>) -> Self {
-        Self { table: MemberTable::new(resources), tree: OrderTree::new() }
+        Self { table: MemberTable::new(resources), tree: OrderTree::new(), doomed: Doomed::default() }
     }
 
     /// Takes a table whose payloads are scores, and its records in order. O(n).
     pub(super) fn from_ordered(table: MemberTable, order: Vec<Scored>) -> Self {
-        Self { table, tree: OrderTree::from_sorted(order) }
+        Self { table, tree: OrderTree::from_sorted(order), doomed: Doomed::default() }
     }
 
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.table.len()
+        self.tree.len()
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        self.table.heap_bytes() + self.tree.memory_bytes()
+        self.table.heap_bytes() + self.tree.memory_bytes() + self.doomed.bytes
     }
 
-    /// The handle of a member, and its score. O(1).
+    /// The handle of a member, and its score. O(1); O(log n) while some records are doomed.
     #[inline]
     pub(super) fn find(&self, member: &[u8]) -> Option<(Handle, f64)> {
         let handle = self.table.find(member)?.handle();
-        Some((handle, score_of(self.table.record(handle))))
+        let score = score_of(self.table.record(handle));
+        self.is_live(handle, score).then_some((handle, score))
+    }
+
+    /// Whether the record behind a handle is that of a member.
+    #[inline]
+    fn is_live(&self, handle: Handle, score: f64) -> bool {
+        self.doomed.is_empty() || self.tree.rank(score, handle, &self.table).is_some()
     }
 
     /// The rank of a member, and its score. O(log n).
     #[inline]
     pub(super) fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
-        let (handle, score) = self.find(member)?;
-        let rank = self.tree.rank(score, handle, &self.table).expect("what is in the table is in the tree");
-        Some((rank, score))
+        let handle = self.table.find(member)?.handle();
+        let score = score_of(self.table.record(handle));
+        let rank = self.tree.rank(score, handle, &self.table);
+        debug_assert!(rank.is_some() || !self.doomed.is_empty(), "what is in the table is in the tree");
+        Some((rank?, score))
     }
 
     /// Adds a member that is not there. O(log n).
     #[inline]
     pub(super) fn insert(&mut self, member: &[u8], score: f64) {
+        if !self.doomed.is_empty() && self.revive(member, score) {
+            return;
+        }
         let payload = &score.to_le_bytes();
         let handle = self.table.insert_new(Record { key: member, payload, stamp: None });
         self.tree.insert(score, handle, &self.table);
+    }
+
+    /// Adds a member that has a doomed record, if it has. O(log n) a tree of those.
+    #[cold]
+    fn revive(&mut self, member: &[u8], score: f64) -> bool {
+        let Some(slot) = self.table.find(member) else { return false };
+        let (handle, table) = (slot.handle(), &self.table);
+        let old = score_of(table.record(handle));
+        self.doomed.edit(|trees| {
+            let found = trees.iter_mut().position(|tree| tree.remove(old, handle, table));
+            let found = found.expect("what is in the table and in no tree is doomed");
+            if trees[found].is_empty() {
+                trees.swap_remove(found);
+            }
+        });
+        self.table.overwrite(handle, &score.to_le_bytes());
+        self.tree.insert(score, handle, &self.table);
+        true
     }
 
     /// Gives the member behind a handle another score. O(log n).
@@ -78,17 +143,45 @@ impl Ranked {
     pub(super) fn remove(&mut self, member: &[u8]) -> Option<f64> {
         let slot = self.table.find(member)?;
         let score = score_of(self.table.record(slot.handle()));
-        self.tree.remove(score, slot.handle(), &self.table);
-        self.table.remove(slot);
-        Some(score)
+        let was_there = self.tree.remove(score, slot.handle(), &self.table);
+        was_there.then(|| {
+            self.table.remove(slot);
+            score
+        })
     }
 
-    /// Removes the members with these ranks. O(log n) a member at most.
+    /// Removes the members with these ranks. O(log n) a member at most; O(log n) for many, whose records are
+    /// doomed.
     pub(super) fn remove_range(&mut self, ranks: Range<usize>) {
-        self.tree.remove_range(ranks, |entry| {
-            let slot = self.table.slot_of(entry.handle).expect("what is in the tree is in the table");
-            self.table.remove(slot);
-        });
+        if ranks.len() >= DOOMED_MIN && self.doomed.trees.len() < DOOMED_TREES_MAX {
+            let cut = self.tree.cut_range(ranks);
+            return self.doomed.edit(|trees| trees.extend(cut));
+        }
+        let Self { table, tree, .. } = self;
+        tree.remove_range(ranks, |entry| remove_record(table, entry.handle));
+    }
+
+    /// Whether some records are doomed.
+    #[inline]
+    pub(super) fn has_doomed(&self) -> bool {
+        !self.doomed.is_empty()
+    }
+
+    /// Removes doomed records, no more than `records_max`; how many.
+    pub(super) fn reap(&mut self, records_max: usize) -> usize {
+        let Self { table, doomed, .. } = self;
+        doomed.edit(|trees| {
+            let mut left = records_max;
+            while left > 0
+                && let Some(tree) = trees.last_mut()
+            {
+                left -= tree.remove_range(0..left, |entry| remove_record(table, entry.handle));
+                if tree.is_empty() {
+                    trees.pop();
+                }
+            }
+            records_max - left
+        })
     }
 
     /// How many scores from the first on fulfil `holds`; those that do come before all others.
@@ -136,10 +229,61 @@ impl Ranked {
         }
     }
 
-    /// The table, for what needs no order.
+    /// Visits all members in no order. O(n).
+    pub(super) fn for_each<'a>(&'a self, mut visit: impl FnMut(&'a [u8], f64)) {
+        if self.has_doomed() {
+            return self.for_range(0..self.len(), false, visit);
+        }
+        self.table.for_each(|record| visit(record.key, score_of(record)));
+    }
+
+    /// Visits some members behind `cursor`, see [`MemberTable::scan`].
+    pub(super) fn scan(&self, cursor: u64, mut visit: impl FnMut(&[u8], f64)) -> u64 {
+        self.table.scan(cursor, |record| {
+            if !self.has_doomed() || self.find(record.key).is_some() {
+                visit(record.key, score_of(record));
+            }
+        })
+    }
+
+    /// Visits `count` different members, chosen by chance, or all where there are fewer. O(count), or O(n) where
+    /// that is not much more.
+    pub(super) fn sample<'a>(
+        &'a self,
+        count: usize,
+        random: &mut Random,
+        mut visit: impl FnMut(&'a [u8], f64),
+    ) {
+        if !self.has_doomed() {
+            return self.table.sample(count, random, |record| visit(record.key, score_of(record)));
+        }
+        if count >= self.len() / 4 {
+            let mut selection = Selection::new(count, self.len());
+            return self.for_each(|member, score| {
+                if selection.takes(random) {
+                    visit(member, score);
+                }
+            });
+        }
+        let mut drawn = HashSet::with_capacity(count);
+        while drawn.len() < count {
+            let rank = random.below(self.len());
+            if drawn.insert(rank) {
+                self.for_range(rank..rank + 1, false, &mut visit);
+            }
+        }
+    }
+
+    /// The table, to fetch records ahead.
     pub(super) fn table(&self) -> &MemberTable {
         &self.table
     }
+}
+
+/// Removes the record behind a handle that is in no tree any more.
+fn remove_record(table: &mut MemberTable, handle: Handle) {
+    let slot = table.slot_of(handle).expect("what is in a tree is in the table");
+    table.remove(slot);
 }
 
 impl Clone for Ranked {
@@ -150,7 +294,7 @@ impl Clone for Ranked {
             Scored { score: entry.score, handle }
         });
         let tree = OrderTree::from_sorted(order.collect::<Vec<_>>());
-        Self { table, tree }
+        Self { table, tree, doomed: Doomed::default() }
     }
 }
 

@@ -28,13 +28,15 @@ enum Step {
     Put(Vec<u8>, f64),
     Remove(Vec<u8>),
     RemoveRange(usize, usize),
+    Reap(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (member(), score()).prop_map(|(member, score)| Step::Put(member, score)),
         2 => member().prop_map(Step::Remove),
-        1 => (0usize..40, 0usize..4).prop_map(|(start, count)| Step::RemoveRange(start, count)),
+        1 => (0usize..40, 0usize..8).prop_map(|(start, count)| Step::RemoveRange(start, count)),
+        1 => (0usize..3).prop_map(Step::Reap),
     ]
 }
 
@@ -137,6 +139,9 @@ proptest! {
                         model.remove(member);
                     }
                 }
+                Step::Reap(members) => {
+                    set.reap(members);
+                }
             }
             let is_ranked = set.encoding() == "skiplist";
             prop_assert!(is_ranked || !was_ranked, "encodings only move on");
@@ -144,7 +149,14 @@ proptest! {
             was_ranked = is_ranked;
         }
         agrees(&set, &model);
-        agrees(&set.clone(), &model);
+        agrees(&set.copied(), &model);
+        while set.next_deadline_ms().is_some() {
+            prop_assert!(set.reap(2) > 0);
+        }
+        agrees(&set, &model);
+        if let Members::Ranked(ranked) = &set.members {
+            prop_assert_eq!(ranked.table().len(), model.len());
+        }
         let mut gathered = Gathered::new(layout);
         for (member, score) in &model {
             gathered.add(member, |_| 0.5);

@@ -58,10 +58,12 @@ impl Trim {
             || self.entries_max > 0 && removed + live > self.entries_max
     }
 
-    /// Whether all entries of the first node go.
-    fn takes_whole(self, node: &Node, len: u64) -> bool {
+    /// Whether all entries of the first node of `len` entries go; `next` is the node behind it.
+    fn takes_whole(self, node: &Node, next: Option<&Node>, len: u64) -> bool {
         match self.to {
             TrimTo::Length(length) => len - node.live() as u64 >= length,
+            // Most nodes need not be looked into.
+            TrimTo::From(id) if next.is_some_and(|next| next.first <= id) => true,
             TrimTo::From(id) => node.last().is_none_or(|last| last.entry.id < id),
         }
     }
@@ -72,6 +74,29 @@ impl Trim {
             TrimTo::Length(length) => len <= length,
             TrimTo::From(first) => id >= first,
         }
+    }
+}
+
+/// What trimming has removed.
+#[derive(Debug, Default)]
+pub struct Trimmed {
+    /// How many entries.
+    pub entries: u64,
+    /// The nodes that went whole: most of the memory, to be freed when nobody waits.
+    nodes: Vec<Node>,
+}
+
+impl Trimmed {
+    /// That so many entries were removed, one by one.
+    pub(super) fn singly(entries: u64) -> Self {
+        Self { entries, nodes: Vec::new() }
+    }
+
+    /// Whether freeing it takes long enough to be done elsewhere.
+    pub fn is_large(&self) -> bool {
+        /// 256 KiB of nodes, as they are by default.
+        const NODES_MAX: usize = 64;
+        self.nodes.len() > NODES_MAX
     }
 }
 
@@ -239,6 +264,15 @@ impl StreamLog {
         self.nodes.partition_point(|node| node.first <= id).checked_sub(1)
     }
 
+    /// Roughly how many entries have an ID from `start` through `end`: as many as the nodes that reach into the
+    /// range have on average. O(log n).
+    pub fn entries_about(&self, start: StreamId, end: StreamId) -> usize {
+        let Some(last) = self.node_of(end) else { return 0 };
+        let nodes = (last + 1).saturating_sub(self.node_of(start).unwrap_or(0));
+        let entries_per_node = self.len.div_ceil(self.nodes.len() as u64) as usize;
+        nodes * entries_per_node
+    }
+
     /// Whether there is a live entry of that ID. O(log n).
     pub fn contains(&self, id: StreamId) -> bool {
         self.get(id).is_some()
@@ -278,29 +312,30 @@ impl StreamLog {
         true
     }
 
-    fn take_node(&mut self, at: usize) {
+    fn take_node(&mut self, at: usize) -> Node {
         let node = self.nodes.remove(at).expect("the node is there");
         self.listpack_bytes -= node.entries.capacity();
         // A long queue that has been trimmed gives its memory back.
         if self.nodes.len() < self.nodes.capacity() / 4 {
             self.nodes.shrink_to(self.nodes.len() * 2);
         }
+        node
     }
 
     fn find_first(&mut self) {
         self.first_id = self.iter().next().map_or(StreamId::MIN, |entry| entry.id);
     }
 
-    /// Removes entries from the oldest on; how many. O(nodes removed).
-    pub fn trim(&mut self, trim: Trim) -> u64 {
-        let mut removed = 0;
+    /// Removes entries from the oldest on. O(nodes removed).
+    pub fn trim(&mut self, trim: Trim) -> Trimmed {
+        let (mut removed, mut nodes) = (0, Vec::new());
         while let Some(node) = self.nodes.front() {
             let live = node.live() as u64;
             if trim.ends_before(self.len, live, removed) {
                 break;
             }
-            if trim.takes_whole(node, self.len) {
-                self.take_node(0);
+            if trim.takes_whole(node, self.nodes.get(1), self.len) {
+                nodes.push(self.take_node(0));
                 self.len -= live;
                 removed += live;
                 continue;
@@ -313,16 +348,16 @@ impl StreamLog {
         if removed > 0 {
             self.find_first();
         }
-        removed
+        Trimmed { entries: removed, nodes }
     }
 
     /// The IDs of the entries that [`Self::trim`] would remove but for those that `keeps` says; in place
     /// of the latter, younger ones are removed where a length is to be reached. O(entries).
     pub(super) fn select(&self, trim: Trim, mut keeps: impl FnMut(StreamId) -> bool) -> Vec<StreamId> {
         let (mut len, mut selected) = (self.len, Vec::new());
-        for node in &self.nodes {
+        for (at, node) in self.nodes.iter().enumerate() {
             if trim.ends_before(len, node.live() as u64, selected.len() as u64)
-                || trim.is_approximate && !trim.takes_whole(node, len)
+                || trim.is_approximate && !trim.takes_whole(node, self.nodes.get(at + 1), len)
             {
                 break;
             }

@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 pub use group::{Claim, Consumer, ConsumerGroup, Delivery};
 pub use id::{NewId, StreamId};
-pub use log::{AddError, StreamLog, StreamRange, Trim, TrimTo};
+pub use log::{AddError, StreamLog, StreamRange, Trim, TrimTo, Trimmed};
 pub use node::StreamEntry;
 
 use super::{Collection, Object, Resources, shared::Shared};
@@ -138,24 +138,24 @@ impl Stream {
     }
 
     /// Trims the log, and takes the entries that are removed out of all deliveries. O(entries removed).
-    pub fn trim_with_deliveries(&mut self, trim: Trim) -> u64 {
+    pub fn trim_with_deliveries(&mut self, trim: Trim) -> Trimmed {
         let selected = self.log.select(trim, |_| false);
-        let removed = self.log.trim(trim);
-        debug_assert_eq!(removed, selected.len() as u64);
+        let trimmed = self.log.trim(trim);
+        debug_assert_eq!(trimmed.entries, selected.len() as u64);
         for id in selected {
             self.forget_deliveries(id);
         }
-        removed
+        trimmed
     }
 
     /// Trims the log but for the entries that groups still refer to.
-    pub fn trim_unreferenced(&mut self, trim: Trim) -> u64 {
+    pub fn trim_unreferenced(&mut self, trim: Trim) -> Trimmed {
         let selected = self.log.select(trim, |id| self.is_referenced(id));
         // Those behind one that stays leave gaps, which removing remembers.
         for id in &selected {
             self.log.remove(*id);
         }
-        selected.len() as u64
+        Trimmed::singly(selected.len() as u64)
     }
 
     /// Bytes outside the stream itself. O(1).

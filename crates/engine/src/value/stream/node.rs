@@ -24,13 +24,14 @@ pub(super) struct Node {
     /// What IDs inside are relative to.
     pub(super) first: StreamId,
     pub(super) entries: Listpack,
+    /// The counts of the master entry, kept where they need no decoding.
+    live: u32,
+    deleted: u32,
 }
 
 /// What stands before the entries.
 #[derive(Clone)]
 struct Master<'a> {
-    live: i64,
-    deleted: i64,
     fields: usize,
     /// The names, and behind them the 0 and the entries.
     names: Elements<'a>,
@@ -90,17 +91,18 @@ impl Node {
         let counts = [1, 0, fields as i64].map(Element::Integer);
         let names = pairs.iter().step_by(2).map(|field| Element::String(field));
         entries.extend(counts.into_iter().chain(names).chain([Element::Integer(0)]));
-        let mut node = Self { first: id, entries };
+        let mut node = Self { first: id, entries, live: 1, deleted: 0 };
         node.push_entry(id, pairs, true);
         node
     }
 
     /// Takes a node from outside. The listpack has been found sound; this looks at what it holds.
     pub(super) fn from_listpack(first: StreamId, entries: Listpack) -> Result<Self, Corrupt> {
-        let node = Self { first, entries };
+        let mut node = Self { first, entries, live: 0, deleted: 0 };
+        let counts = node.told_counts().ok_or(Corrupt("stream node has no counts"))?;
         let master = node.master().ok_or(Corrupt("stream node has no master entry"))?;
         let mut at = node.first_entry(&master);
-        let (mut live, mut deleted, mut last) = (0, 0, None);
+        let (mut live, mut deleted, mut last) = (0_u32, 0_u32, None);
         while let Some(position) = at {
             let placed = node.entry_at(position, &master).ok_or(Corrupt("stream entry is cut short"))?;
             if last.is_some_and(|last| placed.entry.id <= last) || placed.entry.id < first {
@@ -114,18 +116,25 @@ impl Node {
             }
             at = placed.next;
         }
-        if (live, deleted) != (master.live, master.deleted) {
+        if counts != (i64::from(live), i64::from(deleted)) {
             return Err(Corrupt("stream node counts other entries than it has"));
         }
+        (node.live, node.deleted) = (live, deleted);
         Ok(node)
     }
 
-    fn master(&self) -> Option<Master<'_>> {
+    /// The counts that the listpack begins with: live and deleted entries.
+    fn told_counts(&self) -> Option<(i64, i64)> {
         let mut elements = self.entries.view().iter();
-        let live = elements.next()?.as_integer()?;
-        let deleted = elements.next()?.as_integer()?;
+        Some((elements.next()?.as_integer()?, elements.next()?.as_integer()?))
+    }
+
+    fn master(&self) -> Option<Master<'_>> {
+        let view = self.entries.view();
+        let fields_at = view.next(view.next(view.first()?)?)?;
+        let mut elements = view.iter_from(fields_at);
         let fields = usize::try_from(elements.next()?.as_integer()?).ok()?;
-        Some(Master { live, deleted, fields, names: elements })
+        Some(Master { fields, names: elements })
     }
 
     /// Where the first entry stands.
@@ -141,7 +150,7 @@ impl Node {
 
     /// Live entries.
     pub(super) fn live(&self) -> usize {
-        self.master().map_or(0, |master| master.live as usize)
+        self.live as usize
     }
 
     /// Whether one more entry of `bytes` goes elsewhere.
@@ -149,8 +158,8 @@ impl Node {
         if self.entries.bytes().len() + bytes >= bytes_max {
             return true;
         }
-        let total = self.master().map_or(0, |master| master.live + master.deleted);
-        entries_max > 0 && total >= entries_max as i64
+        let total = u64::from(self.live) + u64::from(self.deleted);
+        entries_max > 0 && total >= entries_max as u64
     }
 
     /// Appends an entry behind all others.
@@ -160,8 +169,8 @@ impl Node {
         let own = pairs.iter().step_by(2);
         let same_fields =
             master.fields == pairs.len() / 2 && names.zip(own).all(|(name, own)| name.eq_bytes(own));
-        let live = master.live + 1;
-        self.set_count(0, live);
+        self.live += 1;
+        self.write_count(0, self.live);
         self.push_entry(id, pairs, same_fields);
     }
 
@@ -182,10 +191,10 @@ impl Node {
         }
     }
 
-    /// Writes the count of live (0) or deleted (1) entries.
-    fn set_count(&mut self, which: i64, count: i64) {
+    /// Writes the count of live (0) or deleted (1) entries to the listpack.
+    fn write_count(&mut self, which: i64, count: u32) {
         let position = self.entries.view().seek(which).expect("a node begins with its counts");
-        self.entries.replace(position, count);
+        self.entries.replace(position, i64::from(count));
     }
 
     /// The entry whose flags stand at `position`; `None` where the bytes make none.
@@ -257,15 +266,15 @@ impl Node {
         if chosen.is_empty() {
             return 0;
         }
-        let master = self.master().expect("a node begins with its master entry");
-        let (live, deleted) = (master.live, master.deleted);
         // Flags take one byte whatever they are, so positions stay.
         for (position, flags) in &chosen {
             self.entries.replace(*position, flags | DELETED);
         }
-        let count = chosen.len() as i64;
-        self.set_count(0, live - count);
-        self.set_count(1, deleted + count);
+        let count = chosen.len() as u32;
+        self.live -= count;
+        self.deleted += count;
+        self.write_count(0, self.live);
+        self.write_count(1, self.deleted);
         chosen.len()
     }
 

@@ -93,7 +93,7 @@ proptest! {
                     prop_assert_eq!(log.remove(id), model.remove(&id).is_some());
                 }
                 Step::Trim(trim) => {
-                    let removed = log.trim(trim);
+                    let removed = log.trim(trim).entries;
                     let wanted = match trim.to {
                         TrimTo::Length(length) => model.len().saturating_sub(length as usize),
                         TrimTo::From(id) => model.range(..id).count(),

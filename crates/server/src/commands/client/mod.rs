@@ -157,7 +157,7 @@ fn kill_matching(context: Context<'_, '_, '_>, filter: &Filter<'_>) -> usize {
         } else {
             client.mark_killed();
             // It takes nothing any more, though its connection is still to be closed.
-            context.shared.blocked.end(&context.shared.engine, client.address);
+            context.shared.blocked.forsake(client.address);
             context.executor.post().kill(client.address);
         }
     }
@@ -245,7 +245,8 @@ fn unblock(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyB
     let id = parse_integer(id).ok_or(CommandError::NotInteger)?;
     // Who is held back by a pause waits for no key: it is left alone.
     let client = u64::try_from(id).ok().and_then(|id| context.executor.clients().find(id));
-    let ended = client.and_then(|client| context.shared.blocked.end(&context.shared.engine, client.address));
+    let blocked = &context.shared.blocked;
+    let ended = client.map_or(Ok(None), |client| blocked.end(&context.shared.engine, client.address))?;
     if let Some(waiter) = &ended {
         let letter = Letter::Unblocked(Arc::new(ending.encode(waiter)));
         context.executor.post().send(blocked::address(waiter.client), letter);

@@ -20,12 +20,13 @@ use self::{
     order::{Texts, Weights, order, weight},
     pattern::Pattern,
 };
+use super::elements_about;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, KeySpec, Run},
     context::{ExpiryChange, ReadContext, WriteContext},
     keyspace::EntryRef,
     notify::EventClass,
-    value::{Collection, List, Object},
+    value::{Collection, Layout, List, Object},
 };
 
 const PATTERNS: KeySpec = KeySpec::computed().accesses();
@@ -117,43 +118,53 @@ impl Lookup for Found<'_> {
     }
 }
 
-/// Roughly how many elements an entry's value has. O(1).
-fn elements_about(entry: EntryRef<'_>) -> usize {
-    const ELEMENT_BYTES: usize = 16;
-    entry.object().map_or(0, |object| object.heap_bytes() / ELEMENT_BYTES)
-}
-
 fn sort(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let key = args.word();
     let mut options = Options::parse(args, true)?;
-    let sorted = if has_patterns(args.words()) {
-        Sorted::of(context, key, &mut options)?
-    } else {
-        context.check_entries(&[key], |_| Ok(()))?;
-        let now_ms = context.now_ms();
-        let elements = |entries: &[Option<EntryRef<'_>>]| entries[0].map_or(0, elements_about);
-        context.compute(&[key], elements, |entries, _| {
-            Sorted::of(&mut Found { entry: entries[0], now_ms }, key, &mut options)
-        })??
-    };
+    if has_patterns(args.words()) {
+        let sorted = Sorted::of(context, key, &mut options)?;
+        return match options.store {
+            Some(destination) => {
+                let list = sorted.list(context, &options, context.layout());
+                store(context, destination, list, reply);
+                Ok(())
+            }
+            None => {
+                sorted.reply(context, &options, reply);
+                Ok(())
+            }
+        };
+    }
+    context.check_entries(&[key], |_| Ok(()))?;
+    let now_ms = context.now_ms();
+    let elements = |entries: &[Option<EntryRef<'_>>]| entries[0].map_or(0, elements_about);
     let Some(destination) = options.store else {
-        sorted.reply(context, &options, reply);
-        return Ok(());
+        return context.examine(&[key], elements, |entries| {
+            let mut found = Found { entry: entries[0], now_ms };
+            let sorted = Sorted::of(&mut found, key, &mut options)?;
+            sorted.reply(&mut found, &options, reply);
+            Ok(())
+        })?;
     };
-    let mut found = Texts::default();
-    sorted.tell(context, &options, |text| found.push(|out| out.extend_from_slice(text.unwrap_or_default())));
-    let mut list = List::new(context.resources());
-    let texts: Vec<&[u8]> = found.iter().collect();
-    list.push(ListEnd::Back, &texts, context.layout());
-    let was_there = context.find(destination).is_some();
+    let list = context.compute(&[key], elements, |entries, layout| {
+        let mut found = Found { entry: entries[0], now_ms };
+        let sorted = Sorted::of(&mut found, key, &mut options)?;
+        Ok::<_, CommandError>(sorted.list(&mut found, &options, layout))
+    })??;
+    store(context, destination, list, reply);
+    Ok(())
+}
+
+/// Stores what was sorted, and answers how many elements it has.
+fn store(context: &mut WriteContext<'_>, destination: &[u8], list: List, reply: &mut ReplyBuffer) {
+    reply.count(list.len());
+    let (is_empty, was_there) = (list.is_empty(), context.find(destination).is_some());
     context.set_collection(destination, list, ExpiryChange::Clear);
-    if !texts.is_empty() {
+    if !is_empty {
         context.notify(EventClass::List, "sortstore", destination);
     } else if was_there {
         context.notify(EventClass::Generic, "del", destination);
     }
-    reply.count(texts.len());
-    Ok(())
 }
 
 fn sort_ro(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
@@ -222,6 +233,16 @@ impl Sorted {
                 }
             }
         }
+    }
+
+    /// All that is asked for, as a list.
+    fn list(&self, context: &mut impl Lookup, options: &Options<'_>, layout: Layout<'_>) -> List {
+        let mut found = Texts::default();
+        self.tell(context, options, |text| found.push(|out| out.extend_from_slice(text.unwrap_or_default())));
+        let texts: Vec<&[u8]> = found.iter().collect();
+        let mut list = List::new(layout.resources);
+        list.push(ListEnd::Back, &texts, layout);
+        list
     }
 
     fn reply(&self, context: &mut impl Lookup, options: &Options<'_>, reply: &mut ReplyBuffer) {

@@ -1,0 +1,82 @@
+//! What must not outlive this program: the servers that it starts, and folders of scratch files.
+//!
+//! ```text
+//! the run ends, or fails       Drop of Process and ScratchFolder
+//! SIGINT, SIGTERM, SIGHUP      the thread of `watch`: kills, removes, then ends by the same signal
+//! SIGKILL                      servers: the kernel (`Process::start`); folders stay in /tmp
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError, Weak};
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+
+/// Everything that a signal has to clear away.
+struct Remains {
+    children: Vec<Weak<Mutex<Child>>>,
+    folders: Vec<PathBuf>,
+}
+
+static REMAINS: Mutex<Remains> = Mutex::new(Remains { children: Vec::new(), folders: Vec::new() });
+
+/// A lock that a panic elsewhere does not take away: there is still something to clear.
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A child to be killed when a signal ends this program. Forgotten with its last owner.
+pub fn kill_at_end(child: Weak<Mutex<Child>>) {
+    watch();
+    let mut remains = locked(&REMAINS);
+    remains.children.retain(|child| child.strong_count() > 0);
+    remains.children.push(child);
+}
+
+/// A folder to be removed when a signal ends this program.
+pub fn remove_at_end(folder: &Path) {
+    watch();
+    locked(&REMAINS).folders.push(folder.to_path_buf());
+}
+
+/// Removes a folder now.
+pub fn remove(folder: &Path) {
+    locked(&REMAINS).folders.retain(|other| other != folder);
+    // It holds nothing of value, and nothing can be done about a failure here.
+    let _ = fs::remove_dir_all(folder);
+}
+
+/// Starts the thread that waits for signals, once.
+fn watch() {
+    static WATCHING: Once = Once::new();
+    WATCHING.call_once(|| {
+        // Without it, signals end this program as they always do, and its servers with it.
+        if let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) {
+            thread::spawn(move || {
+                for signal in signals.forever() {
+                    clear();
+                    let _ = emulate_default_handler(signal);
+                }
+            });
+        }
+    });
+}
+
+/// Servers first, so that none writes into a folder while it is removed. The lock is kept: nothing is
+/// started any more.
+fn clear() {
+    let remains = locked(&REMAINS);
+    for child in remains.children.iter().filter_map(Weak::upgrade) {
+        let mut child = locked(&child);
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    for folder in &remains.folders {
+        let _ = fs::remove_dir_all(folder);
+    }
+    std::mem::forget(remains);
+}

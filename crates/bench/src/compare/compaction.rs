@@ -1,0 +1,207 @@
+//! What the rows about snapshots under load measure: throughput, latency and memory over time while a
+//! server writes its data set to disk.
+//!
+//! ```text
+//! requests/s ──────┐            ┌──────
+//!                  └────────────┘
+//!            before│ meanwhile  │ after      in windows of 100 ms
+//!               asked         done
+//! ```
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    measure::{Conditions, run},
+    rows::Transport,
+    server::Server,
+};
+use crate::{
+    figures::{Sample, sample},
+    lab::compaction::{Stretch, stretches},
+    latency::Latencies,
+};
+
+const VALUE_BYTES: usize = 100;
+const PIPELINE: usize = 16;
+/// How the time is divided.
+pub(super) const WINDOW: Duration = Duration::from_millis(100);
+/// The load before the command, in measurements of requests.
+const BEFORE: u32 = 2;
+/// All of the load: what takes longer is cut off.
+const TOTAL: u32 = 10;
+const POLL: Duration = Duration::from_millis(10);
+/// How long it may take in all.
+const TIME_MAX: Duration = Duration::from_secs(600);
+
+/// What went on during one measurement.
+#[derive(Debug, Clone)]
+pub(super) struct Course {
+    pub(super) server: String,
+    pub(super) windows: Vec<Latencies>,
+    pub(super) stretch: Stretch,
+}
+
+/// What writes the data set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Write {
+    /// BGSAVE, without a log.
+    Snapshot,
+    /// BGREWRITEAOF, with `appendfsync everysec`.
+    Rewrite,
+}
+
+impl Write {
+    fn command(self) -> &'static str {
+        match self {
+            Self::Snapshot => "BGSAVE",
+            Self::Rewrite => "BGREWRITEAOF",
+        }
+    }
+
+    /// The field of INFO that says whether it goes on, and the one that says how it ended.
+    fn fields(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Snapshot => ("rdb_bgsave_in_progress", "rdb_last_bgsave_status"),
+            Self::Rewrite => ("aof_rewrite_in_progress", "aof_last_bgrewrite_status"),
+        }
+    }
+}
+
+impl Conditions {
+    /// Throughput, latency and memory under a load of SETs at full speed, before and while the data set is
+    /// written; and how long that takes when nothing else happens.
+    pub(super) fn compaction(&self, server: &Server, write: Write) -> Result<(Vec<Sample>, Course), String> {
+        let keys = self.scale.compaction_keys;
+        let told = |error: crate::target::TargetError| error.to_string();
+        if write == Write::Rewrite {
+            // One that begins by itself while the keys are filled in would be taken for the one that is asked for.
+            let words = ["CONFIG", "SET", "auto-aof-rewrite-percentage", "0", "appendonly", "yes"];
+            server.client()?.call(&words).map_err(told)?;
+            await_end(server, write, Instant::now(), &mut |_| Ok(()))?;
+        }
+        self.fill(server, "SET key:__seq_int__ __data__", keys, VALUE_BYTES)?;
+        let mut plan = self.plan("SET key:__rand_int__ __data__", Some(keys), VALUE_BYTES);
+        plan.requests = None;
+        plan.pipeline = PIPELINE;
+        plan.duration = Some(self.scale.warmup);
+        run(server, Transport::Tcp, &plan)?;
+        plan.duration = Some(self.scale.measured * TOTAL);
+        plan.slice = Some(WINDOW);
+        let mut bytes_max = 0.0_f64;
+        let start = Instant::now();
+        let (outcome, bytes_before, stretch) = thread::scope(|scope| {
+            let load = scope.spawn(|| run(server, Transport::Tcp, &plan));
+            thread::sleep((self.scale.measured * BEFORE).saturating_sub(start.elapsed()));
+            let bytes_before = server.resident_bytes();
+            let stretch = begin_and_await(server, write, start, &mut |copied_bytes| {
+                bytes_max = bytes_max.max(server.resident_bytes()? as f64 + copied_bytes);
+                Ok(())
+            });
+            (load.join().expect("the loading thread panicked"), bytes_before, stretch)
+        });
+        let (outcome, bytes_before, stretch) = (outcome?, bytes_before? as f64, stretch?);
+        if outcome.tally.nulls > 0 || outcome.tally.payload_bytes > 0 {
+            return Err("wrong answers: a SET was answered with something else".into());
+        }
+        let mut windows = outcome.slices;
+        // What was under way when the time was over fell into a window of its own.
+        windows.truncate((self.scale.measured * TOTAL).div_duration_f64(WINDOW) as usize);
+        let quiet_from = Instant::now();
+        let (asked, done) = begin_and_await(server, write, quiet_from, &mut |_| Ok(()))?;
+        let [(_, before), (_, meanwhile), _] = stretches(&windows, WINDOW, stretch);
+        let mut samples = samples(&before, &meanwhile)?;
+        samples.extend([
+            sample("peak memory", "× of before", bytes_max / bytes_before),
+            sample("time", "s", (stretch.1 - stretch.0).as_secs_f64()),
+            sample("time without load", "s", (done - asked).as_secs_f64()),
+        ]);
+        Ok((samples, Course { server: server.program.name.clone(), windows, stretch }))
+    }
+}
+
+/// What the windows before and meanwhile come to.
+fn samples(before: &[&Latencies], meanwhile: &[&Latencies]) -> Result<Vec<Sample>, String> {
+    let together = |windows: &[&Latencies]| {
+        let mut all = Latencies::default();
+        windows.iter().for_each(|window| all.add(window));
+        all
+    };
+    let (calm, disturbed) = (together(before), together(meanwhile));
+    if calm.count() == 0 || meanwhile.is_empty() {
+        return Err("the load ended before the data set was written".into());
+    }
+    let rate = |all: &Latencies, windows: usize| all.count() as f64 / windows as f64 / WINDOW.as_secs_f64();
+    let usual = rate(&calm, before.len());
+    let slowest = meanwhile.iter().map(|window| rate(window, 1)).fold(f64::INFINITY, f64::min);
+    Ok(vec![
+        sample("throughput meanwhile", "× of before", rate(&disturbed, meanwhile.len()) / usual),
+        sample("slowest 100 ms", "× of before", slowest / usual),
+        sample("throughput before", "requests/s", usual),
+        sample("p99.9 before", "ms", calm.quantile_ms(0.999)),
+        sample("p99.9 meanwhile", "ms", disturbed.quantile_ms(0.999)),
+    ])
+}
+
+/// Has the data set written: when that began and ended, from `start`.
+fn begin_and_await(
+    server: &Server,
+    write: Write,
+    start: Instant,
+    look: &mut dyn FnMut(f64) -> Result<(), String>,
+) -> Result<Stretch, String> {
+    let begun = start.elapsed();
+    server.client()?.call(&[write.command()]).map_err(|error| error.to_string())?;
+    await_end(server, write, start, look)?;
+    Ok((begun, start.elapsed()))
+}
+
+/// Waits until nothing is written any more. Between two looks at it `look` is told how many bytes a forked
+/// process has copied.
+pub(super) fn await_end(
+    server: &Server,
+    write: Write,
+    start: Instant,
+    look: &mut dyn FnMut(f64) -> Result<(), String>,
+) -> Result<(), String> {
+    let (in_progress, status) = write.fields();
+    let mut client = server.client()?;
+    let asked = start.elapsed();
+    loop {
+        let info = client.info("persistence").map_err(|error| error.to_string())?;
+        let info = info.ok_or("INFO persistence was refused")?;
+        look(info.number("current_cow_peak").unwrap_or(0.0))?;
+        let is_pending = |field: &str| info.number(field).is_some_and(|value| value > 0.0);
+        if !is_pending(in_progress) && !is_pending("aof_rewrite_scheduled") {
+            return match info.field(status) {
+                Some("ok") => Ok(()),
+                other => Err(format!("{} ended with {}", write.command(), other.unwrap_or("nothing"))),
+            };
+        }
+        if start.elapsed() > asked + TIME_MAX {
+            return Err(format!("{} goes on after {} s", write.command(), TIME_MAX.as_secs()));
+        }
+        thread::sleep(POLL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happens_meanwhile_is_compared_with_what_was_before() {
+        let window = |requests: u64| {
+            let mut window = Latencies::default();
+            window.record(1_000_000, requests);
+            window
+        };
+        let (calm, slow, half) = (window(1000), window(200), window(500));
+        let samples = samples(&[&calm, &calm], &[&half, &slow, &half]).unwrap();
+        assert_eq!(samples[0].value, 0.4);
+        assert_eq!((samples[1].value, samples[2].value), (0.2, 10_000.0));
+        assert!(super::samples(&[&calm], &[]).is_err());
+    }
+}

@@ -1,0 +1,220 @@
+//! Scripts in a log, as Redis before 7.0 has them: there they were recorded as they were called, and what they
+//! change is what they come to when they run again.
+//!
+//! Such scripts were written for a server that made them deterministic, and so does this one: what has no order comes in
+//! that of its bytes. Chance is the same in any run of a script (the scripting crate sees to that).
+
+use std::collections::HashSet;
+
+use dunlin_engine::{
+    Environment, Request, Worker,
+    command::{Args, CommandError, CommandResult, Flags, Run},
+};
+use dunlin_resp::{ReplyBuffer, number::parse_integer};
+use dunlin_scripting::{Caller, LogLevel, Machine, Sha};
+
+use crate::{
+    commands::operands,
+    scripting::{self, MACHINE_BYTES_MAX},
+    shared::Shared,
+};
+
+const UNKNOWN: CommandError = CommandError::text("NOSCRIPT No matching script. Please use EVAL.");
+const UNORDERED: &[&[u8]] = &[b"hkeys", b"hvals", b"keys", b"sdiff", b"sinter", b"smembers", b"sunion"];
+
+/// The scripts of a log.
+#[derive(Debug, Default)]
+pub(super) struct Scripts {
+    /// Made when the first one comes.
+    machine: Option<Box<Machine>>,
+    known: HashSet<Sha>,
+}
+
+/// What scripts run in.
+pub(super) struct Surroundings<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) environment: &'a Environment,
+    pub(super) worker: &'a mut Worker,
+    pub(super) database: usize,
+}
+
+impl Scripts {
+    /// Does what a command of scripts does, whose full name is given; `None` for one that does not belong into a log.
+    /// The caller is not inside the gate.
+    pub(super) fn command(
+        &mut self,
+        name: &str,
+        words: &[&[u8]],
+        surroundings: Surroundings<'_>,
+        reply: &mut ReplyBuffer,
+    ) -> Option<CommandResult> {
+        Some(match (name, words) {
+            ("eval", [_, text, ..]) => {
+                self.load(text).and_then(|sha| self.run(&sha, words, surroundings, reply))
+            }
+            ("evalsha", [_, digits, ..]) => {
+                let sha = Sha::parse(digits).filter(|sha| self.known.contains(sha));
+                sha.ok_or(UNKNOWN).and_then(|sha| self.run(&sha, words, surroundings, reply))
+            }
+            ("script|load", [_, _, text]) => self.load(text).map(drop),
+            ("script|flush", _) => {
+                *self = Self::default();
+                Ok(())
+            }
+            _ => return None,
+        })
+    }
+
+    fn load(&mut self, text: &[u8]) -> Result<Sha, CommandError> {
+        let sha = Sha::of(text);
+        if !self.known.contains(&sha) {
+            let code = scripting::parse(text)?.text;
+            let machine = self.machine.get_or_insert_with(|| Box::new(Machine::new(MACHINE_BYTES_MAX)));
+            machine.load(sha, code).map_err(scripting::not_compiled)?;
+            self.known.insert(sha);
+        }
+        Ok(sha)
+    }
+
+    fn run(
+        &mut self,
+        sha: &Sha,
+        words: &[&[u8]],
+        surroundings: Surroundings<'_>,
+        reply: &mut ReplyBuffer,
+    ) -> CommandResult {
+        let operands = operands(&mut Args::new(words, 1), CommandError::NotInteger)?;
+        let machine = self.machine.as_mut().ok_or(UNKNOWN)?;
+        let mut calls = Calls { surroundings };
+        machine
+            .run(sha, operands.keys, operands.arguments, &mut calls, reply)
+            .map_err(|line| CommandError::Text(line.into()))
+    }
+}
+
+/// A script of the log at work. Nobody else changes anything: its commands need not be one transaction.
+struct Calls<'a> {
+    surroundings: Surroundings<'a>,
+}
+
+impl Calls<'_> {
+    fn run(&mut self, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
+        let Surroundings { shared, environment, worker, database } = &mut self.surroundings;
+        let entry = shared
+            .commands
+            .find(words[0])
+            .ok_or(CommandError::text("ERR Unknown Redis command called from script"))?;
+        let entry = shared.commands.resolve(entry, words);
+        if !entry.command.arity.accepts(words.len()) || matches!(entry.command.run, Run::Container) {
+            return Err(CommandError::text("ERR Wrong number of args calling Redis command from script"));
+        }
+        if entry.command.flags.has(Flags::NO_SCRIPT) {
+            return Err(CommandError::text("ERR This Redis command is not allowed from script"));
+        }
+        match (entry.command.run.host(), entry.command.name, words) {
+            (None, name, _) => {
+                let mark = reply.mark();
+                let mut inside = Some(shared.engine.keyspace.enter(worker.id()));
+                let request = Request { entry, words, keys: &[] };
+                shared.engine.execute(&request, *database, environment, worker, &mut inside, reply)?;
+                drop(inside);
+                drop(worker.garbage.take());
+                if UNORDERED.contains(&name.as_bytes()) {
+                    put_in_order(reply, mark);
+                }
+                Ok(())
+            }
+            (Some(_), "select", [_, index]) => {
+                let index = parse_integer(index).and_then(|index| usize::try_from(index).ok());
+                let exists = |index: &usize| *index < shared.engine.keyspace.databases();
+                *database = index.filter(exists).ok_or(CommandError::text("ERR DB index is out of range"))?;
+                reply.ok();
+                Ok(())
+            }
+            // There is nobody to hear it.
+            (Some(_), "publish", _) => {
+                reply.integer(0);
+                Ok(())
+            }
+            (Some(_), "ping", [_]) => {
+                reply.simple("PONG");
+                Ok(())
+            }
+            (Some(_), "echo" | "ping", [_, text]) => {
+                reply.bulk(text);
+                Ok(())
+            }
+            (Some(_), ..) => {
+                Err(CommandError::text("ERR This command is not available while a log is loaded"))
+            }
+        }
+    }
+}
+
+impl Caller for Calls<'_> {
+    fn call(&mut self, words: &[&[u8]], reply: &mut ReplyBuffer) {
+        if let Err(error) = self.run(words, reply) {
+            reply.error(error.line());
+        }
+    }
+
+    fn may_call(&mut self, words: &[&[u8]]) -> Option<bool> {
+        self.surroundings.shared.commands.find(words.first()?).map(|_| true)
+    }
+
+    fn log(&mut self, level: LogLevel, message: &[u8]) {
+        scripting::log(level, message);
+    }
+
+    fn set_replication(&mut self, _: u8) {}
+
+    fn interrupted(&mut self) -> Option<&'static str> {
+        self.surroundings.shared.loading.is_abandoned().then_some("the server is ending")
+    }
+}
+
+/// Puts the elements of an array of strings, or of a set, which was replied behind `mark`, in the order of their bytes.
+fn put_in_order(reply: &mut ReplyBuffer, mark: dunlin_resp::Mark) {
+    let whole: Vec<u8> = reply.chunks().flatten().copied().collect();
+    let start = whole.len() - reply.bytes_since(mark);
+    let line = |bytes: &[u8]| bytes.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
+    let Some(head) = line(&whole[start..]) else { return };
+    let (mut elements, mut rest) = (Vec::new(), &whole[start + head..]);
+    while let Some(text) = line(rest) {
+        let length = std::str::from_utf8(&rest[1..text]).ok().and_then(|text| text.trim_end().parse().ok());
+        let Some((element, behind)) =
+            length.and_then(|length: usize| rest.split_at_checked(text + length + 2))
+        else {
+            return;
+        };
+        elements.push((&element[text..], element));
+        rest = behind;
+    }
+    elements.sort_unstable();
+    reply.rewind(mark);
+    reply.raw(&whole[start..start + head]);
+    elements.iter().for_each(|(_, element)| reply.raw(element));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_order_comes_in_that_of_its_bytes() {
+        let mut reply = ReplyBuffer::default();
+        reply.ok();
+        let mark = reply.mark();
+        reply.array(4);
+        for text in [&b"b"[..], b"10", b"9", b"a\r\n"] {
+            reply.bulk(text);
+        }
+        put_in_order(&mut reply, mark);
+        assert_eq!(reply.into_bytes(), b"+OK\r\n*4\r\n$2\r\n10\r\n$1\r\n9\r\n$3\r\na\r\n\r\n$1\r\nb\r\n");
+        let mut reply = ReplyBuffer::default();
+        let mark = reply.mark();
+        reply.set(0);
+        put_in_order(&mut reply, mark);
+        assert_eq!(reply.into_bytes(), b"*0\r\n");
+    }
+}

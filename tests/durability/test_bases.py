@@ -1,0 +1,161 @@
+"""Logs whose base is commands (aof-use-rdb-preamble no), and logs that hold scripts as Redis before 7.0 recorded them."""
+
+import hashlib
+
+import pytest
+
+from harness import DUNLIN, ORACLE, Server, is_redis
+from test_log import LIBRARY, LOG, Client, await_rewrite, commands, copy_log, digest
+
+pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's log")
+
+COMMANDS = (*LOG, "--aof-use-rdb-preamble", "no", "--appendfsync", "always")
+
+# What commands can say: as far as Redis 7.0 goes.
+FILL = """
+set text v
+set int 12345
+set expiring v px 100000000
+set float 3.25
+rpush list 1 2 a
+sadd set a b c
+sadd ints 1 2 3
+hset hash f v g 1
+zadd zset -inf a -0.5 b 3 c 0.1 d 1e300 e inf f
+xadd stream 1-1 a b
+xadd stream 2-1 a c d e
+xadd stream 3-1 x y
+xdel stream 2-1
+xgroup create stream g 0
+xreadgroup group g c count 1 streams stream >
+xgroup createconsumer stream g idle
+xgroup create stream other 1-1 entriesread 5
+xadd empty 1-1 a b
+xdel empty 1-1
+xgroup create none g $ mkstream
+select 3
+set other database
+"""
+
+
+def fill(client):
+    for line in FILL.strip().splitlines():
+        assert not str(client.call(*line.split())).startswith("-"), line
+    client.call("select", 0)
+    client.call("rpush", "list:large", *(f"element {number}" for number in range(1000)))
+    client.call("sadd", "set:large", *(f"member {number}" for number in range(1000)))
+    client.call("hset", "hash:large", *(word for number in range(1000) for word in (f"field {number}", number)))
+    client.call("zadd", "zset:large", *(word for number in range(1000) for word in (number / 8, f"member {number}")))
+    client.call("set", "long", "x" * 100_000)
+    client.call("pexpire", "long", 100_000_000)
+    client.call("function", "load", LIBRARY % ("one", "one", "one"))
+
+
+@pytest.mark.parametrize("first, second", [(DUNLIN, ORACLE), (ORACLE, DUNLIN), (DUNLIN, DUNLIN)])
+def test_a_base_of_commands_is_loaded_by_both(first, second, tmp_path):
+    with Server(*COMMANDS, program=first) as one:
+        client = Client(one)
+        fill(client)
+        client.call("bgrewriteaof")
+        await_rewrite(client)
+        client.call("set", "behind", "it")
+        expected = digest(one)
+        groups = client.call("xinfo", "stream", "stream", "full")
+        files = copy_log(one, tmp_path)
+    (base,) = (files / "appendonlydir").glob("*.base.aof")
+    assert not list((files / "appendonlydir").glob("*.rdb"))
+    names = {words[0].lower() for words in commands(base.read_bytes())}
+    assert {"set", "rpush", "sadd", "zadd", "xadd", "xsetid", "xgroup", "xclaim", "pexpireat", "function"} <= names
+    with Server(*COMMANDS, program=second, files=files) as two:
+        client = Client(two)
+        assert digest(two) == expected
+        assert client.call("fcall", "one", 1, "f") == "+OK"
+        again = client.call("xinfo", "stream", "stream", "full")
+        # Commands do not say when a consumer was last seen.
+        assert [part for part in groups if not isinstance(part, list)] == [
+            part for part in again if not isinstance(part, list)
+        ]
+
+
+def test_what_redis_would_lose_is_kept():
+    """A delivery whose entry is gone, and fields that expire."""
+    with Server(*COMMANDS) as server:
+        client = Client(server)
+        client.call("xadd", "s", "1-1", "a", "b")
+        client.call("xgroup", "create", "s", "g", "0")
+        client.call("xreadgroup", "group", "g", "c", "streams", "s", ">")
+        client.call("xdel", "s", "1-1")
+        client.call("hset", "h", "a", 1, "b", 2)
+        client.call("hpexpireat", "h", 2_000_000_000_123, "fields", 1, "a")
+        client.call("pexpire", "s", 100_000_000)
+        client.call("bgrewriteaof")
+        await_rewrite(client)
+        pending, expected = client.call("xpending", "s", "g"), digest(server)
+        assert pending[0] == 1
+        assert client.call("debug", "loadaof") == "+OK"
+        assert client.call("xpending", "s", "g") == pending
+        assert client.call("hpexpiretime", "h", "fields", 2, "a", "b") == [2_000_000_000_123, -1]
+        assert digest(server) == expected
+
+
+def test_the_form_of_the_base_can_be_changed():
+    with Server(*LOG) as server:
+        client = Client(server)
+        client.call("set", "a", "1")
+        names = lambda: [path.name for path in (server.folder / "appendonlydir").glob("*.base.*")]
+        for preamble, name in (("no", "appendonly.aof.1.base.aof"), ("yes", "appendonly.aof.2.base.rdb"), ("no", "appendonly.aof.3.base.aof")):
+            client.call("config", "set", "aof-use-rdb-preamble", preamble)
+            client.call("bgrewriteaof")
+            await_rewrite(client)
+            assert names() == [name]
+            assert client.call("debug", "loadaof") == "+OK"
+            assert client.call("get", "a") == "1"
+
+
+def encode(*words):
+    words = [str(word).encode() for word in words]
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+
+
+def test_scripts_of_an_older_log_run_again(tmp_path):
+    """As Redis before 7.0 recorded them: EVAL first, EVALSHA for the same script later."""
+    copy = "for _, m in ipairs(redis.call('smembers', KEYS[1])) do redis.call('rpush', KEYS[2], m) end"
+    lines = [
+        ("select", 0),
+        ("sadd", "s", *"qwertyuiop"),
+        ("eval", copy, 2, "s", "l"),
+        ("script", "load", "return redis.call('incrby', KEYS[1], ARGV[1])"),
+        ("multi",),
+        ("evalsha", "SHA", 1, "n", 5),
+        ("eval", "redis.call('select', 3) redis.call('set', KEYS[1], 'x') redis.call('publish', 'c', 'm')", 1, "other"),
+        ("exec",),
+        ("eval", "redis.call('set', KEYS[1], 'half') redis.call('incr', KEYS[1])", 1, "failed"),
+        ("set", "last", 1),
+    ]
+    sha = hashlib.sha1(lines[3][2].encode()).hexdigest()
+    data = b"".join(encode(*(sha if word == "SHA" else word for word in words)) for words in lines)
+    (tmp_path / "appendonly.aof").write_bytes(data)
+    found = []
+    for program in (DUNLIN, ORACLE):
+        with Server(*LOG, program=program, files=tmp_path) as server:
+            client = Client(server)
+            values = client.call("mget", "n", "failed", "last")
+            assert values == ["5", "half", "1"], server.log()
+            assert client.call("select", 3) == "+OK"
+            assert client.call("get", "other") == "x"
+            client.call("select", 0)
+            found.append(sorted(client.call("lrange", "l", 0, -1)))
+            if program == DUNLIN:
+                # Redis before 7.0 put what has no order in that of its bytes; 7.0 no longer does.
+                assert client.call("lrange", "l", 0, -1) == sorted("qwertyuiop")
+                assert "'eval' in the log was refused" in server.log().lower()
+            # Scripts of a log are nobody's afterwards.
+            assert client.call("script", "exists", sha) == [0] or program == ORACLE
+    assert found[0] == found[1]
+
+
+def test_what_no_log_holds_ends_the_start(tmp_path):
+    (tmp_path / "appendonly.aof").write_bytes(encode("set", "a", 1) + encode("subscribe", "c"))
+    with pytest.raises(Exception, match="does not belong into a log|exited|ended"):
+        with Server(*LOG, files=tmp_path):
+            pass

@@ -1,0 +1,333 @@
+"""A disk that fails under a running server (faults.c): what was acknowledged under `appendfsync always` is there afterwards,
+whatever failed and whenever the server was killed.
+"""
+
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import threading
+import time
+
+import pytest
+
+from harness import DUNLIN, Server, is_redis
+from test_log import Client, await_rewrite
+
+pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="Redis ends where a sync fails")
+
+ERRORS = {"EIO": (5, "Input/output error"), "ENOSPC": (28, "No space left on device")}
+LOG = ("--appendonly", "yes", "--auto-aof-rewrite-percentage", "0", "--enable-debug-command", "yes")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    path = tmp_path_factory.mktemp("faults") / "faults.so"
+    source = pathlib.Path(__file__).with_name("faults.c")
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", path, source, "-ldl", "-lpthread"], check=True)
+    return path
+
+
+class Disk:
+    """The directory of a server, and what fails in it."""
+
+    def __init__(self, library, folder):
+        self.library, self.data = library, folder / "data"
+        self.control, self.marker = folder / "control", folder / "marker"
+        self.data.mkdir()
+
+    def environment(self, **more):
+        names = {"DIRECTORY": self.data, "CONTROL": self.control, "MARKER": self.marker, **more}
+        return {"LD_PRELOAD": str(self.library), **{f"FAULTS_{name}": str(value) for name, value in names.items()}}
+
+    def server(self, *directives, **more):
+        return Server(*LOG, "--dir", self.data, *directives, environment=self.environment(**more))
+
+    def fail(self, *faults):
+        self.marker.unlink(missing_ok=True)
+        beside = self.control.with_suffix(".new")
+        beside.write_text("".join(f"{call} {number} {part}\n" for call, number, part in faults))
+        os.replace(beside, self.control)
+
+    def mend(self):
+        self.control.unlink()
+
+
+@pytest.fixture
+def disk(library, tmp_path):
+    return Disk(library, tmp_path)
+
+
+class Mortal:
+    """A server that is killed in its test."""
+
+    def __init__(self, server):
+        self.server = server
+
+    def kill(self):
+        self.server.process.kill()
+        self.server.process.wait()
+        assert "panicked at" not in self.server.log()
+
+    def close(self):
+        self.server.kill()
+
+
+def await_that(is_so):
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+class Writer(threading.Thread):
+    """Counts upwards under a key of its own as long as it is acknowledged; waits for a reply however long that takes."""
+
+    def __init__(self, server, number):
+        super().__init__(daemon=True)
+        self.client, self.key = Client(server), f"n:{number}"
+        self.client.socket.settimeout(None)
+        self.sent = self.acknowledged = 0
+        self.refusal, self.ending = None, False
+
+    def run(self):
+        while not self.ending:
+            self.sent += 1
+            try:
+                reply = self.client.call("set", self.key, self.sent)
+            except (OSError, ValueError, AssertionError):
+                return
+            if reply != "+OK":
+                self.refusal = reply
+                return
+            self.acknowledged = self.sent
+
+
+@contextlib.contextmanager
+def load(server, count=4):
+    writers = [Writer(server, number) for number in range(count)]
+    for writer in writers:
+        writer.start()
+    await_that(lambda: all(writer.acknowledged > 20 for writer in writers))
+    yield writers
+    for writer in writers:
+        writer.ending = True
+        with contextlib.suppress(OSError):
+            writer.client.socket.shutdown(2)
+        writer.join(30)
+
+
+def expect_all(server, writers):
+    """What is there is what was acknowledged, or was sent and had no answer yet."""
+    client = Client(server)
+    for writer in writers:
+        found = int(client.call("get", writer.key) or 0)
+        assert writer.acknowledged <= found <= writer.sent, f"{writer.key}: {found}\n{server.log()}"
+
+
+def failing(client):
+    return "aof_last_write_status:err" in client.call("info", "persistence")
+
+
+@pytest.mark.parametrize("ends", ["by a repair", "by a kill"])
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("call", ["write", "fsync"])
+def test_nothing_is_acknowledged_while_the_disk_fails_and_nothing_is_lost(call, error, ends, disk):
+    number, words = ERRORS[error]
+    with contextlib.closing(Mortal(disk.server("--appendfsync", "always"))) as mortal:
+        server = mortal.server
+        other = Client(server)
+        waiting = Client(server)
+        with load(server) as writers:
+            disk.fail((call, number, "incr.aof"))
+            await_that(disk.marker.exists)
+            # From the first failure on; whoever asks now is refused or waits.
+            waiting.send("set", "late", 1)
+            await_that(lambda: failing(other))
+            before = [writer.acknowledged for writer in writers]
+            refusal = f"-MISCONF Errors writing to the AOF file: {words}"
+            assert other.call("set", "refused", 1) == refusal
+            assert f"{words}. Writes are refused until it works again" in server.log()
+            # Through an attempt or two to go on.
+            time.sleep(1.2)
+            assert [writer.acknowledged for writer in writers] == before, "something was acknowledged"
+            assert failing(other)
+            if ends == "by a kill":
+                mortal.kill()
+            else:
+                disk.mend()
+                assert waiting.read() in ("+OK", refusal)
+                await_that(lambda: not failing(other))
+                # Those who were not refused go on.
+                going = [writer for writer in writers if writer.refusal is None]
+                await_that(lambda: all(writer.acknowledged > at for writer, at in zip(writers, before) if writer in going))
+                assert "can be written again" in server.log()
+                assert other.call("set", "after", 1) == "+OK"
+        if ends == "by a repair":
+            assert other.call("debug", "loadaof") == "+OK"
+            assert other.call("get", "after") == "1"
+            expect_all(server, writers)
+            mortal.kill()
+        with Server(*LOG, "--dir", disk.data) as again:
+            expect_all(again, writers)
+            assert ends == "by a kill" or Client(again).call("get", "after") == "1"
+
+
+def test_everysec_forgets_nothing_that_a_failed_sync_may_have_dropped(disk):
+    with disk.server("--appendfsync", "everysec") as server:
+        client = Client(server)
+        disk.fail(("fsync", 5, "incr.aof"))
+        sent = 0
+        while not failing(client):
+            sent += client.call("rpush", "l", sent) == sent + 1
+            time.sleep(0.001)
+        assert client.call("rpush", "l", 0).startswith("-MISCONF")
+        disk.mend()
+        await_that(lambda: not failing(client))
+        assert client.call("rpush", "l", sent) == sent + 1
+        assert client.call("waitaof", 1, 0, 0) == [1, 0]
+        assert client.call("debug", "loadaof") == "+OK"
+        assert client.call("lrange", "l", 0, -1) == [str(number) for number in range(sent + 1)]
+
+
+# Where a rewrite can fail: writing and syncing the base, giving it its name, the manifest, the next increment.
+REWRITES = {
+    "the base is not written": ("write", 28, ".rdb"),
+    "the base is not synced": ("fsync", 5, ".rdb"),
+    "the base gets no name": ("rename", 5, ".base."),
+    "the manifest is not written": ("write", 28, "manifest"),
+    "the manifest is not synced": ("fsync", 5, "manifest"),
+    "the manifest gets no name": ("rename", 28, ".manifest"),
+    "there is no file to go on with": ("open", 28, ".incr.aof"),
+}
+
+
+@pytest.mark.parametrize("preamble", ["yes", "no"])
+@pytest.mark.parametrize("what", REWRITES)
+def test_a_rewrite_that_fails_costs_nothing(what, preamble, disk):
+    directives = ("--appendfsync", "always", "--aof-use-rdb-preamble", preamble)
+    with disk.server(*directives) as server:
+        client = Client(server)
+        client.call("debug", "populate", 2000)
+        with load(server, 2) as writers:
+            disk.fail(REWRITES[what])
+            assert client.call("bgrewriteaof").startswith("+Background")
+            await_that(disk.marker.exists)
+            await_that(lambda: "aof_rewrite_in_progress:0" in client.call("info", "persistence"))
+            info = client.call("info", "persistence")
+            assert "aof_last_bgrewrite_status:err" in info or "cancelled" in server.log(), server.log()
+            assert "aof_last_write_status:ok" in info
+            at = [writer.acknowledged for writer in writers]
+            await_that(lambda: all(writer.acknowledged > before for writer, before in zip(writers, at)))
+            expect_acknowledged_in_a_copy(disk, writers)
+            disk.mend()
+            client.call("bgrewriteaof")
+            await_rewrite(client)
+            assert "aof_last_bgrewrite_status:ok" in client.call("info", "persistence"), server.log()
+            assert all(writer.refusal is None for writer in writers)
+        assert client.call("debug", "loadaof") == "+OK"
+        assert client.call("get", "key:1999") == "value:1999"
+        expect_all(server, writers)
+
+
+def expect_acknowledged_in_a_copy(disk, writers):
+    """What has been acknowledged by now is in the files as they are now."""
+    acknowledged = [writer.acknowledged for writer in writers]
+    folder = disk.data.parent / "copy"
+    shutil.copytree(disk.data, folder, ignore=shutil.ignore_patterns("temp-*"))
+    with Server(*LOG, "--dir", folder) as server:
+        client = Client(server)
+        for writer, before in zip(writers, acknowledged):
+            assert int(client.call("get", writer.key)) >= before, server.log()
+    shutil.rmtree(folder)
+
+
+def test_a_snapshot_that_fails_leaves_the_one_before(disk):
+    with disk.server("--appendonly", "no", "--save", "3600 100000") as server:
+        client = Client(server)
+        client.call("set", "a", 1)
+        assert client.call("save") == "+OK"
+        before = (disk.data / "dump.rdb").read_bytes()
+        client.call("set", "a", 2)
+        for fault in (("write", 28, "temp-"), ("fsync", 5, "temp-"), ("rename", 28, "dump.rdb"), ("open", 28, "temp-")):
+            disk.fail(fault)
+            assert client.call("save").startswith("-ERR")
+            assert client.call("bgsave").startswith("+Background")
+            await_that(lambda: "rdb_bgsave_in_progress:0" in client.call("info", "persistence"))
+            assert "rdb_last_bgsave_status:err" in client.call("info", "persistence")
+            assert client.call("set", "a", 3).startswith("-MISCONF")
+            assert (disk.data / "dump.rdb").read_bytes() == before
+            assert [path.name for path in disk.data.iterdir()] == ["dump.rdb"]
+            disk.mend()
+            assert client.call("save") == "+OK"
+            assert client.call("set", "a", 2) == "+OK"
+            before = (disk.data / "dump.rdb").read_bytes()
+
+
+def life(disk, **more):
+    """The life of a server, which may be killed at any moment of it: what it has acknowledged and what it was sent."""
+    acknowledged, sent = {}, {}
+    try:
+        server = disk.server("--appendfsync", "always", **more)
+    except AssertionError as error:
+        assert "ended with -9" in str(error), error
+        return acknowledged, sent, False
+    client, count = Client(server), 0
+
+    def write(*keys):
+        nonlocal count
+        count += 1
+        sent.update({key: count for key in keys})
+        words = [word for key in keys for word in (key, count)]
+        assert client.call("mset", *words) == "+OK"
+        acknowledged.update({key: count for key in keys})
+
+    try:
+        for key in ("a", "b", "a"):
+            write(key)
+        for _ in range(2):
+            assert client.call("bgrewriteaof").startswith("+Background")
+            write("a", "c")
+            await_rewrite(client)
+            write("b")
+        assert client.call("bgsave").startswith("+Background")
+        write("a")
+        client.call("config", "set", "appendonly", "no")
+        client.call("config", "set", "appendonly", "yes")
+        # Until its base is there, a log that is turned on promises nothing.
+        await_rewrite(client)
+        write("c", "d")
+        server.process.terminate()
+        assert server.process.wait(30) in (0, -9)
+        return acknowledged, sent, server.process.returncode == 0
+    except (OSError, AssertionError, ValueError):
+        assert server.process.wait(30) == -9, server.log()
+        return acknowledged, sent, False
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize("power", ["", "1"], ids=["kill", "power cut"])
+def test_a_kill_at_every_change_of_a_file(power, disk):
+    """Rewrites, switches of the manifest, a log that is turned off and on, the end: killed in each call that changes a file."""
+    at, has_survived, tried = 1, False, 0
+    while not has_survived:
+        shutil.rmtree(disk.data)
+        disk.data.mkdir()
+        acknowledged, sent, has_survived = life(disk, KILL_AT=at, POWER=power)
+        told = subprocess.run([DUNLIN, "check", disk.data / "appendonlydir"], capture_output=True, text=True)
+        story = f"call {at}: {acknowledged} of {sent}\n{told.stdout}{told.stderr}"
+        with Server(*LOG, "--dir", disk.data) as server:
+            found = Client(server).call("mget", "a", "b", "c", "d")
+            for key, value in zip("abcd", found):
+                low, high = acknowledged.get(key, 0), sent.get(key, 0)
+                assert low <= int(value or 0) <= high, f"{story}{key}: {found}\n{server.log()}"
+            assert Client(server).call("set", "on", 1) == "+OK"
+            # What was cut is told with its place.
+            cut = re.search(r"damaged at byte (\d+) of (\d+): the file (was cut off|ends inside)", told.stdout)
+            assert not cut or "were cut off" in server.log(), story + server.log()
+        tried += 1
+        at += 1
+    assert tried > 30, "the story changes many files"

@@ -1,0 +1,134 @@
+"""The fan pages over a PostgreSQL that the test starts: both ways give the right records, somebody's tables stay."""
+
+import glob
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+
+from harness import DUNLIN, free_port, is_redis
+
+PROGRAMS = os.pathsep.join([os.environ["PATH"], *glob.glob("/usr/lib/postgresql/*/bin")])
+INITDB, PG_CTL, PSQL = (shutil.which(name, path=PROGRAMS) for name in ("initdb", "pg_ctl", "psql"))
+
+pytestmark = [
+    pytest.mark.skipif(is_redis(DUNLIN), reason="the lab is a part of dunlin"),
+    pytest.mark.skipif(not (INITDB and PG_CTL and PSQL), reason="PostgreSQL is not installed"),
+]
+
+TINY = ["--scale", "0.0002", "--rounds", "1", "--seed", "1", "--without-dunlin"]
+
+
+def owner():
+    """PostgreSQL refuses to be root: then it runs as the user of Debian's package, or as nobody."""
+    if os.geteuid() != 0:
+        return {}
+    for name in ("postgres", "nobody"):
+        try:
+            user = pwd.getpwnam(name)
+            return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        except KeyError:
+            pass
+    pytest.skip("there is no user for PostgreSQL to run as")
+
+
+class Postgres:
+    def __init__(self):
+        self.owner = owner()
+        self.folder = tempfile.mkdtemp(prefix="dunlin-postgres-")
+        if self.owner:
+            os.chown(self.folder, self.owner["user"], self.owner["group"])
+        self.data, self.port = os.path.join(self.folder, "data"), free_port()
+        self.url = f"postgres://postgres@127.0.0.1:{self.port}/postgres"
+
+    def run(self, *command):
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=120, **self.owner)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.strip()
+
+    def __enter__(self):
+        try:
+            self.run(INITDB, "-D", self.data, "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale", "C")
+            settings = f"-h 127.0.0.1 -p {self.port} -k {self.folder} -F"
+            self.run(PG_CTL, "-D", self.data, "-o", settings, "-l", os.path.join(self.folder, "log"), "-w", "start")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        # It may not have come up; then there is only the folder to remove.
+        subprocess.run(
+            [PG_CTL, "-D", self.data, "-m", "immediate", "-w", "stop"], cwd=self.folder, capture_output=True, **self.owner
+        )
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def ask(self, statement):
+        return self.run(PSQL, "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-Atc", statement)
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    with Postgres() as server:
+        yield server
+
+
+def lab(*arguments):
+    command = [DUNLIN, "bench", "lab", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_both_ways_are_checked_and_nothing_is_left(postgres, tmp_path):
+    code, text = lab("fan-pages", *TINY, "--target", f"sql={postgres.url}", "--query", 0, "--out", tmp_path)
+    assert code == 0, text
+    answers = {line.split("page 0 has ")[1] for line in text.splitlines() if ": page 0 has " in line}
+    assert len(answers) == 1, answers
+    [result] = json.loads((tmp_path / "results.json").read_text())["results"]
+    rows = {figure["row"] for figure in result["sections"][0]["figures"] if figure["server"] == "sql"}
+    assert rows == {"whole records", "counters, hash"}
+    assert "PostgreSQL" in (tmp_path / "report.md").read_text()
+    assert postgres.ask("SELECT count(*) FROM pg_namespace WHERE nspname = 'dunlin_lab'") == "0"
+
+
+def test_somebody_elses_schema_is_refused_and_stays(postgres, tmp_path):
+    postgres.ask("CREATE SCHEMA dunlin_lab")
+    postgres.ask("CREATE TABLE dunlin_lab.precious (n INTEGER); INSERT INTO dunlin_lab.precious VALUES (1)")
+    try:
+        code, text = lab("fan-pages", *TINY, "--target", f"sql={postgres.url}", "--out", tmp_path)
+        assert code == 1 and "sql: it has a schema dunlin_lab" in text, text
+        assert postgres.ask("SELECT n FROM dunlin_lab.precious") == "1"
+        assert not (tmp_path / "report.html").exists()
+    finally:
+        postgres.ask("DROP SCHEMA dunlin_lab CASCADE")
+
+
+def test_a_store_that_answers_wrongly_fails_the_lab(postgres, tmp_path):
+    """As soon as the lab has made its tables, a trigger cuts what is written into them."""
+    postgres.ask(
+        "CREATE FUNCTION public.cut() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN NEW.text := substring(NEW.text FOR 40); RETURN NEW; END $$"
+    )
+    postgres.ask(
+        "CREATE FUNCTION public.lie() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF to_regclass('dunlin_lab.shared') IS NOT NULL THEN"
+        " CREATE TRIGGER lie BEFORE INSERT OR UPDATE ON dunlin_lab.record FOR EACH ROW EXECUTE FUNCTION public.cut();"
+        " END IF; END $$"
+    )
+    postgres.ask("CREATE EVENT TRIGGER lies ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION public.lie()")
+    try:
+        code, text = lab("fan-pages", *TINY, "--target", f"sql={postgres.url}", "--out", tmp_path)
+        assert code == 1 and "whole records in sql: wrong answer: page " in text, text
+        assert not (tmp_path / "report.html").exists()
+    finally:
+        postgres.ask("DROP EVENT TRIGGER lies")
+        postgres.ask("DROP FUNCTION public.lie(), public.cut()")
+
+
+def test_other_experiments_leave_it_out(postgres, tmp_path):
+    code, text = lab("pings", "--scale", "0.0002", "--rounds", "1", "--target", f"sql={postgres.url}", "--out", tmp_path)
+    assert code == 0 and "sql is left out: it keeps tables, not keys" in text, text

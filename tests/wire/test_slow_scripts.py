@@ -1,0 +1,400 @@
+"""Scripts that run for long: who is answered meanwhile and what, and how such a script ends.
+
+What is said of one thread is what Redis 7.0 does; `DUNLIN=redis-server` passes these tests, but for those that say
+otherwise. Of four clients two are on the worker that runs the script where there are two workers.
+"""
+
+import contextlib
+import signal
+
+import pytest
+
+from harness import DUNLIN, Server, is_redis
+from wire import Session, command
+
+BUSY = "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
+LOOP = "redis.call('get', KEYS[1]) while true do end"
+# It reaches a key that it has not declared: nobody else gets at any key meanwhile.
+LOOP_ALONE = "redis.call('get', 'k') while true do end"
+WRITING_LOOP = "redis.call('set', KEYS[1], 'begun') while true do end"
+THREADS = [1] if is_redis(DUNLIN) else [1, 2]
+
+
+def until(answer, *words, session):
+    """Asks until that is the answer."""
+    while True:
+        got = session(*words)
+        if isinstance(got, str) and got.startswith(answer):
+            return got
+
+
+@contextlib.contextmanager
+def served(threads, *directives, clients=4):
+    """A server, and clients spread over its workers."""
+    count = [] if is_redis(DUNLIN) else ["--threads", threads]
+    with Server("--busy-reply-threshold", "50", *count, *directives) as server:
+        with contextlib.ExitStack() as stack:
+            first = stack.enter_context(Session(server))
+            # Newcomers go to the worker with fewer: whoever looked whether the server answers has to be gone, and
+            # everybody has to have arrived.
+            while b"connected_clients:1\r\n" not in first("INFO", "clients"):
+                pass
+            others = [stack.enter_context(Session(server)) for _ in range(clients - 1)]
+            assert {other("PING") for other in others} == {"PONG"}
+            yield server, [first, *others]
+
+
+@contextlib.contextmanager
+def held_up(threads, *words, directives=(), before=lambda *_: None):
+    """A server at work on a command that takes long, the client that has sent it, and three that are told so."""
+    with served(threads, *directives) as (server, (slow, *others)):
+        before(slow, *others)
+        slow.send(*words)
+        for other in others:
+            until("-BUSY", "GET", "k", session=other)
+        yield server, slow, others
+
+
+def end(slow, other):
+    assert other("SCRIPT", "KILL") == "OK"
+    assert slow.read().startswith("-ERR Script killed by user with SCRIPT KILL.")
+    until("-NOTBUSY", "SCRIPT", "KILL", session=other)
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("script, keys", [(LOOP, ("1", "k")), (LOOP_ALONE, ("0",))])
+def test_nobody_waits_for_a_slow_script_and_anybody_can_end_it(threads, script, keys):
+    for killer in range(3):
+        with held_up(threads, "EVAL", script, *keys) as (_, slow, others):
+            for other in others:
+                assert other("GET", "k") == other("SET", "k", 1) == other("EVAL", LOOP, 1, "k") == BUSY
+            end(slow, others[killer])
+            for other in others:
+                assert other("SET", "k", "v") == "OK"
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_only_what_ends_a_script_or_begins_a_conversation_is_let_through(threads):
+    with held_up(threads, "EVAL", LOOP_ALONE, 0) as (server, slow, others):
+        for other in others:
+            for refused in ["PING", "INFO", "CLIENT LIST", "SUBSCRIBE c", "FLUSHALL", "KEYS *", "SAVE", "SELECT 1"]:
+                assert other(*refused.split()) == BUSY, refused
+            assert other("SHUTDOWN") == other("SHUTDOWN", "SAVE") == BUSY
+            assert other("NONSENSE").startswith("-ERR unknown command")
+            assert other("GET").startswith("-ERR wrong number")
+            assert other("FUNCTION", "KILL") == BUSY
+            assert other("HELLO", 2)[:2] == [b"server", b"redis"]
+            assert other("AUTH", "x").startswith("-ERR AUTH <password> called without any password")
+            assert other("RESET") == "RESET"
+            assert other("MULTI") == "OK"
+            assert other("DISCARD") == "OK"
+            assert other("UNWATCH") == "OK"
+        assert others[0]("QUIT") == "OK"
+        assert others[0].file.read() == b""
+        end(slow, others[1])
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_transactions_are_spoiled(threads):
+    aborted = "-EXECABORT Transaction discarded because of: " + BUSY[1:]
+
+    def queue(slow, first, second, third):
+        assert first("MULTI") == "OK"
+        assert first("SET", "k", 1) == "QUEUED"
+        assert second("WATCH", "k") == "OK"
+        assert second("MULTI") == "OK"
+
+    with held_up(threads, "EVAL", LOOP_ALONE, 0, before=queue) as (_, slow, others):
+        first, second, third = others
+        for other in others[:2]:
+            assert other("EXEC") == aborted
+        assert third("MULTI") == "OK"
+        assert third("GET", "k") == BUSY
+        end(slow, second)
+        assert third("EXEC") == "-EXECABORT Transaction discarded because of previous errors."
+        for other in others:
+            assert other("EXEC") == "-ERR EXEC without MULTI"
+        # Nothing that was watched before is left.
+        assert first("SET", "k", 2) == "OK"
+        assert second("WATCH", "other") == "OK"
+        assert second("MULTI") == "OK"
+        assert second("GET", "k") == "QUEUED"
+        assert first("SET", "k", 3) == "OK"
+        assert second("EXEC") == [b"3"]
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("ending", ["DISCARD", "UNWATCH", "RESET"])
+def test_a_watch_can_be_ended_meanwhile_and_another_begun_afterwards(threads, ending):
+    def watch(slow, first, *_):
+        assert first("WATCH", "k") == "OK"
+        if ending == "DISCARD":
+            assert first("MULTI") == "OK"
+
+    # Within MULTI another worker would go on queueing while it only holds a shard.
+    script = LOOP_ALONE if ending == "DISCARD" else LOOP
+    with held_up(threads, "EVAL", script, 1, "k", before=watch) as (_, slow, (first, second, _)):
+        assert first(ending) in ("OK", "RESET")
+        end(slow, second)
+        until("OK", "WATCH", "k", session=first)
+        assert second("SET", "k", 1) == "OK"
+        assert first("MULTI") == "OK"
+        assert first("GET", "k") == "QUEUED"
+        assert first("EXEC") is None
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_pipelines_and_requests_in_pieces_are_answered_in_order(threads):
+    with held_up(threads, "EVAL", LOOP_ALONE, 0) as (_, slow, (first, second, third)):
+        first.socket.sendall(command("GET", "k") * 1000 + command("HELLO") + command("GET", "k"))
+        assert [first.read() for _ in range(1000)] == [BUSY] * 1000
+        assert first.read()[:2] == [b"server", b"redis"]
+        assert first.read() == BUSY
+        # An answer to somebody else is a sign that the pieces have been looked at.
+        for piece in (b"*2\r\n$3\r\nGET\r\n$", b"1\r\nk", b"\r\n*1\r\n$4\r\nPI"):
+            second.socket.sendall(piece)
+            assert third("GET", "k") == BUSY
+        assert second.read() == BUSY
+        second.socket.sendall(b"NG\r\n")
+        assert second.read() == BUSY
+        second.socket.sendall(b"*2\r\n$3\r\nGET\r\n$")
+        assert third("GET", "k") == BUSY
+        end(slow, third)
+        second.socket.sendall(b"1\r\nk\r\n")
+        assert second.read() is None
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_a_request_too_long_for_one_read_arrives_meanwhile(threads):
+    with held_up(threads, "EVAL", LOOP_ALONE, 0) as (_, slow, (first, second, _)):
+        first.send("SET", "k", b"x" * 4_000_000)
+        assert first.read() == BUSY
+        end(slow, second)
+        assert first("GET", "k") is None
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_what_is_sent_behind_the_script_is_run_after_it(threads):
+    with served(threads) as (_, (slow, other, *_)):
+        behind = command("SET", "behind", "v") + command("GET", "behind")
+        slow.socket.sendall(command("EVAL", LOOP, 1, "k") + behind)
+        until("-BUSY", "GET", "k", session=other)
+        slow.send("GET", "k")
+        assert other("GET", "k") == BUSY
+        end(slow, other)
+        assert [slow.read() for _ in range(3)] == ["OK", b"v", None]
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_newcomers_are_let_in_and_who_hangs_up_makes_room(threads):
+    with served(threads, "--maxclients", 8) as (server, (slow, other, *_)):
+        slow.send("EVAL", LOOP_ALONE, 0)
+        until("-BUSY", "GET", "k", session=other)
+        for _ in range(40):
+            with Session(server) as newcomer:
+                answer = newcomer("GET", "k")
+                assert answer == BUSY or answer == "-ERR max number of clients reached"
+        answers = set()
+        while BUSY not in answers:
+            with Session(server) as newcomer:
+                answers.add(newcomer("GET", "k"))
+        end(slow, other)
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("script", [LOOP, LOOP_ALONE])
+def test_who_has_watched_or_waited_can_hang_up_meanwhile(threads, script):
+    def wait(slow, first, second, third):
+        assert first("WATCH", "k", "watched") == "OK"
+        second.send("BLPOP", "k", "list", 0)
+        while b"blocked_clients:1\r\n" not in third("INFO", "clients"):
+            pass
+
+    with served(threads, clients=6) as (server, (slow, first, second, third, fourth, fifth)):
+        wait(slow, first, second, third)
+        slow.send("EVAL", script, 1, "k")
+        for other in (third, fourth, fifth):
+            until("-BUSY", "GET", "k", session=other)
+        first.hang_up()
+        second.hang_up()
+        for _ in range(3):
+            for other in (third, fourth, fifth):
+                assert other("GET", "k") == BUSY
+        end(slow, third)
+        # Nobody takes it.
+        assert third("RPUSH", "k", "element") == third("RPUSH", "list", "element") == 1
+        assert fourth("LRANGE", "k", 0, -1) == fourth("LRANGE", "list", 0, -1) == [b"element"]
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_the_client_of_the_script_can_hang_up(threads):
+    with held_up(threads, "EVAL", LOOP, 1, "k") as (server, slow, (first, *_)):
+        slow.hang_up()
+        assert first("GET", "k") == BUSY
+        assert first("SCRIPT", "KILL") == "OK"
+        until("-NOTBUSY", "SCRIPT", "KILL", session=first)
+        while b"connected_clients:3\r\n" not in first("INFO", "clients"):
+            pass
+
+
+LIBRARY = """#!lua name=slow
+redis.register_function('loop', function(keys) while true do end end)"""
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_a_slow_function_has_an_end_of_its_own(threads):
+    def load(slow, *_):
+        assert slow("FUNCTION", "LOAD", LIBRARY) == b"slow"
+
+    busy = "-BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE."
+    with held_up(threads, "FCALL", "loop", 1, "k", before=load) as (_, slow, others):
+        for other in others:
+            assert other("GET", "k") == other("SCRIPT", "KILL") == busy
+            stats = other("FUNCTION", "STATS")
+            assert stats[0] == b"running_script"
+            assert stats[1][:4] == [b"name", b"loop", b"command", [b"FCALL", b"loop", b"1", b"k"]]
+        assert others[2]("FUNCTION", "KILL") == "OK"
+        assert slow.read().startswith("-ERR Script killed by user with SCRIPT KILL.")
+        until("-NOTBUSY", "FUNCTION", "KILL", session=others[0])
+        assert slow("FUNCTION", "STATS")[1] is None
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_a_slow_script_in_a_transaction_can_be_ended(threads):
+    with served(threads) as (_, (slow, other, *_)):
+        slow.socket.sendall(
+            command("MULTI") + command("SET", "k", 1) + command("EVAL", LOOP_ALONE, 0)
+            + command("GET", "k") + command("EXEC")
+        )
+        until("-BUSY", "GET", "k", session=other)
+        assert other("SCRIPT", "KILL") == "OK"
+        assert [slow.read() for _ in range(4)] == ["OK", "QUEUED", "QUEUED", "QUEUED"]
+        first, killed, last = slow.read()
+        assert (first, last) == ("OK", b"1") and killed.startswith("-ERR Script killed by user")
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_a_script_that_has_written_is_not_ended(threads):
+    script = "redis.call('set', KEYS[1], 'begun') while redis.call('time')[1] < ARGV[1] do end return 'done'"
+    with served(threads) as (_, (slow, *others)):
+        end_s = int(slow("TIME")[0]) + 3
+        slow.send("EVAL", script, 1, "k", end_s)
+        for other in others:
+            until("-BUSY", "GET", "k", session=other)
+            assert other("SCRIPT", "KILL").startswith("-UNKILLABLE")
+        assert slow.read() == b"done"
+        assert others[0]("GET", "k") == b"begun"
+
+
+@pytest.mark.skipif(is_redis(DUNLIN), reason="Redis stands still")
+def test_a_slow_script_holds_up_only_what_it_has_locked():
+    with served(2) as (_, (slow, *others)):
+        slow.send("EVAL", LOOP, 1, "k")
+        for other in others:
+            until("-BUSY", "GET", "k", session=other)
+        # Two of four are on the worker that has nothing to do with it.
+        served_ones = [other for other in others if other("PING") == "PONG"]
+        assert len(served_ones) == 2
+        for other in served_ones:
+            answers = {str(other("SET", f"other:{n}", n)) for n in range(100)}
+            assert "OK" in answers
+            assert other("EVAL", "return redis.call('get', KEYS[1])", 1, "k") == BUSY
+            assert other("FLUSHALL") == other("KEYS", "*") == other("WATCH", "k") == other("SHUTDOWN") == BUSY
+        end(slow, others[0])
+
+
+@pytest.mark.skipif(is_redis(DUNLIN), reason="Redis stands still")
+def test_who_makes_a_key_ready_does_not_wait_for_a_script_that_holds_where_it_would_be_moved():
+    with served(2, clients=8) as (_, (slow, *others)):
+        waiters = {f"source:{n}": other for n, other in enumerate(others[:3])}
+        for source, waiter in waiters.items():
+            waiter.send("BLMOVE", source, "k", "LEFT", "RIGHT", 0)
+        others = others[3:]
+        while b"blocked_clients:3\r\n" not in others[0]("INFO", "clients"):
+            pass
+        slow.send("EVAL", LOOP, 1, "k")
+        for other in others:
+            until("-BUSY", "GET", "k", session=other)
+        pusher = next(other for other in others if other("PING") == "PONG")
+        # One may be in the shard that the script has locked.
+        ready = [source for source in waiters if pusher("RPUSH", source, "first", "second") == 2]
+        assert ready
+        for source in ready:
+            # It has not overtaken the one who waits, and nothing is lost.
+            assert pusher("BLPOP", source, 0.001) is None
+            assert pusher("LRANGE", source, 0, -1) == [b"first", b"second"]
+        end(slow, others[0])
+        for source in ready:
+            assert waiters[source].read() == b"first"
+            assert pusher("LRANGE", source, 0, -1) == [b"second"]
+        assert pusher("LRANGE", "k", 0, -1) == [b"first"] * len(ready)
+
+
+@pytest.mark.skipif(is_redis(DUNLIN), reason="Redis stands still")
+def test_messages_reach_subscribers_meanwhile_and_the_scripts_client_afterwards():
+    with served(2, clients=6) as (_, (slow, *others)):
+        slow("HELLO", 3)
+        assert slow("SUBSCRIBE", "c") == [b"subscribe", b"c", 1]
+        for other in others[:3]:
+            assert other("SUBSCRIBE", "c") == [b"subscribe", b"c", 1]
+        slow.send("EVAL", LOOP, 1, "k")
+        for other in others[3:]:
+            until("-BUSY", "GET", "k", session=other)
+        publishers = [other for other in others[3:] if other("PING") == "PONG"]
+        assert publishers
+        for number in range(10):
+            assert publishers[0]("PUBLISH", "c", number) == 4
+        assert publishers[0]("SCRIPT", "KILL") == "OK"
+        killed = slow.read()
+        assert killed.startswith("-ERR Script killed")
+        for other in (slow, *others[:3]):
+            assert [other.read() for _ in range(10)] == [[b"message", b"c", b"%d" % n] for n in range(10)]
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("script", [LOOP, LOOP_ALONE, WRITING_LOOP])
+def test_shutdown_nosave_ends_the_server_and_leaves_nothing_half_done(threads, script):
+    directives = ["--appendonly", "yes", "--appendfsync", "always"]
+    with held_up(threads, "EVAL", script, 1, "k", directives=directives, before=write) as (server, slow, others):
+        others[0].send("SHUTDOWN", "NOSAVE")
+        assert server.process.wait(30) == 0
+        assert slow.file.read(7) in (b"", b"-ERR Sc")
+        with Server(*directives, files=server.folder) as again, Session(again) as client:
+            assert client("GET", "k") == b"before"
+
+
+def write(slow, *_):
+    assert slow("SET", "k", "before") == "OK"
+
+
+@pytest.mark.skipif(is_redis(DUNLIN), reason="Redis waits for the script")
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("script", [LOOP, LOOP_ALONE, WRITING_LOOP])
+def test_sigterm_ends_the_server(threads, script):
+    directives = ["--appendonly", "yes"]
+    with held_up(threads, "EVAL", script, 1, "k", directives=directives, before=write) as (server, slow, others):
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+        with Server(*directives, files=server.folder) as again, Session(again) as client:
+            assert client("GET", "k") == b"before"
+
+
+@pytest.mark.skipif(is_redis(DUNLIN), reason="Redis stands still")
+def test_clients_of_the_held_up_worker_can_be_killed():
+    with served(2) as (_, (slow, *others)):
+        slow.send("EVAL", LOOP, 1, "k")
+        for other in others:
+            until("-BUSY", "GET", "k", session=other)
+        free = [other for other in others if other("PING") == "PONG"]
+        (victim,) = [other for other in others if other not in free]
+        ids = {line.split(b" ")[0] for line in free[0]("CLIENT", "LIST").splitlines()}
+        mine = {b"id=%d" % other("CLIENT", "ID") for other in free}
+        for name in ids - mine:
+            assert free[0]("CLIENT", "KILL", "ID", name.split(b"=")[1]) == 1
+        assert victim.file.read() == b""
+        # The script's own client is gone as far as others can see, and its script runs on.
+        assert free[1]("GET", "k") == BUSY
+        assert free[0]("SCRIPT", "KILL") == "OK"
+        # It closes at the latest behind what it was about to be told.
+        assert slow.file.read().count(b"\r\n") <= 1
+        until("-NOTBUSY", "SCRIPT", "KILL", session=free[1])
