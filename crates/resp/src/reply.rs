@@ -408,21 +408,31 @@ impl ReplyBuffer {
 
     #[inline]
     fn header(&mut self, kind: u8, value: i64) {
-        // Lengths and counts are mostly below 1000: one append of a few bytes instead of a call.
-        if (0..10).contains(&value) {
-            self.bytes.extend_from_slice(&[kind, b'0' + value as u8, b'\r', b'\n']);
-        } else if (10..1000).contains(&value) {
-            let (hundreds, tens, ones) = (value as u16 / 100, value as u16 / 10 % 10, value as u16 % 10);
-            if hundreds == 0 {
-                self.bytes.extend_from_slice(&[kind, b'0' + tens as u8, b'0' + ones as u8, b'\r', b'\n']);
-            } else {
-                let digits = [b'0' + hundreds as u8, b'0' + tens as u8, b'0' + ones as u8];
-                self.bytes.extend_from_slice(&[kind, digits[0], digits[1], digits[2], b'\r', b'\n']);
-            }
+        // Lengths and counts are mostly below 1000: one append of a word, cut to what is used of it.
+        if (0..1000).contains(&value) {
+            let (word, length) = short_header(kind, value as u32);
+            let end = self.bytes.len() + length;
+            self.bytes.extend_from_slice(&word);
+            self.bytes.truncate(end);
         } else {
             self.line(kind, itoa::Buffer::new().format(value).as_bytes());
         }
     }
+}
+
+/// The header of a value below 1000, and how many of the bytes it takes.
+#[inline]
+fn short_header(kind: u8, value: u32) -> ([u8; 8], usize) {
+    debug_assert!(value < 1000);
+    let digit = |value: u32| b'0' + value as u8;
+    if value < 10 {
+        return ([kind, digit(value), b'\r', b'\n', 0, 0, 0, 0], 4);
+    }
+    let (tens, ones) = (value / 10, value % 10);
+    if tens < 10 {
+        return ([kind, digit(tens), digit(ones), b'\r', b'\n', 0, 0, 0], 5);
+    }
+    ([kind, digit(tens / 10), digit(tens % 10), digit(ones), b'\r', b'\n', 0, 0], 6)
 }
 
 #[cfg(test)]

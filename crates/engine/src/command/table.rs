@@ -77,9 +77,22 @@ impl Entry {
 #[derive(Debug)]
 pub struct CommandTable {
     entries: Vec<Entry>,
-    /// Positions in `entries` plus one, 0 for empty; probed linearly.
-    index: Vec<u16>,
+    /// A hash table, probed linearly.
+    index: Vec<IndexSlot>,
     shift: u32,
+}
+
+/// Where a command stands in the table, and enough of its name to know it without looking there.
+#[derive(Debug, Clone, Copy, Default)]
+struct IndexSlot {
+    /// Of its name.
+    head: u64,
+    /// Of its name, in bytes; 0 for an empty slot.
+    length: u8,
+    /// Whether no other name has this head and length.
+    is_whole: bool,
+    /// In `entries`.
+    position: u16,
 }
 
 impl CommandTable {
@@ -101,19 +114,26 @@ impl CommandTable {
             }
         }
         let slots = (entries.len() * SPARSENESS).next_power_of_two();
-        let mut table = Self { index: vec![0; slots], shift: 64 - slots.trailing_zeros(), entries };
+        let mut table =
+            Self { index: vec![IndexSlot::default(); slots], shift: 64 - slots.trailing_zeros(), entries };
         for position in 0..table.entries.len() {
             let entry = &table.entries[position];
             if entry.container.is_some() {
                 continue;
             }
-            let name = entry.command.name;
-            assert!(table.find(name.as_bytes()).is_none(), "two commands are named {name}");
-            let mut slot = table.slot(name.as_bytes());
-            while table.index[slot] != 0 {
+            let name = entry.command.name.as_bytes();
+            assert!(table.find(name).is_none(), "two commands are named {}", entry.command.name);
+            let mut slot = table.slot(folded_head(name, name.len()), name.len());
+            while table.index[slot].length != 0 {
                 slot = (slot + 1) & (slots - 1);
             }
-            table.index[slot] = position as u16 + 1;
+            table.index[slot] = IndexSlot {
+                head: folded_head(name, name.len()),
+                length: u8::try_from(name.len()).expect("names are short"),
+                // Folding brings together letters of both cases only.
+                is_whole: name.len() <= 8 && name.iter().all(u8::is_ascii_lowercase),
+                position: position as u16,
+            };
         }
         table
     }
@@ -129,19 +149,32 @@ impl CommandTable {
     }
 
     /// The command of that name, in any letter case. O(1).
-    #[inline]
     pub fn find(&self, name: &[u8]) -> Option<&Entry> {
-        let mut slot = self.slot(name);
+        self.find_at_front(name, name.len())
+    }
+
+    /// The command whose name is the first `length` bytes of a text, in any letter case: quicker than by the
+    /// name alone, where the text goes on behind it. O(1).
+    ///
+    /// # Panics
+    /// When the text is shorter.
+    #[inline]
+    pub fn find_at_front(&self, text: &[u8], length: usize) -> Option<&Entry> {
+        let name = &text[..length];
+        let head = folded_head(text, length);
+        let mut at = self.slot(head, length);
         loop {
-            let position = self.index[slot];
-            if position == 0 {
+            let slot = &self.index[at];
+            if slot.length == 0 {
                 return None;
             }
-            let entry = &self.entries[position as usize - 1];
-            if entry.command.name.as_bytes().eq_ignore_ascii_case(name) {
-                return Some(entry);
+            if slot.head == head && usize::from(slot.length) == length {
+                let entry = &self.entries[usize::from(slot.position)];
+                if slot.is_whole || entry.command.name.as_bytes().eq_ignore_ascii_case(name) {
+                    return Some(entry);
+                }
             }
-            slot = (slot + 1) & (self.index.len() - 1);
+            at = (at + 1) & (self.index.len() - 1);
         }
     }
 
@@ -167,18 +200,27 @@ impl CommandTable {
     }
 
     #[inline]
-    fn slot(&self, name: &[u8]) -> usize {
-        // Bit 5 tells lower from upper case of a letter; setting it everywhere folds the case and
-        // keeps names of letters, digits and '.' apart well enough for a hash.
-        const FOLD: u64 = 0x2020_2020_2020_2020;
+    fn slot(&self, head: u64, length: usize) -> usize {
         const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mut word = [0; 8];
-        let head = name.len().min(8);
-        word[..head].copy_from_slice(&name[..head]);
-        let tail = name.last().map_or(0, |byte| u64::from(byte | 0x20));
-        let folded = (u64::from_le_bytes(word) | FOLD) ^ (name.len() as u64) << 56 ^ tail << 48;
-        (folded.wrapping_mul(SPREAD) >> self.shift) as usize
+        ((head ^ (length as u64) << 56).wrapping_mul(SPREAD) >> self.shift) as usize
     }
+}
+
+/// The first eight bytes of a name as a word, blanks where it is shorter, in lower case: bit 5 tells
+/// lower from upper case of a letter. The name is the first `length` bytes of the text.
+#[inline]
+fn folded_head(text: &[u8], length: usize) -> u64 {
+    const FOLD: u64 = 0x2020_2020_2020_2020;
+    let word = match text.first_chunk() {
+        Some(eight) if length < 8 => u64::from_le_bytes(*eight) & !(u64::MAX << (8 * length)),
+        Some(eight) => u64::from_le_bytes(*eight),
+        None => {
+            let mut word = [0; 8];
+            word[..length].copy_from_slice(&text[..length]);
+            u64::from_le_bytes(word)
+        }
+    };
+    word | FOLD
 }
 
 impl Entry {
@@ -215,6 +257,8 @@ mod tests {
             for spelled in [name.to_owned(), name.to_uppercase()] {
                 let found = table.find(spelled.as_bytes()).expect("found by its name");
                 assert_eq!(found.command.name, name);
+                let found = table.find_at_front(format!("{spelled}\r\n$1\r\n").as_bytes(), name.len());
+                assert_eq!(found.expect("found at the front").command.name, name);
             }
             assert!(table.find(format!("{name}~").as_bytes()).is_none());
         }

@@ -16,11 +16,21 @@ impl<'a> KnownKeys<'a> {
         Self { keys, next: 0 }
     }
 
-    /// The key with its hash; computed where it is not one of those at hand. Commands mostly go
-    /// through their keys in order, some twice, and some leave the first one for last.
+    /// The key with its hash; computed where it is not one of those at hand.
     #[inline]
     pub(super) fn resolve<'k>(&mut self, keyspace: &Keyspace, key: &'k [u8]) -> Key<'k> {
-        for at in [self.next, self.next.wrapping_sub(1), self.next + 1, 0] {
+        if let Some(known) = self.keys.get(self.next)
+            && std::ptr::eq(known.bytes, key)
+        {
+            self.next += 1;
+            return Key { bytes: key, ..*known };
+        }
+        self.resolve_out_of_order(keyspace, key)
+    }
+
+    /// Commands mostly go through their keys in order, some twice, and some leave the first one for last.
+    fn resolve_out_of_order<'k>(&mut self, keyspace: &Keyspace, key: &'k [u8]) -> Key<'k> {
+        for at in [self.next.wrapping_sub(1), self.next + 1, 0] {
             if let Some(known) = self.keys.get(at)
                 && std::ptr::eq(known.bytes, key)
             {

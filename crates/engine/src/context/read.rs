@@ -91,7 +91,7 @@ impl<'a> ReadContext<'a> {
     }
 
     /// [`Self::peek`] in another database.
-    #[inline]
+    #[inline(always)]
     pub fn peek_in(&mut self, database: usize, key: &[u8]) -> Option<EntryRef<'a>> {
         let locked = match self.source {
             Source::Shards(locked) => locked,
@@ -111,7 +111,7 @@ impl<'a> ReadContext<'a> {
     /// access.
     #[inline]
     pub fn find(&mut self, key: &[u8]) -> Option<EntryRef<'a>> {
-        let entry = self.peek(key);
+        let entry = self.peek_in(self.database, key);
         match entry {
             Some(entry) => {
                 self.worker.statistics.keyspace_hits.add(1);

@@ -70,7 +70,12 @@ impl ShardLock {
                         return true;
                     }
                 }
-                HELD => _ = self.0.compare_exchange(HELD, CONTENDED, Relaxed, Relaxed),
+                HELD => {
+                    if self.0.compare_exchange(HELD, CONTENDED, Relaxed, Relaxed).is_err() {
+                        #[cfg(loom)]
+                        loom::thread::yield_now();
+                    }
+                }
                 LONG if may_give_up => return false,
                 state => wait(&self.0, state),
             }

@@ -12,10 +12,11 @@ use super::{
 };
 use crate::{context::Garbage, rdb};
 
+/// Small enough for registers, since nearly every command holds one: a set of shards is 128 bytes.
 #[derive(Debug)]
 enum Held<'k> {
     One(usize),
-    Set(ShardSet),
+    Set(Box<ShardSet>),
     All(Closed<'k>),
 }
 
@@ -47,7 +48,7 @@ impl<'k> Locked<'k> {
     /// What holds the locks of a set, which have been taken.
     #[inline]
     pub(super) fn set(keyspace: &'k Keyspace, shards: ShardSet) -> Self {
-        Self { keyspace, held: Held::Set(shards) }
+        Self { keyspace, held: Held::Set(Box::new(shards)) }
     }
 
     /// What stands for all locks: nobody else is inside the gate.
@@ -104,7 +105,7 @@ impl<'k> Locked<'k> {
     pub(crate) fn extend(&mut self, shards: &ShardSet) -> bool {
         let mut all = match &self.held {
             Held::All(_) => return true,
-            Held::Set(set) => *set,
+            Held::Set(set) => **set,
             Held::One(one) => {
                 let mut set = ShardSet::EMPTY;
                 set.insert(*one);
@@ -120,7 +121,7 @@ impl<'k> Locked<'k> {
             }
             all.insert(shard);
             // At once, so that it is given back with the others.
-            self.held = Held::Set(all);
+            self.held = Held::Set(Box::new(all));
         }
         true
     }

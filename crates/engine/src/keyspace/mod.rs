@@ -200,14 +200,19 @@ impl Keyspace {
             let mut buckets = [None; PREFETCH_KEYS];
             for (bucket, key) in buckets.iter_mut().zip(keys) {
                 let probe = self.shards[key.shard].probe(database, inside);
-                *bucket = probe.and_then(|probe| Some((probe, probe.fetch_bucket(key.hash)?)));
+                *bucket = probe.and_then(|probe| Some((probe, probe.fetch_bucket(key.hash)?, key.hash)));
             }
-            for _ in 0..2 {
-                for (bucket, key) in buckets.iter_mut().zip(keys) {
-                    if let Some((probe, found)) = *bucket {
-                        *bucket = probe.fetch_entry(found, key.hash).map(|next| (probe, next));
-                    }
+            let mut overflowing = 0;
+            for at in 0..keys.len() {
+                if let Some((probe, bucket, hash)) = buckets[at]
+                    && let Some(next) = probe.fetch_entry(bucket, hash)
+                {
+                    buckets[overflowing] = Some((probe, next, hash));
+                    overflowing += 1;
                 }
+            }
+            for (probe, bucket, hash) in buckets[..overflowing].iter().copied().flatten() {
+                probe.fetch_entry(bucket, hash);
             }
         }
     }

@@ -73,11 +73,11 @@ impl Executor {
         let keyspace = &shared.engine.keyspace;
         let mut input_start = batch_start;
         let (mut names_elements, mut repeats) = (false, 0);
-        for index in 0..batch.len() {
+        for (spans, input_end) in batch.commands() {
             let first = window.words.len();
-            window.words.extend(batch.spans(index).iter().map(|span| batch.bytes(input, *span)));
+            window.words.extend(spans.iter().map(|span| batch.bytes(input, *span)));
             let words = &window.words[first..];
-            let entry = shared.commands.find(words[0]);
+            let entry = shared.commands.find_at_front(batch.text_from(input, spans[0]), spans[0].len());
             match entry.map(|entry| (entry, entry.keys)) {
                 Some((_, KeyShape::One(at))) => {
                     if let Some(word) = words.get(usize::from(at)) {
@@ -101,12 +101,12 @@ impl Executor {
             window.commands.push(Prepared {
                 words_end: window.words.len(),
                 keys_end: window.keys.len(),
-                bytes: batch.input_end(index) - input_start,
+                bytes: input_end - input_start,
                 entry: entry.map(|entry| entry.index),
                 elements,
             });
             names_elements |= elements.is_some();
-            input_start = batch.input_end(index);
+            input_start = input_end;
         }
         if window.keys.len() > 1
             && let Some(inside) = inside

@@ -187,7 +187,7 @@ impl BucketTable {
 
     /// Finds the entry with this hash that `eq` recognizes. `eq` is asked about entries with the same
     /// fingerprint only: 1 in 25 lookups of absent entries, beside the right one otherwise. O(1).
-    #[inline]
+    #[inline(always)]
     pub fn find(&self, hash: u64, mut eq: impl FnMut(Handle) -> bool) -> Option<Slot> {
         if self.buckets == 0 {
             return None;
