@@ -415,8 +415,13 @@ impl ReplyBuffer {
             self.bytes.extend_from_slice(&word);
             self.bytes.truncate(end);
         } else {
-            self.line(kind, itoa::Buffer::new().format(value).as_bytes());
+            self.long_header(kind, value);
         }
+    }
+
+    #[inline(never)]
+    fn long_header(&mut self, kind: u8, value: i64) {
+        self.line(kind, itoa::Buffer::new().format(value).as_bytes());
     }
 }
 

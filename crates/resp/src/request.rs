@@ -114,6 +114,12 @@ impl Batch {
         self.ends[index].1 as usize
     }
 
+    /// The words of all commands in order, as [`Self::bytes`].
+    #[inline]
+    pub fn words<'a>(&'a self, input: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        self.spans.iter().map(|span| self.bytes(input, *span))
+    }
+
     /// The bytes of one argument; `input` is the input that the batch was decoded from.
     #[inline]
     pub fn bytes<'a>(&'a self, input: &'a [u8], span: Span) -> &'a [u8] {

@@ -296,7 +296,7 @@ impl Database {
     }
 
     /// Where a key stands, expired or not. O(1).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, hash: u64, key: &[u8]) -> Option<Slot> {
         self.table.find(hash, |handle| self.entry_of(handle).key() == key)
     }

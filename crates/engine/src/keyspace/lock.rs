@@ -70,12 +70,7 @@ impl ShardLock {
                         return true;
                     }
                 }
-                HELD => {
-                    if self.0.compare_exchange(HELD, CONTENDED, Relaxed, Relaxed).is_err() {
-                        #[cfg(loom)]
-                        loom::thread::yield_now();
-                    }
-                }
+                HELD => _ = self.0.compare_exchange(HELD, CONTENDED, Relaxed, Relaxed),
                 LONG if may_give_up => return false,
                 state => wait(&self.0, state),
             }
@@ -84,7 +79,8 @@ impl ShardLock {
 
     /// Says that the lock will be held for long; the caller must hold it.
     pub(super) fn mark_long(&self) {
-        self.0.store(LONG, Release);
+        // Not a store: loom lets an exchange that follows one read what was there before.
+        self.0.swap(LONG, Release);
         wake_all(&self.0);
     }
 

@@ -71,12 +71,12 @@ impl Executor {
         window: &mut Window<'a>,
     ) {
         let keyspace = &shared.engine.keyspace;
-        let mut input_start = batch_start;
+        let (mut words_end, mut input_start) = (0, batch_start);
         let (mut names_elements, mut repeats) = (false, 0);
+        window.words.extend(batch.words(input));
         for (spans, input_end) in batch.commands() {
-            let first = window.words.len();
-            window.words.extend(spans.iter().map(|span| batch.bytes(input, *span)));
-            let words = &window.words[first..];
+            let words = &window.words[words_end..words_end + spans.len()];
+            words_end += spans.len();
             let entry = shared.commands.find_at_front(batch.text_from(input, spans[0]), spans[0].len());
             match entry.map(|entry| (entry, entry.keys)) {
                 Some((_, KeyShape::One(at))) => {
@@ -99,7 +99,7 @@ impl Executor {
             }
             let elements = entry.and_then(|entry| entry.elements);
             window.commands.push(Prepared {
-                words_end: window.words.len(),
+                words_end,
                 keys_end: window.keys.len(),
                 bytes: input_end - input_start,
                 entry: entry.map(|entry| entry.index),
