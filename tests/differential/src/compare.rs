@@ -42,6 +42,15 @@ pub const INTENDED: &[Intended] = &[
     Intended { command: "SORT", holds: stale_errno, reason: STALE_ERRNO },
     Intended { command: "SORT_RO", holds: stale_errno, reason: STALE_ERRNO },
     Intended { command: "GEOSEARCH*", holds: hexadecimal, reason: HEXADECIMAL },
+    Intended { command: "BITCOUNT", holds: part_first, reason: PART_FIRST },
+    Intended { command: "BITPOS", holds: part_first, reason: PART_FIRST },
+    Intended {
+        command: "BITCOUNT",
+        holds: |command, ours, oracle| {
+            command.len() == 3 && ours.integer().is_some() && oracle.bytes() == Some(b"ERR syntax error")
+        },
+        reason: "the end of BITCOUNT's part may be left out, as in Valkey",
+    },
     Intended { command: "LPOS", holds: without_opposite, reason: NO_OPPOSITE },
     Intended { command: "LREM", holds: without_opposite, reason: NO_OPPOSITE },
     Intended { command: "Z*", holds: |_, ours, oracle| same_numbers(ours, oracle), reason: SHORTEST },
@@ -253,6 +262,21 @@ const HEXADECIMAL: &str = "numbers may be hexadecimal, as in Redis 7.0 and unlik
 fn hexadecimal(command: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
     let refused = oracle.bytes() == Some(b"ERR value is not a valid float");
     refused && !ours.is_error() && command.iter().any(|word| word.to_ascii_lowercase().starts_with(b"0x"))
+}
+
+const PART_FIRST: &str =
+    "what part of a string is meant is read before the key is looked at, as in Redis 7.2 and newer";
+
+/// Whether we refused the words of a part that the oracle has not looked at, or looked at in another order.
+fn part_first(_: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
+    let is_refused = |reply: &Reply| {
+        reply.is_error()
+            && reply.bytes().is_some_and(|text| {
+                [&b"ERR syntax error"[..], b"ERR value is not an integer or out of range"].contains(&text)
+            })
+    };
+    let is_about_the_key = oracle.bytes().is_some_and(|text| text.starts_with(b"WRONGTYPE"));
+    is_refused(ours) && (oracle.integer().is_some() || is_about_the_key || is_refused(oracle))
 }
 
 /// Whether the smallest of all integers was refused.

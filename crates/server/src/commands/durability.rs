@@ -91,17 +91,21 @@ const WAITAOF: Command = Command {
     ..Command::DEFAULT
 };
 
-/// Reads a timeout in milliseconds, 0 for none.
-fn timeout(args: &mut Args<'_>) -> Result<u64, CommandError> {
+/// Reads a timeout in milliseconds, 0 for none. The moment when it ends must be one that a clock can show.
+fn timeout(args: &mut Args<'_>, now_ms: u64) -> Result<u64, CommandError> {
     let timeout = parse_integer(args.word())
         .ok_or(CommandError::text("ERR timeout is not an integer or out of range"))?;
-    u64::try_from(timeout).map_err(|_| CommandError::text("ERR timeout is negative"))
+    let timeout_ms = u64::try_from(timeout).map_err(|_| CommandError::text("ERR timeout is negative"))?;
+    if timeout_ms > i64::MAX as u64 - now_ms {
+        return Err(CommandError::text("ERR timeout is out of range"));
+    }
+    Ok(timeout_ms)
 }
 
 fn wait(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let replicas = args.integer();
     args.check()?;
-    let timeout_ms = timeout(args)?;
+    let timeout_ms = timeout(args, context.executor.environment.now_ms)?;
     let wanted = DurabilityWait { local_mark: None, replicas: replicas > 0, counts_local: false };
     wait_for(context, wanted, timeout_ms, reply);
     Ok(())
@@ -121,7 +125,7 @@ fn waitaof(
     }
     let replicas = args.integer_in(0..=i64::MAX, not_positive);
     args.check()?;
-    let timeout_ms = timeout(args)?;
+    let timeout_ms = timeout(args, context.executor.environment.now_ms)?;
     if local > 0 && !context.executor.config.config().appendonly {
         return Err(CommandError::text(
             "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",

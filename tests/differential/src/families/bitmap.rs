@@ -25,7 +25,7 @@ pub const FAMILY: Family = Family {
         row("GETBIT", 8, &[Key, BitOffset]),
         row("GETBIT", 2, &[Key, Integer]),
         row("BITCOUNT", 4, &[Key]),
-        row("BITCOUNT", 10, &[Key, Index, Index, UNIT]),
+        row("BITCOUNT", 10, &[Key, Index, Maybe(90, &[Index, UNIT])]),
         row("BITPOS", 3, &[Key, Pick(&["0", "1", "1", "2"])]),
         row("BITPOS", 10, &[Key, Pick(&["0", "1"]), Index, Maybe(70, &[Index, UNIT])]),
         row("BITOP", 10, &[Pick(&["AND", "OR", "XOR"]), Key, Repeat(1, 4, &[Key])]),

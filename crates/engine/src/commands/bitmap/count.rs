@@ -47,6 +47,39 @@ impl Unit {
     }
 }
 
+/// The part of a string that is looked at. Read before the key is, as in Redis 7.2 and newer: a mistake is
+/// told whatever the key holds.
+struct Part {
+    start: i64,
+    end: Option<i64>,
+    unit: Unit,
+}
+
+impl Part {
+    /// Reads `[start [end [BYTE | BIT]]]`.
+    fn read(args: &mut Args<'_>) -> Result<Self, CommandError> {
+        if args.remaining() > 3 {
+            return Err(CommandError::Syntax);
+        }
+        let start = if args.is_empty() { 0 } else { args.integer() };
+        args.check()?;
+        let end = args.optional();
+        let unit = Unit::read(args)?;
+        let end = end.map(|word| parse_integer(word).ok_or(CommandError::NotInteger)).transpose()?;
+        Ok(Self { start, end, unit })
+    }
+
+    /// Its bits in a string of `bytes` bytes.
+    fn range(&self, bytes: usize) -> Range<u64> {
+        self.unit.range(self.start, self.end.unwrap_or(-1), bytes)
+    }
+
+    /// Whether it ends before it starts, both counted from the end of the string.
+    fn is_reversed(&self) -> bool {
+        self.end.is_some_and(|end| self.start < 0 && end < 0 && self.start > end)
+    }
+}
+
 pub(super) const BITCOUNT: Command = Command {
     name: "bitcount",
     summary: "Counts the bits that are 1 in the string under a key, or in part of it.",
@@ -59,34 +92,29 @@ pub(super) const BITCOUNT: Command = Command {
     keys: &[KeySpec::at(1).accesses()],
     args: &[
         Argument::key("key"),
-        Argument::block("index", &[Argument::integer("start"), Argument::integer("end"), INDEX_UNIT])
-            .optional(),
+        Argument::block(
+            "index",
+            &[
+                Argument::integer("start"),
+                Argument::block("end_index", &[Argument::integer("end"), INDEX_UNIT]).optional(),
+            ],
+        )
+        .optional(),
     ],
     ..Command::DEFAULT
 };
 
 fn bitcount(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    // The key is looked at first: for a missing one everything is 0, even a bad position.
-    let Some(value) = context.string(args.word())? else {
+    let key = args.word();
+    let part = Part::read(args)?;
+    let Some(value) = context.string(key)? else {
         reply.integer(0);
         return Ok(());
     };
     let mut buffer = itoa::Buffer::new();
     let bytes = value.text(&mut buffer);
     context.weigh(bytes.len() / BYTES_PER_VISIT)?;
-    let ones = match args.remaining() {
-        0 => bits::count_ones(bytes),
-        2 | 3 => {
-            let (start, end) = (args.integer(), args.integer());
-            args.check()?;
-            if start < 0 && end < 0 && start > end {
-                reply.integer(0);
-                return Ok(());
-            }
-            bits::count_ones_in(bytes, Unit::read(args)?.range(start, end, bytes.len()))
-        }
-        _ => return Err(CommandError::Syntax),
-    };
+    let ones = if part.is_reversed() { 0 } else { bits::count_ones_in(bytes, part.range(bytes.len())) };
     reply.integer(ones as i64);
     Ok(())
 }
@@ -124,7 +152,8 @@ fn bitpos(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
         1 => true,
         _ => return Err(CommandError::text("ERR The bit argument must be 1 or 0.")),
     };
-    // The key is looked at next: a missing one is endless zeros, whatever the positions are.
+    let part = Part::read(args)?;
+    // A missing key is endless zeros.
     let Some(value) = context.string(key)? else {
         reply.integer(if wanted { -1 } else { 0 });
         return Ok(());
@@ -132,19 +161,11 @@ fn bitpos(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     let mut buffer = itoa::Buffer::new();
     let bytes = value.text(&mut buffer);
     context.weigh(bytes.len() / BYTES_PER_VISIT)?;
-    if args.remaining() > 3 {
-        return Err(CommandError::Syntax);
-    }
-    let start = if args.is_empty() { 0 } else { args.integer() };
-    args.check()?;
-    let end = args.optional();
-    let unit = Unit::read(args)?;
-    let end_position = end.map_or(Some(-1), parse_integer).ok_or(CommandError::NotInteger)?;
-    let range = unit.range(start, end_position, bytes.len());
+    let range = part.range(bytes.len());
     let found = match bits::find_bit(bytes, range.clone(), wanted) {
         Some(found) => found as i64,
         // Without an end the string goes on with zeros.
-        None if !wanted && end.is_none() && !range.is_empty() => range.end as i64,
+        None if !wanted && part.end.is_none() && !range.is_empty() => range.end as i64,
         None => -1,
     };
     reply.integer(found);
@@ -169,6 +190,12 @@ mod tests {
             :4
             > BITCOUNT k 1 1 BYTE
             :6
+            > BITCOUNT k 4
+            :7
+            > BITCOUNT k -2
+            :7
+            > BITCOUNT k 6
+            :0
             > BITCOUNT k 5 30 BIT
             :17
             > BITCOUNT k 0 -5 bit
@@ -193,14 +220,22 @@ mod tests {
     fn bitcount_refuses_what_makes_no_sense() {
         check(
             "
-            > BITCOUNT missing x y FOO
-            :0
+            > BITCOUNT missing x
+            -ERR value is not an integer or out of range
+            > BITCOUNT missing 0 1 FOO
+            -ERR syntax error
+            > RPUSH list a
+            :1
+            > BITCOUNT list 0 x
+            -ERR value is not an integer or out of range
+            > BITCOUNT list 0
+            -WRONGTYPE Operation against a key holding the wrong kind of value
             > SET k foobar
             +OK
-            > BITCOUNT k 0
-            -ERR syntax error
             > BITCOUNT k 0 x
             -ERR value is not an integer or out of range
+            > BITCOUNT k 0 x FOO
+            -ERR syntax error
             > BITCOUNT k x 0 FOO
             -ERR value is not an integer or out of range
             > BITCOUNT k 0 1 FOO
@@ -258,7 +293,13 @@ mod tests {
         check(
             "
             > BITPOS missing 1 x
-            :-1
+            -ERR value is not an integer or out of range
+            > BITPOS missing 0 0 1 FOO
+            -ERR syntax error
+            > RPUSH list a
+            :1
+            > BITPOS list 1 0 x
+            -ERR value is not an integer or out of range
             > SET k v
             +OK
             > BITPOS k 2
