@@ -5,8 +5,10 @@ import json
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 
 import pytest
 
@@ -21,6 +23,7 @@ pytestmark = [
 ]
 
 TINY = ["--scale", "0.0002", "--rounds", "1", "--seed", "1", "--without-dunlin"]
+LONG = ["--scale", "0.1", "--rounds", "100", "--seed", "1", "--without-dunlin"]
 
 
 def owner():
@@ -37,7 +40,10 @@ def owner():
 
 
 class Postgres:
-    def __init__(self):
+    """A cluster of its own; with `certificates` it also speaks TLS."""
+
+    def __init__(self, certificates=None):
+        self.certificates = certificates
         self.owner = owner()
         self.folder = tempfile.mkdtemp(prefix="dunlin-postgres-")
         if self.owner:
@@ -54,6 +60,9 @@ class Postgres:
         try:
             self.run(INITDB, "-D", self.data, "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale", "C")
             settings = f"-h 127.0.0.1 -p {self.port} -k {self.folder} -F"
+            if self.certificates:
+                settings += " -l"
+                self.install("server.crt", "server.key")
             self.run(PG_CTL, "-D", self.data, "-o", settings, "-l", os.path.join(self.folder, "log"), "-w", "start")
         except BaseException:
             self.__exit__()
@@ -66,6 +75,15 @@ class Postgres:
             [PG_CTL, "-D", self.data, "-m", "immediate", "-w", "stop"], cwd=self.folder, capture_output=True, **self.owner
         )
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def install(self, *names):
+        """Puts files where the server looks for its certificate; it wants its key to itself."""
+        for name in names:
+            path = os.path.join(self.data, name)
+            shutil.copy(self.certificates / name, path)
+            os.chmod(path, 0o600)
+            if self.owner:
+                os.chown(path, self.owner["user"], self.owner["group"])
 
     def ask(self, statement):
         return self.run(PSQL, "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-Atc", statement)
@@ -105,6 +123,55 @@ def test_somebody_elses_schema_is_refused_and_stays(postgres, tmp_path):
         assert not (tmp_path / "report.html").exists()
     finally:
         postgres.ask("DROP SCHEMA dunlin_lab CASCADE")
+
+
+def killed_lab(postgres, folder):
+    """Kills a lab as soon as it has written into its tables."""
+    command = [DUNLIN, "bench", "lab", "fan-pages", *LONG, "--target", f"sql={postgres.url}", "--out", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    try:
+        # Its profiles are transactions: what a table holds is seen in its size.
+        while postgres.ask("SELECT coalesce(pg_relation_size(to_regclass('dunlin_lab.record')), 0) > 0") != "t":
+            assert process.poll() is None and time.monotonic() < deadline, "it writes nothing"
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def test_what_a_killed_lab_has_left_is_dropped_by_the_next(postgres, tmp_path):
+    killed_lab(postgres, tmp_path)
+    code, text = lab("fan-pages", *TINY, "--target", f"sql={postgres.url}", "--out", tmp_path)
+    assert code == 0 and "sql: dropped the schema that a lab had left which was killed" in text, text
+    assert postgres.ask("SELECT count(*) FROM pg_namespace WHERE nspname = 'dunlin_lab'") == "0"
+
+
+def test_a_table_that_came_later_is_somebodys(postgres, tmp_path):
+    killed_lab(postgres, tmp_path)
+    postgres.ask("CREATE TABLE dunlin_lab.precious (n INTEGER)")
+    code, text = lab("fan-pages", *TINY, "--target", f"sql={postgres.url}", "--out", tmp_path)
+    assert code == 1 and "sql: it has a schema dunlin_lab" in text, text
+    assert postgres.ask("SELECT count(*) FROM dunlin_lab.precious") == "0"
+    postgres.ask("DROP SCHEMA dunlin_lab CASCADE")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
+def test_tls_is_spoken_and_strangers_are_not_trusted(certificates, tmp_path):
+    with Postgres(certificates) as server:
+        # Nobody comes in without TLS.
+        with open(os.path.join(server.data, "pg_hba.conf"), "w") as rules:
+            rules.write("local all all trust\nhostssl all all 127.0.0.1/32 trust\n")
+        server.run(PG_CTL, "-D", server.data, "reload")
+        authority = f"sslrootcert={certificates / 'ca.crt'}"
+        for options, says in [
+            ("", "no encryption"),
+            ("?sslmode=require", None),
+            (f"?sslmode=verify-full&{authority}", None),
+            ("?sslmode=verify-full", "UnknownIssuer"),
+            (f"?sslmode=verify-full&sslrootcert={certificates / 'client.crt'}", "invalid peer certificate"),
+        ]:
+            code, text = lab("fan-pages", *TINY, "--target", f"sql={server.url}{options}", "--out", tmp_path / "report")
+            assert (code, says is None or says in text) == (0 if says is None else 1, True), (options, text)
 
 
 def test_a_store_that_answers_wrongly_fails_the_lab(postgres, tmp_path):

@@ -48,6 +48,11 @@ impl TlsOptions {
         let name = self.sni.as_deref().unwrap_or(host);
         let name = ServerName::try_from(name.to_string())
             .map_err(|_| format!("'{name}' cannot be the name of a server"))?;
+        Ok(Tls { options: self.clone(), name, config: Arc::new(self.client_config()?) })
+    }
+
+    /// Reads the certificates. Fails with one line that names the file.
+    pub fn client_config(&self) -> Result<ClientConfig, String> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
@@ -57,18 +62,17 @@ impl TlsOptions {
         } else {
             builder.with_root_certificates(self.roots()?)
         };
-        let config = match (&self.cert, &self.key) {
+        match (&self.cert, &self.key) {
             (Some(cert), Some(key)) => {
                 let private = PrivateKeyDer::from_pem_file(key)
                     .map_err(|error| format!("cannot read the key in {}: {error}", key.display()))?;
                 builder
                     .with_client_auth_cert(certificates(cert)?, private)
-                    .map_err(|error| format!("{} and {}: {error}", cert.display(), key.display()))?
+                    .map_err(|error| format!("{} and {}: {error}", cert.display(), key.display()))
             }
-            (None, None) => builder.with_no_client_auth(),
-            _ => return Err("a client's certificate needs its key, and the other way round".into()),
-        };
-        Ok(Tls { options: self.clone(), name, config: Arc::new(config) })
+            (None, None) => Ok(builder.with_no_client_auth()),
+            _ => Err("a client's certificate needs its key, and the other way round".into()),
+        }
     }
 
     fn roots(&self) -> Result<RootCertStore, String> {

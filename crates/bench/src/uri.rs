@@ -85,7 +85,8 @@ fn read_options(query: &str, options: &mut TlsOptions) -> Result<(), String> {
     Ok(())
 }
 
-fn percent_decoded(text: &str) -> Option<String> {
+/// A text with `%2F` and its like as the bytes that they stand for; nothing where they stand for none.
+pub fn percent_decoded(text: &str) -> Option<String> {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let [first, tail @ ..] = rest {
         if *first == b'%' {

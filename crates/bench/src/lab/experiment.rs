@@ -166,7 +166,7 @@ impl Lab {
             let server = contender
                 .start(settings, &self.server_processors)
                 .map_err(|error| format!("{}: {error}", contender.name))?;
-            results.setting(format!("{}: {}", server.name, server.settings));
+            self.enter(results, &server);
             servers.push(server);
         }
         if servers.is_empty() {
@@ -194,7 +194,7 @@ impl Lab {
                 );
             match server {
                 Ok(server) => {
-                    results.setting(format!("{}: {}", server.name, server.settings));
+                    self.enter(results, &server);
                     servers.push(server);
                 }
                 Err(reason) => {
@@ -205,6 +205,20 @@ impl Lab {
             }
         }
         Ok(servers)
+    }
+
+    /// Puts a server among the conditions of the results.
+    fn enter(&self, results: &mut Results, server: &Server) {
+        results.setting(format!("{}: {}", server.name, server.settings));
+        if let Some(left_behind) = &server.left_behind {
+            self.tell(results, format!("{}: {left_behind}", server.name));
+        }
+    }
+
+    /// Tells at once, and in the report, what the lab has done beside measuring.
+    pub fn tell(&self, results: &mut Results, note: String) {
+        self.bar.suspend(|| eprintln!("{note}"));
+        results.notes.push(note);
     }
 
     /// Lets the servers take turns over `rows`, each round beginning with another server, and adds

@@ -31,7 +31,7 @@ const INSERT_PIPELINE: usize = 16;
 const LIMITS_MS: [(&str, f64); 4] =
     [("over 1 ms", 1.0), ("over 2 ms", 2.0), ("over 4 ms", 4.0), ("over 8 ms", 8.0)];
 /// Reads in a hundred operations.
-const MIXES_OF_READS: [(&str, u32); 3] = [("50/50", 50), ("80/20", 80), ("100/0", 100)];
+pub const MIXES_OF_READS: [(&str, u32); 3] = [("50/50", 50), ("80/20", 80), ("100/0", 100)];
 const SLO_STEPS: u32 = 7;
 
 fn run(lab: &Lab) -> Result<Results, String> {

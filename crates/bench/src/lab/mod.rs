@@ -9,7 +9,8 @@
 //!
 //! Invariants: servers take turns within a round, so a drift of the machine touches all alike; an
 //! experiment checks a server's answers before it reports a time of it; a server that the lab has not
-//! started itself is measured only while its database is empty, and left empty.
+//! started itself is measured only while its database is empty, and left empty, by the next run if this one
+//! is killed.
 
 mod autocomplete;
 mod cli;
@@ -21,6 +22,7 @@ mod experiment;
 mod fan_pages;
 mod http;
 mod lengths;
+mod mark;
 mod memcached;
 mod mixes;
 mod pings;

@@ -7,6 +7,7 @@ use dunlin_resp::Value;
 
 use super::contender::{Contender, Settings};
 use super::experiment::{Cost, Experiment, Lab, names};
+use super::mark::LIBRARY_NAME;
 use super::results::{Results, Section};
 use super::server::{Server, shown};
 use super::sessions::{self, Session, SessionPlan};
@@ -37,7 +38,7 @@ const MODULUS: u64 = 2_147_483_647;
 const _: () = assert!((MODULUS - 1) * FACTOR < 1 << 53);
 const SCRIPT: &str = "local v = tonumber(redis.call('GET', KEYS[1])) * 48271 % 2147483647 \
                       redis.call('SET', KEYS[1], string.format('%.0f', v)) return v";
-const LIBRARY: &str = "#!lua name=lab\nredis.register_function('lab_next', function(keys) \
+const LIBRARY: &str = "#!lua name=dunlin_lab\nredis.register_function('dunlin_lab_next', function(keys) \
                        local v = tonumber(redis.call('GET', keys[1])) * 48271 % 2147483647 \
                        redis.call('SET', keys[1], string.format('%.0f', v)) return v end)";
 
@@ -123,7 +124,7 @@ fn measure(server: &Server, way: Way, operations: u64, seed: u64) -> Result<Vec<
     let cpu_after = server.cpu()?;
     let done = if way == Way::ScriptPipeline { steps * PIPELINE } else { steps };
     check(&mut client, done)?;
-    call(&mut client, &["FUNCTION", "DELETE", "lab"])?;
+    call(&mut client, &["FUNCTION", "DELETE", LIBRARY_NAME])?;
     server.erase()?;
 
     let mut samples = vec![sample("operations", "1/s", done as f64 / outcome.elapsed.as_secs_f64())];
@@ -204,7 +205,7 @@ impl Session for Computing {
                 call(&mut self.client, &["EVALSHA", &sha, "1", &key])?;
             }
             Way::Function => {
-                call(&mut self.client, &["FCALL", "lab_next", "1", &key])?;
+                call(&mut self.client, &["FCALL", "dunlin_lab_next", "1", &key])?;
             }
             Way::ScriptPipeline => {
                 let sha = self.sha.clone();

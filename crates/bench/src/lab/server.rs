@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use dunlin_resp::Value;
 
 use super::contender::{CLIENTS_MAX, free_port, loopback};
+use super::mark::{self, Found, Mark};
 use super::memcached::Memcached;
 use crate::figures::{Sample, sample};
 use crate::load::{Load, Outcome, Plan, Progress};
@@ -50,16 +51,19 @@ pub struct Server {
     pub processes: Vec<Process>,
     /// Flags it was started with, or what it says of its persistence.
     pub settings: String,
-    /// It ran already and was empty: whatever it holds is the lab's.
-    was_found_empty: bool,
+    /// What was found in it of a lab that was killed, and erased.
+    pub left_behind: Option<String>,
+    /// It ran already and was empty: whatever it holds is the lab's. (Of memcached, experiments delete their
+    /// keys one by one.)
+    mark: Option<Mark>,
 }
 
 impl Drop for Server {
-    /// Leaves a server that ran already as it was found. (Of memcached, experiments delete their keys one by one.)
+    /// Leaves a server that ran already as it was found.
     fn drop(&mut self) {
-        if self.was_found_empty && self.protocol == Protocol::Redis {
-            // Where that fails, the next experiment says that it holds keys.
-            let _ = self.erase();
+        if self.mark.is_some() {
+            // Where that fails, the next experiment finds the mark.
+            let _ = self.ask_all(&["FLUSHDB"]);
         }
     }
 }
@@ -93,7 +97,8 @@ impl Server {
     pub fn new(name: &str, protocol: Protocol) -> Self {
         let (fronts, backends, processes) = (Vec::new(), Vec::new(), Vec::new());
         let (name, settings) = (name.into(), String::new());
-        Self { name, protocol, fronts, backends, unix: None, processes, settings, was_found_empty: false }
+        let (unix, left_behind, mark) = (None, None, None);
+        Self { name, protocol, fronts, backends, unix, processes, settings, left_behind, mark }
     }
 
     /// Starts a program of Redis's flags and adds it to the server.
@@ -129,27 +134,42 @@ impl Server {
         Ok(())
     }
 
-    /// Connects to a server that runs already. Refuses one that holds keys: they are somebody's.
+    /// Connects to a server that runs already. Refuses one that holds keys of somebody; those that a lab has
+    /// left which was killed are erased.
     pub fn attach(&mut self, target: Target) -> Result<(), String> {
         if matches!(target.address, Address::Unix(_)) {
             self.unix = Some(target.clone());
         }
         self.fronts.push(target.clone());
         self.backends.push(target);
-        let keys = match self.protocol {
-            Protocol::Redis => self.key_count()?,
-            Protocol::Memcached => Memcached::connect(&self.fronts[0])?.items()?,
-        };
-        if keys > 0 {
-            return Err(format!(
-                "holds {keys} keys, and the lab erases what it writes: name an empty database (…/9), or empty it"
-            ));
+        match self.protocol {
+            Protocol::Redis => {
+                self.take_over()?;
+                self.settings = self.persistence();
+            }
+            Protocol::Memcached => {
+                refuse_keys(Memcached::connect(&self.fronts[0])?.items()?)?;
+                self.settings = "ran already".into();
+            }
         }
-        self.was_found_empty = true;
-        self.settings = match self.protocol {
-            Protocol::Redis => self.persistence(),
-            Protocol::Memcached => "ran already".into(),
+        Ok(())
+    }
+
+    /// Makes the database of a server of the Redis protocol the lab's, if there is nothing in it.
+    fn take_over(&mut self) -> Result<(), String> {
+        let target = self.backends[0].clone();
+        let keys = self.key_count()?;
+        let of_others = match mark::find(&target)? {
+            Found::None => keys,
+            Found::Own => keys.saturating_sub(1),
+            Found::Other(run) => {
+                let erased = mark::erase_left_behind(&target, &run)?;
+                self.left_behind = Some(format!("erased {erased} keys that a lab had left which was killed"));
+                0
+            }
         };
+        refuse_keys(of_others)?;
+        self.mark = Some(Mark::new(&target)?);
         Ok(())
     }
 
@@ -188,16 +208,16 @@ impl Server {
         self.backends.iter().map(|target| ask(target, command)).collect()
     }
 
-    /// Number of keys.
+    /// Number of keys, the lab's mark not counted.
     pub fn key_count(&self) -> Result<u64, String> {
-        let mut total = 0;
+        let mut total: u64 = 0;
         for reply in self.ask_all(&["DBSIZE"])? {
             match reply {
                 Value::Integer(count) => total += count.max(0) as u64,
                 other => return Err(format!("DBSIZE answered {other:?}")),
             }
         }
-        Ok(total)
+        Ok(total.saturating_sub(u64::from(self.mark.is_some())))
     }
 
     /// Fails unless it holds exactly so many keys.
@@ -210,7 +230,10 @@ impl Server {
 
     /// Removes all keys of a server of the Redis protocol.
     pub fn erase(&self) -> Result<(), String> {
-        self.ask_all(&["FLUSHDB"])?;
+        match &self.mark {
+            Some(mark) => mark.erase_others(&self.backends[0])?,
+            None => drop(self.ask_all(&["FLUSHDB"])?),
+        }
         self.expect_keys(0)
     }
 
@@ -337,6 +360,16 @@ impl Server {
             }
         }
         Ok(())
+    }
+}
+
+/// Refuses a server that holds keys: they are somebody's.
+fn refuse_keys(keys: u64) -> Result<(), String> {
+    match keys {
+        0 => Ok(()),
+        keys => Err(format!(
+            "holds {keys} keys, and the lab erases what it writes: name an empty database (…/9), or empty it"
+        )),
     }
 }
 

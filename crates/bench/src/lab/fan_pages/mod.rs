@@ -96,7 +96,7 @@ fn run(lab: &Lab) -> Result<Results, String> {
         profiles.len(),
         expected.len()
     ));
-    let columns = columns(lab, &servers, &mut results);
+    let columns = columns(lab, &servers, &mut results)?;
     let names: Vec<String> = columns.iter().map(|(name, _)| name.clone()).collect();
     let mut section = Section::new(
         "The whole run",
@@ -143,7 +143,11 @@ fn run(lab: &Lab) -> Result<Results, String> {
 }
 
 /// The stores: those of this process, then each server over each of its sockets.
-fn columns<'a>(lab: &'a Lab, servers: &'a [Server], results: &mut Results) -> Vec<(String, Column<'a>)> {
+fn columns<'a>(
+    lab: &'a Lab,
+    servers: &'a [Server],
+    results: &mut Results,
+) -> Result<Vec<(String, Column<'a>)>, String> {
     let mut columns = vec![(NULL.to_string(), Column::Null), (RAM.to_string(), Column::Ram)];
     #[cfg(feature = "sqlite")]
     {
@@ -155,6 +159,9 @@ fn columns<'a>(lab: &'a Lab, servers: &'a [Server], results: &mut Results) -> Ve
     #[cfg(feature = "postgres")]
     for Contender { name, origin } in &lab.contenders {
         if let Origin::Postgres(url) = origin {
+            if postgres::Postgres::sweep(url).map_err(|error| format!("{name}: {error}"))? {
+                lab.tell(results, format!("{name}: dropped the schema that a lab had left which was killed"));
+            }
             columns.push((name.clone(), Column::Postgres(url)));
             results.setting(format!("{name}: {}", postgres::SETTINGS));
         }
@@ -171,7 +178,7 @@ fn columns<'a>(lab: &'a Lab, servers: &'a [Server], results: &mut Results) -> Ve
             _ => columns.push((server.name.clone(), Column::Server(server, tcp))),
         }
     }
-    columns
+    Ok(columns)
 }
 
 impl Column<'_> {
