@@ -200,7 +200,16 @@ pub fn machine(processors: &[usize]) -> String {
         .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
         .map_or("unknown", |(_, name)| name.trim());
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!("{} processors ({model}), Linux {}", processors.len(), kernel.trim())
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let gibibytes =
+        memory_kib(&memory).map_or("unknown".into(), |kib| format!("{:.1}", kib / f64::from(1 << 20)));
+    format!("{} processors ({model}), {gibibytes} GiB of memory, Linux {}", processors.len(), kernel.trim())
+}
+
+/// All of the machine's memory, by `/proc/meminfo`.
+fn memory_kib(meminfo: &str) -> Option<f64> {
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    total.trim().strip_suffix("kB")?.trim_end().parse().ok()
 }
 
 #[cfg(test)]
@@ -219,6 +228,12 @@ mod tests {
         assert!(error.starts_with("/bin/sh ended at once") && error.ends_with("fatal: no luck"), "{error}");
         drop(process);
         assert!(!kept.exists());
+    }
+
+    #[test]
+    fn memory_is_read_where_it_is_told() {
+        assert_eq!(memory_kib("MemTotal:        8142344 kB\nMemFree:   1 kB\n"), Some(8_142_344.0));
+        assert_eq!(memory_kib("MemFree: 1 kB\n"), None);
     }
 
     #[test]
