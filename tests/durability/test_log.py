@@ -432,6 +432,9 @@ def test_waitaof_waits_for_the_disk():
             assert client.call("waitaof", 1, 0, 0) == [1, 0]
         assert client.call("waitaof", 0, 1, 20) == [0, 0]
         assert client.call("wait", 1, 20) == 0
+        # No clock shows the moment when these would end.
+        assert client.call("waitaof", 0, 1, 2**63 - 1) == "-ERR timeout is out of range"
+        assert client.call("wait", 1, 2**63 - 1) == "-ERR timeout is out of range"
         client.call("config", "set", "appendonly", "no")
         assert client.call("waitaof", 1, 0, 0).startswith("-ERR WAITAOF cannot be used")
 
