@@ -33,7 +33,9 @@ const SCAN_COUNT: &str = "1000";
 /// A database that is the lab's as long as this lives.
 #[derive(Debug)]
 pub struct Mark {
-    _named: Client,
+    /// The connection that says so. Where clients have no names there is no key either: by it the next run
+    /// would take this one for over.
+    named: Option<Client>,
 }
 
 /// What is found in a database.
@@ -50,23 +52,31 @@ impl Mark {
     /// Marks a database in which there is nothing yet.
     pub fn new(target: &Target) -> Result<Self, String> {
         let mut named = target.client().map_err(text)?;
-        // Where clients have no names, the next run cannot tell that this one is over, and erases nothing.
-        let _ = named.call(&["CLIENT", "SETNAME", &client_name(run())]).map_err(text)?;
+        if let Value::Error(_) = named.call(&["CLIENT", "SETNAME", &client_name(run())]).map_err(text)? {
+            return Ok(Self { named: None });
+        }
         match named.call(&["SET", KEY, &note()]).map_err(text)? {
-            Value::Simple(_) => Ok(Self { _named: named }),
+            Value::Simple(_) => Ok(Self { named: Some(named) }),
             other => Err(format!("wrong answer to SET {KEY}: {}", shown(&other))),
         }
+    }
+
+    /// How many keys it takes.
+    pub fn keys(&self) -> u64 {
+        u64::from(self.named.is_some())
     }
 
     /// Empties the database but for the mark, which is missing at no time that a kill could hit.
     pub fn erase_others(&self, target: &Target) -> Result<(), String> {
         let mut requests = Vec::new();
         encode(&["FLUSHDB"], &mut requests);
-        encode(&["SET", KEY, &note()], &mut requests);
+        if self.named.is_some() {
+            encode(&["SET", KEY, &note()], &mut requests);
+        }
         let mut refusal = None;
         let mut client = target.client().map_err(text)?;
         client
-            .pipeline(&requests, 2, |reply| {
+            .pipeline(&requests, 1 + self.keys() as usize, |reply| {
                 if !matches!(reply, Value::Simple(_)) {
                     refusal = Some(reply);
                 }
@@ -89,9 +99,8 @@ pub fn find(target: &Target) -> Result<Found, String> {
     })
 }
 
-/// Erases what another run has left; how many keys that were. Fails where that run may not be over, and
-/// where a key is not the lab's.
-pub fn erase_left_behind(target: &Target, run: &str) -> Result<u64, String> {
+/// Erases what another run has left. Fails where that run may not be over, and where a key is not the lab's.
+pub fn erase_left_behind(target: &Target, run: &str) -> Result<(), String> {
     let mut client = target.client().map_err(text)?;
     let start = Instant::now();
     while is_at_work(&mut client, run)? {
@@ -100,28 +109,19 @@ pub fn erase_left_behind(target: &Target, run: &str) -> Result<u64, String> {
         }
         thread::sleep(POLL);
     }
-    let (mut keys, mut cursor) = (0, b"0".to_vec());
+    let mut cursor = b"0".to_vec();
     loop {
-        let reply =
-            client.call(&[b"SCAN".as_slice(), &cursor, b"COUNT", SCAN_COUNT.as_bytes()]).map_err(text)?;
-        let (next, page) = match &reply {
-            Value::Array(pair) => match pair.as_slice() {
-                [Value::Bulk(next), Value::Array(page)] => (next, page),
-                _ => return Err(format!("wrong answer to SCAN: {}", shown(&reply))),
-            },
-            other => return Err(format!("wrong answer to SCAN: {}", shown(other))),
+        let (next, page) = scan(&mut client, &cursor)?;
+        let is_ours = |key: &Value| {
+            key.as_bytes().is_some_and(|key| NAMES.iter().any(|name| key.starts_with(name.as_bytes())))
         };
-        for key in page {
-            let is_named = |name: &&str| key.as_bytes().is_some_and(|key| key.starts_with(name.as_bytes()));
-            if !NAMES.iter().any(|name| is_named(&name)) {
-                return Err(format!(
-                    "a lab that was killed has left keys in it, but {} is not one of them: nothing was erased",
-                    shown(key)
-                ));
-            }
+        if let Some(key) = page.iter().find(|key| !is_ours(key)) {
+            return Err(format!(
+                "a lab that was killed has left keys in it, but {} is not one of them: nothing was erased",
+                shown(key)
+            ));
         }
-        keys += page.len() as u64;
-        cursor.clone_from(next);
+        cursor = next;
         if cursor == b"0" {
             break;
         }
@@ -132,7 +132,19 @@ pub fn erase_left_behind(target: &Target, run: &str) -> Result<u64, String> {
     }
     // It may have none, and may not know functions at all.
     let _ = client.call(&["FUNCTION", "DELETE", LIBRARY_NAME]).map_err(text)?;
-    Ok(keys)
+    Ok(())
+}
+
+/// The next cursor, and keys.
+fn scan(client: &mut Client, cursor: &[u8]) -> Result<(Vec<u8>, Vec<Value>), String> {
+    let command = [b"SCAN".as_slice(), cursor, b"COUNT", SCAN_COUNT.as_bytes()];
+    let reply = client.call(&command).map_err(text)?;
+    if let Value::Array(pair) = &reply
+        && let [Value::Bulk(next), Value::Array(page)] = pair.as_slice()
+    {
+        return Ok((next.clone(), page.clone()));
+    }
+    Err(format!("wrong answer to SCAN: {}", shown(&reply)))
 }
 
 /// Whether a connection of that run is open.

@@ -163,8 +163,8 @@ impl Server {
             Found::None => keys,
             Found::Own => keys.saturating_sub(1),
             Found::Other(run) => {
-                let erased = mark::erase_left_behind(&target, &run)?;
-                self.left_behind = Some(format!("erased {erased} keys that a lab had left which was killed"));
+                mark::erase_left_behind(&target, &run)?;
+                self.left_behind = Some(format!("erased {keys} keys that a lab had left which was killed"));
                 0
             }
         };
@@ -217,7 +217,7 @@ impl Server {
                 other => return Err(format!("DBSIZE answered {other:?}")),
             }
         }
-        Ok(total.saturating_sub(u64::from(self.mark.is_some())))
+        Ok(total.saturating_sub(self.mark.as_ref().map_or(0, Mark::keys)))
     }
 
     /// Fails unless it holds exactly so many keys.
