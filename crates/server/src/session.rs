@@ -121,6 +121,8 @@ pub struct Session {
     pub(crate) apart: Option<IsHeard>,
     /// Since when a command has been waiting for a view of what it may change to end.
     pub(crate) held_since: Option<Instant>,
+    /// Whether its worker tells it when there is room in the log, or in the queue of a snapshot.
+    pub(crate) waits_for_room: bool,
     /// What it waits for with WAIT or WAITAOF, and whether it wants the answer.
     pub(crate) durability: Option<(DurabilityWait, IsHeard)>,
     /// What to answer when the deadline of a parked connection has passed.
@@ -148,6 +150,7 @@ impl Session {
             waiting: None,
             apart: None,
             held_since: None,
+            waits_for_room: false,
             durability: None,
             answer_later: None,
         }

@@ -103,10 +103,10 @@ impl Durability {
         self.post.get_or_init(|| post.clone());
     }
 
-    /// Tells everyone who waits for room to write that there is some.
+    /// Tells the workers, which know who waits for room to write, that there is some.
     pub(crate) fn tell_room(&self) {
         if let Some(post) = self.post.get() {
-            post.send_to_everyone(Letter::LogHasRoom);
+            post.send_to_services(Letter::HasRoom);
         }
     }
 
@@ -168,7 +168,7 @@ impl Durability {
         self.status().write_error.clone().unwrap_or_default()
     }
 
-    /// Whether there is room for records; where not, [`Letter::LogHasRoom`] comes when there is.
+    /// Whether there is room for records; where not, [`Letter::HasRoom`] comes when there is.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.ring.has_room() || self.await_room()
@@ -258,3 +258,21 @@ impl Durability {
 
 /// How long the log's thread lets a batch grow where nobody waits for it: each has a price of its own.
 const PAUSE: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::{Letters, To};
+
+    /// Clients are told by their workers, and only those that wait.
+    #[test]
+    fn room_is_told_of_to_workers() {
+        let (post, letters) = Letters::of_workers(2);
+        let durability = Durability::new(Ring::new(1 << 20, 2, 0).0, 2);
+        durability.tell_room();
+        durability.attach(&post);
+        assert_eq!(letters.recipients(0), [], "workers that have not begun");
+        durability.tell_room();
+        assert_eq!([letters.recipients(0), letters.recipients(1)], [[To::Service], [To::Service]]);
+    }
+}

@@ -111,11 +111,8 @@ impl Executor {
             reply.error(&line);
             return Some(Flow::Continue);
         }
-        if (writes || scripting::may_write(command)) && !durability.has_room() {
-            session.flags.set(ClientFlags::BLOCKED, true);
-            return Some(Flow::Postpone { until: None });
-        }
-        None
+        ((writes || scripting::may_write(command)) && !durability.has_room())
+            .then(|| self.wait_for_room(session))
     }
 
     /// Whether a script that has been running for long keeps a command from running: it has closed the
@@ -150,17 +147,13 @@ impl Executor {
     /// A command that writes waits while a snapshot has too much to write. Those of a transaction wait once,
     /// before the first runs.
     #[cold]
-    pub(super) fn wait_for_snapshot(session: &mut Session, entry: &Entry) -> Option<Flow> {
+    pub(super) fn wait_for_snapshot(&mut self, session: &mut Session, entry: &Entry) -> Option<Flow> {
         let is_queued = session.queue.is_some() && !entry.command.flags.has(Flags::UNQUEUED);
         let command = entry.command;
         // The keys tell a script that is run from what is done with scripts.
         let is_script = command.group == Group::Scripting && !command.keys.is_empty();
         let writes = commands::writes(session, entry) || is_script && !command.flags.has(Flags::READ_ONLY);
-        if is_queued || !writes {
-            return None;
-        }
-        session.flags.set(ClientFlags::BLOCKED, true);
-        Some(Flow::Postpone { until: None })
+        (!is_queued && writes).then(|| self.wait_for_room(session))
     }
 
     /// Whether more memory is in use than `maxmemory`.

@@ -36,6 +36,7 @@ use dunlin_resp::{Batch, ReplyBuffer};
 use self::{
     admission::{MemoryCheck, is_http},
     meanwhile::Meanwhile,
+    waiting::RoomWaits,
     window::Window,
 };
 use crate::{
@@ -64,8 +65,9 @@ pub enum Letter {
     Unpaused,
     /// To a worker: another one is held up, and does not do what is everybody's.
     HeldUp,
-    /// To every client: commands that waited for room in the log, or in the queue of a snapshot, may run.
-    LogHasRoom,
+    /// To a worker: there is room in the log, or in the queue of a snapshot. To a client: for its command, which has
+    /// waited for that.
+    HasRoom,
     /// To a worker: the log is durable farther than before. To a client: as far as it waits for.
     Durable,
     /// To a worker: for its subscribers.
@@ -116,6 +118,8 @@ pub struct Executor {
     rung_at: u64,
     /// Its clients that wait for the log to be durable up to a mark.
     durability_waits: Vec<(u64, Address)>,
+    /// Its clients whose commands wait for room in the log, or in the queue of a snapshot.
+    room_waits: RoomWaits,
     /// What commands have computed apart and what there was no room for when it came.
     unstored: Vec<Unstored>,
     /// The mark that the replies of the last call are withheld to.
@@ -184,6 +188,7 @@ impl Executor {
             memory: MemoryCheck::default(),
             rung_at: 0,
             durability_waits: Vec::new(),
+            room_waits: RoomWaits::default(),
             unstored: Vec::new(),
             withhold_to: 0,
             saw_data: false,
@@ -453,7 +458,7 @@ impl Executor {
         };
         session.last_command = Some(entry.index);
         if shared.engine.keyspace.snapshots().is_congested()
-            && let Some(flow) = Self::wait_for_snapshot(session, entry)
+            && let Some(flow) = self.wait_for_snapshot(session, entry)
         {
             return flow;
         }

@@ -154,7 +154,9 @@ impl Service for Executor {
         self.saw_data = matches!(letter, Letter::Unblocked(_) | Letter::Finished(_));
         self.withhold_to = self.durability_mark();
         match letter {
-            Letter::Unpaused | Letter::LogHasRoom => {
+            Letter::Unpaused | Letter::HasRoom => {
+                // From now on it is to be told again.
+                session.waits_for_room &= matches!(letter, Letter::Unpaused);
                 let is_waiting = session.waiting.is_some() || session.durability.is_some();
                 let is_held = session.flags.has(ClientFlags::BLOCKED) && !is_waiting;
                 is_held.then_some(Next::Again)
@@ -194,9 +196,9 @@ impl Service for Executor {
         match letter {
             // Waking up is all that a released reply needs.
             Letter::Durable => self.tell_durable(),
+            Letter::HasRoom => self.room_waits.tell(&self.post),
             Letter::Unpaused
             | Letter::HeldUp
-            | Letter::LogHasRoom
             | Letter::Lines(_)
             | Letter::Unblocked(_)
             | Letter::Waits { .. }
@@ -215,6 +217,9 @@ impl Service for Executor {
     fn close(&mut self, mut session: Session) {
         if session.durability.is_some() {
             self.durability_waits.retain(|(_, address)| *address != session.client.address);
+        }
+        if session.waits_for_room {
+            self.room_waits.remove(session.client.address);
         }
         self.subscribers.unsubscribe_all(&self.shared.exchange, &mut session);
         self.stop_monitoring(&mut session);

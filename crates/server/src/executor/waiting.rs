@@ -1,4 +1,4 @@
-//! Clients that wait: for keys, for views to end, for the log to be durable.
+//! Clients that wait: for keys, for views to end, for room in queues to the disk, for the log to be durable.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use super::{Executor, Flow, Letter};
 use crate::{
     blocked::{self, Ending},
     config::AppendFsync,
-    net::Next,
+    net::{Address, Next, PostOffice},
     session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
     shared::Shared,
 };
@@ -22,6 +22,30 @@ pub(super) const KEPT_OUT_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long it waits for views to end: then it copies what they share. Views may come faster than they go.
 pub(super) const HOLD_MAX: Duration = Duration::from_secs(10);
+
+/// Clients of a worker whose commands wait for room in the log, or in the queue of a snapshot: who makes room tells the
+/// worker, and the worker those who wait. Each is here once, however often it has been refused.
+#[derive(Debug, Default)]
+pub(super) struct RoomWaits(Vec<Address>);
+
+impl RoomWaits {
+    /// Has a client told, unless it will be.
+    fn add(&mut self, client: Address, is_here: &mut bool) {
+        if !std::mem::replace(is_here, true) {
+            self.0.push(client);
+        }
+    }
+
+    /// A client has gone.
+    pub(super) fn remove(&mut self, client: Address) {
+        self.0.retain(|waiting| *waiting != client);
+    }
+
+    /// Tells all of them, who came first first.
+    pub(super) fn tell(&mut self, post: &PostOffice<Letter>) {
+        self.0.drain(..).for_each(|client| post.send(client, Letter::HasRoom));
+    }
+}
 
 impl Executor {
     /// Parks a client whose command waits for a key.
@@ -94,6 +118,14 @@ impl Executor {
         Flow::Postpone { until: self.now.instant.checked_add(HOLD_PAUSE) }
     }
 
+    /// Parks a client whose command changes something that there is no room to record or to copy.
+    #[cold]
+    pub(super) fn wait_for_room(&mut self, session: &mut Session) -> Flow {
+        self.room_waits.add(session.client.address, &mut session.waits_for_room);
+        session.flags.set(ClientFlags::BLOCKED, true);
+        Flow::Postpone { until: None }
+    }
+
     /// How far the log must be durable before what was just served may be told: as far as it is
     /// recorded, since that is what the commands may have seen. 0 where nothing needs to be durable, as
     /// with INFO, which has to answer while the disk fails.
@@ -163,5 +195,30 @@ impl Executor {
             self.answer_durability(&wanted, reply);
         }
         Next::Again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::{Letters, To};
+
+    /// Of many clients three are refused, one of them over and over, and one hangs up: two are told, once.
+    #[test]
+    fn room_is_told_of_to_those_who_wait_for_it() {
+        let (post, letters) = Letters::of_workers(1);
+        let client = |slot| Address { id: 100 + u64::from(slot), worker: 0, slot };
+        let (mut waits, mut is_here) = (RoomWaits::default(), [false; 50]);
+        for slot in [7, 3, 30, 7, 7] {
+            waits.add(client(slot), &mut is_here[slot as usize]);
+        }
+        waits.remove(client(3));
+        waits.tell(&post);
+        assert_eq!(letters.recipients(0), [To::Client(client(7)), To::Client(client(30))]);
+        waits.tell(&post);
+        assert_eq!(letters.recipients(0), [], "who was told waits no longer");
+        waits.add(client(3), &mut false);
+        waits.tell(&post);
+        assert_eq!(letters.recipients(0), [To::Client(client(3))]);
     }
 }

@@ -52,6 +52,8 @@ pub use listening::Listening;
 pub use neighbours::Neighbours;
 pub use open_files::{HTTP_CLIENTS_MAX, OpenFilesError, reserve_open_files};
 pub use outbox::{Outbox, Recipient};
+#[cfg(test)]
+pub(crate) use post::Letters;
 pub use post::PostOffice;
 pub use service::{Next, Now, REPLY_BYTES_MAX, Served, Service, To};
 pub use workers::{Running, StartError, WorkerContext, Workers};

@@ -82,6 +82,16 @@ impl<L> PostOffice<L> {
         self.post(worker, Mail::Letter(To::Service, letter));
     }
 
+    /// Sends a letter to the service of every worker.
+    pub fn send_to_services(&self, letter: L)
+    where
+        L: Clone,
+    {
+        for mailbox in &*self.mailboxes {
+            mailbox.post(Mail::Letter(To::Service, letter.clone()));
+        }
+    }
+
     /// Sends a letter to every client of every worker.
     pub fn send_to_everyone(&self, letter: L)
     where
@@ -111,5 +121,30 @@ impl<L> PostOffice<L> {
 
     pub(super) fn mailbox(&self, worker: usize) -> &WorkerMailbox<L> {
         &self.mailboxes[worker]
+    }
+}
+
+/// The mail of workers that do not run.
+#[cfg(test)]
+pub(crate) struct Letters<L> {
+    post: PostOffice<L>,
+    _polls: Vec<mio::Poll>,
+}
+
+#[cfg(test)]
+impl<L> Letters<L> {
+    pub(crate) fn of_workers(workers: usize) -> (PostOffice<L>, Self) {
+        let polls: Vec<_> = (0..workers).map(|_| mio::Poll::new().unwrap()).collect();
+        let bell = |poll: &mio::Poll| mio::Waker::new(poll.registry(), super::worker::BELL).unwrap();
+        let post = PostOffice::new(polls.iter().map(|poll| Mailbox::new(bell(poll))).collect());
+        (post.clone(), Self { post, _polls: polls })
+    }
+
+    /// Whom the letters are for that have come to a worker since this was last asked.
+    pub(crate) fn recipients(&self, worker: usize) -> Vec<To> {
+        let mut mail = Vec::new();
+        self.post.mailbox(worker).collect(&mut mail);
+        let recipient = |mail| if let Mail::Letter(to, _) = mail { to } else { panic!("no letter") };
+        mail.into_iter().map(recipient).collect()
     }
 }

@@ -107,7 +107,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         let post = self.context.executor.post();
         post.hold_up(self.worker(), true);
         // They may have connections to accept now.
-        (0..post.workers()).for_each(|worker| post.send_to_service(worker, Letter::HeldUp));
+        post.send_to_services(Letter::HeldUp);
     }
 
     /// Has others not wait for it.
