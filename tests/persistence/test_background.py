@@ -222,6 +222,49 @@ class Writers:
             assert [int(number) for number in numbers] in (list(range(1, found + 1)), list(range(1, found)))
 
 
+def test_who_waits_for_the_snapshot_goes_on_when_there_is_room():
+    count, writers = 3000, 4
+    with Server("--rdb-key-save-delay", 5000) as server:
+        client = Client(server)
+        for number in range(count):
+            client("SET", f"key:{number}", "x" * 10_000)
+
+        def blocked():
+            return int(client("INFO", "clients").split(b"blocked_clients:")[1].split()[0])
+
+        def overwrite(writer, connection):
+            for number in range(writer, count, writers):
+                connection("SET", f"key:{number}", "y")
+
+        client("BGSAVE")
+        # More than may wait to be written.
+        threads = [
+            threading.Thread(target=overwrite, args=(writer, Client(server)), daemon=True)
+            for writer in range(writers)
+        ]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + 60
+        while blocked() < writers:
+            assert time.monotonic() < deadline, "nobody has to wait"
+        # One of those who wait hangs up, and all are asked for nothing.
+        gone = server.connect()
+        gone.sendall(b"SET key:0 z\r\n")
+        while blocked() < writers + 1:
+            assert time.monotonic() < deadline, "it does not wait"
+        gone.close()
+        client("CLIENT", "UNPAUSE")
+        assert client("EXISTS", "key:0") == 1, "who reads does not wait"
+        client("CONFIG", "SET", "rdb-key-save-delay", 0)
+        for thread in threads:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in threads)
+        wait(client, "rdb_bgsave_in_progress")
+        assert info(client, "rdb_last_bgsave_status") == "ok"
+        assert client("MGET", *(f"key:{number}" for number in range(1, count))) == [b"y"] * (count - 1)
+        assert blocked() == 0
+
+
 def log_files(server):
     return sorted(path.name for path in (server.folder / "appendonlydir").iterdir())
 

@@ -519,6 +519,31 @@ fn the_queue_is_bounded_by_who_writes() {
     while snapshot.advance(&store.engine.keyspace, usize::MAX) != Advance::Complete {}
 }
 
+/// What is not to be compressed when it is copied stays as it is, whenever it is written.
+#[test]
+fn strings_are_compressed_where_that_was_foreseen() {
+    const FIRST_CHUNKS_MAX: usize = 16 * 20 * 1024;
+    let (store, tape) = recorded_store(1);
+    let (mut client, mut compressor) = (client_of(&store, 0), Compressor::default());
+    let value = "x".repeat(1000);
+    (0..2000).for_each(|number| drop(client.say(&format!("SET key:{number} {value}"))));
+    let mut bytes_with = |form, compresses| {
+        let options = SnapshotOptions { form, ..OPTIONS };
+        let (mut snapshot, _) = cut(&mut client, &tape, options).expect("there is room");
+        snapshot.set_compresses(compresses);
+        while snapshot.advance(&store.engine.keyspace, usize::MAX) != Advance::Complete {}
+        let mut bytes = Vec::new();
+        for chunk in snapshot.take().0 {
+            chunk.write(&mut Output::new(&mut bytes, Some(&mut compressor)), true).unwrap();
+        }
+        bytes.len()
+    };
+    assert!(bytes_with(Form::rdb(true), true) < 2000 * 100);
+    // The first chunk of each stripe was begun with the cut.
+    assert!(bytes_with(Form::rdb(true), false) > 2000 * 1000 - FIRST_CHUNKS_MAX);
+    assert!(bytes_with(Form::rdb(false), true) > 2000 * 1000, "it was not asked for");
+}
+
 /// Who would change a large collection waits until it is written, and who replaces or removes it does not.
 #[test]
 fn large_collections_are_lent() {

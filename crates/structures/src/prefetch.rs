@@ -1,4 +1,4 @@
-//! One hint to the processor: "this line will be read soon".
+//! Hints to the processor: "this line will be read soon", or written.
 
 const CACHE_LINE_BYTES: usize = 64;
 
@@ -27,6 +27,41 @@ pub fn prefetch(address: *const u8) {
         // SAFETY: as above; `prfm` only hints, and touches no register, flag or stack.
         unsafe {
             std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address,
+                options(readonly, nostack, preserves_flags));
+        }
+    }
+    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
+    let _ = address;
+}
+
+/// As [`prefetch_span`], for lines that will be written: no other processor keeps a copy of them. A store that has to
+/// wait for its line holds up the release of the next lock, which waits for all stores.
+#[inline(always)]
+pub fn prefetch_span_for_write(start: *const u8, bytes: usize) {
+    let last = bytes.saturating_sub(1);
+    for line in 0..=last / CACHE_LINE_BYTES {
+        prefetch_for_write(start.wrapping_add(line * CACHE_LINE_BYTES));
+    }
+    prefetch_for_write(start.wrapping_add(last));
+}
+
+/// As [`prefetch`], for a line that will be written.
+#[inline(always)]
+fn prefetch_for_write(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        // The intrinsic becomes a hint to read where the target is not known to have the instruction; processors of 64
+        // bits without it pass over it.
+        // SAFETY: a prefetch has no architectural effect: it neither faults nor changes memory.
+        unsafe {
+            std::arch::asm!("prefetchw [{0}]", in(reg) address, options(readonly, nostack, preserves_flags));
+        }
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    {
+        // SAFETY: as above.
+        unsafe {
+            std::arch::asm!("prfm pstl1keep, [{0}]", in(reg) address,
                 options(readonly, nostack, preserves_flags));
         }
     }

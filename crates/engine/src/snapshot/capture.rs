@@ -19,7 +19,7 @@ use std::sync::{
 
 use dunlin_structures::Handle;
 
-use super::{Chunk, SnapshotOptions, Snapshots};
+use super::{Chunk, Form, SnapshotOptions, Snapshots};
 use crate::keyspace::{EntryRef, LentEntry, STAMP_BITS, ViewMark};
 
 /// Bytes of a chunk from which on it is handed over.
@@ -45,6 +45,8 @@ pub(crate) struct Intake {
     /// Bytes in the queue; written under its lock.
     queued_bytes: AtomicUsize,
     cancelled: AtomicBool,
+    /// Whether strings of new chunks are noted that may be compressed.
+    compresses: AtomicBool,
     /// While there is a snapshot, whoever changes a value looks whether it has to be lent first.
     mark: ViewMark,
 }
@@ -72,6 +74,7 @@ impl Intake {
             queue: Mutex::default(),
             queued_bytes: AtomicUsize::new(0),
             cancelled: AtomicBool::new(false),
+            compresses: AtomicBool::new(options.form.compress),
         }
     }
 
@@ -125,6 +128,15 @@ impl Intake {
         self.cancelled.load(Relaxed)
     }
 
+    pub(super) fn set_compresses(&self, compresses: bool) {
+        self.compresses.store(compresses && self.options.form.compress, Relaxed);
+    }
+
+    /// A chunk to be filled.
+    fn chunk(&self, database: usize) -> Chunk {
+        Chunk::new(database, Form { compress: self.compresses.load(Relaxed), ..self.options.form })
+    }
+
     /// All snapshots.
     pub(crate) fn snapshots(&self) -> &Arc<Snapshots> {
         &self.snapshots
@@ -143,7 +155,7 @@ pub(crate) struct Capture {
 
 impl Capture {
     pub(crate) fn new(intake: Arc<Intake>, database: usize) -> Self {
-        let chunk = Chunk::new(database, intake.options.form);
+        let chunk = intake.chunk(database);
         Self { intake, cursor: 0, chunk, handles: Vec::new() }
     }
 
@@ -179,7 +191,7 @@ impl Capture {
     }
 
     fn hand_over(&mut self) {
-        let empty = Chunk::new(self.chunk.database(), self.intake.options.form);
+        let empty = self.intake.chunk(self.chunk.database());
         self.intake.push(mem::replace(&mut self.chunk, empty));
     }
 
@@ -222,7 +234,7 @@ impl Capture {
 
 #[cfg(all(test, loom))]
 mod loom_tests {
-    use super::{super::Form, *};
+    use super::*;
     use loom::{sync::Arc as Shared, thread};
 
     /// A queue that is too long with its second chunk, and the mail by which a worker is told of room.

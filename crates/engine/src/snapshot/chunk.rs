@@ -2,6 +2,8 @@
 
 use std::io;
 
+use dunlin_structures::prefetch_span_for_write;
+
 use super::capture::CHUNK_BYTES;
 use crate::{
     keyspace::{EntryRef, LentEntry},
@@ -11,6 +13,8 @@ use crate::{
 
 /// What the last entry of a chunk takes behind [`CHUNK_BYTES`], usually.
 const ENTRY_BYTES_USUAL: usize = 512;
+/// Most bytes behind an entry that are fetched for the next.
+const FETCHED_BYTES_MAX: usize = 512;
 
 /// What chunks are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +24,7 @@ pub struct Form {
     /// The version of RDB files that the servers load which are to read it; `None` for the oldest from
     /// [`Version::OLDEST`] on that carries the values. Where it is given, each value fits: [`crate::rdb::unfit`].
     pub version: Option<Version>,
-    /// Whether long strings of RDB files are to be compressed by who writes the chunks.
+    /// Whether long strings of RDB files may be compressed by who writes the chunks.
     pub compress: bool,
 }
 
@@ -104,6 +108,15 @@ impl Chunk {
             self.bytes.reserve_exact(CHUNK_BYTES + ENTRY_BYTES_USUAL);
         }
         self.keys += 1;
+        let before = self.bytes.len();
+        self.copy(entry, now_ms);
+        // The next entry goes there and may be as long. The memory comes from the thread that has written the last
+        // chunk, and whoever copies is about to release a lock.
+        let fetched = (self.bytes.len() - before).min(FETCHED_BYTES_MAX);
+        prefetch_span_for_write(self.bytes.as_ptr().wrapping_add(self.bytes.len()), fetched);
+    }
+
+    fn copy(&mut self, entry: EntryRef<'_>, now_ms: u64) {
         let version = self.form.version.unwrap_or_else(|| version_of(entry));
         self.version = self.version.newer(version);
         if self.form.commands {

@@ -262,6 +262,12 @@ impl Snapshot {
         self.intake.take()
     }
 
+    /// Whether there will be time to compress what is copied from now on. What is to be compressed has to be noted, which
+    /// costs whoever copies.
+    pub fn set_compresses(&self, compresses: bool) {
+        self.intake.set_compresses(compresses);
+    }
+
     /// Bytes of chunks that are ready.
     pub fn queued_bytes(&self) -> usize {
         self.intake.queued_bytes()

@@ -203,6 +203,7 @@ impl Shared {
                 Advance::More => pace.rest(),
                 Advance::Held => HELD_PAUSE,
             };
+            snapshot.set_compresses(pace.has_leisure());
             // What writers copy does not wait for the end of a long rest.
             while !rest.is_zero() {
                 let nap = rest.min(NAP_MAX);
