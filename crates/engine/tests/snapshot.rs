@@ -25,7 +25,7 @@ use dunlin_engine::{
     commands,
     keyspace::Keyspace,
     rdb::{Compressor, EXPIRY_MS, Input, Output, Version, read_value},
-    snapshot::{Advance, Form, SNAPSHOTS_MAX, Snapshot, SnapshotOptions},
+    snapshot::{Advance, Chunk, Form, SNAPSHOTS_MAX, Snapshot, SnapshotOptions},
     value::{CollectionLimits, Layout},
 };
 use dunlin_resp::ReplyBuffer;
@@ -100,13 +100,14 @@ fn cut(client: &mut Client<'_>, tape: &Tape, options: SnapshotOptions) -> Option
 
 impl Taken {
     fn take(&mut self, snapshot: &Snapshot, compressor: &mut Compressor) {
-        for chunk in snapshot.take().0 {
+        for chunk in snapshot.take() {
             let mut bytes = Vec::new();
             // One way or the other, as time allows.
             let small = self.parts.len().is_multiple_of(2);
             chunk.write(&mut Output::new(&mut bytes, Some(compressor)), small).unwrap();
             self.keys += chunk.keys();
             self.parts.push((chunk.database(), bytes));
+            snapshot.release(chunk);
         }
     }
 
@@ -420,6 +421,7 @@ proptest! {
 fn snapshots_hold_while_threads_write() {
     const WRITERS: usize = 3;
     const ROUNDS: usize = 60_000;
+    const SNAPSHOTS_MIN: usize = 6;
     let (store, tape) = recorded_store(WRITERS + SNAPSHOTS_MAX);
     let (clock, writing) = (AtomicU64::new(START_MS), AtomicBool::new(true));
     let done: Mutex<Vec<Taken>> = Mutex::default();
@@ -429,7 +431,8 @@ fn snapshots_hold_while_threads_write() {
             .map(|number| {
                 scope.spawn(move || {
                     let (mut client, mut dice) = (client_of(store, number), Dice(number as u64));
-                    for round in 0..ROUNDS {
+                    let has_enough = || done.lock().unwrap().len() >= SNAPSHOTS_MIN;
+                    for round in (0..).take_while(|round| *round < ROUNDS || !has_enough()) {
                         client.environment.now_ms = clock.load(Relaxed);
                         dice.play(&mut client);
                         drop(client.worker.garbage.take());
@@ -465,7 +468,6 @@ fn snapshots_hold_while_threads_write() {
         results.into_iter().for_each(|result| result.expect("no writer failed"));
     });
     let (log, done) = (tape.bytes(), done.into_inner().unwrap());
-    assert!(done.len() > 5, "{} snapshots", done.len());
     // All are as good; a few of them, from everywhere, take long enough to check.
     for taken in done.iter().step_by(done.len().div_ceil(8)) {
         check(taken, &log, &store, clock.load(Relaxed));
@@ -511,11 +513,18 @@ fn the_queue_is_bounded_by_who_writes() {
         written += 1;
     }
     let bytes_max = OPTIONS.queue_bytes_max + 40 * 1024;
-    assert!(snapshot.queued_bytes() <= bytes_max, "{} bytes", snapshot.queued_bytes());
-    let (chunks, relieved) = snapshot.take();
-    assert!(relieved && !snapshots.is_congested());
-    assert!(chunks.map(|chunk| chunk.keys()).sum::<u64>() <= written);
-    assert!(!snapshot.take().1, "nobody waits");
+    assert!(snapshot.waiting_bytes() <= bytes_max, "{} bytes", snapshot.waiting_bytes());
+    let chunks: Vec<_> = snapshot.take().collect();
+    assert!(snapshots.is_congested(), "they are in memory until they have been written");
+    assert!(chunks.iter().map(Chunk::keys).sum::<u64>() <= written);
+    let mut reliefs = 0;
+    for chunk in chunks {
+        let relieved = snapshot.release(chunk);
+        reliefs += u32::from(relieved);
+        let is_half = snapshot.waiting_bytes() <= OPTIONS.queue_bytes_max / 2;
+        assert_eq!(snapshots.is_congested(), !is_half);
+    }
+    assert_eq!((reliefs, snapshot.waiting_bytes()), (1, 0));
     while snapshot.advance(&store.engine.keyspace, usize::MAX) != Advance::Complete {}
 }
 
@@ -533,7 +542,7 @@ fn strings_are_compressed_where_that_was_foreseen() {
         snapshot.set_compresses(compresses);
         while snapshot.advance(&store.engine.keyspace, usize::MAX) != Advance::Complete {}
         let mut bytes = Vec::new();
-        for chunk in snapshot.take().0 {
+        for chunk in snapshot.take() {
             chunk.write(&mut Output::new(&mut bytes, Some(&mut compressor)), true).unwrap();
         }
         bytes.len()
@@ -584,7 +593,7 @@ fn large_collections_are_lent() {
             let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
             assert_eq!(client.try_run(&words).err(), waits.then_some(CommandError::Viewed), "{step}: {line}");
         }
-        assert!(snapshot.queued_bytes() < 1000, "nothing is copied");
+        assert!(snapshot.waiting_bytes() < 1000, "nothing is copied");
         while snapshot.advance(&store.engine.keyspace, 1000) != Advance::Complete {}
         taken.take(&snapshot, &mut compressor);
         client.environment.waits_for_views = true;

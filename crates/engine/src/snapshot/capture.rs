@@ -42,8 +42,8 @@ pub(crate) struct Intake {
     cut_ms: u64,
     options: SnapshotOptions,
     queue: Mutex<VecDeque<Chunk>>,
-    /// Bytes in the queue; written under its lock.
-    queued_bytes: AtomicUsize,
+    /// Bytes of chunks in the queue, and of those that were taken and have not been released; changed under its lock.
+    waiting_bytes: AtomicUsize,
     cancelled: AtomicBool,
     /// Whether strings of new chunks are noted that may be compressed.
     compresses: AtomicBool,
@@ -72,7 +72,7 @@ impl Intake {
             cut_ms,
             options,
             queue: Mutex::default(),
-            queued_bytes: AtomicUsize::new(0),
+            waiting_bytes: AtomicUsize::new(0),
             cancelled: AtomicBool::new(false),
             compresses: AtomicBool::new(options.form.compress),
         }
@@ -92,9 +92,9 @@ impl Intake {
         if self.is_cancelled() {
             return;
         }
-        let queued = self.queued_bytes.load(Relaxed) + chunk.memory_bytes();
-        self.queued_bytes.store(queued, Relaxed);
-        if queued > self.options.queue_bytes_max {
+        let waiting = self.waiting_bytes.load(Relaxed) + chunk.memory_bytes();
+        self.waiting_bytes.store(waiting, Relaxed);
+        if waiting > self.options.queue_bytes_max {
             self.snapshots.congested.fetch_or(1 << self.index, Relaxed);
         }
         // Somebody may wait for what is lent.
@@ -104,18 +104,29 @@ impl Intake {
     /// Writers need not wait any more; whether they had to. The queue is locked.
     fn relieve(&self) -> bool {
         let bit = 1 << self.index;
-        self.snapshots.congested.fetch_and(!bit, Relaxed) & bit != 0
+        // All workers read this all the time; it is changed when there is something to change.
+        let is_congested = self.snapshots.congested.load(Relaxed) & bit != 0;
+        if is_congested {
+            self.snapshots.congested.fetch_and(!bit, Relaxed);
+        }
+        is_congested
     }
 
-    pub(super) fn take(&self) -> (impl Iterator<Item = Chunk> + use<>, bool) {
-        let mut queue = self.queue();
-        self.queued_bytes.store(0, Relaxed);
-        let relieved = self.relieve();
-        (mem::take(&mut *queue).into_iter(), relieved)
+    pub(super) fn take(&self) -> impl Iterator<Item = Chunk> + use<> {
+        mem::take(&mut *self.queue()).into_iter()
     }
 
-    pub(super) fn queued_bytes(&self) -> usize {
-        self.queued_bytes.load(Relaxed)
+    pub(super) fn release(&self, chunk: Chunk) -> bool {
+        let bytes = chunk.memory_bytes();
+        drop(chunk);
+        let _queue = self.queue();
+        let waiting = self.waiting_bytes.load(Relaxed) - bytes;
+        self.waiting_bytes.store(waiting, Relaxed);
+        waiting <= self.options.queue_bytes_max / 2 && self.relieve()
+    }
+
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes.load(Relaxed)
     }
 
     pub(super) fn cancel(&self) {
@@ -129,7 +140,11 @@ impl Intake {
     }
 
     pub(super) fn set_compresses(&self, compresses: bool) {
-        self.compresses.store(compresses && self.options.form.compress, Relaxed);
+        let compresses = compresses && self.options.form.compress;
+        // Whoever copies reads what is beside it.
+        if self.compresses.load(Relaxed) != compresses {
+            self.compresses.store(compresses, Relaxed);
+        }
     }
 
     /// A chunk to be filled.
@@ -261,11 +276,12 @@ mod loom_tests {
 
         /// What the snapshot's thread does; how many chunks it got.
         fn take(&self) -> usize {
-            let (chunks, relieved) = self.intake.take();
-            if relieved {
-                *self.mail.lock().unwrap() = true;
-            }
-            chunks.count()
+            let told = |chunk| {
+                if self.intake.release(chunk) {
+                    *self.mail.lock().unwrap() = true;
+                }
+            };
+            self.intake.take().map(told).count()
         }
 
         /// A worker that has read its mail wants to write; whether it waits.
@@ -296,7 +312,7 @@ mod loom_tests {
             taken += model.take();
             assert!(!waits || *model.mail.lock().unwrap());
             assert!(!model.snapshots.is_congested());
-            assert_eq!((taken, model.intake.queued_bytes()), (2, 0));
+            assert_eq!((taken, model.intake.waiting_bytes()), (2, 0));
         });
     }
 

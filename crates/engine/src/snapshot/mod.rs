@@ -129,7 +129,7 @@ impl Snapshots {
 pub struct SnapshotOptions {
     /// What its chunks are made of.
     pub form: Form,
-    /// Bytes of chunks that may queue before writers have to wait.
+    /// Bytes of chunks that may wait to be written before writers have to wait, until there are half as many.
     pub queue_bytes_max: usize,
     /// Bytes from which on a collection is lent, not copied.
     pub lent_bytes_min: usize,
@@ -256,10 +256,14 @@ impl Snapshot {
         if self.advance_orphans(budget) { Advance::Complete } else { Advance::More }
     }
 
-    /// The chunks that are ready, all of them. Where that lets writers go on that had to wait, the second
-    /// part says so: they are to be told.
-    pub fn take(&self) -> (impl Iterator<Item = Chunk> + use<>, bool) {
+    /// The chunks that are ready, all of them. Each is to be released when it has been written.
+    pub fn take(&self) -> impl Iterator<Item = Chunk> + use<> {
         self.intake.take()
+    }
+
+    /// Gives the memory of a chunk back. Whether that lets writers go on that had to wait: they are to be told.
+    pub fn release(&self, chunk: Chunk) -> bool {
+        self.intake.release(chunk)
     }
 
     /// Whether there will be time to compress what is copied from now on. What is to be compressed has to be noted, which
@@ -268,9 +272,9 @@ impl Snapshot {
         self.intake.set_compresses(compresses);
     }
 
-    /// Bytes of chunks that are ready.
-    pub fn queued_bytes(&self) -> usize {
-        self.intake.queued_bytes()
+    /// Bytes of chunks that are ready, and of those that were taken and not released.
+    pub fn waiting_bytes(&self) -> usize {
+        self.intake.waiting_bytes()
     }
 
     /// Gives the snapshot up: from here on entries are stamped and not copied, and nobody waits. What has

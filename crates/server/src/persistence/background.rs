@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// Bytes of copies that may wait to be written: a small part of the data set, within bounds.
-const QUEUE_DATA_PARTS: usize = 16;
+const QUEUE_DATA_PARTS: usize = 12;
 const QUEUE_BYTES: (usize, usize) = (8 << 20, 256 << 20);
 /// Collections of so many bytes are not copied under a lock, which would take a millisecond or more.
 const LENT_BYTES_MIN: usize = 512 << 10;
@@ -223,11 +223,7 @@ impl Shared {
         small: bool,
     ) -> io::Result<()> {
         let delay_us = self.config.snapshot().rdb_key_save_delay;
-        let (chunks, relieved) = snapshot.take();
-        if relieved {
-            self.durability.tell_room();
-        }
-        for chunk in chunks {
+        for chunk in snapshot.take() {
             if progress.is_cancelled() {
                 return Err(cancelled());
             }
@@ -235,6 +231,9 @@ impl Shared {
             progress.keys_written.fetch_add(chunk.keys(), Relaxed);
             if delay_us > 0 {
                 self.delay(Duration::from_micros(delay_us.into()) * chunk.keys() as u32, progress);
+            }
+            if snapshot.release(chunk) {
+                self.durability.tell_room();
             }
         }
         if progress.is_cancelled() { Err(cancelled()) } else { Ok(()) }
