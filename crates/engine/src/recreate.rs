@@ -33,13 +33,15 @@ use crate::{
 const ITEMS_MAX: usize = 64;
 
 /// Writes the commands that make an entry as it is, but for what has expired by `now_ms`, for servers that load a version
-/// of RDB files. The text of a long string is not copied: `share` is told that it is to stand where `out` ends. O(n).
+/// of RDB files. The text of a long string is not copied: `share` is told that it is to stand where `out` ends. Of a
+/// collection, `pass` is shown `out` between commands, and may take what is there. O(n).
 pub(crate) fn write(
     entry: EntryRef<'_>,
     version: Version,
     now_ms: u64,
     out: &mut Vec<u8>,
     share: impl FnOnce(usize, Arc<Vec<u8>>),
+    pass: &mut dyn FnMut(&mut Vec<u8>),
 ) {
     let key = entry.key();
     match (entry.object(), entry.shared_block()) {
@@ -53,12 +55,12 @@ pub(crate) fn write(
         }
         (None, None) => write_string(key, entry.string(), out),
         (Some(Object::List(list)), _) => {
-            let mut batch = Batch::new([b"RPUSH", key], out);
+            let mut batch = Batch::new([b"RPUSH", key], out, pass);
             list.iter().for_each(|element| batch.item(&[element]));
             batch.finish();
         }
         (Some(Object::Set(set)), _) => {
-            let mut batch = Batch::new([b"SADD", key], out);
+            let mut batch = Batch::new([b"SADD", key], out, pass);
             set.for_each(|member| batch.item(&[member]));
             batch.finish();
         }
@@ -66,17 +68,17 @@ pub(crate) fn write(
             write_restore(entry, version, now_ms, out);
         }
         (Some(Object::SortedSet(set)), _) => {
-            let mut batch = Batch::new([b"ZADD", key], out);
+            let mut batch = Batch::new([b"ZADD", key], out, pass);
             set.for_each(|member, score| {
                 batch.item(&[Element::String(exact_text(score).as_bytes()), member])
             });
             batch.finish();
         }
-        (Some(Object::Hash(hash)), _) => write_hash(key, hash, now_ms, out),
+        (Some(Object::Hash(hash)), _) => write_hash(key, hash, now_ms, out, pass),
         (Some(Object::Stream(stream)), _)
             if stream.groups().values().all(|group| has_all_entries(stream, group)) =>
         {
-            write_stream(key, stream, version, out);
+            write_stream(key, stream, version, out, pass);
         }
         (Some(Object::Stream(_)), _) => write_restore(entry, version, now_ms, out),
     }
@@ -108,14 +110,15 @@ fn write_string(key: &[u8], string: StringRef<'_>, out: &mut Vec<u8>) {
     write_command(out, &[b"SET", key, text]);
 }
 
-fn write_hash(key: &[u8], hash: &Hash, now_ms: u64, out: &mut Vec<u8>) {
-    let mut batch = Batch::new([b"HSET", key], out);
+fn write_hash(key: &[u8], hash: &Hash, now_ms: u64, out: &mut Vec<u8>, pass: &mut dyn FnMut(&mut Vec<u8>)) {
+    let mut batch = Batch::new([b"HSET", key], out, pass);
     hash.for_each(now_ms, |field, value| batch.item(&[field, value]));
     batch.finish();
     hash.for_each_with_deadline(now_ms, |field, _, deadline_ms| {
         if let Some(at) = deadline_ms {
             let at = at.to_string();
             write_command(out, &[b"HPEXPIREAT", key, at.as_bytes(), b"FIELDS", b"1", &field.text()]);
+            pass(out);
         }
     });
 }
@@ -125,7 +128,13 @@ fn has_all_entries(stream: &Stream, group: &ConsumerGroup) -> bool {
     group.pending().keys().all(|id| stream.log().contains(*id))
 }
 
-fn write_stream(key: &[u8], stream: &Stream, version: Version, out: &mut Vec<u8>) {
+fn write_stream(
+    key: &[u8],
+    stream: &Stream,
+    version: Version,
+    out: &mut Vec<u8>,
+    pass: &mut dyn FnMut(&mut Vec<u8>),
+) {
     let log = stream.log();
     if log.is_empty() {
         // The entry goes as it comes; the stream stays.
@@ -138,6 +147,7 @@ fn write_stream(key: &[u8], stream: &Stream, version: Version, out: &mut Vec<u8>
             write_element(field, out);
             write_element(value, out);
         }
+        pass(out);
     }
     // Before Redis 7.0 nobody counts what was added and read.
     let counts = version.has_listpacks();
@@ -181,6 +191,7 @@ fn write_stream(key: &[u8], stream: &Stream, version: Version, out: &mut Vec<u8>
                 b"FORCE",
             ];
             write_command(out, &words);
+            pass(out);
         }
     }
 }
@@ -201,6 +212,7 @@ struct Batch<'b> {
     /// What each command begins with: its name and the key.
     head: [&'b [u8]; 2],
     out: &'b mut Vec<u8>,
+    pass: &'b mut dyn FnMut(&mut Vec<u8>),
     /// The items of the next command.
     items: Vec<u8>,
     count: usize,
@@ -208,8 +220,8 @@ struct Batch<'b> {
 }
 
 impl<'b> Batch<'b> {
-    fn new(head: [&'b [u8]; 2], out: &'b mut Vec<u8>) -> Self {
-        Self { head, out, items: Vec::new(), count: 0, words: 0 }
+    fn new(head: [&'b [u8]; 2], out: &'b mut Vec<u8>, pass: &'b mut dyn FnMut(&mut Vec<u8>)) -> Self {
+        Self { head, out, pass, items: Vec::new(), count: 0, words: 0 }
     }
 
     fn item(&mut self, words: &[Element<'_>]) {
@@ -226,6 +238,7 @@ impl<'b> Batch<'b> {
         self.head.iter().for_each(|word| write_word(self.out, word));
         self.out.append(&mut self.items);
         (self.count, self.words) = (0, 0);
+        (self.pass)(self.out);
     }
 
     fn finish(mut self) {

@@ -11,6 +11,7 @@ mod common;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -604,4 +605,57 @@ fn large_collections_are_lent() {
         check(&taken, &tape.bytes(), &store, START_MS);
         assert_eq!(taken.keys, fill.len() as u64);
     }
+}
+
+/// A file that knows the longest piece that it was given.
+#[derive(Default)]
+struct Pieces {
+    bytes: Vec<u8>,
+    longest: usize,
+}
+
+impl io::Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes.extend_from_slice(bytes);
+        self.longest = self.longest.max(bytes.len());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What is lent is not copied as a whole either where the file consists of commands.
+#[test]
+fn large_collections_become_commands_in_pieces() {
+    const FIELDS: usize = 5000;
+    const PIECE_BYTES_MAX: usize = 20 * 1024;
+    let (store, tape) = recorded_store(1);
+    let mut client = client_of(&store, 0);
+    for number in 0..FIELDS {
+        client.say(&format!("HSET h:1 field:{number} {number}"));
+        client.say(&format!("HPEXPIREAT h:1 {} FIELDS 1 field:{number}", START_MS + 1_000_000));
+        client.say(&format!("SADD t:1 member:{number}"));
+        client.say(&format!("ZADD z:1 {number} member:{number}"));
+        client.say(&format!("RPUSH l:1 element:{number}"));
+        client.say(&format!("XADD x:1 {}-1 field {number}", number + 1));
+    }
+    client.say("XGROUP CREATE x:1 group 0");
+    client.say("XREADGROUP GROUP group reader STREAMS x:1 >");
+    let form = Form { commands: true, version: Some(Version::Valkey(80)), ..Form::rdb(false) };
+    let options = SnapshotOptions { form, ..OPTIONS };
+    let (mut snapshot, taken) = cut(&mut client, &tape, options).expect("there is room");
+    while snapshot.advance(&store.engine.keyspace, 1000) != Advance::Complete {}
+    assert!(snapshot.waiting_bytes() < 1000, "nothing is copied");
+    let mut pieces = Pieces::default();
+    for chunk in snapshot.take() {
+        chunk.write(&mut Output::new(&mut pieces, None), false).unwrap();
+    }
+    assert!(pieces.bytes.len() > 20 * PIECE_BYTES_MAX);
+    assert!(pieces.longest < PIECE_BYTES_MAX, "{} bytes", pieces.longest);
+    let made = Store::new(1);
+    replay(&made, &pieces.bytes);
+    let (found, expected) = (contents(&made, taken.cut_ms), contents(&store, taken.cut_ms));
+    assert_eq!(difference(&found, &expected), NONE);
 }

@@ -1,6 +1,6 @@
 //! Copies of entries on their way into a file: parts of RDB files, or commands that make the keys anew.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use dunlin_structures::prefetch_span_for_write;
 
@@ -120,10 +120,11 @@ impl Chunk {
         let version = self.form.version.unwrap_or_else(|| version_of(entry));
         self.version = self.version.newer(version);
         if self.form.commands {
-            recreate::write(entry, version, now_ms, &mut self.bytes, |at, block| {
+            let share = |at, block: Arc<Vec<u8>>| {
                 self.shared_bytes += block.len();
                 self.long.push(LongString { at, text: Text::Elsewhere(block) });
-            });
+            };
+            recreate::write(entry, version, now_ms, &mut self.bytes, share, &mut |_| {});
             return;
         }
         let at = self.bytes.len();
@@ -144,9 +145,7 @@ impl Chunk {
     pub fn write<W: io::Write>(&self, output: &mut Output<'_, W>, small: bool) -> io::Result<()> {
         if let Some((entry, now_ms)) = &self.lent {
             if self.form.commands {
-                let mut copied = Self::new(self.database, self.form);
-                copied.add(entry.get(), *now_ms);
-                return copied.write(output, small);
+                return write_commands(entry.get(), self.version, *now_ms, output);
             }
             write_key(entry.get(), self.version, output)?;
             return write_value(entry.get(), self.version, *now_ms, output);
@@ -176,4 +175,24 @@ impl Chunk {
         }
         output.raw(&self.bytes[written..])
     }
+}
+
+/// Writes the commands that make a collection, in pieces of about the length of a chunk.
+fn write_commands<W: io::Write>(
+    entry: EntryRef<'_>,
+    version: Version,
+    now_ms: u64,
+    output: &mut Output<'_, W>,
+) -> io::Result<()> {
+    let (mut bytes, mut written) = (Vec::new(), Ok(()));
+    let share = |_, _| unreachable!("strings are not lent");
+    recreate::write(entry, version, now_ms, &mut bytes, share, &mut |bytes| {
+        if bytes.len() >= CHUNK_BYTES {
+            if written.is_ok() {
+                written = output.raw(bytes);
+            }
+            bytes.clear();
+        }
+    });
+    written.and_then(|()| output.raw(&bytes))
 }
