@@ -109,8 +109,8 @@ impl Topic {
             Self::Workers => {
                 "CPU time of the server process for each request with one worker and with two, on 50 connections with \
                  uniformly random keys: as many requests a second from an open loop (`600k`), and in a closed loop, \
-                 where two workers wait for the one thread of the client. Neither server nor client is pinned: on a \
-                 machine of two processors the client shares them with both workers."
+                 where two workers wait for the one thread of the client. Scripts are called at pipeline 16. Neither \
+                 server nor client is pinned: on a machine of two processors the client shares them with both workers."
             }
             Self::HotKey => {
                 "Requests per second with every request on one key, divided by requests per second with uniformly \
