@@ -143,7 +143,7 @@ impl File for DiskFile {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 pub(crate) mod faulty {
     //! A disk that fails when it is told to.
 

@@ -437,7 +437,7 @@ fn write_all(file: &mut dyn File, mut pieces: &mut [IoSlice<'_>]) -> io::Result<
     Ok(())
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::ring::Ring;
