@@ -330,8 +330,8 @@ def test_the_single_file_of_an_older_redis_becomes_the_base(interrupted, tmp_pat
 
 @pytest.mark.parametrize("policy", ["always", "everysec"])
 def test_records_larger_than_a_write_and_many_at_once_are_loaded_again(policy, tmp_path):
-    # Once the check of a batch of four megabytes could stand inside a record.
-    large = {f"large:{n}": str(n) * (6 << 20) for n in range(3)}
+    # Once the check of a batch of four megabytes could stand inside a record, and one of sixteen ended the server.
+    large = {f"large:{n}": str(n) * ((6 + 17 * n) << 20) for n in range(3)}
     many = {f"key:{n}": f"{n}-" * 50 for n in range(100_000)}
     with Server(*LOG, "--appendfsync", policy) as server:
         client = Client(server)
