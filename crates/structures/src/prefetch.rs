@@ -5,11 +5,7 @@ const CACHE_LINE_BYTES: usize = 64;
 /// [`prefetch`] for all lines that `bytes` bytes from `start` on lie in, wherever in its line the first is.
 #[inline(always)]
 pub fn prefetch_span(start: *const u8, bytes: usize) {
-    let last = bytes.saturating_sub(1);
-    for line in 0..=last / CACHE_LINE_BYTES {
-        prefetch(start.wrapping_add(line * CACHE_LINE_BYTES));
-    }
-    prefetch(start.wrapping_add(last));
+    for_each_line(start, bytes, prefetch);
 }
 
 /// Asks for the cache line at `address` in every cache level. Never faults, whatever the address is, and
@@ -38,11 +34,17 @@ pub fn prefetch(address: *const u8) {
 /// wait for its line holds up the release of the next lock, which waits for all stores.
 #[inline(always)]
 pub fn prefetch_span_for_write(start: *const u8, bytes: usize) {
+    for_each_line(start, bytes, prefetch_for_write);
+}
+
+/// Gives the hint for an address in each line of a span; for one line twice, where the span ends in that of the last step.
+#[inline(always)]
+fn for_each_line(start: *const u8, bytes: usize, hint: impl Fn(*const u8)) {
     let last = bytes.saturating_sub(1);
     for line in 0..=last / CACHE_LINE_BYTES {
-        prefetch_for_write(start.wrapping_add(line * CACHE_LINE_BYTES));
+        hint(start.wrapping_add(line * CACHE_LINE_BYTES));
     }
-    prefetch_for_write(start.wrapping_add(last));
+    hint(start.wrapping_add(last));
 }
 
 /// As [`prefetch`], for a line that will be written.

@@ -45,16 +45,14 @@ const fn crc16_tables() -> [[u16; 256]; CRC16_STEP] {
 fn crc16(bytes: &[u8]) -> u16 {
     let look_up = |crc: u16, (byte, table): (&u8, &[u16; 256])| crc ^ table[usize::from(*byte)];
     let (head, steps) = bytes.split_at(bytes.len() % CRC16_STEP);
-    let crc = head.iter().rev().zip(&CRC16).fold(0, look_up);
-    steps.as_chunks::<CRC16_STEP>().0.iter().fold(crc, |crc, [first, second, rest @ ..]| {
-        // What has been computed so far stands in the step's first two bytes.
-        let [high, low] = crc.to_be_bytes();
-        let crc = look_up(
-            look_up(0, (&(first ^ high), &CRC16[CRC16_STEP - 1])),
-            (&(second ^ low), &CRC16[CRC16_STEP - 2]),
-        );
-        rest.iter().rev().zip(&CRC16).fold(crc, look_up)
-    })
+    let mut crc = head.iter().rev().zip(&CRC16).fold(0, look_up);
+    for step in steps.as_chunks::<CRC16_STEP>().0 {
+        let mut step = *step;
+        step[0] ^= (crc >> 8) as u8;
+        step[1] ^= crc as u8;
+        crc = step.iter().rev().zip(&CRC16).fold(0, look_up);
+    }
+    crc
 }
 
 /// Whether there is a `{`. Eight bytes at a time, since there mostly is none.

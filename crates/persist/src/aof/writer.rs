@@ -27,7 +27,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 /// Batches from which on room is reserved for the next ones: the log grows fast.
 const RESERVING_BYTES_MIN: u64 = 64 << 10;
-/// Room that is reserved at once, and the part of the file that it is at most.
+/// Room that is reserved at once, and the part of the file that it is at most: more only where the batch at hand needs it.
 const RESERVED_BYTES_MAX: u64 = 32 << 20;
 const RESERVED_PART: u64 = 4;
 
