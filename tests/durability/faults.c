@@ -2,7 +2,8 @@
  *
  *   FAULTS_DIRECTORY   only files in it are concerned; links of it are resolved
  *   FAULTS_CONTROL     a file that says what fails now, one line a fault: CALL ERRNO PART
- *                      CALL is write, fsync, open or rename; PART is a part of the path in the directory, or *
+ *                      CALL is write, fsync, open or rename; PART is a part of the path in the directory, or *.
+ *                      CALL may also be hang: syncs wait for as long as the line is there, whatever its number
  *   FAULTS_MARKER      a file that appears with the first failure
  *   FAULTS_KILL_AT     the process is killed in the n-th call that changes a file; half of a write is done then
  *   FAULTS_POWER       with it, what was not synced is gone, too, as after a power cut
@@ -159,10 +160,12 @@ static int sync_file(int fd, long number) {
     char path[PATH_MAX];
     if (!path_of(fd, path)) return (int)syscall(number, fd);
     if (is_last()) die();
+    struct stat data, before;
+    int is_known = fstat(fd, &before) == 0;
+    while (fault("hang", path)) usleep(1000);
     pthread_mutex_lock(&lock);
     struct known *file = find(fd);
     int failure = fault("fsync", path), result = -1;
-    struct stat data;
     if (failure) {
         if (file && fstat(fd, &data) == 0 && S_ISREG(data.st_mode) && data.st_size > file->synced) {
             static const char zeros[4096];
@@ -178,7 +181,8 @@ static int sync_file(int fd, long number) {
         errno = failure;
     } else {
         result = (int)syscall(number, fd);
-        if (result == 0 && file && fstat(fd, &data) == 0) file->synced = data.st_size;
+        /* What was written meanwhile may have missed it. */
+        if (result == 0 && file && is_known) file->synced = before.st_size;
     }
     pthread_mutex_unlock(&lock);
     return result;

@@ -192,6 +192,51 @@ def test_everysec_forgets_nothing_that_a_failed_sync_may_have_dropped(disk):
         assert client.call("lrange", "l", 0, -1) == [str(number) for number in range(sent + 1)]
 
 
+def fill_while_a_sync_hangs(disk, client):
+    """More than the log's ring holds (64 MiB), all of it acknowledged though no sync comes to its end."""
+    disk.fail(("hang", 1, "incr.aof"))
+    client.call("set", "first", 1)
+    await_that(disk.marker.exists)
+    for number in range(96):
+        assert client.call("set", f"long:{number}", str(number % 10) * (1 << 20)) == "+OK"
+
+
+def expect_filled(client):
+    for number in range(96):
+        value = client.call("get", f"long:{number}")
+        assert len(value) == 1 << 20 and set(value) == {str(number % 10)}
+    assert client.call("get", "first") == "1"
+
+
+def test_everysec_does_not_wait_for_a_slow_sync(disk):
+    with disk.server("--appendfsync", "everysec") as server:
+        client = Client(server)
+        fill_while_a_sync_hangs(disk, client)
+        disk.mend()
+        assert client.call("waitaof", 1, 0, 0) == [1, 0]
+        assert client.call("debug", "loadaof") == "+OK"
+        expect_filled(client)
+
+
+def test_a_slow_sync_that_fails_has_the_log_written_anew(disk):
+    """The ring has given up what the failed sync may have dropped: it comes back from memory."""
+    with contextlib.closing(Mortal(disk.server("--appendfsync", "everysec"))) as mortal:
+        client = Client(mortal.server)
+        fill_while_a_sync_hangs(disk, client)
+        disk.fail(("fsync", 5, "incr.aof"))
+        await_that(lambda: failing(client))
+        disk.mend()
+        await_that(lambda: not failing(client))
+        assert "the log is to be rewritten" in mortal.server.log()
+        assert client.call("set", "last", 1) == "+OK"
+        assert client.call("waitaof", 1, 0, 0) == [1, 0]
+        assert "rewrite finished successfully" in mortal.server.log()
+        mortal.kill()
+        with Server(*LOG, "--dir", disk.data) as again:
+            expect_filled(Client(again))
+            assert Client(again).call("get", "last") == "1"
+
+
 # Where a rewrite can fail: writing and syncing the base, giving it its name, the manifest, the next increment.
 REWRITES = {
     "the base is not written": ("write", 28, ".rdb"),

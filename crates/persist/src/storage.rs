@@ -36,6 +36,9 @@ pub trait File: Debug + Send {
     /// Makes durable what was written.
     fn sync(&mut self) -> io::Result<()>;
 
+    /// The same open file for another thread, which may make it durable while this one goes on writing.
+    fn share(&self) -> io::Result<Box<dyn File>>;
+
     /// Has the system set room aside for `bytes` behind `from`, without a change of the file's length, if it
     /// can: what is written there costs less. [`Self::truncate`] gives it back.
     fn reserve(&mut self, from: u64, bytes: u64);
@@ -110,6 +113,10 @@ impl File for DiskFile {
         self.file.sync_data()
     }
 
+    fn share(&self) -> io::Result<Box<dyn File>> {
+        Ok(Box::new(Self { file: self.file.try_clone()?, path: self.path.clone() }))
+    }
+
     fn reserve(&mut self, from: u64, bytes: u64) {
         #[cfg(target_os = "linux")]
         {
@@ -149,7 +156,7 @@ pub(crate) mod faulty {
 
     use super::*;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+    use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 
     /// What is left before things fail; shared by a disk and its files.
     #[derive(Debug)]
@@ -174,13 +181,14 @@ pub(crate) mod faulty {
     struct FaultyFile {
         file: Box<dyn File>,
         faults: Arc<Faults>,
-        synced: u64,
+        synced: Arc<AtomicU64>,
     }
 
     impl Storage for FaultyDisk {
         fn append(&self, path: &Path) -> io::Result<Box<dyn File>> {
             let file = Disk.append(path)?;
-            Ok(Box::new(FaultyFile { synced: file.length()?, file, faults: Arc::clone(&self.0) }))
+            let synced = Arc::new(AtomicU64::new(file.length()?));
+            Ok(Box::new(FaultyFile { file, faults: Arc::clone(&self.0), synced }))
         }
 
         fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -221,12 +229,18 @@ pub(crate) mod faulty {
 
         fn sync(&mut self) -> io::Result<()> {
             if self.faults.syncs.fetch_sub(1, SeqCst) == 0 {
-                self.file.truncate(self.synced)?;
+                self.file.truncate(self.synced.load(SeqCst))?;
                 return Err(io::Error::from_raw_os_error(5));
             }
+            let length = self.file.length()?;
             self.file.sync()?;
-            self.synced = self.file.length()?;
+            self.synced.store(length, SeqCst);
             Ok(())
+        }
+
+        fn share(&self) -> io::Result<Box<dyn File>> {
+            let (faults, synced) = (Arc::clone(&self.faults), Arc::clone(&self.synced));
+            Ok(Box::new(Self { file: self.file.share()?, faults, synced }))
         }
 
         fn reserve(&mut self, from: u64, bytes: u64) {
@@ -234,7 +248,7 @@ pub(crate) mod faulty {
         }
 
         fn truncate(&mut self, bytes: u64) -> io::Result<()> {
-            self.synced = self.synced.min(bytes);
+            self.synced.fetch_min(bytes, SeqCst);
             self.file.truncate(bytes)
         }
 

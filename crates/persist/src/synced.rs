@@ -3,45 +3,64 @@
 //! ```text
 //!        on disk        on its way    in the system's memory
 //! ├──────────────────┼──────────────┼────────────┤ grows
-//!                    └── AHEAD_BYTES_MAX ─┴ STEP ┘
+//!        thread `file-sync`: begin ─ wait …        who writes
 //! ```
+//!
+//! Who writes here copies for others, who wait for that: so a thread beside it waits for the disk.
 
-use std::{fs::File, io};
+use std::{
+    fs::File,
+    io,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+};
 
 /// Bytes after which the system is told to write what is new.
 const STEP_BYTES: u64 = 4 << 20;
-/// Bytes that may be on their way to the disk before their turn is waited for. Enough for a disk that is busy
-/// with something else for a moment: who writes here must not wait for it.
-const AHEAD_BYTES_MAX: u64 = 32 << 20;
+/// Bytes that may be on their way to the disk while more are begun.
+const BEGUN_BYTES_MAX: u64 = 4 * STEP_BYTES;
+/// Bytes that who writes may be ahead of the disk.
+const AHEAD_BYTES_MAX: u64 = 256 << 20;
 
 /// A file that is written to disk every few megabytes, so that nobody who wants the disk meanwhile, the
 /// append-only log first of all, has to wait for all of it at once. It is not durable before it is synced.
 #[derive(Debug)]
 pub struct SyncedFile<'a> {
     file: &'a mut File,
-    incremental: bool,
     written: u64,
-    /// The system was told to write what is before.
-    begun: u64,
+    /// Where who syncs was told of last.
+    told: u64,
+    syncing: Option<Syncing>,
+}
+
+/// The thread that has the file go to disk. It ends with this.
+#[derive(Debug)]
+struct Syncing {
+    course: Arc<Course>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Course {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    written: u64,
     /// What is before was waited for.
     ended: u64,
+    error: Option<io::Error>,
+    closed: bool,
 }
 
 impl<'a> SyncedFile<'a> {
     /// A sink for a new file. Without `incremental`, the file alone.
     pub fn new(file: &'a mut File, incremental: bool) -> Self {
-        Self { file, incremental, written: 0, begun: 0, ended: 0 }
-    }
-
-    fn advance(&mut self) -> io::Result<()> {
-        begin_writing(self.file, self.begun, self.written - self.begun)?;
-        self.begun = self.written;
-        let end = self.written.saturating_sub(AHEAD_BYTES_MAX);
-        if end > self.ended {
-            await_written(self.file, self.ended, end - self.ended)?;
-            self.ended = end;
-        }
-        Ok(())
+        // Where there is no thread to be had, the file is synced in the end.
+        let syncing = if incremental { Syncing::start(file).ok() } else { None };
+        Self { file, written: 0, told: 0, syncing }
     }
 }
 
@@ -49,14 +68,92 @@ impl io::Write for SyncedFile<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
         self.written += written as u64;
-        if self.incremental && self.written - self.begun >= STEP_BYTES {
-            self.advance()?;
+        if let Some(syncing) = &self.syncing
+            && self.written - self.told >= STEP_BYTES
+        {
+            self.told = self.written;
+            syncing.course.advance(self.written)?;
         }
         Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
+    }
+}
+
+impl Syncing {
+    fn start(file: &File) -> io::Result<Self> {
+        let (file, course) = (file.try_clone()?, Arc::new(Course::default()));
+        let run = {
+            let course = Arc::clone(&course);
+            move || course.run(&file)
+        };
+        let thread = thread::Builder::new().name("file-sync".to_owned()).spawn(run)?;
+        Ok(Self { course, thread: Some(thread) })
+    }
+}
+
+impl Drop for Syncing {
+    fn drop(&mut self) {
+        self.course.state().closed = true;
+        self.course.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to tell that a sync of the file would not.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Course {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells how far the file is written; waits where the disk is too far behind.
+    fn advance(&self, written: u64) -> io::Result<()> {
+        let mut state = self.state();
+        state.written = written;
+        self.changed.notify_all();
+        let is_ahead = |state: &mut State| {
+            state.error.is_none() && written.saturating_sub(state.ended) > AHEAD_BYTES_MAX
+        };
+        let mut state = self.changed.wait_while(state, is_ahead).unwrap_or_else(PoisonError::into_inner);
+        match state.error.take() {
+            // The thread has ended: nobody waits for the disk any more.
+            Some(error) => {
+                state.ended = u64::MAX;
+                Err(error)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn run(&self, file: &File) {
+        let (mut begun, mut ended) = (0, 0);
+        loop {
+            let has_news = |state: &mut State| !state.closed && state.written == begun;
+            let state = self.changed.wait_while(self.state(), has_news);
+            let state = state.unwrap_or_else(PoisonError::into_inner);
+            if state.closed {
+                return;
+            }
+            let written = state.written;
+            drop(state);
+            let end = written.saturating_sub(BEGUN_BYTES_MAX).max(ended);
+            let result = begin_writing(file, begun, written - begun)
+                .and_then(|()| await_written(file, ended, end - ended));
+            (begun, ended) = (written, end);
+            let mut state = self.state();
+            state.ended = end;
+            state.error = result.err();
+            let has_failed = state.error.is_some();
+            drop(state);
+            self.changed.notify_all();
+            if has_failed {
+                return;
+            }
+        }
     }
 }
 
@@ -110,15 +207,39 @@ mod tests {
         let path = directory.path().join("file");
         let mut file = File::create(&path).unwrap();
         let mut synced = SyncedFile::new(&mut file, true);
+        let course = Arc::clone(&synced.syncing.as_ref().unwrap().course);
         let piece: Vec<u8> = (0..1 << 20).map(|at| (at % 251) as u8).collect();
         for pieces in 1..=40_u64 {
             synced.write_all(&piece).unwrap();
             assert_eq!(synced.written, pieces << 20);
-            assert!(synced.written - synced.begun < STEP_BYTES);
-            assert!(synced.written - synced.ended < AHEAD_BYTES_MAX + STEP_BYTES);
-            assert!(synced.ended <= synced.begun);
+            assert!(synced.written - synced.told < STEP_BYTES);
         }
-        assert_eq!((synced.begun, synced.ended), (40 << 20, 8 << 20));
+        let behind = |state: &mut State| state.ended < (40 << 20) - BEGUN_BYTES_MAX;
+        let state = course.changed.wait_while(course.state(), behind).unwrap();
+        assert_eq!(state.ended, (40 << 20) - BEGUN_BYTES_MAX);
+        drop(state);
+        drop(synced);
         assert!(std::fs::read(&path).unwrap().chunks(1 << 20).all(|read| read == piece));
+    }
+
+    #[test]
+    fn who_is_too_far_ahead_waits_until_the_disk_has_come_nearer_or_fails() {
+        for fails in [false, true] {
+            let course = Arc::new(Course::default());
+            let writing = {
+                let course = Arc::clone(&course);
+                thread::spawn(move || course.advance(AHEAD_BYTES_MAX + 1))
+            };
+            drop(course.changed.wait_while(course.state(), |state| state.written == 0).unwrap());
+            assert!(!writing.is_finished());
+            let mut state = course.state();
+            match fails {
+                true => state.error = Some(io::ErrorKind::StorageFull.into()),
+                false => state.ended = 1,
+            }
+            drop(state);
+            course.changed.notify_all();
+            assert_eq!(writing.join().unwrap().is_err(), fails);
+        }
     }
 }

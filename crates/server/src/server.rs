@@ -107,7 +107,7 @@ impl Server {
         };
         maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         apart::start(&shared).map_err(|error| format!("cannot start a thread: {error}"))?;
-        let log = LogThread::new(Arc::clone(&shared), ring).start();
+        let log = LogThread::new(Arc::clone(&shared), ring).and_then(LogThread::start);
         let log = log.map_err(|error| format!("cannot start a thread: {error}"))?;
         if log.is_finished() {
             return Err(join_log(log).err().unwrap_or_else(|| "the log's thread has ended".to_owned()));

@@ -21,4 +21,4 @@ mod writer;
 pub use base::BaseWriter;
 pub use check::{Check, Checksum};
 pub use reader::{Progress, ReadError, Reader};
-pub use writer::{Writer, WriterOptions};
+pub use writer::{Adoption, FinishedSync, PendingSync, Writer, WriterOptions};

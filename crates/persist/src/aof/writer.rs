@@ -11,6 +11,10 @@
 //! `synced` where a sync did, since the system may forget what it could not write, and then believe it
 //! clean. So bytes stay in the ring until they are durable, the next attempt first cuts the file to that
 //! point, and writes again what was behind it.
+//!
+//! Where a disk is slower than the log grows, the ring would fill up: [`Writer::trust_system`] gives up what is
+//! written though nobody knows yet whether it reaches the disk. A sync that fails behind that leaves the log
+//! *torn*: nothing of it counts as durable from there on, until a base has taken the place of that file.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -54,6 +58,36 @@ struct Point {
     bytes: u64,
 }
 
+/// A sync of the newest file, for any thread.
+#[derive(Debug)]
+pub struct PendingSync {
+    file: Box<dyn File>,
+    to: Point,
+}
+
+impl PendingSync {
+    /// Makes durable what was written when it was begun. Takes as long as the disk does.
+    pub fn run(mut self) -> FinishedSync {
+        FinishedSync { result: self.file.sync(), to: self.to }
+    }
+}
+
+/// What became of a sync: for [`Writer::end_sync`].
+#[derive(Debug)]
+#[must_use]
+pub struct FinishedSync {
+    result: io::Result<()>,
+    to: Point,
+}
+
+/// A place of the log that may have been lost though the ring has given it up.
+#[derive(Debug, Clone, Copy)]
+struct Tear {
+    offset: u64,
+    /// The number of the file that it is in.
+    increment: u64,
+}
+
 /// The writing end of the log.
 pub struct Writer {
     storage: Arc<dyn Storage>,
@@ -65,6 +99,7 @@ pub struct Writer {
     synced: Point,
     /// What lies before it has been given up, be it durable or left to the system.
     kept: Point,
+    torn: Option<Tear>,
     /// The file is in doubt behind `written`.
     in_doubt: bool,
     /// Bytes of the file that there is room for, as far as it was asked for.
@@ -162,6 +197,7 @@ impl Writer {
                     written,
                     synced,
                     kept,
+                    torn: None,
                     in_doubt: false,
                     reserved_bytes: 0,
                     older_bytes,
@@ -186,19 +222,7 @@ impl Writer {
 
     /// Removes the files that a newer base has made superfluous.
     pub fn remove_history(&mut self) -> io::Result<()> {
-        if self.manifest.history.is_empty() {
-            return Ok(());
-        }
-        let mut manifest = self.manifest.clone();
-        for file in std::mem::take(&mut manifest.history) {
-            match self.storage.remove(&self.options.directory.join(&file.name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        self.storage.replace(&self.options.manifest_path(), &manifest.encode())?;
-        self.manifest = manifest;
-        Ok(())
+        remove_history(&*self.storage, &self.options, &mut self.manifest)
     }
 
     /// The files.
@@ -218,7 +242,17 @@ impl Writer {
 
     /// The offset up to which the log is durable.
     pub fn synced(&self) -> u64 {
-        self.synced.offset
+        self.torn.map_or(self.synced.offset, |tear| tear.offset)
+    }
+
+    /// Bytes of records that were written since the last sync, or since the beginning of the file.
+    pub fn unsynced_bytes(&self) -> u64 {
+        self.written.offset - self.synced.offset
+    }
+
+    /// Whether a part of the log may have been lost that cannot be written again: it takes a new base.
+    pub fn is_torn(&self) -> bool {
+        self.torn.is_some()
     }
 
     /// Whether there is something to write.
@@ -302,32 +336,51 @@ impl Writer {
         }
     }
 
-    /// Makes durable what was written.
+    /// Makes durable what was written. No other sync is under way.
     pub fn sync(&mut self) -> io::Result<()> {
         if self.synced == self.written {
             return Ok(());
         }
-        let result = self.file.sync().and_then(|()| self.expect_linked());
-        if let Err(error) = result {
+        let result = self.file.sync();
+        self.end_sync(FinishedSync { result, to: self.written })
+    }
+
+    /// Begins a sync of what was written, to be run on another thread while this one goes on; `None` where
+    /// nothing is to be made durable. One is under way at most, and none when the file is to change.
+    pub fn begin_sync(&self) -> io::Result<Option<PendingSync>> {
+        if self.synced == self.written {
+            return Ok(None);
+        }
+        Ok(Some(PendingSync { file: self.file.share()?, to: self.written }))
+    }
+
+    /// Takes note of what became of a sync.
+    pub fn end_sync(&mut self, sync: FinishedSync) -> io::Result<()> {
+        if let Err(error) = sync.result.and_then(|()| self.expect_linked()) {
+            if self.kept.offset > self.synced.offset && self.torn.is_none() {
+                self.torn = Some(Tear { offset: self.synced.offset, increment: self.increment() });
+            }
             self.written = self.kept;
             self.in_doubt = true;
             return Err(error);
         }
-        self.synced = self.written;
-        self.give_up();
+        self.synced = sync.to;
+        if self.kept.offset < sync.to.offset {
+            self.give_up(sync.to);
+        }
         Ok(())
     }
 
-    fn give_up(&mut self) {
-        self.kept = self.written;
-        self.ring.give_up(self.kept.offset);
+    fn give_up(&mut self, to: Point) {
+        self.kept = to;
+        self.ring.give_up(to.offset);
     }
 
     /// Leaves it to the system when what was written becomes durable.
     pub fn trust_system(&mut self) -> io::Result<()> {
         if self.kept != self.written {
             self.expect_linked()?;
-            self.give_up();
+            self.give_up(self.written);
         }
         Ok(())
     }
@@ -360,37 +413,26 @@ impl Writer {
         self.manifest.increments.last().map_or(0, |file| file.sequence)
     }
 
-    /// Puts a new base in the place of the old one and of all incremental files before the one numbered
-    /// `since`. `put` gives the base's file the name that it is told, durably. After a crash at any moment
-    /// there is the old log or the new one; on an error there is the old one. What has become superfluous is
-    /// history: see [`Self::remove_history`].
-    pub fn adopt_base(
-        &mut self,
-        since: u64,
-        format: BaseFormat,
-        put: impl FnOnce(&str) -> io::Result<()>,
-    ) -> io::Result<()> {
+    /// Begins to put a new base in the place of the old one and of all incremental files before the one
+    /// numbered `since`. Until [`Self::end_adopting`] the files stay those that they are; what is recorded
+    /// meanwhile is written as ever.
+    pub fn begin_adopting(&self, since: u64, format: BaseFormat) -> Adoption {
+        let (storage, options) = (Arc::clone(&self.storage), self.options.clone());
         let mut manifest = self.manifest.clone();
-        let base = manifest.next_base(&self.options.filename, format);
+        let base = manifest.next_base(&options.filename, format);
         manifest.replace_base(base.clone(), since);
-        let adopt = || {
-            put(&base.name)?;
-            let newest = manifest.increments.len().saturating_sub(1);
-            let older = manifest.base.iter().chain(&manifest.increments[..newest]);
-            let bytes = |file: &LogFile| self.storage.len(&self.options.directory.join(&file.name));
-            let older_bytes = older.map(bytes).sum::<io::Result<u64>>()?;
-            self.storage.replace(&self.options.manifest_path(), &manifest.encode())?;
-            Ok(older_bytes)
-        };
-        // Where it fails the base's file stays: the manifest may be in place nonetheless.
-        let adopted: io::Result<u64> = adopt();
-        self.older_bytes = adopted?;
-        self.manifest = manifest;
-        self.apart = false;
-        Ok(())
+        Adoption { storage, options, manifest, base, since, older_bytes: 0 }
     }
 
-    /// Begins the next incremental file. The old one is made durable first.
+    /// Takes note of a base that is in place.
+    pub fn end_adopting(&mut self, adoption: Adoption) {
+        self.older_bytes = adoption.older_bytes;
+        self.manifest = adoption.manifest;
+        self.apart = false;
+        self.torn = self.torn.filter(|tear| tear.increment >= adoption.since);
+    }
+
+    /// Begins the next incremental file. The old one is made durable first; no other sync is under way.
     pub fn rotate(&mut self) -> io::Result<()> {
         while self.write(None)? {}
         self.sync()?;
@@ -423,6 +465,53 @@ impl Writer {
     }
 }
 
+/// A base that is to become the log's: for any thread, since it waits for the disk time and again.
+#[derive(Debug)]
+pub struct Adoption {
+    storage: Arc<dyn Storage>,
+    options: WriterOptions,
+    /// With the base.
+    manifest: Manifest,
+    base: LogFile,
+    since: u64,
+    older_bytes: u64,
+}
+
+impl Adoption {
+    /// Has the log's manifest name the base. `put` gives the base's file the name that it is told, durably.
+    /// After a crash at any moment there is the old log or the new one; on an error there is the old one.
+    pub fn put_in_place(&mut self, put: impl FnOnce(&str) -> io::Result<()>) -> io::Result<()> {
+        put(&self.base.name)?;
+        let newest = self.manifest.increments.len().saturating_sub(1);
+        let older = self.manifest.base.iter().chain(&self.manifest.increments[..newest]);
+        let bytes = |file: &LogFile| self.storage.len(&self.options.directory.join(&file.name));
+        self.older_bytes = older.map(bytes).sum::<io::Result<u64>>()?;
+        // Where it fails the base's file stays: the manifest may be in place nonetheless.
+        self.storage.replace(&self.options.manifest_path(), &self.manifest.encode())
+    }
+
+    /// Removes the files that the base, which is in place, has made superfluous.
+    pub fn remove_history(&mut self) -> io::Result<()> {
+        remove_history(&*self.storage, &self.options, &mut self.manifest)
+    }
+}
+
+fn remove_history(storage: &dyn Storage, options: &WriterOptions, manifest: &mut Manifest) -> io::Result<()> {
+    if manifest.history.is_empty() {
+        return Ok(());
+    }
+    let mut shorter = manifest.clone();
+    for file in std::mem::take(&mut shorter.history) {
+        match storage.remove(&options.directory.join(&file.name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    storage.replace(&options.manifest_path(), &shorter.encode())?;
+    *manifest = shorter;
+    Ok(())
+}
+
 fn write_all(file: &mut dyn File, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
     // What is empty goes, be it all of it.
     IoSlice::advance_slices(&mut pieces, 0);
@@ -449,6 +538,13 @@ mod tests {
         ring: Arc<Ring>,
         faults: Arc<Faults>,
         directory: tempfile::TempDir,
+    }
+
+    fn adopt(writer: &mut Writer, since: u64, put: impl FnOnce(&str) -> io::Result<()>) -> io::Result<()> {
+        let mut adoption = writer.begin_adopting(since, BaseFormat::Rdb);
+        adoption.put_in_place(put)?;
+        writer.end_adopting(adoption);
+        Ok(())
     }
 
     impl Bench {
@@ -564,6 +660,58 @@ mod tests {
     }
 
     #[test]
+    fn a_sync_apart_covers_what_was_written_when_it_was_begun() {
+        let mut bench = Bench::new();
+        assert!(bench.writer.begin_sync().unwrap().is_none(), "nothing to make durable");
+        bench.ring.append(0, b"first\n");
+        bench.writer.write(None).unwrap();
+        let sync = bench.writer.begin_sync().unwrap().unwrap();
+        bench.ring.append(0, b"second\n");
+        bench.writer.write(None).unwrap();
+        bench.writer.end_sync(sync.run()).unwrap();
+        assert_eq!((bench.writer.synced(), bench.ring.used_bytes()), (106, 7));
+        let sync = bench.writer.begin_sync().unwrap().unwrap();
+        bench.faults.syncs.store(0, SeqCst);
+        assert!(bench.writer.end_sync(sync.run()).is_err());
+        assert!(!bench.writer.is_torn(), "the ring has it all");
+        bench.faults.syncs.store(i64::MAX, SeqCst);
+        bench.writer.write(None).unwrap();
+        bench.writer.sync().unwrap();
+        assert_eq!(records(&bench.text("a.aof.1.incr.aof")), "firstsecond");
+    }
+
+    #[test]
+    fn what_the_ring_gave_up_before_a_failed_sync_needs_a_new_base() {
+        let mut bench = Bench::new();
+        for record in [b"first\n".as_slice(), b"second\n"] {
+            bench.ring.append(0, record);
+            bench.writer.write(None).unwrap();
+            let sync = bench.writer.begin_sync().unwrap().unwrap();
+            bench.writer.trust_system().unwrap();
+            assert_eq!(bench.ring.used_bytes(), 0);
+            if record == b"second\n" {
+                bench.faults.syncs.store(0, SeqCst);
+                assert!(bench.writer.end_sync(sync.run()).is_err());
+            } else {
+                bench.writer.end_sync(sync.run()).unwrap();
+            }
+        }
+        assert!(bench.writer.is_torn());
+        bench.faults.syncs.store(i64::MAX, SeqCst);
+        bench.ring.append(0, b"third\n");
+        bench.writer.write(None).unwrap();
+        bench.writer.sync().unwrap();
+        assert_eq!(bench.writer.synced(), 106, "the second record may be gone");
+        let put = |name: &str| std::fs::write(bench.directory.path().join("log").join(name), "base");
+        adopt(&mut bench.writer, 1, put).unwrap();
+        assert!(bench.writer.is_torn(), "the base was cut before");
+        bench.writer.rotate().unwrap();
+        adopt(&mut bench.writer, 2, put).unwrap();
+        assert!(!bench.writer.is_torn());
+        assert_eq!(bench.writer.synced(), bench.ring.tail());
+    }
+
+    #[test]
     fn a_file_that_is_gone_is_noticed() {
         let mut bench = Bench::new();
         bench.ring.append(0, b"first\n");
@@ -607,10 +755,11 @@ mod tests {
         assert_eq!(records(&bench.text("a.aof.2.incr.aof")), "second");
         let put = |name: &str| std::fs::write(directory.join(name), "base");
         bench.faults.bytes.store(10, SeqCst);
-        assert!(bench.writer.adopt_base(2, BaseFormat::Rdb, put).is_err(), "no room for a manifest");
+        assert!(adopt(&mut bench.writer, 2, put).is_err(), "no room for a manifest");
         assert_eq!(bench.writer.manifest().base, None);
         bench.faults.bytes.store(i64::MAX, SeqCst);
-        bench.writer.adopt_base(bench.writer.increment(), BaseFormat::Rdb, put).unwrap();
+        let since = bench.writer.increment();
+        adopt(&mut bench.writer, since, put).unwrap();
         assert_eq!(
             bench.text("a.aof.manifest"),
             "file a.aof.1.base.rdb seq 1 type b\nfile a.aof.1.incr.aof seq 1 type h\nfile a.aof.2.incr.aof seq 2 type i\n"
@@ -639,11 +788,8 @@ mod tests {
         }
         assert!(writer.is_apart());
         assert_eq!(bench.text("a.aof.manifest"), before);
-        writer
-            .adopt_base(writer.increment(), BaseFormat::Rdb, |name| {
-                std::fs::write(directory.join(name), "base")
-            })
-            .unwrap();
+        let since = writer.increment();
+        adopt(&mut writer, since, |name| std::fs::write(directory.join(name), "base")).unwrap();
         writer.remove_history().unwrap();
         assert_eq!(
             bench.text("a.aof.manifest"),

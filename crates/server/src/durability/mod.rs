@@ -5,6 +5,9 @@
 //! thread `log`: bell or pause ─ write ─ sync ─ released ▶ mail to workers that withhold replies
 //! ```
 //!
+//! With `appendfsync everysec` a thread beside it makes the syncs, so that a slow disk holds nobody up: see
+//! [`syncer`].
+//!
 //! With `appendfsync always`, what a connection was served leaves once the log is durable up to where it
 //! ended then: its own writes, and all that its reads can have seen. A failure of the disk releases nothing
 //! and refuses writes; the thread tries again until it succeeds.
@@ -15,6 +18,7 @@ mod loading;
 mod rewrite;
 mod scripts;
 mod status;
+mod syncer;
 mod thread;
 
 use std::sync::atomic::{

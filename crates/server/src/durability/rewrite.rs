@@ -1,7 +1,7 @@
 //! Rewriting the log: a snapshot becomes its base, and what was recorded before the cut goes.
 //!
 //! ```text
-//!                 cut, gate closed        thread `log`                     thread `log`
+//!                 cut, gate closed        thread `log`                     thread `log-base`
 //! records  ───────────┤ boundary ├──▶ … rotates there ──────────────▶ adopts the base ─▶ removes
 //!  files    incr 1    │          │     incr 1 │ incr 2               base │ incr 2
 //! snapshot            └── thread `snapshot` writes ── done ─────────────┘
@@ -77,6 +77,11 @@ impl Rewriting {
         self.scheduled && self.current.is_none() && !self.ended && is_rested
     }
 
+    /// The thread that goes on with what is under way.
+    pub(super) fn set_thread(&mut self, thread: JoinHandle<()>) {
+        self.thread = Some(thread);
+    }
+
     /// Gives up what is under way.
     pub(super) fn cancel(&self) {
         self.current.iter().for_each(|progress| progress.cancel());
@@ -103,14 +108,14 @@ impl super::Durability {
         self.await_rewriting();
     }
 
-    /// Waits until what is under way has ended, but for [`Order::Adopt`].
-    pub(super) fn await_rewriting(&self) {
-        let thread = self.rewriting().thread.take();
-        if let Some(thread) = thread
-            && thread.join().is_err()
-        {
+    /// Waits until what is under way has ended, but for what the log's thread does then; whether there was
+    /// something.
+    pub(super) fn await_rewriting(&self) -> bool {
+        let Some(thread) = self.rewriting().thread.take() else { return false };
+        if thread.join().is_err() {
             tracing::error!("the thread that writes the log's base failed");
         }
+        true
     }
 }
 

@@ -6,6 +6,7 @@
 //!             └────────────────────────────────────────────────┘
 //!  on: the base of a log that is turned on comes later, from a snapshot: [`super::rewrite`]
 //!      write what is published ─ sync where the policy asks for it ─ publish ─ rest
+//!      `everysec` has another thread sync: [`super::syncer`]
 //!      on an error: failing until an attempt, one a second, has succeeded
 //! ```
 
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_persist::{
     Disk, RingReader, Storage,
-    aof::{Writer, WriterOptions},
+    aof::{Adoption, FinishedSync, Writer, WriterOptions},
     manifest::Manifest,
 };
 
@@ -30,6 +31,7 @@ use super::company::Company;
 use super::loading;
 use super::rewrite::{self, Base};
 use super::status::SYNC_INTERVAL;
+use super::syncer::Syncer;
 use super::{Durability, PAUSE, RING_BYTES};
 use crate::config::{AppendFsync, Config, ConfigReader, describe};
 use crate::loading::{LoadError, load_dump};
@@ -45,6 +47,11 @@ const QUICK_LOADING: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_secs(1);
 /// Bytes that are not durable at most before `everysec` does not wait for its second: the ring keeps them.
 const UNSYNCED_BYTES_MAX: u64 = RING_BYTES as u64 / 4;
+/// Bytes that the ring keeps at most for a sync under `everysec` that takes its time.
+const KEPT_BYTES_MAX: u64 = RING_BYTES as u64 / 2;
+/// How long ago what is not durable was written at most, under `everysec`: where the disk is slower, writers
+/// wait for it. Redis too goes on for two seconds beyond the one that it promises.
+const UNSYNCED_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// What the thread can be told to do.
 #[derive(Debug)]
@@ -57,6 +64,8 @@ pub(crate) enum Order {
     Rotate,
     /// Put a snapshot in the place of what is before its cut.
     Adopt(io::Result<Base>),
+    /// It is in place.
+    EndAdopting(io::Result<Adoption>),
     /// Make everything durable and end.
     Stop,
 }
@@ -66,8 +75,12 @@ pub(crate) struct LogThread {
     shared: Arc<Shared>,
     config: ConfigReader,
     state: State,
-    /// When the log was last made durable under `everysec`.
+    /// Who syncs under `everysec`.
+    syncer: Syncer,
+    /// When the last sync began under `everysec` that has ended well.
     synced_at: Instant,
+    /// All that was written before is durable, under `everysec`.
+    unsynced_since: Instant,
     /// When to try again after a failure.
     retry_at: Option<Instant>,
     /// How long syncs wait under `always`.
@@ -98,11 +111,21 @@ enum Rest {
 
 impl LogThread {
     /// A thread whose log is off.
-    pub(crate) fn new(shared: Arc<Shared>, ring: RingReader) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, ring: RingReader) -> io::Result<Self> {
+        let syncer = Syncer::start(&shared)?;
         let config = ConfigReader::new(Arc::clone(&shared.config));
-        let (state, synced_at) = (State::Off(ring), Instant::now());
-        let company = Company::default();
-        Self { shared, config, state, synced_at, retry_at: None, company, cut_at: None }
+        let now = Instant::now();
+        Ok(Self {
+            shared,
+            config,
+            state: State::Off(ring),
+            syncer,
+            synced_at: now,
+            unsynced_since: now,
+            retry_at: None,
+            company: Company::default(),
+            cut_at: None,
+        })
     }
 
     /// Where a configuration has the log's files.
@@ -235,7 +258,9 @@ impl LogThread {
                     }
                     Order::Rotate => self.rotate(),
                     Order::Adopt(written) => self.adopt(written),
+                    Order::EndAdopting(adopted) => self.end_adopting(adopted),
                     Order::Stop => {
+                        self.await_rewriting();
                         self.flush();
                         if let State::On(writer) = self.state {
                             drop(writer.close());
@@ -250,7 +275,11 @@ impl LogThread {
                 Rest::Nap => durability.bell.nap(PAUSE),
                 Rest::Regardless(time) => durability.bell.nap(time),
                 Rest::For(time) => durability.bell.rest(time, || match &self.state {
-                    State::On(writer) => writer.has_more() || durability.is_sync_awaited(),
+                    State::On(writer) => {
+                        let can_sync = !self.syncer.is_busy() && writer.unsynced_bytes() > 0;
+                        let must_sync = can_sync && durability.is_sync_awaited();
+                        writer.has_more() || self.syncer.has_ended() || must_sync
+                    }
                     State::Off(_) | State::Turning => false,
                 }),
             }
@@ -264,7 +293,9 @@ impl LogThread {
         if let Some(retry_at) = self.retry_at.filter(|retry_at| now < *retry_at) {
             return Rest::Regardless(retry_at - now);
         }
-        match self.advance(now) {
+        let advanced = self.advance(now);
+        self.order_mending();
+        match advanced {
             Ok(rest) => {
                 recover(&self.shared.durability, &mut self.retry_at);
                 rest
@@ -295,6 +326,16 @@ impl LogThread {
         if policy == AppendFsync::Always {
             give_way(|| pending(writer));
         }
+        // One at a time; and what failed must have been made durable before it is said to work.
+        let syncs_apart = policy == AppendFsync::Everysec && self.retry_at.is_none();
+        let ended = if syncs_apart { self.syncer.take() } else { self.syncer.wait() };
+        if let Some((sync, begun_at)) = ended {
+            self.end_sync(sync, begun_at)?;
+        }
+        let State::On(writer) = &mut self.state else { return Ok(Rest::For(None)) };
+        if writer.unsynced_bytes() == 0 {
+            self.unsynced_since = now;
+        }
         let written = writer.write(stamp_s)?;
         let durability = &self.shared.durability;
         durability.written.store(writer.written(), Relaxed);
@@ -302,7 +343,7 @@ impl LogThread {
             AppendFsync::Always => {
                 let status = || durability.status();
                 status().syncing_since = Some(now);
-                let released = writer.written() - writer.synced();
+                let released = writer.unsynced_bytes();
                 let result = writer.sync();
                 status().syncing_since = None;
                 result?;
@@ -315,19 +356,21 @@ impl LogThread {
                 durability.publish(synced, synced);
             }
             AppendFsync::Everysec => {
-                let unsynced = writer.written() - writer.synced();
-                let due = now.duration_since(self.synced_at) >= SYNC_INTERVAL
-                    || unsynced > 0 && durability.is_sync_awaited();
-                if unsynced > 0 && (due || unsynced > UNSYNCED_BYTES_MAX) {
+                let is_due = now.duration_since(self.synced_at) >= SYNC_INTERVAL
+                    || writer.unsynced_bytes() > UNSYNCED_BYTES_MAX
+                    || durability.is_sync_awaited();
+                if self.syncer.is_busy() {
+                    let is_full = writer.ring().ring().used_bytes() > KEPT_BYTES_MAX;
+                    if is_full && now.duration_since(self.unsynced_since) < UNSYNCED_TIME_MAX {
+                        writer.trust_system()?;
+                        durability.publish(writer.synced(), writer.synced());
+                    }
+                } else if is_due && let Some(sync) = writer.begin_sync()? {
                     durability.status().syncing_since = Some(now);
-                    let result = writer.sync();
-                    let mut status = durability.status();
-                    status.syncing_since = None;
-                    status.delayed_syncs += u64::from(now.elapsed() > SYNC_INTERVAL);
-                    drop(status);
-                    result?;
-                    self.synced_at = now;
-                    durability.publish(writer.synced(), writer.synced());
+                    match syncs_apart {
+                        true => self.syncer.begin(sync, now),
+                        false => self.end_sync(sync.run(), now)?,
+                    }
                 }
             }
             AppendFsync::No => {
@@ -338,8 +381,9 @@ impl LogThread {
                 durability.publish(writer.written(), writer.synced());
             }
         }
+        let State::On(writer) = &mut self.state else { return Ok(Rest::For(None)) };
         let has_more = writer.has_more();
-        let is_synced = writer.synced() == writer.written();
+        let is_synced = writer.unsynced_bytes() == 0;
         if written {
             self.note_size();
             self.rewrite_if_due();
@@ -348,11 +392,49 @@ impl LogThread {
             _ if has_more && policy == AppendFsync::Always => Rest::None,
             _ if written && policy != AppendFsync::Always => Rest::Nap,
             _ if has_more => Rest::None,
-            AppendFsync::Everysec if !is_synced => {
+            AppendFsync::Everysec if !is_synced && !self.syncer.is_busy() => {
                 Rest::For(Some(SYNC_INTERVAL.saturating_sub(self.synced_at.elapsed())))
             }
             _ => Rest::For(None),
         })
+    }
+
+    /// Has a log written anew that a failed sync may have torn.
+    fn order_mending(&self) {
+        let State::On(writer) = &self.state else { return };
+        if !writer.is_torn() {
+            return;
+        }
+        let mut rewriting = self.shared.durability.rewriting();
+        if rewriting.current.is_none() && !rewriting.scheduled {
+            rewriting.scheduled = true;
+            tracing::warn!(
+                "a part of the append-only log may not have reached the disk before it failed: the log is to be rewritten, and until then a crash of the machine may lose what is behind offset {}",
+                writer.synced()
+            );
+        }
+    }
+
+    /// A sync under `everysec` has ended.
+    fn end_sync(&mut self, sync: FinishedSync, begun_at: Instant) -> io::Result<()> {
+        let durability = &self.shared.durability;
+        let mut status = durability.status();
+        status.syncing_since = None;
+        status.delayed_syncs += u64::from(begun_at.elapsed() > SYNC_INTERVAL);
+        drop(status);
+        let State::On(writer) = &mut self.state else { return Ok(()) };
+        writer.end_sync(sync)?;
+        (self.synced_at, self.unsynced_since) = (begun_at, begun_at);
+        durability.publish(writer.synced(), writer.synced());
+        Ok(())
+    }
+
+    /// Waits for the sync that is under way: the file is to change. That it has failed is found again by the
+    /// next one.
+    fn settle_sync(&mut self) {
+        if let Some((sync, begun_at)) = self.syncer.wait() {
+            let _ = self.end_sync(sync, begun_at);
+        }
     }
 
     fn log_bytes(&self) -> u64 {
@@ -428,8 +510,9 @@ impl LogThread {
         if !self.shared.durability.ring.has_boundary() {
             return;
         }
-        let durability = &self.shared.durability;
         self.cut_at = None;
+        self.settle_sync();
+        let durability = &self.shared.durability;
         if let State::On(writer) = &mut self.state {
             match writer.rotate() {
                 Ok(()) => self.cut_at = Some(writer.increment()),
@@ -442,9 +525,49 @@ impl LogThread {
         durability.ring.lift_boundary();
     }
 
-    /// A rewrite has come to its end.
+    /// A rewrite has come so far that its base can be put in place, which a thread of its own does: it waits
+    /// for the disk time and again, and removes what may be large.
     fn adopt(&mut self, written: io::Result<Base>) {
-        let result = written.and_then(|base| self.put_in_place(base));
+        let adopted = written.and_then(|base| match &self.state {
+            State::On(writer) => {
+                let since = self.cut_at.take().ok_or_else(cancelled)?;
+                let adoption = writer.begin_adopting(since, base.format);
+                let shared = Arc::clone(&self.shared);
+                let run = move || {
+                    shared.durability.order(Order::EndAdopting(put_in_place(adoption, base)));
+                };
+                let thread = thread::Builder::new().name("log-base".to_owned()).spawn(run)?;
+                self.shared.durability.rewriting().set_thread(thread);
+                Ok(true)
+            }
+            State::Off(_) => {
+                let options = Self::options(&self.shared.config.snapshot());
+                let manifest = loading::read_manifest(&options).map_err(io::Error::other)?;
+                replace_log(&options, manifest.unwrap_or_default(), base).map(|()| false)
+            }
+            State::Turning => Err(cancelled()),
+        });
+        match adopted {
+            Ok(true) => {}
+            Ok(false) => self.end_rewrite(Ok(())),
+            Err(error) => self.end_rewrite(Err(error)),
+        }
+    }
+
+    fn end_adopting(&mut self, adopted: io::Result<Adoption>) {
+        let result = adopted.map(|adoption| {
+            let State::On(writer) = &mut self.state else { return };
+            let was_torn = writer.is_torn();
+            writer.end_adopting(adoption);
+            if was_torn {
+                self.shared.durability.publish(writer.synced(), writer.synced());
+            }
+        });
+        self.end_rewrite(result);
+    }
+
+    /// A rewrite has come to its end.
+    fn end_rewrite(&mut self, result: io::Result<()>) {
         let is_cancelled = result.as_ref().is_err_and(is_cancellation);
         match &result {
             Ok(()) => tracing::info!("Background AOF rewrite finished successfully"),
@@ -452,7 +575,6 @@ impl LogThread {
             Err(error) => tracing::warn!("the log could not be rewritten: {}", describe(error)),
         }
         if result.is_ok() {
-            self.remove_history();
             self.note_size();
             self.shared.durability.status().base_bytes = self.log_bytes();
         }
@@ -461,21 +583,6 @@ impl LogThread {
         // A log without a base cannot be loaded.
         rewriting.scheduled |= matches!(&self.state, State::On(writer) if writer.is_apart());
         drop(rewriting);
-    }
-
-    fn put_in_place(&mut self, base: Base) -> io::Result<()> {
-        match &mut self.state {
-            State::On(writer) => {
-                let since = self.cut_at.take().ok_or_else(cancelled)?;
-                writer.adopt_base(since, base.format, |name| base.file.put_in_place(name))
-            }
-            State::Off(_) => {
-                let options = Self::options(&self.shared.config.snapshot());
-                let manifest = loading::read_manifest(&options).map_err(io::Error::other)?;
-                replace_log(&options, manifest.unwrap_or_default(), base)
-            }
-            State::Turning => Err(cancelled()),
-        }
     }
 
     /// Brings a rewrite to its end that has become pointless.
@@ -487,11 +594,14 @@ impl LogThread {
     /// Waits until a rewrite has come to its end, if there is one.
     fn await_rewriting(&mut self) {
         let shared = Arc::clone(&self.shared);
-        shared.durability.await_rewriting();
-        for order in shared.durability.take_orders() {
-            match order {
-                Order::Adopt(written) => self.adopt(written),
-                other => shared.durability.order(other),
+        // One thread writes the base, and has another one put it in place.
+        while shared.durability.await_rewriting() {
+            for order in shared.durability.take_orders() {
+                match order {
+                    Order::Adopt(written) => self.adopt(written),
+                    Order::EndAdopting(adopted) => self.end_adopting(adopted),
+                    other => shared.durability.order(other),
+                }
             }
         }
     }
@@ -520,7 +630,7 @@ impl LogThread {
     fn remove_history(&mut self) {
         let State::On(writer) = &mut self.state else { return };
         if let Err(error) = writer.remove_history() {
-            tracing::warn!("cannot remove files that the log no longer needs: {}", describe(&error));
+            warn_of_history(&error);
         }
     }
 
@@ -556,6 +666,7 @@ impl LogThread {
     /// Makes everything durable, as well as it can be done.
     fn flush(&mut self) {
         self.rotate();
+        self.settle_sync();
         let State::On(writer) = &mut self.state else { return };
         let mut flush = || {
             while writer.write(None)? {}
@@ -573,6 +684,19 @@ impl LogThread {
             }
         }
     }
+}
+
+/// Puts a base in the place of what is before its cut, and removes that.
+fn put_in_place(mut adoption: Adoption, base: Base) -> io::Result<Adoption> {
+    adoption.put_in_place(|name| base.file.put_in_place(name))?;
+    if let Err(error) = adoption.remove_history() {
+        warn_of_history(&error);
+    }
+    Ok(adoption)
+}
+
+fn warn_of_history(error: &io::Error) {
+    tracing::warn!("cannot remove files that the log no longer needs: {}", describe(error));
 }
 
 /// Lets others run for as long as that makes the log grow. Where every processor is busy, workers are about to
@@ -596,7 +720,7 @@ fn recover(durability: &Durability, retry_at: &mut Option<Instant>) {
     }
     durability.status().write_error = None;
     durability.failing.store(false, SeqCst);
-    tracing::warn!("the append-only log can be written again, nothing of it was lost; writes are accepted");
+    tracing::warn!("the append-only log can be written again; writes are accepted");
 }
 
 /// Begins a new log that has no base yet. What the directory has is to become history; until then it stays
