@@ -101,7 +101,7 @@ impl Engine {
                     result => result,
                 };
                 if worker.ready.is_empty() {
-                    drop(locked);
+                    locked.release();
                 } else {
                     self.serve_waiters(locked, environment, worker);
                 }
@@ -455,6 +455,40 @@ mod tests {
         };
         assert_eq!(reply.bytes(), b":1\r\n");
         assert_eq!(story.reply("EXISTS k", Protocol::Resp2), b":0\r\n");
+    }
+
+    #[test]
+    fn the_memory_that_is_published_is_what_is_in_use() {
+        let (short, large) = ("x".repeat(100), "x".repeat(9000));
+        let mut lines: Vec<String> = [
+            "SET n 100",
+            "INCR n",
+            "INCRBY n 100",
+            "INCR n",
+            "RPUSH l a",
+            "LINSERT l AFTER nowhere large",
+            "INCR n",
+            "HSET h f v g large",
+            "HPEXPIRE h 10 FIELDS 1 f",
+            "HSET h f v",
+            "LPOP l",
+            "SADD s a b c",
+            "SREM s a b c",
+            "DEL h n",
+        ]
+        .map(|line| line.replace("large", &large))
+        .into();
+        for _ in 0..300 {
+            lines.push(format!("LPUSH l {short}"));
+        }
+        lines.push(String::from("LTRIM l 0 10"));
+        let (mut story, _records) = Story::recorded();
+        for line in lines {
+            story.reply(&line, Protocol::Resp2);
+            story.environment.now_ms += 10;
+            let keyspace = &story.engine.keyspace;
+            assert_eq!(keyspace.used_bytes(), keyspace.usage(None).bytes(), "after {line}");
+        }
     }
 
     #[test]

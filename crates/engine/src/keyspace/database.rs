@@ -460,13 +460,17 @@ impl Database {
         self.entry_mut(slot).set_integer(value)
     }
 
-    /// Works on an object; `None` for strings.
-    pub(crate) fn edit_object<R>(&mut self, slot: Slot, edit: impl FnOnce(&mut Object) -> R) -> Option<R> {
+    /// Works on an object; `None` for strings. Answers also whether it now takes more memory, or less.
+    #[inline]
+    pub(crate) fn edit_object<R>(
+        &mut self,
+        slot: Slot,
+        edit: impl FnOnce(&mut Object) -> R,
+    ) -> Option<(R, bool)> {
         self.preserve(slot);
-        let before = self.entry(slot).value_heap_bytes();
-        let result = edit(self.entry_mut(slot).object()?);
-        self.heap_bytes = self.heap_bytes - before + self.entry(slot).value_heap_bytes();
-        Some(result)
+        let (result, before, after) = self.entry_mut(slot).edit_object(edit)?;
+        self.heap_bytes = self.heap_bytes - before + after;
+        Some((result, before != after))
     }
 
     /// Works on the block of a long string; `None` for other strings. Nothing is copied unless a
@@ -545,16 +549,19 @@ impl Database {
                     // Nobody sees the elements, and whoever has a view will soon be done with it.
                     return Verdict::KeepUntil(deadline(now_ms + VIEWED_PAUSE_MS, now_ms));
                 }
-                let object = changing.object().expect("elements belong to an object");
                 let mut names = Vec::new();
-                let (reclaimed, is_empty) = object.expire(now_ms, left, |element| {
-                    if name_elements {
-                        names.push(element.text().into_owned());
-                    }
+                let edited = changing.edit_object(|object| {
+                    let (reclaimed, is_empty) = object.expire(now_ms, left, |element| {
+                        if name_elements {
+                            names.push(element.text().into_owned());
+                        }
+                    });
+                    left -= reclaimed;
+                    left -= object.reap(left);
+                    (reclaimed, is_empty)
                 });
+                let ((reclaimed, is_empty), ..) = edited.expect("elements belong to an object");
                 slice.elements += reclaimed;
-                left -= reclaimed;
-                left -= object.reap(left);
                 complete &= left > 0;
                 end = is_empty.then_some(Expiration::LastElement);
                 if reclaimed > 0 && !is_empty {

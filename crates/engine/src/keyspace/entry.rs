@@ -205,6 +205,7 @@ fn value_at(kind: Kind, behind: usize) -> usize {
 }
 
 /// Bytes that an integer needs, 1 to 8, its sign included.
+#[inline]
 fn integer_bytes(value: i64) -> usize {
     let significant = 65 - (value ^ (value >> 63)).leading_zeros() as usize;
     significant.div_ceil(8)
@@ -237,6 +238,7 @@ impl<'a> EntryRef<'a> {
         unsafe { NonNull::slice_from_raw_parts(self.cell.add(at), length).as_ref() }
     }
 
+    #[inline]
     pub(crate) fn kind(self) -> Kind {
         match self.byte(0) & KIND {
             0 => Kind::Integer,
@@ -318,6 +320,7 @@ impl<'a> EntryRef<'a> {
     }
 
     /// Where the value would begin with an expiry, or without: with the high byte of its length, if it has one.
+    #[inline]
     fn value_place(self, expires: bool) -> usize {
         value_at(self.kind(), self.expiry_at() + if expires { EXPIRY_BYTES } else { 0 })
     }
@@ -342,15 +345,9 @@ impl<'a> EntryRef<'a> {
     #[inline]
     pub fn string(self) -> StringRef<'a> {
         let (at, length) = self.value_range();
-        let stored = self.slice(at, length);
         match self.kind() {
-            Kind::Integer => {
-                let negative = stored.last().is_some_and(|byte| byte & 0x80 != 0);
-                let mut bytes = if negative { [0xff; 8] } else { [0; 8] };
-                bytes[..length].copy_from_slice(stored);
-                StringRef::Integer(i64::from_le_bytes(bytes))
-            }
-            Kind::Inline | Kind::Edited => StringRef::Inline(stored),
+            Kind::Integer => StringRef::Integer(self.integer(at, length)),
+            Kind::Inline | Kind::Edited => StringRef::Inline(self.slice(at, length)),
             // SAFETY: Shared says that a pointer from Arc::into_raw stands here; the entry owns one
             // count of it.
             Kind::Shared => StringRef::Shared(unsafe { Payload::new(&*self.shared_pointer(at)) }),
@@ -358,13 +355,43 @@ impl<'a> EntryRef<'a> {
         }
     }
 
+    /// The integer whose bytes, 1 to 8, stand at `at`.
+    #[inline]
+    fn integer(self, at: usize, length: usize) -> i64 {
+        match self.word_before(at + length) {
+            // SAFETY: a word inside a live entry.
+            Some(word) => i64::from_le_bytes(unsafe { word.read() }) >> (64 - 8 * length),
+            None => {
+                let stored = self.slice(at, length);
+                let negative = stored.last().is_some_and(|byte| byte & 0x80 != 0);
+                let mut bytes = if negative { [0xff; 8] } else { [0; 8] };
+                bytes[..length].copy_from_slice(stored);
+                i64::from_le_bytes(bytes)
+            }
+        }
+    }
+
+    /// The eight bytes of the entry that end where its value does, at `end`: an integer is the upper part of them,
+    /// so that one load or store takes the place of a copy of so many bytes. `None` in the smallest of entries.
+    #[inline]
+    fn word_before(self, end: usize) -> Option<NonNull<[u8; 8]>> {
+        // SAFETY: only called with the end of a live entry, which begins no later than the word.
+        end.checked_sub(8).map(|at| unsafe { self.cell.add(at).cast() })
+    }
+
     /// The value of an entry that holds anything but a string.
     #[inline]
     pub fn object(self) -> Option<&'a Object> {
+        // SAFETY: an object stands there, which nothing changes during 'a.
+        self.object_pointer().map(|object| unsafe { object.as_ref() })
+    }
+
+    #[inline]
+    fn object_pointer(self) -> Option<NonNull<Object>> {
         (self.kind() == Kind::Object).then(|| {
-            let (at, _) = self.value_range();
-            // SAFETY: Object says that one stands here, which nothing changes during 'a.
-            unsafe { self.cell.add(at).cast::<Object>().as_ref() }
+            let at = self.value_place(self.byte(0) & EXPIRES != 0);
+            // SAFETY: Object says that one stands at this place of a live entry.
+            unsafe { self.cell.add(at).cast() }
         })
     }
 
@@ -632,14 +659,24 @@ impl<'a> EntryMut<'a> {
     pub(crate) fn set_integer(&mut self, value: i64) -> bool {
         let (at, length) = self.entry.value_range();
         let fits = self.entry.kind() == Kind::Integer && length == integer_bytes(value);
-        if fits {
+        if !fits {
+            return false;
+        }
+        if let Some(word) = self.entry.word_before(at + length) {
+            let shift = 64 - 8 * length;
+            // SAFETY: a word inside a live entry that is ours to change; what stands before the value stays.
+            unsafe {
+                let before = u64::from_le_bytes(word.read()) & ((1 << shift) - 1);
+                word.write((before | (value as u64) << shift).to_le_bytes());
+            }
+        } else {
             let bytes = value.to_le_bytes();
             // SAFETY: the value of a live entry that is ours to change has that length, 8 at most.
             unsafe {
                 self.entry.cell.add(at).copy_from_nonoverlapping(NonNull::from(&bytes).cast(), length);
             }
         }
-        fits
+        true
     }
 
     /// Works on the bytes of an inline text, which counts as edited unless `edit` answers `None`;
@@ -660,19 +697,22 @@ impl<'a> EntryMut<'a> {
         Some(edited)
     }
 
-    /// The object, to be changed; `None` for strings. It is copied first if somebody has a view of it, before
-    /// anything is looked up in it: places in a table are no places in its copy.
-    pub(crate) fn object(&mut self) -> Option<&mut Object> {
-        if self.entry.kind() != Kind::Object {
-            return None;
-        }
-        let (at, _) = self.entry.value_range();
-        // SAFETY: Object says that one stands here, and `&mut self` makes this the only use of it.
-        let object = unsafe { self.entry.cell.add(at).cast::<Object>().as_mut() };
+    /// Works on the object; `None` for strings. It is copied first if somebody has a view of it, before
+    /// anything is looked up in it: places in a table are no places in its copy. Answers also the bytes that
+    /// it took outside the cell before and takes there now.
+    #[inline]
+    pub(crate) fn edit_object<R>(
+        &mut self,
+        edit: impl FnOnce(&mut Object) -> R,
+    ) -> Option<(R, usize, usize)> {
+        // SAFETY: an object stands there, and `&mut self` makes this the only use of it.
+        let object = unsafe { self.entry.object_pointer()?.as_mut() };
+        let before = object.heap_bytes();
         if object.is_shared() {
             *object = object.copied();
         }
-        Some(object)
+        let result = edit(object);
+        Some((result, before, object.heap_bytes()))
     }
 
     /// Works on the block of a long string; `None` for other kinds. The block is copied first if a
@@ -759,6 +799,23 @@ mod tests {
             with_entry(b"k", NewString::Integer(value), None, |entry| {
                 assert_eq!(entry.string().integer(), Some(value));
                 assert_eq!(entry.encoding(), "int");
+            });
+        }
+
+        #[test]
+        fn an_integer_of_the_same_length_takes_the_place_of_another(
+            key in proptest::collection::vec(any::<u8>(), 0..12),
+            (value, other) in any::<(i64, i64)>(),
+            (shift, other_shift) in (0..64, 0..64),
+            expiry in proptest::option::of(0..=EXPIRY_MS_MAX),
+        ) {
+            let (value, other) = (value >> shift, other >> other_shift);
+            with_entry(&key, NewString::Integer(value), expiry, |entry| {
+                // SAFETY: the entry is used by nobody else.
+                let is_set = unsafe { EntryMut::new(entry.cell) }.set_integer(other);
+                assert_eq!(is_set, integer_bytes(value) == integer_bytes(other));
+                assert_eq!(entry.string().integer(), Some(if is_set { other } else { value }));
+                assert_eq!((entry.key(), entry.expiry()), (&key[..], expiry));
             });
         }
     }

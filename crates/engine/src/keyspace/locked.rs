@@ -74,6 +74,15 @@ impl<'k> Locked<'k> {
         self.keyspace.gate.mark_inside(participant, true);
     }
 
+    /// Gives the locks back. Mostly there is one, and nothing else to drop.
+    #[inline]
+    pub(crate) fn release(self) {
+        if let Held::One(shard) = self.held {
+            self.keyspace.shards[shard].unlock();
+            std::mem::forget(self);
+        }
+    }
+
     /// Whether the closed gate stands for all locks.
     pub(crate) fn is_everything(&self) -> bool {
         matches!(self.held, Held::All(_))

@@ -68,6 +68,7 @@ impl Collection for List {
         Object::List(self)
     }
 
+    #[inline]
     fn is_empty(&self) -> bool {
         Self::is_empty(self)
     }
@@ -228,7 +229,10 @@ impl List {
                     };
                 }
             }
-            Items::Quicklist(deque) => texts.iter().for_each(|text| deque.push(end, *text)),
+            Items::Quicklist(deque) => {
+                let deque = &mut **deque;
+                texts.iter().for_each(|text| deque.push(end, *text));
+            }
         }
     }
 

@@ -69,6 +69,7 @@ impl Object {
     }
 
     /// Bytes outside the object itself. O(1).
+    #[inline]
     pub fn heap_bytes(&self) -> usize {
         match self {
             Self::Hash(hash) => hash.heap_bytes(),

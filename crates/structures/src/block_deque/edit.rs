@@ -288,6 +288,7 @@ impl BlockDeque {
         self.insert_block(self.blocks.len(), Block::plain(Element::String(text)));
     }
 
+    #[inline(always)]
     fn admits(&self, block: usize, element: Element<'_>) -> bool {
         self.blocks.get(block).is_some_and(|block| block.admits(element, self.limit))
     }

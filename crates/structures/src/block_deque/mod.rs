@@ -52,6 +52,7 @@ impl BlockLimit {
     }
 
     /// Bytes that a block may take.
+    #[inline]
     pub fn bytes_max(self) -> usize {
         match self.directive {
             0.. => 8192,
@@ -69,6 +70,7 @@ impl BlockLimit {
     }
 
     /// Whether an element is too large to share a block.
+    #[inline]
     fn is_large(self, element: Element<'_>) -> bool {
         matches!(element, Element::String(text) if text.len() > self.bytes_max())
             || self.plain_bytes_min.is_some_and(|bytes| element.text_len() >= bytes.get() as usize)
@@ -121,6 +123,7 @@ impl Block {
     }
 
     /// Whether `element` may join. As in Redis, by an estimate that is never too low.
+    #[inline]
     fn admits(&self, element: Element<'_>, limit: BlockLimit) -> bool {
         match &self.contents {
             Contents::Packed(_) if limit.plain_bytes_min.is_some() && limit.is_large(element) => false,

@@ -180,7 +180,16 @@ impl Listpack {
     /// Appends an element.
     #[inline]
     pub fn push<'e>(&mut self, element: impl Into<Element<'e>>) -> Position {
-        self.insert_at(self.size() - 1, element.into())
+        let encoded = Encoded::new(element.into());
+        let (size, bytes) = (self.size(), encoded.entry_bytes());
+        if self.room_behind() < bytes || size + bytes > LISTPACK_BYTES_MAX {
+            return self.insert_encoded(size - 1, &encoded);
+        }
+        let at = self.range().end - 1;
+        encoded.write(&mut self.block[at..at + bytes]);
+        self.block[at + bytes] = END;
+        self.write_header(self.start(), size + bytes, self.count_with_one_more());
+        Position(size as u32 - 1)
     }
 
     /// Appends several elements: the end and the count in the header are written once.
@@ -222,8 +231,20 @@ impl Listpack {
     }
 
     /// Puts an element before all others.
+    #[inline]
     pub fn push_front<'e>(&mut self, element: impl Into<Element<'e>>) -> Position {
-        self.insert_at(HEADER_BYTES, element.into())
+        let encoded = Encoded::new(element.into());
+        let (size, bytes) = (self.size(), encoded.entry_bytes());
+        let Some(start) = self.start().checked_sub(bytes).filter(|_| size + bytes <= LISTPACK_BYTES_MAX)
+        else {
+            return self.insert_encoded(HEADER_BYTES, &encoded);
+        };
+        let count = self.count_with_one_more();
+        // Over the header that has been read.
+        encoded.write(&mut self.block[start + HEADER_BYTES..start + HEADER_BYTES + bytes]);
+        self.write_header(start, size + bytes, count);
+        self.block.mark = start as u32;
+        Position(HEADER_BYTES as u32)
     }
 
     /// Puts an element before the one at `position`, and answers where it is.
@@ -309,7 +330,10 @@ impl Listpack {
 
     #[inline]
     fn insert_at(&mut self, at: usize, element: Element<'_>) -> Position {
-        let encoded = Encoded::new(element);
+        self.insert_encoded(at, &Encoded::new(element))
+    }
+
+    fn insert_encoded(&mut self, at: usize, encoded: &Encoded<'_>) -> Position {
         encoded.write(self.splice(at, 0, encoded.entry_bytes()));
         self.add_to_count(1);
         Position(at as u32)
@@ -389,6 +413,21 @@ impl Listpack {
     fn write_size(&mut self, size: usize) {
         let start = self.start();
         self.block[start..start + 4].copy_from_slice(&(size as u32).to_le_bytes());
+    }
+
+    /// Writes a header at `start` of the block.
+    #[inline]
+    fn write_header(&mut self, start: usize, size: usize, count: u16) {
+        let [a, b, c, d] = (size as u32).to_le_bytes();
+        let [e, f] = count.to_le_bytes();
+        self.block[start..start + HEADER_BYTES].copy_from_slice(&[a, b, c, d, e, f]);
+    }
+
+    /// What is to stand in the header for one element more; a count that reaches 65535 becomes unknown.
+    #[inline]
+    fn count_with_one_more(&self) -> u16 {
+        let start = self.start();
+        u16::from_le_bytes([self.block[start + 4], self.block[start + 5]]).saturating_add(1)
     }
 
     /// Moves the count, unless it is unknown; one that reaches 65535 thereby becomes unknown.

@@ -125,10 +125,19 @@ fn elements_are_found_by_text_whatever_their_encoding() {
 #[test]
 fn count_beyond_its_field_is_unknown_and_still_right() {
     let mut listpack = Listpack::new();
-    for number in 0..65_600i64 {
+    for number in (0..40_000i64).rev() {
+        listpack.reserve_within(8, true, LISTPACK_BYTES_MAX);
+        listpack.push_front(number);
+    }
+    assert_eq!(listpack.bytes()[4..6], 40_000u16.to_le_bytes());
+    for number in 40_000..65_600i64 {
         listpack.push(number);
     }
     assert_eq!(listpack.bytes()[4..6], [0xFF, 0xFF]);
+    listpack.reserve_within(8, true, LISTPACK_BYTES_MAX);
+    let first = listpack.push_front(-1i64);
+    assert_eq!(listpack.bytes()[4..6], [0xFF, 0xFF]);
+    listpack.remove(first);
     assert_eq!(listpack.len(), 65_600);
     assert_eq!(validate(listpack.bytes()), Ok(65_600));
     assert_eq!(listpack.view().get(-1), Some(Element::Integer(65_599)));
@@ -183,6 +192,7 @@ enum Edit {
     RemoveRange(i64, usize),
     SplitAndAppend(usize),
     Extend(Vec<Vec<u8>>, bool),
+    MakeRoom(usize, bool),
 }
 
 fn edit() -> impl Strategy<Value = Edit> {
@@ -198,6 +208,7 @@ fn edit() -> impl Strategy<Value = Edit> {
         1 => at().prop_map(Edit::SplitAndAppend),
         2 => (prop::collection::vec(text(), 0..5), any::<bool>())
             .prop_map(|(texts, makes_room)| Edit::Extend(texts, makes_room)),
+        2 => (0usize..300, any::<bool>()).prop_map(|(bytes, in_front)| Edit::MakeRoom(bytes, in_front)),
     ]
 }
 
@@ -281,6 +292,20 @@ proptest! {
                         listpack.extend(&texts);
                     }
                     model.extend(texts);
+                }
+                Edit::MakeRoom(bytes, in_front) => {
+                    listpack.reserve_within(bytes, in_front, LISTPACK_BYTES_MAX);
+                    let (text, capacity) = (vec![b'x'; bytes.saturating_sub(8)], listpack.capacity());
+                    if in_front {
+                        let new = listpack.push_front(&text);
+                        prop_assert_eq!(listpack.view().first(), Some(new));
+                        model.insert(0, text);
+                    } else {
+                        let new = listpack.push(&text);
+                        prop_assert_eq!(listpack.view().last(), Some(new));
+                        model.push(text);
+                    }
+                    prop_assert!(bytes < 8 || listpack.capacity() == capacity, "there was room");
                 }
             }
             prop_assert_eq!(validate(listpack.bytes()), Ok(model.len()));

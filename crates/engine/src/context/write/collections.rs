@@ -63,15 +63,19 @@ impl WriteContext<'_> {
             let collection = T::of_mut(object)?;
             Some((edit(collection), collection.is_empty(), collection.next_deadline_ms()))
         });
-        let ((result, changed), is_empty, deadline_ms) = edited.flatten().ok_or(CommandError::WrongType)?;
-        if let Some(deadline_ms) = deadline_ms {
+        let Some((edited, resized)) = edited else { return Err(CommandError::WrongType) };
+        if let Some((_, _, Some(deadline_ms))) = edited {
             stripe.note_element_deadline(slot, deadline_ms, clock_ms);
         }
+        if resized {
+            self.locked.publish_usage(key.shard, self.database);
+        }
+        let ((result, changed), is_empty, _) = edited.ok_or(CommandError::WrongType)?;
         if is_empty {
             self.remove_slot(self.database, key.shard, slot);
         }
         if changed {
-            self.changed(self.database, &key);
+            self.changed_in_place(self.database, &key);
         }
         Ok(Some(result))
     }

@@ -15,7 +15,7 @@ use crate::{
         EXPIRY_MS_MAX, EntryRef, Expiration, Invalidation, Key, LockedShards, access_clock, access_clock_ago,
     },
     notify::{Event, EventClass},
-    value::{Layout, NewString, NewValue, Object, Resources, StringRef, ValueType},
+    value::{Layout, NewValue, Object, Resources, StringRef, ValueType},
 };
 
 use super::{Environment, ExpiryChange, Worker, collection_of, keys::KnownKeys, string_of};
@@ -266,6 +266,7 @@ impl<'a> WriteContext<'a> {
         stripe.edit_object(slot, |object| {
             object.expire(now_ms, usize::MAX, |element| gone.push(element.text().into_owned()))
         });
+        self.locked.publish_usage(key.shard, self.database);
         if !gone.is_empty() {
             self.worker.effects.add_removal(self.database, key.bytes, &gone);
             self.report_expired_fields(key.bytes, gone.len(), false);
@@ -344,14 +345,6 @@ impl<'a> WriteContext<'a> {
             }
             return;
         }
-        // Counters: nothing moves, nothing is freed.
-        if let (Some(slot), NewValue::String(NewString::Integer(integer)), ExpiryChange::Keep) =
-            (found, &value, expiry)
-            && let Some(stripe) = self.locked.shard_mut(key.shard).database_mut(database)
-            && stripe.set_integer(slot, *integer, now_ms)
-        {
-            return;
-        }
         if found.is_some() && !self.environment.lazyfree_server_del {
             self.free_before_answering();
         }
@@ -381,7 +374,7 @@ impl<'a> WriteContext<'a> {
         let key = self.key(key);
         let Some(slot) = self.slot(database, &key) else { return false };
         self.remove_slot(database, key.shard, slot);
-        self.changed(database, &key);
+        self.changed_in_place(database, &key);
         true
     }
 
@@ -452,16 +445,22 @@ impl<'a> WriteContext<'a> {
         true
     }
 
-    /// Every change of a value ends here.
+    /// Every change of a value ends here, or in [`Self::changed_in_place`].
     #[inline]
     fn changed(&mut self, database: usize, key: &Key<'_>) {
-        self.worker.statistics.changes.add(1);
         self.locked.publish_usage(key.shard, database);
+        self.changed_in_place(database, key);
+    }
+
+    /// [`Self::changed`] where the value takes as much memory as before, or that has been published.
+    #[inline]
+    fn changed_in_place(&mut self, database: usize, key: &Key<'_>) {
+        self.worker.statistics.changes.add(1);
         self.show_change(database, key);
     }
 
     /// Tells those who watch a key, and notes for those who wait for it, that it has changed.
-    #[inline]
+    #[inline(always)]
     fn show_change(&mut self, database: usize, key: &Key<'_>) {
         if self.locked.shard(key.shard).is_observed() | self.environment.broadcasts {
             self.show_observers(database, key);

@@ -35,9 +35,17 @@ impl WriteContext<'_> {
     ) -> Result<bool, CommandError> {
         let key = self.key(key);
         let found = self.slot(self.database, &key);
-        let stripe = self.locked.shard(key.shard).database(self.database);
-        let entry = found.and_then(|slot| Some(stripe?.entry(slot)));
+        let mut stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
+        let entry = found.and_then(|slot| Some(stripe.as_deref()?.entry(slot)));
         let Some(value) = decide(entry)? else { return Ok(false) };
+        // Counters: nothing moves, nothing is freed, no memory is taken.
+        if let (Some(slot), Some(stripe)) = (found, &mut stripe)
+            && let (NewString::Integer(integer), ExpiryChange::Keep) = (&value, expiry)
+            && stripe.set_integer(slot, *integer, self.environment.now_ms)
+        {
+            self.changed_in_place(self.database, &key);
+            return Ok(true);
+        }
         self.store(self.database, &key, found, NewValue::String(value), expiry);
         Ok(true)
     }
