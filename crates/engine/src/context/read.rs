@@ -99,7 +99,7 @@ impl<'a> ReadContext<'a> {
         };
         let key = self.keys.resolve(self.keyspace, key);
         let database = locked.shard(key.shard).database(database)?;
-        let entry = database.entry(database.find(key.hash, key.bytes)?);
+        let (_, entry) = database.find_entry(key.hash, key.bytes)?;
         if entry.is_expired(self.environment.now_ms) {
             self.met_expired = true;
             return None;

@@ -16,6 +16,7 @@ use dunlin_structures::{
 use super::{
     KeyHasher, Usage,
     entry::{EntryMut, EntryRef, STAMP_BITS, Shape, access_clock},
+    key::same_bytes,
 };
 use crate::{
     context::Garbage,
@@ -298,7 +299,19 @@ impl Database {
     /// Where a key stands, expired or not. O(1).
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, key: &[u8]) -> Option<Slot> {
-        self.table.find(hash, |handle| self.entry_of(handle).key() == key)
+        self.find_entry(hash, key).map(|(slot, _)| slot)
+    }
+
+    /// [`Self::find`] with the entry that stands there.
+    #[inline(always)]
+    pub(crate) fn find_entry(&self, hash: u64, key: &[u8]) -> Option<(Slot, EntryRef<'_>)> {
+        let mut found = None;
+        let slot = self.table.find(hash, |handle| {
+            let entry = self.entry_of(handle);
+            found = Some(entry);
+            same_bytes(entry.key(), key)
+        })?;
+        Some((slot, found?))
     }
 
     /// The entry in a slot.
@@ -442,10 +455,9 @@ impl Database {
         slot: Slot,
         edit: impl FnOnce(&mut [u8]) -> Option<R>,
     ) -> Option<R> {
-        self.preserve(slot);
         let mut edit = Some(edit);
         let mut run = |bytes: &mut [u8]| (edit.take().expect("called once"))(bytes);
-        if let Some(edited) = self.entry_mut(slot).edit_inline(&mut run) {
+        if let Some(edited) = self.preserve(slot).edit_inline(&mut run) {
             return edited;
         }
         self.edit_shared(slot, |bytes| run(bytes)).flatten()
@@ -455,9 +467,9 @@ impl Database {
     /// case for [`Self::put`].
     #[inline]
     pub(crate) fn set_integer(&mut self, slot: Slot, value: i64, now_ms: u64) -> bool {
-        self.preserve(slot);
-        self.entry(slot).touch(access_clock(now_ms));
-        self.entry_mut(slot).set_integer(value)
+        let mut entry = self.preserve(slot);
+        entry.touch(access_clock(now_ms));
+        entry.set_integer(value)
     }
 
     /// Works on an object; `None` for strings. Answers also whether it now takes more memory, or less.
@@ -467,8 +479,7 @@ impl Database {
         slot: Slot,
         edit: impl FnOnce(&mut Object) -> R,
     ) -> Option<(R, bool)> {
-        self.preserve(slot);
-        let (result, before, after) = self.entry_mut(slot).edit_object(edit)?;
+        let (result, before, after) = self.preserve(slot).edit_object(edit)?;
         self.heap_bytes = self.heap_bytes - before + after;
         Some((result, before != after))
     }
@@ -587,14 +598,17 @@ impl Database {
     }
 
     /// Lets snapshots that have not seen an entry have it before it changes. Everything that changes or
-    /// removes an entry begins with this.
+    /// removes an entry begins with this, and is given the entry.
     #[inline]
-    fn preserve(&mut self, slot: Slot) {
-        if self.entry(slot).stamps() != self.stamps {
-            // SAFETY: as in `entry_of`; captures and slab are different parts of `self`.
-            let entry = unsafe { EntryRef::new(self.slab.pointer(slot.handle())) };
+    fn preserve(&mut self, slot: Slot) -> EntryMut<'_> {
+        let cell = self.slab.pointer(slot.handle());
+        // SAFETY: as in `entry_of`; captures and slab are different parts of `self`.
+        let entry = unsafe { EntryRef::new(cell) };
+        if entry.stamps() != self.stamps {
             preserve_entry(&mut self.captures, self.stamps, entry);
         }
+        // SAFETY: as in `entry_mut`; the reference above is not used again.
+        unsafe { EntryMut::new(cell) }
     }
 
     /// Lends a large value to the snapshots that have not seen it.

@@ -614,6 +614,12 @@ impl<'a> EntryMut<'a> {
         Self { entry: unsafe { EntryRef::new(cell) } }
     }
 
+    /// [`EntryRef::touch`].
+    #[inline]
+    pub(crate) fn touch(&mut self, clock: u8) {
+        self.entry.touch(clock);
+    }
+
     /// Overwrites the expiry; the entry must have one.
     pub(crate) fn set_expiry(&mut self, expiry: u64) {
         debug_assert!(self.entry.expiry().is_some() && expiry <= EXPIRY_MS_MAX);

@@ -81,6 +81,31 @@ pub struct Key<'a> {
     pub shard: usize,
 }
 
+impl Key<'_> {
+    /// Whether these are its bytes.
+    #[inline]
+    pub fn has_bytes(&self, bytes: &[u8]) -> bool {
+        same_bytes(self.bytes, bytes)
+    }
+}
+
+/// Whether two keys are the same: most have between 4 and 32 bytes, which two words at their ends cover, and a
+/// call to compare them would take longer. The end comes first, where keys mostly differ.
+#[inline(always)]
+pub(super) fn same_bytes(one: &[u8], other: &[u8]) -> bool {
+    #[inline(always)]
+    fn same_ends<const N: usize>(one: &[u8], other: &[u8]) -> bool {
+        one.last_chunk::<N>() == other.last_chunk() && one.first_chunk::<N>() == other.first_chunk()
+    }
+    one.len() == other.len()
+        && match one.len() {
+            4..8 => same_ends::<4>(one, other),
+            8..=16 => same_ends::<8>(one, other),
+            17..=32 => same_ends::<16>(one, other),
+            _ => one == other,
+        }
+}
+
 /// The slot of a key: CRC16 of what stands between the first `{` and the next `}`, if there is
 /// anything, or else of the whole key, modulo 16384.
 #[inline]
@@ -132,6 +157,20 @@ mod tests {
             prop_assert!(!may_have_tag(key.as_bytes()));
             key.insert(at.min(key.len()), '{');
             prop_assert!(may_have_tag(key.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn keys_are_the_same_where_all_their_bytes_are() {
+        for length in 0..40 {
+            let key: Vec<u8> = (0..length).collect();
+            assert!(same_bytes(&key, &key.clone()));
+            assert!(!same_bytes(&key, &[&key[..], &[0]].concat()));
+            for at in 0..key.len() {
+                let mut other = key.clone();
+                other[at] ^= 1;
+                assert!(!same_bytes(&key, &other), "byte {at} of {length}");
+            }
         }
     }
 

@@ -81,7 +81,7 @@ impl Executor {
             match entry.map(|entry| (entry, entry.keys)) {
                 Some((_, KeyShape::One(at))) => {
                     if let Some(word) = words.get(usize::from(at)) {
-                        let same = window.keys.last().filter(|last| has_bytes(last, word));
+                        let same = window.keys.last().filter(|last| last.has_bytes(word));
                         repeats += usize::from(same.is_some());
                         window.keys.push(
                             same.map_or_else(|| keyspace.key(word), |last| Key { bytes: word, ..*last }),
@@ -149,10 +149,4 @@ impl Executor {
             keyspace.prefetch_elements(inside, database, last, elements);
         }
     }
-}
-
-/// Whether a key is the one before once more: keys that differ mostly end differently.
-#[inline]
-fn has_bytes(key: &Key<'_>, bytes: &[u8]) -> bool {
-    key.bytes.len() == bytes.len() && key.bytes.last() == bytes.last() && key.bytes == bytes
 }

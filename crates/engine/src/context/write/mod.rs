@@ -140,8 +140,8 @@ impl<'a> WriteContext<'a> {
     #[inline]
     fn slot(&mut self, database: usize, key: &Key<'_>) -> Option<Slot> {
         let stripe = self.locked.shard(key.shard).database(database)?;
-        let slot = stripe.find(key.hash, key.bytes)?;
-        if stripe.entry(slot).is_expired(self.environment.now_ms) {
+        let (slot, entry) = stripe.find_entry(key.hash, key.bytes)?;
+        if entry.is_expired(self.environment.now_ms) {
             self.expire_slot(database, key, slot);
             return None;
         }
@@ -453,7 +453,7 @@ impl<'a> WriteContext<'a> {
     }
 
     /// [`Self::changed`] where the value takes as much memory as before, or that has been published.
-    #[inline]
+    #[inline(always)]
     fn changed_in_place(&mut self, database: usize, key: &Key<'_>) {
         self.worker.statistics.changes.add(1);
         self.show_change(database, key);
