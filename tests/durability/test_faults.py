@@ -192,17 +192,21 @@ def test_everysec_forgets_nothing_that_a_failed_sync_may_have_dropped(disk):
         assert client.call("lrange", "l", 0, -1) == [str(number) for number in range(sent + 1)]
 
 
+# Of a MiB each: more than the log's ring takes without a sync, 48 MiB.
+LONG_VALUES = range(64)
+
+
 def fill_while_a_sync_hangs(disk, client):
-    """More than the log's ring holds (64 MiB), all of it acknowledged though no sync comes to its end."""
+    """All of it is acknowledged though no sync comes to its end."""
     disk.fail(("hang", 1, "incr.aof"))
     client.call("set", "first", 1)
     await_that(disk.marker.exists)
-    for number in range(96):
+    for number in LONG_VALUES:
         assert client.call("set", f"long:{number}", str(number % 10) * (1 << 20)) == "+OK"
 
 
 def expect_filled(client):
-    for number in range(96):
+    for number in LONG_VALUES:
         value = client.call("get", f"long:{number}")
         assert len(value) == 1 << 20 and set(value) == {str(number % 10)}
     assert client.call("get", "first") == "1"

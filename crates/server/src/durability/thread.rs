@@ -200,14 +200,12 @@ impl LogThread {
 
     /// `DEBUG LOADAOF`.
     fn reload(&mut self) -> Result<(), String> {
-        let is_apart = |state: &State| matches!(state, State::On(writer) if writer.is_apart());
-        if is_apart(&self.state) {
-            self.await_rewriting();
-        }
+        // Its files are about to change, be it that there is no base yet or that there will be another.
+        self.await_rewriting();
         if !matches!(self.state, State::On(_)) {
             return Err("the append-only file is off".to_owned());
         }
-        if is_apart(&self.state) {
+        if matches!(&self.state, State::On(writer) if writer.is_apart()) {
             return Err("the append-only file has no base yet".to_owned());
         }
         let shared = Arc::clone(&self.shared);
