@@ -13,12 +13,14 @@
 //!
 //! docs/formats/aof.md has the whole story.
 
+mod adoption;
 mod base;
 mod check;
 mod reader;
 mod writer;
 
+pub use adoption::Adoption;
 pub use base::BaseWriter;
 pub use check::{Check, Checksum};
 pub use reader::{Progress, ReadError, Reader};
-pub use writer::{Adoption, FinishedSync, PendingSync, Writer, WriterOptions};
+pub use writer::{FinishedSync, PendingSync, Writer, WriterOptions};

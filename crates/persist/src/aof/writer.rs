@@ -21,8 +21,9 @@ use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::adoption::{Adoption, remove_history};
 use super::check::{Check, Checksum};
-use crate::manifest::{BaseFormat, LogFile, Manifest};
+use crate::manifest::{BaseFormat, Manifest};
 use crate::ring::RingReader;
 use crate::storage::{File, Storage};
 
@@ -463,53 +464,6 @@ impl Writer {
     pub fn directory(&self) -> &Path {
         &self.options.directory
     }
-}
-
-/// A base that is to become the log's: for any thread, since it waits for the disk time and again.
-#[derive(Debug)]
-pub struct Adoption {
-    storage: Arc<dyn Storage>,
-    options: WriterOptions,
-    /// With the base.
-    manifest: Manifest,
-    base: LogFile,
-    since: u64,
-    older_bytes: u64,
-}
-
-impl Adoption {
-    /// Has the log's manifest name the base. `put` gives the base's file the name that it is told, durably.
-    /// After a crash at any moment there is the old log or the new one; on an error there is the old one.
-    pub fn put_in_place(&mut self, put: impl FnOnce(&str) -> io::Result<()>) -> io::Result<()> {
-        put(&self.base.name)?;
-        let newest = self.manifest.increments.len().saturating_sub(1);
-        let older = self.manifest.base.iter().chain(&self.manifest.increments[..newest]);
-        let bytes = |file: &LogFile| self.storage.len(&self.options.directory.join(&file.name));
-        self.older_bytes = older.map(bytes).sum::<io::Result<u64>>()?;
-        // Where it fails the base's file stays: the manifest may be in place nonetheless.
-        self.storage.replace(&self.options.manifest_path(), &self.manifest.encode())
-    }
-
-    /// Removes the files that the base, which is in place, has made superfluous.
-    pub fn remove_history(&mut self) -> io::Result<()> {
-        remove_history(&*self.storage, &self.options, &mut self.manifest)
-    }
-}
-
-fn remove_history(storage: &dyn Storage, options: &WriterOptions, manifest: &mut Manifest) -> io::Result<()> {
-    if manifest.history.is_empty() {
-        return Ok(());
-    }
-    let mut shorter = manifest.clone();
-    for file in std::mem::take(&mut shorter.history) {
-        match storage.remove(&options.directory.join(&file.name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    storage.replace(&options.manifest_path(), &shorter.encode())?;
-    *manifest = shorter;
-    Ok(())
 }
 
 fn write_all(file: &mut dyn File, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {

@@ -17,12 +17,8 @@
 //! begins still ends it). Only the first of many posters rings. The bell, which is a system call,
 //! is rung outside of the lock.
 //!
-//! The test below lets loom try every interleaving:
-//!
-//! ```sh
-//! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
-//!     cargo test -p dunlin-server --lib loom --release
-//! ```
+//! The test below lets loom try every interleaving. It needs a crate without tokio's sockets, which are left out
+//! under `--cfg loom`: CONTRIBUTING.md.
 
 #[cfg(loom)]
 use loom::sync::{Mutex, MutexGuard};
