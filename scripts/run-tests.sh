@@ -43,7 +43,7 @@ part "unit, property and wire tests (cargo)" '^test result:' cargo test --worksp
 
 target=$(scripts/target-dir.sh)
 part "models of what threads share (loom)" '^test result:' env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" \
-    cargo test -p dunlin-engine -p dunlin-persist --lib --no-fail-fast loom_tests
+    cargo test -p dunlin-engine -p dunlin-mailbox -p dunlin-persist --lib --no-fail-fast loom_tests
 part "server and test drivers (profile fast)" '^$' \
     cargo build --profile fast -p dunlin -p dunlin-differential -p dunlin-history -p dunlin-crash || finish
 

@@ -31,7 +31,6 @@ mod interlude;
 mod limits;
 mod listener;
 mod listening;
-mod mailbox;
 mod neighbours;
 mod open_files;
 mod outbox;

@@ -6,10 +6,10 @@ use std::sync::{
 };
 use std::time::Duration;
 
+use dunlin_mailbox::{Bell, Mailbox};
 use socket2::Socket;
 
 use super::listener::Listener;
-use super::mailbox::Mailbox;
 use super::{Address, To, Transport};
 
 /// A connection on its way from the listener to its worker.
@@ -31,7 +31,20 @@ pub(super) enum Mail<L> {
     Stop(Duration),
 }
 
-pub(super) type WorkerMailbox<L> = Mailbox<Mail<L>, mio::Waker>;
+/// Ends the wait of a worker's poller.
+#[derive(Debug)]
+pub(super) struct PollerBell(pub(super) mio::Waker);
+
+impl Bell for PollerBell {
+    fn ring(&self) {
+        // It fails only when the poller is gone, and then nobody sleeps there.
+        if let Err(error) = self.0.wake() {
+            tracing::error!("cannot wake a worker: {error}");
+        }
+    }
+}
+
+pub(super) type WorkerMailbox<L> = Mailbox<Mail<L>, PollerBell>;
 
 /// Posts mail to any worker, from any thread. Cheap to clone. A letter is received in the
 /// receiving worker's next tick; letters from one thread to one worker arrive in order.
@@ -136,7 +149,8 @@ impl<L> Letters<L> {
     pub(crate) fn of_workers(workers: usize) -> (PostOffice<L>, Self) {
         let polls: Vec<_> = (0..workers).map(|_| mio::Poll::new().unwrap()).collect();
         let bell = |poll: &mio::Poll| mio::Waker::new(poll.registry(), super::worker::BELL).unwrap();
-        let post = PostOffice::new(polls.iter().map(|poll| Mailbox::new(bell(poll))).collect());
+        let post =
+            PostOffice::new(polls.iter().map(|poll| WorkerMailbox::new(PollerBell(bell(poll)))).collect());
         (post.clone(), Self { post, _polls: polls })
     }
 

@@ -12,7 +12,7 @@ use mio::{Poll, Waker};
 
 use super::listener::{self, ListenError, ListenOptions, Listener};
 use super::listening::Listening;
-use super::mailbox::Mailbox;
+use super::post::{PollerBell, WorkerMailbox};
 use super::worker::{BELL, Shared, Worker};
 use super::{Clients, Limits, PostOffice, Service, Traffic};
 
@@ -89,7 +89,7 @@ impl Workers {
         let mut mailboxes = Vec::with_capacity(self.threads);
         for _ in 0..self.threads {
             let poll = Poll::new()?;
-            mailboxes.push(Mailbox::new(Waker::new(poll.registry(), BELL)?));
+            mailboxes.push(WorkerMailbox::new(PollerBell(Waker::new(poll.registry(), BELL)?)));
             polls.push(poll);
         }
         let shared = Arc::new(Shared {

@@ -17,8 +17,8 @@
 //! begins still ends it). Only the first of many posters rings. The bell, which is a system call,
 //! is rung outside of the lock.
 //!
-//! The test below lets loom try every interleaving. It needs a crate without tokio's sockets, which are left out
-//! under `--cfg loom`: CONTRIBUTING.md.
+//! A crate of its own, since loom is to try every interleaving: `--cfg loom` takes the sockets out of the libraries that
+//! the server is built on.
 
 #[cfg(loom)]
 use loom::sync::{Mutex, MutexGuard};
@@ -27,21 +27,15 @@ use std::sync::PoisonError;
 use std::sync::{Mutex, MutexGuard};
 
 /// Ends the sleep of a worker; a bell rung before the sleep begins must end it too.
-pub(super) trait Bell {
+pub trait Bell {
+    /// Any thread, also while nobody sleeps.
     fn ring(&self);
 }
 
-impl Bell for mio::Waker {
-    fn ring(&self) {
-        // It fails only when the poller is gone, and then nobody sleeps there.
-        if let Err(error) = self.wake() {
-            tracing::error!("cannot wake a worker: {error}");
-        }
-    }
-}
-
+/// The queue of one worker. Any thread posts; the worker alone calls [`may_sleep`](Self::may_sleep) and
+/// [`collect`](Self::collect).
 #[derive(Debug)]
-pub(super) struct Mailbox<T, B> {
+pub struct Mailbox<T, B> {
     desk: Mutex<Desk<T>>,
     bell: B,
 }
@@ -53,12 +47,13 @@ struct Desk<T> {
 }
 
 impl<T, B: Bell> Mailbox<T, B> {
-    pub(super) fn new(bell: B) -> Self {
+    /// An empty queue, whose worker is awake.
+    pub fn new(bell: B) -> Self {
         Self { desk: Mutex::new(Desk { letters: Vec::new(), asleep: false }), bell }
     }
 
     /// Queues a letter, and wakes the worker when it sleeps. Any thread.
-    pub(super) fn post(&self, letter: T) {
+    pub fn post(&self, letter: T) {
         let asleep = {
             let mut desk = self.desk();
             desk.letters.push(letter);
@@ -70,14 +65,14 @@ impl<T, B: Bell> Mailbox<T, B> {
     }
 
     /// Announces that the worker is about to sleep. `false`: there is mail, it must not. Worker only.
-    pub(super) fn may_sleep(&self) -> bool {
+    pub fn may_sleep(&self) -> bool {
         let mut desk = self.desk();
         desk.asleep = desk.letters.is_empty();
         desk.asleep
     }
 
     /// Moves all letters into the empty `letters`, oldest first; whoever calls this is awake. Worker only.
-    pub(super) fn collect(&self, letters: &mut Vec<T>) {
+    pub fn collect(&self, letters: &mut Vec<T>) {
         debug_assert!(letters.is_empty());
         let mut desk = self.desk();
         desk.asleep = false;
