@@ -43,6 +43,9 @@ pub trait File: Debug + Send {
     /// can: what is written there costs less. [`Self::truncate`] gives it back.
     fn reserve(&mut self, from: u64, bytes: u64);
 
+    /// Tells the system that it need not keep a durable part of the file in memory, see [`uncache`].
+    fn uncache(&self, from: u64, bytes: u64);
+
     /// Cuts the file to a length.
     fn truncate(&mut self, bytes: u64) -> io::Result<()>;
 
@@ -130,6 +133,10 @@ impl File for DiskFile {
         let _ = (from, bytes);
     }
 
+    fn uncache(&self, from: u64, bytes: u64) {
+        uncache(&self.file, from, bytes);
+    }
+
     fn truncate(&mut self, bytes: u64) -> io::Result<()> {
         self.file.set_len(bytes)
     }
@@ -150,6 +157,33 @@ impl File for DiskFile {
     }
 }
 
+/// Bytes of the file that the system may keep in one piece, and then only forgets as a whole.
+const FOLIO_BYTES_MAX: u64 = 2 << 20;
+
+/// Tells the system that it need not keep a part of a file in memory that is on disk: nobody is going to read it
+/// soon, and its pages can be had again for what is written next. What is not on disk stays.
+///
+/// Why: fresh pages are dear, above all on a virtual machine whose host gives it memory as it is touched
+/// (docs/decisions/0015).
+pub(crate) fn uncache(file: &fs::File, from: u64, bytes: u64) {
+    // None would mean all of the file.
+    if bytes == 0 {
+        return;
+    }
+    // What the last call had to leave, since it had not got all of it.
+    let start = from.saturating_sub(FOLIO_BYTES_MAX);
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+        let (from, bytes) = (start.cast_signed(), (from + bytes - start).cast_signed());
+        // SAFETY: the descriptor is open, and the call touches no memory of ours. It is advice: where it fails,
+        // nothing has changed.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), from, bytes, libc::POSIX_FADV_DONTNEED) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (file, start);
+}
+
 #[cfg(all(test, not(loom)))]
 pub(crate) mod faulty {
     //! A disk that fails when it is told to.
@@ -166,11 +200,14 @@ pub(crate) mod faulty {
         /// Syncs that still succeed; then one fails with EIO, and what was written since the last good
         /// one is forgotten, as after a power cut.
         pub(crate) syncs: AtomicI64,
+        /// Bytes that the system need not keep.
+        pub(crate) uncached: AtomicU64,
     }
 
     impl Faults {
         pub(crate) fn none() -> Arc<Self> {
-            Arc::new(Self { bytes: AtomicI64::new(i64::MAX), syncs: AtomicI64::new(i64::MAX) })
+            let (bytes, syncs) = (AtomicI64::new(i64::MAX), AtomicI64::new(i64::MAX));
+            Arc::new(Self { bytes, syncs, uncached: AtomicU64::new(0) })
         }
     }
 
@@ -245,6 +282,12 @@ pub(crate) mod faulty {
 
         fn reserve(&mut self, from: u64, bytes: u64) {
             self.file.reserve(from, bytes);
+        }
+
+        fn uncache(&self, from: u64, bytes: u64) {
+            assert!(from + bytes <= self.synced.load(SeqCst), "only what is durable");
+            self.faults.uncached.fetch_add(bytes, SeqCst);
+            self.file.uncache(from, bytes);
         }
 
         fn truncate(&mut self, bytes: u64) -> io::Result<()> {

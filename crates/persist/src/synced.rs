@@ -15,6 +15,8 @@ use std::{
     thread::{self, JoinHandle},
 };
 
+use crate::storage::uncache;
+
 /// Bytes after which the system is told to write what is new.
 const STEP_BYTES: u64 = 4 << 20;
 /// Bytes that may be on their way to the disk while more are begun.
@@ -142,7 +144,8 @@ impl Course {
             drop(state);
             let end = written.saturating_sub(BEGUN_BYTES_MAX).max(ended);
             let result = begin_writing(file, begun, written - begun)
-                .and_then(|()| await_written(file, ended, end - ended));
+                .and_then(|()| await_written(file, ended, end - ended))
+                .map(|()| uncache(file, ended, end - ended));
             (begun, ended) = (written, end);
             let mut state = self.state();
             state.ended = end;

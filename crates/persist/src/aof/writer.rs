@@ -63,13 +63,18 @@ struct Point {
 #[derive(Debug)]
 pub struct PendingSync {
     file: Box<dyn File>,
+    /// Where in the file that begins which is to become durable.
+    from_bytes: u64,
     to: Point,
 }
 
 impl PendingSync {
-    /// Makes durable what was written when it was begun. Takes as long as the disk does.
+    /// Makes durable what was written when it was begun. Takes as long as the disk does. The system then need not keep
+    /// it in memory any more.
     pub fn run(mut self) -> FinishedSync {
-        FinishedSync { result: self.file.sync(), to: self.to }
+        let Self { from_bytes, to, .. } = self;
+        let result = self.file.sync().map(|()| self.file.uncache(from_bytes, to.bytes - from_bytes));
+        FinishedSync { result, to }
     }
 }
 
@@ -352,7 +357,7 @@ impl Writer {
         if self.synced == self.written {
             return Ok(None);
         }
-        Ok(Some(PendingSync { file: self.file.share()?, to: self.written }))
+        Ok(Some(PendingSync { file: self.file.share()?, from_bytes: self.synced.bytes, to: self.written }))
     }
 
     /// Takes note of what became of a sync.
@@ -620,13 +625,17 @@ mod tests {
         bench.ring.append(0, b"first\n");
         bench.writer.write(None).unwrap();
         let sync = bench.writer.begin_sync().unwrap().unwrap();
+        let durable_bytes = bench.writer.written.bytes;
         bench.ring.append(0, b"second\n");
         bench.writer.write(None).unwrap();
         bench.writer.end_sync(sync.run()).unwrap();
         assert_eq!((bench.writer.synced(), bench.ring.used_bytes()), (106, 7));
+        let uncached_bytes = || bench.faults.uncached.load(SeqCst);
+        assert_eq!(uncached_bytes(), durable_bytes);
         let sync = bench.writer.begin_sync().unwrap().unwrap();
         bench.faults.syncs.store(0, SeqCst);
         assert!(bench.writer.end_sync(sync.run()).is_err());
+        assert_eq!(uncached_bytes(), durable_bytes, "what is not durable is not forgotten");
         assert!(!bench.writer.is_torn(), "the ring has it all");
         bench.faults.syncs.store(i64::MAX, SeqCst);
         bench.writer.write(None).unwrap();
