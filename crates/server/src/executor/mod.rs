@@ -76,6 +76,8 @@ pub enum Letter {
     Lines(Arc<Vec<u8>>),
     /// To a client: the encoded reply to its command that has waited for a key.
     Unblocked(Arc<Vec<u8>>),
+    /// To a client: what it waits for comes of age earlier than it was to.
+    Sooner,
     /// To a client: what became of its command that was run apart from the worker.
     Finished(Arc<Finished>),
     /// To a client: its command that was run apart has come too late, and waits, so long at most.

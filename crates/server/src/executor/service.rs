@@ -137,7 +137,10 @@ impl Service for Executor {
     fn resume(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
         self.withhold_to = 0;
         if session.waiting.is_some() {
-            return self.withdraw(session, reply);
+            return match session.waits_until {
+                Some(until) if until <= self.now.instant => self.withdraw(session, reply),
+                _ => self.look_again(session),
+            };
         }
         if session.durability.is_some() {
             return self.end_durability_wait(session, reply);
@@ -169,6 +172,7 @@ impl Service for Executor {
                 }))
             }
             Letter::Waits { timeout } => self.wait_after_all(session, timeout),
+            Letter::Sooner => session.waiting.map(|_| Next::Park { until: self.next_look(session) }),
             Letter::Finished(finished) => Some(self.finish_apart(session, &finished, reply)),
             Letter::Lines(lines) => {
                 if session.flags.has(ClientFlags::MONITOR) {
@@ -202,6 +206,7 @@ impl Service for Executor {
             | Letter::Lines(_)
             | Letter::Unblocked(_)
             | Letter::Waits { .. }
+            | Letter::Sooner
             | Letter::Finished(_)
             | Letter::Invalidated(_)
             | Letter::Redirected(_) => {}

@@ -98,6 +98,11 @@ fn reply_id(reply: &mut ReplyBuffer, id: StreamId) {
 /// An entry: its ID, and its fields and values in one array.
 fn reply_entry(reply: &mut ReplyBuffer, entry: &StreamEntry<'_>) {
     reply.array(2);
+    reply_entry_parts(reply, entry);
+}
+
+/// The two elements of [`reply_entry`], in an array that the caller has begun.
+fn reply_entry_parts(reply: &mut ReplyBuffer, entry: &StreamEntry<'_>) {
     reply_id(reply, entry.id);
     reply.array(2 * entry.len());
     for (field, value) in entry.fields() {
