@@ -45,6 +45,7 @@ use crate::{
     config::{Config, ConfigReader, VersionCheck},
     expiry::ExpiryCycle,
     feed::{self, Origin},
+    hot_keys::HotKeySession,
     net::{Address, Clients, Neighbours, Next, Now, PostOffice, REPLY_BYTES_MAX, WorkerContext},
     process::ProcessorTime,
     pubsub::{Kind, Message, Subscribers},
@@ -115,6 +116,8 @@ pub struct Executor {
     settling: (u64, u64),
     expiry: ExpiryCycle,
     meter: Meter,
+    /// The session of HOTKEYS while it collects, and what had happened to it when it was looked at last.
+    hot_keys: (Option<Arc<HotKeySession>>, u64),
     memory: MemoryCheck,
     /// The offset behind what it had recorded when it last rang the log's bell.
     rung_at: u64,
@@ -187,6 +190,7 @@ impl Executor {
             settling: (0, 0),
             expiry,
             meter,
+            hot_keys: (None, 0),
             memory: MemoryCheck::default(),
             rung_at: 0,
             durability_waits: Vec::new(),
@@ -365,9 +369,9 @@ impl Executor {
         self.log_measured(shared, session, &measured, words, request_bytes, reply_bytes);
     }
 
-    /// Logs what was measured if it is remarkable.
+    /// Logs what was measured if it is remarkable, and notes what its keys have cost where somebody collects that.
     fn log_measured(
-        &self,
+        &mut self,
         shared: &Shared,
         session: &Session,
         measured: &Measured,
@@ -375,8 +379,11 @@ impl Executor {
         request_bytes: usize,
         reply_bytes: usize,
     ) {
-        let thresholds = self.meter.thresholds();
         let entry = &shared.commands.entries()[measured.index];
+        if self.hot_keys.0.is_some() && measured.count == 1 {
+            self.note_hot_keys(entry, words, measured.nanoseconds, (request_bytes + reply_bytes) as u64);
+        }
+        let thresholds = self.meter.thresholds();
         // A run of several has taken its time together: none of them is to blame.
         let nanoseconds = if measured.count == 1 { measured.nanoseconds } else { 0 };
         let (request, response) = (request_bytes as u64, reply_bytes as u64);
@@ -405,6 +412,23 @@ impl Executor {
             };
             shared.monitor.logs.add(kind, kind.entries_max(self.config.config()), logged);
         }
+    }
+
+    #[cold]
+    fn note_hot_keys(&mut self, entry: &Entry, words: &[&[u8]], nanoseconds: u64, bytes: u64) {
+        let (worker, random) = (self.worker.id(), self.worker.random());
+        let Some(session) = &self.hot_keys.0 else { return };
+        let keys: Vec<&[u8]> = entry.key_positions(words).map(|at| words[at]).collect();
+        session.note(worker, keys.iter().copied(), (nanoseconds, bytes), random);
+    }
+
+    /// Follows what has happened to the session of HOTKEYS.
+    #[cold]
+    pub(crate) fn refresh_hot_keys(&mut self) {
+        let changes = self.shared.hot_keys.changes();
+        let session = self.shared.hot_keys.session();
+        self.hot_keys = (session.filter(|session| session.is_active(self.now.instant)), changes);
+        self.meter.time_each(self.hot_keys.0.is_some(), self.config.config());
     }
 
     /// Counts an error reply, and a command that was not run at all as rejected.

@@ -51,6 +51,12 @@ impl Service for Executor {
         self.now = now;
         self.environment.now_ms = now.unix_ms;
         self.refresh_config();
+        let (session, changes) = &self.hot_keys;
+        if *changes != self.shared.hot_keys.changes()
+            || session.as_ref().is_some_and(|session| !session.is_active(now.instant))
+        {
+            self.refresh_hot_keys();
+        }
         if self.shared.engine.keyspace.pool().is_low() {
             self.shared.maintenance.warm_up();
         }
