@@ -388,6 +388,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_added_once_is_told_with_its_id() {
+        check(
+            "
+            XADD s IDMP LIMIT maxlen MAXLEN ~ 5 * a 1 => XADD s IDMP LIMIT maxlen MAXLEN = 1 1700000000000-0 a 1
+            XADD s IDMP LIMIT maxlen * b 2 => XADD s IDMP LIMIT maxlen 1700000000000-0 b 2
+            XADD s IDMPAUTO limit * a 1 => XADD s IDMPAUTO limit 1700000000000-1 a 1
+            XCFGSET s IDMP-DURATION 100 =>
+            XCFGSET s IDMP-DURATION 5 => XCFGSET s IDMP-DURATION 5
+            ",
+        );
+    }
+
+    #[test]
     fn what_expires_is_removed_by_the_record() {
         check(
             "

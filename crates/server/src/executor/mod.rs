@@ -29,7 +29,7 @@ use dunlin_engine::{
     Environment, Event, Request, Transaction, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, Run},
     keyspace::{ClientToken, Inside, Key},
-    value::CollectionLimits,
+    value::{CollectionLimits, stream::ProducerLimits},
 };
 use dunlin_resp::{Batch, ReplyBuffer};
 
@@ -709,6 +709,10 @@ pub(crate) fn environment(config: &Config) -> Environment {
             zset_max_listpack_value: config.zset_max_listpack_value as usize,
             stream_node_max_bytes: config.stream_node_max_bytes as usize,
             stream_node_max_entries: config.stream_node_max_entries as usize,
+            producers: ProducerLimits {
+                duration_s: config.stream_idmp_duration,
+                entries_max: config.stream_idmp_maxsize,
+            },
         },
     }
 }

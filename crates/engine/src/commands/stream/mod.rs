@@ -2,6 +2,7 @@
 
 mod add;
 mod claim;
+mod configure;
 mod delete;
 mod effect;
 mod group;
@@ -26,6 +27,7 @@ pub(super) const COMMANDS: &[Command] = &[
     delete::XACKDEL,
     add::XADD,
     claim::XAUTOCLAIM,
+    configure::XCFGSET,
     claim::XCLAIM,
     delete::XDEL,
     delete::XDELEX,
