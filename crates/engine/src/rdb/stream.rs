@@ -245,3 +245,45 @@ fn write_id<W: io::Write>(id: StreamId, output: &mut Output<'_, W>) -> io::Resul
 fn read_id<R: io::BufRead>(input: &mut Input<R>) -> Result<StreamId, RdbError> {
     Ok(StreamId::new(input.length()?, input.length()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sixty seconds, five entries; `p` has added 1-1 as `x`; two were added, one came again.
+    const PRODUCERS: &[u8] = b"\x3c\x05\x01\x01p\x01\x01x\x01\x01\x02\x01";
+
+    #[test]
+    fn producers_are_written_as_redis_writes_them_and_read_back() {
+        let mut producers = Producers::new(ProducerLimits { duration_s: 60, entries_max: 5 });
+        assert!(producers.restore(b"p", b"x", StreamId::new(1, 1)));
+        producers.restore_counts(2, 1);
+        let mut stream = Stream::default();
+        stream.set_producers(producers);
+        let mut bytes = Vec::new();
+        write(&stream, Form::Four, &mut Output::new(&mut bytes, None)).expect("a vector takes everything");
+        assert!(bytes.ends_with(PRODUCERS), "{bytes:02x?}");
+        let stream = read(&mut Input::new(&bytes[..]), Form::Four).expect("what was just written");
+        let producers = stream.producers().expect("read");
+        assert_eq!(producers.limits(), ProducerLimits { duration_s: 60, entries_max: 5 });
+        assert_eq!(producers.find(b"p", b"x", 0), Some(StreamId::new(1, 1)));
+        assert_eq!((producers.added(), producers.duplicates()), (2, 1));
+        bytes.clear();
+        write(&stream, Form::Three, &mut Output::new(&mut bytes, None)).expect("a vector takes everything");
+        let stream = read(&mut Input::new(&bytes[..]), Form::Three).expect("what was just written");
+        assert!(stream.producers().is_none());
+    }
+
+    #[test]
+    fn producers_that_cannot_be_are_refused() {
+        let refuses = |bytes: &[u8]| read_producers(&mut Input::new(bytes)).is_err();
+        assert!(!refuses(PRODUCERS));
+        for length in 0..PRODUCERS.len() {
+            assert!(refuses(&PRODUCERS[..length]), "cut to {length}");
+        }
+        assert!(refuses(b"\x00\x05\x00\x00\x00"), "no time");
+        assert!(refuses(b"\x3c\x00\x00\x00\x00"), "no room");
+        assert!(refuses(b"\x3c\x01\x01\x01p\x02\x01x\x01\x01\x01y\x01\x02\x00\x00"), "too many entries");
+        assert!(refuses(b"\x3c\x05\x01\x01p\x02\x01x\x01\x01\x01x\x01\x02\x00\x00"), "a name twice");
+    }
+}
