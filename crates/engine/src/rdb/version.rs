@@ -91,9 +91,9 @@ mod tests {
     fn magic_words_name_versions() {
         for (magic, version) in [
             (b"REDIS0001", Some(Version::Redis(1))),
-            (b"REDIS0012", Some(Version::Redis(12))),
+            (b"REDIS0013", Some(Version::Redis(13))),
             (b"VALKEY080", Some(Version::Valkey(80))),
-            (b"REDIS0013", None),
+            (b"REDIS0014", None),
             (b"REDIS0080", None),
             (b"REDIS0000", None),
             (b"VALKEY011", None),
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn who_is_relaxed_takes_what_is_to_come() {
         for (magic, version) in [
-            (b"REDIS0013", Some(Version::Redis(13))),
+            (b"REDIS0014", Some(Version::Redis(14))),
             (b"VALKEY999", Some(Version::Valkey(999))),
             (b"REDIS0000", None),
             (b"REDIS0080", None),
