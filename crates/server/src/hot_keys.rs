@@ -7,7 +7,8 @@
 //!
 //! There is one session at a time. Each worker notes what it has run in a collector of its own, whose lock is contended
 //! only while somebody asks; the collectors are summed then. A command's time and bytes are shared out evenly among its
-//! keys.
+//! keys; a script counts as one command on the keys that it was called with, those of a transaction one by one, and one that
+//! waits for a key as it was when it came.
 //!
 //! While no session runs, a worker looks at one number a tick and nothing is done per command: a session has the meter time
 //! every command by itself, and what the meter measures is noted.
@@ -166,7 +167,7 @@ impl HotKeySession {
         let mut collector = self.collector(worker);
         collector.nanoseconds += nanoseconds;
         collector.bytes += bytes;
-        if random % u64::from(self.options.sample_ratio) != 0 {
+        if !random.is_multiple_of(u64::from(self.options.sample_ratio)) {
             return;
         }
         for key in keys {
