@@ -32,7 +32,7 @@ FAMILIES = {
     "scripting": "scripting",
     "everything": "string,hash,list,set,sorted_set,geo,stream,hyperloglog,bitmap,generic,transaction,scripting",
 }
-NEWER = ["hash-expiry", "sorted_set_newer", "geo_polygon", "hash,hash-expiry,generic,transaction"]
+NEWER = ["hash-expiry", "sorted_set_newer", "stream_newer", "geo_polygon", "hash,hash-expiry,generic,transaction"]
 
 
 def replay(writer, reader, families, *arguments):

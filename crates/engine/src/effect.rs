@@ -371,6 +371,36 @@ mod tests {
     }
 
     #[test]
+    fn deliveries_are_told_as_what_they_came_to() {
+        check(
+            "
+            XADD s 1 a 1 => XADD s 1-0 a 1
+            XADD s 2 b 2 => XADD s 2-0 b 2
+            XGROUP CREATE s g 0 => XGROUP CREATE s g 0
+            XREADGROUP GROUP g ann COUNT 1 STREAMS s > => MULTI; XCLAIM s g ann 0 1-0 TIME 1700000000000 RETRYCOUNT 1 FORCE JUSTID LASTID 1-0; XGROUP SETID s g 1-0 ENTRIESREAD 1; EXEC
+            @ unnoticed +10
+            XREADGROUP GROUP g bob COUNT 1 CLAIM 10 STREAMS s > => XCLAIM s g bob 0 1-0 TIME 1700000000010 RETRYCOUNT 2 FORCE JUSTID LASTID 1-0
+            XREADGROUP GROUP g bob COUNT 1 CLAIM 1 NOACK STREAMS s > => XGROUP SETID s g 2-0 ENTRIESREAD 2
+            XREADGROUP GROUP g bob CLAIM 1 STREAMS s > =>
+            XREADGROUP GROUP g cyd CLAIM 1 STREAMS s > => XGROUP CREATECONSUMER s g cyd
+            ",
+        );
+    }
+
+    #[test]
+    fn what_is_added_once_is_told_with_its_id() {
+        check(
+            "
+            XADD s IDMP LIMIT maxlen MAXLEN ~ 5 * a 1 => XADD s IDMP LIMIT maxlen MAXLEN = 1 1700000000000-0 a 1
+            XADD s IDMP LIMIT maxlen * b 2 => XADD s IDMP LIMIT maxlen 1700000000000-0 b 2
+            XADD s IDMPAUTO limit * a 1 => XADD s IDMPAUTO limit 1700000000000-1 a 1
+            XCFGSET s IDMP-DURATION 100 =>
+            XCFGSET s IDMP-DURATION 5 => XCFGSET s IDMP-DURATION 5
+            ",
+        );
+    }
+
+    #[test]
     fn what_expires_is_removed_by_the_record() {
         check(
             "

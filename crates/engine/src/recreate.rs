@@ -8,7 +8,8 @@
 //! hash         HSET, then HPEXPIREAT for each field that expires
 //! stream       XADD for each entry, XSETID; XGROUP CREATE, XCLAIM for each delivery, XGROUP CREATECONSUMER for each
 //!              consumer without one
-//!              RESTORE where a delivery is of an entry that is gone: XCLAIM would drop it
+//!              RESTORE where a delivery is of an entry that is gone: XCLAIM would drop it; and where producers are
+//!              remembered, for servers that load that
 //! any          PEXPIREAT
 //! ```
 //!
@@ -76,7 +77,8 @@ pub(crate) fn write(
         }
         (Some(Object::Hash(hash)), _) => write_hash(key, hash, now_ms, out, pass),
         (Some(Object::Stream(stream)), _)
-            if stream.groups().values().all(|group| has_all_entries(stream, group)) =>
+            if stream.groups().values().all(|group| has_all_entries(stream, group))
+                && !(stream.producers().is_some() && version == Version::PRODUCERS) =>
         {
             write_stream(key, stream, version, out, pass);
         }

@@ -10,10 +10,16 @@
 //! locked in order. In between others may change the key, even take what was there for the waiter; then
 //! it goes on waiting. Only other blocking commands must not: see [`WriteContext::is_reserved`].
 //!
+//! A waiter may also wait for what is there to come of age: it says when it is to be looked at again, and the host sees
+//! to it ([`Engine::look_again`]). Each run says it anew; where that is earlier than before, the host is told.
+//!
 //! A script that has been running for long may hold one of them. Then the key is put aside ([`Worker::kept_out`]), and
 //! whoever waits behind that client for it waits too; the host has it looked at again before long.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+};
 
 use dunlin_resp::ReplyBuffer;
 
@@ -22,7 +28,7 @@ use crate::{
     context::{Environment, Worker, WriteContext},
     effect::LogSwitch,
     execute::{Engine, Request},
-    keyspace::{BlockingKeys, Locked, ShardSet, Waiter},
+    keyspace::{BlockingKeys, Locked, NEVER, ShardSet, Waiter},
 };
 
 /// A client that the command just run has left waiting.
@@ -34,13 +40,14 @@ pub struct Blocked {
     pub timeout_ms: Option<std::num::NonZeroU64>,
 }
 
-/// A client that waits no more.
+/// What a client that has waited is to be told.
 #[derive(Debug)]
 pub struct Served {
     /// Its command.
     pub waiter: Arc<Waiter>,
-    /// The reply.
-    pub reply: Vec<u8>,
+    /// The reply; without one it waits on, but is to be looked at again earlier than it was to be
+    /// ([`Waiter::again_ms`]).
+    pub reply: Option<Vec<u8>>,
 }
 
 /// What is left to do for the waiters of a key.
@@ -85,6 +92,7 @@ pub(crate) fn block(
         value_type: wait.value_type,
         on_loss: wait.on_loss,
         is_gone: AtomicBool::new(false),
+        again_ms: AtomicU64::new(wait.again_ms.unwrap_or(NEVER)),
     });
     let mut locked = locked.shards();
     for (shard, key) in &waiter.keys {
@@ -125,6 +133,15 @@ impl Engine {
     /// holds no locks.
     pub fn serve_kept_out(&self, environment: &Environment, worker: &mut Worker) {
         worker.ready.extend(worker.kept_out.drain(..));
+        worker.effects.begin(&self.log);
+        self.serve_waiters(self.keyspace.lock_set(ShardSet::EMPTY), environment, worker);
+    }
+
+    /// Runs the command of a client that waits again, though none of its keys has changed, and those of whoever came
+    /// before it for the same keys. Nothing where it waits no more. The caller is inside the gate and holds no locks.
+    pub fn look_again(&self, waiter: &Waiter, environment: &Environment, worker: &mut Worker) {
+        worker.ready.extend(waiter.keys.iter().map(|(_, key)| (waiter.database, key.clone())));
+        worker.effects.begin(&self.log);
         self.serve_waiters(self.keyspace.lock_set(ShardSet::EMPTY), environment, worker);
     }
 
@@ -199,22 +216,28 @@ fn serve_key(
         let reply = run(locked, &waiter, environment, worker);
         worker.effects.publish(log, worker.id());
         match reply {
-            Some(reply) => {
+            Ok(reply) => {
                 remove(locked, &waiter);
-                worker.served.push(Served { waiter, reply });
+                worker.served.push(Served { waiter, reply: Some(reply) });
             }
-            None => passed += 1,
+            Err(again_ms) => {
+                passed += 1;
+                let again_ms = again_ms.unwrap_or(NEVER);
+                if again_ms < waiter.again_ms.swap(again_ms, Relaxed) {
+                    worker.served.push(Served { waiter, reply: None });
+                }
+            }
         }
     }
 }
 
-/// Runs a waiter's command again; its reply, unless it goes on waiting.
+/// Runs a waiter's command again; its reply, or where it goes on waiting, when it is to be run once more.
 fn run(
     locked: &mut Locked<'_>,
     waiter: &Waiter,
     environment: &Environment,
     worker: &mut Worker,
-) -> Option<Vec<u8>> {
+) -> Result<Vec<u8>, Option<u64>> {
     let Run::Block(handler) = waiter.command.run else { unreachable!("only such commands wait") };
     let words: Vec<&[u8]> = waiter.words.iter().map(|word| &**word).collect();
     let mut reply = ReplyBuffer::default();
@@ -226,11 +249,11 @@ fn run(
     context.settle_effect(&words, changes_before);
     match result {
         Ok(Blocking::Done) => {}
-        Ok(Blocking::Wait(_)) => return None,
+        Ok(Blocking::Wait(wait)) => return Err(wait.again_ms),
         Err(error) => {
             reply.rewind(mark);
             reply.error(error.line());
         }
     }
-    Some(reply.chunks().flatten().copied().collect())
+    Ok(reply.chunks().flatten().copied().collect())
 }

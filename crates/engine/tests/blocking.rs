@@ -38,11 +38,13 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// The clients that were served since the last call, in order, with their replies.
+    /// The clients that were served since the last call, in order, with their replies; `(sooner)` for those who are to be
+    /// looked at earlier than they were to be.
     fn served(&mut self) -> Vec<(u64, String)> {
         let text = |reply: &[u8]| String::from_utf8_lossy(reply).replace("\r\n", " ").trim_end().to_owned();
         let served = self.client.worker.served.drain(..);
-        served.map(|served| (served.waiter.client.0, text(&served.reply))).collect()
+        let reply = |reply: Option<Vec<u8>>| reply.map_or("(sooner)".to_owned(), |reply| text(&reply));
+        served.map(|served| (served.waiter.client.0, reply(served.reply))).collect()
     }
 
     #[track_caller]
@@ -51,6 +53,18 @@ impl<'a> Story<'a> {
         let expected: Vec<(u64, String)> =
             served.iter().map(|(number, reply)| (*number, (*reply).to_owned())).collect();
         assert_eq!(self.served(), expected, "served by {line}");
+    }
+
+    /// What somebody says who is to wait.
+    fn say_waiting(&mut self, number: u64, line: &str) -> String {
+        self.client.environment.client = ClientToken(number, 0);
+        self.client.say(line)
+    }
+
+    fn look_again(&mut self, waiter: &Waiter) {
+        let engine = &self.client.store.engine;
+        let _inside = engine.keyspace.enter(0);
+        engine.look_again(waiter, &self.client.environment, &mut self.client.worker);
     }
 
     fn nobody_waits(&self) {
@@ -200,6 +214,50 @@ fn who_withdraws_is_not_served_and_the_next_one_is() {
     story.nobody_waits();
 }
 
+/// Entries come of age while consumers wait: whoever came first gets them, and each says when it is to be looked at
+/// again.
+#[test]
+fn deliveries_that_come_of_age_are_served_in_order() {
+    let store = Store::new(2);
+    let mut story = Story::new(&store);
+    let block = |story: &mut Story<'_>, number, line: &str| {
+        assert_eq!(story.say_waiting(number, line), "");
+        story.client.worker.blocked.take().unwrap().waiter
+    };
+    story.check(9, "XGROUP CREATE s g $ MKSTREAM", "+OK", &[]);
+    let start_ms = story.client.environment.now_ms;
+    let bob = block(&mut story, 2, "XREADGROUP GROUP g bob BLOCK 0 CLAIM 100 STREAMS s >");
+    let cyd = block(&mut story, 3, "XREADGROUP GROUP g cyd BLOCK 0 CLAIM 50 STREAMS s >");
+    assert_eq!((bob.again_ms(), cyd.again_ms()), (None, None), "nothing to come of age");
+    // Bob gets what is new; that is what Cyd can take over next.
+    let new = "*1 *2 $1 s *1 *4 $3 1-0 *2 $1 a $1 1 :0 :0";
+    story.check(9, "XADD s 1 a 1", "$3 1-0", &[(2, new), (3, "(sooner)")]);
+    assert_eq!(cyd.again_ms(), Some(start_ms + 50));
+    let dan = block(&mut story, 4, "XREADGROUP GROUP g dan BLOCK 0 CLAIM 40 STREAMS s >");
+    assert_eq!(dan.again_ms(), Some(start_ms + 40));
+    // Whoever makes a delivery older has those who wait looked at sooner.
+    let older = format!("XCLAIM s g ann 0 1 TIME {} JUSTID", start_ms - 20);
+    story.check(9, &older, "*1 $3 1-0", &[(3, "(sooner)"), (4, "(sooner)")]);
+    assert_eq!((cyd.again_ms(), dan.again_ms()), (Some(start_ms + 30), Some(start_ms + 20)));
+    // A look before the time finds nothing; one after it serves the one who has waited for longest.
+    story.look_again(&dan);
+    assert_eq!(story.served(), []);
+    story.client.environment.now_ms = start_ms + 35;
+    story.look_again(&dan);
+    let old = "*1 *2 $1 s *1 *4 $3 1-0 *2 $1 a $1 1 :55 :1";
+    assert_eq!(story.served(), [(3, old.to_owned())]);
+    assert_eq!(dan.again_ms(), Some(start_ms + 75), "it was just delivered");
+    story.look_again(&cyd);
+    assert_eq!(story.served(), [], "who has been served is looked at in vain");
+    // What is acknowledged or deleted does not come of age.
+    story.check(9, "XACK s g 1", ":1", &[]);
+    assert_eq!(dan.again_ms(), None);
+    story.check(9, "XGROUP DESTROY s g", ":1", &[(4, GROUP_GONE)]);
+    story.nobody_waits();
+}
+
+const GROUP_GONE: &str = "-NOGROUP No such key 's' or consumer group 'g' in XREADGROUP with GROUP option";
+
 #[test]
 fn who_needs_a_lock_that_is_taken_is_served_before_those_who_come_meanwhile() {
     let store = Store::new(2);
@@ -271,7 +329,8 @@ impl Actor<'_> {
         let reply = self.client.say(line);
         for served in self.client.worker.served.drain(..) {
             let number = served.waiter.client.0 as usize;
-            self.mail[number].lock().unwrap().push((served.waiter, served.reply));
+            let reply = served.reply.expect("nobody waits for time to pass");
+            self.mail[number].lock().unwrap().push((served.waiter, reply));
         }
         reply
     }

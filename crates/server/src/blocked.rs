@@ -78,6 +78,11 @@ impl BlockedClients {
         self.table(address).insert(address.id, Arc::clone(waiter));
     }
 
+    /// What a client waits with; it may have been served already.
+    pub(crate) fn waiter(&self, address: Address) -> Option<Arc<Waiter>> {
+        self.table(address).get(&address.id).cloned()
+    }
+
     /// Says that a client has gone: it is served no more. Its wait is still to be ended.
     pub(crate) fn forsake(&self, address: Address) {
         if let Some(waiter) = self.table(address).get(&address.id) {
@@ -93,7 +98,7 @@ impl BlockedClients {
     /// Ends the wait of a client; what it waited with, unless it waits for nothing or has been served. Refused where
     /// a script has been holding a key that it waits for. The caller is inside the gate, and owes the client an answer.
     pub(crate) fn end(&self, engine: &Engine, address: Address) -> Result<Option<Arc<Waiter>>, CommandError> {
-        let Some(waiter) = self.table(address).get(&address.id).cloned() else { return Ok(None) };
+        let Some(waiter) = self.waiter(address) else { return Ok(None) };
         let has_waited = engine.withdraw(&waiter).ok_or(CommandError::Busy)?;
         Ok(has_waited.then_some(waiter))
     }

@@ -15,6 +15,7 @@ mod expiry;
 mod feed;
 mod files;
 mod health;
+mod hot_keys;
 mod info;
 mod latency;
 pub mod loading;

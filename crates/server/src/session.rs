@@ -117,6 +117,8 @@ pub struct Session {
     pub(crate) settled_by: u64,
     /// Whether a command waits for keys, and then whether its client wants to hear of it.
     pub(crate) waiting: Option<IsHeard>,
+    /// When that wait ends; `None` for never.
+    pub(crate) waits_until: Option<Instant>,
     /// Whether a command is being run apart from its worker, and then whether its client wants to hear of it.
     pub(crate) apart: Option<IsHeard>,
     /// Since when a command has been waiting for a view of what it may change to end.
@@ -148,6 +150,7 @@ impl Session {
             pushed: false,
             settled_by: 0,
             waiting: None,
+            waits_until: None,
             apart: None,
             held_since: None,
             waits_for_room: false,

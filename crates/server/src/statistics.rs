@@ -11,7 +11,7 @@
 //!
 //! A run ends where the kind changes, behind a command that is not of constant time or has moved
 //! much data, and with the window. In exact mode, which low thresholds of the slow log and the
-//! latency monitor ask for, every command is a run.
+//! latency monitor ask for, or a session of HOTKEYS, every command is a run.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -306,6 +306,8 @@ pub(crate) struct Meter {
     since: Instant,
     /// The command at hand must be timed by itself.
     alone: bool,
+    /// Somebody wants the time of each command, whatever the configuration says.
+    times_each: bool,
     /// Requests and replies from here on end their run.
     large_request: usize,
     large_reply: usize,
@@ -323,6 +325,7 @@ impl Meter {
             count: 0,
             since: Instant::now(),
             alone: false,
+            times_each: false,
             large_request: 0,
             large_reply: 0,
         };
@@ -333,9 +336,16 @@ impl Meter {
     /// Follows a change of the configuration.
     pub(crate) fn configure(&mut self, config: &Config) {
         self.thresholds = Thresholds::new(config);
+        self.thresholds.exact |= self.times_each;
         let clip = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).min(LARGE_BYTES);
         self.large_request = clip(self.thresholds.request_bytes);
         self.large_reply = clip(self.thresholds.reply_bytes);
+    }
+
+    /// Times each command by itself from the next one on, or as the configuration says.
+    pub(crate) fn time_each(&mut self, times_each: bool, config: &Config) {
+        self.times_each = times_each;
+        self.configure(config);
     }
 
     pub(crate) fn thresholds(&self) -> &Thresholds {

@@ -378,8 +378,20 @@ pub fn intended(command: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> Option<&'s
 }
 
 /// Names in `XINFO` whose values are each server's own, or that Redis 7.0 does not tell.
-const OWN_AFFAIRS: [&[u8]; 6] =
-    [b"idle", b"inactive", b"seen-time", b"active-time", b"radix-tree-keys", b"radix-tree-nodes"];
+const OWN_AFFAIRS: [&[u8]; 12] = [
+    b"idle",
+    b"inactive",
+    b"seen-time",
+    b"active-time",
+    b"radix-tree-keys",
+    b"radix-tree-nodes",
+    b"idmp-duration",
+    b"idmp-maxsize",
+    b"pids-tracked",
+    b"iids-tracked",
+    b"iids-added",
+    b"iids-duplicates",
+];
 /// Larger integers are unix times in milliseconds.
 const TIME_MIN: i64 = 1_000_000_000_000;
 

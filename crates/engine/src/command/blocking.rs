@@ -24,7 +24,15 @@ impl<'a> Blocking<'a> {
         timeout_ms: Option<NonZeroU64>,
         refused: fn(&mut ReplyBuffer),
     ) -> Self {
-        Self::Wait(Wait { keys, value_type, timeout_ms, words: None, on_loss: false, refused })
+        Self::Wait(Wait {
+            keys,
+            value_type,
+            timeout_ms,
+            words: None,
+            on_loss: false,
+            again_ms: None,
+            refused,
+        })
     }
 }
 
@@ -42,6 +50,8 @@ pub struct Wait<'a> {
     pub words: Option<Vec<Box<[u8]>>>,
     /// Whether to run again, too, when a key goes or comes to hold another type.
     pub on_loss: bool,
+    /// When to run again though no key has changed, in Unix milliseconds: what is there may have come of age.
+    pub again_ms: Option<u64>,
     /// What is answered where nobody can wait: in transactions and scripts.
     pub refused: fn(&mut ReplyBuffer),
 }

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
 use dunlin_resp::Protocol;
@@ -45,12 +45,24 @@ pub struct Waiter {
     pub(crate) on_loss: bool,
     /// Whether the client has gone: nothing more is given to it.
     pub(crate) is_gone: AtomicBool,
+    /// When its command is to be run again though no key has changed, in Unix milliseconds; [`NEVER`] without. Changed
+    /// under the locks that it is served under.
+    pub(crate) again_ms: AtomicU64,
 }
+
+/// No time.
+pub(crate) const NEVER: u64 = u64::MAX;
 
 impl Waiter {
     /// Says that the client has gone, ahead of its withdrawal: locks may be long in coming.
     pub fn leave(&self) {
         self.is_gone.store(true, Relaxed);
+    }
+
+    /// When the command is to be run again though no key has changed, in Unix milliseconds
+    /// ([`Engine::look_again`](crate::Engine::look_again)).
+    pub fn again_ms(&self) -> Option<u64> {
+        Some(self.again_ms.load(Relaxed)).filter(|again_ms| *again_ms != NEVER)
     }
 
     /// Whether the client has gone.

@@ -41,8 +41,8 @@ use dunlin_structures::PagePool;
 
 use crate::{snapshot::Snapshots, value::Resources};
 
-pub(crate) use blocked::Queues;
 pub use blocked::{BlockingKeys, ClientToken, Waiter};
+pub(crate) use blocked::{NEVER, Queues};
 pub use database::Database;
 pub(crate) use database::Expiration;
 pub use entry::EntryRef;

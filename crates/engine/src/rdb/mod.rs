@@ -40,6 +40,8 @@ pub use input::{Input, RdbError};
 pub use lzf::Compressor;
 pub use output::Output;
 pub(crate) use output::{LongString, Text, length_bytes};
-pub(crate) use value::write_key;
-pub use value::{EXPIRY_MS, Value, read_value, type_of, unfit, version_of, write_value};
+pub use value::{
+    AUXILIARY, EXPIRY_MS, PRODUCERS_FIELD, Value, read_value, type_of, unfit, version_of, write_value,
+};
+pub(crate) use value::{whole_version_of, write_key};
 pub use version::Version;

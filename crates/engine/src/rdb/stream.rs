@@ -16,10 +16,16 @@
 //! STREAM_LISTPACKS lacks what stands between the last ID and the groups, and what groups have read: servers before
 //! Redis 7.0 do not know of it. STREAM_LISTPACKS_3 has one thing more: behind `seen` the time at which a consumer last
 //! got an entry, i64 LE, -1 for never. Both are written for files of their versions only.
+//!
+//! ```text
+//! STREAM_LISTPACKS_4   STREAM_LISTPACKS_3 │ producers
+//! producers            seconds │ entries at most │ count │ producer … │ added │ duplicates: all lengths
+//! producer             name │ count │ (its name for an entry, the entry's ID: two lengths), oldest first …
+//! ```
 
 use std::{collections::BTreeMap, io};
 
-use crate::value::stream::{ConsumerGroup, Stream, StreamId, StreamLog};
+use crate::value::stream::{ConsumerGroup, ProducerLimits, Producers, Stream, StreamId, StreamLog};
 
 use super::{Input, Output, RdbError, value::read_listpack};
 
@@ -38,6 +44,8 @@ pub(super) enum Form {
     Two,
     /// STREAM_LISTPACKS_3, of Redis 7.2.
     Three,
+    /// STREAM_LISTPACKS_4, of Redis 8.6.
+    Four,
 }
 
 pub(super) fn write<W: io::Write>(stream: &Stream, form: Form, output: &mut Output<'_, W>) -> io::Result<()> {
@@ -59,7 +67,55 @@ pub(super) fn write<W: io::Write>(stream: &Stream, form: Form, output: &mut Outp
         output.string(name)?;
         write_group(group, form, output)?;
     }
-    Ok(())
+    match stream.producers() {
+        Some(producers) if form == Form::Four => write_producers(producers, output),
+        _ => Ok(()),
+    }
+}
+
+/// Writes what is remembered of producers.
+pub(super) fn write_producers<W: io::Write>(
+    producers: &Producers,
+    output: &mut Output<'_, W>,
+) -> io::Result<()> {
+    output.length(producers.limits().duration_s.into())?;
+    output.length(producers.limits().entries_max.into())?;
+    output.length(producers.len() as u64)?;
+    for (producer, count, entries) in producers.iter() {
+        output.string(producer)?;
+        output.length(count as u64)?;
+        for (name, id) in entries {
+            output.string(name)?;
+            write_id(id, output)?;
+        }
+    }
+    output.length(producers.added())?;
+    output.length(producers.duplicates())
+}
+
+/// Reads what is remembered of producers.
+pub(super) fn read_producers<R: io::BufRead>(input: &mut Input<R>) -> Result<Producers, RdbError> {
+    let mut limit = |max: u32| {
+        let limit = u32::try_from(input.length()?).ok().filter(|limit| (1..=max).contains(limit));
+        limit.ok_or(RdbError::Corrupt(
+            "a stream remembers producers for too long, or too many of their entries",
+        ))
+    };
+    let duration_s = limit(ProducerLimits::DURATION_S_MAX)?;
+    let entries_max = limit(ProducerLimits::ENTRIES_MAX)?;
+    let mut producers = Producers::new(ProducerLimits { duration_s, entries_max });
+    for _ in 0..input.length()? {
+        let producer = input.string()?;
+        for _ in 0..input.length()? {
+            let name = input.string()?;
+            if !producers.restore(&producer, &name, read_id(input)?) {
+                return Err(RdbError::Corrupt("a producer has an entry twice, or too many of them"));
+            }
+        }
+    }
+    let (added, duplicates) = (input.length()?, input.length()?);
+    producers.restore_counts(added, duplicates);
+    Ok(producers)
 }
 
 fn write_group<W: io::Write>(
@@ -81,7 +137,7 @@ fn write_group<W: io::Write>(
     for (name, consumer) in group.consumers() {
         output.string(name)?;
         output.milliseconds(consumer.seen_ms as i64)?;
-        if form == Form::Three {
+        if form >= Form::Three {
             output.milliseconds(consumer.active_ms.map_or(NEVER, |at| at as i64))?;
         }
         output.length(consumer.pending().len() as u64)?;
@@ -120,6 +176,9 @@ pub(super) fn read<R: io::BufRead>(input: &mut Input<R>, form: Form) -> Result<S
             return Err(RdbError::Corrupt("a stream has a group twice"));
         }
     }
+    if form == Form::Four {
+        stream.set_producers(read_producers(input)?);
+    }
     Ok(stream)
 }
 
@@ -131,7 +190,7 @@ fn read_group<R: io::BufRead>(
     let last_id = read_id(input)?;
     let entries_read = match form {
         Form::One => log.number_of(last_id),
-        Form::Two | Form::Three => Some(input.length()?).filter(|read| *read != UNKNOWN),
+        Form::Two | Form::Three | Form::Four => Some(input.length()?).filter(|read| *read != UNKNOWN),
     };
     let mut group = ConsumerGroup::new(last_id, entries_read);
     let mut deliveries = BTreeMap::new();
@@ -145,7 +204,7 @@ fn read_group<R: io::BufRead>(
         let (name, seen_ms) = (input.string()?, time(input)?);
         let active_ms = match form {
             Form::One | Form::Two => Some(seen_ms),
-            Form::Three => u64::try_from(input.milliseconds()?).ok(),
+            Form::Three | Form::Four => u64::try_from(input.milliseconds()?).ok(),
         };
         if !group.restore_consumer(&name, seen_ms, active_ms) {
             return Err(RdbError::Corrupt("a group has a consumer twice"));
@@ -185,4 +244,46 @@ fn write_id<W: io::Write>(id: StreamId, output: &mut Output<'_, W>) -> io::Resul
 
 fn read_id<R: io::BufRead>(input: &mut Input<R>) -> Result<StreamId, RdbError> {
     Ok(StreamId::new(input.length()?, input.length()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sixty seconds, five entries; `p` has added 1-1 as `x`; two were added, one came again.
+    const PRODUCERS: &[u8] = b"\x3c\x05\x01\x01p\x01\x01x\x01\x01\x02\x01";
+
+    #[test]
+    fn producers_are_written_as_redis_writes_them_and_read_back() {
+        let mut producers = Producers::new(ProducerLimits { duration_s: 60, entries_max: 5 });
+        assert!(producers.restore(b"p", b"x", StreamId::new(1, 1)));
+        producers.restore_counts(2, 1);
+        let mut stream = Stream::default();
+        stream.set_producers(producers);
+        let mut bytes = Vec::new();
+        write(&stream, Form::Four, &mut Output::new(&mut bytes, None)).expect("a vector takes everything");
+        assert!(bytes.ends_with(PRODUCERS), "{bytes:02x?}");
+        let stream = read(&mut Input::new(&bytes[..]), Form::Four).expect("what was just written");
+        let producers = stream.producers().expect("read");
+        assert_eq!(producers.limits(), ProducerLimits { duration_s: 60, entries_max: 5 });
+        assert_eq!(producers.find(b"p", b"x", 0), Some(StreamId::new(1, 1)));
+        assert_eq!((producers.added(), producers.duplicates()), (2, 1));
+        bytes.clear();
+        write(&stream, Form::Three, &mut Output::new(&mut bytes, None)).expect("a vector takes everything");
+        let stream = read(&mut Input::new(&bytes[..]), Form::Three).expect("what was just written");
+        assert!(stream.producers().is_none());
+    }
+
+    #[test]
+    fn producers_that_cannot_be_are_refused() {
+        let refuses = |bytes: &[u8]| read_producers(&mut Input::new(bytes)).is_err();
+        assert!(!refuses(PRODUCERS));
+        for length in 0..PRODUCERS.len() {
+            assert!(refuses(&PRODUCERS[..length]), "cut to {length}");
+        }
+        assert!(refuses(b"\x00\x05\x00\x00\x00"), "no time");
+        assert!(refuses(b"\x3c\x00\x00\x00\x00"), "no room");
+        assert!(refuses(b"\x3c\x01\x01\x01p\x02\x01x\x01\x01\x01y\x01\x02\x00\x00"), "too many entries");
+        assert!(refuses(b"\x3c\x05\x01\x01p\x02\x01x\x01\x01\x01x\x01\x02\x00\x00"), "a name twice");
+    }
 }

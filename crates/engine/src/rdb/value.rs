@@ -6,7 +6,7 @@ use dunlin_structures::Listpack;
 
 use crate::{
     keyspace::EntryRef,
-    value::{Collection, Layout, NewString, NewValue, Object},
+    value::{Collection, Layout, NewString, NewValue, Object, Stream},
 };
 
 use super::{
@@ -36,6 +36,7 @@ const LIST_QUICKLIST_2: u8 = 18;
 const STREAM_LISTPACKS_2: u8 = 19;
 const SET_LISTPACK: u8 = 20;
 const STREAM_LISTPACKS_3: u8 = 21;
+const STREAM_LISTPACKS_4: u8 = 26;
 /// In Valkey's versions; in Redis's it is the first of the numbers of Redis 7.4.
 const HASH_2: u8 = 22;
 const HASH_METADATA_PRE_GA: u8 = 22;
@@ -54,6 +55,15 @@ enum Contents {
 }
 
 impl Value {
+    /// Adds what [`PRODUCERS_FIELD`] says to a stream; anything else has none.
+    pub fn adopt_producers(&mut self, bytes: &[u8]) -> Result<(), RdbError> {
+        let Contents::Object(object) = &mut self.0 else { return Ok(()) };
+        if let Some(stream) = Stream::of_mut(object) {
+            stream.set_producers(stream::read_producers(&mut Input::new(bytes))?);
+        }
+        Ok(())
+    }
+
     /// Hands the value to `store` as the keyspace takes it.
     pub(crate) fn store<R>(self, store: impl FnOnce(NewValue<'_>) -> R) -> R {
         match self.0 {
@@ -109,7 +119,8 @@ pub fn type_of(entry: EntryRef<'_>, version: Version) -> u8 {
             }
         }
         Some(Object::SortedSet(_)) => ZSET_2,
-        Some(Object::Stream(_)) => match version {
+        Some(Object::Stream(stream)) => match version {
+            Version::Redis(PRODUCERS_SINCE..) if stream.producers().is_some() => STREAM_LISTPACKS_4,
             Version::Valkey(_) | Version::Redis(STREAM_3_SINCE..) => STREAM_LISTPACKS_3,
             _ if is_packed_anew => STREAM_LISTPACKS_2,
             _ => STREAM_LISTPACKS,
@@ -119,6 +130,8 @@ pub fn type_of(entry: EntryRef<'_>, version: Version) -> u8 {
 
 /// Redis's version that has the newest form of streams.
 const STREAM_3_SINCE: u16 = 11;
+/// Redis's version in which streams remember producers.
+const PRODUCERS_SINCE: u16 = 13;
 /// Redis's version in which fields of hashes expire.
 const FIELDS_EXPIRE_SINCE: u16 = 12;
 const EXPIRING_FIELDS: &str = "fields of hashes do not expire in servers that load this version";
@@ -144,6 +157,21 @@ pub fn version_of(entry: EntryRef<'_>) -> Version {
     }
 }
 
+/// [`version_of`], or the version that also carries what an auxiliary field would say in a file ([`PRODUCERS_FIELD`]).
+pub(crate) fn whole_version_of(entry: EntryRef<'_>) -> Version {
+    match entry.object() {
+        Some(Object::Stream(stream)) if stream.producers().is_some() => Version::PRODUCERS,
+        _ => version_of(entry),
+    }
+}
+
+/// The auxiliary field before a key whose value is a stream with producers: their part of STREAM_LISTPACKS_4. Servers that do
+/// not know it pass over it, and read the stream without them.
+pub const PRODUCERS_FIELD: &[u8] = b"dunlin-stream-producers";
+
+/// Stands before an auxiliary field: name and value, both strings, follow.
+pub const AUXILIARY: u8 = 250;
+
 /// Stands before a key that expires: its time, in milliseconds, follows.
 pub const EXPIRY_MS: u8 = 252;
 
@@ -153,6 +181,16 @@ pub(crate) fn write_key<W: io::Write>(
     version: Version,
     output: &mut Output<'_, W>,
 ) -> io::Result<()> {
+    if let Some(Object::Stream(stream)) = entry.object()
+        && let Some(producers) = stream.producers()
+        && type_of(entry, version) != STREAM_LISTPACKS_4
+    {
+        let mut bytes = Vec::new();
+        stream::write_producers(producers, &mut Output::new(&mut bytes, None))?;
+        output.byte(AUXILIARY)?;
+        output.string(PRODUCERS_FIELD)?;
+        output.string(&bytes)?;
+    }
     if let Some(expiry) = entry.expiry() {
         output.byte(EXPIRY_MS)?;
         output.milliseconds(expiry as i64)?;
@@ -190,6 +228,7 @@ pub fn write_value<W: io::Write>(
             let form = match type_of(entry, version) {
                 STREAM_LISTPACKS => Form::One,
                 STREAM_LISTPACKS_3 => Form::Three,
+                STREAM_LISTPACKS_4 => Form::Four,
                 _ => Form::Two,
             };
             stream::write(stream, form, output)
@@ -240,6 +279,7 @@ pub fn read_value<R: io::BufRead>(
         STREAM_LISTPACKS => of_collection(stream::read(input, Form::One)?),
         STREAM_LISTPACKS_2 => of_collection(stream::read(input, Form::Two)?),
         STREAM_LISTPACKS_3 => of_collection(stream::read(input, Form::Three)?),
+        STREAM_LISTPACKS_4 => of_collection(stream::read(input, Form::Four)?),
         MODULE | MODULE_2 => {
             Err(RdbError::Unsupported("the value belongs to a module, and there are no modules".to_owned()))
         }

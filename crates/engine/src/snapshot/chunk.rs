@@ -7,7 +7,9 @@ use dunlin_structures::prefetch_span_for_write;
 use super::capture::CHUNK_BYTES;
 use crate::{
     keyspace::{EntryRef, LentEntry},
-    rdb::{LongString, Output, Text, Version, length_bytes, version_of, write_key, write_value},
+    rdb::{
+        LongString, Output, Text, Version, length_bytes, version_of, whole_version_of, write_key, write_value,
+    },
     recreate,
 };
 
@@ -32,6 +34,16 @@ impl Form {
     /// RDB files for Redis 7.0 and newer.
     pub const fn rdb(compress: bool) -> Self {
         Self { commands: false, version: None, compress }
+    }
+
+    /// The version that an entry is written for.
+    fn version_of(self, entry: EntryRef<'_>) -> Version {
+        match self.version {
+            Some(version) => version,
+            // Commands have no auxiliary fields.
+            None if self.commands => whole_version_of(entry),
+            None => version_of(entry),
+        }
     }
 }
 
@@ -67,7 +79,7 @@ impl Chunk {
 
     /// A chunk of an entry that is read when it is written.
     pub(super) fn lent(database: usize, form: Form, entry: LentEntry, now_ms: u64) -> Self {
-        let version = form.version.unwrap_or_else(|| version_of(entry.get()));
+        let version = form.version_of(entry.get());
         Self { keys: 1, version, lent: Some((entry, now_ms)), ..Self::new(database, form) }
     }
 
@@ -117,7 +129,7 @@ impl Chunk {
     }
 
     fn copy(&mut self, entry: EntryRef<'_>, now_ms: u64) {
-        let version = self.form.version.unwrap_or_else(|| version_of(entry));
+        let version = self.form.version_of(entry);
         self.version = self.version.newer(version);
         if self.form.commands {
             let share = |at, block: Arc<Vec<u8>>| {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Resources;
+use super::{Resources, stream::ProducerLimits};
 
 /// The thresholds of the compact encodings; each field but the threshold of lists is the directive of its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct CollectionLimits {
     pub stream_node_max_bytes: usize,
     /// Entries of a node of a stream; 0 for no limit.
     pub stream_node_max_entries: usize,
+    /// For how long, and how many, entries of producers of a stream are remembered where the stream does not say.
+    pub producers: ProducerLimits,
     /// Members of a sorted set in a listpack.
     pub zset_max_listpack_entries: usize,
     /// Bytes of a member of a sorted set in a listpack.
@@ -49,6 +51,7 @@ impl Default for CollectionLimits {
             set_max_listpack_value: 64,
             stream_node_max_bytes: 4096,
             stream_node_max_entries: 100,
+            producers: ProducerLimits::default(),
             zset_max_listpack_entries: 128,
             zset_max_listpack_value: 64,
         }

@@ -15,7 +15,7 @@ pub(super) const IDLE: u8 = 248;
 /// How often the next key is used: a byte.
 pub(super) const FREQUENCY: u8 = 249;
 /// A name and a value.
-pub(super) const AUX: u8 = 250;
+pub(super) use dunlin_engine::rdb::AUXILIARY as AUX;
 /// How many keys the database has: two lengths. A hint.
 pub(super) const RESIZE: u8 = 251;
 /// When the next key expires: milliseconds.

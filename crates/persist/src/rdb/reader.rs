@@ -3,7 +3,7 @@
 use std::{fmt, io};
 
 use dunlin_engine::{
-    rdb::{Input, RdbError, Value, Version, read_value},
+    rdb::{Input, PRODUCERS_FIELD, RdbError, Value, Version, read_value},
     value::Layout,
 };
 
@@ -86,6 +86,7 @@ pub struct Reader<R: io::Read> {
 /// What was said of a key before it.
 #[derive(Default)]
 struct Attributes {
+    producers: Option<Vec<u8>>,
     expiry_ms: Option<i64>,
     idle_seconds: Option<u64>,
 }
@@ -125,6 +126,10 @@ impl<R: io::Read> Reader<R> {
             match self.input.byte()? {
                 opcode::AUX => {
                     let (name, value) = (self.input.string()?, self.input.string()?);
+                    if name == PRODUCERS_FIELD {
+                        attributes.producers = Some(value);
+                        continue;
+                    }
                     return Ok(Some(Item::Aux { name, value }));
                 }
                 opcode::FUNCTION => return Ok(Some(Item::Function(self.input.string()?))),
@@ -160,12 +165,15 @@ impl<R: io::Read> Reader<R> {
                 }
                 type_number => {
                     let key = current_key.insert(self.input.string()?).clone();
-                    let value = match read_value(type_number, self.version, &mut self.input, layout) {
+                    let mut value = match read_value(type_number, self.version, &mut self.input, layout) {
                         Ok(value) => Some(value),
                         Err(RdbError::Empty) => None,
                         Err(error) => return Err(error),
                     };
-                    let Attributes { expiry_ms, idle_seconds } = attributes;
+                    let Attributes { producers, expiry_ms, idle_seconds } = attributes;
+                    if let (Some(value), Some(producers)) = (&mut value, producers) {
+                        value.adopt_producers(&producers)?;
+                    }
                     let database = self.database;
                     return Ok(Some(Item::Key { database, key, value, expiry_ms, idle_seconds }));
                 }

@@ -10,6 +10,7 @@ mod documents;
 mod durability;
 mod eval;
 mod function;
+mod hot_keys;
 mod hyperloglog;
 mod info;
 mod latency;
@@ -42,6 +43,7 @@ const FAMILIES: &[&[Command]] = &[
     debug::COMMANDS,
     eval::COMMANDS,
     function::COMMANDS,
+    hot_keys::COMMANDS,
     hyperloglog::COMMANDS,
     durability::COMMANDS,
     info::COMMANDS,

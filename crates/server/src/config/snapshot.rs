@@ -160,6 +160,10 @@ snapshot! {
     slowlog_max_len: u64,
     /// Refuse writes after a snapshot that failed, where there are save points.
     stop_writes_on_bgsave_error: bool,
+    /// Seconds for which entries of producers are remembered.
+    stream_idmp_duration: u32,
+    /// Entries of a producer that are.
+    stream_idmp_maxsize: u32,
     /// Bytes of a node of a stream; 0 for no limit.
     stream_node_max_bytes: u64,
     /// Entries of a node of a stream; 0 for no limit.

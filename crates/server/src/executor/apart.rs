@@ -120,7 +120,8 @@ impl Executor {
         // Nothing where it has been served before it came to know of its wait.
         session.waiting = Some(session.apart.take()?);
         session.flags.set(ClientFlags::BLOCKED, true);
-        Some(Next::Park { until: timeout.and_then(|timeout| self.now.instant.checked_add(timeout)) })
+        session.waits_until = timeout.and_then(|timeout| self.now.instant.checked_add(timeout));
+        Some(Next::Park { until: self.next_look(session) })
     }
 
     /// Tries again to store what could not be stored. Done at the end of each tick: who makes room wakes all

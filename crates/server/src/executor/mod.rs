@@ -29,7 +29,7 @@ use dunlin_engine::{
     Environment, Event, Request, Transaction, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, Run},
     keyspace::{ClientToken, Inside, Key},
-    value::CollectionLimits,
+    value::{CollectionLimits, stream::ProducerLimits},
 };
 use dunlin_resp::{Batch, ReplyBuffer};
 
@@ -45,6 +45,7 @@ use crate::{
     config::{Config, ConfigReader, VersionCheck},
     expiry::ExpiryCycle,
     feed::{self, Origin},
+    hot_keys::HotKeySession,
     net::{Address, Clients, Neighbours, Next, Now, PostOffice, REPLY_BYTES_MAX, WorkerContext},
     process::ProcessorTime,
     pubsub::{Kind, Message, Subscribers},
@@ -76,6 +77,8 @@ pub enum Letter {
     Lines(Arc<Vec<u8>>),
     /// To a client: the encoded reply to its command that has waited for a key.
     Unblocked(Arc<Vec<u8>>),
+    /// To a client: what it waits for comes of age earlier than it was to.
+    Sooner,
     /// To a client: what became of its command that was run apart from the worker.
     Finished(Arc<Finished>),
     /// To a client: its command that was run apart has come too late, and waits, so long at most.
@@ -113,6 +116,8 @@ pub struct Executor {
     settling: (u64, u64),
     expiry: ExpiryCycle,
     meter: Meter,
+    /// The session of HOTKEYS while it collects, and what had happened to it when it was looked at last.
+    hot_keys: (Option<Arc<HotKeySession>>, u64),
     memory: MemoryCheck,
     /// The offset behind what it had recorded when it last rang the log's bell.
     rung_at: u64,
@@ -185,6 +190,7 @@ impl Executor {
             settling: (0, 0),
             expiry,
             meter,
+            hot_keys: (None, 0),
             memory: MemoryCheck::default(),
             rung_at: 0,
             durability_waits: Vec::new(),
@@ -363,9 +369,9 @@ impl Executor {
         self.log_measured(shared, session, &measured, words, request_bytes, reply_bytes);
     }
 
-    /// Logs what was measured if it is remarkable.
+    /// Logs what was measured if it is remarkable, and notes what its keys have cost where somebody collects that.
     fn log_measured(
-        &self,
+        &mut self,
         shared: &Shared,
         session: &Session,
         measured: &Measured,
@@ -373,8 +379,11 @@ impl Executor {
         request_bytes: usize,
         reply_bytes: usize,
     ) {
-        let thresholds = self.meter.thresholds();
         let entry = &shared.commands.entries()[measured.index];
+        if self.hot_keys.0.is_some() && measured.count == 1 {
+            self.note_hot_keys(entry, words, measured.nanoseconds, (request_bytes + reply_bytes) as u64);
+        }
+        let thresholds = self.meter.thresholds();
         // A run of several has taken its time together: none of them is to blame.
         let nanoseconds = if measured.count == 1 { measured.nanoseconds } else { 0 };
         let (request, response) = (request_bytes as u64, reply_bytes as u64);
@@ -403,6 +412,23 @@ impl Executor {
             };
             shared.monitor.logs.add(kind, kind.entries_max(self.config.config()), logged);
         }
+    }
+
+    #[cold]
+    fn note_hot_keys(&mut self, entry: &Entry, words: &[&[u8]], nanoseconds: u64, bytes: u64) {
+        let (worker, random) = (self.worker.id(), self.worker.random());
+        let Some(session) = &self.hot_keys.0 else { return };
+        let keys: Vec<&[u8]> = entry.key_positions(words).map(|at| words[at]).collect();
+        session.note(worker, keys.iter().copied(), (nanoseconds, bytes), random);
+    }
+
+    /// Follows what has happened to the session of HOTKEYS.
+    #[cold]
+    pub(crate) fn refresh_hot_keys(&mut self) {
+        let changes = self.shared.hot_keys.changes();
+        let session = self.shared.hot_keys.session();
+        self.hot_keys = (session.filter(|session| session.is_active(self.now.instant)), changes);
+        self.meter.time_each(self.hot_keys.0.is_some(), self.config.config());
     }
 
     /// Counts an error reply, and a command that was not run at all as rejected.
@@ -683,6 +709,10 @@ pub(crate) fn environment(config: &Config) -> Environment {
             zset_max_listpack_value: config.zset_max_listpack_value as usize,
             stream_node_max_bytes: config.stream_node_max_bytes as usize,
             stream_node_max_entries: config.stream_node_max_entries as usize,
+            producers: ProducerLimits {
+                duration_s: config.stream_idmp_duration,
+                entries_max: config.stream_idmp_maxsize,
+            },
         },
     }
 }

@@ -51,6 +51,12 @@ impl Service for Executor {
         self.now = now;
         self.environment.now_ms = now.unix_ms;
         self.refresh_config();
+        let (session, changes) = &self.hot_keys;
+        if *changes != self.shared.hot_keys.changes()
+            || session.as_ref().is_some_and(|session| !session.is_active(now.instant))
+        {
+            self.refresh_hot_keys();
+        }
         if self.shared.engine.keyspace.pool().is_low() {
             self.shared.maintenance.warm_up();
         }
@@ -137,7 +143,10 @@ impl Service for Executor {
     fn resume(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
         self.withhold_to = 0;
         if session.waiting.is_some() {
-            return self.withdraw(session, reply);
+            return match session.waits_until {
+                Some(until) if until <= self.now.instant => self.withdraw(session, reply),
+                _ => self.look_again(session),
+            };
         }
         if session.durability.is_some() {
             return self.end_durability_wait(session, reply);
@@ -169,6 +178,7 @@ impl Service for Executor {
                 }))
             }
             Letter::Waits { timeout } => self.wait_after_all(session, timeout),
+            Letter::Sooner => session.waiting.map(|_| Next::Park { until: self.next_look(session) }),
             Letter::Finished(finished) => Some(self.finish_apart(session, &finished, reply)),
             Letter::Lines(lines) => {
                 if session.flags.has(ClientFlags::MONITOR) {
@@ -202,6 +212,7 @@ impl Service for Executor {
             | Letter::Lines(_)
             | Letter::Unblocked(_)
             | Letter::Waits { .. }
+            | Letter::Sooner
             | Letter::Finished(_)
             | Letter::Invalidated(_)
             | Letter::Redirected(_) => {}

@@ -1,6 +1,9 @@
 //! Clients that wait: for keys, for views to end, for room in queues to the disk, for the log to be durable.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use dunlin_engine::{Blocked, Served as ServedWaiter, keyspace::Inside};
 use dunlin_resp::ReplyBuffer;
@@ -56,15 +59,56 @@ impl Executor {
         session.flags.set(ClientFlags::BLOCKED, true);
         let timeout = blocked.timeout_ms.map(|timeout_ms| Duration::from_millis(timeout_ms.get()));
         // A moment beyond the clock is never.
-        let until = timeout.and_then(|timeout| self.now.instant.checked_add(timeout));
-        Flow::Stop(Next::Park { until })
+        session.waits_until = timeout.and_then(|timeout| self.now.instant.checked_add(timeout));
+        Flow::Stop(Next::Park { until: self.next_look(session) })
     }
 
-    /// Sends the replies to clients that a command has served.
+    /// When a client that waits is to be looked at next: where its time is over, or what it waits for comes of age.
+    pub(super) fn next_look(&self, session: &Session) -> Option<Instant> {
+        let waiter = self.shared.blocked.waiter(session.client.address);
+        let left_ms = waiter
+            .and_then(|waiter| waiter.again_ms())
+            .map(|again_ms| again_ms.saturating_sub(self.now.unix_ms));
+        let again = left_ms.and_then(|left_ms| self.now.instant.checked_add(Duration::from_millis(left_ms)));
+        session.waits_until.into_iter().chain(again).min()
+    }
+
+    /// Looks whether what a client waits for has come of age. Where it has, the reply is on its way.
+    #[cold]
+    pub(super) fn look_again(&mut self, session: &Session) -> Next {
+        let shared = Arc::clone(&self.shared);
+        let is_due = |again_ms| again_ms <= self.now.unix_ms;
+        let waiter = shared.blocked.waiter(session.client.address);
+        if let Some(waiter) = waiter.filter(|waiter| waiter.again_ms().is_some_and(is_due))
+            && shared.durability.may_expire()
+            && (!shared.pause.is_set() || shared.pause.in_force(self.now.instant).is_none())
+            && !shared.engine.keyspace.snapshots().is_congested()
+            && let Some(inside) = self.pass(&shared.engine.keyspace)
+        {
+            self.environment.broadcasts = shared.trackers.broadcasts();
+            shared.engine.look_again(&waiter, &self.environment, &mut self.worker);
+            drop(inside);
+            self.mail_served();
+            if !self.worker.events.is_empty() {
+                self.publish_events();
+            }
+            if !self.worker.invalidations.is_empty() {
+                self.tell_invalidations(session.client.id());
+            }
+            self.ring_bell();
+            self.dispose();
+        }
+        // Where it could not be served, or not be looked at, it is not due again at once.
+        let later = |next| if next > self.now.instant { next } else { self.now.instant + KEPT_OUT_PAUSE };
+        Next::Park { until: self.next_look(session).map(later) }
+    }
+
+    /// Sends the replies to clients that a command has served, and tells those who are to be looked at sooner.
     #[cold]
     pub(crate) fn mail_served(&mut self) {
         for ServedWaiter { waiter, reply } in self.worker.served.drain(..) {
-            self.post.send(blocked::address(waiter.client), Letter::Unblocked(Arc::new(reply)));
+            let letter = reply.map_or(Letter::Sooner, |reply| Letter::Unblocked(Arc::new(reply)));
+            self.post.send(blocked::address(waiter.client), letter);
         }
     }
 

@@ -18,6 +18,7 @@ mod sorted_set;
 mod sorted_set_lex;
 mod sorted_set_newer;
 mod stream;
+mod stream_newer;
 mod string;
 mod transaction;
 
@@ -38,6 +39,7 @@ pub const ALL: &[&Family] = &[
     &sorted_set::FAMILY,
     &sorted_set_lex::FAMILY,
     &sorted_set_newer::FAMILY,
+    &stream_newer::FAMILY,
     &stream::FAMILY,
     &hyperloglog::FAMILY,
     &geo::FAMILY,

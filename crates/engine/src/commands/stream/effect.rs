@@ -33,6 +33,16 @@ pub(super) fn record_edit(
             continue;
         }
         out.push(word);
+        let operands = [(b"IDMP".as_slice(), 2), (b"IDMPAUTO", 1)]
+            .into_iter()
+            .find(|(name, _)| word.eq_ignore_ascii_case(name));
+        if let Some((_, operands)) = operands {
+            // Names, whatever they look like.
+            let (names, behind) = rest.split_at(operands.min(rest.len()));
+            out.extend_from_slice(names);
+            rest = behind;
+            continue;
+        }
         let is_length = word.eq_ignore_ascii_case(b"MAXLEN");
         if (is_length || word.eq_ignore_ascii_case(b"MINID"))
             && let [b"~", _, behind @ ..] = rest

@@ -8,7 +8,7 @@ use crate::{
     context::ReadContext,
     value::{
         Stream,
-        stream::{ConsumerGroup, StreamEntry, StreamId, StreamLog},
+        stream::{ConsumerGroup, ProducerLimits, Producers, StreamEntry, StreamId, StreamLog},
     },
 };
 
@@ -156,6 +156,7 @@ fn reply_position(reply: &mut ReplyBuffer, group: &ConsumerGroup, log: &StreamLo
 }
 
 fn stream(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let (now_ms, defaults) = (context.now_ms(), context.layout().limits.producers);
     let stream = stream_of(context, args.word())?;
     let mut full = None;
     if !args.is_empty() {
@@ -169,7 +170,7 @@ fn stream(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
         full = Some(count.unwrap_or(FULL_COUNT));
     }
     let log = stream.log();
-    reply.map(if full.is_some() { 9 } else { 10 });
+    reply.map(if full.is_some() { 15 } else { 16 });
     reply.bulk(b"length");
     reply.integer(log.len() as i64);
     // The names are those of Redis's index; here they count nodes, and nodes with the index itself.
@@ -190,11 +191,30 @@ fn stream(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
         reply.bulk(name.as_bytes());
         reply_id(reply, id);
     }
+    reply_producers(reply, stream, now_ms, defaults);
     match full {
         Some(count) => reply_full(reply, stream, count),
         None => reply_ends(reply, stream),
     }
     Ok(())
+}
+
+/// What is remembered of producers: six pairs of a map.
+fn reply_producers(reply: &mut ReplyBuffer, stream: &Stream, now_ms: u64, defaults: ProducerLimits) {
+    let none = Producers::new(defaults);
+    let producers = stream.producers().unwrap_or(&none);
+    let (names, entries) = producers.remembered(now_ms);
+    for (name, value) in [
+        ("idmp-duration", u64::from(producers.limits().duration_s)),
+        ("idmp-maxsize", u64::from(producers.limits().entries_max)),
+        ("pids-tracked", names as u64),
+        ("iids-tracked", entries as u64),
+        ("iids-added", producers.added()),
+        ("iids-duplicates", producers.duplicates()),
+    ] {
+        reply.bulk(name.as_bytes());
+        reply.integer(value as i64);
+    }
 }
 
 fn reply_ends(reply: &mut ReplyBuffer, stream: &Stream) {
@@ -263,4 +283,32 @@ fn reply_consumers(reply: &mut ReplyBuffer, group: &ConsumerGroup, count: u64) {
 /// How many of `length` are told; a count of 0 tells all.
 fn limited(length: usize, count: u64) -> usize {
     if count == 0 { length } else { length.min(count as usize) }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::transcript::check;
+
+    #[test]
+    fn producers_are_told() {
+        check(
+            "
+            > XADD s IDMP p 1 * a 1
+            $15 1700000000000-0
+            > XADD s IDMP p 1 * a 1
+            $15 1700000000000-0
+            > XADD s IDMPAUTO q * a 1
+            $15 1700000000000-1
+            > XCFGSET s IDMP-DURATION 100
+            +OK
+            > XINFO STREAM s
+            *32 $6 length :2 $15 radix-tree-keys :1 $16 radix-tree-nodes :2 $17 last-generated-id $15 1700000000000-1 $20 max-deleted-entry-id $3 0-0 $13 entries-added :2 $23 recorded-first-entry-id $15 1700000000000-0 $13 idmp-duration :100 $12 idmp-maxsize :100 $12 pids-tracked :2 $12 iids-tracked :2 $10 iids-added :2 $15 iids-duplicates :1 $6 groups :0 $11 first-entry *2 $15 1700000000000-0 *2 $1 a $1 1 $10 last-entry *2 $15 1700000000000-1 *2 $1 a $1 1
+            @ +100000
+            > XGROUP CREATE t g 0 MKSTREAM
+            +OK
+            3> XINFO STREAM t FULL
+            %15 $6 length :0 $15 radix-tree-keys :0 $16 radix-tree-nodes :1 $17 last-generated-id $3 0-0 $20 max-deleted-entry-id $3 0-0 $13 entries-added :0 $23 recorded-first-entry-id $3 0-0 $13 idmp-duration :100 $12 idmp-maxsize :100 $12 pids-tracked :0 $12 iids-tracked :0 $10 iids-added :0 $15 iids-duplicates :0 $7 entries *0 $6 groups *1 %7 $4 name $1 g $17 last-delivered-id $3 0-0 $12 entries-read _ $3 lag :0 $9 pel-count :0 $7 pending *0 $9 consumers *0
+            ",
+        );
+    }
 }

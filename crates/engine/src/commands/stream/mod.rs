@@ -2,6 +2,7 @@
 
 mod add;
 mod claim;
+mod configure;
 mod delete;
 mod effect;
 mod group;
@@ -26,6 +27,7 @@ pub(super) const COMMANDS: &[Command] = &[
     delete::XACKDEL,
     add::XADD,
     claim::XAUTOCLAIM,
+    configure::XCFGSET,
     claim::XCLAIM,
     delete::XDEL,
     delete::XDELEX,
@@ -98,6 +100,11 @@ fn reply_id(reply: &mut ReplyBuffer, id: StreamId) {
 /// An entry: its ID, and its fields and values in one array.
 fn reply_entry(reply: &mut ReplyBuffer, entry: &StreamEntry<'_>) {
     reply.array(2);
+    reply_entry_parts(reply, entry);
+}
+
+/// The two elements of [`reply_entry`], in an array that the caller has begun.
+fn reply_entry_parts(reply: &mut ReplyBuffer, entry: &StreamEntry<'_>) {
     reply_id(reply, entry.id);
     reply.array(2 * entry.len());
     for (field, value) in entry.fields() {

@@ -6,7 +6,7 @@ use dunlin_resp::{Mark, Protocol, ReplyBuffer};
 
 use super::{
     effect::{Deliveries, record_deliveries},
-    no_group_in, parse_id, reply_entries, reply_entry, reply_id,
+    no_group_in, parse_id, reply_entries, reply_entry, reply_entry_parts, reply_id,
 };
 use crate::{
     command::{Args, Argument, Arity, Blocking, Command, CommandError, Flags, Group, KeySpec, Run, Wait},
@@ -16,7 +16,7 @@ use crate::{
     notify::EventClass,
     value::{
         Collection, Stream, ValueType,
-        stream::{ConsumerGroup, StreamId, StreamLog},
+        stream::{Claim, ConsumerGroup, StreamEntry, StreamId, StreamLog},
     },
 };
 
@@ -51,13 +51,14 @@ pub(super) const XREADGROUP: Command = Command {
     flags: Flags::WRITE.and(Flags::BLOCKING),
     keys: &[KeySpec::behind("STREAMS", 4)
         .limited(2)
-        .past(&[("GROUP", 2), ("COUNT", 1), ("BLOCK", 1)])
+        .past(&[("GROUP", 2), ("COUNT", 1), ("BLOCK", 1), ("CLAIM", 1)])
         .accesses()],
     args: &[
         Argument::block("group-block", &[Argument::string("group"), Argument::string("consumer")])
             .after("GROUP"),
         COUNT,
         BLOCK,
+        Argument::integer("min-idle-time").after("CLAIM").optional().since("8.4.0"),
         Argument::word("noack", "NOACK").optional(),
         STREAMS,
     ],
@@ -73,6 +74,9 @@ struct ReadRequest<'a> {
     /// Whether to wait where there is nothing, and for how many milliseconds.
     block: Option<Option<NonZeroU64>>,
     group: Option<(&'a [u8], &'a [u8])>,
+    /// Milliseconds for which a delivery must have been idle for the consumer to take it over; `None` where it takes
+    /// none.
+    claim_idle_ms_min: Option<u64>,
     no_ack: bool,
     keys: &'a [&'a [u8]],
     ids: &'a [&'a [u8]],
@@ -80,7 +84,15 @@ struct ReadRequest<'a> {
 
 impl<'a> ReadRequest<'a> {
     fn read(args: &mut Args<'a>, of_group: bool, now_ms: u64) -> Result<Self, CommandError> {
-        let mut request = Self { count: 0, block: None, group: None, no_ack: false, keys: &[], ids: &[] };
+        let mut request = Self {
+            count: 0,
+            block: None,
+            group: None,
+            claim_idle_ms_min: None,
+            no_ack: false,
+            keys: &[],
+            ids: &[],
+        };
         let only_group = |option: &str| {
             CommandError::owned(format!(
                 "ERR The {option} option is only supported by XREADGROUP. You called XREAD instead."
@@ -105,6 +117,11 @@ impl<'a> ReadRequest<'a> {
                     return Err(only_group("GROUP"));
                 }
                 request.group = Some((args.word(), args.word()));
+            } else if args.token_with("CLAIM", 1) {
+                if !of_group {
+                    return Err(only_group("CLAIM"));
+                }
+                request.claim_idle_ms_min = Some(read_idle(args)?);
             } else if args.token("NOACK") {
                 if !of_group {
                     return Err(only_group("NOACK"));
@@ -123,11 +140,17 @@ impl<'a> ReadRequest<'a> {
         self.keys.iter().all(|key| seen.insert(key))
     }
 
-    /// What follows where there is nothing to read.
+    /// How many entries of a stream it wants at most.
+    fn entries_max(&self) -> usize {
+        if self.count == 0 { usize::MAX } else { self.count as usize }
+    }
+
+    /// What follows where there is nothing to read, and may be at a time in Unix milliseconds.
     fn find_nothing(
         &self,
         words: Option<Vec<Box<[u8]>>>,
         on_loss: bool,
+        again_ms: Option<u64>,
         reply: &mut ReplyBuffer,
     ) -> Outcome<'a> {
         let refused = ReplyBuffer::null_array;
@@ -136,8 +159,23 @@ impl<'a> ReadRequest<'a> {
             return Ok(Blocking::Done);
         };
         let value_type = ValueType::Stream;
-        Ok(Blocking::Wait(Wait { keys: self.keys, value_type, timeout_ms, words, on_loss, refused }))
+        Ok(Blocking::Wait(Wait {
+            keys: self.keys,
+            value_type,
+            timeout_ms,
+            words,
+            on_loss,
+            again_ms,
+            refused,
+        }))
     }
+}
+
+/// Reads the idle time of `CLAIM`, in milliseconds.
+fn read_idle(args: &mut Args<'_>) -> Result<u64, CommandError> {
+    let idle_ms = args.integer_or(CommandError::text("ERR min-idle-time is not an integer"));
+    args.check()?;
+    u64::try_from(idle_ms).map_err(|_| CommandError::text("ERR min-idle-time must be a positive integer"))
 }
 
 /// Begins the answer of one stream: a pair of its own in RESP2, one of a map in RESP3.
@@ -174,7 +212,7 @@ fn xread<'a>(context: &mut WriteContext<'_>, args: &mut Args<'a>, reply: &mut Re
         context.count_lookup(key, is_there);
     }
     let mark = reply.mark();
-    let entries_max = if request.count == 0 { usize::MAX } else { request.count as usize };
+    let entries_max = request.entries_max();
     let visits = |entries: &[Option<EntryRef<'_>>]| {
         let unread = entries.iter().zip(&behind).filter_map(|(entry, after)| unread(*entry, *after));
         unread.map(|(log, start)| log.entries_about(start, StreamId::MAX).min(entries_max)).sum()
@@ -194,7 +232,7 @@ fn xread<'a>(context: &mut WriteContext<'_>, args: &mut Args<'a>, reply: &mut Re
         let kept = args.words().len() - behind.len();
         let words = args.words()[..kept].iter().map(|word| Box::from(*word));
         let ids = behind.iter().map(|id| id.to_string().into_bytes().into_boxed_slice());
-        return request.find_nothing(request.block.map(|_| words.chain(ids).collect()), false, reply);
+        return request.find_nothing(request.block.map(|_| words.chain(ids).collect()), false, None, reply);
     }
     close(reply, mark, found);
     Ok(Blocking::Done)
@@ -262,17 +300,19 @@ fn xreadgroup<'a>(
         wanted.push(Wanted::parse(id)?);
     }
     let reading = GroupReading { request: &request, name, consumer, wanted };
-    let most = if request.count == 0 { usize::MAX } else { request.count as usize };
+    // To claim by idle time may have to visit all deliveries, however few are wanted.
+    let most = if request.claim_idle_ms_min.is_some() { usize::MAX } else { request.entries_max() };
     if context.may_be_apart(most.saturating_mul(request.keys.len()))
         && request.names_each_key_once()
         && let Some(read) = reading.apart(context, reply.protocol())?
     {
+        let again_ms = read.iter().filter_map(|read| read.done.again_ms).min();
         let served = reading.finish(context, read, reply)?;
-        return if served { Ok(Blocking::Done) } else { request.find_nothing(None, true, reply) };
+        return if served { Ok(Blocking::Done) } else { request.find_nothing(None, true, again_ms, reply) };
     }
     let now_ms = context.environment().clock_ms();
     let mark = reply.mark();
-    let mut served = 0;
+    let (mut served, mut again_ms) = (0, None);
     for (at, key) in request.keys.iter().enumerate() {
         context.count_lookup(key, true);
         let done = context.update(key, |stream: &mut Stream| {
@@ -283,10 +323,11 @@ fn xreadgroup<'a>(
         })?;
         let done = done.unwrap_or_default();
         served += usize::from(done.has_answered);
+        again_ms = again_ms.into_iter().chain(done.again_ms).min();
         reading.record(context, key, done);
     }
     if served == 0 {
-        return request.find_nothing(None, true, reply);
+        return request.find_nothing(None, true, again_ms, reply);
     }
     close(reply, mark, served);
     Ok(Blocking::Done)
@@ -311,6 +352,8 @@ struct Done {
     has_read: bool,
     /// The entries whose deliveries have changed.
     ids: Vec<StreamId>,
+    /// Where there was nothing, the Unix time in milliseconds from which on there is a delivery to take over.
+    again_ms: Option<u64>,
 }
 
 impl Done {
@@ -338,36 +381,113 @@ impl GroupReading<'_> {
     ) -> Done {
         let is_new = group.see_consumer(self.consumer, now_ms);
         let mut done = Done { is_new, ..Done::default() };
-        if self.wanted[at] == Wanted::New && log.last_entry_id() <= Some(group.last_id()) {
-            return done;
-        }
-        done.has_answered = true;
-        reply_key(reply, self.request.keys[at]);
         match self.wanted[at] {
             Wanted::New => {
-                done.has_read = true;
-                done.ids = deliver(reply, group, log, self.consumer, self.request, now_ms);
+                let idle = self.find_idle(group, log, now_ms);
+                let has_unread = log.last_entry_id() > Some(group.last_id());
+                if idle.is_empty() && !has_unread {
+                    done.again_ms = self.request.claim_idle_ms_min.and_then(|idle_ms_min| {
+                        let mut deliveries = group.deliveries_by_time();
+                        let oldest = deliveries.find(|(_, id)| log.contains(*id));
+                        oldest.map(|(time_ms, _)| time_ms.saturating_add(idle_ms_min))
+                    });
+                    return done;
+                }
+                reply_key(reply, self.request.keys[at]);
+                let mark = reply.mark();
+                self.claim(&idle, group, log, now_ms, reply);
+                let mut told = idle.len();
+                done.ids = idle;
+                if has_unread && told < self.request.entries_max() {
+                    done.has_read = true;
+                    let unread = self.deliver(group, log, now_ms, self.request.entries_max() - told, reply);
+                    told += unread.len();
+                    if !self.request.no_ack {
+                        done.ids.extend(unread);
+                    }
+                }
+                reply.array_since(mark, told);
             }
             Wanted::HistoryBehind(id) => {
+                reply_key(reply, self.request.keys[at]);
                 done.ids = repeat(reply, group, log, (self.consumer, id), self.request.count, now_ms);
             }
         }
+        done.has_answered = true;
         done
     }
 
+    /// The entries whose deliveries the consumer takes over, those first that have been idle for longest. A delivery whose
+    /// entry is gone stays where it is.
+    fn find_idle(&self, group: &mut ConsumerGroup, log: &StreamLog, now_ms: u64) -> Vec<StreamId> {
+        let Some(idle_ms_min) = self.request.claim_idle_ms_min else { return Vec::new() };
+        group.index_by_time();
+        let idle = group.idle_deliveries(idle_ms_min, now_ms).filter(|id| log.contains(*id));
+        idle.take(self.request.entries_max()).collect()
+    }
+
+    /// Takes deliveries over for the consumer, and tells each with how long it was idle and how often it was made
+    /// before.
+    fn claim(
+        &self,
+        ids: &[StreamId],
+        group: &mut ConsumerGroup,
+        log: &StreamLog,
+        now_ms: u64,
+        reply: &mut ReplyBuffer,
+    ) {
+        let claim = Claim { time_ms: now_ms, count: None, keeps_count: false };
+        for id in ids {
+            let (Some(entry), Some(delivery)) = (log.get(*id), group.pending().get(id)) else { continue };
+            reply_aged(reply, &entry, delivery.idle_ms(now_ms), delivery.count);
+            group.claim(*id, self.consumer, claim, now_ms);
+        }
+    }
+
+    /// Hands the entries behind the group's last to the consumer, so many at most; which these are.
+    fn deliver(
+        &self,
+        group: &mut ConsumerGroup,
+        log: &StreamLog,
+        now_ms: u64,
+        entries_max: usize,
+        reply: &mut ReplyBuffer,
+    ) -> Vec<StreamId> {
+        let mut delivered = Vec::new();
+        let start = group.last_id().next().unwrap_or(StreamId::MAX);
+        for entry in log.range(start, StreamId::MAX).take(entries_max) {
+            match self.request.claim_idle_ms_min {
+                Some(_) => reply_aged(reply, &entry, 0, 0),
+                None => reply_entry(reply, &entry),
+            }
+            group.read(entry.id, log);
+            delivered.push(entry.id);
+        }
+        if !self.request.no_ack {
+            group.deliver(delivered.iter().copied(), self.consumer, now_ms);
+        }
+        delivered
+    }
+
     /// Roughly how many entries the streams have for the consumer; 0 only where they have none.
-    fn entries_about(&self, entries: &[Option<EntryRef<'_>>]) -> usize {
-        let entries_max = if self.request.count == 0 { usize::MAX } else { self.request.count as usize };
+    fn entries_about(&self, entries: &[Option<EntryRef<'_>>], now_ms: u64) -> usize {
+        let entries_max = self.request.entries_max();
         let of_stream = |(entry, wanted): (&Option<EntryRef<'_>>, &Wanted)| {
             let stream = Stream::of((*entry)?.object()?)?;
             let group = stream.group(self.name)?;
-            let found = match wanted {
+            let unread = match wanted {
                 // Where there is nothing it may have to wait, which is nothing to do apart.
                 Wanted::New if stream.log().last_entry_id() <= Some(group.last_id()) => 0,
                 Wanted::New => stream.log().entries_about(group.last_id().next()?, StreamId::MAX),
                 Wanted::HistoryBehind(_) => group.consumers().get(self.consumer)?.pending().len(),
             };
-            Some(found.min(entries_max))
+            let idle = match (wanted, self.request.claim_idle_ms_min) {
+                (Wanted::New, Some(idle_ms_min)) => {
+                    group.idle_deliveries_about(idle_ms_min, now_ms, entries_max.min(IDLE_COUNTED_MAX))
+                }
+                _ => 0,
+            };
+            Some(idle + unread.min(entries_max))
         };
         entries.iter().zip(&self.wanted).filter_map(of_stream).sum()
     }
@@ -382,7 +502,7 @@ impl GroupReading<'_> {
         let now_ms = context.environment().clock_ms();
         let read = context.compute_all_apart(
             self.request.keys,
-            |entries| self.entries_about(entries),
+            |entries| self.entries_about(entries, now_ms),
             |entries, _| {
                 let streams = entries.iter().map(|entry| Stream::of((*entry)?.object()?));
                 let read = streams.enumerate().map(|(at, stream)| {
@@ -436,32 +556,15 @@ impl GroupReading<'_> {
     }
 }
 
-/// Hands the entries behind the group's last to a consumer; which deliveries that makes.
-fn deliver(
-    reply: &mut ReplyBuffer,
-    group: &mut ConsumerGroup,
-    log: &StreamLog,
-    consumer: &[u8],
-    request: &ReadRequest<'_>,
-    now_ms: u64,
-) -> Vec<StreamId> {
-    let mark = reply.mark();
-    let mut delivered = Vec::new();
-    let start = group.last_id().next().unwrap_or(StreamId::MAX);
-    for entry in log.range(start, StreamId::MAX) {
-        reply_entry(reply, &entry);
-        group.read(entry.id, log);
-        delivered.push(entry.id);
-        if delivered.len() as u64 == request.count {
-            break;
-        }
-    }
-    reply.array_since(mark, delivered.len());
-    if request.no_ack {
-        return Vec::new();
-    }
-    group.deliver(delivered.iter().copied(), consumer, now_ms);
-    delivered
+/// Deliveries that are counted before a claim of many is run apart from the worker.
+const IDLE_COUNTED_MAX: usize = 16 * 1024;
+
+/// An entry as a claim by idle time tells it: with the milliseconds since its last delivery, and how many there were.
+fn reply_aged(reply: &mut ReplyBuffer, entry: &StreamEntry<'_>, idle_ms: u64, deliveries: u64) {
+    reply.array(4);
+    reply_entry_parts(reply, entry);
+    reply.integer(idle_ms as i64);
+    reply.integer(deliveries as i64);
 }
 
 /// Tells a consumer again what it has not acknowledged, behind an ID; which deliveries that repeats.
@@ -549,6 +652,91 @@ mod tests {
             :2
             > XREADGROUP GROUP nobody ann STREAMS s >
             -NOGROUP No such key 's' or consumer group 'nobody' in XREADGROUP with GROUP option
+            ",
+        );
+    }
+
+    #[test]
+    fn what_has_been_idle_is_claimed_before_what_is_new() {
+        check(
+            "
+            > XADD s 1 a 1
+            $3 1-0
+            > XADD s 2 b 2
+            $3 2-0
+            > XADD s 3 c 3
+            $3 3-0
+            > XGROUP CREATE s g 0
+            +OK
+            > XREADGROUP GROUP g ann COUNT 1 STREAMS s >
+            *1 *2 $1 s *1 *2 $3 1-0 *2 $1 a $1 1
+            @ +10
+            > XREADGROUP GROUP g ann COUNT 1 STREAMS s >
+            *1 *2 $1 s *1 *2 $3 2-0 *2 $1 b $1 2
+            @ +5
+            > XREADGROUP GROUP g bob CLAIM 15 COUNT 1 STREAMS s >
+            *1 *2 $1 s *1 *4 $3 1-0 *2 $1 a $1 1 :15 :1
+            > XPENDING s g - + 10
+            *2 *4 $3 1-0 $3 bob :0 :2 *4 $3 2-0 $3 ann :5 :1
+            3> XREADGROUP GROUP g bob CLAIM 5 COUNT 2 STREAMS s >
+            %1 $1 s *2 *4 $3 2-0 *2 $1 b $1 2 :5 :1 *4 $3 3-0 *2 $1 c $1 3 :0 :0
+            > XREADGROUP GROUP g bob CLAIM 5 STREAMS s >
+            *-1
+            @ +20
+            > XCLAIM s g ann 0 3 IDLE 50 JUSTID
+            *1 $3 3-0
+            > XREADGROUP CLAIM 20 GROUP g ann STREAMS s >
+            *1 *2 $1 s *3 *4 $3 3-0 *2 $1 c $1 3 :50 :1 *4 $3 1-0 *2 $1 a $1 1 :20 :2 *4 $3 2-0 *2 $1 b $1 2 :20 :2
+            > XREADGROUP GROUP g ann CLAIM 0 STREAMS s 0
+            *1 *2 $1 s *3 *2 $3 1-0 *2 $1 a $1 1 *2 $3 2-0 *2 $1 b $1 2 *2 $3 3-0 *2 $1 c $1 3
+            > XDEL s 2
+            :1
+            > XACK s g 3
+            :1
+            > XREADGROUP GROUP g cyd CLAIM 0 NOACK STREAMS s >
+            *1 *2 $1 s *1 *4 $3 1-0 *2 $1 a $1 1 :0 :4
+            > XPENDING s g - + 10
+            *2 *4 $3 1-0 $3 cyd :0 :5 *4 $3 2-0 $3 ann :0 :4
+            > XADD s 4 d 4
+            $3 4-0
+            > XREADGROUP GROUP g cyd NOACK CLAIM 1 STREAMS s >
+            *1 *2 $1 s *1 *4 $3 4-0 *2 $1 d $1 4 :0 :0
+            > XPENDING s g
+            *4 :2 $3 1-0 $3 2-0 *2 *2 $3 ann $1 1 *2 $3 cyd $1 1
+            > XGROUP DELCONSUMER s g cyd
+            :1
+            > XREADGROUP GROUP g bob CLAIM 0 STREAMS s >
+            *-1
+            ",
+        );
+    }
+
+    #[test]
+    fn claims_are_refused_where_they_make_no_sense() {
+        check(
+            "
+            > XADD s 1 a 1
+            $3 1-0
+            > XGROUP CREATE s g 0
+            +OK
+            > XREADGROUP GROUP g ann CLAIM 5.5 STREAMS s >
+            -ERR min-idle-time is not an integer
+            > XREADGROUP GROUP g ann CLAIM -0 STREAMS s >
+            -ERR min-idle-time is not an integer
+            > XREADGROUP GROUP g ann CLAIM STREAMS s >
+            -ERR min-idle-time is not an integer
+            > XREADGROUP GROUP g ann CLAIM -1 STREAMS s >
+            -ERR min-idle-time must be a positive integer
+            > XREADGROUP GROUP g CLAIM 5 ann STREAMS s >
+            -ERR syntax error
+            > XREADGROUP GROUP g ann STREAMS s > CLAIM 5
+            -ERR Invalid stream ID specified as stream command argument
+            > XREADGROUP GROUP g ann STREAMS s CLAIM >
+            -ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must be specified.
+            > XREAD COUNT 2 CLAIM 10 STREAMS s 0-0
+            -ERR The CLAIM option is only supported by XREADGROUP. You called XREAD instead.
+            > XREADGROUP GROUP g ann CLAIM 9223372036854775807 STREAMS s >
+            *1 *2 $1 s *1 *4 $3 1-0 *2 $1 a $1 1 :0 :0
             ",
         );
     }

@@ -3,9 +3,11 @@
 //! ```text
 //! group     last ID, entries read │ pending: ID → delivery (time, count, consumer)
 //! consumer  seen, active          │ pending: the IDs among them that are its own
+//! by time   (time, ID) of all deliveries, from the first claim by idle time on
 //! ```
-//! Invariant: each pending ID of the group is in the set of exactly one consumer, the one its delivery
-//! names.
+//! Invariants:
+//! - Each pending ID of the group is in the set of exactly one consumer, the one its delivery names.
+//! - The index by time, where there is one, holds each delivery under its present time, and nothing else.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -67,6 +69,8 @@ pub struct ConsumerGroup {
     entries_read: Option<u64>,
     pending: BTreeMap<StreamId, Delivery>,
     consumers: BTreeMap<Arc<[u8]>, Consumer>,
+    /// Deliveries in the order of their times. Only groups that claim by idle time pay for it.
+    by_time: Option<BTreeSet<(u64, StreamId)>>,
     /// Bytes of the consumers' names.
     name_bytes: usize,
 }
@@ -74,7 +78,14 @@ pub struct ConsumerGroup {
 impl ConsumerGroup {
     /// A group that has read up to `last_id`, which is so many entries where that is known.
     pub fn new(last_id: StreamId, entries_read: Option<u64>) -> Self {
-        Self { last_id, entries_read, pending: BTreeMap::new(), consumers: BTreeMap::new(), name_bytes: 0 }
+        Self {
+            last_id,
+            entries_read,
+            pending: BTreeMap::new(),
+            consumers: BTreeMap::new(),
+            by_time: None,
+            name_bytes: 0,
+        }
     }
 
     /// The last ID that was delivered for the first time.
@@ -126,6 +137,7 @@ impl ConsumerGroup {
         let tree = |entries: usize, bytes: usize| entries * bytes * 8 / 5;
         tree(self.pending.len(), size_of::<(StreamId, Delivery)>() + size_of::<StreamId>())
             + tree(self.consumers.len(), size_of::<(Arc<[u8]>, Consumer)>())
+            + tree(self.by_time.as_ref().map_or(0, BTreeSet::len), size_of::<(u64, StreamId)>())
             + self.name_bytes
     }
 
@@ -153,7 +165,9 @@ impl ConsumerGroup {
         let consumer = self.consumers.remove(name)?;
         self.name_bytes -= name.len() + 2 * size_of::<usize>();
         for id in &consumer.pending {
-            self.pending.remove(id);
+            if let Some(delivery) = self.pending.remove(id) {
+                self.forget_time(delivery.time_ms, *id);
+            }
         }
         Some(consumer.pending.len())
     }
@@ -184,12 +198,56 @@ impl ConsumerGroup {
 
     /// Puts a delivery in place of the one there may be.
     fn assign(&mut self, id: StreamId, name: &Arc<[u8]>, delivery: Delivery) {
-        if let Some(former) = self.pending.insert(id, delivery)
-            && former.consumer != *name
-        {
-            self.consumer_mut(&former.consumer).pending.remove(&id);
+        let time_ms = delivery.time_ms;
+        if let Some(former) = self.pending.insert(id, delivery) {
+            self.forget_time(former.time_ms, id);
+            if former.consumer != *name {
+                self.consumer_mut(&former.consumer).pending.remove(&id);
+            }
         }
+        self.note_time(time_ms, id);
         self.consumer_mut(name).pending.insert(id);
+    }
+
+    fn note_time(&mut self, time_ms: u64, id: StreamId) {
+        if let Some(by_time) = &mut self.by_time {
+            by_time.insert((time_ms, id));
+        }
+    }
+
+    fn forget_time(&mut self, time_ms: u64, id: StreamId) {
+        if let Some(by_time) = &mut self.by_time {
+            by_time.remove(&(time_ms, id));
+        }
+    }
+
+    /// All deliveries that [`Self::idle_deliveries`] can find: the index is made where there is none, which takes
+    /// O(n log n) once.
+    pub fn index_by_time(&mut self) {
+        let pending = &self.pending;
+        self.by_time
+            .get_or_insert_with(|| pending.iter().map(|(id, delivery)| (delivery.time_ms, *id)).collect());
+    }
+
+    /// Deliveries in the order of their times, oldest first, each with its time in milliseconds; none before
+    /// [`Self::index_by_time`].
+    pub fn deliveries_by_time(&self) -> impl Iterator<Item = (u64, StreamId)> {
+        self.by_time.iter().flatten().copied()
+    }
+
+    /// Deliveries that have been idle for so many milliseconds at least, longest first.
+    pub fn idle_deliveries(&self, idle_ms_min: u64, now_ms: u64) -> impl Iterator<Item = StreamId> {
+        let is_idle = move |(time_ms, _): &(u64, StreamId)| now_ms.saturating_sub(*time_ms) >= idle_ms_min;
+        self.deliveries_by_time().take_while(is_idle).map(|(_, id)| id)
+    }
+
+    /// Roughly how many of them there are, up to a number; 0 only where there are none. Without an index they count
+    /// all, since making it visits all. O(max).
+    pub fn idle_deliveries_about(&self, idle_ms_min: u64, now_ms: u64, max: usize) -> usize {
+        match self.by_time {
+            Some(_) => self.idle_deliveries(idle_ms_min, now_ms).take(max).count(),
+            None => self.pending.len(),
+        }
     }
 
     fn consumer_mut(&mut self, name: &[u8]) -> &mut Consumer {
@@ -199,6 +257,7 @@ impl ConsumerGroup {
     /// Takes an acknowledgement; whether there was a delivery.
     pub fn acknowledge(&mut self, id: StreamId) -> bool {
         let Some(delivery) = self.pending.remove(&id) else { return false };
+        self.forget_time(delivery.time_ms, id);
         self.consumer_mut(&delivery.consumer).pending.remove(&id);
         true
     }
@@ -206,8 +265,10 @@ impl ConsumerGroup {
     /// Notes that a delivery is told to its consumer once more.
     pub fn repeat_delivery(&mut self, id: StreamId, now_ms: u64) {
         if let Some(delivery) = self.pending.get_mut(&id) {
-            delivery.time_ms = now_ms;
+            let former_ms = std::mem::replace(&mut delivery.time_ms, now_ms);
             delivery.count += 1;
+            self.forget_time(former_ms, id);
+            self.note_time(now_ms, id);
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Stream ─┬─ StreamLog ── nodes in order of ID, each a listpack of up to stream-node-max-entries
-//!         └─ groups by name ── ConsumerGroup
+//!         ├─ groups by name ── ConsumerGroup
+//!         └─ Producers, where some have asked for their entries to be added once
 //! ```
 //!
 //! Unlike other collections an empty stream stays under its key: it remembers its last ID.
@@ -11,6 +12,7 @@ mod group;
 mod id;
 mod log;
 mod node;
+mod producers;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +22,7 @@ pub use group::{Claim, Consumer, ConsumerGroup, Delivery};
 pub use id::{NewId, StreamId};
 pub use log::{AddError, StreamLog, StreamRange, Trim, TrimTo, Trimmed};
 pub use node::StreamEntry;
+pub use producers::{ProducerLimits, Producers};
 
 use super::{Collection, Object, Resources, shared::Shared};
 
@@ -30,6 +33,7 @@ pub struct Stream {
     groups: BTreeMap<Box<[u8]>, ConsumerGroup>,
     /// Bytes that the groups and their names have on the heap.
     group_bytes: usize,
+    producers: Option<Box<Producers>>,
 }
 
 impl Collection for Stream {
@@ -121,6 +125,21 @@ impl Stream {
         name.len() + size_of::<(Box<[u8]>, ConsumerGroup)>() + group.heap_bytes()
     }
 
+    /// The producers whose entries are added once, where there have been any.
+    pub fn producers(&self) -> Option<&Producers> {
+        self.producers.as_deref()
+    }
+
+    /// Works on the producers, which begin with these limits.
+    pub fn edit_producers<R>(&mut self, limits: ProducerLimits, edit: impl FnOnce(&mut Producers) -> R) -> R {
+        edit(self.producers.get_or_insert_with(|| Box::new(Producers::new(limits))))
+    }
+
+    /// Puts producers in the place of those that there may be.
+    pub fn set_producers(&mut self, producers: Producers) {
+        self.producers = Some(Box::new(producers));
+    }
+
     /// Whether a group has not read an entry yet, or has it among its deliveries. O(groups).
     pub fn is_referenced(&self, id: StreamId) -> bool {
         self.groups.values().any(|group| id > group.last_id() || group.pending().contains_key(&id))
@@ -160,6 +179,6 @@ impl Stream {
 
     /// Bytes outside the stream itself. O(1).
     pub fn heap_bytes(&self) -> usize {
-        self.log.heap_bytes() + self.group_bytes
+        self.log.heap_bytes() + self.group_bytes + self.producers().map_or(0, Producers::heap_bytes)
     }
 }

@@ -156,28 +156,37 @@ proptest! {
 
     #[test]
     fn deliveries_belong_to_one_consumer(
-        steps in prop::collection::vec((0u8..5, 0u64..12, 0usize..3), 1..100),
+        steps in prop::collection::vec((0u8..7, 0u64..12, 0usize..3), 1..100),
     ) {
         const NAMES: [&[u8]; 3] = [b"ann", b"bob", b"cy"];
         let mut stream = Stream::default();
         stream.create_group(b"g", ConsumerGroup::new(StreamId::MIN, None));
         let mut model: BTreeMap<StreamId, (usize, u64)> = BTreeMap::new();
-        for (step, ms, who) in steps {
-            let (id, name) = (StreamId::new(ms, 0), NAMES[who]);
+        for (at, (step, ms, who)) in steps.into_iter().enumerate() {
+            let (id, name, now_ms) = (StreamId::new(ms, 0), NAMES[who], at as u64 / 2);
             let result = stream.edit_group(b"g", |group, _| match step {
                 0 | 1 => {
                     group.see_consumer(name, 1);
-                    group.deliver([id], name, 1);
+                    group.deliver([id], name, now_ms);
                     model.insert(id, (who, 1));
                     true
                 }
                 2 => group.acknowledge(id) == model.remove(&id).is_some(),
                 3 => {
                     group.see_consumer(name, 2);
-                    let claim = Claim { time_ms: 2, count: None, keeps_count: false };
-                    group.claim(id, name, claim, 2);
+                    let claim = Claim { time_ms: now_ms, count: None, keeps_count: false };
+                    group.claim(id, name, claim, now_ms);
                     let count = model.get(&id).map_or(1, |(_, count)| *count) + 1;
                     model.insert(id, (who, count));
+                    true
+                }
+                4 => {
+                    group.repeat_delivery(id, now_ms);
+                    model.entry(id).and_modify(|(_, count)| *count += 1);
+                    true
+                }
+                5 => {
+                    group.index_by_time();
                     true
                 }
                 _ => {
@@ -199,6 +208,14 @@ proptest! {
                 prop_assert_eq!(consumer.pending().iter().copied().collect::<Vec<_>>(), own.collect::<Vec<_>>());
             }
         }
+        let by_time: Option<Vec<_>> = stream.edit_group(b"g", |group, _| {
+            group.index_by_time();
+            group.deliveries_by_time().collect()
+        });
+        let group = stream.group(b"g").expect("created");
+        let mut anew: Vec<_> = group.pending().iter().map(|(id, delivery)| (delivery.time_ms, *id)).collect();
+        anew.sort_unstable();
+        prop_assert_eq!(by_time, Some(anew));
         prop_assert!(stream.remove_group(b"g"));
         prop_assert_eq!(stream.heap_bytes(), stream.log().heap_bytes());
     }
