@@ -36,6 +36,7 @@ impl Collection for Set {
         Self::default()
     }
 
+    #[inline]
     fn of(object: &Object) -> Option<&Self> {
         match object {
             Object::Set(set) => Some(set),
@@ -43,6 +44,7 @@ impl Collection for Set {
         }
     }
 
+    #[inline]
     fn of_mut(object: &mut Object) -> Option<&mut Self> {
         match object {
             Object::Set(set) => Some(set),
@@ -54,6 +56,12 @@ impl Collection for Set {
         Object::Set(self)
     }
 
+    #[inline]
+    fn outside_bytes(&self) -> usize {
+        self.heap_bytes()
+    }
+
+    #[inline]
     fn is_empty(&self) -> bool {
         Self::is_empty(self)
     }
