@@ -603,6 +603,7 @@ mod tests {
             &[&["GET", "a"], &["SET", "", "\r\n"], &["PING"]],
         );
         check("*0\r\n*-1\r\n*1\r\n$4\r\nPING\r\n", &[&["PING"]]);
+        check("*1\r\n$0\r\n\r\n*9\r\n$9\r\nsomething", &[&[""]]);
     }
 
     #[test]
@@ -625,6 +626,8 @@ mod tests {
         check_error("*x\r\n", ProtocolError::InvalidCount);
         check_error("*+1\r\n", ProtocolError::InvalidCount);
         check_error("*01\r\n", ProtocolError::InvalidCount);
+        check_error("*:\r\n$4\r\nPING\r\n", ProtocolError::InvalidCount);
+        check_error("*1\r\n$;\r\nPING\r\n", ProtocolError::InvalidLength);
         check_error("*2147483648\r\n", ProtocolError::InvalidCount);
         check_error("*1\r\nPING\r\n", ProtocolError::ExpectedDollar(b'P'));
         check_error("*1\r\n$-1\r\n", ProtocolError::InvalidLength);
