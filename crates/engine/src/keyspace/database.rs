@@ -488,16 +488,11 @@ impl Database {
         Some(edited)
     }
 
-    /// Works on an object; `None` for strings. Answers also whether it now takes more memory, or less.
-    #[inline]
-    pub(crate) fn edit_object<R>(
-        &mut self,
-        slot: Slot,
-        edit: impl FnOnce(&mut Object) -> R,
-    ) -> Option<(R, bool)> {
+    /// Works on an object; `None` for strings.
+    pub(crate) fn edit_object<R>(&mut self, slot: Slot, edit: impl FnOnce(&mut Object) -> R) -> Option<R> {
         let (result, before, after) = self.preserve(slot).edit_object(edit)?;
         self.heap_bytes = self.heap_bytes - before + after;
-        Some((result, before != after))
+        Some(result)
     }
 
     /// Works on the block of a long string; `None` for other strings. Nothing is copied unless a
