@@ -269,7 +269,14 @@ impl RequestDecoder {
     ) -> Result<Result<usize, usize>, ProtocolError> {
         let mut at = start + self.scanned;
         let mut remaining = self.remaining;
-        if remaining == 0 {
+        let mut name = None;
+        if remaining == 0
+            && let Some((count, length)) = read_front(input, at)
+        {
+            remaining = count;
+            at += FRONT_COUNT_BYTES;
+            name = Some((length, at + FRONT_COUNT_BYTES));
+        } else if remaining == 0 {
             let (count, next) = match read_short(input, at, b'*') {
                 Some(header) => header,
                 None => match read_header(input, at + 1) {
@@ -295,7 +302,7 @@ impl RequestDecoder {
         }
         let mut wanted = 0;
         while remaining > 0 {
-            let (length, data) = match read_short(input, at, b'$') {
+            let (length, data) = match name.take().or_else(|| read_short(input, at, b'$')) {
                 Some(header) => header,
                 None => match read_length(input, at)? {
                     Some(header) => header,
@@ -343,6 +350,21 @@ enum Header {
     Incomplete,
     Invalid,
     TooLong,
+}
+
+/// Bytes of `*3\r\n`.
+const FRONT_COUNT_BYTES: usize = 4;
+
+/// What nearly every request begins with, `*3\r\n$5\r\n`, looked at as one word: the count and the length of the name,
+/// where both have one digit, which is not 0.
+#[inline]
+fn read_front(input: &[u8], at: usize) -> Option<(i64, i64)> {
+    const ZEROS: u64 = u64::from_le_bytes(*b"*0\r\n$0\r\n");
+    const LOW_BITS: u64 = u64::from_le_bytes([0, 0xf, 0, 0, 0, 0xf, 0, 0]);
+    let digits = u64::from_le_bytes(*input.get(at..)?.first_chunk()?) ^ ZEROS;
+    let (count, length) = (digits >> 8 & 0xf, digits >> 40 & 0xf);
+    let is_digit = |number: u64| number.wrapping_sub(1) < 9;
+    (digits & !LOW_BITS == 0 && is_digit(count) && is_digit(length)).then_some((count as i64, length as i64))
 }
 
 /// A header from `at`: its kind, a number of one to three digits and the line end, looked at as one word.
@@ -581,6 +603,7 @@ mod tests {
             &[&["GET", "a"], &["SET", "", "\r\n"], &["PING"]],
         );
         check("*0\r\n*-1\r\n*1\r\n$4\r\nPING\r\n", &[&["PING"]]);
+        check("*1\r\n$0\r\n\r\n*9\r\n$9\r\nsomething", &[&[""]]);
     }
 
     #[test]
@@ -603,6 +626,8 @@ mod tests {
         check_error("*x\r\n", ProtocolError::InvalidCount);
         check_error("*+1\r\n", ProtocolError::InvalidCount);
         check_error("*01\r\n", ProtocolError::InvalidCount);
+        check_error("*:\r\n$4\r\nPING\r\n", ProtocolError::InvalidCount);
+        check_error("*1\r\n$;\r\nPING\r\n", ProtocolError::InvalidLength);
         check_error("*2147483648\r\n", ProtocolError::InvalidCount);
         check_error("*1\r\nPING\r\n", ProtocolError::ExpectedDollar(b'P'));
         check_error("*1\r\n$-1\r\n", ProtocolError::InvalidLength);

@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::{
-    measure::{Conditions, FILL_PIPELINE, LASTING_KEYS, run, run_watched},
+    measure::{Conditions, LASTING_KEYS, run, run_watched},
     rows::Transport,
     server::Server,
 };
@@ -23,6 +23,9 @@ use crate::{
 };
 
 const DATA_BYTES: usize = 16;
+/// Members under way at once while a collection is filled by one client, which waits for all of their answers before it
+/// sends more: most of the time of a row is spent on that.
+const FILL_PIPELINE: usize = 1000;
 const PROBE_CLIENTS: usize = 4;
 const PROBES_PER_SECOND: f64 = 2000.0;
 /// How long the probe goes on behind the answer.

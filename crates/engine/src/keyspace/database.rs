@@ -15,14 +15,14 @@ use dunlin_structures::{
 
 use super::{
     KeyHasher, Usage,
-    entry::{EntryMut, EntryRef, STAMP_BITS, Shape, access_clock},
+    entry::{Edited, EntryMut, EntryRef, STAMP_BITS, Shape, access_clock},
     key::same_bytes,
 };
 use crate::{
     context::Garbage,
     notify::EventClass,
     snapshot::{Capture, Intake, SNAPSHOTS_MAX},
-    value::{NewString, NewValue, Object, Owned},
+    value::{Collection, NewString, NewValue, Object, Owned},
 };
 
 /// Milliseconds to a tick of the table's deadlines, as a power of two: 64 ms.
@@ -472,16 +472,27 @@ impl Database {
         entry.set_integer(value)
     }
 
-    /// Works on an object; `None` for strings. Answers also whether it now takes more memory, or less.
+    /// Works on a collection, and notes an access; `None` for values of other types. The entry is found once, and the
+    /// type is known: what all of it takes is looked up with each change of a collection.
     #[inline]
-    pub(crate) fn edit_object<R>(
+    pub(crate) fn edit_collection<T: Collection, R>(
         &mut self,
         slot: Slot,
-        edit: impl FnOnce(&mut Object) -> R,
-    ) -> Option<(R, bool)> {
+        clock: u8,
+        edit: impl FnOnce(&mut T) -> R,
+    ) -> Option<Edited<R>> {
+        let mut entry = self.preserve(slot);
+        entry.touch(clock);
+        let (edited, before, after) = entry.edit_collection(edit)?;
+        self.heap_bytes = self.heap_bytes - before + after;
+        Some(edited)
+    }
+
+    /// Works on an object; `None` for strings.
+    pub(crate) fn edit_object<R>(&mut self, slot: Slot, edit: impl FnOnce(&mut Object) -> R) -> Option<R> {
         let (result, before, after) = self.preserve(slot).edit_object(edit)?;
         self.heap_bytes = self.heap_bytes - before + after;
-        Some((result, before != after))
+        Some(result)
     }
 
     /// Works on the block of a long string; `None` for other strings. Nothing is copied unless a

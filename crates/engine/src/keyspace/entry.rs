@@ -23,7 +23,7 @@
 
 use std::{cell::UnsafeCell, marker::PhantomData, ptr::NonNull, sync::Arc};
 
-use crate::value::{NewString, NewValue, Object, Owned, Payload, StringRef, ValueType};
+use crate::value::{Collection, NewString, NewValue, Object, Owned, Payload, StringRef, ValueType};
 
 /// Milliseconds to a tick of the access clock, as a power of two: 8.2 seconds.
 const ACCESS_TICK_SHIFT: u32 = 13;
@@ -601,6 +601,18 @@ impl Drop for LooseEntry {
     }
 }
 
+/// What became of a collection that was worked on.
+pub(crate) struct Edited<R> {
+    /// What the work has answered.
+    pub(crate) result: R,
+    /// Whether no element is left.
+    pub(crate) is_empty: bool,
+    /// [`Collection::next_deadline_ms`].
+    pub(crate) next_deadline_ms: Option<u64>,
+    /// Whether it now takes more memory, or less.
+    pub(crate) is_resized: bool,
+}
+
 /// A stored entry that may be changed in place.
 pub(crate) struct EntryMut<'a> {
     entry: EntryRef<'a>,
@@ -719,6 +731,30 @@ impl<'a> EntryMut<'a> {
         }
         let result = edit(object);
         Some((result, before, object.heap_bytes()))
+    }
+
+    /// [`Self::edit_object`] for a collection of a type; `None` for values of others. Memory is compared here.
+    #[inline]
+    pub(crate) fn edit_collection<T: Collection, R>(
+        &mut self,
+        edit: impl FnOnce(&mut T) -> R,
+    ) -> Option<(Edited<R>, usize, usize)> {
+        // SAFETY: an object stands there, and `&mut self` makes this the only use of it.
+        let object = unsafe { self.entry.object_pointer()?.as_mut() };
+        let before = T::of(object)?.outside_bytes();
+        if object.is_shared() {
+            *object = object.copied();
+        }
+        let collection = T::of_mut(object)?;
+        let result = edit(collection);
+        let after = collection.outside_bytes();
+        let edited = Edited {
+            result,
+            is_empty: collection.is_empty(),
+            next_deadline_ms: collection.next_deadline_ms(),
+            is_resized: before != after,
+        };
+        Some((edited, before, after))
     }
 
     /// Works on the block of a long string; `None` for other kinds. The block is copied first if a

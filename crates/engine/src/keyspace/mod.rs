@@ -46,7 +46,7 @@ pub(crate) use blocked::{NEVER, Queues};
 pub use database::Database;
 pub(crate) use database::Expiration;
 pub use entry::EntryRef;
-pub(crate) use entry::{EXPIRY_MS_MAX, STAMP_BITS, access_clock, access_clock_ago, idle_seconds};
+pub(crate) use entry::{EXPIRY_MS_MAX, Edited, STAMP_BITS, access_clock, access_clock_ago, idle_seconds};
 use gate::Gate;
 pub use gate::Inside;
 use gate::KeptOpen;

@@ -41,6 +41,7 @@ impl Collection for Hash {
         Self::default()
     }
 
+    #[inline]
     fn of(object: &Object) -> Option<&Self> {
         match object {
             Object::Hash(hash) => Some(hash),
@@ -48,6 +49,7 @@ impl Collection for Hash {
         }
     }
 
+    #[inline]
     fn of_mut(object: &mut Object) -> Option<&mut Self> {
         match object {
             Object::Hash(hash) => Some(hash),
@@ -59,10 +61,17 @@ impl Collection for Hash {
         Object::Hash(self)
     }
 
+    #[inline]
+    fn outside_bytes(&self) -> usize {
+        self.heap_bytes()
+    }
+
+    #[inline]
     fn is_empty(&self) -> bool {
         Self::is_empty(self)
     }
 
+    #[inline]
     fn next_deadline_ms(&self) -> Option<u64> {
         Self::next_deadline_ms(self)
     }

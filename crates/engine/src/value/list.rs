@@ -50,6 +50,7 @@ impl Collection for List {
         Self::default()
     }
 
+    #[inline]
     fn of(object: &Object) -> Option<&Self> {
         match object {
             Object::List(list) => Some(list),
@@ -57,6 +58,7 @@ impl Collection for List {
         }
     }
 
+    #[inline]
     fn of_mut(object: &mut Object) -> Option<&mut Self> {
         match object {
             Object::List(list) => Some(list),
@@ -66,6 +68,11 @@ impl Collection for List {
 
     fn into_object(self) -> Object {
         Object::List(self)
+    }
+
+    #[inline]
+    fn outside_bytes(&self) -> usize {
+        self.heap_bytes()
     }
 
     #[inline]

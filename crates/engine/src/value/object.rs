@@ -20,6 +20,8 @@ pub trait Collection: Sized {
     fn into_object(self) -> Object;
     /// Whether there is no element.
     fn is_empty(&self) -> bool;
+    /// Bytes outside the object that holds it. O(1).
+    fn outside_bytes(&self) -> usize;
     /// When the next of its elements expires, in unix milliseconds; a time long past where memory of elements that
     /// were removed has yet to be given back ([`Object::reap`]).
     #[inline]
@@ -72,11 +74,11 @@ impl Object {
     #[inline]
     pub fn heap_bytes(&self) -> usize {
         match self {
-            Self::Hash(hash) => hash.heap_bytes(),
-            Self::List(list) => list.heap_bytes(),
-            Self::Set(set) => set.heap_bytes(),
-            Self::SortedSet(set) => set.heap_bytes(),
-            Self::Stream(stream) => size_of::<Stream>() + stream.heap_bytes(),
+            Self::Hash(hash) => hash.outside_bytes(),
+            Self::List(list) => list.outside_bytes(),
+            Self::Set(set) => set.outside_bytes(),
+            Self::SortedSet(set) => set.outside_bytes(),
+            Self::Stream(stream) => stream.outside_bytes(),
         }
     }
 

@@ -8,7 +8,7 @@
 //!
 //! A set only ever moves down this list, as in Redis 7.2: removing members changes no encoding.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use dunlin_resp::number::parse_integer;
 use dunlin_structures::{Element, IntSet, Listpack};
@@ -36,6 +36,7 @@ impl Collection for Set {
         Self::default()
     }
 
+    #[inline]
     fn of(object: &Object) -> Option<&Self> {
         match object {
             Object::Set(set) => Some(set),
@@ -43,6 +44,7 @@ impl Collection for Set {
         }
     }
 
+    #[inline]
     fn of_mut(object: &mut Object) -> Option<&mut Self> {
         match object {
             Object::Set(set) => Some(set),
@@ -54,6 +56,12 @@ impl Collection for Set {
         Object::Set(self)
     }
 
+    #[inline]
+    fn outside_bytes(&self) -> usize {
+        self.heap_bytes()
+    }
+
+    #[inline]
     fn is_empty(&self) -> bool {
         Self::is_empty(self)
     }
@@ -303,6 +311,29 @@ impl Set {
                 found.map(|slot| table.remove(slot)).is_some()
             }
         }
+    }
+
+    /// Removes the members that are in another set. O(members of the other). They are fetched from memory side by side.
+    pub(crate) fn remove_all(&mut self, others: &Self) {
+        /// Members that are on their way together.
+        const FETCHED: usize = 64;
+        let mut fetched = Vec::with_capacity(FETCHED);
+        let mut remove = |members: &mut Vec<Cow<'_, [u8]>>| {
+            if let Some(table) = self.table() {
+                let names: Vec<&[u8]> = members.iter().map(|member| &**member).collect();
+                table.prefetch_keys(&names);
+            }
+            members.drain(..).for_each(|member| {
+                self.remove(&member);
+            });
+        };
+        others.for_each(|member| {
+            fetched.push(member.text());
+            if fetched.len() == FETCHED {
+                remove(&mut fetched);
+            }
+        });
+        remove(&mut fetched);
     }
 
     /// Visits all members: integers ascending, those of a listpack in the order they came, others

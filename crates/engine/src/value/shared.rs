@@ -59,7 +59,7 @@ impl<T: Clone> DerefMut for Shared<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         if self.is_shared() {
-            return Arc::make_mut(&mut self.0);
+            self.0 = copied(&self.0);
         }
         // What another holder has read, it has read before.
         fence(Acquire);
@@ -67,6 +67,13 @@ impl<T: Clone> DerefMut for Shared<T> {
         // being cloned. `Arc::get_mut` would lock the weak count to be sure of what is sure here.
         unsafe { &mut *Arc::as_ptr(&self.0).cast_mut() }
     }
+}
+
+/// Apart from the changes that need no copy, which it would make too long to stand where they are made.
+#[cold]
+#[inline(never)]
+fn copied<T: Clone>(shared: &Arc<T>) -> Arc<T> {
+    Arc::new(T::clone(shared))
 }
 
 #[cfg(test)]

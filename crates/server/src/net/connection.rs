@@ -33,7 +33,7 @@ use std::time::Instant;
 use dunlin_resp::ReplyBuffer;
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
-use rustix::io::Errno;
+use rustix::{io::Errno, net::RecvFlags};
 use socket2::Socket;
 
 use super::input::Input;
@@ -267,7 +267,8 @@ impl<T> Connection<T> {
     /// One read into the spare capacity of `buffer`.
     fn read_into(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let room = buffer.capacity() - buffer.len();
-        match rustix::io::read(&self.socket, rustix::buffer::spare_capacity(buffer)) {
+        let spare = rustix::buffer::spare_capacity(buffer);
+        match rustix::net::recv(&self.socket, spare, RecvFlags::empty()).map(|(_, count)| count) {
             Ok(0) => {
                 self.ended = true;
                 self.readable = false;

@@ -15,7 +15,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use dunlin_resp::ReplyBuffer;
-use rustix::io::Errno;
+use rustix::{io::Errno, net::SendFlags};
 
 /// Slices of one vectored write.
 const SLICES_MAX: usize = 64;
@@ -135,10 +135,11 @@ impl Output {
     }
 }
 
-/// Writes what the socket takes. It never raises SIGPIPE: Rust's runtime ignores that signal.
+/// Writes what the socket takes, without raising SIGPIPE. The calls for sockets pass over what those for files
+/// look at on their way.
 #[inline]
 pub(super) fn write(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
-    taken(rustix::io::write(socket, bytes))
+    taken(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL))
 }
 
 /// A socket that would block, and a signal, are both "took nothing this time".

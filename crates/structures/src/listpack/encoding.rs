@@ -73,6 +73,26 @@ pub(super) fn integer(entry: &[u8]) -> i64 {
     }
 }
 
+/// Copies a text over another of its length. Most have 8 to 32 bytes, which two words at their ends cover, and a call
+/// would take longer.
+#[inline]
+fn copy_text(to: &mut [u8], from: &[u8]) {
+    #[inline(always)]
+    fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
+        if let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) {
+            to[..N].copy_from_slice(first);
+            let rest = to.len() - N;
+            to[rest..].copy_from_slice(last);
+        }
+    }
+    match from.len() {
+        0 => {}
+        8..=16 => copy_ends::<8>(to, from),
+        17..=32 => copy_ends::<16>(to, from),
+        _ => to.copy_from_slice(from),
+    }
+}
+
 /// Bytes that the back length of an entry of `size` bytes takes. The limits are those of Redis, each one
 /// below what the seven-bit groups could hold.
 #[inline]
@@ -199,9 +219,7 @@ impl<'a> Encoded<'a> {
             head => head.copy_from_slice(&self.head[..head.len()]),
         }
         let (contents, back_length) = rest.split_at_mut(self.contents.len());
-        if !contents.is_empty() {
-            contents.copy_from_slice(self.contents);
-        }
+        copy_text(contents, self.contents);
         match back_length {
             [byte] => *byte = self.size() as u8,
             long => write_back_length(long, self.size()),

@@ -78,8 +78,7 @@ fn pop_many(
         Some(Popped::of(set, count, &mut random, protocol, layout))
     })?;
     if let Some(popped) = popped.flatten() {
-        popped.finish(context, key, reply);
-        return Ok(());
+        return popped.finish(context, key, reply);
     }
     let Some(set) = context.collection::<Set>(key)? else { return Ok(()) };
     if count >= set.len() {
@@ -114,22 +113,29 @@ fn remove_all(context: &mut WriteContext<'_>, key: &[u8]) {
     context.notify(EventClass::Generic, "del", key);
 }
 
-/// How many members popping `count` of them visits apart from the worker; none where that is not worth it: those
-/// that stay are copied, too.
+/// How many members popping `count` of them visits apart from the worker.
 fn visits(set: &Set, count: usize) -> usize {
-    /// Members that stay for one that goes, at most.
-    const STAYING_MAX: usize = 8;
-    let popped = count.min(set.len());
-    if set.compact_bytes().is_some() {
-        return 0;
+    /// A member that is drawn takes as long as so many that are come upon: each waits for memory three times.
+    const DRAWN: usize = 8;
+    match count.min(set.len()) {
+        _ if set.compact_bytes().is_some() => 0,
+        popped if is_copied(set, popped) => popped,
+        popped => popped.saturating_mul(DRAWN),
     }
-    if set.len() - popped <= popped.saturating_mul(STAYING_MAX) { popped } else { 0 }
 }
 
-/// Members that were popped from a set apart from it, and those that stay.
+/// Whether those that stay are copied when so many are popped, instead of removing these.
+fn is_copied(set: &Set, popped: usize) -> bool {
+    /// Members that stay for one that goes, at most.
+    const STAYING_MAX: usize = 8;
+    set.len() - popped <= popped.saturating_mul(STAYING_MAX)
+}
+
+/// Members that were popped from a set apart from it.
 struct Popped {
     members: Set,
-    rest: Set,
+    /// Those that stay, where they were copied: the others are still to be removed where not.
+    rest: Option<Set>,
     reply: Vec<Arc<Vec<u8>>>,
 }
 
@@ -138,12 +144,17 @@ impl Popped {
         let mut reply = ReplyBuffer::default();
         reply.set_protocol(protocol);
         reply.set(count.min(set.len()));
-        let (mut members, mut rest) = (Set::default(), Set::default());
+        let (mut members, mut rest) = (Set::for_members(count as u64, layout), None);
         if count >= set.len() {
+            rest = Some(Set::default());
             set.for_each(|member| reply_member(&mut reply, member));
+        } else if !is_copied(set, count) {
+            set.sample(count, random, |member| {
+                reply_member(&mut reply, member);
+                members.insert_element(member, layout);
+            });
         } else {
-            members = Set::for_members(count as u64, layout);
-            rest = Set::for_members(u64::MAX, layout);
+            let rest = rest.insert(Set::for_members(u64::MAX, layout));
             let mut selection = Selection::new(count, set.len());
             set.for_each(|member| {
                 if selection.takes(random) {
@@ -158,12 +169,18 @@ impl Popped {
     }
 
     /// Leaves the rest under the key that all were found under.
-    fn finish(self, context: &mut WriteContext<'_>, key: &[u8], reply: &mut ReplyBuffer) {
+    fn finish(self, context: &mut WriteContext<'_>, key: &[u8], reply: &mut ReplyBuffer) -> CommandResult {
         reply.append_pieces(&self.reply);
-        if self.rest.is_empty() {
-            return remove_all(context, key);
+        match self.rest {
+            Some(rest) if rest.is_empty() => {
+                remove_all(context, key);
+                return Ok(());
+            }
+            Some(rest) => context.set_collection(key, rest, ExpiryChange::Keep),
+            None => {
+                context.edit(key, |set: &mut Set| set.remove_all(&self.members))?;
+            }
         }
-        context.set_collection(key, self.rest, ExpiryChange::Keep);
         if context.is_recorded() {
             let mut popped = Vec::with_capacity(RECORDED_MEMBERS_MAX);
             self.members.for_each(|member| {
@@ -177,6 +194,7 @@ impl Popped {
         }
         context.discard(self.members);
         context.notify(EventClass::Set, "spop", key);
+        Ok(())
     }
 }
 
@@ -240,7 +258,10 @@ mod tests {
 
     use dunlin_resp::Protocol;
 
-    use crate::transcript::{Story, check};
+    use crate::{
+        deferred::Outcome,
+        transcript::{Story, check},
+    };
 
     /// The bulk strings of a reply.
     fn bulks(story: &mut Story, command: &str) -> Vec<String> {
@@ -276,6 +297,30 @@ mod tests {
                 }
                 story.play("> EXISTS s\n:0");
             }
+        }
+    }
+
+    #[test]
+    fn many_members_are_drawn_apart_and_removed_once() {
+        for (count, left) in [(40, 460), (400, 100), (500, 0)] {
+            let mut story = filled(500, "m");
+            story.environment.visits_max = Some(100);
+            let line = format!("SPOP s {count}");
+            assert_eq!(story.reply(&line, Protocol::Resp2), b"", "the answer waits");
+            let deferred = story.worker.deferred.take().expect("run apart");
+            let Outcome::Computed(computed) = deferred.run(&story.engine, &mut story.worker) else {
+                panic!("it stores something");
+            };
+            story.play("> SCARD s\n:500");
+            story.worker.computed = Some(Box::new(computed));
+            let popped = bulks(&mut story, &line);
+            assert_eq!(popped.iter().collect::<BTreeSet<_>>().len(), count, "all different");
+            story.play(&format!("> SCARD s\n:{left}"));
+            for member in popped {
+                story.play(&format!("> SISMEMBER s {member}\n:0"));
+            }
+            let keyspace = &story.engine.keyspace;
+            assert_eq!(keyspace.used_bytes(), keyspace.usage(None).bytes());
         }
     }
 

@@ -6,7 +6,7 @@ use dunlin_structures::Slot;
 
 use crate::{
     command::CommandError,
-    keyspace::{Key, access_clock},
+    keyspace::{Edited, Key, access_clock},
     value::{Collection, NewValue, Object, Owned},
 };
 
@@ -58,19 +58,17 @@ impl WriteContext<'_> {
         let clock_ms = self.environment.clock_ms();
         let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
         let stripe = stripe.expect("the slot was found in it");
-        stripe.entry(slot).touch(access_clock(clock_ms));
-        let edited = stripe.edit_object(slot, |object| {
-            let collection = T::of_mut(object)?;
-            Some((edit(collection), collection.is_empty(), collection.next_deadline_ms()))
-        });
-        let Some((edited, resized)) = edited else { return Err(CommandError::WrongType) };
-        if let Some((_, _, Some(deadline_ms))) = edited {
+        let edited = stripe.edit_collection(slot, access_clock(clock_ms), edit);
+        let Some(Edited { result: (result, changed), is_empty, next_deadline_ms, is_resized }) = edited
+        else {
+            return Err(CommandError::WrongType);
+        };
+        if let Some(deadline_ms) = next_deadline_ms {
             stripe.note_element_deadline(slot, deadline_ms, clock_ms);
         }
-        if resized {
+        if is_resized {
             self.locked.publish_usage(key.shard, self.database);
         }
-        let ((result, changed), is_empty, _) = edited.ok_or(CommandError::WrongType)?;
         if is_empty {
             self.remove_slot(self.database, key.shard, slot);
         }

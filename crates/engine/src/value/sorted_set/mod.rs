@@ -47,6 +47,7 @@ impl Collection for SortedSet {
         Self::default()
     }
 
+    #[inline]
     fn of(object: &Object) -> Option<&Self> {
         match object {
             Object::SortedSet(set) => Some(set),
@@ -54,6 +55,7 @@ impl Collection for SortedSet {
         }
     }
 
+    #[inline]
     fn of_mut(object: &mut Object) -> Option<&mut Self> {
         match object {
             Object::SortedSet(set) => Some(set),
@@ -65,10 +67,17 @@ impl Collection for SortedSet {
         Object::SortedSet(self)
     }
 
+    #[inline]
+    fn outside_bytes(&self) -> usize {
+        self.heap_bytes()
+    }
+
+    #[inline]
     fn is_empty(&self) -> bool {
         Self::is_empty(self)
     }
 
+    #[inline]
     fn next_deadline_ms(&self) -> Option<u64> {
         let has_doomed = matches!(&self.members, Members::Ranked(ranked) if ranked.has_doomed());
         has_doomed.then_some(0)

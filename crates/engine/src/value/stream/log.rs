@@ -4,7 +4,7 @@
 //! it; an ID is found by bisection. A node that loses its last entry in the middle is taken out, which
 //! moves the 40 bytes of each node to one side of it.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, mem};
 
 use dunlin_structures::{Corrupt, Listpack};
 
@@ -83,13 +83,13 @@ pub struct Trimmed {
     /// How many entries.
     pub entries: u64,
     /// The nodes that went whole: most of the memory, to be freed when nobody waits.
-    nodes: Vec<Node>,
+    nodes: VecDeque<Node>,
 }
 
 impl Trimmed {
     /// That so many entries were removed, one by one.
     pub(super) fn singly(entries: u64) -> Self {
-        Self { entries, nodes: Vec::new() }
+        Self { entries, nodes: VecDeque::new() }
     }
 
     /// Whether freeing it takes long enough to be done elsewhere.
@@ -315,35 +315,50 @@ impl StreamLog {
     fn take_node(&mut self, at: usize) -> Node {
         let node = self.nodes.remove(at).expect("the node is there");
         self.listpack_bytes -= node.entries.capacity();
-        // A long queue that has been trimmed gives its memory back.
+        self.give_room_back();
+        node
+    }
+
+    /// The first `count` nodes. Whichever are fewer are moved, those or the others: memory for a hundred thousand,
+    /// fresh from the system, would take longer to come by than they take to be looked at.
+    fn take_front(&mut self, count: usize) -> VecDeque<Node> {
+        if count > self.nodes.len() / 2 {
+            let rest = self.nodes.split_off(count);
+            return mem::replace(&mut self.nodes, rest);
+        }
+        let front = self.nodes.drain(..count).collect();
+        self.give_room_back();
+        front
+    }
+
+    /// A long queue that has been trimmed gives its memory back.
+    fn give_room_back(&mut self) {
         if self.nodes.len() < self.nodes.capacity() / 4 {
             self.nodes.shrink_to(self.nodes.len() * 2);
         }
-        node
     }
 
     fn find_first(&mut self) {
         self.first_id = self.iter().next().map_or(StreamId::MIN, |entry| entry.id);
     }
 
-    /// Removes entries from the oldest on. O(nodes removed).
+    /// Removes entries from the oldest on. O(nodes removed), which are looked at but not moved where fewer stay.
     pub fn trim(&mut self, trim: Trim) -> Trimmed {
-        let (mut removed, mut nodes) = (0, Vec::new());
-        while let Some(node) = self.nodes.front() {
+        let (mut removed, mut whole, mut ends) = (0, 0, true);
+        while let Some(node) = self.nodes.get(whole) {
             let live = node.live() as u64;
-            if trim.ends_before(self.len, live, removed) {
+            ends = trim.ends_before(self.len, live, removed);
+            if ends || !trim.takes_whole(node, self.nodes.get(whole + 1), self.len) {
                 break;
             }
-            if trim.takes_whole(node, self.nodes.get(1), self.len) {
-                nodes.push(self.take_node(0));
-                self.len -= live;
-                removed += live;
-                continue;
-            }
-            if !trim.is_approximate {
-                removed += self.trim_front_node(trim);
-            }
-            break;
+            self.listpack_bytes -= node.entries.capacity();
+            self.len -= live;
+            removed += live;
+            whole += 1;
+        }
+        let nodes = self.take_front(whole);
+        if !ends && !trim.is_approximate && !self.nodes.is_empty() {
+            removed += self.trim_front_node(trim);
         }
         if removed > 0 {
             self.find_first();

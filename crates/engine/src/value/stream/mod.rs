@@ -41,6 +41,7 @@ impl Collection for Stream {
         Self::default()
     }
 
+    #[inline]
     fn of(object: &Object) -> Option<&Self> {
         match object {
             Object::Stream(stream) => Some(stream),
@@ -48,6 +49,7 @@ impl Collection for Stream {
         }
     }
 
+    #[inline]
     fn of_mut(object: &mut Object) -> Option<&mut Self> {
         match object {
             Object::Stream(stream) => Some(stream),
@@ -60,8 +62,14 @@ impl Collection for Stream {
     }
 
     /// Never: a stream without entries remembers its last ID and its groups.
+    #[inline]
     fn is_empty(&self) -> bool {
         false
+    }
+
+    #[inline]
+    fn outside_bytes(&self) -> usize {
+        size_of::<Self>() + self.heap_bytes()
     }
 }
 

@@ -116,6 +116,7 @@ proptest! {
             prop_assert_eq!(log.last_entry_id(), model.last_key_value().map(|(id, _)| *id));
             let listpacks: usize = log.listpacks().map(|(_, listpack)| listpack.capacity()).sum();
             prop_assert!(log.heap_bytes() >= listpacks);
+            prop_assert_eq!((log.heap_bytes() - listpacks) % size_of::<node::Node>(), 0, "listpacks are counted exactly");
             prop_assert!(node_entries == 0 || log.nodes() as u64 * node_entries as u64 >= log.len());
         }
         let expected: Vec<_> = model.clone().into_iter().collect();
