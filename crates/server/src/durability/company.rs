@@ -114,7 +114,7 @@ mod tests {
         let mut company = after(100, 100);
         let now = Instant::now();
         // How many syncs went by before the next wait, half of all clients being back each time.
-        let mut go_on = |company: &mut Company| {
+        let go_on = |company: &mut Company| {
             let is_waiting = |company: &mut Company| company.wait(100, now).is_some();
             (0..1000)
                 .take_while(|_| {
