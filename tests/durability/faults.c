@@ -9,7 +9,8 @@
  *   FAULTS_POWER       with it, what was not synced is gone, too, as after a power cut
  *
  * A write that fails does so behind half of its bytes. A sync that fails forgets what was written since the last one that
- * did not, as Linux may: zeros are in its place, and the next sync succeeds.
+ * did not, as Linux may: zeros are in its place, and the next sync succeeds. Of what was written over the room that a log
+ * ends with, the room is left.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,7 +35,8 @@ static struct known {
     dev_t device;
     ino_t inode;
     int fd;
-    off_t synced;
+    /* Its length on disk, and up to where what was written is there. */
+    off_t synced, durable;
 } known[FILES_MAX];
 static int known_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -66,7 +68,8 @@ static struct known *find(int fd) {
         if (known[at].device == data.st_dev && known[at].inode == data.st_ino) return &known[at];
     if (known_count == FILES_MAX) return NULL;
     /* What it had when it was met first is taken to be on disk. */
-    known[known_count] = (struct known){data.st_dev, data.st_ino, (int)syscall(SYS_dup, fd), data.st_size};
+    off_t at = syscall(SYS_lseek, fd, 0, SEEK_CUR);
+    known[known_count] = (struct known){data.st_dev, data.st_ino, (int)syscall(SYS_dup, fd), data.st_size, at};
     return &known[known_count++];
 }
 
@@ -102,6 +105,26 @@ static int is_last(void) {
     return at && __sync_add_and_fetch(&calls, 1) == atol(at);
 }
 
+/* Puts zeros or room over a part of a file, whatever it was opened for. */
+static void cover(int fd, off_t from, off_t end, int with_room) {
+    char piece[4096], link[64];
+    for (size_t at = 0; at < sizeof piece; at++) piece[at] = !with_room ? 0 : (from + at) % 512 == 511 ? '\n' : '#';
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    int again = (int)syscall(SYS_openat, AT_FDCWD, link, O_WRONLY | O_CLOEXEC);
+    for (off_t at = from; again >= 0 && at < end; at += sizeof piece) {
+        size_t left = (size_t)(end - at);
+        syscall(SYS_pwrite64, again, piece, left < sizeof piece ? left : sizeof piece, at);
+    }
+    if (again >= 0) syscall(SYS_close, again);
+}
+
+/* Takes back what was written over room and is not durable. */
+static void restore_room(struct known *file) {
+    char path[PATH_MAX];
+    off_t at = syscall(SYS_lseek, file->fd, 0, SEEK_CUR);
+    if (path_of(file->fd, path) && strstr(path, ".incr.")) cover(file->fd, file->durable, at < file->synced ? at : file->synced, 1);
+}
+
 static void die(void) {
     if (setting("FAULTS_POWER")) {
         pthread_mutex_lock(&lock);
@@ -109,6 +132,7 @@ static void die(void) {
             struct stat data;
             if (fstat(known[at].fd, &data) == 0 && data.st_size > known[at].synced)
                 syscall(SYS_ftruncate, known[at].fd, known[at].synced);
+            restore_room(&known[at]);
         }
     }
     kill(getpid(), SIGKILL);
@@ -156,33 +180,39 @@ ssize_t writev(int fd, const struct iovec *pieces, int count) {
     return 0;
 }
 
+ssize_t pwrite64(int fd, const void *bytes, size_t length, off64_t at) {
+    ssize_t admitted = admit_write(fd, length);
+    if (admitted == -2) {
+        syscall(SYS_pwrite64, fd, bytes, length / 2, at);
+        die();
+    }
+    return admitted < 0 ? -1 : syscall(SYS_pwrite64, fd, bytes, admitted, at);
+}
+
 static int sync_file(int fd, long number) {
     char path[PATH_MAX];
     if (!path_of(fd, path)) return (int)syscall(number, fd);
     if (is_last()) die();
     struct stat data, before;
     int is_known = fstat(fd, &before) == 0;
+    off_t at = syscall(SYS_lseek, fd, 0, SEEK_CUR);
     while (fault("hang", path)) usleep(1000);
     pthread_mutex_lock(&lock);
     struct known *file = find(fd);
     int failure = fault("fsync", path), result = -1;
     if (failure) {
-        if (file && fstat(fd, &data) == 0 && S_ISREG(data.st_mode) && data.st_size > file->synced) {
-            static const char zeros[4096];
-            char link[64];
-            snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-            int again = (int)syscall(SYS_openat, AT_FDCWD, link, O_WRONLY | O_CLOEXEC);
-            for (off_t at = file->synced; again >= 0 && at < data.st_size; at += sizeof zeros) {
-                size_t left = (size_t)(data.st_size - at);
-                syscall(SYS_pwrite64, again, zeros, left < sizeof zeros ? left : sizeof zeros, at);
-            }
-            if (again >= 0) syscall(SYS_close, again);
+        if (file && fstat(fd, &data) == 0 && S_ISREG(data.st_mode)) {
+            cover(fd, file->synced, data.st_size, 0);
+            restore_room(file);
         }
         errno = failure;
     } else {
         result = (int)syscall(number, fd);
         /* What was written meanwhile may have missed it. */
-        if (result == 0 && file && is_known) file->synced = before.st_size;
+        if (result == 0 && file && is_known) {
+            file->synced = before.st_size;
+            file->durable = at;
+        }
     }
     pthread_mutex_unlock(&lock);
     return result;
@@ -198,6 +228,7 @@ int ftruncate64(int fd, off64_t length) {
         pthread_mutex_lock(&lock);
         struct known *file = find(fd);
         if (file && file->synced > length) file->synced = length;
+        if (file && file->durable > length) file->durable = length;
         pthread_mutex_unlock(&lock);
     }
     return (int)syscall(SYS_ftruncate, fd, length);

@@ -71,10 +71,11 @@ def test_a_base_of_commands_is_loaded_by_both(first, second, tmp_path):
         assert digest(two) == expected
         assert client.call("fcall", "one", 1, "f") == "+OK"
         again = client.call("xinfo", "stream", "stream", "full")
-        # Commands do not say when a consumer was last seen.
-        assert [part for part in groups if not isinstance(part, list)] == [
-            part for part in again if not isinstance(part, list)
-        ]
+        groups, again = ({name: value for name, value in zip(it[::2], it[1::2])} for it in (groups, again))
+        # Commands do not say when a consumer was last seen, and Redis 7.0 knows no producers.
+        common = [name for name in groups if name in again and not isinstance(groups[name], list)]
+        assert {"length", "last-generated-id", "entries-added"} <= set(common)
+        assert {name: groups[name] for name in common} == {name: again[name] for name in common}
 
 
 def test_what_redis_would_lose_is_kept():

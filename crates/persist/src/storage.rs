@@ -2,8 +2,8 @@
 
 use std::fmt::Debug;
 use std::fs;
-use std::io::{self, IoSlice, Write};
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, IoSlice, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// A place for files.
@@ -39,6 +39,10 @@ pub trait File: Debug + Send {
     /// The same open file for another thread, which may make it durable while this one goes on writing.
     fn share(&self) -> io::Result<Box<dyn File>>;
 
+    /// Writes bytes at a place, at or behind what was written; what is written next begins where it would have begun. On
+    /// an error some of them may be there.
+    fn write_ahead(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
+
     /// Has the system set room aside for `bytes` behind `from`, without a change of the file's length, if it
     /// can: what is written there costs less. [`Self::truncate`] gives it back.
     fn reserve(&mut self, from: u64, bytes: u64);
@@ -46,7 +50,7 @@ pub trait File: Debug + Send {
     /// Tells the system that it need not keep a durable part of the file in memory, see [`uncache`].
     fn uncache(&self, from: u64, bytes: u64);
 
-    /// Cuts the file to a length.
+    /// Cuts the file to a length; what is written next begins there.
     fn truncate(&mut self, bytes: u64) -> io::Result<()>;
 
     /// Its length in bytes.
@@ -62,7 +66,9 @@ pub struct Disk;
 
 impl Storage for Disk {
     fn append(&self, path: &Path) -> io::Result<Box<dyn File>> {
-        let file = fs::OpenOptions::new().append(true).create(true).open(path)?;
+        // Not with `append`, since files with room are written before their end.
+        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        file.seek(SeekFrom::End(0))?;
         Ok(Box::new(DiskFile { file, path: path.to_owned() }))
     }
 
@@ -120,6 +126,10 @@ impl File for DiskFile {
         Ok(Box::new(Self { file: self.file.try_clone()?, path: self.path.clone() }))
     }
 
+    fn write_ahead(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, at)
+    }
+
     fn reserve(&mut self, from: u64, bytes: u64) {
         #[cfg(target_os = "linux")]
         {
@@ -138,7 +148,8 @@ impl File for DiskFile {
     }
 
     fn truncate(&mut self, bytes: u64) -> io::Result<()> {
-        self.file.set_len(bytes)
+        self.file.set_len(bytes)?;
+        self.file.seek(SeekFrom::Start(bytes)).map(drop)
     }
 
     fn length(&self) -> io::Result<u64> {
@@ -278,6 +289,12 @@ pub(crate) mod faulty {
         fn share(&self) -> io::Result<Box<dyn File>> {
             let (faults, synced) = (Arc::clone(&self.faults), Arc::clone(&self.synced));
             Ok(Box::new(Self { file: self.file.share()?, faults, synced }))
+        }
+
+        fn write_ahead(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+            let room = self.faults.bytes.load(SeqCst).max(0) as usize;
+            self.file.write_ahead(at, &bytes[..bytes.len().min(room)])?;
+            if room < bytes.len() { Err(io::Error::from_raw_os_error(28)) } else { Ok(()) }
         }
 
         fn reserve(&mut self, from: u64, bytes: u64) {

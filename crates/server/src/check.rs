@@ -25,12 +25,13 @@ use dunlin_engine::{
     value::{CollectionLimits, Layout},
 };
 use dunlin_persist::{
-    aof::{Progress, ReadError, Reader},
+    aof::{Progress, ReadError, Reader, Roomy, Tail},
     rdb::{self, Item, ReadOptions},
 };
 
 use crate::{
     config::describe,
+    durability::TORN_IN_ROOM,
     files::{self, DataSet},
 };
 
@@ -238,15 +239,31 @@ fn check_file(path: &Path, note: &dyn Fn(u64)) -> io::Result<(Finding, u64)> {
         let damage = Some(Damage { offset: 0, reason: files::NO_RDB.to_owned(), cut_at: None });
         return Ok((Finding { path: path.to_owned(), bytes, good: "nothing".to_owned(), damage }, 0));
     }
-    let (whole, progress, damage) = check_commands(&file, start, note)?;
+    let (whole, progress, mut damage) = check_commands(&file, start, note)?;
     if start == 0 || progress.commands > 0 || damage.is_some() {
         let joint = if good.is_empty() { "" } else { ", then " };
-        let unproven = match progress.unproven_bytes {
+        let roomy = Roomy::find(&file)?;
+        let room_bytes = roomy.map_or(0, |roomy| bytes - roomy.room);
+        // Room is comments, to a reader.
+        let unproven = match progress.unproven_bytes.saturating_sub(room_bytes) {
             0 => String::new(),
             bytes => format!(", {bytes} bytes of them without a check"),
         };
+        let room = if room_bytes > 0 { format!(", then {room_bytes} bytes of room") } else { String::new() };
+        match roomy {
+            // Of what stands before room, nothing is believed that no check proves.
+            Some(Roomy { proven, tail: Tail::Torn, .. }) => {
+                damage =
+                    Some(Damage { offset: proven, reason: TORN_IN_ROOM.to_owned(), cut_at: Some(proven) });
+            }
+            // Its last line may have been cut off.
+            Some(Roomy { room, tail: Tail::Whole, .. }) => {
+                damage = damage.filter(|damage| damage.offset < room)
+            }
+            _ => {}
+        }
         let (commands, batches) = (whole.commands, progress.batches);
-        good += &format!("{joint}{commands} commands in {batches} checked batches{unproven}");
+        good += &format!("{joint}{commands} commands in {batches} checked batches{unproven}{room}");
         count += if start == 0 { commands } else { 0 };
     }
     Ok((Finding { path: path.to_owned(), bytes, good, damage }, count))

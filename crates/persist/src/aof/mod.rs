@@ -1,9 +1,10 @@
 //! Append-only files: batches of records, each with a line that proves it whole.
 //!
 //! ```text
-//! file  = batch…
+//! file  = batch… [room]
 //! batch = ["#TS:" seconds CRLF] record… check
 //! check = "#CRC32C:" 8 hexadecimal digits " LSN:" number " LEN:" number CRLF
+//! room  = lines of "#", see `room.rs`
 //! ```
 //!
 //! `LEN` counts the bytes of the batch before its check, `LSN` is the log's offset behind it, and the
@@ -17,10 +18,12 @@ mod adoption;
 mod base;
 mod check;
 mod reader;
+mod room;
 mod writer;
 
 pub use adoption::Adoption;
 pub use base::BaseWriter;
 pub use check::{Check, Checksum};
 pub use reader::{Progress, ReadError, Reader};
+pub use room::{Roomy, Tail};
 pub use writer::{FinishedSync, PendingSync, Writer, WriterOptions};

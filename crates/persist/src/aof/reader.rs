@@ -67,6 +67,13 @@ pub struct Progress {
     pub unproven_sum: Checksum,
 }
 
+impl Progress {
+    /// Where what is proven ends.
+    pub fn proven_end(&self) -> u64 {
+        self.offset - self.unproven_bytes
+    }
+}
+
 /// Reads the commands of a file.
 #[derive(Debug)]
 pub struct Reader<R> {

@@ -12,6 +12,9 @@
 //! clean. So bytes stay in the ring until they are durable, the next attempt first cuts the file to that
 //! point, and writes again what was behind it.
 //!
+//! Where every batch is to be durable at once, the file has room ([`Writer::keep_room`]): a sync of bytes that were written
+//! over others has nothing to tell the file system's journal.
+//!
 //! Where a disk is slower than the log grows, the ring would fill up: [`Writer::trust_system`] gives up what is
 //! written though nobody knows yet whether it reaches the disk. A sync that fails behind that leaves the log
 //! *torn*: nothing of it counts as durable from there on, until a base has taken the place of that file.
@@ -23,6 +26,7 @@ use std::sync::Arc;
 
 use super::adoption::{Adoption, remove_history};
 use super::check::{Check, Checksum};
+use super::room;
 use crate::manifest::{BaseFormat, Manifest};
 use crate::ring::RingReader;
 use crate::storage::{File, Storage};
@@ -35,6 +39,11 @@ const RESERVING_BYTES_MIN: u64 = 64 << 10;
 /// Room that is reserved at once, and the part of the file that it is at most: more only where the batch at hand needs it.
 const RESERVED_BYTES_MAX: u64 = 32 << 20;
 const RESERVED_PART: u64 = 4;
+
+/// Room that is made at once: a part of the file between these.
+const ROOM_BYTES: (u64, u64) = (64 << 10, 1 << 20);
+/// What a batch takes besides its records, at most: a time stamp, padding, a check.
+const FRAME_BYTES_MAX: u64 = 32 + room::PADDING.len() as u64 + room::CHECK_BYTES_MAX;
 
 /// Where the log's files are, and how they are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +119,12 @@ pub struct Writer {
     in_doubt: bool,
     /// Bytes of the file that there is room for, as far as it was asked for.
     reserved_bytes: u64,
+    /// Whether the file is to have room.
+    keeps_room: bool,
+    /// Where its room ends, 0 where it has none.
+    room_end: u64,
+    /// Where room was asked for last.
+    room_asked: u64,
     /// Bytes of all files but the newest.
     older_bytes: u64,
     /// The second of the last time stamp.
@@ -206,6 +221,9 @@ impl Writer {
                     torn: None,
                     in_doubt: false,
                     reserved_bytes: 0,
+                    keeps_room: false,
+                    room_end: 0,
+                    room_asked: 0,
                     older_bytes,
                     stamped_s: 0,
                     apart,
@@ -276,34 +294,47 @@ impl Writer {
         if to <= from {
             return Ok(false);
         }
+        self.make_room(to - from)?;
         self.reserve(to - from);
         let stamp = stamp_s.filter(|now_s| *now_s != self.stamped_s).map(|now_s| format!("#TS:{now_s}\r\n"));
         let stamp = stamp.unwrap_or_default();
         let mut sum = Checksum::default();
         sum.add(stamp.as_bytes());
         let length = stamp.len() as u64 + (to - from);
-        let check = Check { lsn: to, length };
+        let (check, padding) = self.frame(to, length);
         self.in_doubt = true;
         let line = match self.ring.slices(from, to) {
             Some([first, second]) => {
-                [first, second].into_iter().for_each(|part| sum.add(part));
+                [first, second, padding].into_iter().for_each(|part| sum.add(part));
                 let line = check.line(sum);
-                let parts = [stamp.as_bytes(), first, second, &line];
+                let parts = [stamp.as_bytes(), first, second, padding, &line];
                 write_all(&mut *self.file, &mut parts.map(IoSlice::new))?;
                 line
             }
             None => {
                 write_all(&mut *self.file, &mut [IoSlice::new(stamp.as_bytes())])?;
                 self.write_by_pieces(from, to, &mut sum)?;
+                sum.add(padding);
                 let line = check.line(sum);
-                write_all(&mut *self.file, &mut [IoSlice::new(&line)])?;
+                write_all(&mut *self.file, &mut [padding, &line].map(IoSlice::new))?;
                 line
             }
         };
         self.in_doubt = false;
-        self.written = Point { offset: to, bytes: self.written.bytes + length + line.len() as u64 };
+        self.written = Point { offset: to, bytes: self.written.bytes + check.length + line.len() as u64 };
         self.stamped_s = stamp_s.unwrap_or(self.stamped_s);
         Ok(true)
+    }
+
+    /// The check of a batch of so many bytes before padding, and its padding.
+    fn frame(&self, lsn: u64, length: u64) -> (Check, &'static [u8]) {
+        let check = Check { lsn, length };
+        // A check is as long whatever its sum is.
+        let end = || self.written.bytes + length + check.line(Checksum::default()).len() as u64;
+        match self.room_end > 0 && room::cuts_a_line(end()) {
+            true => (Check { lsn, length: length + room::PADDING.len() as u64 }, room::PADDING),
+            false => (check, b""),
+        }
     }
 
     /// Writes what does not stand in the ring as a whole, copied piece by piece: whoever puts a record aside
@@ -335,9 +366,49 @@ impl Writer {
         self.reserved_bytes = from + bytes;
     }
 
-    /// Gives back what was reserved and not used. Where that fails, the next writer does it.
+    /// Whether the file is to end with room from now on, for batches that are made durable one by one.
+    pub fn keep_room(&mut self, keeps: bool) -> io::Result<()> {
+        self.keeps_room = keeps;
+        if keeps { Ok(()) } else { self.end_room() }
+    }
+
+    /// Sees to it that a batch of so many bytes finds room, and that room is left behind it; or that there is none.
+    fn make_room(&mut self, batch_bytes: u64) -> io::Result<()> {
+        if !self.keeps_room || batch_bytes > room::BATCH_BYTES_MAX - FRAME_BYTES_MAX {
+            return self.end_room();
+        }
+        let needed = self.written.bytes + batch_bytes + FRAME_BYTES_MAX + room::BYTES_MIN;
+        if needed <= self.room_end {
+            return Ok(());
+        }
+        if needed <= self.room_asked {
+            // It was refused here: without, then.
+            return self.end_room();
+        }
+        let from = self.room_end.max(self.written.bytes);
+        let more = (self.written.bytes / RESERVED_PART).clamp(ROOM_BYTES.0, ROOM_BYTES.1);
+        self.room_end = (needed + more).next_multiple_of(room::LINE_BYTES);
+        self.room_asked = self.room_end;
+        match self.file.write_ahead(from, &room::bytes(from, self.room_end)) {
+            Ok(()) => Ok(()),
+            Err(_) => self.end_room(),
+        }
+    }
+
+    /// Cuts the room off. What is written next must not be mixed up with it.
+    fn end_room(&mut self) -> io::Result<()> {
+        if self.room_end > self.written.bytes {
+            self.file.truncate(self.written.bytes)?;
+        }
+        self.room_end = 0;
+        Ok(())
+    }
+
+    /// Gives back what was reserved and not used, and room. Where that fails, the next writer does it.
     fn end_reserving(&mut self) {
-        if std::mem::take(&mut self.reserved_bytes) > self.written.bytes && !self.in_doubt {
+        let end = std::mem::take(&mut self.reserved_bytes).max(std::mem::take(&mut self.room_end));
+        self.room_asked = 0;
+        if end > self.written.bytes && !self.in_doubt {
             let _ = self.file.truncate(self.written.bytes);
         }
     }
@@ -397,7 +468,7 @@ impl Writer {
             self.expect_linked()?;
             self.file.truncate(self.written.bytes)?;
             self.in_doubt = false;
-            self.reserved_bytes = 0;
+            (self.reserved_bytes, self.room_end, self.room_asked) = (0, 0, 0);
         }
         Ok(())
     }
@@ -487,6 +558,7 @@ fn write_all(file: &mut dyn File, mut pieces: &mut [IoSlice<'_>]) -> io::Result<
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::reader::Reader;
     use super::*;
     use crate::ring::Ring;
     use crate::storage::faulty::{Faults, FaultyDisk};
@@ -616,6 +688,108 @@ mod tests {
         bench.writer.sync().unwrap();
         assert_eq!(records(&bench.text("a.aof.1.incr.aof")), "firstsecondthirdfourth");
         assert_eq!(bench.writer.synced(), bench.ring.tail());
+    }
+
+    /// The content of a file that ends with room.
+    fn before_room(text: &str) -> &str {
+        let line = format!("{}\n", "#".repeat(room::LINE_BYTES as usize - 1));
+        let lines = text.trim_end_matches(&line);
+        assert!((text.len() - lines.len()) as u64 >= room::BYTES_MIN - room::LINE_BYTES);
+        let content = lines.trim_end_matches(|other| matches!(other, '#' | '\n')).len();
+        // The end of its own last line.
+        let content = &text[..content + 1];
+        assert!(content.ends_with("\r\n"));
+        assert_eq!(text[content.len()..].as_bytes(), room::bytes(content.len() as u64, text.len() as u64));
+        content
+    }
+
+    /// Without padding and checks, whose sums are others with padding.
+    fn plain(text: &str) -> String {
+        text.split_inclusive('\n').filter(|line| *line != "#\r\n" && !line.starts_with("#CRC32C:")).collect()
+    }
+
+    #[test]
+    fn what_is_written_into_room_is_the_log_that_it_would_be_without() {
+        let (mut bench, mut other) = (Bench::new(), Bench::new());
+        bench.writer.keep_room(true).unwrap();
+        for number in 0..3000 {
+            for bench in [&mut bench, &mut other] {
+                let mut record = Vec::new();
+                dunlin_engine::write_command(&mut record, &[b"SET", b"k", &vec![b'v'; number % 500]]);
+                bench.ring.append(0, &record);
+                assert!(bench.writer.write(Some(number as u64)).unwrap());
+                bench.writer.sync().unwrap();
+            }
+            if number % 100 == 0 {
+                let (text, other) = (bench.text("a.aof.1.incr.aof"), other.text("a.aof.1.incr.aof"));
+                assert_eq!(plain(before_room(&text)), plain(&other));
+            }
+        }
+        let (text, other) = (bench.text("a.aof.1.incr.aof"), other.text("a.aof.1.incr.aof"));
+        assert_eq!(bench.writer.log_bytes(), before_room(&text).len() as u64);
+        assert!(text.contains("\n#\r\n#CRC32C:") && !other.contains("\n#\r\n"), "some batches need padding");
+        let mut reader = Reader::new(text.as_bytes(), 0);
+        while reader.read_command().unwrap().is_some() {}
+        assert_eq!((reader.progress().batches, reader.progress().commands), (3000, 3000));
+        bench.writer.keep_room(false).unwrap();
+        assert_eq!(bench.text("a.aof.1.incr.aof"), before_room(&text));
+        // It comes back, is cut off where the next file begins, and that has none before it has a batch.
+        bench.writer.keep_room(true).unwrap();
+        let old = bench.text("a.aof.1.incr.aof");
+        bench.ring.append(0, b"last\n");
+        bench.writer.rotate().unwrap();
+        assert!(bench.text("a.aof.1.incr.aof").starts_with(&(old + "last\n#CRC32C:")));
+        assert!(bench.text("a.aof.1.incr.aof").ends_with("\r\n"));
+        assert_eq!(bench.text("a.aof.2.incr.aof"), "");
+        bench.ring.append(0, b"next\n");
+        bench.writer.write(None).unwrap();
+        assert_eq!(records(before_room(&bench.text("a.aof.2.incr.aof"))), "next");
+        drop(bench.writer.close());
+        let path = bench.directory.path().join("log/a.aof.2.incr.aof");
+        assert!(std::fs::read_to_string(path).unwrap().ends_with("\r\n"));
+    }
+
+    #[test]
+    fn a_large_batch_does_without_room() {
+        let mut bench = Bench::new();
+        bench.writer.keep_room(true).unwrap();
+        for bytes in [10, room::BATCH_BYTES_MAX as usize, 10] {
+            bench.ring.append(0, ("l".repeat(bytes) + "\n").as_bytes());
+            bench.writer.write(None).unwrap();
+            let text = bench.text("a.aof.1.incr.aof");
+            assert_eq!(text.ends_with("#\n"), bytes == 10);
+        }
+        let text = bench.text("a.aof.1.incr.aof");
+        assert_eq!(records(before_room(&text)).len() as u64, room::BATCH_BYTES_MAX + 20);
+    }
+
+    #[test]
+    fn no_room_on_a_full_disk_is_no_failure_and_a_failed_sync_loses_none() {
+        let mut bench = Bench::new();
+        bench.writer.keep_room(true).unwrap();
+        bench.faults.bytes.store(1000, SeqCst);
+        for _ in 0..3 {
+            bench.ring.append(0, b"tight\n");
+            bench.writer.write(None).unwrap();
+            bench.writer.sync().unwrap();
+        }
+        assert!(bench.text("a.aof.1.incr.aof").ends_with("\r\n"), "there was none");
+        bench.faults.bytes.store(i64::MAX, SeqCst);
+        // So much that it is asked for anew.
+        bench.ring.append(0, ("m".repeat(ROOM_BYTES.0 as usize * 2) + "\n").as_bytes());
+        bench.writer.write(None).unwrap();
+        bench.writer.sync().unwrap();
+        let durable = bench.text("a.aof.1.incr.aof");
+        before_room(&durable);
+        bench.faults.syncs.store(0, SeqCst);
+        bench.ring.append(0, b"again\n");
+        bench.writer.write(None).unwrap();
+        assert!(bench.writer.sync().is_err());
+        bench.faults.syncs.store(i64::MAX, SeqCst);
+        assert!(bench.writer.write(None).unwrap(), "it is in the ring");
+        bench.writer.sync().unwrap();
+        let text = bench.text("a.aof.1.incr.aof");
+        assert_eq!(records(before_room(&text)), records(before_room(&durable)) + "again");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use dunlin_engine::{
 };
 use dunlin_persist::{
     Disk, Storage,
-    aof::{Checksum, Progress, ReadError, Reader, WriterOptions},
+    aof::{Checksum, Progress, ReadError, Reader, Roomy, Tail, WriterOptions},
     manifest::{LogFile, Manifest},
 };
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
@@ -40,6 +40,10 @@ use crate::{
 
 /// Commands between two looks at the clock.
 const COMMANDS_PER_REPORT: u64 = 1024;
+/// What is wrong with a file that ends with room, and before it with a batch that no check proves.
+pub(crate) const TORN_IN_ROOM: &str = "the last batch is torn, as by a power cut";
+/// What is wrong with one where more than that is.
+const DAMAGED: &str = "no check proves what follows";
 /// What an RDB file begins with.
 const RDB_MAGIC: &[u8] = b"REDIS";
 /// The same, of newer versions of Valkey.
@@ -87,7 +91,7 @@ pub(super) fn load(shared: &Shared, config: &Config) -> Result<Loaded, LoadError
     for (index, file) in manifest.files().enumerate() {
         let path = options.directory.join(&file.name);
         let may_cut = config.aof_load_truncated && index == last;
-        let progress = replay.file(&path, may_cut)?;
+        let progress = replay.file(&path, if may_cut { Cut::Torn } else { Cut::Room })?;
         replay.reporter.next_file(progress.offset);
         // A base has no place in the log; an increment goes on behind the one before.
         if manifest.base.as_ref().is_none_or(|base| !std::ptr::eq(base, file)) {
@@ -109,7 +113,7 @@ pub(crate) fn load_files(shared: &Shared, paths: &[PathBuf]) -> Result<(), LoadE
     shared.loading.expect(paths.iter().map(|path| fs::metadata(path).map_or(0, |data| data.len())).sum());
     let mut replay = Replay::new(shared, &config);
     for path in paths {
-        let progress = replay.file(path, false)?;
+        let progress = replay.file(path, Cut::Nothing)?;
         replay.reporter.next_file(progress.offset);
     }
     replay.tell_refused();
@@ -149,6 +153,17 @@ fn move_single_file(config: &Config, options: &WriterOptions, manifest: &Manifes
     })?;
     tracing::warn!("{} is the base of the log now, as {}", single.display(), target.display());
     Ok(())
+}
+
+/// What may be cut off the end of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    /// It is to stay as it is.
+    Nothing,
+    /// Room, which holds nothing: what is written next goes there.
+    Room,
+    /// Also what a crash has torn.
+    Torn,
 }
 
 /// Runs the log's commands.
@@ -191,8 +206,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Loads one file; what was read of it. With `may_cut`, a torn end is cut off.
-    fn file(&mut self, path: &Path, may_cut: bool) -> Result<Progress, LoadError> {
+    /// Loads one file; what was read of it.
+    fn file(&mut self, path: &Path, may_cut: Cut) -> Result<Progress, LoadError> {
         let named = |reason: &dyn std::fmt::Display| format!("{}: {reason}", path.display());
         let mut file = fs::File::open(path).map_err(|error| named(&describe(&error)))?;
         let mut magic = Vec::new();
@@ -210,6 +225,7 @@ impl<'a> Replay<'a> {
             // Where its beginning is gone, it is no log that happens to be short.
             return Err(named(&files::NO_RDB).into());
         }
+        settle_room(&file, path, may_cut)?;
         let mut reader = Reader::new(file, start);
         // What has been run as a whole: behind it there may be the beginning of a transaction.
         let mut whole = reader.progress();
@@ -236,7 +252,7 @@ impl<'a> Replay<'a> {
         match ended {
             // Checks and comments behind the last command count too.
             Ok(()) => Ok(reader.progress()),
-            Err(ReadError::Cut) if may_cut => {
+            Err(ReadError::Cut) if may_cut == Cut::Torn => {
                 let length = fs::metadata(path).map_err(|error| named(&describe(&error)))?.len();
                 cut(path, whole.offset).map_err(|error| named(&describe(&error)))?;
                 tracing::warn!(
@@ -353,6 +369,28 @@ impl<'a> Replay<'a> {
         }
         Ok(())
     }
+}
+
+/// Cuts off the room that a file ends with, and before it what a crash has torn: nothing of that was acknowledged.
+fn settle_room(file: &fs::File, path: &Path, may_cut: Cut) -> Result<(), LoadError> {
+    let named = |error: io::Error| format!("{}: {}", path.display(), describe(&error));
+    let Some(roomy) = Roomy::find(file).map_err(named)? else { return Ok(()) };
+    match (roomy.tail, may_cut) {
+        (Tail::Whole, Cut::Nothing) => {}
+        (Tail::Whole, Cut::Room | Cut::Torn) => cut(path, roomy.room).map_err(named)?,
+        (Tail::Torn, Cut::Torn) => {
+            cut(path, roomy.proven).map_err(named)?;
+            tracing::warn!(
+                "{} ended with a batch that was not durable yet, as after a power cut: {} bytes from byte {} on were cut off",
+                path.display(),
+                roomy.room - roomy.proven,
+                roomy.proven
+            );
+        }
+        (Tail::Torn, _) => return Err(damaged(path, roomy.proven, &TORN_IN_ROOM, roomy.proven)),
+        (Tail::Damaged, _) => return Err(damaged(path, roomy.proven, &DAMAGED, roomy.proven)),
+    }
+    Ok(())
 }
 
 fn is_of_function(entry: &Entry) -> bool {

@@ -34,7 +34,7 @@ use dunlin_persist::Ring;
 
 use self::bell::Bell;
 pub(crate) use self::{
-    loading::load_files,
+    loading::{TORN_IN_ROOM, load_files},
     rewrite::{Base, Rewriting, begin_rewrite, rewrite_if_due},
     status::Status,
     thread::{LogThread, Order, replace_log},

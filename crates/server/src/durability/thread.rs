@@ -334,6 +334,7 @@ impl LogThread {
         if writer.unsynced_bytes() == 0 {
             self.unsynced_since = now;
         }
+        writer.keep_room(policy == AppendFsync::Always)?;
         let written = writer.write(stamp_s)?;
         let durability = &self.shared.durability;
         durability.written.store(writer.written(), Relaxed);
