@@ -369,13 +369,13 @@ impl Writer {
     /// Whether the file is to end with room from now on, for batches that are made durable one by one.
     pub fn keep_room(&mut self, keeps: bool) -> io::Result<()> {
         self.keeps_room = keeps;
-        if keeps { Ok(()) } else { self.end_room() }
+        if keeps { Ok(()) } else { self.do_without_room() }
     }
 
     /// Sees to it that a batch of so many bytes finds room, and that room is left behind it; or that there is none.
     fn make_room(&mut self, batch_bytes: u64) -> io::Result<()> {
         if !self.keeps_room || batch_bytes > room::BATCH_BYTES_MAX - FRAME_BYTES_MAX {
-            return self.end_room();
+            return self.do_without_room();
         }
         let needed = self.written.bytes + batch_bytes + FRAME_BYTES_MAX + room::BYTES_MIN;
         if needed <= self.room_end {
@@ -393,6 +393,12 @@ impl Writer {
             Ok(()) => Ok(()),
             Err(_) => self.end_room(),
         }
+    }
+
+    /// Cuts the room off, until it is asked for again.
+    fn do_without_room(&mut self) -> io::Result<()> {
+        self.room_asked = 0;
+        self.end_room()
     }
 
     /// Cuts the room off. What is written next must not be mixed up with it.
@@ -753,14 +759,21 @@ mod tests {
     fn a_large_batch_does_without_room() {
         let mut bench = Bench::new();
         bench.writer.keep_room(true).unwrap();
-        for bytes in [10, room::BATCH_BYTES_MAX as usize, 10] {
+        let large = room::BATCH_BYTES_MAX as usize;
+        for bytes in [10, large, large, 10, large, 10] {
             bench.ring.append(0, ("l".repeat(bytes) + "\n").as_bytes());
             bench.writer.write(None).unwrap();
             let text = bench.text("a.aof.1.incr.aof");
             assert_eq!(text.ends_with("#\n"), bytes == 10);
         }
+        for keeps in [false, true] {
+            bench.writer.keep_room(keeps).unwrap();
+            bench.ring.append(0, b"s\n");
+            bench.writer.write(None).unwrap();
+            assert_eq!(bench.text("a.aof.1.incr.aof").ends_with("#\n"), keeps);
+        }
         let text = bench.text("a.aof.1.incr.aof");
-        assert_eq!(records(before_room(&text)).len() as u64, room::BATCH_BYTES_MAX + 20);
+        assert_eq!(records(before_room(&text)).len(), 3 * large + 32);
     }
 
     #[test]
