@@ -701,11 +701,11 @@ mod tests {
         let line = format!("{}\n", "#".repeat(room::LINE_BYTES as usize - 1));
         let lines = text.trim_end_matches(&line);
         assert!((text.len() - lines.len()) as u64 >= room::BYTES_MIN - room::LINE_BYTES);
-        let content = lines.trim_end_matches(|other| matches!(other, '#' | '\n')).len();
+        let content = lines.trim_end_matches(['#', '\n']).len();
         // The end of its own last line.
         let content = &text[..content + 1];
         assert!(content.ends_with("\r\n"));
-        assert_eq!(text[content.len()..].as_bytes(), room::bytes(content.len() as u64, text.len() as u64));
+        assert_eq!(text.as_bytes()[content.len()..], room::bytes(content.len() as u64, text.len() as u64));
         content
     }
 
