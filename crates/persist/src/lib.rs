@@ -19,4 +19,4 @@ mod synced;
 pub use replace::{Replacement, directory_and_name, replace_file};
 pub use ring::{Ring, RingReader};
 pub use storage::{Disk, File, Storage};
-pub use synced::SyncedFile;
+pub use synced::{SyncedFile, SyncedFileOptions};

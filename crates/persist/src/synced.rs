@@ -24,6 +24,15 @@ const BEGUN_BYTES_MAX: u64 = 4 * STEP_BYTES;
 /// Bytes that who writes may be ahead of the disk.
 const AHEAD_BYTES_MAX: u64 = 256 << 20;
 
+/// How a file goes to disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SyncedFileOptions {
+    /// It goes there as it grows; otherwise when it is synced.
+    pub incremental: bool,
+    /// The system need not keep in memory what has got there: others want the memory, and nobody reads the file soon.
+    pub uncached: bool,
+}
+
 /// A file that is written to disk every few megabytes, so that nobody who wants the disk meanwhile, the
 /// append-only log first of all, has to wait for all of it at once. It is not durable before it is synced.
 #[derive(Debug)]
@@ -58,10 +67,10 @@ struct State {
 }
 
 impl<'a> SyncedFile<'a> {
-    /// A sink for a new file. Without `incremental`, the file alone.
-    pub fn new(file: &'a mut File, incremental: bool) -> Self {
+    /// A sink for a new file.
+    pub fn new(file: &'a mut File, options: SyncedFileOptions) -> Self {
         // Where there is no thread to be had, the file is synced in the end.
-        let syncing = if incremental { Syncing::start(file).ok() } else { None };
+        let syncing = if options.incremental { Syncing::start(file, options.uncached).ok() } else { None };
         Self { file, written: 0, told: 0, syncing }
     }
 }
@@ -85,11 +94,11 @@ impl io::Write for SyncedFile<'_> {
 }
 
 impl Syncing {
-    fn start(file: &File) -> io::Result<Self> {
+    fn start(file: &File, uncached: bool) -> io::Result<Self> {
         let (file, course) = (file.try_clone()?, Arc::new(Course::default()));
         let run = {
             let course = Arc::clone(&course);
-            move || course.run(&file)
+            move || course.run(&file, uncached)
         };
         let thread = thread::Builder::new().name("file-sync".to_owned()).spawn(run)?;
         Ok(Self { course, thread: Some(thread) })
@@ -131,7 +140,7 @@ impl Course {
         }
     }
 
-    fn run(&self, file: &File) {
+    fn run(&self, file: &File, uncached: bool) {
         let (mut begun, mut ended) = (0, 0);
         loop {
             let has_news = |state: &mut State| !state.closed && state.written == begun;
@@ -144,8 +153,10 @@ impl Course {
             drop(state);
             let end = written.saturating_sub(BEGUN_BYTES_MAX).max(ended);
             let result = begin_writing(file, begun, written - begun)
-                .and_then(|()| await_written(file, ended, end - ended))
-                .map(|()| uncache(file, ended, end - ended));
+                .and_then(|()| await_written(file, ended, end - ended));
+            if uncached && result.is_ok() {
+                uncache(file, ended, end - ended);
+            }
             (begun, ended) = (written, end);
             let mut state = self.state();
             state.ended = end;
@@ -209,7 +220,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let mut file = File::create(&path).unwrap();
-        let mut synced = SyncedFile::new(&mut file, true);
+        let mut synced = SyncedFile::new(&mut file, SyncedFileOptions { incremental: true, uncached: true });
         let course = Arc::clone(&synced.syncing.as_ref().unwrap().course);
         let piece: Vec<u8> = (0..1 << 20).map(|at| (at % 251) as u8).collect();
         for pieces in 1..=40_u64 {

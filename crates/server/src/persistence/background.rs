@@ -174,7 +174,8 @@ impl Shared {
         let mut write = || {
             let mut replacement = Replacement::create(directory, beside)?;
             let sizes = cut.snapshot.databases().to_vec();
-            write_file(&config, replacement.file(), &cut.head, &sizes, |writer| {
+            let uncached = true;
+            write_file(&config, replacement.file(), &cut.head, &sizes, uncached, |writer| {
                 self.write_keys(&mut cut.snapshot, &cut.progress, writer)
             })?;
             replacement.sync()?;

@@ -24,7 +24,7 @@ use dunlin_engine::{
     snapshot::{Chunk, DatabaseSize, Form},
 };
 use dunlin_persist::{
-    SyncedFile,
+    SyncedFile, SyncedFileOptions,
     aof::BaseWriter,
     rdb::{self, Item, ReadOptions, Reader},
     replace_file,
@@ -216,7 +216,9 @@ impl Shared {
             form,
             libraries: self.libraries.now(),
         };
-        write_file(&self.config.snapshot(), file, &head, &sizes, |writer| {
+        // Nobody else wants the memory, and it may be for a restart.
+        let uncached = false;
+        write_file(&self.config.snapshot(), file, &head, &sizes, uncached, |writer| {
             for size in &sizes {
                 context.try_for_each_chunk(size.database, head.form, |chunk| {
                     note(chunk.keys());
@@ -329,16 +331,18 @@ struct Head {
     libraries: Arc<Libraries>,
 }
 
-/// Writes a file; its keys are `keys`'s to write.
+/// Writes a file; its keys are `keys`'s to write. `uncached`: [`SyncedFileOptions::uncached`].
 fn write_file(
     config: &Config,
     file: &mut File,
     head: &Head,
     sizes: &[DatabaseSize],
+    uncached: bool,
     keys: impl FnOnce(&mut Writer<'_, '_>) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut compressor = Compressor::default();
-    let sink = SyncedFile::new(file, config.rdb_save_incremental_fsync);
+    let incremental = config.rdb_save_incremental_fsync;
+    let sink = SyncedFile::new(file, SyncedFileOptions { incremental, uncached });
     let mut writer = if head.form.commands {
         Writer::Commands(BaseWriter::begin(sink, head.version().has_listpacks()))
     } else {
