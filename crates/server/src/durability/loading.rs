@@ -18,7 +18,7 @@ use dunlin_engine::{
     command::{Args, Entry, Run},
 };
 use dunlin_persist::{
-    Disk, Storage,
+    Disk, ReadAhead, Storage,
     aof::{Checksum, Progress, ReadError, Reader, Roomy, Tail, WriterOptions},
     manifest::{LogFile, Manifest},
 };
@@ -226,7 +226,7 @@ impl<'a> Replay<'a> {
             return Err(named(&files::NO_RDB).into());
         }
         settle_room(&file, path, may_cut)?;
-        let mut reader = Reader::new(file, start);
+        let mut reader = Reader::new(ReadAhead::new(file, start), start);
         // What has been run as a whole: behind it there may be the beginning of a transaction.
         let mut whole = reader.progress();
         self.database = 0;
