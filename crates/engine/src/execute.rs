@@ -199,7 +199,8 @@ impl Engine {
     }
 
     /// Stores a value that was read from the base of a log, last used so many seconds ago, unless its key
-    /// is there; whether it was stored. It counts as no change. The caller is inside the gate.
+    /// is there. Comes back with a buffer that can be used again, or `None` where it was not stored. It counts as no
+    /// change. The caller is inside the gate.
     pub fn load(
         &self,
         database: usize,
@@ -208,7 +209,7 @@ impl Engine {
         expiry_ms: Option<u64>,
         idle_seconds: u64,
         now_ms: u64,
-    ) -> bool {
+    ) -> Option<Vec<u8>> {
         let shard = self.keyspace.shard_of(key);
         let mut locked = self.keyspace.lock_one(shard);
         locked.shards().load(database, key, value, (expiry_ms, idle_seconds, now_ms))

@@ -127,7 +127,7 @@ impl Taken {
                 }
                 let key = input.string().unwrap();
                 let value = read_value(number, Version::Valkey(80), &mut input, layout).unwrap();
-                let is_new = store.engine.load(*database, &key, value, expiry_ms, 0, self.cut_ms);
+                let is_new = store.engine.load(*database, &key, value, expiry_ms, 0, self.cut_ms).is_some();
                 assert!(is_new, "{} is there twice", key.escape_ascii());
                 keys += 1;
             }

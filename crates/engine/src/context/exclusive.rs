@@ -133,7 +133,7 @@ impl<'a> ExclusiveContext<'a> {
         expiry_ms: Option<u64>,
         idle_seconds: u64,
     ) -> bool {
-        self.locked.load(database, key, value, (expiry_ms, idle_seconds, self.environment.now_ms))
+        self.locked.load(database, key, value, (expiry_ms, idle_seconds, self.environment.now_ms)).is_some()
     }
 
     /// Removes a key, if it is there.

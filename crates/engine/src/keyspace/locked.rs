@@ -227,23 +227,26 @@ impl<'a> LockedShards<'a> {
         self.keyspace.tracked[1].fetch_sub(readers, Relaxed);
     }
 
-    /// Stores a value that was read from a file, unless its key is there; whether it was stored. Told are
-    /// when it expires, how many seconds ago it was used, and the time on the clock in milliseconds.
+    /// Stores a value that was read from a file, unless its key is there: then there is no buffer to give back
+    /// ([`rdb::Value::store`]). Told are when it expires, how many seconds ago it was used, and the time on the clock
+    /// in milliseconds.
     pub(crate) fn load(
         &mut self,
         database: usize,
         key: &[u8],
         value: rdb::Value,
         (expiry_ms, idle_seconds, now_ms): (Option<u64>, u64, u64),
-    ) -> bool {
+    ) -> Option<Vec<u8>> {
         let key = self.keyspace.key(key);
         let (stripe, new) = self.shard_mut(key.shard).database_or_new(database);
         if stripe.find(key.hash, key.bytes).is_some() {
-            return false;
+            return None;
         }
         let expiry_ms = expiry_ms.map(|at| at.min(EXPIRY_MS_MAX));
         let mut replaced = Garbage::default();
-        value.store(|value| stripe.put((key.hash, key.bytes), None, value, expiry_ms, now_ms, &mut replaced));
+        let (_, buffer) = value.store(|value| {
+            stripe.put((key.hash, key.bytes), None, value, expiry_ms, now_ms, &mut replaced);
+        });
         if idle_seconds > 0
             && let Some(slot) = stripe.find(key.hash, key.bytes)
         {
@@ -253,7 +256,7 @@ impl<'a> LockedShards<'a> {
             self.publish_new(key.shard, database);
         }
         self.publish_usage(key.shard, database);
-        true
+        Some(buffer)
     }
 
     /// Tells everyone how much memory the shard uses, after a change in `database`.

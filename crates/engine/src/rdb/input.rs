@@ -18,6 +18,10 @@ use super::lzf;
 
 /// Longest string that is taken: lengths of members are kept in 32 bits.
 const STRING_BYTES_MAX: u64 = u32::MAX as u64;
+/// Capacity of buffers that are used again, in bytes, at most.
+const RECYCLED_BYTES_MAX: usize = 4096;
+/// Buffers that wait to be used again, at most.
+const RECYCLED_MAX: usize = 16 * 1024;
 
 pub(super) const ENCODED: u8 = 0xc0;
 pub(super) const INTEGER_8: u8 = 0xc0;
@@ -90,12 +94,14 @@ pub struct Input<R> {
     offset: u64,
     /// The compressed form of the string that is being read.
     compressed: Vec<u8>,
+    /// Empty buffers for strings that are soon done with.
+    recycled: Vec<Vec<u8>>,
 }
 
 impl<R: io::BufRead> Input<R> {
     /// Reads from the beginning of `source`.
     pub fn new(source: R) -> Self {
-        Self { source, offset: 0, compressed: Vec::new() }
+        Self { source, offset: 0, compressed: Vec::new(), recycled: Vec::new() }
     }
 
     /// Bytes read so far.
@@ -238,6 +244,23 @@ impl<R: io::BufRead> Input<R> {
         Ok(text)
     }
 
+    /// Reads a string into a buffer that was given back, where there is one ([`Self::recycle`]).
+    pub fn recycled_string(&mut self) -> Result<Vec<u8>, RdbError> {
+        let mut text = self.recycled.pop().unwrap_or_default();
+        self.string_into(&mut text)?;
+        if text.len() > RECYCLED_BYTES_MAX {
+            text.shrink_to_fit();
+        }
+        Ok(text)
+    }
+
+    /// Takes back buffers that are done with, whatever they hold; those of more than 4 KiB are freed.
+    pub fn recycle(&mut self, buffers: impl IntoIterator<Item = Vec<u8>>) {
+        let fits = |buffer: &Vec<u8>| (1..=RECYCLED_BYTES_MAX).contains(&buffer.capacity());
+        let room = RECYCLED_MAX - self.recycled.len();
+        self.recycled.extend(buffers.into_iter().filter(fits).take(room));
+    }
+
     /// Reads a time in milliseconds.
     pub fn milliseconds(&mut self) -> Result<i64, RdbError> {
         Ok(i64::from_le_bytes(self.array()?))
@@ -254,6 +277,24 @@ mod tests {
     use super::*;
     use crate::rdb::{Compressor, Output};
     use proptest::prelude::*;
+
+    #[test]
+    fn buffers_are_used_again_and_large_ones_are_not_kept() {
+        let mut bytes = Vec::new();
+        let mut output = Output::new(&mut bytes, None);
+        for text in [&b"first"[..], &[b'x'; RECYCLED_BYTES_MAX + 1], b"2nd"] {
+            output.string(text).unwrap();
+        }
+        let mut input = Input::new(&bytes[..]);
+        let first = input.recycled_string().unwrap();
+        let place = first.as_ptr();
+        let large = input.recycled_string().unwrap();
+        assert_eq!((large.len(), large.capacity()), (RECYCLED_BYTES_MAX + 1, RECYCLED_BYTES_MAX + 1));
+        input.recycle([large, first, Vec::new()]);
+        assert_eq!(input.recycled.len(), 1);
+        let second = input.recycled_string().unwrap();
+        assert_eq!((&second[..], second.as_ptr()), (&b"2nd"[..], place));
+    }
 
     fn text() -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![

@@ -64,11 +64,12 @@ impl Value {
         Ok(())
     }
 
-    /// Hands the value to `store` as the keyspace takes it.
-    pub(crate) fn store<R>(self, store: impl FnOnce(NewValue<'_>) -> R) -> R {
+    /// Hands the value to `store` as the keyspace takes it. What comes back beside the result is the buffer that
+    /// it was read into, where the keyspace has copied it ([`Input::recycle`]), and empty otherwise.
+    pub(crate) fn store<R>(self, store: impl FnOnce(NewValue<'_>) -> R) -> (R, Vec<u8>) {
         match self.0 {
-            Contents::String(text) => store(NewValue::String(NewString::from_owned(&mut { text }))),
-            Contents::Object(object) => store(NewValue::Object(object)),
+            Contents::String(mut text) => (store(NewValue::String(NewString::from_owned(&mut text))), text),
+            Contents::Object(object) => (store(NewValue::Object(object)), Vec::new()),
         }
     }
 }
@@ -250,7 +251,7 @@ pub fn read_value<R: io::BufRead>(
         return of_collection(hash::read_triples(input, layout)?);
     }
     match type_number {
-        STRING => Ok(Value(Contents::String(input.string()?))),
+        STRING => Ok(Value(Contents::String(input.recycled_string()?))),
         HASH => of_collection(hash::read_pairs(input, layout)?),
         HASH_LISTPACK => of_collection(hash::from_listpack(read_listpack(input)?, layout)?),
         HASH_ZIPLIST => of_collection(hash::from_ziplist(&input.string()?, layout)?),

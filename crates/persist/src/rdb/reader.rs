@@ -110,6 +110,11 @@ impl<R: io::Read> Reader<R> {
         self.input.offset()
     }
 
+    /// Takes back buffers of keys and strings that are done with: what is read next comes in them.
+    pub fn recycle(&mut self, buffers: impl IntoIterator<Item = Vec<u8>>) {
+        self.input.recycle(buffers);
+    }
+
     /// The next part; `None` at the end, when the checksum was right. `layout` says how values are kept.
     pub fn next(&mut self, layout: Layout<'_>) -> Result<Option<Item>, ReadError> {
         let mut key = None;
@@ -164,21 +169,35 @@ impl<R: io::Read> Reader<R> {
                     return Ok(None);
                 }
                 type_number => {
-                    let key = current_key.insert(self.input.string()?).clone();
-                    let mut value = match read_value(type_number, self.version, &mut self.input, layout) {
+                    let key = self.input.recycled_string()?;
+                    let Attributes { producers, expiry_ms, idle_seconds } = attributes;
+                    let value = match self.value(type_number, producers, layout) {
                         Ok(value) => Some(value),
                         Err(RdbError::Empty) => None,
-                        Err(error) => return Err(error),
+                        Err(error) => {
+                            *current_key = Some(key);
+                            return Err(error);
+                        }
                     };
-                    let Attributes { producers, expiry_ms, idle_seconds } = attributes;
-                    if let (Some(value), Some(producers)) = (&mut value, producers) {
-                        value.adopt_producers(&producers)?;
-                    }
                     let database = self.database;
                     return Ok(Some(Item::Key { database, key, value, expiry_ms, idle_seconds }));
                 }
             }
         }
+    }
+
+    /// Reads the value of a key, a stream's with its producers.
+    fn value(
+        &mut self,
+        type_number: u8,
+        producers: Option<Vec<u8>>,
+        layout: Layout<'_>,
+    ) -> Result<Value, RdbError> {
+        let mut value = read_value(type_number, self.version, &mut self.input, layout)?;
+        if let Some(producers) = producers {
+            value.adopt_producers(&producers)?;
+        }
+        Ok(value)
     }
 
     fn check_sum(&mut self) -> Result<(), RdbError> {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! file ─▶ reader (the calling thread) ─ batches of keys ─▶ storer 1 … storer n     one a core besides the reader
-//!                                       n short queues
+//!               ▲                       n short queues          │
+//!               └────────────── buffers, to be used again ◀─────┘
 //! ```
 //!
 //! Storing is mostly waiting for memory, so a batch is fetched ahead of being stored. Keys of a file are
@@ -12,7 +13,7 @@ use std::{
     fmt,
     fs::File,
     io,
-    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     time::Instant,
 };
 
@@ -68,6 +69,15 @@ struct Loaded {
     idle_seconds: u64,
 }
 
+/// What keys and strings were read into, on the way back to the reader.
+type Buffers = Vec<Vec<u8>>;
+
+/// The reader's ends of what it and the storers have between them.
+struct Storers {
+    queues: Vec<SyncSender<Vec<Loaded>>>,
+    given_back: Receiver<Buffers>,
+}
+
 /// Loads the snapshot that the configuration names, if there is one.
 pub(crate) fn load_dump(shared: &Shared) -> Result<(), LoadError> {
     let path = persistence::path(&shared.config.snapshot());
@@ -113,15 +123,17 @@ pub(crate) fn load(
     reporter: &mut Reporter<'_>,
 ) -> Result<LoadedSnapshot, LoadError> {
     std::thread::scope(|scope| {
+        let (give_back, given_back) = channel();
         let storers: Vec<_> = (0..storers(shared.workers))
             .map(|storer| {
                 let (sender, batches) = sync_channel(QUEUED_BATCHES_MAX);
                 let participant = shared.loader() + 1 + storer;
-                (sender, scope.spawn(move || store(shared, participant, batches, now_ms)))
+                let give_back = give_back.clone();
+                (sender, scope.spawn(move || store(shared, participant, batches, give_back, now_ms)))
             })
             .collect();
-        let (senders, threads): (Vec<_>, Vec<_>) = storers.into_iter().unzip();
-        let read = read(shared, file, expired, now_ms, reporter, senders);
+        let (queues, threads): (Vec<_>, Vec<_>) = storers.into_iter().unzip();
+        let read = read(shared, file, expired, now_ms, reporter, Storers { queues, given_back });
         for thread in threads {
             thread.join().map_err(|_| LoadError::Failed("a thread that stores keys failed".to_owned()))??;
         }
@@ -136,7 +148,7 @@ fn read(
     expired: Expired,
     now_ms: u64,
     reporter: &mut Reporter<'_>,
-    storers: Vec<SyncSender<Vec<Loaded>>>,
+    Storers { queues, given_back }: Storers,
 ) -> Result<LoadedSnapshot, LoadError> {
     let config = shared.config.snapshot();
     let options = ReadOptions {
@@ -148,10 +160,10 @@ fn read(
     let layout = Layout { limits: &limits, resources: keyspace.resources() };
     let mut reader = Reader::open(file, options).map_err(|error| error.to_string())?;
     let (mut found, mut libraries) = (LoadedSnapshot::default(), Vec::new());
-    let (mut batch, mut turns) = (Vec::with_capacity(BATCH_KEYS), (0..storers.len()).cycle());
+    let (mut batch, mut turns) = (Vec::with_capacity(BATCH_KEYS), (0..queues.len()).cycle());
     let mut hand_over = |batch: &mut Vec<Loaded>| {
         let batch = std::mem::replace(batch, Vec::with_capacity(BATCH_KEYS));
-        let storer = turns.next().map(|turn| &storers[turn]);
+        let storer = turns.next().map(|turn| &queues[turn]);
         // A storer that has ended has an error to tell, which the caller hears of.
         storer.is_some_and(|storer| storer.send(batch).is_ok())
     };
@@ -181,8 +193,11 @@ fn read(
                 let idle_seconds = idle_seconds.unwrap_or(0);
                 batch.push(Loaded { database, key, value, expiry_ms, idle_seconds });
                 found.keys += 1;
-                if batch.len() == BATCH_KEYS && !(hand_over(&mut batch) && reporter.report(reader.offset())) {
-                    return Err(LoadError::Abandoned);
+                if batch.len() == BATCH_KEYS {
+                    if !(hand_over(&mut batch) && reporter.report(reader.offset())) {
+                        return Err(LoadError::Abandoned);
+                    }
+                    given_back.try_iter().for_each(|buffers| reader.recycle(buffers));
                 }
             }
         }
@@ -198,6 +213,7 @@ fn store(
     shared: &Shared,
     participant: usize,
     batches: Receiver<Vec<Loaded>>,
+    give_back: Sender<Buffers>,
     now_ms: u64,
 ) -> Result<(), LoadError> {
     let keyspace: &Keyspace = &shared.engine.keyspace;
@@ -210,11 +226,14 @@ fn store(
             keyspace.prefetch(&inside, same[0].database, &keys);
         }
         drop(keys);
+        let mut buffers = Vec::with_capacity(2 * batch.len());
         for Loaded { database, key, value, expiry_ms, idle_seconds } in batch {
-            if !shared.engine.load(database, &key, value, expiry_ms, idle_seconds, now_ms) {
-                return Err(format!("key \"{}\" is there twice", key.escape_ascii()).into());
-            }
+            let stored = shared.engine.load(database, &key, value, expiry_ms, idle_seconds, now_ms);
+            let buffer = stored.ok_or_else(|| format!("key \"{}\" is there twice", key.escape_ascii()))?;
+            buffers.extend([key, buffer]);
         }
+        // The reader may have come to its end.
+        let _ = give_back.send(buffers);
     }
     Ok(())
 }
