@@ -179,7 +179,7 @@ impl BlockDeque {
     }
 
     /// Removes the elements with these numbers, as far as they exist; answers how many, and the blocks that went as
-    /// a whole: to free them takes several times as long as to take them out. O(blocks).
+    /// a whole, which the caller may free where it holds nobody up. O(blocks).
     pub fn take_range(&mut self, range: ops::Range<usize>) -> (usize, TakenBlocks) {
         let count = range.end.min(self.len).saturating_sub(range.start);
         let mut left = count;
