@@ -14,6 +14,8 @@
 
 mod affinity;
 #[cfg(target_os = "linux")]
+mod alarm;
+#[cfg(target_os = "linux")]
 mod cleanup;
 mod cli;
 #[cfg(target_os = "linux")]

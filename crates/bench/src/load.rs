@@ -55,6 +55,9 @@ pub struct Plan {
     pub stall_max: Option<Duration>,
     /// Processor to pin all generating threads to.
     pub pin_to: Option<usize>,
+    /// Whether threads of an open loop sleep until a request is due, where the system can wake them to the
+    /// microsecond; they spin without, and take a processor each.
+    pub sleeps: bool,
     /// Length of the slices of time whose latencies are kept apart; they are not without.
     pub slice: Option<Duration>,
 }
@@ -75,6 +78,7 @@ impl Plan {
             seed: 0,
             stall_max: Some(Duration::from_secs(60)),
             pin_to: None,
+            sleeps: false,
             slice: None,
         }
     }

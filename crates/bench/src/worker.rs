@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
 
+#[cfg(target_os = "linux")]
+use crate::alarm::Alarm;
 use crate::connection::Connection;
 use crate::latency::Latencies;
 use crate::load::{LoadError, Outcome, Plan, Progress};
@@ -17,8 +19,11 @@ use crate::template::RequestBuffer;
 const READ_BYTES: usize = 256 * 1024;
 /// The poller wakes at least this often to look at the end of the run.
 const POLL_MAX: Duration = Duration::from_millis(100);
-/// The poller's clock is this coarse; shorter waits are spun.
+/// The poller's clock is this coarse; shorter waits are spun, or left to the alarm.
 const POLL_GRAIN: Duration = Duration::from_millis(1);
+/// The poller's token of the alarm.
+#[cfg(target_os = "linux")]
+const ALARM: Token = Token(usize::MAX);
 
 /// The state of a generating thread.
 pub struct Worker<'a> {
@@ -27,6 +32,9 @@ pub struct Worker<'a> {
     progress: &'a Progress,
     connections: Vec<Connection>,
     schedule: Option<Schedule>,
+    /// Wakes it when a request is due; without, it spins shortly before.
+    #[cfg(target_os = "linux")]
+    alarm: Option<Alarm>,
     buffer: RequestBuffer,
     poll: Poll,
     scratch: Vec<u8>,
@@ -73,7 +81,11 @@ impl<'a> Worker<'a> {
         for (index, connection) in connections.iter_mut().enumerate() {
             connection.register(poll.registry(), Token(index))?;
         }
+        #[cfg(target_os = "linux")]
+        let alarm = plan.sleeps.then(|| Alarm::new(poll.registry(), ALARM)).transpose()?;
         Ok(Self {
+            #[cfg(target_os = "linux")]
+            alarm,
             target,
             plan,
             progress,
@@ -110,7 +122,8 @@ impl<'a> Worker<'a> {
             if self.exhausted && self.awaited == 0 {
                 break;
             }
-            match self.poll.poll(&mut events, Some(self.poll_timeout(start))) {
+            let timeout = self.poll_timeout(start)?;
+            match self.poll.poll(&mut events, Some(timeout)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(LoadError::Setup(error)),
@@ -151,7 +164,8 @@ impl<'a> Worker<'a> {
 
     fn handle(&mut self, event: &mio::event::Event, start: Instant) -> Result<u64, LoadError> {
         let Token(index) = event.token();
-        let connection = &mut self.connections[index];
+        // The alarm is heard by waking.
+        let Some(connection) = self.connections.get_mut(index) else { return Ok(0) };
         let mut answered = 0;
         if event.is_writable() {
             connection.flush(&mut self.buffer, self.poll.registry(), Token(index))?;
@@ -266,7 +280,7 @@ impl<'a> Worker<'a> {
         self.outcome.unsent += overdue;
     }
 
-    fn poll_timeout(&self, start: Instant) -> Duration {
+    fn poll_timeout(&mut self, start: Instant) -> Result<Duration, LoadError> {
         let mut wait = POLL_MAX;
         if let Some(duration) = self.plan.duration.filter(|_| !self.exhausted) {
             wait = wait.min(duration.saturating_sub(start.elapsed()) + POLL_GRAIN);
@@ -275,11 +289,17 @@ impl<'a> Worker<'a> {
             let until = Duration::from_nanos(schedule.next_at_ns()).saturating_sub(start.elapsed());
             if self.awaited >= (self.connections.len() * self.plan.pipeline) as u64 {
                 // No connection has room: the next reply makes some.
-                return wait;
+                return Ok(wait);
+            }
+            #[cfg(target_os = "linux")]
+            if let Some(alarm) = &mut self.alarm {
+                let due_at = start + Duration::from_nanos(schedule.next_at_ns());
+                alarm.set(due_at).map_err(LoadError::Setup)?;
+                return Ok(wait);
             }
             wait = wait.min(if until > POLL_GRAIN * 2 { until - POLL_GRAIN * 2 } else { Duration::ZERO });
         }
-        wait
+        Ok(wait)
     }
 }
 

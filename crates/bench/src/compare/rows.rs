@@ -146,7 +146,8 @@ impl Topic {
                  client sends one command on collections of so many members (16-byte values), and for two seconds \
                  behind its answer. A fresh server for each measurement, with as many workers as processors; neither it \
                  nor the clients are pinned: on a machine of two processors both workers share them with the thread \
-                 that does the work, and with the client that reads the answer."
+                 that does the work, and with the client that reads the answer. The client that measures sleeps until a \
+                 request is due, so that it takes no processor from the server."
             }
             Self::Programs => {
                 "CPU time of the server process: for each call of a script that writes and reads one declared key, for each \

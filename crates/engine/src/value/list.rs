@@ -14,6 +14,7 @@ use std::{iter, ops, sync::Arc};
 use dunlin_resp::number::parse_integer;
 use dunlin_structures::{
     BlockDeque, BlockLimit, BlockRef, DequeRange, Element, Elements, ListEnd, Listpack, ListpackRef,
+    TakenBlocks,
 };
 
 use super::{Collection, CollectionLimits, Layout, Object, Resources, shared::Shared};
@@ -315,14 +316,19 @@ impl List {
 
     /// Removes the elements with these numbers, as far as they exist; how many.
     pub fn remove_range(&mut self, range: ops::Range<usize>) -> usize {
+        self.take_range(range).0
+    }
+
+    /// Removes the elements with these numbers, as far as they exist; how many, and what of them is still to be freed.
+    pub fn take_range(&mut self, range: ops::Range<usize>) -> (usize, TakenBlocks) {
         match &mut self.items {
             Items::Listpack(listpack) => {
                 let start = i64::try_from(range.start).unwrap_or(i64::MAX);
                 let removed = listpack.remove_range(start, range.end.saturating_sub(range.start));
                 release_slack(listpack);
-                removed
+                (removed, TakenBlocks::default())
             }
-            Items::Quicklist(deque) => deque.remove_range(range),
+            Items::Quicklist(deque) => deque.take_range(range),
         }
     }
 

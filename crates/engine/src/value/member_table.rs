@@ -13,7 +13,12 @@
 //! number that its owner keeps with a record, costs those that have one 7 bytes more. The table owns
 //! all its memory, so it can be dropped on any thread.
 
-use std::{collections::HashSet, fmt, ptr::NonNull, sync::Arc};
+use std::{
+    collections::HashSet,
+    fmt,
+    ptr::{self, NonNull},
+    sync::Arc,
+};
 
 use dunlin_structures::{
     BucketTable, CELL_BYTES_MAX, Candidate, Entries, Handle, Members, Slab, Slot, class_bytes, prefetch_span,
@@ -49,6 +54,16 @@ pub struct MemberTable {
     resources: Arc<Resources>,
     /// Bytes of boxed records.
     boxed_bytes: usize,
+    /// Records that are out of the table and whose cells are still to be freed.
+    doomed: Vec<Handle>,
+}
+
+/// Where records of a table stand: hashes of their keys and handles, in the order of the table's buckets. Valid until
+/// the table changes, and not in a copy.
+#[derive(Debug)]
+pub(crate) struct Places {
+    table: usize,
+    records: Vec<(u64, Handle)>,
 }
 
 /// A record: its key and its payload.
@@ -203,6 +218,7 @@ impl MemberTable {
             slab: Slab::new(Arc::clone(&resources.pool)),
             resources: Arc::clone(resources),
             boxed_bytes: 0,
+            doomed: Vec::new(),
         }
     }
 
@@ -219,7 +235,12 @@ impl MemberTable {
 
     /// Bytes that the table owns. O(1).
     pub fn heap_bytes(&self) -> usize {
-        self.table.memory_bytes() + self.slab.page_bytes() + self.slab.overhead_bytes() + self.boxed_bytes
+        let doomed = self.doomed.capacity() * size_of::<Handle>();
+        self.table.memory_bytes()
+            + self.slab.page_bytes()
+            + self.slab.overhead_bytes()
+            + self.boxed_bytes
+            + doomed
     }
 
     /// Where the record of a key stands. O(1).
@@ -411,6 +432,58 @@ impl MemberTable {
         self.free(handle);
     }
 
+    /// Where the records of some keys stand that are there. O(keys log keys).
+    pub(crate) fn places<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Places {
+        let place = |key| {
+            let hash = self.resources.hash(key);
+            self.find_hashed(hash, key).map(|slot| (hash, slot.handle()))
+        };
+        let mut records: Vec<_> = keys.filter_map(place).collect();
+        records.sort_unstable_by_key(|(hash, _)| self.table.bucket_of(*hash));
+        Places { table: ptr::from_ref(self).addr(), records }
+    }
+
+    /// Whether places are of this table, and not of what it was copied from.
+    pub(crate) fn has(&self, places: &Places) -> bool {
+        places.table == ptr::from_ref(self).addr()
+    }
+
+    /// Removes the records at some of its places, since which it has not changed; [`Self::reap`] frees their cells
+    /// later. O(places), and one access to memory for each, since neither keys nor records are looked at.
+    pub(crate) fn doom(&mut self, places: &Places) {
+        assert!(self.has(places), "places in a table are no places in its copy");
+        self.doomed.reserve_exact(places.records.len());
+        for records in places.records.chunks(FETCH_KEYS) {
+            for (hash, _) in records {
+                _ = self.table.probe().fetch_bucket(*hash);
+            }
+            for (hash, handle) in records {
+                let slot = self.table.find(*hash, |other| other == *handle);
+                self.doomed.push(self.table.remove(slot.expect("the table has not changed")));
+            }
+        }
+    }
+
+    /// Whether cells of removed records are still to be freed.
+    #[inline]
+    pub(crate) fn has_doomed(&self) -> bool {
+        !self.doomed.is_empty()
+    }
+
+    /// Frees cells of removed records, no more than `records_max`; how many.
+    pub(crate) fn reap(&mut self, records_max: usize) -> usize {
+        let bytes = self.fetch_bytes();
+        let reaped = self.doomed.split_off(self.doomed.len().saturating_sub(records_max));
+        for handles in reaped.chunks(FETCH_KEYS) {
+            handles.iter().for_each(|handle| self.fetch(*handle, bytes));
+            handles.iter().for_each(|handle| self.free(*handle));
+        }
+        if self.doomed.is_empty() {
+            self.doomed = Vec::new();
+        }
+        reaped.len()
+    }
+
     /// Visits some records behind `cursor` and answers the next cursor, 0 at the end: what is there
     /// from the call with 0 to the one that answers 0 is visited at least once.
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Record<'_>)) -> u64 {
@@ -537,12 +610,14 @@ impl Clone for MemberTable {
 impl Drop for MemberTable {
     fn drop(&mut self) {
         if self.boxed_bytes > 0 {
-            self.table.for_each(|handle| {
+            let free = |handle| {
                 if bytes_at(&self.slab, handle).1 {
                     // SAFETY: it is boxed, and the table is on its way out.
                     unsafe { free_boxed(&self.slab, handle) };
                 }
-            });
+            };
+            self.doomed.iter().copied().for_each(free);
+            self.table.for_each(free);
         }
     }
 }
@@ -583,7 +658,7 @@ mod tests {
         #[test]
         fn behaves_like_a_hash_map(
             steps in proptest::collection::vec(
-                (0..4u8, 0..40u8, 0..4000usize, proptest::option::of(0..=STAMP_MAX)),
+                (0..6u8, 0..40u8, 0..4000usize, proptest::option::of(0..=STAMP_MAX)),
                 1..300,
             ),
         ) {
@@ -613,11 +688,25 @@ mod tests {
                         table.remove(slot);
                         model.remove(&key);
                     }
+                    (4, _) => {
+                        let smaller: Vec<Vec<u8>> = model.keys().filter(|other| **other < key).cloned().collect();
+                        let places = table.places(smaller.iter().map(Vec::as_slice));
+                        table.doom(&places);
+                        model.retain(|other, _| *other >= key);
+                        prop_assert_eq!(table.has_doomed(), !table.doomed.is_empty());
+                    }
+                    (5, _) => {
+                        let doomed = table.doomed.len();
+                        let reaped = table.reap(length);
+                        prop_assert_eq!((reaped, table.doomed.len()), (doomed.min(length), doomed - reaped));
+                    }
                     _ => {}
                 }
                 prop_assert_eq!(table.len(), model.len());
             }
-            for copy in [&table, &table.clone()] {
+            let copy = table.clone();
+            prop_assert!(!copy.has_doomed());
+            for copy in [&table, &copy] {
                 let mut seen = 0;
                 copy.for_each(|record| {
                     let (payload, stamp) = &model[record.key];
@@ -626,6 +715,9 @@ mod tests {
                 });
                 prop_assert_eq!(seen, model.len());
             }
+            table.reap(usize::MAX);
+            prop_assert_eq!(table.boxed_bytes, copy.boxed_bytes);
+            prop_assert_eq!(table.slab.used_bytes(), copy.slab.used_bytes(), "all cells were freed once");
         }
     }
 }

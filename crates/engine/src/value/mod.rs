@@ -23,6 +23,7 @@ pub use extended::ExtendedFloat;
 pub use hash::Hash;
 pub use limits::{CollectionLimits, Layout};
 pub use list::{List, ListRange};
+pub(crate) use member_table::Places;
 pub use member_table::{MemberTable, Record};
 pub use object::{Collection, Object};
 pub use set::Set;

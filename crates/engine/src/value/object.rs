@@ -136,6 +136,7 @@ impl Object {
     pub fn next_deadline_ms(&self) -> Option<u64> {
         match self {
             Self::Hash(hash) => hash.next_deadline_ms(),
+            Self::Set(set) => set.next_deadline_ms(),
             Self::SortedSet(set) => set.next_deadline_ms(),
             _ => None,
         }
@@ -145,6 +146,7 @@ impl Object {
     /// can tell but by the memory.
     pub(crate) fn reap(&mut self, elements_max: usize) -> usize {
         match self {
+            Self::Set(set) => set.reap(elements_max),
             Self::SortedSet(set) => set.reap(elements_max),
             _ => 0,
         }

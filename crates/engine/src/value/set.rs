@@ -8,14 +8,14 @@
 //!
 //! A set only ever moves down this list, as in Redis 7.2: removing members changes no encoding.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use dunlin_resp::number::parse_integer;
 use dunlin_structures::{Element, IntSet, Listpack};
 
 use crate::random::{Random, Selection};
 
-use super::{Collection, Layout, MemberTable, Object, Resources, shared::Shared};
+use super::{Collection, Layout, MemberTable, Object, Places, Resources, shared::Shared};
 
 /// A set of byte strings.
 #[derive(Debug, Clone)]
@@ -64,6 +64,11 @@ impl Collection for Set {
     #[inline]
     fn is_empty(&self) -> bool {
         Self::is_empty(self)
+    }
+
+    #[inline]
+    fn next_deadline_ms(&self) -> Option<u64> {
+        self.table().is_some_and(MemberTable::has_doomed).then_some(0)
     }
 }
 
@@ -313,27 +318,29 @@ impl Set {
         }
     }
 
-    /// Removes the members that are in another set. O(members of the other). They are fetched from memory side by side.
-    pub(crate) fn remove_all(&mut self, others: &Self) {
-        /// Members that are on their way together.
-        const FETCHED: usize = 64;
-        let mut fetched = Vec::with_capacity(FETCHED);
-        let mut remove = |members: &mut Vec<Cow<'_, [u8]>>| {
-            if let Some(table) = self.table() {
-                let names: Vec<&[u8]> = members.iter().map(|member| &**member).collect();
-                table.prefetch_keys(&names);
-            }
-            members.drain(..).for_each(|member| {
-                self.remove(&member);
-            });
-        };
-        others.for_each(|member| {
-            fetched.push(member.text());
-            if fetched.len() == FETCHED {
-                remove(&mut fetched);
-            }
-        });
-        remove(&mut fetched);
+    /// Where members of another set stand in this one, which is not compact. O(members log members).
+    pub(crate) fn places(&self, others: &Self) -> Places {
+        let mut names = Vec::with_capacity(others.len());
+        others.for_each(|member| names.push(member.text()));
+        self.table().expect("a set that is not compact").places(names.iter().map(|name| &**name))
+    }
+
+    /// Removes members of another set, which stood at those places when this one was last changed. O(places); their
+    /// memory is given back later, by [`Object::reap`].
+    pub(crate) fn doom(&mut self, others: &Self, places: &Places) {
+        match &mut self.members {
+            Members::Table(table) if table.has(places) => table.doom(places),
+            // It was copied since, for somebody who has a view of it.
+            _ => others.for_each(|member| _ = self.remove(&member.text())),
+        }
+    }
+
+    /// See [`Object::reap`].
+    pub(super) fn reap(&mut self, members_max: usize) -> usize {
+        match &mut self.members {
+            Members::Table(table) if table.has_doomed() => table.reap(members_max),
+            _ => 0,
+        }
     }
 
     /// Visits all members: integers ascending, those of a listpack in the order they came, others
@@ -429,6 +436,37 @@ mod tests {
                 .prop_map(|text| text.as_bytes().to_vec()),
             1 => (60usize..70).prop_map(|length| vec![b'x'; length]),
         ]
+    }
+
+    #[test]
+    fn doomed_members_are_gone_at_once_and_their_memory_later() {
+        let (limits, resources) = (CollectionLimits::default(), Resources::for_tests());
+        let layout = Layout { limits: &limits, resources: &resources };
+        let filled = |numbers: std::ops::Range<u32>| {
+            let mut set = Set::for_members(u64::MAX, layout);
+            numbers.for_each(|number| _ = set.insert(format!("m{number}").as_bytes(), layout));
+            set
+        };
+        for is_copied in [false, true] {
+            let (mut set, others) = (filled(0..1000), filled(100..400));
+            let places = set.places(&others);
+            let view = is_copied.then(|| set.clone());
+            if view.is_some() {
+                // As whoever changes it does.
+                set = set.copied();
+            }
+            set.doom(&others, &places);
+            let left: BTreeSet<_> =
+                members(&filled(0..100)).union(&members(&filled(400..1000))).cloned().collect();
+            assert_eq!((set.len(), members(&set)), (700, left.clone()));
+            assert!(view.is_none_or(|view| members(&view) == members(&filled(0..1000))));
+            // A copy has the memory of what is there alone.
+            assert_eq!(set.next_deadline_ms(), (!is_copied).then_some(0));
+            let reaped: Vec<usize> =
+                std::iter::from_fn(|| Some(set.reap(128)).filter(|&count| count > 0)).collect();
+            assert_eq!(reaped, if is_copied { vec![] } else { vec![128, 128, 44] });
+            assert_eq!((set.next_deadline_ms(), members(&set)), (None, left));
+        }
     }
 
     proptest! {

@@ -15,6 +15,7 @@ use super::listening::Listening;
 use super::post::{PollerBell, WorkerMailbox};
 use super::worker::{BELL, Shared, Worker};
 use super::{Clients, Limits, PostOffice, Service, Traffic};
+use crate::process::shorten_slice;
 
 /// What a service is given when it is made, on its worker's thread.
 #[derive(Debug)]
@@ -116,9 +117,10 @@ impl Workers {
             };
             let listeners = std::mem::replace(&mut listeners, stand_ins);
             let (make, shared) = (make.clone(), shared.clone());
-            let thread = std::thread::Builder::new()
-                .name(format!("worker-{index}"))
-                .spawn(move || Worker::new(index, poll, make(context), shared, listeners)?.run())?;
+            let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+                shorten_slice();
+                Worker::new(index, poll, make(context), shared, listeners)?.run()
+            })?;
             threads.push(thread);
         }
         Ok(Running { shared, threads, addresses, listening })

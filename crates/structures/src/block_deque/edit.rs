@@ -1,9 +1,9 @@
 //! Edits of the block deque. All of them keep its sums through `edit_packed`, `insert_block` and
-//! `remove_blocks`.
+//! `take_blocks`.
 
-use std::ops;
+use std::{collections::VecDeque, mem, ops};
 
-use super::{Block, BlockDeque, Contents, ENTRY_OVERHEAD};
+use super::{Block, BlockDeque, Contents, ENTRY_OVERHEAD, TakenBlocks};
 use crate::{Element, LISTPACK_BYTES_EMPTY, Listpack};
 
 /// Blocks from which on a new one at an end gets all the room that it may need at once, instead of growing:
@@ -75,7 +75,7 @@ impl BlockDeque {
         match &self.blocks.get(block)?.contents {
             Contents::Plain(text) => {
                 seen = see(Element::String(text));
-                self.remove_blocks(block..block + 1);
+                self.take_blocks(block..block + 1);
             }
             Contents::Packed(listpack) => {
                 let view = listpack.view();
@@ -86,7 +86,7 @@ impl BlockDeque {
                 let position = position.expect("no block is empty");
                 seen = see(view.element(position));
                 if self.blocks[block].count() == 1 {
-                    self.remove_blocks(block..block + 1);
+                    self.take_blocks(block..block + 1);
                 } else {
                     self.edit_packed(block, -1, |listpack| listpack.remove(position));
                 }
@@ -162,7 +162,7 @@ impl BlockDeque {
                 listpack.replace(position, element);
             }),
             (false, true) => {
-                self.remove_blocks(block..block + 1);
+                self.take_blocks(block..block + 1);
                 self.insert_block(block, self.block_of(element));
             }
             _ => {
@@ -173,11 +173,19 @@ impl BlockDeque {
         true
     }
 
-    /// Removes the elements with these numbers, as far as they exist; answers how many.
+    /// Removes the elements with these numbers, as far as they exist; answers how many. Frees the blocks that went.
     pub fn remove_range(&mut self, range: ops::Range<usize>) -> usize {
+        self.take_range(range).0
+    }
+
+    /// Removes the elements with these numbers, as far as they exist; answers how many, and the blocks that went as
+    /// a whole, which the caller may free where it holds nobody up. O(blocks).
+    pub fn take_range(&mut self, range: ops::Range<usize>) -> (usize, TakenBlocks) {
         let count = range.end.min(self.len).saturating_sub(range.start);
         let mut left = count;
-        let Some((mut block, at)) = self.locate(range.start).filter(|_| count > 0) else { return 0 };
+        let Some((mut block, at)) = self.locate(range.start).filter(|_| count > 0) else {
+            return (0, TakenBlocks::default());
+        };
         if at > 0 {
             let part = left.min(self.blocks[block].count() - at);
             self.remove_within(block, at, part);
@@ -189,11 +197,11 @@ impl BlockDeque {
             left -= self.blocks[end].count();
             end += 1;
         }
-        self.remove_blocks(block..end);
+        let taken = self.take_blocks(block..end);
         if left > 0 {
             self.remove_within(block, 0, left);
         }
-        count
+        (count, taken)
     }
 
     /// Removes all elements but those with these numbers.
@@ -338,15 +346,25 @@ impl BlockDeque {
         self.blocks.insert(at, block);
     }
 
-    fn remove_blocks(&mut self, range: ops::Range<usize>) {
+    /// Takes blocks out. Whichever are fewer are moved, those or the others.
+    fn take_blocks(&mut self, range: ops::Range<usize>) -> TakenBlocks {
         if range.is_empty() {
-            return;
+            return TakenBlocks::default();
         }
-        for block in self.blocks.drain(range) {
+        for block in self.blocks.range(range.clone()) {
             self.len -= block.count();
             self.block_bytes -= block.heap_bytes();
         }
+        let taken = if range.len() > self.blocks.len() / 2 {
+            let behind = self.blocks.split_off(range.end);
+            let mut staying: VecDeque<Block> = self.blocks.drain(..range.start).collect();
+            staying.extend(behind);
+            mem::replace(&mut self.blocks, staying)
+        } else {
+            self.blocks.drain(range).collect()
+        };
         self.shrink_deque();
+        TakenBlocks(taken)
     }
 
     fn shrink_deque(&mut self) {

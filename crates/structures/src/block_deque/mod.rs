@@ -136,6 +136,22 @@ impl Block {
     }
 }
 
+/// Blocks that were taken out of a deque, to be freed when nobody waits.
+#[derive(Default)]
+pub struct TakenBlocks(VecDeque<Block>);
+
+impl TakenBlocks {
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// A list of strings and integers.
 pub struct BlockDeque {
     blocks: VecDeque<Block>,

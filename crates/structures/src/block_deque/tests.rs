@@ -195,7 +195,10 @@ proptest! {
                 }
                 Edit::RemoveRange(at, count) => {
                     let range = at.min(model.len())..(at + count).min(model.len());
-                    prop_assert_eq!(list.remove_range(at..at + count), range.len());
+                    let blocks = list.blocks().len();
+                    let (removed, taken) = list.take_range(at..at + count);
+                    prop_assert_eq!(removed, range.len());
+                    prop_assert_eq!(list.blocks().len() + taken.len(), blocks, "blocks stay or are handed over");
                     model.drain(range);
                 }
                 Edit::Trim(front, back) => {

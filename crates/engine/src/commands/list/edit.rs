@@ -3,7 +3,7 @@
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::ListEnd;
 
-use super::{from_front, inclusive, list_of, notify_emptied, parse_signed_count, visits};
+use super::{discard, from_front, inclusive, list_of, notify_emptied, parse_signed_count, visits};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ExpiryChange, WriteContext},
@@ -118,16 +118,16 @@ fn ltrim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     let (key, start, stop) = (args.word(), args.integer(), args.integer());
     args.finish()?;
     let layout = context.layout();
-    let is_empty = context.update(key, |list: &mut List| {
+    let trimmed = context.update(key, |list: &mut List| {
         let len = list.len();
         let kept = inclusive(start, stop, len);
-        list.remove_range(kept.end..len);
-        list.remove_range(0..kept.start);
+        let taken = [kept.end..len, 0..kept.start].map(|range| list.take_range(range).1);
         list.settle(layout);
-        (list.is_empty(), list.len() < len)
+        ((list.is_empty(), taken), list.len() < len)
     })?;
     reply.ok();
-    if let Some(is_empty) = is_empty {
+    if let Some((is_empty, taken)) = trimmed {
+        taken.into_iter().for_each(|blocks| discard(context, blocks));
         context.notify(EventClass::List, "ltrim", key);
         notify_emptied(context, key, is_empty);
     }

@@ -8,7 +8,7 @@ mod read;
 mod transfer;
 
 use dunlin_resp::ReplyBuffer;
-use dunlin_structures::{Element, ListEnd};
+use dunlin_structures::{Element, ListEnd, TakenBlocks};
 
 use crate::{
     command::{Args, Command, CommandError},
@@ -79,6 +79,15 @@ fn parse_end(args: &mut Args<'_>) -> Result<ListEnd, CommandError> {
         Ok(ListEnd::Back)
     } else {
         Err(CommandError::Syntax)
+    }
+}
+
+/// Has blocks that were taken out of a list freed where that holds nobody up.
+fn discard(context: &mut WriteContext<'_>, taken: TakenBlocks) {
+    /// 512 KiB of blocks, as they are by default.
+    const BLOCKS_MAX: usize = 64;
+    if taken.len() > BLOCKS_MAX {
+        context.discard_other(taken);
     }
 }
 

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use dunlin_resp::{Protocol, ReplyBuffer};
 use dunlin_structures::ListEnd;
 
-use super::{list_of, notify_pop, parse_end, reply_element};
+use super::{discard, list_of, notify_pop, parse_end, reply_element};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::WriteContext,
@@ -176,14 +176,14 @@ fn remove_many(
     let layout = context.layout();
     let outcome = context.edit(key, |list: &mut List| {
         see(list);
-        let removed = list.remove_range(ends(list, count, end));
+        let (removed, taken) = list.take_range(ends(list, count, end));
         list.settle(layout);
-        (removed, list.is_empty())
+        (removed, taken, list.is_empty())
     })?;
-    if let Some((_, is_empty)) = outcome {
-        notify_pop(context, end, key, is_empty);
-    }
-    Ok(outcome.map_or(0, |(count, _)| count))
+    let Some((removed, taken, is_empty)) = outcome else { return Ok(0) };
+    discard(context, taken);
+    notify_pop(context, end, key, is_empty);
+    Ok(removed)
 }
 
 pub(super) const LMPOP: Command = Command {

@@ -13,7 +13,7 @@ use crate::{
     keyspace::EntryRef,
     notify::EventClass,
     random::{Random, Selection},
-    value::{Layout, Set},
+    value::{Layout, Places, Set},
 };
 
 pub(super) const SPOP: Command = Command {
@@ -131,11 +131,18 @@ fn is_copied(set: &Set, popped: usize) -> bool {
     set.len() - popped <= popped.saturating_mul(STAYING_MAX)
 }
 
+/// What a set is to be left with.
+enum Left {
+    /// The members that stay, which were copied.
+    Copied(Set),
+    /// All but those at some places.
+    AllBut(Places),
+}
+
 /// Members that were popped from a set apart from it.
 struct Popped {
     members: Set,
-    /// Those that stay, where they were copied: the others are still to be removed where not.
-    rest: Option<Set>,
+    left: Left,
     reply: Vec<Arc<Vec<u8>>>,
 }
 
@@ -144,17 +151,18 @@ impl Popped {
         let mut reply = ReplyBuffer::default();
         reply.set_protocol(protocol);
         reply.set(count.min(set.len()));
-        let (mut members, mut rest) = (Set::for_members(count as u64, layout), None);
-        if count >= set.len() {
-            rest = Some(Set::default());
+        let mut members = Set::for_members(count as u64, layout);
+        let left = if count >= set.len() {
             set.for_each(|member| reply_member(&mut reply, member));
+            Left::Copied(Set::default())
         } else if !is_copied(set, count) {
             set.sample(count, random, |member| {
                 reply_member(&mut reply, member);
                 members.insert_element(member, layout);
             });
+            Left::AllBut(set.places(&members))
         } else {
-            let rest = rest.insert(Set::for_members(u64::MAX, layout));
+            let mut rest = Set::for_members(u64::MAX, layout);
             let mut selection = Selection::new(count, set.len());
             set.for_each(|member| {
                 if selection.takes(random) {
@@ -164,21 +172,23 @@ impl Popped {
                     rest.insert_element(member, layout);
                 }
             });
-        }
-        Self { members, rest, reply: reply.take_pieces() }
+            Left::Copied(rest)
+        };
+        Self { members, left, reply: reply.take_pieces() }
     }
 
     /// Leaves the rest under the key that all were found under.
     fn finish(self, context: &mut WriteContext<'_>, key: &[u8], reply: &mut ReplyBuffer) -> CommandResult {
         reply.append_pieces(&self.reply);
-        match self.rest {
-            Some(rest) if rest.is_empty() => {
+        match self.left {
+            Left::Copied(rest) if rest.is_empty() => {
                 remove_all(context, key);
                 return Ok(());
             }
-            Some(rest) => context.set_collection(key, rest, ExpiryChange::Keep),
-            None => {
-                context.edit(key, |set: &mut Set| set.remove_all(&self.members))?;
+            Left::Copied(rest) => context.set_collection(key, rest, ExpiryChange::Keep),
+            Left::AllBut(places) => {
+                context.edit(key, |set: &mut Set| set.doom(&self.members, &places))?;
+                context.discard_other(places);
             }
         }
         if context.is_recorded() {
@@ -319,8 +329,12 @@ mod tests {
             for member in popped {
                 story.play(&format!("> SISMEMBER s {member}\n:0"));
             }
-            let keyspace = &story.engine.keyspace;
-            assert_eq!(keyspace.used_bytes(), keyspace.usage(None).bytes());
+            for reaped in [false, true] {
+                let keyspace = &story.engine.keyspace;
+                assert_eq!(keyspace.used_bytes(), keyspace.usage(None).bytes(), "reaped: {reaped}");
+                story.expire();
+            }
+            story.play(&format!("> SCARD s\n:{left}"));
         }
     }
 
