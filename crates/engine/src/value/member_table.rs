@@ -462,11 +462,20 @@ impl MemberTable {
     /// Overwrites the stamp of a record that has one.
     fn write_stamp(&mut self, handle: Handle, stamp: u64) {
         debug_assert!(stamp <= STAMP_MAX && self.record(handle).stamp.is_some());
-        let start = NonNull::from(bytes_at(&self.slab, handle).0).cast::<u8>();
+        let cell = self.slab.pointer(handle);
         let bytes = stamp.to_le_bytes();
-        // SAFETY: a stamped record begins with its mark and the stamp, and `&mut self` makes this the
-        // only use of it.
-        unsafe { start.add(1).copy_from_nonoverlapping(NonNull::from(&bytes).cast(), STAMP_BYTES) };
+        // SAFETY: a stamped record begins with its mark and the stamp, in its cell or, where that is BOXED, in the
+        // vector of the pointer from Box::into_raw; `&mut self` makes this the only use of it.
+        unsafe {
+            let start = match cell.read() {
+                BOXED => {
+                    let mut boxed = cell.add(1).cast::<NonNull<Vec<u8>>>().read_unaligned();
+                    NonNull::from(boxed.as_mut().as_mut_slice()).cast()
+                }
+                _ => cell,
+            };
+            start.add(1).copy_from_nonoverlapping(NonNull::from(&bytes).cast(), STAMP_BYTES);
+        }
     }
 
     /// Writes a record into a cell of its own.
