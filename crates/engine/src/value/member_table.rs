@@ -397,10 +397,9 @@ impl MemberTable {
                 slot.handle()
             }
             _ => {
-                let payload = NonNull::from(old.payload);
-                // SAFETY: a head with a stamp is longer than one without, so the record moves to
-                // another cell, and its payload stays where it is until the old one is freed.
-                self.replace_stamped(slot, unsafe { payload.as_ref() }, stamp)
+                // The old record is freed before the call returns.
+                let payload = old.payload.to_vec();
+                self.replace_stamped(slot, &payload, stamp)
             }
         }
     }
