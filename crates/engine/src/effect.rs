@@ -250,7 +250,7 @@ pub(crate) fn write_head(out: &mut Vec<u8>, mark: u8, number: usize) {
 mod tests {
     use dunlin_resp::Protocol;
 
-    use crate::transcript::Story;
+    use crate::{context::Worker, deferred::Outcome, transcript::Story};
 
     /// Plays lines and compares the record of each: none where it is empty. `@ +100` lets time pass and
     /// expires in the background.
@@ -384,6 +384,42 @@ mod tests {
             XREADGROUP GROUP g bob CLAIM 1 STREAMS s > =>
             XREADGROUP GROUP g cyd CLAIM 1 STREAMS s > => XGROUP CREATECONSUMER s g cyd
             ",
+        );
+    }
+
+    #[test]
+    fn what_is_taken_over_apart_is_told_as_what_is_taken_where_it_stands() {
+        let told = |visits_max: Option<usize>, count: usize| {
+            let (mut story, records) = Story::recorded();
+            for line in
+                ["XADD s 1 a 1", "XADD s 2 b 2", "XADD s 3 c 3", "XADD s 4 d 4", "XGROUP CREATE s g 0"]
+            {
+                story.reply(line, Protocol::Resp2);
+            }
+            story.reply("XREADGROUP GROUP g ann STREAMS s >", Protocol::Resp2);
+            story.reply("XDEL s 2", Protocol::Resp2);
+            records.take();
+            story.environment.visits_max = visits_max;
+            let line = format!("XAUTOCLAIM s g bob 0 0 COUNT {count}");
+            let reply = story.reply(&line, Protocol::Resp2);
+            let Some(deferred) = story.worker.deferred.take() else { return (reply, records.take()) };
+            assert_eq!(records.take(), [""; 0], "it has not run");
+            let Outcome::Computed(computed) = deferred.run(&story.engine, &mut Worker::new(9, 9)) else {
+                panic!("it is to be run again");
+            };
+            story.worker.computed = Some(Box::new(computed));
+            (story.reply(&line, Protocol::Resp2), records.take())
+        };
+        for count in [1, 2, 3, 4] {
+            // By a copy of the group, and where they stand.
+            for visits_max in [0, 3] {
+                assert_eq!(told(Some(visits_max), count), told(None, count), "{count} with {visits_max}");
+            }
+        }
+        let records = told(None, 2).1.concat();
+        assert_eq!(
+            records,
+            "MULTI; XCLAIM s g bob 0 1-0 TIME 1700000000000 RETRYCOUNT 2 FORCE JUSTID LASTID 4-0; XACK s g 2-0; EXEC"
         );
     }
 

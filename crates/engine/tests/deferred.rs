@@ -156,6 +156,113 @@ fn a_group_reads_on_apart_or_has_come_too_late() {
     assert!(client.worker.blocked.take().is_some());
 }
 
+/// A stream `x` of 30 entries, all delivered to ann: 11 to 20 are twenty seconds old, the others new; every third
+/// entry is deleted.
+fn deliver_thirty(client: &mut Client<'_>) {
+    client.environment.visits_max = None;
+    client.environment.waits_for_views = false;
+    for number in 1..=30 {
+        client.say(&format!("XADD x {number}-0 f v{number}"));
+    }
+    client.say("XGROUP CREATE x g 0");
+    client.say("XREADGROUP GROUP g ann STREAMS x >");
+    for number in 11..=20 {
+        client.say(&format!("XCLAIM x g ann 0 {number}-0 IDLE 20000 JUSTID"));
+    }
+    for number in (3..=30).step_by(3) {
+        client.say(&format!("XDEL x {number}-0"));
+    }
+}
+
+#[test]
+fn deliveries_are_taken_over_apart_as_where_they_stand() {
+    for line in [
+        // Few are taken where they stand, many by a copy of the group.
+        "XAUTOCLAIM x g bob 0 0 COUNT 3",
+        "XAUTOCLAIM x g bob 0 0 COUNT 10",
+        "XAUTOCLAIM x g bob 0 0 COUNT 11",
+        "XAUTOCLAIM x g bob 0 5-0 COUNT 20",
+        "XAUTOCLAIM x g bob 0 (5-0 COUNT 20 JUSTID",
+        "XAUTOCLAIM x g ann 0 0 COUNT 9223372036854775",
+        "XAUTOCLAIM x g bob 10000 0 COUNT 2",
+        "XAUTOCLAIM x g bob 10000 0 COUNT 1000",
+        "XAUTOCLAIM x g bob 90000 1-0 COUNT 4",
+        "XAUTOCLAIM x g bob 90000 31-0 COUNT 30",
+    ] {
+        let (here, there) = (Store::new(1), Store::new(1));
+        let (mut plain, mut deferring) = (client(&here), client(&there));
+        deliver_thirty(&mut plain);
+        deliver_thirty(&mut deferring);
+        let before = deferring.say("XINFO STREAM x FULL COUNT 0");
+        deferring.environment.visits_max = Some(10);
+        let first = defer(&mut deferring, line);
+        let computed = computed(&there, first);
+        deferring.environment.visits_max = None;
+        assert_eq!(deferring.say("XINFO STREAM x FULL COUNT 0"), before, "{line}: nothing is changed yet");
+        deferring.environment.visits_max = Some(10);
+        deferring.worker.computed = Some(computed);
+        assert_eq!(deferring.say(line), plain.say(line), "{line}");
+        assert!(deferring.worker.deferred.is_none(), "{line}");
+        deferring.environment.visits_max = None;
+        for question in ["XINFO STREAM x FULL COUNT 0", "XPENDING x g", "XPENDING x g - + 100 bob"] {
+            assert_eq!(deferring.say(question), plain.say(question), "{line}, then {question}");
+        }
+    }
+}
+
+#[test]
+fn a_takeover_that_has_come_too_late_begins_anew() {
+    let store = Store::new(1);
+    let mut client = client(&store);
+    deliver_thirty(&mut client);
+    client.environment.visits_max = Some(10);
+    let line = "XAUTOCLAIM x g bob 0 0 COUNT 100 JUSTID";
+    let first = defer(&mut client, line);
+    let stale = computed(&store, first);
+    assert_eq!(client.say("XACK x g 1-0 3-0"), ":2");
+    client.worker.computed = Some(stale);
+    let second = defer(&mut client, line);
+    client.worker.computed = Some(computed(&store, second));
+    let reply = client.say(line);
+    assert!(reply.starts_with("*3 $3 0-0 *19 $3 2-0 $3 4-0 "), "{reply}");
+    assert!(reply.contains(" *9 $3 6-0 $3 9-0 "), "{reply}");
+    assert_eq!(client.say("XPENDING x g"), "*4 :19 $3 2-0 $4 29-0 *1 *2 $3 bob $2 19");
+}
+
+#[test]
+fn takeovers_of_few_are_not_deferred() {
+    let store = Store::new(1);
+    let mut client = client(&store);
+    deliver_thirty(&mut client);
+    client.environment.visits_max = Some(10);
+    assert!(client.say("XAUTOCLAIM x g bob 0 0 COUNT 1").starts_with("*3 $3 2-0 "));
+    client.environment.visits_max = Some(30);
+    assert!(client.say("XAUTOCLAIM x g bob 0 0 COUNT 100").starts_with("*3 $3 0-0 "));
+    assert!(client.worker.deferred.is_none());
+}
+
+#[test]
+fn long_accounts_of_groups_are_given_apart() {
+    let store = Store::new(1);
+    let mut client = client(&store);
+    deliver_thirty(&mut client);
+    for number in 0..20 {
+        client.say(&format!("XGROUP CREATECONSUMER x g c{number}"));
+    }
+    for line in
+        ["XPENDING x g", "XINFO CONSUMERS x g", "XINFO STREAM x FULL", "XPENDING x g IDLE 10000 - + 1"]
+    {
+        client.environment.visits_max = None;
+        let plain = client.say(line);
+        client.environment.visits_max = Some(10);
+        let deferred = defer(&mut client, line);
+        let Outcome::Answered { reply, .. } = run(&store, deferred) else { panic!("{line} changes nothing") };
+        let told = String::from_utf8(reply.into_bytes()).unwrap().replace("\r\n", " ");
+        assert_eq!(told.trim_end(), plain, "{line}");
+    }
+    assert!(client.say("XINFO STREAM x").starts_with("*32 "));
+}
+
 #[test]
 fn elements_of_the_first_list_are_told_apart_and_removed() {
     let store = Store::new(1);

@@ -18,5 +18,5 @@ mod synced;
 
 pub use replace::{Replacement, directory_and_name, replace_file};
 pub use ring::{Ring, RingReader};
-pub use storage::{Disk, File, ReadAhead, Storage};
+pub use storage::{Disk, File, ReadAhead, Removed, Storage};
 pub use synced::{SyncedFile, SyncedFileOptions};

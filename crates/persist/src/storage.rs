@@ -24,8 +24,8 @@ pub trait Storage: Debug + Send + Sync {
     /// Bytes of a file.
     fn len(&self, path: &Path) -> io::Result<u64>;
 
-    /// Removes a file.
-    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Removes a file. It takes its room until what is answered is dropped.
+    fn remove(&self, path: &Path) -> io::Result<Removed>;
 }
 
 /// A file that is appended to.
@@ -58,6 +58,13 @@ pub trait File: Debug + Send {
 
     /// Whether it still has the name that it was opened with.
     fn is_linked(&self) -> io::Result<bool>;
+}
+
+/// A file that has lost its name. Its room on the disk is given back when this is dropped, which can take a second
+/// for some gigabytes: who has nothing to wait for drops it late.
+#[derive(Debug)]
+pub struct Removed {
+    _file: Option<fs::File>,
 }
 
 /// The system's file system.
@@ -102,8 +109,10 @@ impl Storage for Disk {
         Ok(fs::metadata(path)?.len())
     }
 
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        fs::remove_file(path)
+    fn remove(&self, path: &Path) -> io::Result<Removed> {
+        // Where it cannot be opened, its room is given back at once.
+        let file = fs::File::open(path).ok();
+        fs::remove_file(path).map(|()| Removed { _file: file })
     }
 }
 
@@ -297,7 +306,7 @@ pub(crate) mod faulty {
             Disk.len(path)
         }
 
-        fn remove(&self, path: &Path) -> io::Result<()> {
+        fn remove(&self, path: &Path) -> io::Result<Removed> {
             Disk.remove(path)
         }
     }
@@ -365,6 +374,18 @@ pub(crate) mod faulty {
 mod tests {
     use super::*;
     use std::io::Read;
+
+    #[test]
+    fn a_removed_file_takes_its_room_until_it_is_let_go() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, [7; 1000]).unwrap();
+        let removed = Disk.remove(&path).unwrap();
+        assert!(!path.exists());
+        let kept = removed._file.as_ref().expect("it could be opened").metadata().unwrap();
+        assert_eq!((kept.nlink(), kept.len()), (0, 1000));
+        assert_eq!(Disk.remove(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
 
     #[test]
     fn what_is_read_ahead_is_what_is_there() {

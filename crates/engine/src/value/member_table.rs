@@ -418,10 +418,9 @@ impl MemberTable {
                 slot.handle()
             }
             _ => {
-                let payload = NonNull::from(old.payload);
-                // SAFETY: a head with a stamp is longer than one without, so the record moves to
-                // another cell, and its payload stays where it is until the old one is freed.
-                self.replace_stamped(slot, unsafe { payload.as_ref() }, stamp)
+                // The old record is freed before the call returns.
+                let payload = old.payload.to_vec();
+                self.replace_stamped(slot, &payload, stamp)
             }
         }
     }
@@ -535,11 +534,20 @@ impl MemberTable {
     /// Overwrites the stamp of a record that has one.
     fn write_stamp(&mut self, handle: Handle, stamp: u64) {
         debug_assert!(stamp <= STAMP_MAX && self.record(handle).stamp.is_some());
-        let start = NonNull::from(bytes_at(&self.slab, handle).0).cast::<u8>();
+        let cell = self.slab.pointer(handle);
         let bytes = stamp.to_le_bytes();
-        // SAFETY: a stamped record begins with its mark and the stamp, and `&mut self` makes this the
-        // only use of it.
-        unsafe { start.add(1).copy_from_nonoverlapping(NonNull::from(&bytes).cast(), STAMP_BYTES) };
+        // SAFETY: a stamped record begins with its mark and the stamp, in its cell or, where that is BOXED, in the
+        // vector of the pointer from Box::into_raw; `&mut self` makes this the only use of it.
+        unsafe {
+            let start = match cell.read() {
+                BOXED => {
+                    let mut boxed = cell.add(1).cast::<NonNull<Vec<u8>>>().read_unaligned();
+                    NonNull::from(boxed.as_mut().as_mut_slice()).cast()
+                }
+                _ => cell,
+            };
+            start.add(1).copy_from_nonoverlapping(NonNull::from(&bytes).cast(), STAMP_BYTES);
+        }
     }
 
     /// Writes a record into a cell of its own.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! thread `log`      begin ─ writes on into the newest file ─ … ─ end
-//! another thread       └─ name the base ─ manifest ─ remove what it replaces ─┘
+//! another thread       └─ name the base ─ manifest ─ remove what it replaces ─┘ give its room back
 //! ```
 
 use std::io;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::WriterOptions;
 use crate::manifest::{LogFile, Manifest};
-use crate::storage::Storage;
+use crate::storage::{Removed, Storage};
 
 /// A base that is to become the log's: for any thread, since it waits for the disk time and again.
 #[derive(Debug)]
@@ -37,8 +37,9 @@ impl Adoption {
         self.storage.replace(&self.options.manifest_path(), &self.manifest.encode())
     }
 
-    /// Removes the files that the base, which is in place, has made superfluous.
-    pub fn remove_history(&mut self) -> io::Result<()> {
+    /// Removes the files that the base, which is in place, has made superfluous; they take their room until what is
+    /// answered is dropped.
+    pub fn remove_history(&mut self) -> io::Result<Vec<Removed>> {
         remove_history(&*self.storage, &self.options, &mut self.manifest)
     }
 }
@@ -48,18 +49,20 @@ pub(super) fn remove_history(
     storage: &dyn Storage,
     options: &WriterOptions,
     manifest: &mut Manifest,
-) -> io::Result<()> {
+) -> io::Result<Vec<Removed>> {
+    let mut removed = Vec::new();
     if manifest.history.is_empty() {
-        return Ok(());
+        return Ok(removed);
     }
     let mut shorter = manifest.clone();
     for file in std::mem::take(&mut shorter.history) {
         match storage.remove(&options.directory.join(&file.name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+            Ok(file) => removed.push(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
     }
     storage.replace(&options.manifest_path(), &shorter.encode())?;
     *manifest = shorter;
-    Ok(())
+    Ok(removed)
 }

@@ -246,7 +246,7 @@ impl Writer {
 
     /// Removes the files that a newer base has made superfluous.
     pub fn remove_history(&mut self) -> io::Result<()> {
-        remove_history(&*self.storage, &self.options, &mut self.manifest)
+        remove_history(&*self.storage, &self.options, &mut self.manifest).map(drop)
     }
 
     /// The files.

@@ -20,7 +20,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_persist::{
-    Disk, RingReader, Storage,
+    Disk, Removed, RingReader, Storage,
     aof::{Adoption, FinishedSync, Writer, WriterOptions},
     manifest::Manifest,
 };
@@ -533,7 +533,11 @@ impl LogThread {
                 let adoption = writer.begin_adopting(since, base.format);
                 let shared = Arc::clone(&self.shared);
                 let run = move || {
-                    shared.durability.order(Order::EndAdopting(put_in_place(adoption, base)));
+                    let mut removed = Vec::new();
+                    let adopted = put_in_place(adoption, base, &mut removed);
+                    shared.durability.order(Order::EndAdopting(adopted));
+                    // Nobody waits while the disk gives the room back of what was removed.
+                    drop(removed);
                 };
                 let thread = thread::Builder::new().name("log-base".to_owned()).spawn(run)?;
                 self.shared.durability.rewriting().set_thread(thread);
@@ -685,11 +689,12 @@ impl LogThread {
     }
 }
 
-/// Puts a base in the place of what is before its cut, and removes that.
-fn put_in_place(mut adoption: Adoption, base: Base) -> io::Result<Adoption> {
+/// Puts a base in the place of what is before its cut, and removes that, which takes its room as long as `removed`.
+fn put_in_place(mut adoption: Adoption, base: Base, removed: &mut Vec<Removed>) -> io::Result<Adoption> {
     adoption.put_in_place(|name| base.file.put_in_place(name))?;
-    if let Err(error) = adoption.remove_history() {
-        warn_of_history(&error);
+    match adoption.remove_history() {
+        Ok(files) => *removed = files,
+        Err(error) => warn_of_history(&error),
     }
     Ok(adoption)
 }

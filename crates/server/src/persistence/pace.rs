@@ -24,10 +24,10 @@ const SLICE: Duration = Duration::from_micros(50);
 const BUDGET_BYTES: (usize, usize) = (4 * 1024, 512 * 1024);
 /// Slices between two rests: sleeping has a price of its own, and a precision.
 const SLICES_PER_REST: u32 = 8;
-/// The longest rest: with this the walk has a twentieth of a core at least, which visits some 200,000 keys a second.
-const REST_MAX: Duration = Duration::from_millis(8);
+/// The longest rest: with this the walk has a fortieth of a core at least, which visits some 100,000 keys a second.
+const REST_MAX: Duration = Duration::from_millis(16);
 /// The share of all cores that it may take whatever else there is to do.
-const CORES_MIN: f64 = 0.025;
+const CORES_MIN: f64 = 0.0125;
 /// The share of all cores that it leaves idle, but for that: with less, others wait for a core now and then.
 const CORES_MARGIN: f64 = 0.1;
 /// How long the processors are watched between two judgements, the first time and later.
@@ -163,8 +163,8 @@ mod tests {
     fn the_share_is_what_others_leave() {
         let is_about = |idle, cores, share: f64| (share_of(idle, cores) - share).abs() < 1e-9;
         assert!(is_about(2.0, 2.0, 1.0), "all to spare");
-        assert!(is_about(0.0, 2.0, 0.05) && is_about(0.0, 1.0, 0.025), "none");
+        assert!(is_about(0.0, 2.0, 0.025) && is_about(0.0, 1.0, 0.0125), "none");
         assert!(is_about(0.8, 2.0, 0.6), "some");
-        assert!(is_about(0.0, 64.0, 1.0), "one core is a small share of many");
+        assert!(is_about(0.0, 128.0, 1.0), "one core is a small share of many");
     }
 }

@@ -67,6 +67,31 @@ fn long_replies_arrive_whole_while_others_are_served() {
 }
 
 #[test]
+fn deliveries_are_taken_over_while_others_are_served() {
+    const ENTRIES: usize = 20_000;
+    let server = Server::start(&[]);
+    let (mut peer, mut other) = (server.connect(), server.connect());
+    peer.ask(&["XGROUP", "CREATE", "s", "g", "$", "MKSTREAM"]);
+    let added: Vec<String> = (1..=ENTRIES).map(|number| format!("XADD s {number}-0 f v\r\n")).collect();
+    for part in added.chunks(1_000) {
+        peer.send_raw(part.concat().as_bytes());
+        part.iter().for_each(|_| drop(peer.read()));
+    }
+    peer.ask(&["XREADGROUP", "GROUP", "g", "c0", "STREAMS", "s", ">"]);
+    for round in 1..=3 {
+        let consumer = format!("c{round}");
+        peer.send(&["XAUTOCLAIM", "s", "g", &consumer, "0", "0", "COUNT", "15000", "JUSTID"]);
+        other.check("PING", "+PONG");
+        let reply = peer.read();
+        assert!(reply.starts_with("*3\r\n$7\r\n15001-0\r\n*15000\r\n$3\r\n1-0\r\n"), "{}", &reply[..40]);
+        assert!(reply.ends_with("$7\r\n15000-0\r\n*0\r\n"));
+        // It has run when it is answered.
+        let told = format!("*4 :20000 $3 1-0 $7 20000-0 *2 *2 $2 c0 $4 5000 *2 $2 {consumer} $5 15000");
+        other.check("XPENDING s g", &told);
+    }
+}
+
+#[test]
 fn what_a_client_sent_before_it_left_is_stored() {
     let server = Server::start(&["--enable-debug-command", "yes"]);
     let (mut peer, mut other) = (server.connect(), server.connect());

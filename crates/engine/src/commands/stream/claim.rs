@@ -1,8 +1,8 @@
 //! Taking deliveries over from other consumers.
 
-use std::ops::Bound;
+use std::{mem, sync::Arc};
 
-use dunlin_resp::ReplyBuffer;
+use dunlin_resp::{Protocol, ReplyBuffer};
 
 use super::{
     effect::{Deliveries, record_deliveries},
@@ -11,9 +11,10 @@ use super::{
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::WriteContext,
+    keyspace::EntryRef,
     notify::EventClass,
     value::{
-        Stream,
+        Collection, Stream,
         stream::{Claim, ConsumerGroup, StreamId, StreamLog},
     },
 };
@@ -126,6 +127,12 @@ fn require_group(context: &mut WriteContext<'_>, key: &[u8], name: &[u8]) -> Com
     group.map(drop).ok_or_else(|| no_group(key, name))
 }
 
+/// The group of that name beside the log, where an entry is a stream that has it.
+fn group_in<'a>(entry: Option<EntryRef<'a>>, name: &[u8]) -> Option<(&'a ConsumerGroup, &'a StreamLog)> {
+    let stream = Stream::of(entry?.object()?)?;
+    Some((stream.group(name)?, stream.log()))
+}
+
 /// Works on a group beside the log; the error where key or group is missing.
 fn edit_group<R>(
     context: &mut WriteContext<'_>,
@@ -205,6 +212,140 @@ const ATTEMPTS_FACTOR: u64 = 10;
 /// The largest `COUNT`: Redis sizes an array of IDs by it.
 const COUNT_MAX: i64 = i64::MAX / 16;
 
+/// A consumer that takes over what has been idle, from an ID on.
+struct AutoClaim<'a> {
+    consumer: &'a [u8],
+    idle_ms_min: u64,
+    start: StreamId,
+    /// How many deliveries are taken or given up, at most.
+    count: u64,
+    only_ids: bool,
+    now_ms: u64,
+}
+
+/// What there is to take over.
+struct Takeover {
+    claimed: Vec<StreamId>,
+    /// Those whose entries are gone.
+    deleted: Vec<StreamId>,
+    /// The delivery to go on from; the least ID where there is none.
+    next: StreamId,
+}
+
+impl Takeover {
+    /// How many deliveries it changes.
+    fn len(&self) -> usize {
+        self.claimed.len() + self.deleted.len()
+    }
+}
+
+/// A takeover that was found, and answered, apart from its stream.
+struct FoundApart {
+    takeover: Takeover,
+    /// The group from now on, and whether the consumer is new in it, where many deliveries change.
+    taken: Option<(ConsumerGroup, bool)>,
+    reply: Vec<Arc<Vec<u8>>>,
+}
+
+impl AutoClaim<'_> {
+    /// How many deliveries are looked at, at most.
+    fn attempts(&self) -> u64 {
+        self.count.saturating_mul(ATTEMPTS_FACTOR)
+    }
+
+    fn find(&self, group: &ConsumerGroup, log: &StreamLog) -> Takeover {
+        let mut found = Takeover { claimed: Vec::new(), deleted: Vec::new(), next: StreamId::MIN };
+        for (attempt, (&id, delivery)) in (0..).zip(group.pending().range(self.start..)) {
+            if attempt == self.attempts() || found.len() as u64 == self.count {
+                found.next = id;
+                break;
+            }
+            if !log.contains(id) {
+                found.deleted.push(id);
+            } else if delivery.idle_ms(self.now_ms) >= self.idle_ms_min {
+                found.claimed.push(id);
+            }
+        }
+        found
+    }
+
+    /// Makes what was found the consumer's; whether the consumer is new.
+    fn take(&self, found: &Takeover, group: &mut ConsumerGroup) -> bool {
+        let is_new = group.see_consumer(self.consumer, self.now_ms);
+        let claim = Claim { time_ms: self.now_ms, count: None, keeps_count: self.only_ids };
+        for id in &found.claimed {
+            group.claim(*id, self.consumer, claim, self.now_ms);
+        }
+        for id in &found.deleted {
+            group.acknowledge(*id);
+        }
+        is_new
+    }
+
+    fn reply(&self, found: &Takeover, log: &StreamLog, reply: &mut ReplyBuffer) {
+        reply.array(3);
+        reply_id(reply, found.next);
+        reply.array(found.claimed.len());
+        found.claimed.iter().for_each(|id| reply_claimed(reply, log, *id, self.only_ids));
+        reply.array(found.deleted.len());
+        found.deleted.iter().for_each(|id| reply_id(reply, *id));
+    }
+
+    /// Finds and answers apart, where there may be much to look at. Few deliveries are left to be taken under the
+    /// locks; for many a copy of the group is made, to be put in its place.
+    fn find_apart(
+        &self,
+        context: &mut WriteContext<'_>,
+        (key, name): (&[u8], &[u8]),
+        protocol: Protocol,
+    ) -> Result<Option<FoundApart>, CommandError> {
+        let attempts = usize::try_from(self.attempts()).unwrap_or(usize::MAX);
+        if !context.may_be_apart(attempts) {
+            return Ok(None);
+        }
+        let taken_in_place_max = context.environment().visits_max;
+        let found = context.compute_apart(
+            key,
+            |entry| group_in(entry, name).map_or(0, |(group, _)| group.pending().len().min(attempts)),
+            |entry, _| {
+                let (group, log) = group_in(entry, name)?;
+                let takeover = self.find(group, log);
+                let mut reply = ReplyBuffer::default();
+                reply.set_protocol(protocol);
+                self.reply(&takeover, log, &mut reply);
+                let taken = taken_in_place_max.is_some_and(|max| takeover.len() > max).then(|| {
+                    let mut group = group.clone();
+                    let is_new = self.take(&takeover, &mut group);
+                    (group, is_new)
+                });
+                Some(FoundApart { takeover, taken, reply: reply.take_pieces() })
+            },
+        )?;
+        Ok(found.flatten())
+    }
+
+    /// Takes over what was found apart, and answers; what was found, and whether the consumer is new.
+    fn finish(
+        &self,
+        context: &mut WriteContext<'_>,
+        (key, name): (&[u8], &[u8]),
+        found: FoundApart,
+        reply: &mut ReplyBuffer,
+    ) -> Result<(Takeover, bool), CommandError> {
+        let FoundApart { takeover, taken, reply: pieces } = found;
+        let (is_new, former) = edit_group(context, key, name, |group, _| {
+            let (is_new, former) = match taken {
+                Some((copy, is_new)) => (is_new, Some(mem::replace(group, copy))),
+                None => (self.take(&takeover, group), None),
+            };
+            ((is_new, former), is_new || takeover.len() > 0)
+        })?;
+        context.discard_other(former);
+        reply.append_pieces(&pieces);
+        Ok((takeover, is_new))
+    }
+}
+
 fn xautoclaim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, name, consumer) = (args.word(), args.word(), args.word());
     let idle_ms_min = read_idle(args, "XAUTOCLAIM")?;
@@ -222,42 +363,19 @@ fn xautoclaim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut R
     }
     require_group(context, key, name)?;
     let now_ms = context.environment().clock_ms();
-    let (is_new, ids) = edit_group(context, key, name, |group, log| {
-        let is_new = group.see_consumer(consumer, now_ms);
-        let claim = Claim { time_ms: now_ms, count: None, keeps_count: only_ids };
-        let (mut claimed, mut deleted) = (Vec::new(), Vec::new());
-        let mut attempts = count.saturating_mul(ATTEMPTS_FACTOR);
-        let mut from = Bound::Included(start);
-        let next = loop {
-            let found = group.pending().range((from, Bound::Unbounded)).next();
-            let Some((&id, delivery)) = found else { break StreamId::MIN };
-            if attempts == 0 || count == 0 {
-                break id;
-            }
-            attempts -= 1;
-            from = Bound::Excluded(id);
-            let is_idle = delivery.idle_ms(now_ms) >= idle_ms_min;
-            if !log.contains(id) {
-                group.acknowledge(id);
-                deleted.push(id);
-                count -= 1;
-            } else if is_idle {
-                group.claim(id, consumer, claim, now_ms);
-                claimed.push(id);
-                count -= 1;
-            }
-        };
-        reply.array(3);
-        reply_id(reply, next);
-        reply.array(claimed.len());
-        claimed.iter().for_each(|id| reply_claimed(reply, log, *id, only_ids));
-        reply.array(deleted.len());
-        deleted.iter().for_each(|id| reply_id(reply, *id));
-        let changed = is_new || !claimed.is_empty() || !deleted.is_empty();
-        claimed.append(&mut deleted);
-        ((is_new, claimed), changed)
-    })?;
-    let has_read = false;
+    let claim = AutoClaim { consumer, idle_ms_min, start, count, only_ids, now_ms };
+    let (takeover, is_new) = match claim.find_apart(context, (key, name), reply.protocol())? {
+        Some(found) => claim.finish(context, (key, name), found, reply)?,
+        None => edit_group(context, key, name, |group, log| {
+            let takeover = claim.find(group, log);
+            let is_new = claim.take(&takeover, group);
+            claim.reply(&takeover, log, reply);
+            let changed = is_new || takeover.len() > 0;
+            ((takeover, is_new), changed)
+        })?,
+    };
+    let Takeover { claimed, deleted, .. } = takeover;
+    let (ids, has_read) = ([claimed, deleted].concat(), false);
     record_deliveries(context, &Deliveries { key, group: name, consumer, is_new, ids, has_read });
     if is_new {
         context.notify(EventClass::Stream, "xgroup-createconsumer", key);

@@ -110,6 +110,7 @@ fn consumers(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Rep
     let (key, name) = (args.word(), args.word());
     let now_ms = context.now_ms();
     let group = group_of(context, key, name)?;
+    context.weigh(group.consumers().len())?;
     reply.array(group.consumers().len());
     for (name, consumer) in group.consumers() {
         reply.map(4);
@@ -167,7 +168,9 @@ fn stream(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
         }
         let count = if args.is_empty() { None } else { u64::try_from(args.integer()).ok() };
         args.check()?;
-        full = Some(count.unwrap_or(FULL_COUNT));
+        let count = count.unwrap_or(FULL_COUNT);
+        context.weigh(visits_of_full(stream, count))?;
+        full = Some(count);
     }
     let log = stream.log();
     reply.map(if full.is_some() { 15 } else { 16 });
@@ -228,6 +231,15 @@ fn reply_ends(reply: &mut ReplyBuffer, stream: &Stream) {
     or_null(reply, stream.log().iter().next());
     reply.bulk(b"last-entry");
     or_null(reply, stream.log().range_reversed(StreamId::MIN, StreamId::MAX).next());
+}
+
+/// How many entries, consumers and deliveries [`reply_full`] tells, at most.
+fn visits_of_full(stream: &Stream, count: u64) -> usize {
+    let of_group = |group: &ConsumerGroup| {
+        let (pending, consumers) = (group.pending().len(), group.consumers().len());
+        consumers + limited(pending, count) + limited(pending, count.saturating_mul(consumers as u64))
+    };
+    limited(stream.log().len() as usize, count) + stream.groups().values().map(of_group).sum::<usize>()
 }
 
 fn reply_full(reply: &mut ReplyBuffer, stream: &Stream, count: u64) {

@@ -111,13 +111,12 @@ fn xpending(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     let now_ms = context.now_ms();
     let group = context.collection::<Stream>(key)?.and_then(|stream| stream.group(name));
     let group = group.ok_or_else(|| no_group(key, name))?;
-    if let Some(filter) = &filter {
+    context.weigh(match &filter {
+        None => group.consumers().len(),
         // Those that are not idle enough are looked at, too.
-        let tells_all = filter.idle_ms_min == 0;
-        let visits_max =
-            if tells_all { usize::try_from(filter.count).unwrap_or(usize::MAX) } else { usize::MAX };
-        context.weigh(group.pending().len().min(visits_max))?;
-    }
+        Some(filter) if filter.idle_ms_min != 0 => group.pending().len(),
+        Some(filter) => group.pending().len().min(usize::try_from(filter.count).unwrap_or(usize::MAX)),
+    })?;
     match filter {
         None => reply_overview(reply, group),
         Some(filter) => reply_deliveries(reply, group, &filter, now_ms),
