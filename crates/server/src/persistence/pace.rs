@@ -24,14 +24,17 @@ const SLICE: Duration = Duration::from_micros(50);
 const BUDGET_BYTES: (usize, usize) = (4 * 1024, 512 * 1024);
 /// Slices between two rests: sleeping has a price of its own, and a precision.
 const SLICES_PER_REST: u32 = 8;
-/// The longest rest: with this the walk has a fortieth of a core at least, which visits some 100,000 keys a second.
-const REST_MAX: Duration = Duration::from_millis(16);
+/// The longest rest: with this the walk has a fiftieth of a core at least, which visits some 80,000 keys a second.
+const REST_MAX: Duration = Duration::from_millis(20);
 /// The share of all cores that it may take whatever else there is to do.
-const CORES_MIN: f64 = 0.0125;
+const CORES_MIN: f64 = 0.01;
 /// The share of all cores that it leaves idle, but for that: with less, others wait for a core now and then.
 const CORES_MARGIN: f64 = 0.1;
 /// How long the processors are watched between two judgements, the first time and later.
 const WATCH: (Duration, Duration) = (Duration::from_millis(30), Duration::from_millis(100));
+/// How much larger the share becomes by one judgement at most: processors are idle for a moment, too, when those who
+/// keep them busy wait for the disk.
+const GROWTH_MAX: f64 = 4.0;
 /// The share of a core from which on there is time for what makes files smaller.
 const LEISURE: f64 = 0.5;
 
@@ -77,7 +80,7 @@ impl Pace {
         }
         self.slices = 0;
         if let Some(share) = self.watch.judge() {
-            self.share = share;
+            self.share = next_share(self.share, share);
         }
         let own = ProcessorTime::of_thread().total();
         let worked = own.saturating_sub(std::mem::replace(&mut self.rested_at, own));
@@ -93,6 +96,11 @@ impl Pace {
 /// The share of a core for who finds so many cores idle, out of `cores`.
 fn share_of(idle: f64, cores: f64) -> f64 {
     (idle - cores * CORES_MARGIN).max(cores * CORES_MIN).min(1.0)
+}
+
+/// The share behind one of `before`, for who finds that there is one of `found`.
+fn next_share(before: f64, found: f64) -> f64 {
+    found.min(before * GROWTH_MAX)
 }
 
 /// What the processors do, watched for a while.
@@ -163,8 +171,19 @@ mod tests {
     fn the_share_is_what_others_leave() {
         let is_about = |idle, cores, share: f64| (share_of(idle, cores) - share).abs() < 1e-9;
         assert!(is_about(2.0, 2.0, 1.0), "all to spare");
-        assert!(is_about(0.0, 2.0, 0.025) && is_about(0.0, 1.0, 0.0125), "none");
+        assert!(is_about(0.0, 2.0, 0.02) && is_about(0.0, 1.0, 0.01), "none");
         assert!(is_about(0.8, 2.0, 0.6), "some");
         assert!(is_about(0.0, 128.0, 1.0), "one core is a small share of many");
+    }
+
+    #[test]
+    fn the_share_grows_step_by_step_and_shrinks_at_once() {
+        let mut share = share_of(0.0, 2.0);
+        let grown = [1.0; 4].map(|found| {
+            share = next_share(share, found);
+            share
+        });
+        assert_eq!(grown, [0.08, 0.32, 1.0, 1.0]);
+        assert_eq!(next_share(share, 0.02), 0.02);
     }
 }
