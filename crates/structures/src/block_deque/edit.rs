@@ -1,5 +1,5 @@
-//! Edits of the block deque. All of them keep its sums through `edit_packed`, `insert_block` and
-//! `take_blocks`.
+//! Edits of the block deque. All of them keep its sums through `edit_packed`, `insert_block`,
+//! `remove_block` and `take_blocks`.
 
 use std::{collections::VecDeque, mem, ops};
 
@@ -75,7 +75,7 @@ impl BlockDeque {
         match &self.blocks.get(block)?.contents {
             Contents::Plain(text) => {
                 seen = see(Element::String(text));
-                self.take_blocks(block..block + 1);
+                self.remove_block(block);
             }
             Contents::Packed(listpack) => {
                 let view = listpack.view();
@@ -86,7 +86,7 @@ impl BlockDeque {
                 let position = position.expect("no block is empty");
                 seen = see(view.element(position));
                 if self.blocks[block].count() == 1 {
-                    self.take_blocks(block..block + 1);
+                    self.remove_block(block);
                 } else {
                     self.edit_packed(block, -1, |listpack| listpack.remove(position));
                 }
@@ -162,7 +162,7 @@ impl BlockDeque {
                 listpack.replace(position, element);
             }),
             (false, true) => {
-                self.take_blocks(block..block + 1);
+                self.remove_block(block);
                 self.insert_block(block, self.block_of(element));
             }
             _ => {
@@ -344,6 +344,13 @@ impl BlockDeque {
             self.blocks.reserve_exact(1 + self.blocks.len() / 8);
         }
         self.blocks.insert(at, block);
+    }
+
+    fn remove_block(&mut self, at: usize) {
+        let block = self.blocks.remove(at).expect("a block that is there");
+        self.len -= block.count();
+        self.block_bytes -= block.heap_bytes();
+        self.shrink_deque();
     }
 
     /// Takes blocks out. Whichever are fewer are moved, those or the others.
