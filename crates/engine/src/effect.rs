@@ -7,7 +7,8 @@
 //! command   = a RESP array of bulk strings
 //! ```
 //!
-//! A command's effect is its own words, unless its handler says otherwise ([`super::WriteContext::effect`])
+//! A command's effect is its own words (where it makes a record by itself and came in the form above, as
+//! those of clients do, the bytes that it came in are copied once, into the log), unless its handler says otherwise ([`super::WriteContext::effect`])
 //! because they would not do the same again: times become absolute, chance and conditions become what they
 //! came to. What a replay would not change is not recorded at all. The forms are those that Redis 7 writes
 //! to its append-only file, so that it can read ours.
@@ -24,6 +25,8 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
 };
+
+use crate::execute::Request;
 
 /// Where records go.
 pub trait Log: fmt::Debug + Send + Sync {
@@ -52,6 +55,10 @@ impl LogSwitch {
         self.on.load(Ordering::Relaxed)
     }
 
+    fn log(&self) -> &dyn Log {
+        &**self.log.as_ref().expect("changes are recorded only where there is a log")
+    }
+
     /// From now on changes are recorded, or are not. The caller holds the gate closed, or nobody has
     /// been let in yet: a command is recorded wholly or not at all.
     ///
@@ -68,6 +75,10 @@ impl LogSwitch {
 pub struct Effects {
     /// Whether changes are recorded.
     on: bool,
+    /// The running command makes a record by itself.
+    alone: bool,
+    /// That record is its own words, in database 0.
+    own: bool,
     /// The commands so far, without the frame.
     commands: Vec<u8>,
     /// How many.
@@ -100,8 +111,16 @@ impl Effects {
     #[inline]
     pub(crate) fn begin(&mut self, switch: &LogSwitch) {
         self.on = switch.is_on();
+        self.alone = false;
         self.told = false;
         self.muted = false;
+    }
+
+    /// As [`Self::begin`], for a command that makes a record by itself: [`Self::publish_alone`] follows.
+    #[inline]
+    pub(crate) fn begin_alone(&mut self, switch: &LogSwitch) {
+        self.begin(switch);
+        self.alone = true;
     }
 
     /// Leaves out what the commands from here to the next [`Self::begin`] change, or does not.
@@ -111,6 +130,7 @@ impl Effects {
 
     /// Adds a command to the record.
     pub(crate) fn add(&mut self, database: usize, words: &[&[u8]]) {
+        debug_assert!(!self.own, "a command that has ended changes nothing");
         if !self.on {
             return;
         }
@@ -146,7 +166,20 @@ impl Effects {
     #[inline]
     pub(crate) fn settle(&mut self, database: usize, words: &[&[u8]], changed: bool) {
         if self.on && !std::mem::take(&mut self.told) && changed && !self.muted {
-            self.add(database, words);
+            self.own = self.alone && self.count == 0 && database == 0;
+            if !self.own {
+                self.add(database, words);
+            }
+        }
+    }
+
+    /// Hands the record over of a command that makes one by itself, if there is one. The locks are still held.
+    #[inline]
+    pub(crate) fn publish_alone(&mut self, switch: &LogSwitch, participant: usize, request: &Request<'_>) {
+        if self.own {
+            self.hand_over_own(switch, participant, request);
+        } else {
+            self.publish(switch, participant);
         }
     }
 
@@ -165,11 +198,23 @@ impl Effects {
         shrink(&mut self.framed);
     }
 
+    /// Hands the running command's own words over, and as they came where they came as the log has them.
+    #[inline(never)]
+    fn hand_over_own(&mut self, switch: &LogSwitch, participant: usize, request: &Request<'_>) {
+        self.own = false;
+        if is_canonical(request.encoded, request.words) {
+            self.logged_to = switch.log().append(participant, request.encoded);
+        } else {
+            self.add(0, request.words);
+            self.hand_over(switch, participant);
+        }
+    }
+
+    #[inline(never)]
     fn hand_over(&mut self, switch: &LogSwitch, participant: usize) {
-        let log = switch.log.as_ref().expect("changes are recorded only where there is a log");
         let plain = self.count == 1 && self.databases == (0, 0);
         let record = if plain { &self.commands } else { self.frame() };
-        self.logged_to = log.append(participant, record);
+        self.logged_to = switch.log().append(participant, record);
         self.count = 0;
         shrink(&mut self.commands);
         shrink(&mut self.framed);
@@ -218,6 +263,26 @@ pub fn write_command(out: &mut Vec<u8>, words: &[&[u8]]) {
     words.iter().for_each(|word| write_word(out, word));
 }
 
+/// Whether a command, of these words, was encoded as [`write_command`] would do it. The words were decoded from that.
+#[inline]
+fn is_canonical(encoded: &[u8], words: &[&[u8]]) -> bool {
+    // Nothing is shorter: what else a request may begin with is longer, and its numbers can be written in one way only.
+    let word_bytes = |word: &&[u8]| head_bytes(word.len()) + word.len() + 2;
+    encoded.first() == Some(&b'*')
+        && encoded.len() == head_bytes(words.len()) + words.iter().map(word_bytes).sum::<usize>()
+}
+
+/// Bytes that [`write_head`] writes.
+#[inline]
+fn head_bytes(number: usize) -> usize {
+    let digits = if number < 1000 {
+        1 + usize::from(number >= 10) + usize::from(number >= 100)
+    } else {
+        1 + number.ilog10() as usize
+    };
+    1 + digits + 2
+}
+
 /// Writes a bulk string.
 #[inline]
 pub(crate) fn write_word(out: &mut Vec<u8>, word: &[u8]) {
@@ -248,8 +313,10 @@ pub(crate) fn write_head(out: &mut Vec<u8>, mark: u8, number: usize) {
 
 #[cfg(test)]
 mod tests {
-    use dunlin_resp::Protocol;
+    use dunlin_resp::{Batch, Limits, Protocol, RequestDecoder};
+    use proptest::prelude::*;
 
+    use super::*;
     use crate::{context::Worker, deferred::Outcome, transcript::Story};
 
     /// Plays lines and compares the record of each: none where it is empty. `@ +100` lets time pass and
@@ -479,6 +546,43 @@ mod tests {
             @ +100 => DEL k
             ",
         );
+    }
+
+    #[test]
+    fn a_command_is_recorded_in_one_form_however_it_comes() {
+        let (mut story, records) = Story::recorded();
+        let table = Arc::clone(&story.table);
+        for input in [
+            "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n",
+            "*0\r\n*-1\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n",
+            "\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n",
+            "SET k v\r\n",
+            // As long as the first.
+            "SET k                   v\r\n",
+            "'SET' k \"v\"              \r\n",
+        ] {
+            story.reply_to(&table, input.as_bytes(), Protocol::Resp2);
+            assert_eq!(records.take(), ["SET k v"], "{input:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_write_command_writes_is_canonical_and_nothing_else_that_says_the_same(
+            words in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..1200), 1..12),
+            before in prop::sample::select(vec!["", "*0\r\n", "\r\n", "*-1\r\n"]),
+        ) {
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            let mut encoded = before.as_bytes().to_vec();
+            write_command(&mut encoded, &words);
+            let (mut batch, mut position) = (Batch::default(), 0);
+            let limits = Limits { bulk_bytes_max: 1 << 20, authenticated: true };
+            RequestDecoder::default().decode(&encoded, &mut position, &mut batch, &limits, 1).unwrap();
+            prop_assert_eq!(position, encoded.len());
+            let decoded: Vec<&[u8]> = batch.words(&encoded).collect();
+            prop_assert_eq!(&decoded, &words);
+            prop_assert_eq!(is_canonical(&encoded, &decoded), before.is_empty());
+        }
     }
 
     #[test]

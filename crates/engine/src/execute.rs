@@ -24,6 +24,8 @@ pub struct Request<'a> {
     pub words: &'a [&'a [u8]],
     /// Its keys, in the order of their positions, where they have been computed already: all or none.
     pub keys: &'a [Key<'a>],
+    /// The bytes that the words were decoded from, where they are at hand; else none.
+    pub encoded: &'a [u8],
 }
 
 /// The store and its way of running commands.
@@ -84,10 +86,10 @@ impl Engine {
                 {
                     Err(CommandError::Viewed)
                 } else {
-                    worker.effects.begin(&self.log);
+                    worker.effects.begin_alone(&self.log);
                     let result =
                         run_locked(&mut locked, request, &mut args, database, environment, worker, reply);
-                    worker.effects.publish(&self.log, worker.id());
+                    worker.effects.publish_alone(&self.log, worker.id(), request);
                     result
                 };
                 let result = match result {

@@ -11,12 +11,15 @@ use std::sync::{Arc, Mutex};
 
 use dunlin_resp::{Batch, Limits, Protocol, ReplyBuffer, RequestDecoder};
 
-use crate::{Engine, Environment, Log, Request, Worker, command::CommandTable, commands, keyspace::Keyspace};
+use crate::{
+    Engine, Environment, Log, Request, Worker, command::CommandTable, commands, keyspace::Keyspace,
+    write_command,
+};
 
 /// A store to talk to, in database 0.
 pub(crate) struct Story {
     pub(crate) engine: Engine,
-    table: Arc<CommandTable>,
+    pub(crate) table: Arc<CommandTable>,
     pub(crate) worker: Worker,
     pub(crate) environment: Environment,
     pub(crate) database: usize,
@@ -67,14 +70,17 @@ impl Story {
 
     /// The reply to one line with a command of another table.
     pub(crate) fn reply_from(&mut self, table: &CommandTable, line: &str, protocol: Protocol) -> Vec<u8> {
-        let input = format!("{line}\n");
+        self.reply_to(table, format!("{line}\n").as_bytes(), protocol)
+    }
+
+    /// The reply to one request as it comes.
+    pub(crate) fn reply_to(&mut self, table: &CommandTable, input: &[u8], protocol: Protocol) -> Vec<u8> {
         let mut batch = Batch::default();
         let limits = Limits { bulk_bytes_max: 512 << 20, authenticated: true };
-        let decoded = RequestDecoder::default().decode(input.as_bytes(), &mut 0, &mut batch, &limits, 1);
-        decoded.expect("a well-formed line");
-        let words: Vec<&[u8]> =
-            batch.spans(0).iter().map(|span| batch.bytes(input.as_bytes(), *span)).collect();
-        let mut entry = table.find(words[0]).unwrap_or_else(|| panic!("no such command: {line}"));
+        let decoded = RequestDecoder::default().decode(input, &mut 0, &mut batch, &limits, 1);
+        decoded.expect("a well-formed request");
+        let words: Vec<&[u8]> = batch.words(input).collect();
+        let mut entry = table.find(words[0]).unwrap_or_else(|| panic!("no such command: {words:?}"));
         if !entry.subcommands.is_empty() {
             entry = table.find_subcommand(entry, words[1]).expect("a subcommand");
         }
@@ -83,7 +89,7 @@ impl Story {
         if !entry.command.arity.accepts(words.len()) {
             reply.error(format!("ERR wrong number of arguments for '{}' command", entry.full_name()));
         } else {
-            let request = Request { entry, words: &words, keys: &[] };
+            let request = Request { entry, words: &words, keys: &[], encoded: input };
             let mut inside = Some(self.engine.keyspace.enter(0));
             let result = self.engine.execute(
                 &request,
@@ -136,12 +142,15 @@ impl Log for Records {
         let mut batch = Batch::default();
         let limits = Limits { bulk_bytes_max: u64::MAX, authenticated: true };
         RequestDecoder::default().decode(record, &mut 0, &mut batch, &limits, usize::MAX).unwrap();
-        let words = |command| {
-            let words =
-                batch.spans(command).iter().map(|span| String::from_utf8_lossy(batch.bytes(record, *span)));
-            words.collect::<Vec<_>>().join(" ")
-        };
-        self.0.lock().unwrap().push((0..batch.len()).map(words).collect::<Vec<_>>().join("; "));
+        let mut canonical = Vec::new();
+        let commands = batch.commands().map(|(spans, _)| {
+            let words: Vec<&[u8]> = spans.iter().map(|span| batch.bytes(record, *span)).collect();
+            write_command(&mut canonical, &words);
+            String::from_utf8_lossy(&words.join(&b' ')).into_owned()
+        });
+        let commands: Vec<String> = commands.collect();
+        assert_eq!(record, canonical, "not in the log's form");
+        self.0.lock().unwrap().push(commands.join("; "));
         0
     }
 }

@@ -45,7 +45,7 @@ fn computed(store: &Store, deferred: Deferred) -> Box<Computed> {
 fn is_held(client: &mut Client<'_>, line: &str) -> bool {
     let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
     let entry = client.store.table.find(words[0]).unwrap();
-    let request = Request { entry, words: &words, keys: &[] };
+    let request = Request { entry, words: &words, keys: &[], encoded: &[] };
     let engine = &client.store.engine;
     let mut inside = Some(engine.keyspace.enter(0));
     let (environment, worker, mut reply) = (&client.environment, &mut client.worker, ReplyBuffer::default());

@@ -199,7 +199,8 @@ fn contents(store: &Store, now_ms: u64) -> Contents {
             .unwrap();
         for (name, expiry) in names {
             let words: [&[u8]; 2] = [b"digest-value", &name];
-            let request = Request { entry: table.find(words[0]).unwrap(), words: &words, keys: &[] };
+            let request =
+                Request { entry: table.find(words[0]).unwrap(), words: &words, keys: &[], encoded: &[] };
             let (mut reply, mut inside) = (ReplyBuffer::default(), Some(store.engine.keyspace.enter(0)));
             let engine = &store.engine;
             engine.execute(&request, database, &environment, &mut worker, &mut inside, &mut reply).unwrap();

@@ -286,9 +286,12 @@ mod memory {
             let first = bytes.len().min(self.0.len() - at);
             let base = self.0.as_ptr() as *mut u8;
             // SAFETY: both parts are inside the box, and the caller is alone there.
-            unsafe {
-                std::ptr::copy_nonoverlapping(bytes.as_ptr(), base.add(at), first);
-                std::ptr::copy_nonoverlapping(bytes.as_ptr().add(first), base, bytes.len() - first);
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), base.add(at), first) };
+            if first < bytes.len() {
+                // SAFETY: as above.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(bytes.as_ptr().add(first), base, bytes.len() - first)
+                };
             }
         }
 

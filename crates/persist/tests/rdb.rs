@@ -47,7 +47,7 @@ impl Store {
         if !entry.subcommands.is_empty() {
             entry = table.find_subcommand(entry, words[1]).expect("a subcommand");
         }
-        let request = Request { entry, words: &words, keys: &[] };
+        let request = Request { entry, words: &words, keys: &[], encoded: &[] };
         let mut reply = ReplyBuffer::default();
         let mut inside = Some(self.engine.keyspace.enter(0));
         let (environment, worker) = (&self.environment, &mut self.worker);

@@ -292,7 +292,8 @@ impl Executor {
                 hash: *hash,
                 shard: *shard,
             }));
-            let request = QueuedRequest { request: Request { entry, words, keys: &keys }, transaction };
+            let request =
+                QueuedRequest { request: Request { entry, words, keys: &keys, encoded: &[] }, transaction };
             match self.run_queued(shared, session, request, turn, reply) {
                 // Nobody sleeps here: what was to be answered later is answered now.
                 Flow::Stop(Next::Park { .. }) => {

@@ -63,7 +63,7 @@ impl Client<'_> {
         let mut inside = Some(keyspace.enter(self.worker.id()));
         let keys: Vec<_> = entry.key_positions(words).map(|at| keyspace.key(words[at])).collect();
         keyspace.prefetch(inside.as_ref().expect("just entered"), self.database, &keys);
-        let request = Request { entry, words, keys: &keys };
+        let request = Request { entry, words, keys: &keys, encoded: &[] };
         let mut reply = ReplyBuffer::default();
         let result = self.store.engine.execute(
             &request,

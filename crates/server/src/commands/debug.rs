@@ -174,7 +174,7 @@ static OF_STORE: LazyLock<CommandTable> = LazyLock::new(|| CommandTable::new(&[c
 /// Runs a part of the store.
 fn of_store(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
     let entry = OF_STORE.find(words[0]).expect("a row of the store");
-    let request = Request { entry, words, keys: &[] };
+    let request = Request { entry, words, keys: &[], encoded: &[] };
     context.executor.saw_data = true;
     let (environment, worker) = (&context.executor.environment, &mut context.executor.worker);
     let database = context.session.database;

@@ -341,7 +341,7 @@ impl<'a> Replay<'a> {
             }
             _ => {
                 let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
-                let request = Request { entry, words, keys: &[] };
+                let request = Request { entry, words, keys: &[], encoded: &[] };
                 let (environment, worker) = (&self.environment, &mut self.worker);
                 shared.engine.execute(
                     &request,

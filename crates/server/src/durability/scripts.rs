@@ -115,7 +115,7 @@ impl Calls<'_> {
             (None, name, _) => {
                 let mark = reply.mark();
                 let mut inside = Some(shared.engine.keyspace.enter(worker.id()));
-                let request = Request { entry, words, keys: &[] };
+                let request = Request { entry, words, keys: &[], encoded: &[] };
                 shared.engine.execute(&request, *database, environment, worker, &mut inside, reply)?;
                 drop(inside);
                 drop(worker.garbage.take());

@@ -59,7 +59,7 @@ impl Executor {
         let (database, protocol) = (computed.database, computed.protocol);
         let entry = &shared.commands.entries()[index];
         let texts: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
-        let request = Request { entry, words: &texts, keys: &[] };
+        let request = Request { entry, words: &texts, keys: &[], encoded: &[] };
         let mut reply = ReplyBuffer::default();
         reply.set_protocol(protocol);
         self.environment.client = blocked::token(client);

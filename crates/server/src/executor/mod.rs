@@ -302,7 +302,7 @@ impl Executor {
                 return (0, Flow::Stop(Next::Again));
             }
         }
-        let (mut words_start, mut keys_start) = (0, 0);
+        let (mut words_start, mut keys_start, mut input_start) = (0, 0, 0);
         let mut reply_bytes = reply.len();
         let mut last: (&[&[u8]], usize) = (&[], 0);
         let mut outcome = (window.commands.len(), Flow::Continue);
@@ -311,10 +311,12 @@ impl Executor {
         for (index, prepared) in window.commands.iter().enumerate() {
             let words = &window.words[words_start..prepared.words_end];
             let keys = &window.keys[keys_start..prepared.keys_end];
+            let encoded = &window.input[input_start..input_start + prepared.bytes];
             (words_start, keys_start) = (prepared.words_end, prepared.keys_end);
+            input_start += prepared.bytes;
             let entry = prepared.entry.map(|entry| &shared.commands.entries()[entry]);
             let mark = reply.mark();
-            let flow = self.run(shared, session, entry, words, keys, turn, reply);
+            let flow = self.run(shared, session, entry, words, keys, encoded, turn, reply);
             match flow {
                 Flow::Postpone { until } => {
                     outcome = (index, Flow::Stop(Next::Park { until }));
@@ -459,6 +461,7 @@ impl Executor {
         entry: Option<&'k Entry>,
         words: &[&[u8]],
         keys: &[Key<'_>],
+        encoded: &[u8],
         turn: &mut Turn<'k>,
         reply: &mut ReplyBuffer,
     ) -> Flow {
@@ -504,7 +507,7 @@ impl Executor {
             reply.error(&line);
             return Flow::Continue;
         }
-        let request = Request { entry, words, keys };
+        let request = Request { entry, words, keys, encoded };
         if let Some(queue) = &mut session.queue
             && !entry.command.flags.has(Flags::UNQUEUED)
         {

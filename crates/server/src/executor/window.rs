@@ -20,6 +20,8 @@ pub(super) struct Window<'a> {
     pub(super) commands: Vec<Prepared>,
     /// Names of elements of the collection that is being fetched from.
     pub(super) elements: Vec<&'a [u8]>,
+    /// What they were decoded from.
+    pub(super) input: &'a [u8],
 }
 
 /// A command of a window.
@@ -48,6 +50,7 @@ impl Window<'_> {
             keys: self.keys.into_iter().map(|_| -> Key<'_> { unreachable!("it is empty") }).collect(),
             commands: self.commands,
             elements: self.elements.into_iter().map(|_| -> &[u8] { unreachable!("it is empty") }).collect(),
+            input: &[],
         }
     }
 }
@@ -73,6 +76,7 @@ impl Executor {
         let keyspace = &shared.engine.keyspace;
         let (mut words_end, mut input_start) = (0, batch_start);
         let (mut names_elements, mut repeats) = (false, 0);
+        window.input = &input[batch_start..];
         window.words.extend(batch.words(input));
         for (spans, input_end) in batch.commands() {
             let words = &window.words[words_end..words_end + spans.len()];
@@ -124,7 +128,7 @@ impl Executor {
     /// Fetches ahead into collections: the elements that commands of the window name, where several
     /// commands in a row have the same key. For one alone it would cost more than it spares.
     fn prefetch_elements(keyspace: &Keyspace, inside: &Inside<'_>, database: usize, window: &mut Window<'_>) {
-        let Window { words, keys, commands, elements } = window;
+        let Window { words, keys, commands, elements, .. } = window;
         let (mut words_start, mut keys_start) = (0, 0);
         let mut collection: Option<Key<'_>> = None;
         elements.clear();

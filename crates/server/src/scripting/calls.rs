@@ -189,7 +189,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
                 result
             }
             None => {
-                let request = Request { entry, words, keys: &[] };
+                let request = Request { entry, words, keys: &[], encoded: &[] };
                 let (environment, worker) = (&executor.environment, &mut executor.worker);
                 self.transaction.run(&request, self.database, environment, worker, reply)
             }
