@@ -31,6 +31,7 @@ use dunlin_persist::{Replacement, directory_and_name, manifest::BaseFormat};
 use super::{Head, Writer, pace::Pace, path, write_file};
 use crate::{
     config::{Config, SavePoint},
+    process::lower_priority,
     shared::Shared,
 };
 
@@ -371,7 +372,8 @@ pub(crate) fn begin_save(
     Ok(())
 }
 
-/// Starts a thread for a snapshot that is yet to be begun: once there is a cut, it must be advanced.
+/// Starts a thread for a snapshot that is yet to be begun: once there is a cut, it must be advanced. It takes what
+/// time others leave, and is heard all the same: where it comes to write too little, those who wait for it leave some.
 pub(crate) fn thread_for_cut(
     shared: &Arc<Shared>,
     work: impl FnOnce(&Shared, Cut) + Send + 'static,
@@ -379,6 +381,7 @@ pub(crate) fn thread_for_cut(
     let (order, cut) = channel();
     let shared = Arc::clone(shared);
     let run = move || {
+        lower_priority();
         if let Ok(cut) = cut.recv() {
             work(&shared, cut);
         }

@@ -22,10 +22,11 @@ use crate::process::{IdleTime, ProcessorTime};
 const SLICE: Duration = Duration::from_micros(50);
 /// Bytes that a slice copies at least and at most.
 const BUDGET_BYTES: (usize, usize) = (4 * 1024, 512 * 1024);
-/// Slices between two rests: sleeping has a price of its own, and a precision.
-const SLICES_PER_REST: u32 = 8;
+/// Slices between two rests: sleeping has a price of its own, and a precision; but who is kept from a core for longer
+/// keeps others waiting who have one.
+const SLICES_PER_REST: u32 = 2;
 /// The longest rest: with this the walk has a fiftieth of a core at least, which visits some 80,000 keys a second.
-const REST_MAX: Duration = Duration::from_millis(20);
+const REST_MAX: Duration = Duration::from_millis(5);
 /// The share of all cores that it may take whatever else there is to do.
 const CORES_MIN: f64 = 0.01;
 /// The share of all cores that it leaves idle, but for that: with less, others wait for a core now and then.
