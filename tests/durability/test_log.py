@@ -5,6 +5,7 @@ import re
 import resource
 import shutil
 import signal
+import socket as socket_module
 import subprocess
 import threading
 import time
@@ -259,6 +260,38 @@ def test_scripts_are_recorded_as_what_they_did_and_functions_as_they_are():
             assert client.call("debug", "loadaof") == "+OK"
             assert client.call("function", "list") == []
     assert found[0] == found[1]
+
+
+def encoded(*words):
+    return b"".join([b"*%d\r\n" % len(words)] + [b"$%d\r\n%s\r\n" % (len(word), word) for word in words])
+
+
+def test_commands_are_recorded_in_one_form_however_they_arrive():
+    long = b"x" * 300_000
+    sent = [
+        (b"SET a 1\r\n", [b"SET", b"a", b"1"]),
+        (b"\r\n*0\r\n*-1\r\n" + encoded(b"set", b"b", b"2"), [b"set", b"b", b"2"]),
+        # Inline, and as long as an array of the same words.
+        (b"SET c" + b" " * 19 + b"3\r\n", [b"SET", b"c", b"3"]),
+        (encoded(b"SET", b"d", b""), [b"SET", b"d", b""]),
+        (encoded(b"SET", b"e", b"*1\r\n$4\r\nPING\r\n"), [b"SET", b"e", b"*1\r\n$4\r\nPING\r\n"]),
+        (encoded(b"SET", b"f", long), [b"SET", b"f", long]),
+        (encoded(b"APPEND", b"f", long), [b"APPEND", b"f", long]),
+    ]
+    stream = b"".join(bytes for bytes, _ in sent) * 2
+    expected = [encoded(*words) for _, words in sent] * 2
+    for piece, dribbled in [(1, 200), (7, 400), (4096, len(stream)), (len(stream), 0)]:
+        with Server(*LOG, "--appendfsync", "always") as server, server.connect() as socket:
+            socket.setsockopt(socket_module.IPPROTO_TCP, socket_module.TCP_NODELAY, 1)
+            for at in range(0, dribbled, piece):
+                socket.sendall(stream[at : min(at + piece, dribbled)])
+                time.sleep(0.001)
+            socket.sendall(stream[dribbled:])
+            with socket.makefile("rb") as replies:
+                for _ in expected:
+                    assert replies.readline()[:1] in b"+:"
+            records = re.sub(rb"^#[^\n]*(\n|$)", b"", increments(server), flags=re.MULTILINE)
+            assert records == b"".join(expected), piece
 
 
 def test_libraries_are_in_the_base():
