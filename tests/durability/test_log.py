@@ -19,6 +19,11 @@ pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="compares Dunlin with R
 LOG = ["--appendonly", "yes", "--enable-debug-command", "yes"]
 
 
+def encoded(*words):
+    """A command as clients send it and as the log has it."""
+    return b"".join([b"*%d\r\n" % len(words)] + [b"$%d\r\n%s\r\n" % (len(word), word) for word in words])
+
+
 class Client:
     """Commands in words, replies as Python values."""
 
@@ -27,9 +32,7 @@ class Client:
         self.file = self.socket.makefile("rb")
 
     def send(self, *words):
-        words = [word if isinstance(word, bytes) else str(word).encode() for word in words]
-        parts = [b"*%d\r\n" % len(words)] + [b"$%d\r\n%s\r\n" % (len(word), word) for word in words]
-        self.socket.sendall(b"".join(parts))
+        self.socket.sendall(encoded(*[word if isinstance(word, bytes) else str(word).encode() for word in words]))
 
     def read(self):
         line = self.file.readline()
@@ -262,10 +265,6 @@ def test_scripts_are_recorded_as_what_they_did_and_functions_as_they_are():
     assert found[0] == found[1]
 
 
-def encoded(*words):
-    return b"".join([b"*%d\r\n" % len(words)] + [b"$%d\r\n%s\r\n" % (len(word), word) for word in words])
-
-
 def test_commands_are_recorded_in_one_form_however_they_arrive():
     long = b"x" * 300_000
     sent = [
@@ -278,7 +277,7 @@ def test_commands_are_recorded_in_one_form_however_they_arrive():
         (encoded(b"SET", b"f", long), [b"SET", b"f", long]),
         (encoded(b"APPEND", b"f", long), [b"APPEND", b"f", long]),
     ]
-    stream = b"".join(bytes for bytes, _ in sent) * 2
+    stream = b"".join(request for request, _ in sent) * 2
     expected = [encoded(*words) for _, words in sent] * 2
     for piece, dribbled in [(1, 200), (7, 400), (4096, len(stream)), (len(stream), 0)]:
         with Server(*LOG, "--appendfsync", "always") as server, server.connect() as socket:

@@ -7,11 +7,13 @@
 //! command   = a RESP array of bulk strings
 //! ```
 //!
-//! A command's effect is its own words (where it makes a record by itself and came in the form above, as
-//! those of clients do, the bytes that it came in are copied once, into the log), unless its handler says otherwise ([`super::WriteContext::effect`])
+//! A command's effect is its own words, unless its handler says otherwise ([`super::WriteContext::effect`])
 //! because they would not do the same again: times become absolute, chance and conditions become what they
 //! came to. What a replay would not change is not recorded at all. The forms are those that Redis 7 writes
 //! to its append-only file, so that it can read ours.
+//!
+//! Clients encode commands in just this form. Where such a command is a record by itself, the bytes that it
+//! came in are handed to the log as they are (docs/decisions/0015).
 //!
 //! Invariants:
 //! - A record starts and ends in database 0: no state crosses records.
@@ -198,7 +200,7 @@ impl Effects {
         shrink(&mut self.framed);
     }
 
-    /// Hands the running command's own words over, and as they came where they came as the log has them.
+    /// Hands the running command's own words over: the bytes that they came in, where these are canonical.
     #[inline(never)]
     fn hand_over_own(&mut self, switch: &LogSwitch, participant: usize, request: &Request<'_>) {
         self.own = false;
@@ -263,10 +265,10 @@ pub fn write_command(out: &mut Vec<u8>, words: &[&[u8]]) {
     words.iter().for_each(|word| write_word(out, word));
 }
 
-/// Whether a command, of these words, was encoded as [`write_command`] would do it. The words were decoded from that.
+/// Whether `encoded`, from which the words were decoded, is what [`write_command`] writes of them. O(words).
 #[inline]
 fn is_canonical(encoded: &[u8], words: &[&[u8]]) -> bool {
-    // Nothing is shorter: what else a request may begin with is longer, and its numbers can be written in one way only.
+    // Numbers can be written in one way only, so other arrays of these words are longer: empty requests are before them.
     let word_bytes = |word: &&[u8]| head_bytes(word.len()) + word.len() + 2;
     encoded.first() == Some(&b'*')
         && encoded.len() == head_bytes(words.len()) + words.iter().map(word_bytes).sum::<usize>()

@@ -20,7 +20,7 @@ pub(super) struct Window<'a> {
     pub(super) commands: Vec<Prepared>,
     /// Names of elements of the collection that is being fetched from.
     pub(super) elements: Vec<&'a [u8]>,
-    /// What they were decoded from.
+    /// What the commands were decoded from, from the first one on.
     pub(super) input: &'a [u8],
 }
 

@@ -372,8 +372,8 @@ pub(crate) fn begin_save(
     Ok(())
 }
 
-/// Starts a thread for a snapshot that is yet to be begun: once there is a cut, it must be advanced. It takes what
-/// time others leave, and is heard all the same: where it comes to write too little, those who wait for it leave some.
+/// Starts a thread for a snapshot that is yet to be begun: once there is a cut, it must be advanced. The thread has a
+/// low priority; where it writes too slowly, commands that write wait for it and leave it the processor.
 pub(crate) fn thread_for_cut(
     shared: &Arc<Shared>,
     work: impl FnOnce(&Shared, Cut) + Send + 'static,

@@ -22,8 +22,8 @@ use crate::process::{IdleTime, ProcessorTime};
 const SLICE: Duration = Duration::from_micros(50);
 /// Bytes that a slice copies at least and at most.
 const BUDGET_BYTES: (usize, usize) = (4 * 1024, 512 * 1024);
-/// Slices between two rests: sleeping has a price of its own, and a precision; but who is kept from a core for longer
-/// keeps others waiting who have one.
+/// Slices between two rests: sleeping has a price of its own, and a precision; but a longer turn keeps a worker or a
+/// client from its core, and others wait for that one.
 const SLICES_PER_REST: u32 = 2;
 /// The longest rest: with this the walk has a fiftieth of a core at least, which visits some 80,000 keys a second.
 const REST_MAX: Duration = Duration::from_millis(5);
