@@ -268,7 +268,7 @@ pub fn write_command(out: &mut Vec<u8>, words: &[&[u8]]) {
 /// Whether `encoded`, from which the words were decoded, is what [`write_command`] writes of them. O(words).
 #[inline]
 fn is_canonical(encoded: &[u8], words: &[&[u8]]) -> bool {
-    // Numbers can be written in one way only, so other arrays of these words are longer: empty requests are before them.
+    // Numbers are written in one way only: what differs has empty requests before the array, and is longer.
     let word_bytes = |word: &&[u8]| head_bytes(word.len()) + word.len() + 2;
     encoded.first() == Some(&b'*')
         && encoded.len() == head_bytes(words.len()) + words.iter().map(word_bytes).sum::<usize>()
