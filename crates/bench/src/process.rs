@@ -126,7 +126,16 @@ impl Process {
         self.folder.path()
     }
 
-    /// CPU time that all its threads have used, in nanoseconds, from the scheduler's own count.
+    /// CPU time that it has used since it was started, also by threads that have ended, in nanoseconds; no finer than a
+    /// tick of the system's clock, which are mostly 100 a second.
+    pub fn cpu_since_start_ns(&self) -> Result<u64, String> {
+        let path = format!("/proc/{}/stat", self.id);
+        let text = fs::read_to_string(&path).map_err(|error| format!("cannot read {path}: {error}"))?;
+        let ticks = used_ticks(&text).ok_or_else(|| format!("{path} is not understood"))?;
+        Ok(ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second()))
+    }
+
+    /// CPU time that the threads it has at the moment have used, in nanoseconds, from the scheduler's own count.
     pub fn cpu_ns(&self) -> Result<u64, String> {
         let tasks = format!("/proc/{}/task", self.id);
         let unreadable = |error: io::Error| format!("cannot read {tasks}: {error}");
@@ -146,6 +155,14 @@ impl Process {
         let pages: Option<u64> = text.split_whitespace().nth(1).and_then(|field| field.parse().ok());
         Ok(pages.ok_or_else(|| format!("{path} is not understood"))? * rustix::param::page_size() as u64)
     }
+}
+
+/// The ticks in a line of `/proc/PID/stat`: in the program and in the system for it. Other fields stand before them,
+/// the program's name among them, in parentheses.
+fn used_ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace().skip(11).map(|field| field.parse::<u64>().ok());
+    Some(fields.next()?? + fields.next()??)
 }
 
 impl Drop for Process {
@@ -215,6 +232,13 @@ fn memory_kib(meminfo: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ticks_are_found_behind_any_name() {
+        let stat = "17 (a) b (c) S 1 17 17 0 -1 4194560 900 0 3 0 21 4 0 0 20 0 6 0 1234 5678 90";
+        assert_eq!(used_ticks(stat), Some(25));
+        assert_eq!(used_ticks("17 (a) S 1 17"), None);
+    }
 
     #[test]
     fn a_program_that_ends_at_once_is_quoted() {

@@ -28,7 +28,7 @@ use crate::{
     durability::{Durability, LogThread, Order, RING_BYTES},
     executor::{Executor, Letter},
     health::HealthServer,
-    loading::storers,
+    loading::helpers,
     log::{self, LogHandle},
     maintenance::{self, Maintenance},
     net::{
@@ -180,7 +180,7 @@ pub(crate) fn assemble(
 ) -> Result<Assembled, String> {
     let databases = store.snapshot().databases as usize;
     let (writers, ring) = Ring::new(RING_BYTES, threads + 1, 0);
-    let participants = threads + 1 + storers(threads);
+    let participants = threads + 1 + helpers(threads);
     let keyspace = Keyspace::new(threads, participants, databases, seeds()?);
     let engine = Engine::with_log(keyspace, Arc::clone(&writers) as Arc<dyn Log>);
     let (maintenance, discarded) = Maintenance::new();

@@ -135,7 +135,12 @@ impl Server {
         }
     }
 
-    /// CPU time that all its threads have used, in nanoseconds.
+    /// CPU time that it has used since it was started, in nanoseconds: see [`Process::cpu_since_start_ns`].
+    pub fn cpu_since_start_ns(&self) -> Result<u64, String> {
+        self.process.cpu_since_start_ns()
+    }
+
+    /// CPU time that its threads have used, in nanoseconds.
     pub fn cpu_ns(&self) -> Result<u64, String> {
         self.process.cpu_ns()
     }

@@ -1,4 +1,4 @@
-//! Loading the log at start: its files in order, its commands through the engine.
+//! Loading the log at start: its files in order, its commands by way of [`super::replay`].
 //!
 //! ```text
 //! manifest ─▶ base ─▶ incremental files ─▶ where to go on: manifest, the log's offset, what has no check
@@ -13,28 +13,18 @@ use std::fs;
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 
-use dunlin_engine::{
-    Environment, Request, Worker,
-    command::{Args, Entry, Run},
-};
 use dunlin_persist::{
     Disk, ReadAhead, Storage,
     aof::{Checksum, Progress, ReadError, Reader, Roomy, Tail, WriterOptions},
     manifest::{LogFile, Manifest},
 };
-use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
-use super::{
-    LogThread,
-    scripts::{Scripts, Surroundings},
-};
+use super::{LogThread, replay::Replay};
 use crate::{
     config::{Config, describe},
-    executor::environment,
     files,
     loading::{Expired, LoadError, Reporter, load_snapshot},
     net::Now,
-    scripting::{LibraryChange, LoadedLibraries},
     shared::Shared,
 };
 
@@ -85,23 +75,24 @@ pub(super) fn load(shared: &Shared, config: &Config) -> Result<Loaded, LoadError
     let bytes =
         |file: &LogFile| fs::metadata(options.directory.join(&file.name)).map_or(0, |data| data.len());
     shared.loading.expect(manifest.files().map(bytes).sum());
-    let mut replay = Replay::new(shared, config);
-    let mut loaded = Loaded::default();
-    let last = manifest.files().count().saturating_sub(1);
-    for (index, file) in manifest.files().enumerate() {
-        let path = options.directory.join(&file.name);
-        let may_cut = config.aof_load_truncated && index == last;
-        let progress = replay.file(&path, if may_cut { Cut::Torn } else { Cut::Room })?;
-        replay.reporter.next_file(progress.offset);
-        // A base has no place in the log; an increment goes on behind the one before.
-        if manifest.base.as_ref().is_none_or(|base| !std::ptr::eq(base, file)) {
-            loaded.lsn = progress.lsn.max(loaded.lsn) + progress.unproven_record_bytes;
-            loaded.unproven =
-                (progress.unproven_bytes > 0).then_some((progress.unproven_sum, progress.unproven_bytes));
+    let mut loaded = Loader::with(shared, config, |loader| {
+        let mut loaded = Loaded::default();
+        let last = manifest.files().count().saturating_sub(1);
+        for (index, file) in manifest.files().enumerate() {
+            let path = options.directory.join(&file.name);
+            let may_cut = config.aof_load_truncated && index == last;
+            let progress = loader.file(&path, if may_cut { Cut::Torn } else { Cut::Room })?;
+            loader.reporter.next_file(progress.offset);
+            // A base has no place in the log; an increment goes on behind the one before.
+            if manifest.base.as_ref().is_none_or(|base| !std::ptr::eq(base, file)) {
+                loaded.lsn = progress.lsn.max(loaded.lsn) + progress.unproven_record_bytes;
+                loaded.unproven =
+                    (progress.unproven_bytes > 0).then_some((progress.unproven_sum, progress.unproven_bytes));
+            }
         }
-    }
-    (loaded.commands, loaded.database) = (replay.commands, replay.database);
-    replay.tell_refused();
+        (loaded.commands, loaded.database) = (loader.replay.commands(), loader.replay.database());
+        Ok(loaded)
+    })?;
     loaded.manifest = manifest;
     Ok(loaded)
 }
@@ -111,12 +102,13 @@ pub(crate) fn load_files(shared: &Shared, paths: &[PathBuf]) -> Result<(), LoadE
     let config = shared.config.snapshot();
     shared.loading.begin(Now::read().unix_ms);
     shared.loading.expect(paths.iter().map(|path| fs::metadata(path).map_or(0, |data| data.len())).sum());
-    let mut replay = Replay::new(shared, &config);
-    for path in paths {
-        let progress = replay.file(path, Cut::Nothing)?;
-        replay.reporter.next_file(progress.offset);
-    }
-    replay.tell_refused();
+    Loader::with(shared, &config, |loader| {
+        paths.iter().try_for_each(|path| {
+            let progress = loader.file(path, Cut::Nothing)?;
+            loader.reporter.next_file(progress.offset);
+            Ok::<_, LoadError>(())
+        })
+    })?;
     shared.loading.end();
     Ok(())
 }
@@ -166,44 +158,28 @@ enum Cut {
     Torn,
 }
 
-/// Runs the log's commands.
-struct Replay<'a> {
+/// Loads the files of a log, one after the other.
+struct Loader<'a, 'b> {
     shared: &'a Shared,
     reporter: Reporter<'a>,
-    environment: Environment,
-    worker: Worker,
-    libraries: LoadedLibraries,
-    scripts: Scripts,
-    database: usize,
-    /// The commands since MULTI, while there is no EXEC.
-    queued: Option<Vec<Vec<Vec<u8>>>>,
-    commands: u64,
-    /// Commands that were answered with an error.
-    refused: u64,
-    reply: ReplyBuffer,
+    now_ms: u64,
+    replay: &'b mut Replay<'a>,
 }
 
-impl<'a> Replay<'a> {
-    fn new(shared: &'a Shared, config: &Config) -> Self {
-        let environment = Environment {
-            replaying_at_ms: Now::read().unix_ms,
-            string_bytes_max: usize::MAX,
-            deny_blocking: true,
-            ..environment(config)
-        };
-        Self {
-            shared,
-            reporter: Reporter::new(&shared.loading),
-            environment,
-            worker: Worker::new(shared.loader(), 0),
-            libraries: LoadedLibraries::default(),
-            scripts: Scripts::default(),
-            database: 0,
-            queued: None,
-            commands: 0,
-            refused: 0,
-            reply: ReplyBuffer::default(),
-        }
+impl<'a> Loader<'a, '_> {
+    /// Has `work` load files; comes back when all that they hold is in the engine.
+    fn with<R>(
+        shared: &'a Shared,
+        config: &Config,
+        work: impl FnOnce(&mut Loader<'a, '_>) -> Result<R, LoadError>,
+    ) -> Result<R, LoadError> {
+        let now_ms = Now::read().unix_ms;
+        let loaded = Replay::with(shared, config, now_ms, |replay| {
+            work(&mut Loader { shared, reporter: Reporter::new(&shared.loading), now_ms, replay })
+        });
+        loaded.unwrap_or_else(|error| {
+            Err(LoadError::Failed(format!("cannot load the log: {}", describe(&error))))
+        })
     }
 
     /// Loads one file; what was read of it.
@@ -227,28 +203,29 @@ impl<'a> Replay<'a> {
         }
         settle_room(&file, path, may_cut)?;
         let mut reader = Reader::new(ReadAhead::new(file, start), start);
-        // What has been run as a whole: behind it there may be the beginning of a transaction.
+        // What can be run as a whole: behind it there may be the beginning of a transaction.
         let mut whole = reader.progress();
-        self.database = 0;
+        self.replay.begin_file();
         let ended = loop {
             match reader.read_command() {
                 Ok(Some(words)) => {
-                    let result = self.command(&words);
+                    let result = self.replay.command(&words);
                     let at = reader.progress();
                     result.map_err(|reason| damaged(path, at.offset, &reason, whole.offset))?;
                 }
-                Ok(None) if self.queued.is_some() => break Err(ReadError::Cut),
+                Ok(None) if self.replay.is_in_transaction() => break Err(ReadError::Cut),
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             }
-            if self.queued.is_none() {
+            if !self.replay.is_in_transaction() {
                 whole = reader.progress();
             }
-            if self.commands.is_multiple_of(COMMANDS_PER_REPORT) && !self.reporter.report(whole.offset) {
+            if self.replay.commands().is_multiple_of(COMMANDS_PER_REPORT)
+                && !self.reporter.report(whole.offset)
+            {
                 return Err(LoadError::Abandoned);
             }
         };
-        self.queued = None;
         match ended {
             // Checks and comments behind the last command count too.
             Ok(()) => Ok(reader.progress()),
@@ -271,103 +248,13 @@ impl<'a> Replay<'a> {
 
     /// Loads the RDB file that a file begins with; where it ends.
     fn snapshot(&mut self, file: &fs::File, path: &Path) -> Result<u64, LoadError> {
-        let now_ms = self.environment.clock_ms();
-        load_snapshot(self.shared, file, Expired::Kept, now_ms, &mut self.reporter)
+        self.replay.settle();
+        load_snapshot(self.shared, file, Expired::Kept, self.now_ms, &mut self.reporter)
             .map(|loaded| loaded.bytes)
             .map_err(|error| match error {
                 LoadError::Failed(reason) => LoadError::Failed(format!("{}: {reason}", path.display())),
                 LoadError::Abandoned => error,
             })
-    }
-
-    fn tell_refused(&self) {
-        if self.refused > 1 {
-            tracing::warn!("{} commands of the log were refused; the first one was told", self.refused);
-        }
-    }
-
-    fn command(&mut self, words: &[&[u8]]) -> Result<(), String> {
-        self.commands += 1;
-        let name = words[0].to_ascii_lowercase();
-        match (name.as_slice(), words.len(), &mut self.queued) {
-            (b"multi", 1, None) => self.queued = Some(Vec::new()),
-            (b"multi", 1, Some(_)) => return Err("a transaction begins inside another".to_owned()),
-            (b"exec", 1, None) => return Err("a transaction ends that has not begun".to_owned()),
-            (b"exec", 1, queued) => {
-                for words in queued.take().unwrap_or_default() {
-                    let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-                    self.run(&words)?;
-                }
-            }
-            (_, _, Some(queued)) => queued.push(words.iter().map(|word| word.to_vec()).collect()),
-            _ => self.run(words)?,
-        }
-        Ok(())
-    }
-
-    fn run(&mut self, words: &[&[u8]]) -> Result<(), String> {
-        if let [name, index] = words
-            && name.eq_ignore_ascii_case(b"select")
-        {
-            let databases = self.shared.engine.keyspace.databases();
-            let index = parse_integer(index).and_then(|index| usize::try_from(index).ok());
-            self.database = index.filter(|index| *index < databases).ok_or_else(|| {
-                format!("it selects a database that there is not; set databases above {databases}")
-            })?;
-            return Ok(());
-        }
-        let shown = || String::from_utf8_lossy(words[0]).escape_debug().to_string();
-        let entry =
-            self.shared.commands.find(words[0]).ok_or_else(|| format!("unknown command '{}'", shown()))?;
-        let entry = self.shared.commands.resolve(entry, words);
-        if !entry.command.arity.accepts(words.len()) {
-            return Err(format!("'{}' has a wrong number of words", shown()));
-        }
-        let shared = self.shared;
-        let result = match entry.command.run {
-            Run::Host(_) if is_of_function(entry) && entry.command.is_write() => {
-                let change = LibraryChange::read(&mut Args::new(words, entry.name_words()));
-                let libraries = (&mut self.libraries, &shared.libraries);
-                change
-                    .and_then(|change| libraries.0.apply(libraries.1, &shared.commands, &change, || ()))
-                    .map(drop)
-            }
-            Run::Host(_) | Run::Container | Run::Help(_) => {
-                let (environment, worker, database) = (&self.environment, &mut self.worker, self.database);
-                let surroundings = Surroundings { shared, environment, worker, database };
-                self.scripts
-                    .command(&entry.full_name(), words, surroundings, &mut self.reply)
-                    .ok_or_else(|| format!("'{}' does not belong into a log", shown()))?
-            }
-            _ => {
-                let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
-                let request = Request { entry, words, keys: &[], encoded: &[] };
-                let (environment, worker) = (&self.environment, &mut self.worker);
-                shared.engine.execute(
-                    &request,
-                    self.database,
-                    environment,
-                    worker,
-                    &mut inside,
-                    &mut self.reply,
-                )
-            }
-        };
-        self.reply.clear(usize::MAX);
-        // There is nobody to tell what has changed.
-        self.worker.invalidations.clear();
-        if !self.worker.garbage.is_empty() {
-            drop(self.worker.garbage.take());
-        }
-        // Redis does not look at replies here, and neither is a log that it wrote worth losing for one.
-        if let Err(error) = result {
-            self.refused += 1;
-            if self.refused == 1 {
-                let line = error.line();
-                tracing::warn!("'{}' in the log was refused: {}", shown(), String::from_utf8_lossy(&line));
-            }
-        }
-        Ok(())
     }
 }
 
@@ -391,10 +278,6 @@ fn settle_room(file: &fs::File, path: &Path, may_cut: Cut) -> Result<(), LoadErr
         (Tail::Damaged, _) => return Err(damaged(path, roomy.proven, &DAMAGED, roomy.proven)),
     }
     Ok(())
-}
-
-fn is_of_function(entry: &Entry) -> bool {
-    entry.container.is_some_and(|container| container.name == "function")
 }
 
 /// A file makes no sense from some place on; it is good up to `whole`.

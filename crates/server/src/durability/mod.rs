@@ -15,6 +15,7 @@
 mod bell;
 mod company;
 mod loading;
+mod replay;
 mod rewrite;
 mod scripts;
 mod status;

@@ -38,31 +38,36 @@ pub(super) struct Surroundings<'a> {
     pub(super) database: usize,
 }
 
+/// Whether a command is one of scripts that belongs into a log.
+pub(super) fn is_known(name: &str) -> bool {
+    ["eval", "evalsha", "script|load", "script|flush"].contains(&name)
+}
+
 impl Scripts {
-    /// Does what a command of scripts does, whose full name is given; `None` for one that does not belong into a log.
-    /// The caller is not inside the gate.
+    /// Does what a command of scripts does, whose full name is given. The caller is not inside the gate.
     pub(super) fn command(
         &mut self,
         name: &str,
         words: &[&[u8]],
         surroundings: Surroundings<'_>,
         reply: &mut ReplyBuffer,
-    ) -> Option<CommandResult> {
-        Some(match (name, words) {
+    ) -> CommandResult {
+        match (name, words) {
             ("eval", [_, text, ..]) => {
-                self.load(text).and_then(|sha| self.run(&sha, words, surroundings, reply))
+                let sha = self.load(text)?;
+                self.run(&sha, words, surroundings, reply)
             }
             ("evalsha", [_, digits, ..]) => {
-                let sha = Sha::parse(digits).filter(|sha| self.known.contains(sha));
-                sha.ok_or(UNKNOWN).and_then(|sha| self.run(&sha, words, surroundings, reply))
+                let sha = Sha::parse(digits).filter(|sha| self.known.contains(sha)).ok_or(UNKNOWN)?;
+                self.run(&sha, words, surroundings, reply)
             }
             ("script|load", [_, _, text]) => self.load(text).map(drop),
             ("script|flush", _) => {
                 *self = Self::default();
                 Ok(())
             }
-            _ => return None,
-        })
+            _ => Err(CommandError::text("ERR This command is not available while a log is loaded")),
+        }
     }
 
     fn load(&mut self, text: &[u8]) -> Result<Sha, CommandError> {

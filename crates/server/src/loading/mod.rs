@@ -4,7 +4,7 @@
 
 mod snapshot;
 
-pub(crate) use self::snapshot::{Expired, load as load_snapshot, load_dump, storers};
+pub(crate) use self::snapshot::{Expired, load as load_snapshot, load_dump};
 
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -106,6 +106,11 @@ impl Loading {
     pub(crate) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Relaxed)
     }
+}
+
+/// How many threads work beside the one that reads what is loaded.
+pub(crate) fn helpers(workers: usize) -> usize {
+    workers.saturating_sub(1).max(1)
 }
 
 /// Tells how far it has come, from time to time.

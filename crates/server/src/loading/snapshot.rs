@@ -24,7 +24,7 @@ use dunlin_engine::{
 };
 use dunlin_persist::rdb::{Item, ReadOptions, Reader};
 
-use super::{LoadError, Reporter};
+use super::{LoadError, Reporter, helpers};
 use crate::{
     config::VersionCheck,
     executor::environment,
@@ -108,11 +108,6 @@ pub(crate) fn load_dump(shared: &Shared) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// How many threads store.
-pub(crate) fn storers(workers: usize) -> usize {
-    workers.saturating_sub(1).max(1)
-}
-
 /// Loads a file, whose libraries take the place of those that there are. `now_ms` is unix time. Nobody
 /// changes the data set meanwhile. The error is one line, without the file's name.
 pub(crate) fn load(
@@ -124,7 +119,7 @@ pub(crate) fn load(
 ) -> Result<LoadedSnapshot, LoadError> {
     std::thread::scope(|scope| {
         let (give_back, given_back) = channel();
-        let storers: Vec<_> = (0..storers(shared.workers))
+        let storers: Vec<_> = (0..helpers(shared.workers))
             .map(|storer| {
                 let (sender, batches) = sync_channel(QUEUED_BATCHES_MAX);
                 let participant = shared.loader() + 1 + storer;
