@@ -46,6 +46,10 @@ def test_a_start_finds_what_was_there(families):
     replay(DUNLIN, DUNLIN, families)
 
 
+def test_a_start_with_many_threads_finds_it_too():
+    replay(DUNLIN, DUNLIN, FAMILIES["everything"], "--directive=--threads", "--directive", "6")
+
+
 @pytest.mark.parametrize("families", [*FAMILIES.values(), *NEWER], ids=[*FAMILIES, *NEWER])
 def test_a_base_of_commands_holds_everything(families):
     replay(DUNLIN, DUNLIN, families, "--rewrite", "--directive=--aof-use-rdb-preamble", "--directive=no")

@@ -38,7 +38,7 @@ use crate::{
 };
 
 /// Commands that are handed over together, and bytes that are enough.
-const BATCH_COMMANDS: usize = 256;
+const BATCH_COMMANDS: usize = if cfg!(test) { 4 } else { 256 };
 const BATCH_BYTES: usize = 64 << 10;
 /// Batches on their way to one lane: what is in memory twice.
 const QUEUED_BATCHES_MAX: usize = 4;
@@ -122,7 +122,11 @@ impl<'a> Lane<'a> {
         }
     }
 
+    /// Hands over what there is.
     fn send(&mut self) {
+        if self.batch.targets.is_empty() {
+            return;
+        }
         let spare = self.given_back.try_recv().inspect(|_| self.under_way -= 1).unwrap_or_default();
         if self.queue.send(mem::replace(&mut self.batch, spare)).is_ok() {
             self.under_way += 1;
@@ -131,9 +135,7 @@ impl<'a> Lane<'a> {
 
     /// Waits until everything has been run.
     fn settle(&mut self) {
-        if !self.batch.targets.is_empty() {
-            self.send();
-        }
+        self.send();
         while self.under_way > 0 && self.given_back.recv().is_ok() {
             self.under_way -= 1;
         }
@@ -214,6 +216,7 @@ impl<'a> Replay<'a> {
 
     /// Waits until all commands have been run.
     pub(super) fn settle(&mut self) {
+        self.lanes.iter_mut().for_each(Lane::send);
         self.lanes.iter_mut().for_each(Lane::settle);
     }
 
