@@ -19,7 +19,7 @@ pub struct KeyspaceEvents {
 
 impl KeyspaceEvents {
     /// Reads the letters, in any order; `None` where one has no meaning.
-    pub(super) fn parse(letters: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(letters: &[u8]) -> Option<Self> {
         let mut events = Self::default();
         for letter in letters {
             match letter {

@@ -22,7 +22,7 @@ use std::{
 };
 
 use dunlin_engine::{
-    Environment, Request, Worker,
+    Environment, EventClasses, Request, Worker,
     command::{Args, CommandResult, Entry, Run},
     keyspace::Inside,
 };
@@ -79,6 +79,11 @@ impl Commands {
         range.map(move |word| &self.bytes[end_before(&self.word_ends, word)..self.word_ends[word]])
     }
 
+    /// The memory that they take.
+    fn bytes(&self) -> usize {
+        self.bytes.len() + self.word_ends.len() * size_of::<usize>()
+    }
+
     fn clear(&mut self) {
         self.bytes.clear();
         self.word_ends.clear();
@@ -114,7 +119,7 @@ impl<'a> Lane<'a> {
     fn push(&mut self, words: &[&[u8]], target: Target<'a>) {
         self.batch.commands.push(words);
         self.batch.targets.push(target);
-        let bytes = self.batch.commands.bytes.len();
+        let bytes = self.batch.commands.bytes();
         if bytes >= LARGE_BATCH_BYTES {
             self.settle();
         } else if bytes >= BATCH_BYTES || self.batch.targets.len() == BATCH_COMMANDS {
@@ -167,6 +172,8 @@ impl<'a> Replay<'a> {
             replaying_at_ms: now_ms,
             string_bytes_max: usize::MAX,
             deny_blocking: true,
+            // There is nobody to hear of them, and they would pile up.
+            notifications: EventClasses::default(),
             ..environment(config)
         };
         let refused = Arc::new(AtomicU64::new(0));
@@ -348,7 +355,7 @@ impl<'a> Runner<'a> {
     fn run_all(&mut self, batches: Receiver<Batch<'a>>, give_back: Sender<Batch<'a>>) {
         for mut batch in batches {
             self.run_batch(&batch);
-            if batch.commands.bytes.capacity() > LARGE_BATCH_BYTES {
+            if batch.commands.bytes() >= LARGE_BATCH_BYTES {
                 batch = Batch::default();
             }
             batch.commands.clear();
@@ -406,6 +413,7 @@ impl<'a> Runner<'a> {
         self.reply.clear(usize::MAX);
         // There is nobody to tell what has changed.
         self.worker.invalidations.clear();
+        debug_assert!(self.worker.events.is_empty());
         if !self.worker.garbage.is_empty() {
             drop(self.worker.garbage.take());
         }
@@ -437,7 +445,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{config::ConfigStore, server::assemble};
+    use crate::{
+        config::{ConfigStore, KeyspaceEvents},
+        server::assemble,
+    };
 
     const KEYS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
     const DATABASES: usize = 2;
@@ -480,7 +491,8 @@ mod tests {
 
     /// What all keys hold behind those commands, run by so many workers' lanes.
     fn replayed(lines: &[String], workers: usize) -> Vec<Vec<u8>> {
-        let config = Config::default();
+        let notify_keyspace_events = KeyspaceEvents::parse(b"AKE").unwrap();
+        let config = Config { notify_keyspace_events, ..Config::default() };
         let (stopper, _orders) = channel();
         let store = Arc::new(ConfigStore::new(config.clone(), None));
         let shared = assemble(store, workers, stopper).unwrap().shared;
