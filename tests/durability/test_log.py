@@ -384,6 +384,19 @@ def test_records_larger_than_a_write_and_many_at_once_are_loaded_again(policy, t
             assert client.call("GET", key) == value
 
 
+def test_who_waits_for_a_key_waits_on_while_the_log_is_loaded_again():
+    with Server(*LOG) as server:
+        client, waiting = Client(server), Client(server)
+        assert client.lines("rpush list a\nlpop list") == [1, "a"]
+        waiting.send("BLPOP", "list", "0")
+        while "blocked_clients:1" not in client.call("INFO", "clients"):
+            time.sleep(0.01)
+        assert client.call("DEBUG", "LOADAOF") == "+OK"
+        assert client.call("RPUSH", "list", "b") == 1
+        assert waiting.read() == ["list", "b"]
+        assert client.call("EXISTS", "list") == 0
+
+
 def test_a_disk_that_is_full_refuses_writes_until_there_is_room():
     """The limit on the size of files stands in for a full disk: it can be lifted again."""
 
