@@ -389,7 +389,9 @@ def test_who_waits_for_a_key_waits_on_while_the_log_is_loaded_again():
         client, waiting = Client(server), Client(server)
         assert client.lines("rpush list a\nlpop list") == [1, "a"]
         waiting.send("BLPOP", "list", "0")
+        deadline = time.monotonic() + 20
         while "blocked_clients:1" not in client.call("INFO", "clients"):
+            assert time.monotonic() < deadline
             time.sleep(0.01)
         assert client.call("DEBUG", "LOADAOF") == "+OK"
         assert client.call("RPUSH", "list", "b") == 1

@@ -123,6 +123,11 @@ impl Shared {
         self.workers
     }
 
+    /// The place in the gate of a thread that works beside it, of [`crate::loading::helpers`].
+    pub(crate) fn helper(&self, index: usize) -> usize {
+        self.loader() + 1 + index
+    }
+
     /// Asks the server to end.
     pub(crate) fn stop(&self, stop: Stop) {
         // Who waits for orders leaves only when the server is ending.

@@ -37,7 +37,7 @@ use crate::{
     shared::Shared,
 };
 
-/// Commands that are handed over together, and bytes that are enough.
+/// Commands that are handed over together, and bytes that are enough. Few in tests, where logs are short.
 const BATCH_COMMANDS: usize = if cfg!(test) { 4 } else { 256 };
 const BATCH_BYTES: usize = 64 << 10;
 /// Batches on their way to one lane: what is in memory twice.
@@ -46,7 +46,8 @@ const QUEUED_BATCHES_MAX: usize = 4;
 const LARGE_BATCH_BYTES: usize = 1 << 20;
 /// Commands whose keys are fetched ahead together.
 const WINDOW: usize = 64;
-/// Commands behind one that concerns several lanes that are lane 0's, too: running them takes longer than to wait for the lanes.
+/// Commands behind one that concerns several lanes that are lane 0's, too: running them takes longer than to wait for the lanes. Few
+/// in tests, so that lanes take over again.
 const FOLLOWING: u32 = if cfg!(test) { 16 } else { 1024 };
 
 /// Commands, copied one behind the other.
@@ -80,7 +81,7 @@ impl Commands {
     }
 
     /// The memory that they take.
-    fn bytes(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         self.bytes.len() + self.word_ends.len() * size_of::<usize>()
     }
 
@@ -119,7 +120,7 @@ impl<'a> Lane<'a> {
     fn push(&mut self, words: &[&[u8]], target: Target<'a>) {
         self.batch.commands.push(words);
         self.batch.targets.push(target);
-        let bytes = self.batch.commands.bytes();
+        let bytes = self.batch.commands.memory_bytes();
         if bytes >= LARGE_BATCH_BYTES {
             self.settle();
         } else if bytes >= BATCH_BYTES || self.batch.targets.len() == BATCH_COMMANDS {
@@ -344,7 +345,7 @@ impl<'a> Runner<'a> {
         Self {
             shared,
             environment,
-            worker: Worker::new(shared.loader() + 1 + lane, 0),
+            worker: Worker::new(shared.helper(lane), 0),
             libraries: LoadedLibraries::default(),
             scripts: Scripts::default(),
             refused,
@@ -355,7 +356,7 @@ impl<'a> Runner<'a> {
     fn run_all(&mut self, batches: Receiver<Batch<'a>>, give_back: Sender<Batch<'a>>) {
         for mut batch in batches {
             self.run_batch(&batch);
-            if batch.commands.bytes() >= LARGE_BATCH_BYTES {
+            if batch.commands.memory_bytes() >= LARGE_BATCH_BYTES {
                 batch = Batch::default();
             }
             batch.commands.clear();
@@ -441,7 +442,6 @@ impl<'a> Runner<'a> {
 
 #[cfg(test)]
 mod tests {
-
     use proptest::prelude::*;
 
     use super::*;

@@ -122,7 +122,7 @@ pub(crate) fn load(
         let storers: Vec<_> = (0..helpers(shared.workers))
             .map(|storer| {
                 let (sender, batches) = sync_channel(QUEUED_BATCHES_MAX);
-                let participant = shared.loader() + 1 + storer;
+                let participant = shared.helper(storer);
                 let give_back = give_back.clone();
                 (sender, scope.spawn(move || store(shared, participant, batches, give_back, now_ms)))
             })
