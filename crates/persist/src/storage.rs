@@ -3,8 +3,16 @@
 use std::fmt::Debug;
 use std::fs;
 use std::io::{self, IoSlice, Seek, SeekFrom, Write};
+#[cfg(target_os = "linux")]
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+#[cfg(target_os = "linux")]
+use rustix::{
+    fs::{Advice, FallocateFlags, fadvise, fallocate},
+    io::Errno,
+};
 
 /// A place for files.
 pub trait Storage: Debug + Send + Sync {
@@ -76,7 +84,9 @@ impl Storage for Disk {
         // Not with `append`, since files with room are written before their end.
         let mut file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
         file.seek(SeekFrom::End(0))?;
-        Ok(Box::new(DiskFile { file, path: path.to_owned() }))
+        let metadata = file.metadata()?;
+        let identity = Identity { device: metadata.dev(), inode: metadata.ino() };
+        Ok(Box::new(DiskFile { file, path: path.to_owned(), identity }))
     }
 
     fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -120,6 +130,38 @@ impl Storage for Disk {
 struct DiskFile {
     file: fs::File,
     path: PathBuf,
+    identity: Identity,
+}
+
+/// What tells a file from all others that there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    /// Of the file that has that name now.
+    ///
+    /// Asks for no times: where somebody has seen a file's times, Linux (6.13 and later) gives its next write one of its
+    /// own, to the nanosecond, so that each sync would have to write the inode, too.
+    fn of(path: &Path) -> io::Result<Self> {
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
+            match statx(CWD, path, AtFlags::empty(), StatxFlags::INO) {
+                Ok(data) => {
+                    let device = makedev(data.stx_dev_major, data.stx_dev_minor);
+                    return Ok(Self { device, inode: data.stx_ino });
+                }
+                // An old system, or a container that does not let it pass.
+                Err(Errno::NOSYS | Errno::PERM) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let data = fs::metadata(path)?;
+        Ok(Self { device: data.dev(), inode: data.ino() })
+    }
 }
 
 impl File for DiskFile {
@@ -132,7 +174,7 @@ impl File for DiskFile {
     }
 
     fn share(&self) -> io::Result<Box<dyn File>> {
-        Ok(Box::new(Self { file: self.file.try_clone()?, path: self.path.clone() }))
+        Ok(Box::new(Self { file: self.file.try_clone()?, path: self.path.clone(), identity: self.identity }))
     }
 
     fn write_ahead(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
@@ -140,14 +182,9 @@ impl File for DiskFile {
     }
 
     fn reserve(&mut self, from: u64, bytes: u64) {
+        // Where it fails, be it that the disk is full or that the file system knows no such thing, nothing has changed.
         #[cfg(target_os = "linux")]
-        {
-            use std::os::fd::AsRawFd;
-            let (from, bytes) = (from.cast_signed(), bytes.cast_signed());
-            // SAFETY: the descriptor is open, and the call touches no memory of ours. Where it fails, be it
-            // that the disk is full or that the file system knows no such thing, nothing has changed.
-            unsafe { libc::fallocate(self.file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, from, bytes) };
-        }
+        let _ = fallocate(&self.file, FallocateFlags::KEEP_SIZE, from, bytes);
         #[cfg(not(target_os = "linux"))]
         let _ = (from, bytes);
     }
@@ -166,9 +203,8 @@ impl File for DiskFile {
     }
 
     fn is_linked(&self) -> io::Result<bool> {
-        let identity = |data: fs::Metadata| (data.dev(), data.ino());
-        match fs::metadata(&self.path) {
-            Ok(named) => Ok(identity(named) == identity(self.file.metadata()?)),
+        match Identity::of(&self.path) {
+            Ok(named) => Ok(named == self.identity),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 Ok(false)
             }
@@ -202,13 +238,9 @@ impl io::Read for ReadAhead {
         if self.asked < self.at + AHEAD_BYTES / 2 {
             let from = self.asked.max(self.at);
             self.asked = from + AHEAD_BYTES;
+            // It is advice.
             #[cfg(target_os = "linux")]
-            {
-                use std::os::fd::AsRawFd;
-                let (from, bytes) = (from.cast_signed(), AHEAD_BYTES.cast_signed());
-                // SAFETY: the descriptor is open, and the call touches no memory of ours. It is advice.
-                unsafe { libc::posix_fadvise(self.file.as_raw_fd(), from, bytes, libc::POSIX_FADV_WILLNEED) };
-            }
+            let _ = fadvise(&self.file, from, NonZeroU64::new(AHEAD_BYTES), Advice::WillNeed);
         }
         let count = self.file.read(out)?;
         self.at += count as u64;
@@ -225,19 +257,13 @@ const FOLIO_BYTES_MAX: u64 = 2 << 20;
 /// Why: fresh pages are dear, above all on a virtual machine whose host gives it memory as it is touched
 /// (docs/decisions/0015).
 pub(crate) fn uncache(file: &fs::File, from: u64, bytes: u64) {
-    // None would mean all of the file.
-    if bytes == 0 {
-        return;
-    }
     // What the last call had to leave, since it had not got all of it.
     let start = from.saturating_sub(FOLIO_BYTES_MAX);
+    // None would mean all of the file.
     #[cfg(target_os = "linux")]
-    {
-        use std::os::fd::AsRawFd;
-        let (from, bytes) = (start.cast_signed(), (from + bytes - start).cast_signed());
-        // SAFETY: the descriptor is open, and the call touches no memory of ours. It is advice: where it fails,
-        // nothing has changed.
-        unsafe { libc::posix_fadvise(file.as_raw_fd(), from, bytes, libc::POSIX_FADV_DONTNEED) };
+    if let Some(length) = NonZeroU64::new(bytes).and_then(|bytes| bytes.checked_add(from - start)) {
+        // It is advice: where it fails, nothing has changed.
+        let _ = fadvise(file, start, Some(length), Advice::DontNeed);
     }
     #[cfg(not(target_os = "linux"))]
     let _ = (file, start);
