@@ -138,6 +138,49 @@ def test_a_snapshot_is_of_one_moment(loader, tmp_path):
         assert client("DEBUG", "DIGEST") == digest
 
 
+@pytest.mark.parametrize("loader", [ORACLE, DUNLIN])
+def test_large_collections_change_while_they_are_written(loader, tmp_path):
+    members = 100_000
+
+    def add(client, first, *names):
+        for start in range(first, first + members, 1000):
+            some = range(start, start + 1000)
+            for name in names:
+                pairs = [word for number in some for word in (number, f"member:{number}")]
+                client("ZADD", "sorted" + name, *pairs)
+                client("SADD", "set" + name, *pairs[1::2])
+                client("HSET", "hash" + name, *reversed(pairs))
+
+    with Server("--rdb-key-save-delay", 1000, *DEBUG) as server:
+        client = Client(server)
+        add(client, 0, "", ":gone", ":moved")
+        for number in range(KEYS):
+            client("SET", f"string:{number}", number)
+        digest = client("DEBUG", "DIGEST")
+        client("BGSAVE")
+        for number in range(0, members, 100):
+            client("ZINCRBY", "sorted", 0.5, f"member:{number}")
+            client("SREM", "set", f"member:{number}")
+            client("HSET", "hash", f"member:{number}", "another", f"new:{number}", "value")
+        client("DEL", "sorted:gone", "set:gone", "hash:gone")
+        for name in ("sorted", "set", "hash"):
+            client("RENAME", f"{name}:moved", f"{name}:other")
+        client("ZREMRANGEBYRANK", "sorted", 1000, 30_000)
+        client("SPOP", "set", 5000)
+        client("HPEXPIRE", "hash", 1, "FIELDS", 1, "member:7")
+        assert info(client, "rdb_bgsave_in_progress") == "1"
+        client("CONFIG", "SET", "rdb-key-save-delay", 0)
+        add(client, members, "")
+        wait(client, "rdb_bgsave_in_progress")
+        assert info(client, "rdb_last_bgsave_status") == "ok"
+        data = (server.folder / "dump.rdb").read_bytes()
+    (tmp_path / "dump.rdb").write_bytes(data)
+    with Server(*DEBUG, program=loader, files=tmp_path) as server:
+        client = Client(server)
+        wait(client, "loading")
+        assert client("DEBUG", "DIGEST") == digest
+
+
 def test_save_points_save_and_so_does_the_end():
     with Server() as server:
         client = Client(server)

@@ -107,7 +107,11 @@ impl Taken {
             let small = self.parts.len().is_multiple_of(2);
             chunk.write(&mut Output::new(&mut bytes, Some(compressor)), small).unwrap();
             self.keys += chunk.keys();
-            self.parts.push((chunk.database(), bytes));
+            match self.parts.last_mut() {
+                // A further piece of a collection: it belongs to what is before it.
+                Some((_, part)) if chunk.keys() == 0 => part.append(&mut bytes),
+                _ => self.parts.push((chunk.database(), bytes)),
+            }
             snapshot.release(chunk);
         }
     }
@@ -418,6 +422,15 @@ proptest! {
     }
 }
 
+/// Tells others that this thread has failed.
+struct EndOnPanic<'a>(&'a AtomicBool);
+
+impl Drop for EndOnPanic<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_or(thread::panicking(), Relaxed);
+    }
+}
+
 /// Threads that change everything while others take snapshots as fast as they can.
 #[test]
 fn snapshots_hold_while_threads_write() {
@@ -425,15 +438,15 @@ fn snapshots_hold_while_threads_write() {
     const ROUNDS: usize = 60_000;
     const SNAPSHOTS_MIN: usize = 6;
     let (store, tape) = recorded_store(WRITERS + SNAPSHOTS_MAX);
-    let (clock, writing) = (AtomicU64::new(START_MS), AtomicBool::new(true));
+    let (clock, writing, failed) = (AtomicU64::new(START_MS), AtomicBool::new(true), AtomicBool::new(false));
     let done: Mutex<Vec<Taken>> = Mutex::default();
     thread::scope(|scope| {
-        let (store, tape, clock, writing, done) = (&store, &tape, &clock, &writing, &done);
+        let (store, tape, clock, writing, failed, done) = (&store, &tape, &clock, &writing, &failed, &done);
         let writers: Vec<_> = (0..WRITERS)
             .map(|number| {
                 scope.spawn(move || {
                     let (mut client, mut dice) = (client_of(store, number), Dice(number as u64));
-                    let has_enough = || done.lock().unwrap().len() >= SNAPSHOTS_MIN;
+                    let has_enough = || failed.load(Relaxed) || done.lock().unwrap().len() >= SNAPSHOTS_MIN;
                     for round in (0..).take_while(|round| *round < ROUNDS || !has_enough()) {
                         client.environment.now_ms = clock.load(Relaxed);
                         dice.play(&mut client);
@@ -451,6 +464,7 @@ fn snapshots_hold_while_threads_write() {
             .collect();
         for number in 0..SNAPSHOTS_MAX {
             scope.spawn(move || {
+                let _end = EndOnPanic(failed);
                 let (mut client, mut compressor) =
                     (client_of(store, WRITERS + number), Compressor::default());
                 while writing.load(Relaxed) {
@@ -555,9 +569,10 @@ fn strings_are_compressed_where_that_was_foreseen() {
     assert!(bytes_with(Form::rdb(false), true) > 2000 * 1000, "it was not asked for");
 }
 
-/// Who would change a large collection waits until it is written, and who replaces or removes it does not.
+/// Who would change a large list or stream waits until it is written, who replaces or removes it does not. Other collections change while
+/// they are written.
 #[test]
-fn large_collections_are_lent() {
+fn large_collections_are_not_copied() {
     const FIELDS: usize = 1000;
     let (store, tape) = recorded_store(1);
     let (mut client, mut compressor) = (client_of(&store, 0), Compressor::default());
@@ -575,36 +590,171 @@ fn large_collections_are_lent() {
         "l" => "LPOP l:1",
         _ => "XADD x:1 * field new",
     };
-    for step in ["visited", "changed", "forced", "removed", "replaced"] {
+    for step in ["visited", "changed", "forced", "removed", "replaced", "expired"] {
         client.say("FLUSHALL");
         for (_, line) in fill {
             (0..FIELDS).for_each(|number| drop(client.say(&line(number))));
         }
         let (mut snapshot, mut taken) = cut(&mut client, &tape, OPTIONS).expect("there is room");
         if step == "visited" {
-            while snapshot.advance(&store.engine.keyspace, 1000) != Advance::Complete {}
+            // The walk is over when the first piece comes.
+            while snapshot.waiting_bytes() == 0 {
+                assert_eq!(snapshot.advance(&store.engine.keyspace, 1), Advance::More);
+            }
         }
         for (kind, _) in fill {
             client.environment.waits_for_views = step != "forced";
             let line = match step {
                 "removed" => format!("DEL {kind}:1"),
                 "replaced" => format!("SET {kind}:1 text"),
+                "expired" if kind == "h" => {
+                    let fields: String = (0..FIELDS).map(|number| format!(" field:{number}")).collect();
+                    format!("HPEXPIRE h:1 1 FIELDS {FIELDS}{fields}")
+                }
+                "expired" => format!("PEXPIRE {kind}:1 1"),
                 _ => change(kind).to_owned(),
             };
-            let waits = matches!(step, "visited" | "changed");
+            let waits = matches!(step, "visited" | "changed" | "expired") && matches!(kind, "l" | "x");
             let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
             assert_eq!(client.try_run(&words).err(), waits.then_some(CommandError::Viewed), "{step}: {line}");
         }
-        assert!(snapshot.waiting_bytes() < 1000, "nothing is copied");
-        while snapshot.advance(&store.engine.keyspace, 1000) != Advance::Complete {}
+        if step == "expired" {
+            client.environment.now_ms += 2;
+            client.expire();
+        } else {
+            assert!(snapshot.waiting_bytes() < 4000, "what is beside an element is copied, and no more");
+        }
+        while snapshot.advance(&store.engine.keyspace, 1000) != Advance::Complete {
+            taken.take(&snapshot, &mut compressor);
+        }
         taken.take(&snapshot, &mut compressor);
         client.environment.waits_for_views = true;
         if matches!(step, "visited" | "changed") {
-            fill.iter().for_each(|(kind, _)| drop(client.say(change(kind))));
+            fill[3..].iter().for_each(|(kind, _)| drop(client.say(change(kind))));
         }
         drop(snapshot);
-        check(&taken, &tape.bytes(), &store, START_MS);
+        check(&taken, &tape.bytes(), &store, client.environment.now_ms);
         assert_eq!(taken.keys, fill.len() as u64);
+    }
+}
+
+/// Commands on large collections: B is one of two, M a member, of which there may be [`MEMBERS`].
+const LARGE_LINES: &[&str] = &[
+    "HSET h:B M V",
+    "HSET h:B M N M V",
+    "HDEL h:B M M M",
+    "HPEXPIRE h:B T FIELDS 1 M",
+    "SADD t:B M M",
+    "SREM t:B M M",
+    "SPOP t:B",
+    "SPOP t:B 100",
+    "SMOVE t:B t:B M",
+    "ZADD z:B N M N M",
+    "ZINCRBY z:B N M",
+    "ZREM z:B M M",
+    "ZPOPMAX z:B 9",
+    "ZREMRANGEBYRANK z:B 3 20",
+];
+/// Those that change all of one, or move it.
+const RARE_LARGE_LINES: &[&str] = &[
+    "ZREMRANGEBYRANK z:B 100 1600",
+    "SPOP t:B 1500",
+    "ZUNIONSTORE z:B 1 z:B WEIGHTS 2",
+    "SUNIONSTORE t:B t:B t:B",
+    "RENAME z:B z:B",
+    "RENAME h:B h:B",
+    "COPY t:B t:B REPLACE",
+    "COPY z:B z:B REPLACE",
+    "COPY h:B h:B DB 1 REPLACE",
+    "DEL h:B",
+    "UNLINK t:B",
+    "EXPIRE z:B 1000",
+    "PERSIST z:B",
+    "PEXPIRE t:B T",
+    "SWAPDB 0 1",
+    "FLUSHDB",
+];
+const MEMBERS: u64 = 4000;
+
+impl Dice {
+    fn large_line(&mut self) -> String {
+        let lines = if self.roll(40) == 0 { RARE_LARGE_LINES } else { LARGE_LINES };
+        let line = lines[self.roll(lines.len() as u64) as usize];
+        let line = self.line(line);
+        let words = line.split(' ').map(|word| match word.strip_suffix('B') {
+            Some(kind) if kind.ends_with(':') => format!("{kind}{}", self.roll(2)),
+            _ if word == "M" => format!("member:{}", self.roll(MEMBERS)),
+            _ => word.to_owned(),
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    /// As many members for each large collection as there usually are.
+    fn fill(&mut self, client: &mut Client<'_>) {
+        client.environment.waits_for_views = false;
+        for _ in 0..MEMBERS / 2 {
+            let line = self.line("HSET h:0 M V SADD t:0 M ZADD z:0 N M");
+            let words: Vec<_> = line.split(' ').collect();
+            for command in [&words[..4], &words[4..7], &words[7..]] {
+                client.say(&command.join(" ").replace('M', &format!("member:{}", self.roll(MEMBERS))));
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Large collections in pieces that changes come between, of one snapshot or two.
+    #[test]
+    fn collections_change_while_they_are_handed_over(seed: u64) {
+        const PIECE_BYTES_MAX: usize = 3000;
+        let (store, tape) = recorded_store(1);
+        let mut client = client_of(&store, 0);
+        let (mut dice, mut compressor) = (Dice(seed), Compressor::default());
+        let mut pieces = 0;
+        for _ in 0..3 {
+            dice.fill(&mut client);
+            let options = SnapshotOptions { queue_bytes_max: 40_000 << dice.roll(4), ..OPTIONS };
+            let mut running = Vec::new();
+            for _ in 0..1 + dice.roll(SNAPSHOTS_MAX as u64) {
+                (0..dice.roll(200)).for_each(|_| drop(client.say(&dice.large_line())));
+                let now_ms = client.environment.now_ms;
+                running.push((cut(&mut client, &tape, options).unwrap(), contents(&store, now_ms)));
+            }
+            while !running.is_empty() {
+                client.environment.now_ms += dice.roll(3);
+                client.expire();
+                client.environment.waits_for_views = dice.roll(20) > 0;
+                client.database = usize::from(dice.roll(10) == 0);
+                let line = dice.large_line();
+                let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
+                // Where somebody else has a view, it is left undone.
+                let _ = client.try_run(&words);
+                drop(client.worker.garbage.take());
+                for at in (0..running.len()).rev() {
+                    if dice.roll(3) > 0 {
+                        continue;
+                    }
+                    let ((snapshot, taken), _) = &mut running[at];
+                    let advance = snapshot.advance(&store.engine.keyspace, dice.roll(PIECE_BYTES_MAX as u64) as usize);
+                    let before = taken.parts.last().map_or(0, |(_, part)| part.len());
+                    taken.take(snapshot, &mut compressor);
+                    pieces += usize::from(taken.parts.last().is_some_and(|(_, part)| part.len() > before && before > 0));
+                    if advance == Advance::Complete {
+                        let ((snapshot, taken), then) = running.remove(at);
+                        prop_assert_eq!(snapshot.waiting_bytes(), 0);
+                        let found = contents(&taken.load(), taken.cut_ms);
+                        prop_assert_eq!(difference(&found, &then), NONE);
+                        drop(snapshot);
+                        check(&taken, &tape.bytes(), &store, client.environment.now_ms);
+                    }
+                }
+            }
+            prop_assert!(store.engine.keyspace.snapshots().has_room());
+        }
+        prop_assert!(pieces > 5, "{} pieces", pieces);
+        prop_assert!(!store.engine.keyspace.snapshots().is_congested());
     }
 }
 

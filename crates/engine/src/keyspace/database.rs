@@ -21,7 +21,7 @@ use super::{
 use crate::{
     context::Garbage,
     notify::EventClass,
-    snapshot::{Capture, Intake, SNAPSHOTS_MAX},
+    snapshot::{Capture, Due, Intake, SNAPSHOTS_MAX},
     value::{Collection, NewString, NewValue, Object, Owned},
 };
 
@@ -205,19 +205,20 @@ unsafe fn free_entry(slab: &mut Slab, handle: Handle, garbage: &mut Garbage) {
     slab.free(handle, bytes);
 }
 
-/// Gives an entry that is about to change to the snapshots that have not seen it.
+/// Gives an entry that is about to change, or `leaves` the stripe, to the snapshots that have not seen it.
 #[cold]
 #[inline(never)]
-fn preserve_entry(captures: &mut Option<Box<Captures>>, stamps: u8, entry: EntryRef<'_>) {
-    let unseen = entry.stamps() ^ stamps;
+fn preserve_entry(captures: &mut Option<Box<Captures>>, stamps: u8, entry: EntryRef<'_>, leaves: bool) {
+    let mut unseen = entry.stamps() ^ stamps;
     for (capture, bit) in captures.iter_mut().flat_map(|captures| captures.iter_mut()).zip(STAMP_BITS) {
         if let Some(capture) = capture
             && unseen & bit != 0
         {
-            capture.add(entry);
+            let (_, is_seen) = capture.add(entry, leaves);
+            unseen ^= if is_seen { bit } else { 0 };
         }
     }
-    entry.set_stamps(stamps);
+    entry.set_stamps(stamps ^ unseen);
 }
 
 /// The current tick.
@@ -352,7 +353,7 @@ impl Database {
             }
             Some(found) => {
                 slot = found;
-                self.preserve(slot);
+                self.preserve_leaving(slot);
                 let handle = slot.handle();
                 let entry = self.entry_of(handle);
                 let old_bytes = entry.bytes();
@@ -429,7 +430,7 @@ impl Database {
     /// Removes an entry and hands out its value, with `buffer` to hold a short one, and its expiry.
     /// O(1); a long value is not copied.
     pub(crate) fn take<'b>(&mut self, slot: Slot, buffer: &'b mut Vec<u8>) -> (NewValue<'b>, Option<u64>) {
-        self.preserve(slot);
+        self.preserve_leaving(slot);
         let entry = self.entry(slot);
         let (bytes, expiry) = (entry.bytes(), entry.expiry());
         let heap_bytes = entry.value_heap_bytes() + entry.key_heap_bytes();
@@ -507,7 +508,7 @@ impl Database {
 
     /// Removes an entry. O(1).
     pub(crate) fn remove(&mut self, slot: Slot, garbage: &mut Garbage) {
-        self.preserve(slot);
+        self.preserve_leaving(slot);
         let entry = self.entry(slot);
         let heap_bytes = entry.value_heap_bytes() + entry.key_heap_bytes();
         let expiry = entry.expiry();
@@ -561,12 +562,13 @@ impl Database {
                 Some(next) if next > now_ms => return Verdict::KeepUntil(deadline(next, now_ms)),
                 Some(_) => {}
             }
+            let is_due = entry.is_due(now_ms);
             if entry.stamps() != stamps {
-                preserve_entry(captures, stamps, entry);
+                preserve_entry(captures, stamps, entry, is_due);
             }
             let before = entry.value_heap_bytes();
             let mut end = Some(Expiration::Key);
-            if !entry.is_due(now_ms) {
+            if !is_due {
                 if entry.object().is_some_and(Object::is_shared) {
                     // Nobody sees the elements, and whoever has a view will soon be done with it.
                     return Verdict::KeepUntil(deadline(now_ms + VIEWED_PAUSE_MS, now_ms));
@@ -595,6 +597,9 @@ impl Database {
                 let next = entry.next_deadline_ms();
                 return next.map_or(Verdict::Keep, |next| Verdict::KeepUntil(deadline(next, now_ms)));
             };
+            if entry.stamps() != stamps {
+                preserve_entry(captures, stamps, entry, true);
+            }
             tell(entry, end, &[]);
             freed_bytes += entry.key_heap_bytes() + before;
             expiries.remove(entry.expiry());
@@ -608,15 +613,26 @@ impl Database {
         slice
     }
 
-    /// Lets snapshots that have not seen an entry have it before it changes. Everything that changes or
-    /// removes an entry begins with this, and is given the entry.
+    /// Lets snapshots that have not seen an entry have it before it changes. Everything that changes an entry begins with
+    /// this, and is given the entry.
     #[inline]
     fn preserve(&mut self, slot: Slot) -> EntryMut<'_> {
+        self.preserve_as(slot, false)
+    }
+
+    /// The same before an entry, or its value, leaves the stripe.
+    #[inline]
+    fn preserve_leaving(&mut self, slot: Slot) {
+        self.preserve_as(slot, true);
+    }
+
+    #[inline]
+    fn preserve_as(&mut self, slot: Slot, leaves: bool) -> EntryMut<'_> {
         let cell = self.slab.pointer(slot.handle());
         // SAFETY: as in `entry_of`; captures and slab are different parts of `self`.
         let entry = unsafe { EntryRef::new(cell) };
         if entry.stamps() != self.stamps {
-            preserve_entry(&mut self.captures, self.stamps, entry);
+            preserve_entry(&mut self.captures, self.stamps, entry, leaves);
         }
         // SAFETY: as in `entry_mut`; the reference above is not used again.
         unsafe { EntryMut::new(cell) }
@@ -644,7 +660,7 @@ impl Database {
     }
 
     /// Shows a snapshot entries that it has not seen, about `budget` bytes of them, which it lowers;
-    /// whether it has seen all.
+    /// whether it has seen all, but for pieces of collections ([`Self::next_piece`]).
     pub(crate) fn capture(&mut self, index: usize, budget: &mut usize) -> bool {
         let Some(captures) = &mut self.captures else { return true };
         let Some(capture) = &mut captures[index] else { return true };
@@ -665,12 +681,42 @@ impl Database {
             },
         );
         if visited {
+            self.settle_capture(index);
+        }
+        visited
+    }
+
+    /// Goes on with a collection of which a snapshot has pieces, see [`Capture::next_piece`].
+    pub(crate) fn next_piece(&mut self, index: usize, due: Due, budget: &mut usize) -> Option<bool> {
+        let capture = self.captures.as_mut()?[index].as_mut()?;
+        let (table, slab, hasher) = (&self.table, &self.slab, &self.hasher);
+        let is_last = capture.next_piece(due, budget, |key| {
+            // SAFETY: handles in the table refer to entries of the slab beside it.
+            let entry = |handle| unsafe { EntryRef::new(slab.pointer(handle)) };
+            let slot = table.find(hasher.hash(key), |handle| same_bytes(entry(handle).key(), key))?;
+            Some(entry(slot.handle()))
+        })?;
+        if is_last {
+            self.settle_capture(index);
+        }
+        Some(is_last)
+    }
+
+    /// Forgets what a snapshot has of the stripe, if that is all.
+    fn settle_capture(&mut self, index: usize) {
+        let Some(captures) = &mut self.captures else { return };
+        if captures[index].as_ref().is_some_and(Capture::is_complete) {
             captures[index] = None;
             if captures.iter().all(Option::is_none) {
                 self.captures = None;
             }
         }
-        visited
+    }
+
+    /// Whether a snapshot's walk has yet to come to the end.
+    pub(crate) fn is_walked_by(&self, index: usize) -> bool {
+        let capture = self.captures.as_ref().and_then(|captures| captures[index].as_ref());
+        capture.is_some_and(Capture::is_walking)
     }
 
     /// Whether a snapshot has yet to see entries.

@@ -727,7 +727,7 @@ impl<'a> EntryMut<'a> {
         let object = unsafe { self.entry.object_pointer()?.as_mut() };
         let before = object.heap_bytes();
         if object.is_shared() {
-            *object = object.copied();
+            object.unshare();
         }
         let result = edit(object);
         Some((result, before, object.heap_bytes()))
@@ -743,7 +743,7 @@ impl<'a> EntryMut<'a> {
         let object = unsafe { self.entry.object_pointer()?.as_mut() };
         let before = T::of(object)?.outside_bytes();
         if object.is_shared() {
-            *object = object.copied();
+            object.unshare();
         }
         let collection = T::of_mut(object)?;
         let result = edit(collection);

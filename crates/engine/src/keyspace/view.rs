@@ -17,7 +17,7 @@ pub(crate) struct ViewMark(Arc<AtomicUsize>);
 
 impl ViewMark {
     /// One that nobody looks for.
-    #[cfg(all(test, loom))]
+    #[cfg(test)]
     pub(crate) fn alone() -> Self {
         Self::new(&Arc::default())
     }

@@ -11,6 +11,7 @@ use crate::{
         LongString, Output, Text, Version, length_bytes, version_of, whole_version_of, write_key, write_value,
     },
     recreate,
+    value::{ValueType, for_each_record, score_of},
 };
 
 /// What the last entry of a chunk takes behind [`CHUNK_BYTES`], usually.
@@ -37,7 +38,7 @@ impl Form {
     }
 
     /// The version that an entry is written for.
-    fn version_of(self, entry: EntryRef<'_>) -> Version {
+    pub(super) fn version_of(self, entry: EntryRef<'_>) -> Version {
         match self.version {
             Some(version) => version,
             // Commands have no auxiliary fields.
@@ -62,13 +63,26 @@ pub struct Chunk {
     shared_bytes: usize,
     /// An entry that was not copied, and the time of the cut: it is alone.
     lent: Option<(LentEntry, u64)>,
+    /// What the bytes are where they are records of a collection that is handed over in pieces.
+    piece: Option<Piece>,
+}
+
+/// A piece of a collection: its elements stand in the chunk as records of its table.
+#[derive(Debug)]
+pub(super) struct Piece {
+    /// What stands in the file before the elements; empty but for the first piece.
+    pub(super) head: Vec<u8>,
+    /// The type of the collection.
+    pub(super) value_type: ValueType,
+    /// Whether it is not the last piece, or all elements of the cut were in one of them.
+    pub(super) is_sound: bool,
 }
 
 impl Chunk {
     pub(super) fn new(database: usize, form: Form) -> Self {
         let version = form.version.unwrap_or(Version::OLDEST);
         let (bytes, long) = (Vec::new(), Vec::new());
-        Self { database, form, keys: 0, version, bytes, long, shared_bytes: 0, lent: None }
+        Self { database, form, keys: 0, version, bytes, long, shared_bytes: 0, lent: None, piece: None }
     }
 
     /// A chunk that is so long.
@@ -83,6 +97,12 @@ impl Chunk {
         Self { keys: 1, version, lent: Some((entry, now_ms)), ..Self::new(database, form) }
     }
 
+    /// A chunk of a piece of a collection, whose records are `bytes`. No other chunk may come between it and the next piece.
+    pub(super) fn piece(database: usize, form: Form, version: Version, piece: Piece, bytes: Vec<u8>) -> Self {
+        let keys = u64::from(!piece.head.is_empty());
+        Self { keys, version, bytes, piece: Some(piece), ..Self::new(database, form) }
+    }
+
     /// Whether it has a view of an entry.
     pub(super) fn lends(&self) -> bool {
         self.lent.is_some()
@@ -93,7 +113,7 @@ impl Chunk {
         self.database
     }
 
-    /// How many keys.
+    /// How many keys; a collection in pieces counts with its first one.
     pub fn keys(&self) -> u64 {
         self.keys
     }
@@ -155,6 +175,9 @@ impl Chunk {
 
     /// Writes the entries. Strings of RDB files are compressed where `output` does that and they are to be `small`.
     pub fn write<W: io::Write>(&self, output: &mut Output<'_, W>, small: bool) -> io::Result<()> {
+        if let Some(piece) = &self.piece {
+            return piece.write(&self.bytes, output);
+        }
         if let Some((entry, now_ms)) = &self.lent {
             if self.form.commands {
                 return write_commands(entry.get(), self.version, *now_ms, output);
@@ -186,6 +209,31 @@ impl Chunk {
             }
         }
         output.raw(&self.bytes[written..])
+    }
+}
+
+impl Piece {
+    /// Writes the elements whose records stand in `bytes`, as in RDB files.
+    fn write<W: io::Write>(&self, bytes: &[u8], output: &mut Output<'_, W>) -> io::Result<()> {
+        if !self.is_sound {
+            return Err(io::Error::other("a collection was not handed over as a whole; this is a bug"));
+        }
+        output.raw(&self.head)?;
+        let mut written = Ok(());
+        for_each_record(bytes, |record| {
+            let mut write = || {
+                output.string(record.key)?;
+                match self.value_type {
+                    ValueType::SortedSet => output.double(score_of(record)),
+                    ValueType::Hash => output.string(record.payload),
+                    _ => Ok(()),
+                }
+            };
+            if written.is_ok() {
+                written = write();
+            }
+        });
+        written
     }
 }
 

@@ -27,12 +27,23 @@
 //! long ([`Snapshots::is_congested`]), so the memory that a snapshot takes is bounded: by the queue, one
 //! unfinished chunk a stripe, and what was lent and has been replaced since.
 //!
-//! A large collection is not copied but *lent*: the chunk has a view of it, which takes no time, and whoever
+//! A large hash, set or sorted set is *handed over in pieces* ([`crate::value::handover`]): when the walk is over, so that nobody
+//! copies anything else meanwhile, or as soon as somebody needs that. It changes as ever, and counts as unseen until
+//! the last piece. While there are some pieces and not the last, nothing else can be written.
+//!
+//! ```text
+//! cut ─── walk ──────────▶ │ pieces of h ▶ │ pieces of z ▶ │
+//!          ▲ HSET h f v                        ▲ ZADD z 1 m
+//!          f's region is handed over first     m's region, too, unless it was before
+//! ```
+//!
+//! Other large collections (lists, streams, hashes with fields that expire, all of them where the file consists of commands) are not
+//! copied either but *lent*: the chunk has a view of it, which takes no time, and whoever
 //! writes the file reads it without the lock. A command that would change it is presented again until that is
 //! done (`Locked::is_viewed`); what is replaced or removed is left to the snapshot; and a transaction or a
 //! script, which cannot wait, copies it as it copies what any view shares (`value/shared.rs`).
 //!
-//! What the threads share of the queue is checked with loom (`capture.rs`):
+//! What the threads share of the queue is checked with loom (`intake.rs`):
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p dunlin-engine --lib loom --release
@@ -44,6 +55,8 @@
 
 mod capture;
 mod chunk;
+mod intake;
+mod piecemeal;
 
 use std::{
     mem,
@@ -56,8 +69,9 @@ use loom::sync::atomic::AtomicU8;
 use std::sync::atomic::AtomicU8;
 
 use capture::CHUNK_BYTES;
-pub(crate) use capture::{Capture, Intake};
+pub(crate) use capture::Capture;
 pub use chunk::{Chunk, Form};
+pub(crate) use intake::{Due, Intake};
 
 use crate::context::ExclusiveContext;
 use crate::keyspace::{Database, Keyspace, LockedShards, STAMP_BITS, Usage};
@@ -114,13 +128,29 @@ impl Snapshots {
     /// Goes on with a stripe that a snapshot has not visited; whether there is none.
     fn advance_orphan(&self, index: usize, budget: &mut usize) -> bool {
         let mut orphans = self.orphans();
-        let Some(at) = orphans.iter().position(|orphan| orphan.is_captured(index)) else { return true };
-        if orphans[at].capture(index, budget) && !orphans[at].is_captured_at_all() {
+        let Some(at) = orphans.iter().position(|orphan| orphan.is_walked_by(index)) else { return true };
+        orphans[at].capture(index, budget);
+        Self::drop_visited(orphans, at);
+        false
+    }
+
+    /// Goes on with a collection in such a stripe, see [`Capture::next_piece`].
+    fn next_piece(&self, index: usize, due: Due, budget: &mut usize) -> Option<bool> {
+        let mut orphans = self.orphans();
+        let found = orphans.iter_mut().enumerate();
+        let (at, is_last) =
+            found.filter_map(|(at, orphan)| Some((at, orphan.next_piece(index, due, budget)?))).next()?;
+        Self::drop_visited(orphans, at);
+        Some(is_last)
+    }
+
+    /// Frees a stripe, without the lock, once no snapshot has anything more to see of it.
+    fn drop_visited(mut orphans: MutexGuard<'_, Vec<Database>>, at: usize) {
+        if !orphans[at].is_captured_at_all() {
             let visited = orphans.swap_remove(at);
             drop(orphans);
             drop(visited);
         }
-        false
     }
 }
 
@@ -166,6 +196,8 @@ pub struct Snapshot {
     /// The shard that is being visited.
     shard: usize,
     shards: usize,
+    /// The shard with the collection of which there are some pieces already.
+    in_pieces: Option<usize>,
 }
 
 impl Snapshot {
@@ -197,7 +229,7 @@ impl Snapshot {
         });
         let databases = sizes.filter(|size| size.keys > 0).collect();
         let shards = keyspace.shards().len();
-        Some(Self { intake, databases, shard: 0, shards })
+        Some(Self { intake, databases, shard: 0, shards, in_pieces: None })
     }
 
     /// The databases with keys, at the cut.
@@ -214,6 +246,10 @@ impl Snapshot {
     /// caller is not inside the gate.
     pub fn advance(&mut self, keyspace: &Keyspace, budget_bytes: usize) -> Advance {
         let mut budget = budget_bytes;
+        let begun = self.in_pieces.map(|_| Due::Begun);
+        if let Some(due) = begun.or_else(|| self.intake.due()) {
+            return self.next_piece(keyspace, due, &mut budget);
+        }
         if !self.advance_orphans(&mut budget) {
             return Advance::More;
         }
@@ -228,7 +264,33 @@ impl Snapshot {
             }
             self.shard += 1;
         }
-        self.end(&mut budget)
+        // No more stripes will be taken out of shards for this snapshot.
+        match self.advance_orphans(&mut budget) {
+            true if self.intake.piecemeal() == 0 => Advance::Complete,
+            true => self.next_piece(keyspace, Due::Any, &mut budget),
+            false => Advance::More,
+        }
+    }
+
+    /// Goes on with a collection that is handed over in pieces and `due`.
+    fn next_piece(&mut self, keyspace: &Keyspace, due: Due, budget: &mut usize) -> Advance {
+        let index = self.intake.index();
+        let first = self.in_pieces.unwrap_or(0);
+        for shard in (first..self.shards).chain(0..first) {
+            let Some(_open) = keyspace.keep_open() else { return Advance::Held };
+            let Some(mut locked) = keyspace.lock_one_unless_long(shard) else { return Advance::Held };
+            let mut locked = locked.shards();
+            let state = locked.shard_mut(shard);
+            let piece = (0..keyspace.databases())
+                .find_map(|database| state.database_mut(database)?.next_piece(index, due, budget));
+            if let Some(is_last) = piece {
+                self.in_pieces = (!is_last).then_some(shard);
+                return Advance::More;
+            }
+        }
+        let piece = self.intake.snapshots().next_piece(index, due, budget);
+        self.in_pieces = piece.filter(|is_last| !is_last).map(|_| first);
+        Advance::More
     }
 
     fn advance_shard(&self, locked: &mut LockedShards<'_>, budget: &mut usize) -> bool {
@@ -251,12 +313,8 @@ impl Snapshot {
         true
     }
 
-    /// All shards were visited: no more stripes will be taken out of them for this snapshot.
-    fn end(&self, budget: &mut usize) -> Advance {
-        if self.advance_orphans(budget) { Advance::Complete } else { Advance::More }
-    }
-
-    /// The chunks that are ready, all of them. Each is to be released when it has been written.
+    /// The chunks that are ready, all that can be written: while there are some pieces of a collection, but not the last, nothing else
+    /// can. Each is to be released when it has been written.
     pub fn take(&self) -> impl Iterator<Item = Chunk> + use<> {
         self.intake.take()
     }
@@ -270,6 +328,11 @@ impl Snapshot {
     /// costs whoever copies.
     pub fn set_compresses(&self, compresses: bool) {
         self.intake.set_compresses(compresses);
+    }
+
+    /// Whether others wait for a collection that is handed over in pieces to be written.
+    pub fn is_held_up(&self) -> bool {
+        self.intake.is_held_up()
     }
 
     /// Bytes of chunks that are ready, and of those that were taken and not released.
@@ -296,7 +359,8 @@ impl Drop for Snapshot {
         let index = self.intake.index();
         // Where it is not complete there are entries with stamps that mean something: its bit is not
         // given to another.
-        if self.shard == self.shards && !snapshots.orphans().iter().any(|orphan| orphan.is_captured(index)) {
+        let is_walked = self.shard == self.shards && self.intake.piecemeal() == 0;
+        if is_walked && !snapshots.orphans().iter().any(|orphan| orphan.is_captured(index)) {
             snapshots.release(index);
         }
     }

@@ -16,7 +16,8 @@ use std::sync::Arc;
 use dunlin_structures::{Element, Listpack, Position};
 
 use super::{
-    Collection, Layout, MemberTable, Object, Record, Resources, field_table::FieldTable, shared::Shared,
+    Collection, Layout, MemberTable, Object, Record, Resources, field_table::FieldTable, handover::Handed,
+    shared::Shared,
 };
 use crate::{
     context::ExpiryChange,
@@ -117,6 +118,21 @@ impl Hash {
     #[inline]
     pub(super) fn is_shared(&self) -> bool {
         matches!(&self.fields, Fields::Table(table) if table.is_shared())
+    }
+
+    /// The large form, which can be handed over in pieces.
+    pub(super) fn handed_over(&self) -> Option<&dyn Handed> {
+        match &self.fields {
+            Fields::Table(table) => Some(table.records_by_field()),
+            Fields::Listpack(_) => None,
+        }
+    }
+
+    /// Has the handovers of what this is a copy of go on with this.
+    pub(super) fn carry_handovers(&mut self, other: &Self) {
+        if let (Fields::Table(copy), Fields::Table(table)) = (&mut self.fields, &other.fields) {
+            copy.carry_handovers(table);
+        }
     }
 
     /// Without fields, ready to get `count` of them, which decides whether it begins compact.

@@ -17,15 +17,21 @@ use std::{
     collections::HashSet,
     fmt,
     ptr::{self, NonNull},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use dunlin_structures::{
     BucketTable, CELL_BYTES_MAX, Candidate, Entries, Handle, Members, Slab, Slot, class_bytes, prefetch_span,
 };
 
-use super::Resources;
-use crate::random::{Random, Selection};
+use super::{
+    Resources,
+    handover::{self, Handed, Handover, Handovers, SharedHandover},
+};
+use crate::{
+    random::{Random, Selection},
+    snapshot::Intake,
+};
 
 /// First bytes that say something else than a length; the smallest of them.
 const SPECIAL_MIN: u8 = 253;
@@ -45,6 +51,8 @@ const FETCH_RECORDS_MIN: usize = 4096;
 const FETCH_BYTES_MAX: usize = 256;
 /// Most bytes before a record's key.
 const HEAD_BYTES_MAX: usize = 1 + STAMP_BYTES + 2 * 5;
+/// What looking at a region counts for, in bytes copied.
+const REGION_COST_BYTES: usize = 64;
 const POINTER_BYTES: usize = size_of::<usize>();
 
 /// Records by key; see the module's head.
@@ -56,6 +64,8 @@ pub struct MemberTable {
     boxed_bytes: usize,
     /// Records that are out of the table and whose cells are still to be freed.
     doomed: Vec<Handle>,
+    /// Those under way, or that were when the table last changed. Whatever changes a record looks here first.
+    handovers: Mutex<Option<Box<Handovers>>>,
 }
 
 /// Where records of a table stand: hashes of their keys and handles, in the order of the table's buckets. Valid until
@@ -106,6 +116,13 @@ fn length_bytes(length: usize) -> usize {
 }
 
 impl Record<'_> {
+    /// Appends the record's form.
+    pub(super) fn append_to(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + self.bytes(), 0);
+        self.write(&mut out[start..]);
+    }
+
     /// Bytes before the key.
     fn head_bytes(&self) -> usize {
         let stamp = if self.stamp.is_some() { 1 + STAMP_BYTES } else { 0 };
@@ -201,6 +218,24 @@ fn decode(bytes: &[u8]) -> Record<'_> {
     Record { key, payload, stamp }
 }
 
+/// Shows each of the records that stand one behind the other.
+pub(crate) fn for_each_record(mut bytes: &[u8], mut show: impl FnMut(Record<'_>)) {
+    while !bytes.is_empty() {
+        let record = decode_first(bytes);
+        bytes = &bytes[record.bytes()..];
+        show(record);
+    }
+}
+
+/// The record at the head of `bytes`.
+fn decode_first(bytes: &[u8]) -> Record<'_> {
+    let stamped = if bytes[0] == STAMPED { 1 + STAMP_BYTES } else { 0 };
+    let (key_length, rest) = decode_length(&bytes[stamped..]);
+    let (payload_length, rest) = decode_length(rest);
+    let head = bytes.len() - rest.len();
+    decode(&bytes[..head + key_length + payload_length])
+}
+
 #[inline]
 fn decode_length(bytes: &[u8]) -> (usize, &[u8]) {
     match bytes {
@@ -219,6 +254,7 @@ impl MemberTable {
             resources: Arc::clone(resources),
             boxed_bytes: 0,
             doomed: Vec::new(),
+            handovers: Mutex::default(),
         }
     }
 
@@ -291,6 +327,7 @@ impl MemberTable {
     }
 
     fn add(&mut self, hash: u64, record: Record<'_>) -> Handle {
+        self.preserve(|_| hash);
         let handle = self.place(record);
         let records = Records { slab: &self.slab, resources: &self.resources, len: self.table.len() };
         self.table.insert(hash, handle, &records);
@@ -305,6 +342,7 @@ impl MemberTable {
     /// Gives a record another payload and another stamp, or none; its handle from now on. O(1).
     pub fn replace_stamped(&mut self, slot: Slot, payload: &[u8], stamp: Option<u64>) -> Handle {
         let handle = slot.handle();
+        self.preserve_record(handle);
         let (bytes, boxed) = bytes_at(&self.slab, handle);
         let old = decode(bytes);
         let new = Record { payload, stamp, ..old };
@@ -337,6 +375,7 @@ impl MemberTable {
     /// Gives a record another payload of the same length; the handle stays. O(1).
     #[inline]
     pub fn overwrite(&mut self, handle: Handle, payload: &[u8]) {
+        self.preserve_record(handle);
         let (bytes, boxed) = bytes_at(&self.slab, handle);
         let length = decode(bytes).payload.len();
         assert_eq!(length, payload.len(), "the payload keeps its length");
@@ -414,6 +453,7 @@ impl MemberTable {
         match (old.stamp, stamp) {
             (None, None) => slot.handle(),
             (Some(_), Some(stamp)) => {
+                self.preserve_record(slot.handle());
                 self.write_stamp(slot.handle(), stamp);
                 slot.handle()
             }
@@ -427,6 +467,7 @@ impl MemberTable {
 
     /// Removes a record. O(1).
     pub fn remove(&mut self, slot: Slot) {
+        self.preserve_record(slot.handle());
         let handle = self.table.remove(slot);
         self.free(handle);
     }
@@ -457,6 +498,7 @@ impl MemberTable {
                 _ = self.table.probe().fetch_bucket(*hash);
             }
             for (hash, handle) in records {
+                self.preserve(|_| *hash);
                 let slot = self.table.find(*hash, |other| other == *handle);
                 self.doomed.push(self.table.remove(slot.expect("the table has not changed")));
             }
@@ -531,6 +573,92 @@ impl MemberTable {
         }
     }
 
+    /// Begins to hand all records over to a snapshot, `in_order` where whoever asks for the pieces goes through them as members of a
+    /// sorted set. None with its number is under way.
+    pub(super) fn begin_handover(&self, in_order: bool, intake: &Arc<Intake>) -> SharedHandover {
+        let handover = Handover::new(self.len(), self.table.level(), in_order, intake);
+        let handover = Arc::new(Mutex::new(handover));
+        let mut handovers = self.handovers.lock().unwrap_or_else(PoisonError::into_inner);
+        handovers.get_or_insert_default()[intake.index()] = Some(Arc::clone(&handover));
+        handover
+    }
+
+    /// Whether what changes is handed over first, or was a moment ago.
+    pub(super) fn is_handed_over(&mut self) -> bool {
+        self.handovers.get_mut().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Has the handovers of what this is a copy of go on with this.
+    pub(super) fn carry_handovers(&mut self, other: &Self) {
+        let others = other.handovers.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.handovers.get_mut().unwrap_or_else(PoisonError::into_inner) = others.clone();
+    }
+
+    /// Whether changes are handed over to it first.
+    pub(super) fn has_handover(&self, handover: &SharedHandover) -> bool {
+        let handovers = self.handovers.lock().unwrap_or_else(PoisonError::into_inner);
+        handovers.iter().flat_map(|own| own.iter()).flatten().any(|own| Arc::ptr_eq(own, handover))
+    }
+
+    /// The region of a key among those of a handover.
+    pub(super) fn region_of(&self, key: &[u8], handover: &Handover) -> u32 {
+        handover.region_of(self.resources.hash(key))
+    }
+
+    /// Hands over the records that are about to change, or to be joined by one of a hash.
+    #[inline]
+    fn preserve(&mut self, hash: impl FnOnce(&Self) -> u64) {
+        if self.is_handed_over() {
+            self.hand_over(hash(self));
+        }
+    }
+
+    /// The same of the record behind a handle.
+    #[inline]
+    pub(super) fn preserve_record(&mut self, handle: Handle) {
+        self.preserve(|table| table.resources.hash(table.record(handle).key));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hand_over(&mut self, hash: u64) {
+        let handovers = self.handovers.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut handovers) = handovers else { return };
+        for place in &mut *handovers {
+            let Some(handover) = place else { continue };
+            let mut handover = handover::locked(handover);
+            let region = handover.region_of(hash);
+            if handover.is_over() {
+                drop(handover);
+                *place = None;
+            } else if !handover.has(region) {
+                let before = handover.bytes();
+                self.hand_over_region(&mut handover, region);
+                handover.take(region);
+                handover.note_growth(before);
+            }
+        }
+        if handovers.iter().any(Option::is_some) {
+            *self.handovers.get_mut().unwrap_or_else(PoisonError::into_inner) = Some(handovers);
+        }
+    }
+
+    /// Hands over the records of a region, but for those that the walk in order has passed.
+    fn hand_over_region(&self, handover: &mut Handover, region: u32) {
+        let level = handover.level();
+        let has_others = self.table.level() < level;
+        self.table.for_each_in_region(region, level, |handle| self.prefetch(handle));
+        self.table.for_each_in_region(region, level, |handle| {
+            let record = self.record(handle);
+            if has_others && self.region_of(record.key, handover) != region {
+                return;
+            }
+            if !handover.has_passed(record) {
+                handover.push(record);
+            }
+        });
+    }
+
     /// Overwrites the stamp of a record that has one.
     fn write_stamp(&mut self, handle: Handle, stamp: u64) {
         debug_assert!(stamp <= STAMP_MAX && self.record(handle).stamp.is_some());
@@ -596,6 +724,32 @@ unsafe fn free_boxed(slab: &Slab, handle: Handle) {
     // SAFETY: the caller vouches.
     unsafe {
         drop(Box::from_raw(slab.pointer(handle).add(1).cast::<*mut Vec<u8>>().read_unaligned()));
+    }
+}
+
+impl Handed for MemberTable {
+    fn begin(&self, intake: &Arc<Intake>) -> SharedHandover {
+        self.begin_handover(false, intake)
+    }
+
+    fn has(&self, handover: &SharedHandover) -> bool {
+        self.has_handover(handover)
+    }
+
+    fn next_piece(&self, handover: &mut Handover, budget: &mut usize) -> (Vec<u8>, bool) {
+        let records = handover.piece(|handover| {
+            while let Some(region) = handover.next_region()
+                && handover.bytes() < *budget
+            {
+                if !handover.has(region) {
+                    self.hand_over_region(handover, region);
+                }
+                handover.pass_region();
+                *budget = budget.saturating_sub(REGION_COST_BYTES);
+            }
+        });
+        *budget = budget.saturating_sub(records.len());
+        (records, handover.next_region().is_none())
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod extended;
 mod field_table;
+pub(crate) mod handover;
 mod hash;
 mod limits;
 mod list;
@@ -23,12 +24,12 @@ pub use extended::ExtendedFloat;
 pub use hash::Hash;
 pub use limits::{CollectionLimits, Layout};
 pub use list::{List, ListRange};
-pub(crate) use member_table::Places;
 pub use member_table::{MemberTable, Record};
+pub(crate) use member_table::{Places, for_each_record};
 pub use object::{Collection, Object};
 pub use set::Set;
-pub(crate) use sorted_set::exact_text;
 pub use sorted_set::{Gathered, SortedSet};
+pub(crate) use sorted_set::{exact_text, score_of};
 pub use stream::Stream;
 pub(crate) use string::{EMBEDDED_BYTES_MAX, INLINE_BYTES_MAX};
 pub use string::{NewString, Payload, StringRef, parse_float};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dunlin_structures::Element;
 
-use super::{Hash, List, Resources, Set, SortedSet, Stream, ValueType, shared::Shared};
+use super::{Hash, List, Resources, Set, SortedSet, Stream, ValueType, handover::Handed, shared::Shared};
 
 /// A type of value that holds elements. A key with an empty collection does not exist; a stream never
 /// counts as empty.
@@ -90,6 +90,34 @@ impl Object {
             Self::Set(set) => Self::Set(set.copied()),
             Self::SortedSet(set) => Self::SortedSet(set.copied()),
             Self::Stream(stream) => Self::Stream(stream.copied()),
+        }
+    }
+
+    /// Takes a copy of it that shares nothing in its place, with what snapshots have of it. O(n).
+    pub(crate) fn unshare(&mut self) {
+        let mut copy = self.copied();
+        match (&mut copy, &*self) {
+            (Self::Hash(copy), Self::Hash(hash)) => copy.carry_handovers(hash),
+            (Self::Set(copy), Self::Set(set)) => copy.carry_handovers(set),
+            (Self::SortedSet(copy), Self::SortedSet(set)) => copy.carry_handovers(set),
+            _ => {}
+        }
+        *self = copy;
+    }
+
+    /// Whether it can be handed over to a snapshot in pieces from now on: its elements are records of a table, all of them, and
+    /// none expires.
+    pub(crate) fn is_handed_over_in_pieces(&self) -> bool {
+        self.handed_over().is_some() && self.next_deadline_ms().is_none()
+    }
+
+    /// What is handed over in pieces.
+    pub(crate) fn handed_over(&self) -> Option<&dyn Handed> {
+        match self {
+            Self::Hash(hash) => hash.handed_over(),
+            Self::Set(set) => set.handed_over(),
+            Self::SortedSet(set) => set.handed_over(),
+            Self::List(_) | Self::Stream(_) => None,
         }
     }
 

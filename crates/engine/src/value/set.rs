@@ -15,7 +15,7 @@ use dunlin_structures::{Element, IntSet, Listpack};
 
 use crate::random::{Random, Selection};
 
-use super::{Collection, Layout, MemberTable, Object, Places, Resources, shared::Shared};
+use super::{Collection, Layout, MemberTable, Object, Places, Resources, handover::Handed, shared::Shared};
 
 /// A set of byte strings.
 #[derive(Debug, Clone)]
@@ -102,6 +102,21 @@ impl Set {
     #[inline]
     pub(super) fn is_shared(&self) -> bool {
         matches!(&self.members, Members::Table(table) if table.is_shared())
+    }
+
+    /// The large form, which can be handed over in pieces.
+    pub(super) fn handed_over(&self) -> Option<&dyn Handed> {
+        match &self.members {
+            Members::Table(table) => Some(&**table),
+            _ => None,
+        }
+    }
+
+    /// Has the handovers of what this is a copy of go on with this.
+    pub(super) fn carry_handovers(&mut self, other: &Self) {
+        if let (Members::Table(copy), Members::Table(table)) = (&mut self.members, &other.members) {
+            copy.carry_handovers(table);
+        }
     }
 
     /// Without members, ready to get `count` of them, which decides whether it begins compact.

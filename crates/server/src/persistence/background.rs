@@ -202,6 +202,7 @@ impl Shared {
             self.write_chunks(snapshot, progress, writer, pace.has_leisure())?;
             let mut rest = match advance {
                 Advance::Complete => return Ok(()),
+                Advance::More if snapshot.is_held_up() => Duration::ZERO,
                 Advance::More => pace.rest(),
                 Advance::Held => HELD_PAUSE,
             };

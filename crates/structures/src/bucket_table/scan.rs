@@ -2,6 +2,7 @@
 
 use super::BucketTable;
 use super::bucket::SLOTS_PER_BUCKET;
+use super::probe::index_of;
 use crate::slab::Handle;
 
 /// Draws of a random bucket and slot before `random` takes what is next instead.
@@ -36,6 +37,27 @@ impl BucketTable {
         // Setting the bits above L lets the increment carry into the highest of the L.
         let reversed = (index | !(size - 1)).reverse_bits();
         u64::from(reversed.wrapping_add(1).reverse_bits())
+    }
+
+    /// Address bits: the table has 2^level buckets, and some that were split off these.
+    pub fn level(&self) -> u32 {
+        self.buckets.checked_ilog2().unwrap_or(0)
+    }
+
+    /// Visits the entries whose hash ends in the `level` low bits of `region`; where the table has fewer address bits
+    /// by now, others with them, which the caller tells by their hashes. O(1) an entry, and O(1).
+    pub fn for_each_in_region(&self, region: u32, level: u32, mut visit: impl FnMut(Handle)) {
+        if self.buckets == 0 {
+            return;
+        }
+        let size = 1 << level;
+        debug_assert!(region < size, "a region has no more bits than the level");
+        if self.buckets < size {
+            return self.for_each_in_chain(index_of(region.into(), self.buckets), visit);
+        }
+        for index in (region..self.buckets).step_by(size as usize) {
+            self.for_each_in_chain(index, &mut visit);
+        }
     }
 
     /// Visits every entry once, in no order.

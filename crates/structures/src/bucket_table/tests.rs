@@ -272,6 +272,34 @@ proptest! {
     }
 }
 
+proptest! {
+    /// Whatever the table has become since its regions were counted, they hold each entry once.
+    #[test]
+    fn regions_stay_what_they_are_although_the_table_changes(
+        (before, after) in (1..many(900, 40), 1..many(900, 40)),
+        hashing in hashings(),
+    ) {
+        let mut table = table();
+        (0..before).for_each(|fresh| _ = add(&mut table, hashing, fresh));
+        let level = table.level();
+        (before..after).for_each(|fresh| _ = add(&mut table, hashing, fresh));
+        for gone in after..before {
+            let slot = find(&table, hashing, gone).unwrap();
+            table.remove(slot);
+        }
+        let mut seen = BTreeSet::new();
+        for region in 0..1 << level {
+            let mut others = 0;
+            table.for_each_in_region(region, level, |found| {
+                let is_its_own = hashing.hash(number(found)) as u32 & ((1 << level) - 1) == region;
+                if is_its_own { assert!(seen.insert(number(found))) } else { others += 1 }
+            });
+            prop_assert!(others == 0 || table.level() < level);
+        }
+        prop_assert!(seen.into_iter().eq(0..after));
+    }
+}
+
 #[test]
 fn a_scan_of_a_table_at_rest_returns_everything_once() {
     for len in [0, 1, 24, 25, 100, 1000, 5000] {

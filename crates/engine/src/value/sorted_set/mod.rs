@@ -21,12 +21,13 @@ use std::{ops::Range, sync::Arc};
 
 use dunlin_structures::{Element, Listpack};
 
-use super::{Collection, Layout, MemberTable, Object, Resources, shared::Shared};
+use super::{Collection, Layout, MemberTable, Object, Resources, handover::Handed, shared::Shared};
 use crate::random::{Random, Selection};
 
 pub use gathered::Gathered;
 use packed::{Packed, with_text};
-use ranked::{Ranked, score_of};
+use ranked::Ranked;
+pub(crate) use ranked::score_of;
 pub(crate) use score::exact_text;
 
 /// Members with scores, in order.
@@ -113,6 +114,21 @@ impl SortedSet {
     #[inline]
     pub(super) fn is_shared(&self) -> bool {
         matches!(&self.members, Members::Ranked(ranked) if ranked.is_shared())
+    }
+
+    /// The large form, which can be handed over in pieces.
+    pub(super) fn handed_over(&self) -> Option<&dyn Handed> {
+        match &self.members {
+            Members::Ranked(ranked) => Some(&**ranked),
+            Members::Packed(_) => None,
+        }
+    }
+
+    /// Has the handovers of what this is a copy of go on with this.
+    pub(super) fn carry_handovers(&mut self, other: &Self) {
+        if let (Members::Ranked(copy), Members::Ranked(ranked)) = (&mut self.members, &other.members) {
+            copy.carry_handovers(ranked);
+        }
     }
 
     /// The members and scores of a listpack, which are in order and differ; compact where there are not

@@ -18,12 +18,20 @@ use dunlin_structures::{Handle, OrderTree, Scored};
 
 use crate::{
     random::{Random, Selection},
-    value::{MemberTable, Record, Resources},
+    snapshot::Intake,
+    value::{
+        MemberTable, Record, Resources,
+        handover::{Handed, Handover, SharedHandover},
+    },
 };
 
 /// Members from which on it is worth to put the removing of their records off: it takes longer than cutting them
 /// out of the tree.
 const DOOMED_MIN: usize = if cfg!(test) { 3 } else { 1024 };
+/// Members that a handover looks at before it asks whether it is enough.
+const STEP_MEMBERS: usize = 64;
+/// What looking at one counts for, in bytes copied.
+const STEP_COST_BYTES: usize = 8;
 /// Trees of doomed records from which on none is added.
 const DOOMED_TREES_MAX: usize = 512;
 
@@ -56,7 +64,7 @@ impl Doomed {
 }
 
 #[inline]
-pub(super) fn score_of(record: Record<'_>) -> f64 {
+pub(crate) fn score_of(record: Record<'_>) -> f64 {
     f64::from_le_bytes(record.payload.try_into().expect("the payload is a score"))
 }
 
@@ -154,6 +162,11 @@ impl Ranked {
     /// doomed.
     pub(super) fn remove_range(&mut self, ranks: Range<usize>) {
         if ranks.len() >= DOOMED_MIN && self.doomed.trees.len() < DOOMED_TREES_MAX {
+            // Whom the records are handed over to does not ask which of them are doomed.
+            let Self { table, tree, .. } = self;
+            if table.is_handed_over() {
+                tree.range(ranks.clone()).for_each(|entry| table.preserve_record(entry.handle));
+            }
             let cut = self.tree.cut_range(ranks);
             return self.doomed.edit(|trees| trees.extend(cut));
         }
@@ -274,9 +287,54 @@ impl Ranked {
         }
     }
 
+    /// See [`MemberTable::carry_handovers`].
+    pub(super) fn carry_handovers(&mut self, other: &Self) {
+        self.table.carry_handovers(&other.table);
+    }
+
     /// The table, to fetch records ahead.
     pub(super) fn table(&self) -> &MemberTable {
         &self.table
+    }
+}
+
+impl Handed for Ranked {
+    fn begin(&self, intake: &Arc<Intake>) -> SharedHandover {
+        debug_assert!(!self.has_doomed(), "no record is that of no member");
+        self.table.begin_handover(true, intake)
+    }
+
+    fn has(&self, handover: &SharedHandover) -> bool {
+        self.table.has_handover(handover)
+    }
+
+    fn next_piece(&self, handover: &mut Handover, budget: &mut usize) -> (Vec<u8>, bool) {
+        let precedes = |(score, member)| move |entry: Scored| entry.precedes(score, member, &self.table);
+        let mut end = match handover.last_passed() {
+            Some(last) => self.tree.partition_point(precedes(last)),
+            None => self.len(),
+        };
+        let records = handover.piece(|handover| {
+            while end > 0 && handover.bytes() < *budget {
+                let start = end.saturating_sub(STEP_MEMBERS);
+                let mut last = None;
+                self.for_range(start..end, true, |member, score| {
+                    let is_taken =
+                        handover.is_any_taken() && handover.has(self.table.region_of(member, handover));
+                    if !is_taken {
+                        handover.push(Record { key: member, payload: &score.to_le_bytes(), stamp: None });
+                    }
+                    last = Some((score, member));
+                });
+                if let Some((score, member)) = last {
+                    handover.pass_member(score, member);
+                }
+                *budget = budget.saturating_sub((end - start) * STEP_COST_BYTES);
+                end = start;
+            }
+        });
+        *budget = budget.saturating_sub(records.len());
+        (records, end == 0)
     }
 }
 

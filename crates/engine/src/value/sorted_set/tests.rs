@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::value::CollectionLimits;
+use crate::snapshot::Intake;
+use crate::value::{CollectionLimits, for_each_record, handover};
 
 fn member() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
@@ -186,6 +187,61 @@ proptest! {
             }
         }
         agrees(&set, &model);
+    }
+}
+
+proptest! {
+    /// Pieces of a large sorted set that changes between them: what it was in the beginning, in order where nothing changes.
+    #[test]
+    fn is_handed_over_as_it_was(
+        len in 1u32..2000,
+        steps in prop::collection::vec((0u32..2000, 0u8..9, 0usize..900), 0..200),
+    ) {
+        let limits = CollectionLimits { zset_max_listpack_entries: 0, ..CollectionLimits::default() };
+        let resources = Resources::for_tests();
+        let layout = Layout { limits: &limits, resources: &resources };
+        let name = |number: u32| format!("member:{number}").into_bytes();
+        let mut set = SortedSet::default();
+        for number in 0..len {
+            set.insert(&name(number), f64::from(number % 7), layout);
+        }
+        let before = told(&set, 0..set.len(), true);
+        let intake = Intake::alone();
+        let mut object = set.into_object();
+        let handover = object.handed_over().unwrap().begin(&intake);
+        let (mut found, mut is_over) = (Vec::new(), false);
+        let mut take = |object: &Object, bytes: usize| {
+            let handed = object.handed_over().unwrap();
+            assert!(handed.has(&handover));
+            let (records, is_last) = handed.next_piece(&mut handover::locked(&handover), &mut { bytes });
+            for_each_record(&records, |record| found.push((record.key.to_vec(), score_of(record))));
+            is_last
+        };
+        for (number, what, amount) in &steps {
+            let Object::SortedSet(set) = &mut object else { unreachable!() };
+            match *what {
+                0..3 => set.insert(&name(*number), f64::from(*what), layout),
+                3..5 => _ = set.remove(&name(*number)),
+                5 => set.remove_range(*number as usize % (set.len() + 1)..(*number as usize + amount).min(set.len())),
+                6 => _ = set.reap(*amount),
+                7 => {
+                    // As a transaction does where somebody has a view.
+                    let _view = object.clone();
+                    object.unshare();
+                }
+                _ => is_over = is_over || take(&object, *amount),
+            }
+        }
+        while !is_over {
+            is_over = take(&object, 5000);
+        }
+        prop_assert!(handover::locked(&handover).is_whole());
+        if steps.is_empty() {
+            prop_assert_eq!(&found, &before);
+        }
+        let count = found.len();
+        let (found, before): (Model, Model) = (found.into_iter().collect(), before.into_iter().collect());
+        prop_assert_eq!((count, found), (before.len(), before));
     }
 }
 

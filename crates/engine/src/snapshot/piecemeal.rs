@@ -1,0 +1,97 @@
+//! Large collections on their way into a file, piece by piece.
+
+use std::{mem, sync::Arc};
+
+use super::{Chunk, Due, Intake, chunk::Piece};
+use crate::{
+    keyspace::{EntryRef, LentEntry},
+    rdb::{Output, Version, write_key},
+    value::{
+        Object, ValueType,
+        handover::{self, SharedHandover},
+    },
+};
+
+/// A collection that is handed over in pieces. While it is in the stripe, it counts as one that the snapshot has not seen.
+pub(super) struct Piecemeal {
+    intake: Arc<Intake>,
+    database: usize,
+    key: Box<[u8]>,
+    /// What stands in the file before its elements, until that was handed over.
+    head: Vec<u8>,
+    value_type: ValueType,
+    version: Version,
+    handover: SharedHandover,
+    /// It, where it is not in the stripe any more.
+    gone: Option<LentEntry>,
+}
+
+impl Piecemeal {
+    /// Begins, where the collection and the file allow it.
+    pub(super) fn begin(entry: EntryRef<'_>, database: usize, intake: &Arc<Intake>) -> Option<Self> {
+        let (object, form) = (entry.object()?, intake.options.form);
+        if form.commands || !object.is_handed_over_in_pieces() {
+            return None;
+        }
+        let handover = object.handed_over()?.begin(intake);
+        let (version, mut head) = (form.version_of(entry), Vec::new());
+        let mut output = Output::new(&mut head, None);
+        let records = handover::locked(&handover).left() as u64;
+        let written = write_key(entry, version, &mut output).and_then(|()| output.length(records));
+        written.expect("a vector takes everything");
+        let (key, value_type, intake) = (entry.key().into(), object.value_type(), Arc::clone(intake));
+        intake.begin_pieces();
+        Some(Self { intake, database, key, head, value_type, version, handover, gone: None })
+    }
+
+    pub(super) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    pub(super) fn is_of(&self, key: &[u8]) -> bool {
+        *self.key == *key
+    }
+
+    /// Whether it is not in the stripe any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.is_some()
+    }
+
+    pub(super) fn is_due(&self, due: Due) -> bool {
+        match due {
+            Due::Begun => self.head.is_empty(),
+            Due::Gone => self.is_gone(),
+            Due::Any => true,
+        }
+    }
+
+    /// It leaves the stripe: the snapshot has a view of it from now on.
+    pub(super) fn leave(&mut self, entry: EntryRef<'_>) {
+        self.intake.note_gone();
+        self.gone = Some(self.intake.lend(entry));
+    }
+
+    /// Puts the next piece into the queue, of about `budget` bytes, which it lowers; whether it is the last. The collection is the
+    /// value of the entry `found`, unless it has left.
+    pub(super) fn push_next(&mut self, found: Option<EntryRef<'_>>, budget: &mut usize) -> bool {
+        let (mut records, mut is_last) = (Vec::new(), true);
+        let entry = self.gone.as_ref().map(LentEntry::get).or(found);
+        if let Some(handed) = entry.and_then(EntryRef::object).and_then(Object::handed_over)
+            && handed.has(&self.handover)
+        {
+            (records, is_last) = handed.next_piece(&mut handover::locked(&self.handover), budget);
+        }
+        let is_sound = !is_last || handover::locked(&self.handover).is_whole();
+        let piece = Piece { head: mem::take(&mut self.head), value_type: self.value_type, is_sound };
+        let chunk = Chunk::piece(self.database, self.intake.options.form, self.version, piece, records);
+        self.intake.push_piece(chunk, is_last);
+        is_last
+    }
+}
+
+impl Drop for Piecemeal {
+    fn drop(&mut self) {
+        handover::locked(&self.handover).end();
+        self.intake.end_pieces(self.gone.take());
+    }
+}
