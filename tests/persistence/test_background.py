@@ -80,6 +80,15 @@ def change(client):
     client("SET", "new", 1)
 
 
+def digest_of(data, loader, folder):
+    """The digest of what a program loads from a file."""
+    (folder / "dump.rdb").write_bytes(data)
+    with Server(*DEBUG, program=loader, files=folder) as server:
+        client = Client(server)
+        wait(client, "loading")
+        return client("DEBUG", "DIGEST")
+
+
 def test_what_clients_are_told():
     with Server("--rdb-key-save-delay", 1000) as server:
         client = Client(server)
@@ -131,11 +140,7 @@ def test_a_snapshot_is_of_one_moment(loader, tmp_path):
         wait(client, "rdb_bgsave_in_progress")
         assert client("DEBUG", "DIGEST") != digest
         data = (server.folder / "dump.rdb").read_bytes()
-    (tmp_path / "dump.rdb").write_bytes(data)
-    with Server(*DEBUG, program=loader, files=tmp_path) as server:
-        client = Client(server)
-        wait(client, "loading")
-        assert client("DEBUG", "DIGEST") == digest
+    assert digest_of(data, loader, tmp_path) == digest
 
 
 @pytest.mark.parametrize("loader", [ORACLE, DUNLIN])
@@ -174,11 +179,7 @@ def test_large_collections_change_while_they_are_written(loader, tmp_path):
         wait(client, "rdb_bgsave_in_progress")
         assert info(client, "rdb_last_bgsave_status") == "ok"
         data = (server.folder / "dump.rdb").read_bytes()
-    (tmp_path / "dump.rdb").write_bytes(data)
-    with Server(*DEBUG, program=loader, files=tmp_path) as server:
-        client = Client(server)
-        wait(client, "loading")
-        assert client("DEBUG", "DIGEST") == digest
+    assert digest_of(data, loader, tmp_path) == digest
 
 
 def test_save_points_save_and_so_does_the_end():

@@ -51,11 +51,6 @@ impl FieldTable {
         &self.table
     }
 
-    /// See [`MemberTable::carry_handovers`].
-    pub(super) fn carry_handovers(&mut self, other: &Self) {
-        self.table.carry_handovers(&other.table);
-    }
-
     /// Fields, those included whose deadline has come and whose records are still there. O(1).
     #[inline]
     pub(super) fn records(&self) -> usize {

@@ -299,7 +299,7 @@ mod tests {
                 table.reap(count as usize / 2);
             }
             Step::Copy => {
-                let mut copy = table.clone();
+                let copy = table.clone();
                 copy.carry_handovers(table);
                 *table = copy;
             }

@@ -128,13 +128,6 @@ impl Hash {
         }
     }
 
-    /// Has the handovers of what this is a copy of go on with this.
-    pub(super) fn carry_handovers(&mut self, other: &Self) {
-        if let (Fields::Table(copy), Fields::Table(table)) = (&mut self.fields, &other.fields) {
-            copy.carry_handovers(table);
-        }
-    }
-
     /// Without fields, ready to get `count` of them, which decides whether it begins compact.
     pub(crate) fn for_fields(count: u64, layout: Layout<'_>) -> Self {
         let mut hash = Self::default();

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use dunlin_structures::Element;
 
-use super::{Hash, List, Resources, Set, SortedSet, Stream, ValueType, handover::Handed, shared::Shared};
+use super::{
+    Hash, List, MemberTable, Resources, Set, SortedSet, Stream, ValueType, handover::Handed, shared::Shared,
+};
 
 /// A type of value that holds elements. A key with an empty collection does not exist; a stream never
 /// counts as empty.
@@ -95,12 +97,9 @@ impl Object {
 
     /// Takes a copy of it that shares nothing in its place, with what snapshots have of it. O(n).
     pub(crate) fn unshare(&mut self) {
-        let mut copy = self.copied();
-        match (&mut copy, &*self) {
-            (Self::Hash(copy), Self::Hash(hash)) => copy.carry_handovers(hash),
-            (Self::Set(copy), Self::Set(set)) => copy.carry_handovers(set),
-            (Self::SortedSet(copy), Self::SortedSet(set)) => copy.carry_handovers(set),
-            _ => {}
+        let copy = self.copied();
+        if let (Some(copy), Some(table)) = (copy.table(), self.table()) {
+            copy.carry_handovers(table);
         }
         *self = copy;
     }
@@ -148,14 +147,18 @@ impl Object {
 
     /// Fetches elements, which are about to be asked for by name, from memory, where they are in a table.
     pub(crate) fn prefetch_elements(&self, names: &[&[u8]]) {
-        let table = match self {
+        if let Some(table) = self.table() {
+            table.prefetch_keys(names);
+        }
+    }
+
+    /// The table of its elements, where they are in one.
+    fn table(&self) -> Option<&MemberTable> {
+        match self {
             Self::Hash(hash) => hash.table(),
             Self::Set(set) => set.table(),
             Self::SortedSet(set) => set.table(),
             Self::List(_) | Self::Stream(_) => None,
-        };
-        if let Some(table) = table {
-            table.prefetch_keys(names);
         }
     }
 

@@ -112,13 +112,6 @@ impl Set {
         }
     }
 
-    /// Has the handovers of what this is a copy of go on with this.
-    pub(super) fn carry_handovers(&mut self, other: &Self) {
-        if let (Members::Table(copy), Members::Table(table)) = (&mut self.members, &other.members) {
-            copy.carry_handovers(table);
-        }
-    }
-
     /// Without members, ready to get `count` of them, which decides whether it begins compact.
     pub(crate) fn for_members(count: u64, layout: Layout<'_>) -> Self {
         let limits = layout.limits;

@@ -124,13 +124,6 @@ impl SortedSet {
         }
     }
 
-    /// Has the handovers of what this is a copy of go on with this.
-    pub(super) fn carry_handovers(&mut self, other: &Self) {
-        if let (Members::Ranked(copy), Members::Ranked(ranked)) = (&mut self.members, &other.members) {
-            copy.carry_handovers(ranked);
-        }
-    }
-
     /// The members and scores of a listpack, which are in order and differ; compact where there are not
     /// too many.
     pub(crate) fn from_listpack(listpack: Listpack, layout: Layout<'_>) -> Self {

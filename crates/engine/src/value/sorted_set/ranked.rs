@@ -287,11 +287,6 @@ impl Ranked {
         }
     }
 
-    /// See [`MemberTable::carry_handovers`].
-    pub(super) fn carry_handovers(&mut self, other: &Self) {
-        self.table.carry_handovers(&other.table);
-    }
-
     /// The table, to fetch records ahead.
     pub(super) fn table(&self) -> &MemberTable {
         &self.table

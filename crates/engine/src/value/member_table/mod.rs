@@ -13,25 +13,21 @@
 //! number that its owner keeps with a record, costs those that have one 7 bytes more. The table owns
 //! all its memory, so it can be dropped on any thread.
 
+mod handed;
+
 use std::{
     collections::HashSet,
     fmt,
     ptr::{self, NonNull},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use dunlin_structures::{
     BucketTable, CELL_BYTES_MAX, Candidate, Entries, Handle, Members, Slab, Slot, class_bytes, prefetch_span,
 };
 
-use super::{
-    Resources,
-    handover::{self, Handed, Handover, Handovers, SharedHandover},
-};
-use crate::{
-    random::{Random, Selection},
-    snapshot::Intake,
-};
+use super::{Resources, handover::Handovers};
+use crate::random::{Random, Selection};
 
 /// First bytes that say something else than a length; the smallest of them.
 const SPECIAL_MIN: u8 = 253;
@@ -51,8 +47,6 @@ const FETCH_RECORDS_MIN: usize = 4096;
 const FETCH_BYTES_MAX: usize = 256;
 /// Most bytes before a record's key.
 const HEAD_BYTES_MAX: usize = 1 + STAMP_BYTES + 2 * 5;
-/// What looking at a region counts for, in bytes copied.
-const REGION_COST_BYTES: usize = 64;
 const POINTER_BYTES: usize = size_of::<usize>();
 
 /// Records by key; see the module's head.
@@ -573,92 +567,6 @@ impl MemberTable {
         }
     }
 
-    /// Begins to hand all records over to a snapshot, `in_order` where whoever asks for the pieces goes through them as members of a
-    /// sorted set. None with its number is under way.
-    pub(super) fn begin_handover(&self, in_order: bool, intake: &Arc<Intake>) -> SharedHandover {
-        let handover = Handover::new(self.len(), self.table.level(), in_order, intake);
-        let handover = Arc::new(Mutex::new(handover));
-        let mut handovers = self.handovers.lock().unwrap_or_else(PoisonError::into_inner);
-        handovers.get_or_insert_default()[intake.index()] = Some(Arc::clone(&handover));
-        handover
-    }
-
-    /// Whether what changes is handed over first, or was a moment ago.
-    pub(super) fn is_handed_over(&mut self) -> bool {
-        self.handovers.get_mut().unwrap_or_else(PoisonError::into_inner).is_some()
-    }
-
-    /// Has the handovers of what this is a copy of go on with this.
-    pub(super) fn carry_handovers(&mut self, other: &Self) {
-        let others = other.handovers.lock().unwrap_or_else(PoisonError::into_inner);
-        *self.handovers.get_mut().unwrap_or_else(PoisonError::into_inner) = others.clone();
-    }
-
-    /// Whether changes are handed over to it first.
-    pub(super) fn has_handover(&self, handover: &SharedHandover) -> bool {
-        let handovers = self.handovers.lock().unwrap_or_else(PoisonError::into_inner);
-        handovers.iter().flat_map(|own| own.iter()).flatten().any(|own| Arc::ptr_eq(own, handover))
-    }
-
-    /// The region of a key among those of a handover.
-    pub(super) fn region_of(&self, key: &[u8], handover: &Handover) -> u32 {
-        handover.region_of(self.resources.hash(key))
-    }
-
-    /// Hands over the records that are about to change, or to be joined by one of a hash.
-    #[inline]
-    fn preserve(&mut self, hash: impl FnOnce(&Self) -> u64) {
-        if self.is_handed_over() {
-            self.hand_over(hash(self));
-        }
-    }
-
-    /// The same of the record behind a handle.
-    #[inline]
-    pub(super) fn preserve_record(&mut self, handle: Handle) {
-        self.preserve(|table| table.resources.hash(table.record(handle).key));
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn hand_over(&mut self, hash: u64) {
-        let handovers = self.handovers.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut handovers) = handovers else { return };
-        for place in &mut *handovers {
-            let Some(handover) = place else { continue };
-            let mut handover = handover::locked(handover);
-            let region = handover.region_of(hash);
-            if handover.is_over() {
-                drop(handover);
-                *place = None;
-            } else if !handover.has(region) {
-                let before = handover.bytes();
-                self.hand_over_region(&mut handover, region);
-                handover.take(region);
-                handover.note_growth(before);
-            }
-        }
-        if handovers.iter().any(Option::is_some) {
-            *self.handovers.get_mut().unwrap_or_else(PoisonError::into_inner) = Some(handovers);
-        }
-    }
-
-    /// Hands over the records of a region, but for those that the walk in order has passed.
-    fn hand_over_region(&self, handover: &mut Handover, region: u32) {
-        let level = handover.level();
-        let has_others = self.table.level() < level;
-        self.table.for_each_in_region(region, level, |handle| self.prefetch(handle));
-        self.table.for_each_in_region(region, level, |handle| {
-            let record = self.record(handle);
-            if has_others && self.region_of(record.key, handover) != region {
-                return;
-            }
-            if !handover.has_passed(record) {
-                handover.push(record);
-            }
-        });
-    }
-
     /// Overwrites the stamp of a record that has one.
     fn write_stamp(&mut self, handle: Handle, stamp: u64) {
         debug_assert!(stamp <= STAMP_MAX && self.record(handle).stamp.is_some());
@@ -724,32 +632,6 @@ unsafe fn free_boxed(slab: &Slab, handle: Handle) {
     // SAFETY: the caller vouches.
     unsafe {
         drop(Box::from_raw(slab.pointer(handle).add(1).cast::<*mut Vec<u8>>().read_unaligned()));
-    }
-}
-
-impl Handed for MemberTable {
-    fn begin(&self, intake: &Arc<Intake>) -> SharedHandover {
-        self.begin_handover(false, intake)
-    }
-
-    fn has(&self, handover: &SharedHandover) -> bool {
-        self.has_handover(handover)
-    }
-
-    fn next_piece(&self, handover: &mut Handover, budget: &mut usize) -> (Vec<u8>, bool) {
-        let records = handover.piece(|handover| {
-            while let Some(region) = handover.next_region()
-                && handover.bytes() < *budget
-            {
-                if !handover.has(region) {
-                    self.hand_over_region(handover, region);
-                }
-                handover.pass_region();
-                *budget = budget.saturating_sub(REGION_COST_BYTES);
-            }
-        });
-        *budget = budget.saturating_sub(records.len());
-        (records, handover.next_region().is_none())
     }
 }
 
