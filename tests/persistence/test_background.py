@@ -146,6 +146,7 @@ def test_a_snapshot_is_of_one_moment(loader, tmp_path):
 @pytest.mark.parametrize("loader", [ORACLE, DUNLIN])
 def test_large_collections_change_while_they_are_written(loader, tmp_path):
     members = 100_000
+    entries = "for n = ARGV[1], ARGV[2] do redis.call('XADD', KEYS[1], n .. '-1', 'number', n) end"
 
     def add(client, first, *names):
         for start in range(first, first + members, 1000):
@@ -155,23 +156,36 @@ def test_large_collections_change_while_they_are_written(loader, tmp_path):
                 client("ZADD", "sorted" + name, *pairs)
                 client("SADD", "set" + name, *pairs[1::2])
                 client("HSET", "hash" + name, *reversed(pairs))
+                client("RPUSH", "list" + name, *pairs)
+                client("EVAL", entries, 1, "stream" + name, start + 1, start + 1000)
 
     with Server("--rdb-key-save-delay", 1000, *DEBUG) as server:
         client = Client(server)
         add(client, 0, "", ":gone", ":moved")
         for number in range(KEYS):
             client("SET", f"string:{number}", number)
+        client("XGROUP", "CREATE", "stream", "group", 0)
+        client("XREADGROUP", "GROUP", "group", "reader", "COUNT", 500, "STREAMS", "stream", ">")
         digest = client("DEBUG", "DIGEST")
         client("BGSAVE")
         for number in range(0, members, 100):
+            client("LPUSH", "list", number)
+            client("RPOP", "list", 3)
+            client("LSET", "list", number, "another")
+            client("XACK", "stream", "group", f"{number + 1}-1")
+            client("XDEL", "stream", f"{number + 1}-1")
             client("ZINCRBY", "sorted", 0.5, f"member:{number}")
             client("SREM", "set", f"member:{number}")
             client("HSET", "hash", f"member:{number}", "another", f"new:{number}", "value")
-        client("DEL", "sorted:gone", "set:gone", "hash:gone")
-        for name in ("sorted", "set", "hash"):
+        client("DEL", "sorted:gone", "set:gone", "hash:gone", "list:gone", "stream:gone")
+        for name in ("sorted", "set", "hash", "list", "stream"):
             client("RENAME", f"{name}:moved", f"{name}:other")
         client("ZREMRANGEBYRANK", "sorted", 1000, 30_000)
         client("SPOP", "set", 5000)
+        client("LTRIM", "list", 20_000, 150_000)
+        client("LINSERT", "list", "BEFORE", "member:50000", "inserted")
+        client("LREM", "list", 0, "another")
+        client("XTRIM", "stream", "MAXLEN", 60_000)
         client("HPEXPIRE", "hash", 1, "FIELDS", 1, "member:7")
         assert info(client, "rdb_bgsave_in_progress") == "1"
         client("CONFIG", "SET", "rdb-key-save-delay", 0)

@@ -33,7 +33,9 @@ mod prefetch;
 mod slab;
 mod tiers;
 
-pub use block_deque::{BlockDeque, BlockLimit, BlockRef, DequeRange, ListEnd, TakenBlocks};
+pub use block_deque::{
+    Block, BlockDeque, BlockLimit, BlockRef, DequeRange, ListEnd, Past, SharedPast, TakenBlocks, lock_past,
+};
 pub use bucket_table::{
     BUCKETS_MAX, BucketProbe, BucketTable, Candidate, Entries, SLOTS_PER_BUCKET, Slot, TableProbe, Tick,
     Verdict,

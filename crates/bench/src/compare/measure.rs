@@ -137,13 +137,18 @@ impl Conditions {
         Pace { transport, pipeline, rate }: Pace,
         keyspace: Option<u64>,
     ) -> Result<(Outcome, u64), String> {
+        const GET: &str = "GET key:__rand_int__";
+        const SET: &str = "SET key:__rand_int__ __data__";
         let words = match verb {
-            Verb::Get => "GET key:__rand_int__",
-            Verb::Set => "SET key:__rand_int__ __data__",
+            Verb::Get => GET,
+            Verb::Set | Verb::GetOrSet => SET,
             Verb::Xadd => "XADD growing MAXLEN ~ 1000 * field __data__",
             Verb::Pfadd => "PFADD growing __rand_int__",
         };
         let mut plan = self.plan(words, keyspace, VALUE_BYTES);
+        if verb == Verb::GetOrSet {
+            plan.template = Template::mix(&[(1, GET), (1, SET)]);
+        }
         plan.requests = None;
         plan.pipeline = pipeline;
         plan.rate = rate;
@@ -313,6 +318,11 @@ fn check_answers(server: &Server, verb: Verb, outcome: &Outcome) -> Result<(), S
     }
     match verb {
         Verb::Get => check_payload(outcome, VALUE_BYTES as u64),
+        // How many have read is a matter of chance.
+        Verb::GetOrSet if tally.nulls > 0 || !tally.payload_bytes.is_multiple_of(VALUE_BYTES as u64) => {
+            Err(format!("{} of {} were null, {} bytes came", tally.nulls, tally.replies, tally.payload_bytes))
+        }
+        Verb::GetOrSet => Ok(()),
         Verb::Set | Verb::Pfadd => check_payload(outcome, 0),
         // The texts of IDs differ in length.
         Verb::Xadd if tally.nulls > 0 => Err(format!("{} of {} were null", tally.nulls, tally.replies)),

@@ -158,8 +158,9 @@ impl Topic {
             Self::Log => {
                 "CPU time of the server process for each request without persistence, and with `appendonly yes` and \
                  `appendfsync everysec` (columns `+log`); closed loop, 50 connections, random keys out of a preloaded \
-                 set, 100-byte values. The server runs with one worker on one processor, which the thread that writes \
-                 the log shares; the client has another. Logs are never rewritten."
+                 set, 100-byte values; SET, or GET and SET in equal parts. The server runs with one worker on one \
+                 processor, which the thread that writes the log shares; the client has another. Logs are never \
+                 rewritten."
             }
             Self::DurableWrites => {
                 "Writes a second with `appendonly yes` and `appendfsync always`, 50 connections of a closed loop without \
@@ -222,6 +223,8 @@ pub enum Verb {
     Get,
     /// Overwrites a random key.
     Set,
+    /// Reads a random key or overwrites one, each as often as the other.
+    GetOrSet,
     /// Appends to a stream, which is kept short.
     Xadd,
     /// Adds a random element to a HyperLogLog.
@@ -459,6 +462,7 @@ pub const ROWS: &[Row] = &[
     row(Topic::Programs, "publish-100-subscribers", Method::Publish),
     row(Topic::Log, "log-set-1", Method::Cost(Verb::Set, Transport::Tcp, 1)),
     row(Topic::Log, "log-set-16", Method::Cost(Verb::Set, Transport::Tcp, 16)),
+    row(Topic::Log, "log-get-or-set-16", Method::Cost(Verb::GetOrSet, Transport::Tcp, 16)),
     row(Topic::DurableWrites, "always-set", Method::Throughput(Verb::Set)),
     row(Topic::Compaction, "bgsave-under-set", Method::Compaction(Write::Snapshot)),
     row(Topic::Compaction, "bgrewriteaof-under-set", Method::Compaction(Write::Rewrite)),

@@ -27,32 +27,35 @@ const PLAIN: u64 = 1;
 /// The number of a block that is a listpack.
 const PACKED: u64 = 2;
 
-pub(super) fn write<W: io::Write>(list: &List, output: &mut Output<'_, W>) -> io::Result<()> {
+/// LIST_QUICKLIST_2, or LIST_QUICKLIST for servers without listpacks. For the latter no element is longer than
+/// [`ziplist::TEXT_BYTES_MAX`].
+pub(super) fn write<W: io::Write>(
+    list: &List,
+    has_listpacks: bool,
+    output: &mut Output<'_, W>,
+) -> io::Result<()> {
     output.length(list.blocks().count() as u64)?;
-    for block in list.blocks() {
-        match block {
-            BlockRef::Plain(text) => {
-                output.length(PLAIN)?;
-                output.string(text)?;
-            }
-            BlockRef::Packed(listpack) => {
-                output.length(PACKED)?;
-                output.string(listpack.bytes())?;
-            }
-        }
-    }
-    Ok(())
+    list.blocks().try_for_each(|block| write_block(block, has_listpacks, output))
 }
 
-/// LIST_QUICKLIST. No element is longer than [`ziplist::TEXT_BYTES_MAX`].
-pub(super) fn write_ziplists<W: io::Write>(list: &List, output: &mut Output<'_, W>) -> io::Result<()> {
-    output.length(list.blocks().count() as u64)?;
-    list.blocks().try_for_each(|block| {
-        output.string(&match block {
-            BlockRef::Plain(text) => ziplist::from_elements([Element::String(text)]),
-            BlockRef::Packed(listpack) => ziplist::from_elements(listpack.iter()),
-        })
-    })
+/// A block of a list.
+pub(super) fn write_block<W: io::Write>(
+    block: BlockRef<'_>,
+    has_listpacks: bool,
+    output: &mut Output<'_, W>,
+) -> io::Result<()> {
+    match block {
+        BlockRef::Plain(text) if has_listpacks => {
+            output.length(PLAIN)?;
+            output.string(text)
+        }
+        BlockRef::Packed(listpack) if has_listpacks => {
+            output.length(PACKED)?;
+            output.string(listpack.bytes())
+        }
+        BlockRef::Plain(text) => output.string(&ziplist::from_elements([Element::String(text)])),
+        BlockRef::Packed(listpack) => output.string(&ziplist::from_elements(listpack.iter())),
+    }
 }
 
 /// Whether LIST_QUICKLIST can carry all elements.

@@ -25,6 +25,8 @@
 
 use std::{collections::BTreeMap, io};
 
+use dunlin_structures::Listpack;
+
 use crate::value::stream::{ConsumerGroup, ProducerLimits, Producers, Stream, StreamId, StreamLog};
 
 use super::{Input, Output, RdbError, value::read_listpack};
@@ -51,10 +53,27 @@ pub(super) enum Form {
 pub(super) fn write<W: io::Write>(stream: &Stream, form: Form, output: &mut Output<'_, W>) -> io::Result<()> {
     let log = stream.log();
     output.length(log.nodes() as u64)?;
-    for (id, listpack) in log.listpacks() {
-        output.string(&id_bytes(id))?;
-        output.string(listpack.bytes())?;
-    }
+    log.listpacks().try_for_each(|(id, listpack)| write_node(id, listpack, output))?;
+    write_tail(stream, form, output)
+}
+
+/// A node of a stream.
+pub(super) fn write_node<W: io::Write>(
+    id: StreamId,
+    listpack: &Listpack,
+    output: &mut Output<'_, W>,
+) -> io::Result<()> {
+    output.string(&id_bytes(id))?;
+    output.string(listpack.bytes())
+}
+
+/// What stands behind the nodes.
+pub(super) fn write_tail<W: io::Write>(
+    stream: &Stream,
+    form: Form,
+    output: &mut Output<'_, W>,
+) -> io::Result<()> {
+    let log = stream.log();
     output.length(log.len())?;
     write_id(log.last_id(), output)?;
     if form > Form::One {

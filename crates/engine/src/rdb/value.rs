@@ -6,7 +6,10 @@ use dunlin_structures::Listpack;
 
 use crate::{
     keyspace::EntryRef,
-    value::{Collection, Layout, NewString, NewValue, Object, Stream},
+    value::{
+        Collection, Layout, NewString, NewValue, Object, Record, Stream, ValueType, for_each_record,
+        handover::Elements, score_of,
+    },
 };
 
 use super::{
@@ -218,22 +221,75 @@ pub fn write_value<W: io::Write>(
             Some(bytes) if !is_packed_anew => ziplist::write(bytes, output),
             _ => hash::write(hash, now_ms, output),
         },
-        Object::List(list) if !is_packed_anew => list::write_ziplists(list, output),
-        Object::List(list) => list::write(list, output),
+        Object::List(list) => list::write(list, is_packed_anew, output),
         Object::Set(set) => set::write(set, output),
         Object::SortedSet(set) => match set.compact_bytes() {
             Some(bytes) if !is_packed_anew => ziplist::write(bytes, output),
             _ => sorted_set::write(set, output),
         },
-        Object::Stream(stream) => {
-            let form = match type_of(entry, version) {
-                STREAM_LISTPACKS => Form::One,
-                STREAM_LISTPACKS_3 => Form::Three,
-                STREAM_LISTPACKS_4 => Form::Four,
-                _ => Form::Two,
-            };
-            stream::write(stream, form, output)
+        Object::Stream(stream) => stream::write(stream, stream_form(entry, version), output),
+    }
+}
+
+/// The form of the entry's value, a stream.
+fn stream_form(entry: EntryRef<'_>, version: Version) -> Form {
+    match type_of(entry, version) {
+        STREAM_LISTPACKS => Form::One,
+        STREAM_LISTPACKS_3 => Form::Three,
+        STREAM_LISTPACKS_4 => Form::Four,
+        _ => Form::Two,
+    }
+}
+
+/// Writes what stands behind the elements of a large collection in [`write_value`]'s form; their number, and they, stand before.
+pub(crate) fn write_tail<W: io::Write>(
+    entry: EntryRef<'_>,
+    version: Version,
+    output: &mut Output<'_, W>,
+) -> io::Result<()> {
+    match entry.object() {
+        Some(Object::Stream(stream)) => stream::write_tail(stream, stream_form(entry, version), output),
+        _ => Ok(()),
+    }
+}
+
+/// Writes some elements of a collection, in the form of [`write_value`] for a collection that is not compact.
+pub(crate) fn write_elements<W: io::Write>(
+    elements: &Elements,
+    version: Version,
+    output: &mut Output<'_, W>,
+) -> io::Result<()> {
+    match elements {
+        Elements::Records(value_type, records) => {
+            let mut written = Ok(());
+            for_each_record(records, |record| {
+                if written.is_ok() {
+                    written = write_record(record, *value_type, output);
+                }
+            });
+            written
         }
+        Elements::Blocks(blocks) => {
+            let has_listpacks = version.has_listpacks();
+            blocks.iter().try_for_each(|block| list::write_block(block.view(), has_listpacks, output))
+        }
+        Elements::Nodes(nodes) => {
+            nodes.iter().try_for_each(|(id, listpack)| stream::write_node(*id, listpack, output))
+        }
+    }
+}
+
+/// An element that is a record of a table.
+fn write_record<W: io::Write>(
+    record: Record<'_>,
+    value_type: ValueType,
+    output: &mut Output<'_, W>,
+) -> io::Result<()> {
+    output.string(record.key)?;
+    match value_type {
+        ValueType::SortedSet => output.double(score_of(record)),
+        ValueType::Hash => output.string(record.payload),
+        _ => Ok(()),
     }
 }
 

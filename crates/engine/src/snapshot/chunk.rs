@@ -8,10 +8,11 @@ use super::capture::CHUNK_BYTES;
 use crate::{
     keyspace::{EntryRef, LentEntry},
     rdb::{
-        LongString, Output, Text, Version, length_bytes, version_of, whole_version_of, write_key, write_value,
+        LongString, Output, Text, Version, length_bytes, version_of, whole_version_of, write_elements,
+        write_key, write_value,
     },
     recreate,
-    value::{ValueType, for_each_record, score_of},
+    value::handover::Elements,
 };
 
 /// What the last entry of a chunk takes behind [`CHUNK_BYTES`], usually.
@@ -63,17 +64,18 @@ pub struct Chunk {
     shared_bytes: usize,
     /// An entry that was not copied, and the time of the cut: it is alone.
     lent: Option<(LentEntry, u64)>,
-    /// What the bytes are where they are records of a collection that is handed over in pieces.
+    /// A piece of a collection: it is alone.
     piece: Option<Piece>,
 }
 
-/// A piece of a collection: its elements stand in the chunk as records of its table.
+/// A piece of a collection that is handed over in pieces.
 #[derive(Debug)]
 pub(super) struct Piece {
     /// What stands in the file before the elements; empty but for the first piece.
     pub(super) head: Vec<u8>,
-    /// The type of the collection.
-    pub(super) value_type: ValueType,
+    pub(super) elements: Elements,
+    /// What stands behind them; empty but for the last piece.
+    pub(super) tail: Vec<u8>,
     /// Whether it is not the last piece, or all elements of the cut were in one of them.
     pub(super) is_sound: bool,
 }
@@ -97,10 +99,10 @@ impl Chunk {
         Self { keys: 1, version, lent: Some((entry, now_ms)), ..Self::new(database, form) }
     }
 
-    /// A chunk of a piece of a collection, whose records are `bytes`. No other chunk may come between it and the next piece.
-    pub(super) fn piece(database: usize, form: Form, version: Version, piece: Piece, bytes: Vec<u8>) -> Self {
+    /// A chunk of a piece of a collection. No other chunk may come between it and the next piece.
+    pub(super) fn piece(database: usize, form: Form, version: Version, piece: Piece) -> Self {
         let keys = u64::from(!piece.head.is_empty());
-        Self { keys, version, bytes, piece: Some(piece), ..Self::new(database, form) }
+        Self { keys, version, piece: Some(piece), ..Self::new(database, form) }
     }
 
     /// Whether it has a view of an entry.
@@ -129,7 +131,8 @@ impl Chunk {
 
     /// Bytes that the chunk keeps in memory.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.len() + self.long.len() * size_of::<LongString>() + self.shared_bytes
+        let piece_bytes = self.piece.as_ref().map_or(0, Piece::memory_bytes);
+        self.bytes.len() + self.long.len() * size_of::<LongString>() + self.shared_bytes + piece_bytes
     }
 
     /// Adds an entry, without the elements that have expired by `now_ms`. O(its value), O(1) for long
@@ -176,7 +179,7 @@ impl Chunk {
     /// Writes the entries. Strings of RDB files are compressed where `output` does that and they are to be `small`.
     pub fn write<W: io::Write>(&self, output: &mut Output<'_, W>, small: bool) -> io::Result<()> {
         if let Some(piece) = &self.piece {
-            return piece.write(&self.bytes, output);
+            return piece.write(self.version, output);
         }
         if let Some((entry, now_ms)) = &self.lent {
             if self.form.commands {
@@ -213,27 +216,17 @@ impl Chunk {
 }
 
 impl Piece {
-    /// Writes the elements whose records stand in `bytes`, as in RDB files.
-    fn write<W: io::Write>(&self, bytes: &[u8], output: &mut Output<'_, W>) -> io::Result<()> {
+    fn memory_bytes(&self) -> usize {
+        self.head.len() + self.elements.memory_bytes() + self.tail.len()
+    }
+
+    fn write<W: io::Write>(&self, version: Version, output: &mut Output<'_, W>) -> io::Result<()> {
         if !self.is_sound {
             return Err(io::Error::other("a collection was not handed over as a whole; this is a bug"));
         }
         output.raw(&self.head)?;
-        let mut written = Ok(());
-        for_each_record(bytes, |record| {
-            let mut write = || {
-                output.string(record.key)?;
-                match self.value_type {
-                    ValueType::SortedSet => output.double(score_of(record)),
-                    ValueType::Hash => output.string(record.payload),
-                    _ => Ok(()),
-                }
-            };
-            if written.is_ok() {
-                written = write();
-            }
-        });
-        written
+        write_elements(&self.elements, version, output)?;
+        output.raw(&self.tail)
     }
 }
 

@@ -27,7 +27,7 @@
 //! long ([`Snapshots::is_congested`]), so the memory that a snapshot takes is bounded: by the queue, one
 //! unfinished chunk a stripe, and what was lent and has been replaced since.
 //!
-//! A large hash, set or sorted set is *handed over in pieces* ([`crate::value::handover`]): when the walk is over, so that nobody
+//! A large collection is *handed over in pieces* ([`crate::value::handover`]): when the walk is over, so that nobody
 //! copies anything else meanwhile, or as soon as somebody needs that. It changes as ever, and counts as unseen until
 //! the last piece. While there are some pieces and not the last, nothing else can be written.
 //!
@@ -37,7 +37,8 @@
 //!          f's region is handed over first     m's region, too, unless it was before
 //! ```
 //!
-//! Other large collections (lists, streams, hashes with fields that expire, all of them where the file consists of commands) are not
+//! Where elements expire, wait to be reaped, or belong to a stream whose groups are large themselves, and where the file consists of
+//! commands, a large collection is not
 //! copied either but *lent*: the chunk has a view of it, which takes no time, and whoever
 //! writes the file reads it without the lock. A command that would change it is presented again until that is
 //! done (`Locked::is_viewed`); what is replaced or removed is left to the snapshot; and a transaction or a

@@ -5,11 +5,8 @@ use std::{mem, sync::Arc};
 use super::{Chunk, Due, Intake, chunk::Piece};
 use crate::{
     keyspace::{EntryRef, LentEntry},
-    rdb::{Output, Version, write_key},
-    value::{
-        Object, ValueType,
-        handover::{self, SharedHandover},
-    },
+    rdb::{Output, Version, write_key, write_tail},
+    value::handover::Handover,
 };
 
 /// A collection that is handed over in pieces. While it is in the stripe, it counts as one that the snapshot has not seen.
@@ -19,9 +16,10 @@ pub(super) struct Piecemeal {
     key: Box<[u8]>,
     /// What stands in the file before its elements, until that was handed over.
     head: Vec<u8>,
-    value_type: ValueType,
+    /// What stands behind them.
+    tail: Vec<u8>,
     version: Version,
-    handover: SharedHandover,
+    handover: Handover,
     /// It, where it is not in the stripe any more.
     gone: Option<LentEntry>,
 }
@@ -29,19 +27,20 @@ pub(super) struct Piecemeal {
 impl Piecemeal {
     /// Begins, where the collection and the file allow it.
     pub(super) fn begin(entry: EntryRef<'_>, database: usize, intake: &Arc<Intake>) -> Option<Self> {
-        let (object, form) = (entry.object()?, intake.options.form);
-        if form.commands || !object.is_handed_over_in_pieces() {
+        let form = intake.options.form;
+        if form.commands {
             return None;
         }
-        let handover = object.handed_over()?.begin(intake);
-        let (version, mut head) = (form.version_of(entry), Vec::new());
+        let handover = Handover::begin(entry.object()?, intake)?;
+        let (version, mut head, mut tail) = (form.version_of(entry), Vec::new(), Vec::new());
         let mut output = Output::new(&mut head, None);
-        let records = handover::locked(&handover).left() as u64;
-        let written = write_key(entry, version, &mut output).and_then(|()| output.length(records));
+        let written = write_key(entry, version, &mut output)
+            .and_then(|()| output.length(handover.left() as u64))
+            .and_then(|()| write_tail(entry, version, &mut Output::new(&mut tail, None)));
         written.expect("a vector takes everything");
-        let (key, value_type, intake) = (entry.key().into(), object.value_type(), Arc::clone(intake));
+        let (key, intake) = (entry.key().into(), Arc::clone(intake));
         intake.begin_pieces();
-        Some(Self { intake, database, key, head, value_type, version, handover, gone: None })
+        Some(Self { intake, database, key, head, tail, version, handover, gone: None })
     }
 
     pub(super) fn key(&self) -> &[u8] {
@@ -67,6 +66,7 @@ impl Piecemeal {
 
     /// It leaves the stripe: the snapshot has a view of it from now on.
     pub(super) fn leave(&mut self, entry: EntryRef<'_>) {
+        self.handover.settle();
         self.intake.note_gone();
         self.gone = Some(self.intake.lend(entry));
     }
@@ -74,16 +74,12 @@ impl Piecemeal {
     /// Puts the next piece into the queue, of about `budget` bytes, which it lowers; whether it is the last. The collection is the
     /// value of the entry `found`, unless it has left.
     pub(super) fn push_next(&mut self, found: Option<EntryRef<'_>>, budget: &mut usize) -> bool {
-        let (mut records, mut is_last) = (Vec::new(), true);
         let entry = self.gone.as_ref().map(LentEntry::get).or(found);
-        if let Some(handed) = entry.and_then(EntryRef::object).and_then(Object::handed_over)
-            && handed.has(&self.handover)
-        {
-            (records, is_last) = handed.next_piece(&mut handover::locked(&self.handover), budget);
-        }
-        let is_sound = !is_last || handover::locked(&self.handover).is_whole();
-        let piece = Piece { head: mem::take(&mut self.head), value_type: self.value_type, is_sound };
-        let chunk = Chunk::piece(self.database, self.intake.options.form, self.version, piece, records);
+        let (elements, is_last) = self.handover.next_piece(entry.and_then(EntryRef::object), budget);
+        let is_sound = !is_last || self.handover.is_whole();
+        let tail = if is_last { mem::take(&mut self.tail) } else { Vec::new() };
+        let piece = Piece { head: mem::take(&mut self.head), elements, tail, is_sound };
+        let chunk = Chunk::piece(self.database, self.intake.options.form, self.version, piece);
         self.intake.push_piece(chunk, is_last);
         is_last
     }
@@ -91,7 +87,6 @@ impl Piecemeal {
 
 impl Drop for Piecemeal {
     fn drop(&mut self) {
-        handover::locked(&self.handover).end();
         self.intake.end_pieces(self.gone.take());
     }
 }

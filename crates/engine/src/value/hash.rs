@@ -16,8 +16,8 @@ use std::sync::Arc;
 use dunlin_structures::{Element, Listpack, Position};
 
 use super::{
-    Collection, Layout, MemberTable, Object, Record, Resources, field_table::FieldTable, handover::Handed,
-    shared::Shared,
+    Collection, Layout, MemberTable, Object, Record, Resources, field_table::FieldTable,
+    handover::table::HandedTable, shared::Shared,
 };
 use crate::{
     context::ExpiryChange,
@@ -121,7 +121,7 @@ impl Hash {
     }
 
     /// The large form, which can be handed over in pieces.
-    pub(super) fn handed_over(&self) -> Option<&dyn Handed> {
+    pub(super) fn handed_table(&self) -> Option<&dyn HandedTable> {
         match &self.fields {
             Fields::Table(table) => Some(table.records_by_field()),
             Fields::Listpack(_) => None,

@@ -113,6 +113,14 @@ impl List {
         matches!(&self.items, Items::Quicklist(deque) if deque.is_shared())
     }
 
+    /// The blocks of a quicklist, which can be handed over in pieces.
+    pub(super) fn deque(&self) -> Option<&BlockDeque> {
+        match &self.items {
+            Items::Listpack(_) => None,
+            Items::Quicklist(deque) => Some(deque),
+        }
+    }
+
     /// No blocks, to be filled and handed to [`Self::from_blocks`].
     pub(crate) fn no_blocks(layout: Layout<'_>) -> BlockDeque {
         BlockDeque::new(block_limit(layout.limits))

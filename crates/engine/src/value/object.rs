@@ -6,7 +6,8 @@ use std::sync::Arc;
 use dunlin_structures::Element;
 
 use super::{
-    Hash, List, MemberTable, Resources, Set, SortedSet, Stream, ValueType, handover::Handed, shared::Shared,
+    Hash, List, MemberTable, Resources, Set, SortedSet, Stream, ValueType, handover::table::HandedTable,
+    shared::Shared,
 };
 
 /// A type of value that holds elements. A key with an empty collection does not exist; a stream never
@@ -98,24 +99,28 @@ impl Object {
     /// Takes a copy of it that shares nothing in its place, with what snapshots have of it. O(n).
     pub(crate) fn unshare(&mut self) {
         let copy = self.copied();
-        if let (Some(copy), Some(table)) = (copy.table(), self.table()) {
-            copy.carry_handovers(table);
+        match (&copy, &*self) {
+            (Self::List(copy), Self::List(list)) => {
+                if let (Some(copy), Some(deque)) = (copy.deque(), list.deque()) {
+                    copy.carry_pasts(deque);
+                }
+            }
+            (Self::Stream(copy), Self::Stream(stream)) => copy.log().carry_handovers(stream.log()),
+            (copy, object) => {
+                if let (Some(copy), Some(table)) = (copy.table(), object.table()) {
+                    copy.carry_handovers(table);
+                }
+            }
         }
         *self = copy;
     }
 
-    /// Whether it can be handed over to a snapshot in pieces from now on: its elements are records of a table, all of them, and
-    /// none expires.
-    pub(crate) fn is_handed_over_in_pieces(&self) -> bool {
-        self.handed_over().is_some() && self.next_deadline_ms().is_none()
-    }
-
-    /// What is handed over in pieces.
-    pub(crate) fn handed_over(&self) -> Option<&dyn Handed> {
+    /// The table that is handed over in pieces, or what has it.
+    pub(super) fn handed_table(&self) -> Option<&dyn HandedTable> {
         match self {
-            Self::Hash(hash) => hash.handed_over(),
-            Self::Set(set) => set.handed_over(),
-            Self::SortedSet(set) => set.handed_over(),
+            Self::Hash(hash) => hash.handed_table(),
+            Self::Set(set) => set.handed_table(),
+            Self::SortedSet(set) => set.handed_table(),
             Self::List(_) | Self::Stream(_) => None,
         }
     }

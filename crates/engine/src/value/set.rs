@@ -15,7 +15,9 @@ use dunlin_structures::{Element, IntSet, Listpack};
 
 use crate::random::{Random, Selection};
 
-use super::{Collection, Layout, MemberTable, Object, Places, Resources, handover::Handed, shared::Shared};
+use super::{
+    Collection, Layout, MemberTable, Object, Places, Resources, handover::table::HandedTable, shared::Shared,
+};
 
 /// A set of byte strings.
 #[derive(Debug, Clone)]
@@ -105,7 +107,7 @@ impl Set {
     }
 
     /// The large form, which can be handed over in pieces.
-    pub(super) fn handed_over(&self) -> Option<&dyn Handed> {
+    pub(super) fn handed_table(&self) -> Option<&dyn HandedTable> {
         match &self.members {
             Members::Table(table) => Some(&**table),
             _ => None,

@@ -1,5 +1,5 @@
-//! Edits of the block deque. All of them keep its sums through `edit_packed`, `insert_block`,
-//! `remove_block` and `take_blocks`.
+//! Edits of the block deque. All of them keep its sums, and what its pasts need, through `edit_packed`, `insert_block`,
+//! `detach_block` and `take_blocks`.
 
 use std::{collections::VecDeque, mem, ops};
 
@@ -229,6 +229,9 @@ impl BlockDeque {
         }
         // In one pass, not one by one: each removal from the deque would move half of it.
         if self.blocks.iter().any(|block| block.count == 0) {
+            if !self.pasts.are_none() {
+                self.pasts.note_emptied(&self.blocks);
+            }
             let block_bytes = &mut self.block_bytes;
             self.blocks.retain(|block| {
                 if block.count == 0 {
@@ -243,6 +246,9 @@ impl BlockDeque {
 
     /// Removes from one block, which may be left empty.
     fn remove_equal_within(&mut self, block: usize, text: &[u8], count: usize, end: ListEnd) -> usize {
+        if !self.pasts.are_none() && self.blocks[block].contains(text) {
+            self.preserve(block);
+        }
         let listpack = match &mut self.blocks[block].contents {
             Contents::Packed(listpack) => listpack,
             Contents::Plain(own) => {
@@ -313,6 +319,7 @@ impl BlockDeque {
 
     /// Changes a listpack by `added` elements, or counts a change that is done.
     fn edit_packed<R>(&mut self, block: usize, added: isize, edit: impl FnOnce(&mut Listpack) -> R) -> R {
+        self.preserve(block);
         let block = &mut self.blocks[block];
         let Contents::Packed(listpack) = &mut block.contents else {
             unreachable!("plain blocks are replaced, not edited")
@@ -344,13 +351,34 @@ impl BlockDeque {
             self.blocks.reserve_exact(1 + self.blocks.len() / 8);
         }
         self.blocks.insert(at, block);
+        if !self.pasts.are_none() {
+            self.pasts.note_inserted(at);
+        }
     }
 
     fn remove_block(&mut self, at: usize) {
+        drop(self.detach_block(at));
+        self.shrink_deque();
+    }
+
+    /// Takes a block out.
+    fn detach_block(&mut self, at: usize) -> Block {
+        self.preserve(at);
         let block = self.blocks.remove(at).expect("a block that is there");
         self.len -= block.count();
         self.block_bytes -= block.heap_bytes();
-        self.shrink_deque();
+        if !self.pasts.are_none() {
+            self.pasts.note_removed(at..at + 1);
+        }
+        block
+    }
+
+    /// Has a block that is about to change kept as it was.
+    #[inline]
+    pub(super) fn preserve(&mut self, at: usize) {
+        if !self.pasts.are_none() {
+            self.pasts.keep(at, &self.blocks[at]);
+        }
     }
 
     /// Takes blocks out. Whichever are fewer are moved, those or the others.
@@ -358,6 +386,7 @@ impl BlockDeque {
         if range.is_empty() {
             return TakenBlocks::default();
         }
+        let start = range.start;
         for block in self.blocks.range(range.clone()) {
             self.len -= block.count();
             self.block_bytes -= block.heap_bytes();
@@ -371,7 +400,10 @@ impl BlockDeque {
             self.blocks.drain(range).collect()
         };
         self.shrink_deque();
-        TakenBlocks(taken)
+        match self.pasts.are_none() {
+            true => TakenBlocks(taken),
+            false => TakenBlocks(self.pasts.keep_taken(start, taken)),
+        }
     }
 
     fn shrink_deque(&mut self) {
@@ -428,9 +460,7 @@ impl BlockDeque {
         if bytes > self.limit.bytes_max() || first.count() + added > self.limit.elements_max() {
             return false;
         }
-        let second = self.blocks.remove(block + 1).expect("it was just looked at");
-        self.len -= added;
-        self.block_bytes -= second.heap_bytes();
+        let second = self.detach_block(block + 1);
         if let Contents::Packed(two) = &second.contents {
             self.edit_packed(block, added as isize, |one| one.append(two.view()));
         }

@@ -16,15 +16,20 @@
 
 mod edit;
 mod iter;
+mod past;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::num::NonZero;
 use std::ops;
+use std::sync::Arc;
 
 pub use edit::ListEnd;
 pub use iter::DequeRange;
+use past::Pasts;
+pub use past::{Past, SharedPast, lock_past};
 
 use crate::{Element, Listpack, ListpackRef};
 
@@ -86,19 +91,30 @@ pub enum BlockRef<'a> {
     Plain(&'a [u8]),
 }
 
+/// A large element is never edited, and may be long: copies share it.
 #[derive(Clone)]
 enum Contents {
     Packed(Listpack),
-    Plain(Box<[u8]>),
+    Plain(Arc<[u8]>),
 }
 
+/// The counts of an [`Arc`], which stand before what it holds.
+const ARC_HEAD_BYTES: usize = 2 * size_of::<usize>();
+
+/// Elements that stand together.
 #[derive(Clone)]
-struct Block {
+pub struct Block {
     contents: Contents,
     count: u32,
 }
 
 const _: () = assert!(size_of::<Block>() == 32, "two blocks to a cache line");
+
+impl fmt::Debug for Block {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Block").field("count", &self.count).finish_non_exhaustive()
+    }
+}
 
 impl Block {
     fn packed(listpack: Listpack) -> Block {
@@ -114,11 +130,28 @@ impl Block {
         self.count as usize
     }
 
+    /// The block, for those who serialize it.
+    #[inline]
+    pub fn view(&self) -> BlockRef<'_> {
+        match &self.contents {
+            Contents::Packed(listpack) => BlockRef::Packed(listpack.view()),
+            Contents::Plain(text) => BlockRef::Plain(text),
+        }
+    }
+
     /// Bytes on the heap.
-    fn heap_bytes(&self) -> usize {
+    pub fn heap_bytes(&self) -> usize {
         match &self.contents {
             Contents::Packed(listpack) => listpack.capacity(),
-            Contents::Plain(text) => text.len(),
+            Contents::Plain(text) => ARC_HEAD_BYTES + text.len(),
+        }
+    }
+
+    /// Whether there is an element whose text is `text`.
+    fn contains(&self, text: &[u8]) -> bool {
+        match self.view() {
+            BlockRef::Packed(listpack) => listpack.find(text, 0).is_some(),
+            BlockRef::Plain(own) => *own == *text,
         }
     }
 
@@ -159,6 +192,7 @@ pub struct BlockDeque {
     /// Sum of the blocks' heap bytes.
     block_bytes: usize,
     limit: BlockLimit,
+    pasts: Pasts,
 }
 
 impl Clone for BlockDeque {
@@ -174,7 +208,7 @@ impl Clone for BlockDeque {
 impl BlockDeque {
     /// Without elements; allocates nothing.
     pub fn new(limit: BlockLimit) -> BlockDeque {
-        BlockDeque { blocks: VecDeque::new(), len: 0, block_bytes: 0, limit }
+        BlockDeque { blocks: VecDeque::new(), len: 0, block_bytes: 0, limit, pasts: Pasts::default() }
     }
 
     /// The elements of a listpack, which becomes the only block whatever its size.
@@ -197,6 +231,7 @@ impl BlockDeque {
     /// Takes the listpack of [`Self::single_listpack`] out, and leaves no element.
     pub fn take_single_listpack(&mut self) -> Option<Listpack> {
         self.single_listpack()?;
+        self.preserve(0);
         match std::mem::replace(self, BlockDeque::new(self.limit)).blocks.pop_front()?.contents {
             Contents::Packed(listpack) => Some(listpack),
             Contents::Plain(_) => unreachable!("just seen to be a listpack"),
@@ -249,10 +284,7 @@ impl BlockDeque {
 
     /// The blocks in order.
     pub fn blocks(&self) -> impl DoubleEndedIterator<Item = BlockRef<'_>> + ExactSizeIterator {
-        self.blocks.iter().map(|block| match &block.contents {
-            Contents::Packed(listpack) => BlockRef::Packed(listpack.view()),
-            Contents::Plain(text) => BlockRef::Plain(text),
-        })
+        self.blocks.iter().map(Block::view)
     }
 
     /// The element with number `index`. O(blocks from the nearer end).

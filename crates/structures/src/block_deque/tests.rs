@@ -1,4 +1,10 @@
-use std::collections::VecDeque;
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 use proptest::prelude::*;
 
@@ -247,4 +253,139 @@ proptest! {
             prop_assert!(seen.0.iter().chain(&seen.1).eq(model.range(index / 2..index)));
         }
     }
+}
+
+/// Makes an edit without looking at what comes of it.
+fn apply(list: &mut BlockDeque, edit: &Edit) {
+    match edit {
+        Edit::Push(back, text) => list.push(end(*back), text),
+        Edit::Pop(back) => _ = list.pop(end(*back), |_| ()),
+        Edit::Insert(true, at, text) => _ = list.insert_after(*at, text),
+        Edit::Insert(false, at, text) => _ = list.insert_before(*at, text),
+        Edit::Set(at, text) => _ = list.set(*at, text),
+        Edit::RemoveRange(at, count) => _ = list.take_range(*at..at + count),
+        Edit::Trim(front, back) => list.trim(*front..list.len().saturating_sub(*back)),
+        Edit::RemoveEqual(at, count, back) => {
+            let text = list.get(*at).map(|element| element.text().into_owned()).unwrap_or_default();
+            list.remove_equal(&text, *count, end(*back));
+        }
+        Edit::Rebuild => {
+            let copy = list.clone();
+            copy.carry_pasts(list);
+            *list = copy;
+        }
+    }
+}
+
+/// What a past has given so far, beside what it has to give.
+struct Given {
+    past: SharedPast,
+    expected: Vec<Vec<Vec<u8>>>,
+    given: Vec<Vec<Vec<u8>>>,
+    noted_bytes: Arc<AtomicUsize>,
+}
+
+impl Given {
+    fn begin(list: &BlockDeque) -> Self {
+        let noted_bytes = Arc::new(AtomicUsize::new(0));
+        let noted = Arc::clone(&noted_bytes);
+        let past = list.remember(move |bytes| _ = noted.fetch_add(bytes, Relaxed));
+        Self { past, expected: list.blocks.iter().map(Self::texts).collect(), given: Vec::new(), noted_bytes }
+    }
+
+    fn texts(block: &Block) -> Vec<Vec<u8>> {
+        match block.view() {
+            BlockRef::Packed(listpack) => texts(listpack.iter()),
+            BlockRef::Plain(text) => vec![text.to_vec()],
+        }
+    }
+
+    fn take(&mut self, list: &BlockDeque, count: usize) {
+        for _ in 0..count {
+            let mut past = lock_past(&self.past);
+            let before = past.kept_bytes();
+            let list = list.has_past(&self.past).then_some(list);
+            let Some((block, is_copy)) = past.give(list) else { return };
+            assert_eq!(before - past.kept_bytes(), if is_copy { 0 } else { block.heap_bytes() });
+            self.noted_bytes.fetch_sub(before - past.kept_bytes(), Relaxed);
+            self.given.push(Self::texts(&block));
+        }
+    }
+
+    /// Takes the rest.
+    fn finish(mut self, list: &BlockDeque) {
+        let left = lock_past(&self.past).left();
+        self.take(list, left);
+        assert!(self.given == self.expected, "{:?} instead of {:?}", self.given, self.expected);
+        let mut past = lock_past(&self.past);
+        assert_eq!((past.left(), past.give(Some(list)).is_none()), (0, true));
+        assert_eq!(past.kept_bytes(), self.noted_bytes.load(Relaxed));
+        past.end();
+    }
+}
+
+proptest! {
+    /// The blocks of an instant are given one by one as they were, in order, whatever becomes of the deque meanwhile; two instants at once.
+    #[test]
+    fn a_past_gives_the_blocks_of_its_instant(
+        limit in prop::sample::select(vec![-1, 1, 2, 3, 7]),
+        before in prop::collection::vec(edit(), 0..60),
+        steps in prop::collection::vec((edit(), 0..4usize, any::<bool>()), 1..60),
+    ) {
+        let mut list = BlockDeque::new(BlockLimit::from_directive(limit));
+        before.iter().for_each(|edit| apply(&mut list, edit));
+        let mut running = vec![Given::begin(&list)];
+        for (edit, count, first) in &steps {
+            apply(&mut list, edit);
+            let at = if *first { 0 } else { running.len() - 1 };
+            running[at].take(&list, *count);
+            if running.len() == 1 && *count == 3 {
+                running.push(Given::begin(&list));
+            }
+        }
+        running.into_iter().for_each(|past| past.finish(&list));
+        list.push_back(b"new");
+        prop_assert!(list.pasts.are_none(), "what is over is forgotten with the next change");
+    }
+}
+
+/// Whoever has the deque under another name changes a copy, which must not say where blocks stand.
+#[test]
+fn a_settled_past_stays_with_what_does_not_change() {
+    let list = of(2, "a b c d e f");
+    let given = Given::begin(&list);
+    lock_past(&given.past).settle();
+    let mut copy = list.clone();
+    copy.carry_pasts(&list);
+    assert!(list.has_past(&given.past) && !copy.has_past(&given.past));
+    copy.push_front(b"x");
+    copy.push_front(b"y");
+    copy.push_front(b"z");
+    given.finish(&list);
+}
+
+/// A list that becomes compact takes its last block away from the deque.
+#[test]
+fn a_past_outlives_the_deque() {
+    let mut list = of(3, "a b c d e");
+    let given = Given::begin(&list);
+    list.remove_range(3..5);
+    let listpack = list.take_single_listpack().unwrap();
+    assert_eq!((listpack.len(), list.has_past(&given.past)), (3, false));
+    given.finish(&list);
+}
+
+/// What is cut off as a whole is not copied.
+#[test]
+fn what_is_taken_out_is_kept_as_it_is() {
+    let mut list = of(2, "a b c d e f g h");
+    let BlockRef::Packed(third) = list.blocks[2].view() else { unreachable!() };
+    let third = third.bytes().as_ptr();
+    let given = Given::begin(&list);
+    let (removed, taken) = list.take_range(1..8);
+    assert_eq!((removed, taken.len()), (7, 0));
+    let mut past = lock_past(&given.past);
+    let kept: Vec<_> = std::iter::from_fn(|| past.give(Some(&list))).collect();
+    let BlockRef::Packed(same) = kept[2].0.view() else { unreachable!() };
+    assert_eq!((kept.len(), same.bytes().as_ptr()), (4, third));
 }

@@ -7,7 +7,7 @@ use dunlin_structures::Handle;
 use super::MemberTable;
 use crate::{
     snapshot::Intake,
-    value::handover::{self, Handed, Handover, Handovers, SharedHandover},
+    value::handover::table::{self, HandedTable, SharedTableHandover, TableHandover, TableHandovers},
 };
 
 /// What looking at a region counts for, in bytes copied.
@@ -16,8 +16,12 @@ const REGION_COST_BYTES: usize = 64;
 impl MemberTable {
     /// Begins to hand all records over to a snapshot, `in_order` where whoever asks for the pieces goes through them as members of a
     /// sorted set. None with its number is under way.
-    pub(in crate::value) fn begin_handover(&self, in_order: bool, intake: &Arc<Intake>) -> SharedHandover {
-        let handover = Handover::new(self.len(), self.table.level(), in_order, intake);
+    pub(in crate::value) fn begin_handover(
+        &self,
+        in_order: bool,
+        intake: &Arc<Intake>,
+    ) -> SharedTableHandover {
+        let handover = TableHandover::new(self.len(), self.table.level(), in_order, intake);
         let handover = Arc::new(Mutex::new(handover));
         self.handovers().get_or_insert_default()[intake.index()] = Some(Arc::clone(&handover));
         handover
@@ -36,12 +40,12 @@ impl MemberTable {
     }
 
     /// Whether changes are handed over to it first.
-    pub(in crate::value) fn has_handover(&self, handover: &SharedHandover) -> bool {
+    pub(in crate::value) fn has_handover(&self, handover: &SharedTableHandover) -> bool {
         self.handovers().iter().flat_map(|own| own.iter()).flatten().any(|own| Arc::ptr_eq(own, handover))
     }
 
     /// The region of a key among those of a handover.
-    pub(in crate::value) fn region_of(&self, key: &[u8], handover: &Handover) -> u32 {
+    pub(in crate::value) fn region_of(&self, key: &[u8], handover: &TableHandover) -> u32 {
         handover.region_of(self.resources.hash(key))
     }
 
@@ -65,7 +69,7 @@ impl MemberTable {
         let Some(mut handovers) = self.own_handovers().take() else { return };
         for place in &mut *handovers {
             let Some(handover) = place else { continue };
-            let mut handover = handover::locked(handover);
+            let mut handover = table::locked(handover);
             let region = handover.region_of(hash);
             if handover.is_over() {
                 drop(handover);
@@ -83,7 +87,7 @@ impl MemberTable {
     }
 
     /// Hands over the records of a region, but for those that the walk in order has passed.
-    fn hand_over_region(&self, handover: &mut Handover, region: u32) {
+    fn hand_over_region(&self, handover: &mut TableHandover, region: u32) {
         let level = handover.level();
         let has_others = self.table.level() < level;
         self.table.for_each_in_region(region, level, |handle| self.prefetch(handle));
@@ -98,27 +102,27 @@ impl MemberTable {
         });
     }
 
-    fn handovers(&self) -> MutexGuard<'_, Option<Box<Handovers>>> {
+    fn handovers(&self) -> MutexGuard<'_, Option<Box<TableHandovers>>> {
         self.handovers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The same without the lock.
     #[inline]
-    fn own_handovers(&mut self) -> &mut Option<Box<Handovers>> {
+    fn own_handovers(&mut self) -> &mut Option<Box<TableHandovers>> {
         self.handovers.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Handed for MemberTable {
-    fn begin(&self, intake: &Arc<Intake>) -> SharedHandover {
+impl HandedTable for MemberTable {
+    fn begin(&self, intake: &Arc<Intake>) -> SharedTableHandover {
         self.begin_handover(false, intake)
     }
 
-    fn has(&self, handover: &SharedHandover) -> bool {
+    fn has(&self, handover: &SharedTableHandover) -> bool {
         self.has_handover(handover)
     }
 
-    fn next_piece(&self, handover: &mut Handover, budget: &mut usize) -> (Vec<u8>, bool) {
+    fn next_piece(&self, handover: &mut TableHandover, budget: &mut usize) -> (Vec<u8>, bool) {
         let records = handover.piece(|handover| {
             while let Some(region) = handover.next_region()
                 && handover.bytes() < *budget

@@ -26,7 +26,7 @@ use dunlin_structures::{
     BucketTable, CELL_BYTES_MAX, Candidate, Entries, Handle, Members, Slab, Slot, class_bytes, prefetch_span,
 };
 
-use super::{Resources, handover::Handovers};
+use super::{Resources, handover::table::TableHandovers};
 use crate::random::{Random, Selection};
 
 /// First bytes that say something else than a length; the smallest of them.
@@ -59,7 +59,7 @@ pub struct MemberTable {
     /// Records that are out of the table and whose cells are still to be freed.
     doomed: Vec<Handle>,
     /// Those under way, or that were when the table last changed. Whatever changes a record looks here first.
-    handovers: Mutex<Option<Box<Handovers>>>,
+    handovers: Mutex<Option<Box<TableHandovers>>>,
 }
 
 /// Where records of a table stand: hashes of their keys and handles, in the order of the table's buckets. Valid until

@@ -21,7 +21,9 @@ use std::{ops::Range, sync::Arc};
 
 use dunlin_structures::{Element, Listpack};
 
-use super::{Collection, Layout, MemberTable, Object, Resources, handover::Handed, shared::Shared};
+use super::{
+    Collection, Layout, MemberTable, Object, Resources, handover::table::HandedTable, shared::Shared,
+};
 use crate::random::{Random, Selection};
 
 pub use gathered::Gathered;
@@ -117,7 +119,7 @@ impl SortedSet {
     }
 
     /// The large form, which can be handed over in pieces.
-    pub(super) fn handed_over(&self) -> Option<&dyn Handed> {
+    pub(super) fn handed_table(&self) -> Option<&dyn HandedTable> {
         match &self.members {
             Members::Ranked(ranked) => Some(&**ranked),
             Members::Packed(_) => None,

@@ -21,7 +21,7 @@ use crate::{
     snapshot::Intake,
     value::{
         MemberTable, Record, Resources,
-        handover::{Handed, Handover, SharedHandover},
+        handover::table::{HandedTable, SharedTableHandover, TableHandover},
     },
 };
 
@@ -293,17 +293,17 @@ impl Ranked {
     }
 }
 
-impl Handed for Ranked {
-    fn begin(&self, intake: &Arc<Intake>) -> SharedHandover {
+impl HandedTable for Ranked {
+    fn begin(&self, intake: &Arc<Intake>) -> SharedTableHandover {
         debug_assert!(!self.has_doomed(), "no record is that of no member");
         self.table.begin_handover(true, intake)
     }
 
-    fn has(&self, handover: &SharedHandover) -> bool {
+    fn has(&self, handover: &SharedTableHandover) -> bool {
         self.table.has_handover(handover)
     }
 
-    fn next_piece(&self, handover: &mut Handover, budget: &mut usize) -> (Vec<u8>, bool) {
+    fn next_piece(&self, handover: &mut TableHandover, budget: &mut usize) -> (Vec<u8>, bool) {
         let precedes = |(score, member)| move |entry: Scored| entry.precedes(score, member, &self.table);
         let mut end = match handover.last_passed() {
             Some(last) => self.tree.partition_point(precedes(last)),

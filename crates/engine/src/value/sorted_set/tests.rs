@@ -6,7 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::snapshot::Intake;
-use crate::value::{CollectionLimits, for_each_record, handover};
+use crate::value::{
+    CollectionLimits, for_each_record,
+    handover::{Elements, Handover},
+};
 
 fn member() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
@@ -208,12 +211,13 @@ proptest! {
         let before = told(&set, 0..set.len(), true);
         let intake = Intake::alone();
         let mut object = set.into_object();
-        let handover = object.handed_over().unwrap().begin(&intake);
+        let handover = Handover::begin(&object, &intake).unwrap();
         let (mut found, mut is_over) = (Vec::new(), false);
         let mut take = |object: &Object, bytes: usize| {
-            let handed = object.handed_over().unwrap();
-            assert!(handed.has(&handover));
-            let (records, is_last) = handed.next_piece(&mut handover::locked(&handover), &mut { bytes });
+            let (Elements::Records(_, records), is_last) = handover.next_piece(Some(object), &mut { bytes })
+            else {
+                unreachable!()
+            };
             for_each_record(&records, |record| found.push((record.key.to_vec(), score_of(record))));
             is_last
         };
@@ -235,7 +239,7 @@ proptest! {
         while !is_over {
             is_over = take(&object, 5000);
         }
-        prop_assert!(handover::locked(&handover).is_whole());
+        prop_assert!(handover.is_whole());
         if steps.is_empty() {
             prop_assert_eq!(&found, &before);
         }

@@ -4,15 +4,16 @@
 //! it; an ID is found by bisection. A node that loses its last entry in the middle is taken out, which
 //! moves the 40 bytes of each node to one side of it.
 
-use std::{collections::VecDeque, mem};
+use std::{collections::VecDeque, mem, sync::Arc};
 
 use dunlin_structures::{Corrupt, Listpack};
 
 use super::{
+    super::handover::nodes::{NodeHandovers, SharedNodeHandover},
     NewId, StreamEntry, StreamId,
     node::{Node, NodeEntries, Placed},
 };
-use crate::value::CollectionLimits;
+use crate::{snapshot::Intake, value::CollectionLimits};
 
 /// Larger than this neither a node nor an entry may grow, whatever the configuration says.
 const NODE_BYTES_MAX: usize = 1 << 30;
@@ -112,9 +113,30 @@ pub struct StreamLog {
     first_id: StreamId,
     max_deleted_id: StreamId,
     entries_added: u64,
+    handovers: NodeHandovers,
 }
 
 impl StreamLog {
+    /// Begins to hand all nodes over to a snapshot. None of it is under way. O(1).
+    pub(in crate::value) fn begin_handover(&self, intake: &Arc<Intake>) -> SharedNodeHandover {
+        let last = self.nodes.back().map_or(StreamId::MIN, |node| node.first);
+        self.handovers.begin(self.nodes.len(), last, intake)
+    }
+
+    /// Goes on as that of which it is a copy: what is handed over is handed over from here, too.
+    pub(in crate::value) fn carry_handovers(&self, from: &Self) {
+        self.handovers.carry(&from.handovers);
+    }
+
+    /// Has a node that is about to change set aside as it was.
+    #[inline]
+    fn preserve(&mut self, at: usize) {
+        if !self.handovers.are_none() {
+            let node = &self.nodes[at];
+            self.handovers.preserve(node.first, &node.entries);
+        }
+    }
+
     /// Live entries. O(1).
     pub fn len(&self) -> u64 {
         self.len
@@ -153,6 +175,15 @@ impl StreamLog {
     /// Bytes of the listpack of each node, by its ID.
     pub fn listpacks(&self) -> impl Iterator<Item = (StreamId, &Listpack)> {
         self.nodes.iter().map(|node| (node.first, &node.entries))
+    }
+
+    /// The same of the nodes whose ID is `from` or larger. O(log n) to begin with.
+    pub(in crate::value) fn listpacks_from(
+        &self,
+        from: StreamId,
+    ) -> impl Iterator<Item = (StreamId, &Listpack)> {
+        let first = self.nodes.partition_point(|node| node.first < from);
+        self.nodes.range(first..).map(|node| (node.first, &node.entries))
     }
 
     /// Bytes outside the log itself. O(1).
@@ -228,8 +259,12 @@ impl StreamLog {
             bytes => bytes.min(NODE_BYTES_MAX),
         };
         let entries_max = limits.stream_node_max_entries;
+        let is_full = |node: &Node| node.is_full(bytes, bytes_max, entries_max);
+        if self.nodes.back().is_some_and(|node| !is_full(node)) {
+            self.preserve(self.nodes.len() - 1);
+        }
         match self.nodes.back_mut() {
-            Some(node) if !node.is_full(bytes, bytes_max, entries_max) => {
+            Some(node) if !is_full(node) => {
                 let before = node.entries.capacity();
                 node.push(id, pairs);
                 self.listpack_bytes = self.listpack_bytes - before + node.entries.capacity();
@@ -300,6 +335,7 @@ impl StreamLog {
 
     fn remove_entry(&mut self, id: StreamId) -> bool {
         let Some(at) = self.node_of(id) else { return false };
+        self.preserve(at);
         let before = self.nodes[at].entries.capacity();
         if !self.nodes[at].delete(id) {
             return false;
@@ -331,6 +367,15 @@ impl StreamLog {
         front
     }
 
+    /// Has what is handed over keep nodes that were taken out; the others.
+    fn keep_taken(&mut self, nodes: VecDeque<Node>) -> VecDeque<Node> {
+        let others = nodes.into_iter().filter_map(|mut node| {
+            node.entries = self.handovers.keep_taken(node.first, node.entries)?;
+            Some(node)
+        });
+        others.collect()
+    }
+
     /// A long queue that has been trimmed gives its memory back.
     fn give_room_back(&mut self) {
         if self.nodes.len() < self.nodes.capacity() / 4 {
@@ -357,6 +402,7 @@ impl StreamLog {
             whole += 1;
         }
         let nodes = self.take_front(whole);
+        let nodes = if self.handovers.are_none() { nodes } else { self.keep_taken(nodes) };
         if !ends && !trim.is_approximate && !self.nodes.is_empty() {
             removed += self.trim_front_node(trim);
         }
@@ -391,6 +437,7 @@ impl StreamLog {
 
     /// Removes entries of the first node, which has some behind the bound.
     fn trim_front_node(&mut self, trim: Trim) -> u64 {
+        self.preserve(0);
         let mut len = self.len;
         let node = self.nodes.front_mut().expect("the caller looked at it");
         let before = node.entries.capacity();
@@ -417,6 +464,9 @@ impl StreamLog {
         entries_added: Option<u64>,
         max_deleted_id: Option<StreamId>,
     ) {
+        if !self.handovers.are_none() {
+            self.handovers.note_last_id(last_id);
+        }
         self.last_id = last_id;
         self.entries_added = entries_added.unwrap_or(self.entries_added);
         self.max_deleted_id = max_deleted_id.unwrap_or(self.max_deleted_id);

@@ -187,6 +187,11 @@ impl Stream {
 
     /// Bytes outside the stream itself. O(1).
     pub fn heap_bytes(&self) -> usize {
-        self.log.heap_bytes() + self.group_bytes + self.producers().map_or(0, Producers::heap_bytes)
+        self.log.heap_bytes() + self.bytes_beside_log()
+    }
+
+    /// Bytes of groups and producers. O(1).
+    pub(super) fn bytes_beside_log(&self) -> usize {
+        self.group_bytes + self.producers().map_or(0, Producers::heap_bytes)
     }
 }

@@ -5,7 +5,13 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::value::CollectionLimits;
+use crate::{
+    snapshot::Intake,
+    value::{
+        CollectionLimits,
+        handover::{Elements, Handover},
+    },
+};
 
 type Fields = Vec<Vec<u8>>;
 
@@ -219,5 +225,90 @@ proptest! {
         prop_assert_eq!(by_time, Some(anew));
         prop_assert!(stream.remove_group(b"g"));
         prop_assert_eq!(stream.heap_bytes(), stream.log().heap_bytes());
+    }
+}
+
+/// What happens to a stream between two pieces.
+#[derive(Debug, Clone)]
+enum Turn {
+    Change(Step),
+    /// The last ID becomes that of the last entry, or one not far behind it.
+    Reset(u64),
+    /// As a transaction does where somebody has a view.
+    Copy,
+    Piece(usize),
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    prop_oneof![
+        8 => step().prop_map(Turn::Change),
+        1 => (0u64..10).prop_map(Turn::Reset),
+        1 => Just(Turn::Copy),
+        3 => (1usize..400).prop_map(Turn::Piece),
+    ]
+}
+
+proptest! {
+    /// The nodes of a stream are handed over one by one as they were in the beginning, in order, whatever becomes of it.
+    #[test]
+    fn nodes_are_handed_over_as_they_were(
+        before in prop::collection::vec((fields(), 1u64..20), 0..60),
+        turns in prop::collection::vec(turn(), 0..80),
+    ) {
+        let limits = CollectionLimits { stream_node_max_entries: 3, ..CollectionLimits::default() };
+        let mut log = StreamLog::default();
+        let add = |log: &mut StreamLog, ms: u64, seq: u64, fields: &Fields| {
+            let pairs: Vec<&[u8]> = fields.iter().map(Vec::as_slice).collect();
+            let _ = log.add(NewId::Exactly(StreamId::new(ms, seq)), &pairs, 0, &limits);
+        };
+        let mut last = 0;
+        for (fields, step) in &before {
+            last += step;
+            add(&mut log, last / 4, last % 4, fields);
+        }
+        let expected: Vec<_> = log.listpacks().map(|(id, listpack)| (id, listpack.bytes().to_vec())).collect();
+        let intake = Intake::alone();
+        let mut object = Stream::from_log(log).into_object();
+        let handover = Handover::begin(&object, &intake).unwrap();
+        prop_assert_eq!(handover.left(), expected.len());
+        let (mut given, mut is_over) = (Vec::new(), false);
+        let mut take = |object: &Object, bytes: usize| {
+            let (Elements::Nodes(nodes), is_last) = handover.next_piece(Some(object), &mut { bytes }) else {
+                unreachable!()
+            };
+            given.extend(nodes.into_iter().map(|(id, listpack)| (id, listpack.bytes().to_vec())));
+            is_last
+        };
+        for turn in &turns {
+            match turn {
+                Turn::Copy => {
+                    let _view = object.clone();
+                    object.unshare();
+                    continue;
+                }
+                Turn::Piece(bytes) => {
+                    is_over = is_over || take(&object, *bytes);
+                    continue;
+                }
+                _ => {}
+            }
+            let log = Stream::of_mut(&mut object).unwrap().log_mut();
+            match turn {
+                Turn::Change(Step::Add(ms, seq, fields)) => add(log, *ms, *seq, fields),
+                Turn::Change(Step::Remove(ms, seq)) => _ = log.remove(StreamId::new(*ms, *seq)),
+                Turn::Change(Step::Trim(trim)) => _ = log.trim(*trim),
+                Turn::Reset(more) => {
+                    let last = log.last_entry_id().unwrap_or_default();
+                    log.set_ids(StreamId { ms: last.ms.saturating_add(*more), ..last }, None, None);
+                }
+                Turn::Copy | Turn::Piece(_) => {}
+            }
+        }
+        while !is_over {
+            is_over = take(&object, 1000);
+        }
+        prop_assert!(handover.is_whole());
+        prop_assert_eq!(&given, &expected);
+        prop_assert_eq!(intake.waiting_bytes(), 0);
     }
 }

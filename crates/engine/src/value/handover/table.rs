@@ -1,8 +1,6 @@
-//! What a snapshot has of a large collection that changes while it is written.
+//! What a snapshot has of a table, whose records change while they are handed over.
 //!
-//! A collection of millions of elements takes a second to write, and nobody is to wait for that long: so it is handed
-//! over in pieces, under the lock of its shard each, and changes between them. The table's records are
-//! divided into *regions* by the low bits of their keys' hashes, some ten records each.
+//! The records are divided into *regions* by the low bits of their keys' hashes, some ten records each.
 //!
 //! ```text
 //! region      0 1 2 3 4 5 6 7 8 …            walk ───▶ takes all records of the next region
@@ -23,31 +21,33 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::{Record, sorted_set::score_of};
-use crate::snapshot::{Intake, SNAPSHOTS_MAX};
+use crate::{
+    snapshot::{Intake, SNAPSHOTS_MAX},
+    value::{Record, score_of},
+};
 
 /// A handover, as the table and the snapshot share it. Locked for as long as it takes to take a region, or a piece.
-pub(crate) type SharedHandover = Arc<Mutex<Handover>>;
+pub(crate) type SharedTableHandover = Arc<Mutex<TableHandover>>;
 
 /// A table's handovers, by snapshot.
-pub(super) type Handovers = [Option<SharedHandover>; SNAPSHOTS_MAX];
+pub(in crate::value) type TableHandovers = [Option<SharedTableHandover>; SNAPSHOTS_MAX];
 
-/// What can be handed over in pieces.
-pub(crate) trait Handed {
+/// What stands in a table, and can be handed over in pieces.
+pub(crate) trait HandedTable {
     /// Begins: from here on, whatever changes is handed over first. None of that snapshot is under way. O(1), but for a bit for
     /// some ten elements.
-    fn begin(&self, intake: &Arc<Intake>) -> SharedHandover;
+    fn begin(&self, intake: &Arc<Intake>) -> SharedTableHandover;
 
     /// Whether changes are handed over to it first.
-    fn has(&self, handover: &SharedHandover) -> bool;
+    fn has(&self, handover: &SharedTableHandover) -> bool;
 
     /// Goes on for about `budget` bytes, which it lowers, and more where changes have handed over more: the records, and
     /// whether they are the last.
-    fn next_piece(&self, handover: &mut Handover, budget: &mut usize) -> (Vec<u8>, bool);
+    fn next_piece(&self, handover: &mut TableHandover, budget: &mut usize) -> (Vec<u8>, bool);
 }
 
 /// What a snapshot has of a table; see the module's head.
-pub(crate) struct Handover {
+pub(crate) struct TableHandover {
     /// Bits of a hash that tell its region.
     level: u32,
     /// A bit for each region that a change has taken.
@@ -73,14 +73,14 @@ enum Passed {
 }
 
 /// The lock of a handover.
-pub(crate) fn locked(handover: &SharedHandover) -> MutexGuard<'_, Handover> {
+pub(crate) fn locked(handover: &SharedTableHandover) -> MutexGuard<'_, TableHandover> {
     handover.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Handover {
+impl TableHandover {
     /// Of a table of so many records whose buckets have so many address bits. `in_order` where the walk is that of a sorted
     /// set, from the last member to the first.
-    pub(super) fn new(records: usize, level: u32, in_order: bool, intake: &Arc<Intake>) -> Self {
+    pub(in crate::value) fn new(records: usize, level: u32, in_order: bool, intake: &Arc<Intake>) -> Self {
         let passed = if in_order { Passed::Members(None) } else { Passed::Regions(0) };
         Self {
             level,
@@ -94,43 +94,43 @@ impl Handover {
         }
     }
 
-    pub(super) fn level(&self) -> u32 {
+    pub(in crate::value) fn level(&self) -> u32 {
         self.level
     }
 
     /// The region of a hash.
     #[inline]
-    pub(super) fn region_of(&self, hash: u64) -> u32 {
+    pub(in crate::value) fn region_of(&self, hash: u64) -> u32 {
         hash as u32 & ((1 << self.level) - 1)
     }
 
     /// Whether a region's records were handed over, but for those that the walk in order has passed.
     #[inline]
-    pub(super) fn has(&self, region: u32) -> bool {
+    pub(in crate::value) fn has(&self, region: u32) -> bool {
         let is_taken = self.taken[region as usize / 64] & 1 << (region % 64) != 0;
         is_taken || matches!(self.passed, Passed::Regions(end) if region < end)
     }
 
     /// Whether the walk in order may come by members that were handed over.
-    pub(super) fn is_any_taken(&self) -> bool {
+    pub(in crate::value) fn is_any_taken(&self) -> bool {
         self.is_any_taken
     }
 
     /// Notes that a change has taken a region.
-    pub(super) fn take(&mut self, region: u32) {
+    pub(in crate::value) fn take(&mut self, region: u32) {
         self.taken[region as usize / 64] |= 1 << (region % 64);
         self.is_any_taken = true;
     }
 
     /// Whether the walk in order has passed a member.
-    pub(super) fn has_passed(&self, member: Record<'_>) -> bool {
+    pub(in crate::value) fn has_passed(&self, member: Record<'_>) -> bool {
         let Passed::Members(Some((last, name))) = &self.passed else { return false };
         let order = score_of(member).partial_cmp(last).expect("scores are numbers");
         order.then_with(|| member.key.cmp(name)).is_ge()
     }
 
     /// The region that the walk comes to next; `None` at the end.
-    pub(super) fn next_region(&self) -> Option<u32> {
+    pub(in crate::value) fn next_region(&self) -> Option<u32> {
         match self.passed {
             Passed::Regions(next) if next < 1 << self.level => Some(next),
             _ => None,
@@ -138,14 +138,14 @@ impl Handover {
     }
 
     /// The walk has taken that region.
-    pub(super) fn pass_region(&mut self) {
+    pub(in crate::value) fn pass_region(&mut self) {
         if let Passed::Regions(next) = &mut self.passed {
             *next += 1;
         }
     }
 
     /// The last member that the walk in order has passed.
-    pub(super) fn last_passed(&self) -> Option<(f64, &[u8])> {
+    pub(in crate::value) fn last_passed(&self) -> Option<(f64, &[u8])> {
         match &self.passed {
             Passed::Members(Some((score, member))) => Some((*score, member)),
             _ => None,
@@ -153,7 +153,7 @@ impl Handover {
     }
 
     /// The walk in order has come to a member.
-    pub(super) fn pass_member(&mut self, score: f64, member: &[u8]) {
+    pub(in crate::value) fn pass_member(&mut self, score: f64, member: &[u8]) {
         if let Passed::Members(passed) = &mut self.passed {
             let (last, name) = passed.get_or_insert_default();
             *last = score;
@@ -169,29 +169,29 @@ impl Handover {
 
     /// Hands a record over.
     #[inline]
-    pub(super) fn push(&mut self, record: Record<'_>) {
+    pub(in crate::value) fn push(&mut self, record: Record<'_>) {
         record.append_to(&mut self.records);
         self.left = self.left.wrapping_sub(1);
     }
 
     /// Bytes of records that wait to be fetched.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::value) fn bytes(&self) -> usize {
         self.records.len()
     }
 
     /// Says that a change has handed over records since there were `before` bytes: they take memory until they are
     /// fetched.
-    pub(super) fn note_growth(&self, before: usize) {
+    pub(in crate::value) fn note_growth(&self, before: usize) {
         self.intake.hold(self.records.len() - before);
     }
 
     /// Whether nobody fetches anything any more.
-    pub(super) fn is_over(&self) -> bool {
+    pub(in crate::value) fn is_over(&self) -> bool {
         self.is_over
     }
 
     /// What changes have handed over since the last piece, and what `walk` adds to it. It no longer counts as held.
-    pub(super) fn piece(&mut self, walk: impl FnOnce(&mut Self)) -> Vec<u8> {
+    pub(in crate::value) fn piece(&mut self, walk: impl FnOnce(&mut Self)) -> Vec<u8> {
         self.intake.let_go(self.records.len());
         walk(self);
         mem::take(&mut self.records)
@@ -260,7 +260,7 @@ mod tests {
         assert!(former.is_none(), "{} is there twice", record.key.escape_ascii());
     }
 
-    fn take(table: &MemberTable, handover: &SharedHandover, bytes: usize, found: &mut Found) -> bool {
+    fn take(table: &MemberTable, handover: &SharedTableHandover, bytes: usize, found: &mut Found) -> bool {
         let mut budget = bytes;
         let (records, is_last) = table.next_piece(&mut locked(handover), &mut budget);
         for_each_record(&records, |record| note(found, record));

@@ -1,0 +1,220 @@
+//! What a snapshot has of a large collection that changes while it is written.
+//!
+//! A collection of millions of elements takes a second to write, and nobody is to wait for that long: so it is handed
+//! over in pieces, under the lock of its shard each, and changes between them. What is about to change is set aside
+//! first, as it was at the cut:
+//!
+//! ```text
+//! hashes, sets, sorted sets   regions of records     table.rs
+//! lists                       blocks by number       dunlin_structures::Past
+//! streams                     nodes by ID            nodes.rs
+//! ```
+//!
+//! What stands before and behind the elements in the file is written when that begins: it is of the cut, too, since
+//! whoever changes anything begins first.
+
+pub(in crate::value) mod nodes;
+pub(in crate::value) mod table;
+
+use std::sync::Arc;
+
+use dunlin_structures::{Block, Listpack, SharedPast, lock_past};
+
+use super::{Collection, List, Object, Stream, ValueType, stream::StreamId};
+use crate::snapshot::Intake;
+use nodes::{SharedNodeHandover, lock_nodes};
+use table::SharedTableHandover;
+
+/// What going on by a block or a node counts for, in bytes copied.
+const VISIT_COST_BYTES: usize = 64;
+
+/// Bytes of a stream's groups and producers from which on it is lent as a whole: some thousand deliveries.
+const TAIL_BYTES_MAX: usize = 1024 * 1024;
+
+/// A handover, as whoever takes the pieces has it.
+pub(crate) enum Handover {
+    /// Of a table's records.
+    Records(ValueType, SharedTableHandover),
+    /// Of a list's blocks.
+    Blocks(SharedPast, Arc<Intake>),
+    /// Of a stream's nodes.
+    Nodes(SharedNodeHandover),
+}
+
+/// Elements of a collection as they were at the cut.
+#[derive(Debug)]
+pub(crate) enum Elements {
+    /// Records of the table of a collection of that type, one behind the other.
+    Records(ValueType, Vec<u8>),
+    /// Blocks of a list, in order.
+    Blocks(Vec<Block>),
+    /// Nodes of a stream, in order.
+    Nodes(Vec<(StreamId, Listpack)>),
+}
+
+impl Elements {
+    /// Bytes that they take in memory. O(blocks).
+    pub(crate) fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Records(_, records) => records.len(),
+            Self::Blocks(blocks) => blocks.iter().map(Block::heap_bytes).sum(),
+            Self::Nodes(nodes) => nodes.iter().map(|(_, listpack)| listpack.capacity()).sum(),
+        }
+    }
+}
+
+impl Handover {
+    /// Begins: from here on, what is about to change is set aside first. None of that snapshot is under way. `None` where the
+    /// collection is not made of parts that can be set aside. O(1), but for a bit for some ten records of a table.
+    pub(crate) fn begin(object: &Object, intake: &Arc<Intake>) -> Option<Self> {
+        match object {
+            Object::List(list) => {
+                let holder = Arc::clone(intake);
+                let past = list.deque()?.remember(move |bytes| holder.hold(bytes));
+                Some(Self::Blocks(past, Arc::clone(intake)))
+            }
+            // What stands behind the nodes is copied at once.
+            Object::Stream(stream) if stream.bytes_beside_log() > TAIL_BYTES_MAX => None,
+            Object::Stream(stream) => Some(Self::Nodes(stream.log().begin_handover(intake))),
+            // What expires is not of the cut only because it is still there.
+            _ if object.next_deadline_ms().is_some() => None,
+            _ => Some(Self::Records(object.value_type(), object.handed_table()?.begin(intake))),
+        }
+    }
+
+    /// How many elements, as they are counted in the file, are still to be handed over.
+    pub(crate) fn left(&self) -> usize {
+        match self {
+            Self::Records(_, handover) => table::locked(handover).left(),
+            Self::Blocks(past, _) => lock_past(past).left(),
+            Self::Nodes(handover) => lock_nodes(handover).left(),
+        }
+    }
+
+    /// Goes on for about `budget` bytes, which it lowers, and more where changes have set more aside: the elements, and
+    /// whether they are the last. `object` is the collection, or what is in its place.
+    pub(crate) fn next_piece(&self, object: Option<&Object>, budget: &mut usize) -> (Elements, bool) {
+        match self {
+            Self::Records(value_type, handover) => {
+                let table = object.and_then(Object::handed_table).filter(|table| table.has(handover));
+                let (records, is_last) = match table {
+                    Some(table) => table.next_piece(&mut table::locked(handover), budget),
+                    None => (Vec::new(), true),
+                };
+                (Elements::Records(*value_type, records), is_last)
+            }
+            Self::Blocks(past, intake) => next_blocks(past, intake, object, budget),
+            Self::Nodes(handover) => {
+                let log = object.and_then(Stream::of).map(Stream::log);
+                let (nodes, is_last) = lock_nodes(handover).next_piece(log, budget);
+                (Elements::Nodes(nodes), is_last)
+            }
+        }
+    }
+
+    /// What is handed over does not change any more, since it has left its place: whoever has it now gets a copy to change,
+    /// which has nothing to do with this.
+    pub(crate) fn settle(&self) {
+        match self {
+            // A copy may set records aside, too: as long as nobody has, they are the same.
+            Self::Records(..) => {}
+            Self::Blocks(past, _) => lock_past(past).settle(),
+            Self::Nodes(handover) => lock_nodes(handover).settle(),
+        }
+    }
+
+    /// Whether every element of the cut was handed over once.
+    pub(crate) fn is_whole(&self) -> bool {
+        match self {
+            Self::Records(_, handover) => table::locked(handover).is_whole(),
+            Self::Blocks(past, _) => lock_past(past).left() == 0,
+            Self::Nodes(handover) => lock_nodes(handover).left() == 0,
+        }
+    }
+}
+
+impl Drop for Handover {
+    /// Nobody takes anything any more.
+    fn drop(&mut self) {
+        match self {
+            Self::Records(_, handover) => table::locked(handover).end(),
+            Self::Blocks(past, intake) => {
+                let kept_bytes = lock_past(past).end();
+                intake.let_go(kept_bytes);
+            }
+            Self::Nodes(handover) => lock_nodes(handover).end(),
+        }
+    }
+}
+
+/// The next blocks of a list.
+fn next_blocks(
+    past: &SharedPast,
+    intake: &Intake,
+    object: Option<&Object>,
+    budget: &mut usize,
+) -> (Elements, bool) {
+    let deque = object.and_then(List::of).and_then(List::deque).filter(|deque| deque.has_past(past));
+    let mut past = lock_past(past);
+    let kept_bytes = past.kept_bytes();
+    let (mut blocks, mut is_last) = (Vec::new(), false);
+    while *budget > 0 && !is_last {
+        match past.give(deque) {
+            Some((block, is_copy)) => {
+                let copied_bytes = if is_copy { block.heap_bytes() } else { 0 };
+                *budget = budget.saturating_sub(copied_bytes + VISIT_COST_BYTES);
+                blocks.push(block);
+            }
+            None => is_last = true,
+        }
+    }
+    intake.let_go(kept_bytes - past.kept_bytes());
+    (Elements::Blocks(blocks), is_last)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use dunlin_structures::{BlockRef, ListEnd};
+
+    use super::*;
+    use crate::value::{CollectionLimits, Layout, Resources};
+
+    /// A transaction copies what somebody has a view of, and goes on with the copy.
+    #[test]
+    fn a_copy_goes_on_in_the_place_of_a_list() {
+        let limits = CollectionLimits { list_max_listpack_size: 4, ..CollectionLimits::default() };
+        let resources = Resources::for_tests();
+        let layout = Layout { limits: &limits, resources: &resources };
+        let mut list = List::default();
+        (0..100).for_each(|number| list.push(ListEnd::Back, &[format!("{number}").as_bytes()], layout));
+        let mut object = list.into_object();
+        let intake = Intake::alone();
+        let handover = Handover::begin(&object, &intake).expect("it has blocks");
+        let _view = object.clone();
+        object.unshare();
+        let list = List::of_mut(&mut object).expect("it is a list");
+        for index in [0, 50, 99] {
+            list.set(index, b"new", layout);
+        }
+        list.push(ListEnd::Front, &[b"new"], layout);
+        list.remove_range(20..30);
+        assert!(intake.waiting_bytes() > 0);
+        let mut elements = Vec::new();
+        loop {
+            let (Elements::Blocks(blocks), is_last) = handover.next_piece(Some(&object), &mut 100) else {
+                unreachable!()
+            };
+            for block in &blocks {
+                let BlockRef::Packed(listpack) = block.view() else { unreachable!() };
+                elements.extend(listpack.iter().map(|element| element.text().into_owned()));
+            }
+            if is_last {
+                break;
+            }
+        }
+        assert!(handover.is_whole());
+        assert_eq!(intake.waiting_bytes(), 0);
+        let expected: Vec<_> = (0..100).map(|number| number.to_string().into_bytes()).collect();
+        assert_eq!(elements, expected);
+    }
+}

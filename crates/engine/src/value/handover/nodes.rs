@@ -1,0 +1,216 @@
+//! What a snapshot has of a stream, whose nodes change while they are handed over.
+//!
+//! Nodes are told apart by their first IDs, which never change, and stand in the order of these. The walk goes through
+//! them from the first to the last; what is about to change behind it is set aside.
+//!
+//! ```text
+//! nodes     1-0 │ 5-0 │ 9-0 │ 14-0 │ 20-0 │      20-0 is the last of the cut
+//! walk      ──────────────▶
+//! aside                       14-0                an entry was deleted
+//! ```
+//!
+//! Invariant: a node whose ID is between the walk and the last of the cut, and that is not aside, is as it was at the cut. So
+//! a copy of the stream can go on in its place.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use dunlin_structures::Listpack;
+
+use super::VISIT_COST_BYTES;
+use crate::{
+    snapshot::Intake,
+    value::stream::{StreamId, StreamLog},
+};
+
+/// A handover, as the stream and the snapshot share it.
+pub(crate) type SharedNodeHandover = Arc<Mutex<NodeHandover>>;
+
+/// A stream's handovers. A copy of the stream has none.
+#[derive(Debug, Default)]
+pub(in crate::value) struct NodeHandovers(Mutex<Vec<SharedNodeHandover>>);
+
+/// What a snapshot has of a stream; see the module's head.
+#[derive(Debug)]
+pub(crate) struct NodeHandover {
+    /// The ID from which on the walk goes on; `None` at the end of all IDs.
+    next: Option<StreamId>,
+    /// The largest ID that a node of the cut may have.
+    last: StreamId,
+    /// Nodes that were set aside and not fetched.
+    aside: BTreeMap<StreamId, Listpack>,
+    aside_bytes: usize,
+    /// Nodes of the cut that are still to be handed over.
+    left: usize,
+    /// The stream does not change any more; its copies have nothing to do with this.
+    is_settled: bool,
+    /// Nobody fetches anything any more.
+    is_over: bool,
+    intake: Arc<Intake>,
+}
+
+/// The lock of a handover.
+pub(crate) fn lock_nodes(handover: &SharedNodeHandover) -> MutexGuard<'_, NodeHandover> {
+    handover.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl NodeHandover {
+    /// Nodes of the cut that are still to be handed over.
+    pub(super) fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Whether a node is of the cut and still to come, or aside.
+    fn awaits(&self, id: StreamId) -> bool {
+        self.next.is_some_and(|next| next <= id) && id <= self.last
+    }
+
+    /// Sets a node aside, unless that was done, or is not needed.
+    fn set_aside(&mut self, id: StreamId, entries: impl FnOnce() -> Listpack) {
+        if !self.awaits(id) {
+            return;
+        }
+        if let Entry::Vacant(place) = self.aside.entry(id) {
+            let bytes = place.insert(entries()).capacity();
+            self.aside_bytes += bytes;
+            self.intake.hold(bytes);
+        }
+    }
+
+    /// Goes on for about `budget` bytes, which it lowers: nodes, and whether they are the last.
+    pub(super) fn next_piece(
+        &mut self,
+        log: Option<&StreamLog>,
+        budget: &mut usize,
+    ) -> (Vec<(StreamId, Listpack)>, bool) {
+        let (mut nodes, mut fetched_bytes) = (Vec::new(), 0);
+        let mut there =
+            log.zip(self.next).into_iter().flat_map(|(log, next)| log.listpacks_from(next)).peekable();
+        while *budget > 0 {
+            let first = there.peek().map(|(id, _)| *id).filter(|id| *id <= self.last);
+            let aside = self.aside.first_key_value().map(|(id, _)| *id);
+            let Some(id) = first.into_iter().chain(aside).min() else { break };
+            let entries = match self.aside.remove(&id) {
+                Some(entries) => {
+                    fetched_bytes += entries.capacity();
+                    entries
+                }
+                None => {
+                    let (_, entries) = there.peek().expect("what is not aside is there");
+                    *budget = budget.saturating_sub(entries.capacity());
+                    Listpack::clone(entries)
+                }
+            };
+            there.next_if(|(there, _)| *there == id);
+            *budget = budget.saturating_sub(VISIT_COST_BYTES);
+            nodes.push((id, entries));
+            self.left = self.left.wrapping_sub(1);
+            self.next = id.next();
+        }
+        let is_last = there.peek().is_none_or(|(id, _)| *id > self.last) && self.aside.is_empty();
+        self.aside_bytes -= fetched_bytes;
+        self.intake.let_go(fetched_bytes);
+        (nodes, is_last)
+    }
+
+    /// The stream does not change any more: what its copies do has nothing to do with this.
+    pub(super) fn settle(&mut self) {
+        self.is_settled = true;
+    }
+
+    /// Nobody fetches anything any more.
+    pub(super) fn end(&mut self) {
+        self.is_over = true;
+        self.aside.clear();
+        self.intake.let_go(std::mem::take(&mut self.aside_bytes));
+    }
+}
+
+impl Clone for NodeHandovers {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl NodeHandovers {
+    fn shared(&self) -> MutexGuard<'_, Vec<SharedNodeHandover>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same without the lock.
+    #[inline]
+    fn own(&mut self) -> &mut Vec<SharedNodeHandover> {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    pub(in crate::value) fn are_none(&mut self) -> bool {
+        self.own().is_empty()
+    }
+
+    /// Begins, with so many nodes of which `last` is the last.
+    pub(in crate::value) fn begin(
+        &self,
+        nodes: usize,
+        last: StreamId,
+        intake: &Arc<Intake>,
+    ) -> SharedNodeHandover {
+        let handover = Arc::new(Mutex::new(NodeHandover {
+            next: Some(StreamId::MIN),
+            last,
+            aside: BTreeMap::new(),
+            aside_bytes: 0,
+            left: nodes,
+            is_settled: false,
+            is_over: false,
+            intake: Arc::clone(intake),
+        }));
+        self.shared().push(Arc::clone(&handover));
+        handover
+    }
+
+    /// Has the handovers of what this is a copy of go on with this, unless that does not change any more.
+    pub(in crate::value) fn carry(&self, from: &Self) {
+        let theirs = from.shared();
+        let all = theirs.iter().filter(|handover| !lock_nodes(handover).is_settled);
+        *self.shared() = all.map(Arc::clone).collect();
+    }
+
+    /// Works on those that somebody still fetches from.
+    #[cold]
+    #[inline(never)]
+    fn for_each(&mut self, mut work: impl FnMut(&mut NodeHandover)) {
+        self.own().retain(|handover| {
+            let mut handover = lock_nodes(handover);
+            if !handover.is_over {
+                work(&mut handover);
+            }
+            !handover.is_over
+        });
+    }
+
+    /// A node is about to change.
+    pub(in crate::value) fn preserve(&mut self, id: StreamId, entries: &Listpack) {
+        self.for_each(|handover| handover.set_aside(id, || entries.clone()));
+    }
+
+    /// A node was taken out; it comes back unless somebody has it now.
+    pub(in crate::value) fn keep_taken(&mut self, id: StreamId, entries: Listpack) -> Option<Listpack> {
+        let mut others = self.own().len();
+        let mut entries = Some(entries);
+        self.for_each(|handover| {
+            others -= 1;
+            // Most have only one handover, which need not copy what nobody else has.
+            let mut taken = || if others == 0 { entries.take() } else { entries.clone() };
+            handover.set_aside(id, || taken().expect("only the last handover takes a node away"));
+        });
+        entries
+    }
+
+    /// Nodes to come have IDs behind this one; those of the cut behind it were set aside.
+    pub(in crate::value) fn note_last_id(&mut self, last_id: StreamId) {
+        self.for_each(|handover| handover.last = handover.last.min(last_id));
+    }
+}
