@@ -112,14 +112,13 @@ impl Handover {
         }
     }
 
-    /// What is handed over does not change any more, since it has left its place: whoever has it now gets a copy to change,
-    /// which has nothing to do with this.
+    /// What is handed over does not change any more, since it has left its place: whoever has it now gets a copy to change.
     pub(crate) fn settle(&self) {
         match self {
-            // A copy may set records aside, too: as long as nobody has, they are the same.
-            Self::Records(..) => {}
+            // What a copy sets aside is what the original still has.
+            Self::Records(..) | Self::Nodes(_) => {}
+            // But it cannot tell where that stands in the original.
             Self::Blocks(past, _) => lock_past(past).settle(),
-            Self::Nodes(handover) => lock_nodes(handover).settle(),
         }
     }
 
@@ -177,7 +176,10 @@ mod tests {
     use dunlin_structures::{BlockRef, ListEnd};
 
     use super::*;
-    use crate::value::{CollectionLimits, Layout, Resources};
+    use crate::value::{
+        CollectionLimits, Layout, Resources,
+        stream::{NewId, StreamLog, Trim, TrimTo},
+    };
 
     /// A transaction copies what somebody has a view of, and goes on with the copy.
     #[test]
@@ -216,5 +218,27 @@ mod tests {
         assert_eq!(intake.waiting_bytes(), 0);
         let expected: Vec<_> = (0..100).map(|number| number.to_string().into_bytes()).collect();
         assert_eq!(elements, expected);
+    }
+    /// What was renamed is copied by who changes it, while the snapshot goes on with its view.
+    #[test]
+    fn a_copy_of_a_stream_does_no_harm_beside_it() {
+        let limits = CollectionLimits { stream_node_max_entries: 2, ..CollectionLimits::default() };
+        let mut log = StreamLog::default();
+        for ms in 1..20 {
+            log.add(NewId::Exactly(StreamId::new(ms, 0)), &[b"field", b"value"], 0, &limits)
+                .expect("it is larger");
+        }
+        let view = Stream::from_log(log).into_object();
+        let handover = Handover::begin(&view, &Intake::alone()).expect("it has nodes");
+        handover.settle();
+        let mut renamed = view.clone();
+        renamed.unshare();
+        let log = Stream::of_mut(&mut renamed).expect("it is a stream").log_mut();
+        log.trim(Trim { to: TrimTo::Length(0), is_approximate: false, entries_max: 0 });
+        log.set_ids(StreamId::MIN, None, None);
+        let (Elements::Nodes(nodes), is_last) = handover.next_piece(Some(&view), &mut 1_000_000) else {
+            unreachable!()
+        };
+        assert_eq!((nodes.len(), is_last, handover.is_whole()), (10, true, true));
     }
 }

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariant: a node whose ID is between the walk and the last of the cut, and that is not aside, is as it was at the cut. So
-//! a copy of the stream can go on in its place.
+//! a copy of the stream can go on in its place, and does no harm beside it.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -44,8 +44,6 @@ pub(crate) struct NodeHandover {
     aside_bytes: usize,
     /// Nodes of the cut that are still to be handed over.
     left: usize,
-    /// The stream does not change any more; its copies have nothing to do with this.
-    is_settled: bool,
     /// Nobody fetches anything any more.
     is_over: bool,
     intake: Arc<Intake>,
@@ -115,11 +113,6 @@ impl NodeHandover {
         (nodes, is_last)
     }
 
-    /// The stream does not change any more: what its copies do has nothing to do with this.
-    pub(super) fn settle(&mut self) {
-        self.is_settled = true;
-    }
-
     /// Nobody fetches anything any more.
     pub(super) fn end(&mut self) {
         self.is_over = true;
@@ -163,7 +156,6 @@ impl NodeHandovers {
             aside: BTreeMap::new(),
             aside_bytes: 0,
             left: nodes,
-            is_settled: false,
             is_over: false,
             intake: Arc::clone(intake),
         }));
@@ -171,11 +163,10 @@ impl NodeHandovers {
         handover
     }
 
-    /// Has the handovers of what this is a copy of go on with this, unless that does not change any more.
+    /// Has the handovers of what this is a copy of go on with this.
     pub(in crate::value) fn carry(&self, from: &Self) {
-        let theirs = from.shared();
-        let all = theirs.iter().filter(|handover| !lock_nodes(handover).is_settled);
-        *self.shared() = all.map(Arc::clone).collect();
+        let carried = from.shared().clone();
+        *self.shared() = carried;
     }
 
     /// Works on those that somebody still fetches from.
