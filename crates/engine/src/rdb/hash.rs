@@ -54,10 +54,18 @@ pub(super) fn write<W: io::Write>(hash: &Hash, now_ms: u64, output: &mut Output<
         }
         result = output.element(field).and_then(|()| output.element(value));
         if with_deadlines && result.is_ok() {
-            result = output.milliseconds(deadline_ms.map_or(NEVER, |at| at as i64));
+            result = write_deadline(deadline_ms, output);
         }
     });
     result
+}
+
+/// When a field of HASH_2 expires.
+pub(super) fn write_deadline<W: io::Write>(
+    deadline_ms: Option<u64>,
+    output: &mut Output<'_, W>,
+) -> io::Result<()> {
+    output.milliseconds(deadline_ms.map_or(NEVER, |at| at as i64))
 }
 
 /// HASH_METADATA.

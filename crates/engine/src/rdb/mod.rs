@@ -43,5 +43,5 @@ pub(crate) use output::{LongString, Text, length_bytes};
 pub use value::{
     AUXILIARY, EXPIRY_MS, PRODUCERS_FIELD, Value, read_value, type_of, unfit, version_of, write_value,
 };
-pub(crate) use value::{whole_version_of, write_elements, write_key, write_tail};
+pub(crate) use value::{is_written_in_elements, whole_version_of, write_elements, write_key, write_tail};
 pub use version::Version;

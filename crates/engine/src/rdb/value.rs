@@ -7,8 +7,9 @@ use dunlin_structures::Listpack;
 use crate::{
     keyspace::EntryRef,
     value::{
-        Collection, Layout, NewString, NewValue, Object, Record, Stream, ValueType, for_each_record,
-        handover::Elements, score_of,
+        Collection, Layout, NewString, NewValue, Object, Record, Stream, for_each_record,
+        handover::{Elements, RecordForm},
+        score_of,
     },
 };
 
@@ -260,11 +261,11 @@ pub(crate) fn write_elements<W: io::Write>(
     output: &mut Output<'_, W>,
 ) -> io::Result<()> {
     match elements {
-        Elements::Records(value_type, records) => {
+        Elements::Records(form, records) => {
             let mut written = Ok(());
             for_each_record(records, |record| {
                 if written.is_ok() {
-                    written = write_record(record, *value_type, output);
+                    written = write_record(record, *form, output);
                 }
             });
             written
@@ -282,15 +283,25 @@ pub(crate) fn write_elements<W: io::Write>(
 /// An element that is a record of a table.
 fn write_record<W: io::Write>(
     record: Record<'_>,
-    value_type: ValueType,
+    form: RecordForm,
     output: &mut Output<'_, W>,
 ) -> io::Result<()> {
     output.string(record.key)?;
-    match value_type {
-        ValueType::SortedSet => output.double(score_of(record)),
-        ValueType::Hash => output.string(record.payload),
-        _ => Ok(()),
+    match form {
+        RecordForm::Member => Ok(()),
+        RecordForm::ScoredMember => output.double(score_of(record)),
+        RecordForm::Field => output.string(record.payload),
+        RecordForm::ExpiringField => {
+            output.string(record.payload)?;
+            hash::write_deadline(record.stamp, output)
+        }
     }
+}
+
+/// Whether the entry's value is written by [`write_elements`], where it is large, as by [`write_value`].
+pub(crate) fn is_written_in_elements(entry: EntryRef<'_>, version: Version) -> bool {
+    // It counts all times from the earliest.
+    type_of(entry, version) != HASH_METADATA
 }
 
 /// Reads a value of a form. What has the right form for a compact encoding but is over its limits leaves it

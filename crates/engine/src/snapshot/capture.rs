@@ -56,7 +56,7 @@ impl Capture {
             return (0, self.keep(at, entry, leaves));
         }
         let intake = &self.intake;
-        if intake.is_cancelled() || entry.is_expired(intake.cut_ms) {
+        if intake.is_cancelled() || entry.is_expired(intake.cut_ms()) {
             return (0, true);
         }
         let database = self.chunk.database();
@@ -65,11 +65,11 @@ impl Capture {
                 self.piecemeal.push(begun);
                 return (LENT_COST_BYTES, false);
             }
-            intake.push(Chunk::lent(database, intake.options.form, intake.lend(entry), intake.cut_ms));
+            intake.push(Chunk::lent(database, intake.options.form, intake.lend(entry), intake.cut_ms()));
             return (LENT_COST_BYTES, true);
         }
         let before = self.chunk.memory_bytes();
-        self.chunk.add(entry, intake.cut_ms);
+        self.chunk.add(entry, intake.cut_ms());
         let copied = self.chunk.memory_bytes() - before;
         if before + copied >= CHUNK_BYTES {
             self.hand_over();

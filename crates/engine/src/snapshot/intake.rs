@@ -27,8 +27,7 @@ const PIECES_DUE_PART: usize = 4;
 pub(crate) struct Intake {
     index: usize,
     snapshots: Arc<Snapshots>,
-    /// When the cut was made, in unix milliseconds: what had expired then is not copied.
-    pub(super) cut_ms: u64,
+    cut_ms: u64,
     pub(super) options: SnapshotOptions,
     queue: Mutex<Queue>,
     /// Bytes of chunks in the queue, of those that were taken and have not been released, and of what was handed over for pieces
@@ -97,20 +96,25 @@ impl Intake {
         }
     }
 
-    /// Of a snapshot that nobody takes.
+    /// Of a snapshot that nobody takes, with its cut at that time.
     #[cfg(test)]
-    pub(crate) fn alone() -> Arc<Self> {
+    pub(crate) fn alone(cut_ms: u64) -> Arc<Self> {
         let options = SnapshotOptions {
             form: Form::rdb(false),
             queue_bytes_max: usize::MAX,
             lent_bytes_min: usize::MAX,
         };
-        Arc::new(Self::new(0, Arc::default(), ViewMark::alone(), 0, options))
+        Arc::new(Self::new(0, Arc::default(), ViewMark::alone(), cut_ms, options))
     }
 
     /// Which of the snapshots that can be under way.
     pub(crate) fn index(&self) -> usize {
         self.index
+    }
+
+    /// When the cut was made, in unix milliseconds: what had expired then does not belong to the snapshot.
+    pub(crate) fn cut_ms(&self) -> u64 {
+        self.cut_ms
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {

@@ -37,8 +37,8 @@
 //!          f's region is handed over first     m's region, too, unless it was before
 //! ```
 //!
-//! Where elements expire, wait to be reaped, or belong to a stream whose groups are large themselves, and where the file consists of
-//! commands, a large collection is not
+//! Where elements were removed and are yet to be reaped, where they belong to a stream whose groups are large themselves, and where
+//! the file consists of commands, a large collection is not
 //! copied either but *lent*: the chunk has a view of it, which takes no time, and whoever
 //! writes the file reads it without the lock. A command that would change it is presented again until that is
 //! done (`Locked::is_viewed`); what is replaced or removed is left to the snapshot; and a transaction or a

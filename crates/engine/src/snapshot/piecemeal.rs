@@ -5,7 +5,7 @@ use std::{mem, sync::Arc};
 use super::{Chunk, Due, Intake, chunk::Piece};
 use crate::{
     keyspace::{EntryRef, LentEntry},
-    rdb::{Output, Version, write_key, write_tail},
+    rdb::{Output, Version, is_written_in_elements, write_key, write_tail},
     value::handover::Handover,
 };
 
@@ -28,11 +28,12 @@ impl Piecemeal {
     /// Begins, where the collection and the file allow it.
     pub(super) fn begin(entry: EntryRef<'_>, database: usize, intake: &Arc<Intake>) -> Option<Self> {
         let form = intake.options.form;
-        if form.commands {
+        let version = form.version_of(entry);
+        if form.commands || !is_written_in_elements(entry, version) {
             return None;
         }
         let handover = Handover::begin(entry.object()?, intake)?;
-        let (version, mut head, mut tail) = (form.version_of(entry), Vec::new(), Vec::new());
+        let (mut head, mut tail) = (Vec::new(), Vec::new());
         let mut output = Output::new(&mut head, None);
         let written = write_key(entry, version, &mut output)
             .and_then(|()| output.length(handover.left() as u64))

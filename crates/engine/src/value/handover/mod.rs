@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use dunlin_structures::{Block, Listpack, SharedPast, lock_past};
 
-use super::{Collection, List, Object, Stream, ValueType, stream::StreamId};
+use super::{Collection, List, Object, Stream, stream::StreamId};
 use crate::snapshot::Intake;
 use nodes::{SharedNodeHandover, lock_nodes};
 use table::SharedTableHandover;
@@ -34,18 +34,31 @@ const TAIL_BYTES_MAX: usize = 1024 * 1024;
 /// A handover, as whoever takes the pieces has it.
 pub(crate) enum Handover {
     /// Of a table's records.
-    Records(ValueType, SharedTableHandover),
+    Records(RecordForm, SharedTableHandover),
     /// Of a list's blocks.
     Blocks(SharedPast, Arc<Intake>),
     /// Of a stream's nodes.
     Nodes(SharedNodeHandover),
 }
 
+/// What the records of a table are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RecordForm {
+    /// Members of a set.
+    Member,
+    /// Members of a sorted set.
+    ScoredMember,
+    /// Fields of a hash.
+    Field,
+    /// Fields of a hash of which some expire.
+    ExpiringField,
+}
+
 /// Elements of a collection as they were at the cut.
 #[derive(Debug)]
 pub(crate) enum Elements {
-    /// Records of the table of a collection of that type, one behind the other.
-    Records(ValueType, Vec<u8>),
+    /// Records of a table, one behind the other.
+    Records(RecordForm, Vec<u8>),
     /// Blocks of a list, in order.
     Blocks(Vec<Block>),
     /// Nodes of a stream, in order.
@@ -76,9 +89,24 @@ impl Handover {
             // What stands behind the nodes is copied at once.
             Object::Stream(stream) if stream.bytes_beside_log() > TAIL_BYTES_MAX => None,
             Object::Stream(stream) => Some(Self::Nodes(stream.log().begin_handover(intake))),
-            // What expires is not of the cut only because it is still there.
+            Object::Hash(hash) => {
+                let form = match hash.next_deadline_ms() {
+                    None => RecordForm::Field,
+                    Some(_) => RecordForm::ExpiringField,
+                };
+                let table = hash.handed_table()?;
+                Some(Self::Records(form, table.begin(hash.len(intake.cut_ms()), intake)))
+            }
+            // Some records are those of no member any more.
             _ if object.next_deadline_ms().is_some() => None,
-            _ => Some(Self::Records(object.value_type(), object.handed_table()?.begin(intake))),
+            Object::Set(set) => {
+                let table = set.handed_table()?;
+                Some(Self::Records(RecordForm::Member, table.begin(set.len(), intake)))
+            }
+            Object::SortedSet(set) => {
+                let table = set.handed_table()?;
+                Some(Self::Records(RecordForm::ScoredMember, table.begin(set.len(), intake)))
+            }
         }
     }
 
@@ -95,13 +123,13 @@ impl Handover {
     /// whether they are the last. `object` is the collection, or what is in its place.
     pub(crate) fn next_piece(&self, object: Option<&Object>, budget: &mut usize) -> (Elements, bool) {
         match self {
-            Self::Records(value_type, handover) => {
+            Self::Records(form, handover) => {
                 let table = object.and_then(Object::handed_table).filter(|table| table.has(handover));
                 let (records, is_last) = match table {
                     Some(table) => table.next_piece(&mut table::locked(handover), budget),
                     None => (Vec::new(), true),
                 };
-                (Elements::Records(*value_type, records), is_last)
+                (Elements::Records(*form, records), is_last)
             }
             Self::Blocks(past, intake) => next_blocks(past, intake, object, budget),
             Self::Nodes(handover) => {
@@ -190,7 +218,7 @@ mod tests {
         let mut list = List::default();
         (0..100).for_each(|number| list.push(ListEnd::Back, &[format!("{number}").as_bytes()], layout));
         let mut object = list.into_object();
-        let intake = Intake::alone();
+        let intake = Intake::alone(0);
         let handover = Handover::begin(&object, &intake).expect("it has blocks");
         let _view = object.clone();
         object.unshare();
@@ -229,7 +257,7 @@ mod tests {
                 .expect("it is larger");
         }
         let view = Stream::from_log(log).into_object();
-        let handover = Handover::begin(&view, &Intake::alone()).expect("it has nodes");
+        let handover = Handover::begin(&view, &Intake::alone(0)).expect("it has nodes");
         handover.settle();
         let mut renamed = view.clone();
         renamed.unshare();

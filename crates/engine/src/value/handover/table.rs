@@ -34,9 +34,9 @@ pub(in crate::value) type TableHandovers = [Option<SharedTableHandover>; SNAPSHO
 
 /// What stands in a table, and can be handed over in pieces.
 pub(crate) trait HandedTable {
-    /// Begins: from here on, whatever changes is handed over first. None of that snapshot is under way. O(1), but for a bit for
-    /// some ten elements.
-    fn begin(&self, intake: &Arc<Intake>) -> SharedTableHandover;
+    /// Begins: from here on, whatever changes is handed over first. None of that snapshot is under way. So many `elements` have not
+    /// expired at its cut. O(1), but for a bit for some ten elements.
+    fn begin(&self, elements: usize, intake: &Arc<Intake>) -> SharedTableHandover;
 
     /// Whether changes are handed over to it first.
     fn has(&self, handover: &SharedTableHandover) -> bool;
@@ -167,9 +167,12 @@ impl TableHandover {
         self.left
     }
 
-    /// Hands a record over.
+    /// Hands a record over, unless it had expired at the cut.
     #[inline]
     pub(in crate::value) fn push(&mut self, record: Record<'_>) {
+        if record.stamp.is_some_and(|deadline_ms| deadline_ms <= self.intake.cut_ms()) {
+            return;
+        }
         record.append_to(&mut self.records);
         self.left = self.left.wrapping_sub(1);
     }
@@ -233,6 +236,8 @@ mod tests {
     }
 
     const KEYS: u32 = 3000;
+    /// Some of the stamps are before it.
+    const CUT_MS: u64 = 50;
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let key = 0..KEYS;
@@ -318,10 +323,14 @@ mod tests {
             let mut table = MemberTable::new(&Resources::for_tests());
             (0..len).for_each(|key| _ = table.insert(&name(key), &key.to_le_bytes()));
             before.iter().for_each(|change| step(&mut table, change));
-            let intake = Intake::alone();
-            let handover = table.begin(&intake);
+            let intake = Intake::alone(CUT_MS);
             let (mut expected, mut found) = (Found::new(), Found::new());
-            table.for_each(|record| note(&mut expected, record));
+            table.for_each(|record| {
+                if record.stamp.is_none_or(|deadline_ms| deadline_ms > CUT_MS) {
+                    note(&mut expected, record);
+                }
+            });
+            let handover = table.begin(expected.len(), &intake);
             if room {
                 // The table shrinks below the regions that there are.
                 (0..len).for_each(|key| step(&mut table, &Step::Remove(key)));

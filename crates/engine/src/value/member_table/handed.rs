@@ -14,14 +14,15 @@ use crate::{
 const REGION_COST_BYTES: usize = 64;
 
 impl MemberTable {
-    /// Begins to hand all records over to a snapshot, `in_order` where whoever asks for the pieces goes through them as members of a
+    /// Begins to hand all records over to a snapshot, of which so many have not expired at its cut; `in_order` where whoever asks for the pieces goes through them as members of a
     /// sorted set. None with its number is under way.
     pub(in crate::value) fn begin_handover(
         &self,
+        records: usize,
         in_order: bool,
         intake: &Arc<Intake>,
     ) -> SharedTableHandover {
-        let handover = TableHandover::new(self.len(), self.table.level(), in_order, intake);
+        let handover = TableHandover::new(records, self.table.level(), in_order, intake);
         let handover = Arc::new(Mutex::new(handover));
         self.handovers().get_or_insert_default()[intake.index()] = Some(Arc::clone(&handover));
         handover
@@ -114,8 +115,8 @@ impl MemberTable {
 }
 
 impl HandedTable for MemberTable {
-    fn begin(&self, intake: &Arc<Intake>) -> SharedTableHandover {
-        self.begin_handover(false, intake)
+    fn begin(&self, elements: usize, intake: &Arc<Intake>) -> SharedTableHandover {
+        self.begin_handover(elements, false, intake)
     }
 
     fn has(&self, handover: &SharedTableHandover) -> bool {

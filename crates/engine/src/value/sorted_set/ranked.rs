@@ -294,9 +294,9 @@ impl Ranked {
 }
 
 impl HandedTable for Ranked {
-    fn begin(&self, intake: &Arc<Intake>) -> SharedTableHandover {
+    fn begin(&self, elements: usize, intake: &Arc<Intake>) -> SharedTableHandover {
         debug_assert!(!self.has_doomed(), "no record is that of no member");
-        self.table.begin_handover(true, intake)
+        self.table.begin_handover(elements, true, intake)
     }
 
     fn has(&self, handover: &SharedTableHandover) -> bool {

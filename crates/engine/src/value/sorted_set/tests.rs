@@ -209,7 +209,7 @@ proptest! {
             set.insert(&name(number), f64::from(number % 7), layout);
         }
         let before = told(&set, 0..set.len(), true);
-        let intake = Intake::alone();
+        let intake = Intake::alone(0);
         let mut object = set.into_object();
         let handover = Handover::begin(&object, &intake).unwrap();
         let (mut found, mut is_over) = (Vec::new(), false);

@@ -267,7 +267,7 @@ proptest! {
             add(&mut log, last / 4, last % 4, fields);
         }
         let expected: Vec<_> = log.listpacks().map(|(id, listpack)| (id, listpack.bytes().to_vec())).collect();
-        let intake = Intake::alone();
+        let intake = Intake::alone(0);
         let mut object = Stream::from_log(log).into_object();
         let handover = Handover::begin(&object, &intake).unwrap();
         prop_assert_eq!(handover.left(), expected.len());
