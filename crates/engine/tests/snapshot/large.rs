@@ -1,0 +1,292 @@
+//! Large collections: handed over in pieces while they change, or lent.
+
+use std::io;
+
+use dunlin_engine::{
+    rdb::{Compressor, Output, Version},
+    snapshot::{Advance, Form, SNAPSHOTS_MAX, SnapshotOptions},
+};
+use proptest::prelude::*;
+
+use crate::{
+    common::{Client, START_MS, Store},
+    dice::Dice,
+    taken::{NONE, OPTIONS, check, client_of, contents, cut, difference, recorded_store, replay},
+};
+
+/// Large collections are neither copied, nor does anyone wait for them who changes, replaces or removes one.
+#[test]
+fn large_collections_are_not_copied() {
+    const FIELDS: usize = 1000;
+    let (store, tape) = recorded_store(1);
+    let (mut client, mut compressor) = (client_of(&store, 0), Compressor::default());
+    let fill: [(&str, &dyn Fn(usize) -> String); 5] = [
+        ("h", &|number| format!("HSET h:1 field:{number} {number}")),
+        ("t", &|number| format!("SADD t:1 member:{number}")),
+        ("z", &|number| format!("ZADD z:1 {number} member:{number}")),
+        ("l", &|number| format!("RPUSH l:1 element:{number}")),
+        ("x", &|number| format!("XADD x:1 {}-1 field {number}", number + 1)),
+    ];
+    let change = |kind: &str| match kind {
+        "h" => "HINCRBY h:1 field:7 1",
+        "t" => "SREM t:1 member:7",
+        "z" => "ZINCRBY z:1 1 member:7",
+        "l" => "LPOP l:1",
+        _ => "XADD x:1 * field new",
+    };
+    for step in ["visited", "changed", "forced", "removed", "replaced", "expired"] {
+        client.say("FLUSHALL");
+        for (_, line) in fill {
+            (0..FIELDS).for_each(|number| drop(client.say(&line(number))));
+        }
+        let (mut snapshot, mut taken) = cut(&mut client, &tape, OPTIONS).expect("there is room");
+        if step == "visited" {
+            // The walk is over when the first piece comes.
+            while snapshot.waiting_bytes() == 0 {
+                assert_eq!(snapshot.advance(&store.engine.keyspace, 1), Advance::More);
+            }
+        }
+        for (kind, _) in fill {
+            client.environment.waits_for_views = step != "forced";
+            let line = match step {
+                "removed" => format!("DEL {kind}:1"),
+                "replaced" => format!("SET {kind}:1 text"),
+                "expired" if kind == "h" => {
+                    let fields: String = (0..FIELDS).map(|number| format!(" field:{number}")).collect();
+                    format!("HPEXPIRE h:1 1 FIELDS {FIELDS}{fields}")
+                }
+                "expired" => format!("PEXPIRE {kind}:1 1"),
+                _ => change(kind).to_owned(),
+            };
+            let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
+            assert_eq!(client.try_run(&words).err(), None, "{step}: {line}");
+        }
+        if step == "expired" {
+            client.environment.now_ms += 2;
+            client.expire();
+        } else {
+            assert!(snapshot.waiting_bytes() < 4000, "what is beside an element is copied, and no more");
+        }
+        while snapshot.advance(&store.engine.keyspace, 1000) != Advance::Complete {
+            taken.take(&snapshot, &mut compressor);
+        }
+        taken.take(&snapshot, &mut compressor);
+        drop(snapshot);
+        check(&taken, &tape.bytes(), &store, client.environment.now_ms);
+        assert_eq!(taken.keys, fill.len() as u64);
+    }
+}
+
+/// Commands on large collections: B is one of two, M a member, of which there may be [`MEMBERS`], I the ID of an entry.
+const LARGE_LINES: &[&str] = &[
+    "HSET h:B M V",
+    "HSET h:B M N M V",
+    "HDEL h:B M M M",
+    "HPEXPIRE h:B T FIELDS 1 M",
+    "SADD t:B M M",
+    "SREM t:B M M",
+    "SPOP t:B",
+    "SPOP t:B 100",
+    "SMOVE t:B t:B M",
+    "ZADD z:B N M N M",
+    "ZINCRBY z:B N M",
+    "ZREM z:B M M",
+    "ZPOPMAX z:B 9",
+    "ZREMRANGEBYRANK z:B 3 20",
+    "RPUSH l:B V N V",
+    "LPUSH l:B V N",
+    "LPOP l:B 3",
+    "RPOP l:B 2",
+    "LMOVE l:B l:B LEFT RIGHT",
+    "LSET l:B M N",
+    "LINSERT l:B BEFORE N V",
+    "LREM l:B 3 N",
+    "XADD x:B * f V",
+    "XADD x:B MAXLEN ~ 1500 * f V g N",
+    "XADD x:B N-N f V",
+    "XDEL x:B I I I",
+    "XTRIM x:B MAXLEN 1400",
+    "XREADGROUP GROUP g c COUNT 2 STREAMS x:B >",
+    "XACK x:B g I",
+];
+/// Those that change all of one, or move it.
+const RARE_LARGE_LINES: &[&str] = &[
+    "ZREMRANGEBYRANK z:B 100 1600",
+    "SPOP t:B 1500",
+    "ZUNIONSTORE z:B 1 z:B WEIGHTS 2",
+    "SUNIONSTORE t:B t:B t:B",
+    "RENAME z:B z:B",
+    "RENAME h:B h:B",
+    "COPY t:B t:B REPLACE",
+    "COPY z:B z:B REPLACE",
+    "COPY h:B h:B DB 1 REPLACE",
+    "DEL h:B",
+    "UNLINK t:B",
+    "EXPIRE z:B 1000",
+    "PERSIST z:B",
+    "PEXPIRE t:B T",
+    "LTRIM l:B 200 -1",
+    "LTRIM l:B 0 500",
+    "LREM l:B 0 N",
+    "LINSERT l:B AFTER N L",
+    "RENAME l:B l:B",
+    "COPY l:B l:B REPLACE",
+    "SORT l:B ALPHA STORE l:B",
+    "DEL l:B",
+    "XTRIM x:B MAXLEN 3",
+    "XTRIM x:B MINID I",
+    "XGROUP CREATE x:B g 0 MKSTREAM",
+    "XTRIM x:B MAXLEN 0",
+    "XSETID x:B 1-1",
+    "RENAME x:B x:B",
+    "COPY x:B x:B REPLACE",
+    "UNLINK x:B",
+    "PEXPIRE l:B T",
+    "SWAPDB 0 1",
+    "FLUSHDB",
+];
+const MEMBERS: u64 = 4000;
+
+impl Dice {
+    fn large_line(&mut self) -> String {
+        let lines = if self.roll(40) == 0 { RARE_LARGE_LINES } else { LARGE_LINES };
+        let line = lines[self.roll(lines.len() as u64) as usize];
+        let line = self.line(line);
+        let words = line.split(' ').map(|word| match word.strip_suffix('B') {
+            Some(kind) if kind.ends_with(':') => format!("{kind}{}", self.roll(2)),
+            // The number of one that there was in the beginning.
+            _ if word == "M" && line.starts_with("LSET") => self.roll(MEMBERS / 2).to_string(),
+            _ if word == "I" => format!("{}-1", 1 + self.roll(MEMBERS)),
+            _ if word == "M" => format!("member:{}", self.roll(MEMBERS)),
+            _ => word.to_owned(),
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    /// As many members for each large collection as there usually are.
+    fn fill(&mut self, client: &mut Client<'_>) {
+        client.environment.waits_for_views = false;
+        for _ in 0..MEMBERS / 2 {
+            let line = self.line("HSET h:0 M V SADD t:0 M ZADD z:0 N M");
+            let words: Vec<_> = line.split(' ').collect();
+            for command in [&words[..4], &words[4..7], &words[7..]] {
+                client.say(&command.join(" ").replace('M', &format!("member:{}", self.roll(MEMBERS))));
+            }
+            client.say(&self.line("RPUSH l:0 V N"));
+        }
+        client.say("DEL x:0");
+        for number in 1..MEMBERS {
+            client.say(&format!("XADD x:0 {number}-1 f {number}"));
+        }
+        client.say("XGROUP CREATE x:0 g 0");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Large collections in pieces that changes come between, of one snapshot or two.
+    #[test]
+    fn collections_change_while_they_are_handed_over(seed: u64) {
+        const PIECE_BYTES_MAX: usize = 3000;
+        let (store, tape) = recorded_store(1);
+        let mut client = client_of(&store, 0);
+        let (mut dice, mut compressor) = (Dice(seed), Compressor::default());
+        let mut pieces = 0;
+        for _ in 0..3 {
+            dice.fill(&mut client);
+            let options = SnapshotOptions { queue_bytes_max: 40_000 << dice.roll(4), ..OPTIONS };
+            let mut running = Vec::new();
+            for _ in 0..1 + dice.roll(SNAPSHOTS_MAX as u64) {
+                (0..dice.roll(200)).for_each(|_| drop(client.say(&dice.large_line())));
+                let now_ms = client.environment.now_ms;
+                running.push((cut(&mut client, &tape, options).unwrap(), contents(&store, now_ms)));
+            }
+            while !running.is_empty() {
+                client.environment.now_ms += dice.roll(3);
+                client.expire();
+                client.environment.waits_for_views = dice.roll(20) > 0;
+                client.database = usize::from(dice.roll(10) == 0);
+                let line = dice.large_line();
+                let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
+                // Where somebody else has a view, it is left undone.
+                let _ = client.try_run(&words);
+                drop(client.worker.garbage.take());
+                for at in (0..running.len()).rev() {
+                    if dice.roll(3) > 0 {
+                        continue;
+                    }
+                    let ((snapshot, taken), _) = &mut running[at];
+                    let advance = snapshot.advance(&store.engine.keyspace, dice.roll(PIECE_BYTES_MAX as u64) as usize);
+                    let before = taken.parts.last().map_or(0, |(_, part)| part.len());
+                    taken.take(snapshot, &mut compressor);
+                    pieces += usize::from(taken.parts.last().is_some_and(|(_, part)| part.len() > before && before > 0));
+                    if advance == Advance::Complete {
+                        let ((snapshot, taken), then) = running.remove(at);
+                        prop_assert_eq!(snapshot.waiting_bytes(), 0);
+                        let found = contents(&taken.load(), taken.cut_ms);
+                        prop_assert_eq!(difference(&found, &then), NONE);
+                        drop(snapshot);
+                        check(&taken, &tape.bytes(), &store, client.environment.now_ms);
+                    }
+                }
+            }
+            prop_assert!(store.engine.keyspace.snapshots().has_room());
+        }
+        prop_assert!(pieces > 5, "{} pieces", pieces);
+        prop_assert!(!store.engine.keyspace.snapshots().is_congested());
+    }
+}
+
+/// A file that knows the longest piece that it was given.
+#[derive(Default)]
+struct Pieces {
+    bytes: Vec<u8>,
+    longest: usize,
+}
+
+impl io::Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes.extend_from_slice(bytes);
+        self.longest = self.longest.max(bytes.len());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What is lent is not copied as a whole either where the file consists of commands.
+#[test]
+fn large_collections_become_commands_in_pieces() {
+    const FIELDS: usize = 5000;
+    const PIECE_BYTES_MAX: usize = 20 * 1024;
+    let (store, tape) = recorded_store(1);
+    let mut client = client_of(&store, 0);
+    for number in 0..FIELDS {
+        client.say(&format!("HSET h:1 field:{number} {number}"));
+        client.say(&format!("HPEXPIREAT h:1 {} FIELDS 1 field:{number}", START_MS + 1_000_000));
+        client.say(&format!("SADD t:1 member:{number}"));
+        client.say(&format!("ZADD z:1 {number} member:{number}"));
+        client.say(&format!("RPUSH l:1 element:{number}"));
+        client.say(&format!("XADD x:1 {}-1 field {number}", number + 1));
+    }
+    client.say("XGROUP CREATE x:1 group 0");
+    client.say("XREADGROUP GROUP group reader STREAMS x:1 >");
+    let form = Form { commands: true, version: Some(Version::Valkey(80)), ..Form::rdb(false) };
+    let options = SnapshotOptions { form, ..OPTIONS };
+    let (mut snapshot, taken) = cut(&mut client, &tape, options).expect("there is room");
+    while snapshot.advance(&store.engine.keyspace, 1000) != Advance::Complete {}
+    assert!(snapshot.waiting_bytes() < 1000, "nothing is copied");
+    let mut pieces = Pieces::default();
+    for chunk in snapshot.take() {
+        chunk.write(&mut Output::new(&mut pieces, None), false).unwrap();
+    }
+    assert!(pieces.bytes.len() > 20 * PIECE_BYTES_MAX);
+    assert!(pieces.longest < PIECE_BYTES_MAX, "{} bytes", pieces.longest);
+    let made = Store::new(1);
+    replay(&made, &pieces.bytes);
+    let (found, expected) = (contents(&made, taken.cut_ms), contents(&store, taken.cut_ms));
+    assert_eq!(difference(&found, &expected), NONE);
+}
