@@ -41,12 +41,10 @@ pub struct Past {
     runs: VecDeque<Run>,
     kept: BTreeMap<usize, Block>,
     kept_bytes: usize,
-    /// Learns how many bytes have been kept.
-    on_kept: Box<dyn Fn(usize) + Send>,
+    /// Learns how many bytes have been kept; `None` once nobody asks any more: the deque may keep this for long.
+    on_kept: Option<Box<dyn Fn(usize) + Send>>,
     /// The deque does not change any more; its copies have nothing to do with this.
     is_settled: bool,
-    /// Nobody asks any more.
-    is_over: bool,
 }
 
 /// Blocks that stand where they are told, unchanged.
@@ -101,7 +99,7 @@ impl Past {
 
     /// Nobody asks any more. Answers how many bytes were kept.
     pub fn end(&mut self) -> usize {
-        self.is_over = true;
+        self.on_kept = None;
         self.runs.clear();
         self.kept.clear();
         mem::take(&mut self.kept_bytes)
@@ -128,12 +126,14 @@ impl Past {
 
     /// Keeps the block at a place, unless that was done, or was given.
     fn keep(&mut self, at: usize, block: impl FnOnce() -> Block) {
-        if let Some(number) = self.lift(at) {
+        if let Some(number) = self.lift(at)
+            && let Some(on_kept) = &self.on_kept
+        {
             let block = block();
             let bytes = block.heap_bytes();
             self.kept.insert(number, block);
             self.kept_bytes += bytes;
-            (self.on_kept)(bytes);
+            on_kept(bytes);
         }
     }
 
@@ -182,7 +182,7 @@ impl Pasts {
 
     /// The same without the lock.
     #[inline]
-    fn own(&mut self) -> &mut Vec<SharedPast> {
+    pub(super) fn own(&mut self) -> &mut Vec<SharedPast> {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -197,10 +197,11 @@ impl Pasts {
     fn for_each(&mut self, mut work: impl FnMut(&mut Past)) {
         self.own().retain(|past| {
             let mut past = lock_past(past);
-            if !past.is_over {
+            let is_awaited = past.on_kept.is_some();
+            if is_awaited {
                 work(&mut past);
             }
-            !past.is_over
+            is_awaited
         });
     }
 
@@ -253,11 +254,12 @@ impl BlockDeque {
             runs: VecDeque::from_iter((end > 0).then_some(Run { number: 0, at: 0, len: end })),
             kept: BTreeMap::new(),
             kept_bytes: 0,
-            on_kept: Box::new(on_kept),
+            on_kept: Some(Box::new(on_kept)),
             is_settled: false,
-            is_over: false,
         }));
-        self.pasts.shared().push(Arc::clone(&past));
+        let mut all = self.pasts.shared();
+        all.retain(|past| lock_past(past).on_kept.is_some());
+        all.push(Arc::clone(&past));
         past
     }
 

@@ -375,6 +375,18 @@ fn a_past_outlives_the_deque() {
     given.finish(&list);
 }
 
+/// A list that nobody changes has been in many snapshots.
+#[test]
+fn pasts_that_are_over_are_forgotten() {
+    let mut list = of(2, "a b c d e");
+    for _ in 0..3 {
+        let given = Given::begin(&list);
+        let noted_bytes = Arc::clone(&given.noted_bytes);
+        given.finish(&list);
+        assert_eq!((list.pasts.own().len(), Arc::strong_count(&noted_bytes)), (1, 1));
+    }
+}
+
 /// What is cut off as a whole is not copied.
 #[test]
 fn what_is_taken_out_is_kept_as_it_is() {

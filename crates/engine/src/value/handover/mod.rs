@@ -204,9 +204,12 @@ mod tests {
     use dunlin_structures::{BlockRef, ListEnd};
 
     use super::*;
-    use crate::value::{
-        CollectionLimits, Layout, Resources,
-        stream::{NewId, StreamLog, Trim, TrimTo},
+    use crate::{
+        context::ExpiryChange,
+        value::{
+            CollectionLimits, Hash, Layout, Resources, Set, SortedSet,
+            stream::{NewId, StreamLog, Trim, TrimTo},
+        },
     };
 
     /// A transaction copies what somebody has a view of, and goes on with the copy.
@@ -268,5 +271,47 @@ mod tests {
             unreachable!()
         };
         assert_eq!((nodes.len(), is_last, handover.is_whole()), (10, true, true));
+    }
+    /// Whoever changes a value looks whether it is lent while there is a snapshot: what is over must not keep one alive.
+    #[test]
+    fn what_is_over_knows_nothing_of_its_snapshot() {
+        let limits = CollectionLimits {
+            list_max_listpack_size: 4,
+            set_max_listpack_entries: 4,
+            hash_max_listpack_entries: 4,
+            zset_max_listpack_entries: 4,
+            ..CollectionLimits::default()
+        };
+        let resources = Resources::for_tests();
+        let layout = Layout { limits: &limits, resources: &resources };
+        let (mut list, mut set) = (List::default(), Set::default());
+        let (mut hash, mut sorted_set, mut log) =
+            (Hash::default(), SortedSet::default(), StreamLog::default());
+        for number in 1..100 {
+            let text = format!("element {number}").into_bytes();
+            list.push(ListEnd::Back, &[&text], layout);
+            set.insert(&text, layout);
+            hash.set(&text, b"value", ExpiryChange::Clear, 0, layout);
+            sorted_set.insert(&text, 1.0, layout);
+            log.add(NewId::Exactly(StreamId::new(number, 0)), &[&text, b"value"], 0, &limits)
+                .expect("it is larger");
+        }
+        let objects = [
+            list.into_object(),
+            set.into_object(),
+            hash.into_object(),
+            sorted_set.into_object(),
+            Stream::from_log(log).into_object(),
+        ];
+        for object in objects {
+            for _ in 0..3 {
+                let intake = Intake::alone(0);
+                let handover = Handover::begin(&object, &intake).expect("it is not compact");
+                while !handover.next_piece(Some(&object), &mut 1000).1 {}
+                assert!(handover.is_whole() && Arc::strong_count(&intake) > 1);
+                drop(handover);
+                assert_eq!(Arc::strong_count(&intake), 1, "{}", object.value_type().name());
+            }
+        }
     }
 }

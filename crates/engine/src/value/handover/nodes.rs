@@ -44,9 +44,8 @@ pub(crate) struct NodeHandover {
     aside_bytes: usize,
     /// Nodes of the cut that are still to be handed over.
     left: usize,
-    /// Nobody fetches anything any more.
-    is_over: bool,
-    intake: Arc<Intake>,
+    /// `None` once nobody fetches anything any more: the stream may keep this for long.
+    intake: Option<Arc<Intake>>,
 }
 
 /// The lock of a handover.
@@ -67,13 +66,11 @@ impl NodeHandover {
 
     /// Sets a node aside, unless that was done, or is not needed.
     fn set_aside(&mut self, id: StreamId, entries: impl FnOnce() -> Listpack) {
-        if !self.awaits(id) {
-            return;
-        }
+        let Some(intake) = self.intake.as_ref().filter(|_| self.awaits(id)) else { return };
         if let Entry::Vacant(place) = self.aside.entry(id) {
             let bytes = place.insert(entries()).capacity();
             self.aside_bytes += bytes;
-            self.intake.hold(bytes);
+            intake.hold(bytes);
         }
     }
 
@@ -108,16 +105,23 @@ impl NodeHandover {
             self.next = id.next();
         }
         let is_last = there.peek().is_none_or(|(id, _)| *id > self.last) && self.aside.is_empty();
-        self.aside_bytes -= fetched_bytes;
-        self.intake.let_go(fetched_bytes);
+        self.let_go(fetched_bytes);
         (nodes, is_last)
     }
 
     /// Nobody fetches anything any more.
     pub(super) fn end(&mut self) {
-        self.is_over = true;
         self.aside.clear();
-        self.intake.let_go(std::mem::take(&mut self.aside_bytes));
+        self.let_go(self.aside_bytes);
+        self.intake = None;
+    }
+
+    /// So many bytes are not aside any more.
+    fn let_go(&mut self, bytes: usize) {
+        self.aside_bytes -= bytes;
+        if let Some(intake) = &self.intake {
+            intake.let_go(bytes);
+        }
     }
 }
 
@@ -156,10 +160,11 @@ impl NodeHandovers {
             aside: BTreeMap::new(),
             aside_bytes: 0,
             left: nodes,
-            is_over: false,
-            intake: Arc::clone(intake),
+            intake: Some(Arc::clone(intake)),
         }));
-        self.shared().push(Arc::clone(&handover));
+        let mut all = self.shared();
+        all.retain(|handover| lock_nodes(handover).intake.is_some());
+        all.push(Arc::clone(&handover));
         handover
     }
 
@@ -175,10 +180,11 @@ impl NodeHandovers {
     fn for_each(&mut self, mut work: impl FnMut(&mut NodeHandover)) {
         self.own().retain(|handover| {
             let mut handover = lock_nodes(handover);
-            if !handover.is_over {
+            let is_awaited = handover.intake.is_some();
+            if is_awaited {
                 work(&mut handover);
             }
-            !handover.is_over
+            is_awaited
         });
     }
 

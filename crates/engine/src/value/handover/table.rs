@@ -59,9 +59,10 @@ pub(crate) struct TableHandover {
     records: Vec<u8>,
     /// Records of the cut that are still to be handed over.
     left: usize,
-    /// Nobody fetches anything any more.
-    is_over: bool,
-    intake: Arc<Intake>,
+    /// When the cut was made.
+    cut_ms: u64,
+    /// `None` once nobody fetches anything any more: the table may keep this for long.
+    intake: Option<Arc<Intake>>,
 }
 
 /// How far the walk has come.
@@ -89,8 +90,8 @@ impl TableHandover {
             passed,
             records: Vec::new(),
             left: records,
-            is_over: false,
-            intake: Arc::clone(intake),
+            cut_ms: intake.cut_ms(),
+            intake: Some(Arc::clone(intake)),
         }
     }
 
@@ -170,7 +171,7 @@ impl TableHandover {
     /// Hands a record over, unless it had expired at the cut.
     #[inline]
     pub(in crate::value) fn push(&mut self, record: Record<'_>) {
-        if record.stamp.is_some_and(|deadline_ms| deadline_ms <= self.intake.cut_ms()) {
+        if record.stamp.is_some_and(|deadline_ms| deadline_ms <= self.cut_ms) {
             return;
         }
         record.append_to(&mut self.records);
@@ -185,17 +186,21 @@ impl TableHandover {
     /// Says that a change has handed over records since there were `before` bytes: they take memory until they are
     /// fetched.
     pub(in crate::value) fn note_growth(&self, before: usize) {
-        self.intake.hold(self.records.len() - before);
+        if let Some(intake) = &self.intake {
+            intake.hold(self.records.len() - before);
+        }
     }
 
     /// Whether nobody fetches anything any more.
     pub(in crate::value) fn is_over(&self) -> bool {
-        self.is_over
+        self.intake.is_none()
     }
 
     /// What changes have handed over since the last piece, and what `walk` adds to it. It no longer counts as held.
     pub(in crate::value) fn piece(&mut self, walk: impl FnOnce(&mut Self)) -> Vec<u8> {
-        self.intake.let_go(self.records.len());
+        if let Some(intake) = &self.intake {
+            intake.let_go(self.records.len());
+        }
         walk(self);
         mem::take(&mut self.records)
     }
@@ -207,9 +212,9 @@ impl TableHandover {
 
     /// Nobody fetches anything any more.
     pub(crate) fn end(&mut self) {
-        self.is_over = true;
         self.taken = Vec::new();
         self.piece(|_| ());
+        self.intake = None;
     }
 }
 
