@@ -159,7 +159,7 @@ def test_large_collections_change_while_they_are_written(loader, tmp_path):
                 client("RPUSH", "list" + name, *pairs)
                 client("EVAL", entries, 1, "stream" + name, start + 1, start + 1000)
 
-    with Server("--rdb-key-save-delay", 1000, *DEBUG) as server:
+    with Server("--rdb-key-save-delay", 20_000, *DEBUG) as server:
         client = Client(server)
         add(client, 0, "", ":gone", ":moved")
         for number in range(KEYS):
