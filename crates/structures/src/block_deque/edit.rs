@@ -229,9 +229,7 @@ impl BlockDeque {
         }
         // In one pass, not one by one: each removal from the deque would move half of it.
         if self.blocks.iter().any(|block| block.count == 0) {
-            if !self.pasts.are_none() {
-                self.pasts.note_emptied(&self.blocks);
-            }
+            self.pasts.note_emptied(&self.blocks);
             let block_bytes = &mut self.block_bytes;
             self.blocks.retain(|block| {
                 if block.count == 0 {
@@ -351,9 +349,7 @@ impl BlockDeque {
             self.blocks.reserve_exact(1 + self.blocks.len() / 8);
         }
         self.blocks.insert(at, block);
-        if !self.pasts.are_none() {
-            self.pasts.note_inserted(at);
-        }
+        self.pasts.note_inserted(at);
     }
 
     fn remove_block(&mut self, at: usize) {
@@ -367,18 +363,14 @@ impl BlockDeque {
         let block = self.blocks.remove(at).expect("a block that is there");
         self.len -= block.count();
         self.block_bytes -= block.heap_bytes();
-        if !self.pasts.are_none() {
-            self.pasts.note_removed(at..at + 1);
-        }
+        self.pasts.note_removed(at..at + 1);
         block
     }
 
     /// Has a block that is about to change kept as it was.
     #[inline]
     pub(super) fn preserve(&mut self, at: usize) {
-        if !self.pasts.are_none() {
-            self.pasts.keep(at, &self.blocks[at]);
-        }
+        self.pasts.keep(at, &self.blocks);
     }
 
     /// Takes blocks out. Whichever are fewer are moved, those or the others.
@@ -400,10 +392,7 @@ impl BlockDeque {
             self.blocks.drain(range).collect()
         };
         self.shrink_deque();
-        match self.pasts.are_none() {
-            true => TakenBlocks(taken),
-            false => TakenBlocks(self.pasts.keep_taken(start, taken)),
-        }
+        TakenBlocks(self.pasts.keep_taken(start, taken))
     }
 
     fn shrink_deque(&mut self) {

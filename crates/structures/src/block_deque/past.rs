@@ -192,9 +192,16 @@ impl Pasts {
     }
 
     /// Works on all pasts that somebody still asks for.
+    #[inline]
+    fn for_each(&mut self, work: impl FnMut(&mut Past)) {
+        if !self.are_none() {
+            self.for_each_awaited(work);
+        }
+    }
+
     #[cold]
     #[inline(never)]
-    fn for_each(&mut self, mut work: impl FnMut(&mut Past)) {
+    fn for_each_awaited(&mut self, mut work: impl FnMut(&mut Past)) {
         self.own().retain(|past| {
             let mut past = lock_past(past);
             let is_awaited = past.on_kept.is_some();
@@ -206,22 +213,28 @@ impl Pasts {
     }
 
     /// A block is about to change, or to go.
-    pub(super) fn keep(&mut self, at: usize, block: &Block) {
-        self.for_each(|past| past.keep(at, || block.clone()));
+    #[inline]
+    pub(super) fn keep(&mut self, at: usize, blocks: &VecDeque<Block>) {
+        self.for_each(|past| past.keep(at, || blocks[at].clone()));
     }
 
     /// A block was inserted.
+    #[inline]
     pub(super) fn note_inserted(&mut self, at: usize) {
         self.for_each(|past| past.note_inserted(at));
     }
 
     /// Blocks that are kept where that is needed were removed.
+    #[inline]
     pub(super) fn note_removed(&mut self, range: Range<usize>) {
         self.for_each(|past| past.note_removed(range.clone()));
     }
 
     /// Blocks from `at` on were taken out: what of them is not kept.
     pub(super) fn keep_taken(&mut self, at: usize, blocks: VecDeque<Block>) -> VecDeque<Block> {
+        if self.are_none() {
+            return blocks;
+        }
         let range = at..at + blocks.len();
         let mut blocks: VecDeque<_> = blocks.into_iter().map(Some).collect();
         let mut others = self.own().len();

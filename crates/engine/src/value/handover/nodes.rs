@@ -175,9 +175,16 @@ impl NodeHandovers {
     }
 
     /// Works on those that somebody still fetches from.
+    #[inline]
+    fn for_each(&mut self, work: impl FnMut(&mut NodeHandover)) {
+        if !self.are_none() {
+            self.for_each_awaited(work);
+        }
+    }
+
     #[cold]
     #[inline(never)]
-    fn for_each(&mut self, mut work: impl FnMut(&mut NodeHandover)) {
+    fn for_each_awaited(&mut self, mut work: impl FnMut(&mut NodeHandover)) {
         self.own().retain(|handover| {
             let mut handover = lock_nodes(handover);
             let is_awaited = handover.intake.is_some();
@@ -189,6 +196,7 @@ impl NodeHandovers {
     }
 
     /// A node is about to change.
+    #[inline]
     pub(in crate::value) fn preserve(&mut self, id: StreamId, entries: &Listpack) {
         self.for_each(|handover| handover.set_aside(id, || entries.clone()));
     }

@@ -131,10 +131,8 @@ impl StreamLog {
     /// Has a node that is about to change set aside as it was.
     #[inline]
     fn preserve(&mut self, at: usize) {
-        if !self.handovers.are_none() {
-            let node = &self.nodes[at];
-            self.handovers.preserve(node.first, &node.entries);
-        }
+        let node = &self.nodes[at];
+        self.handovers.preserve(node.first, &node.entries);
     }
 
     /// Live entries. O(1).
@@ -259,12 +257,9 @@ impl StreamLog {
             bytes => bytes.min(NODE_BYTES_MAX),
         };
         let entries_max = limits.stream_node_max_entries;
-        let is_full = |node: &Node| node.is_full(bytes, bytes_max, entries_max);
-        if self.nodes.back().is_some_and(|node| !is_full(node)) {
-            self.preserve(self.nodes.len() - 1);
-        }
         match self.nodes.back_mut() {
-            Some(node) if !is_full(node) => {
+            Some(node) if !node.is_full(bytes, bytes_max, entries_max) => {
+                self.handovers.preserve(node.first, &node.entries);
                 let before = node.entries.capacity();
                 node.push(id, pairs);
                 self.listpack_bytes = self.listpack_bytes - before + node.entries.capacity();
@@ -369,6 +364,9 @@ impl StreamLog {
 
     /// Has what is handed over keep nodes that were taken out; the others.
     fn keep_taken(&mut self, nodes: VecDeque<Node>) -> VecDeque<Node> {
+        if self.handovers.are_none() {
+            return nodes;
+        }
         let others = nodes.into_iter().filter_map(|mut node| {
             node.entries = self.handovers.keep_taken(node.first, node.entries)?;
             Some(node)
@@ -402,7 +400,7 @@ impl StreamLog {
             whole += 1;
         }
         let nodes = self.take_front(whole);
-        let nodes = if self.handovers.are_none() { nodes } else { self.keep_taken(nodes) };
+        let nodes = self.keep_taken(nodes);
         if !ends && !trim.is_approximate && !self.nodes.is_empty() {
             removed += self.trim_front_node(trim);
         }
@@ -464,9 +462,7 @@ impl StreamLog {
         entries_added: Option<u64>,
         max_deleted_id: Option<StreamId>,
     ) {
-        if !self.handovers.are_none() {
-            self.handovers.note_last_id(last_id);
-        }
+        self.handovers.note_last_id(last_id);
         self.last_id = last_id;
         self.entries_added = entries_added.unwrap_or(self.entries_added);
         self.max_deleted_id = max_deleted_id.unwrap_or(self.max_deleted_id);
