@@ -4,19 +4,21 @@
 //! workers ──records──▶ ring ──batches──▶ append-only files ──▶ recovery
 //! ```
 //!
-//! Nothing here starts a thread, opens a socket or reads a clock, and nothing knows of clients. How values
-//! look in a file is [`dunlin_engine::rdb`]'s business; this crate knows files. Those of the log are
-//! reached through [`Storage`], which tests make fail.
+//! Nothing here opens a socket or reads a clock, nothing knows of clients, and the only thread is the one by which a
+//! [`SyncedFile`] goes to disk. How values look in a file is [`dunlin_engine::rdb`]'s business; this crate knows files. Those of
+//! the log are reached through [`Storage`], which tests make fail.
 
 pub mod aof;
 pub mod manifest;
 pub mod rdb;
+mod removed;
 mod replace;
 mod ring;
 pub mod storage;
 mod synced;
 
+pub use removed::Removed;
 pub use replace::{Replacement, directory_and_name, replace_file};
 pub use ring::{Ring, RingReader};
-pub use storage::{Disk, File, ReadAhead, Removed, Storage};
+pub use storage::{Disk, File, ReadAhead, Storage};
 pub use synced::{SyncedFile, SyncedFileOptions};

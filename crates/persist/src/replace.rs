@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::removed::Removed;
+
 /// New contents for a file of a directory, on their way: in a file of another name, which goes again unless
 /// they are put in place.
 #[derive(Debug)]
@@ -35,13 +37,16 @@ impl Replacement {
         self.file.sync_all()
     }
 
-    /// Puts the contents in the place of what has that name, durably. On an error before the file was
-    /// renamed the old one is as it was.
-    pub fn put_in_place(mut self, name: impl AsRef<Path>) -> io::Result<()> {
+    /// Puts the contents in the place of what has that name, durably; the old file takes its room for as long as what is
+    /// answered. On an error before the file was renamed the old one is as it was.
+    pub fn put_in_place(mut self, name: impl AsRef<Path>) -> io::Result<Removed> {
         self.sync()?;
-        fs::rename(&self.beside, self.directory.join(name))?;
+        let path = self.directory.join(name);
+        let replaced = Removed::about_to_be(&path);
+        fs::rename(&self.beside, path)?;
         self.is_in_place = true;
-        File::open(&self.directory)?.sync_all()
+        File::open(&self.directory)?.sync_all()?;
+        Ok(replaced)
     }
 }
 
@@ -64,8 +69,9 @@ pub fn directory_and_name(path: &Path) -> io::Result<(&Path, &OsStr)> {
 }
 
 /// Writes a file in place of the one at `path`, if there is one: the new contents go to a file beside it,
-/// which is synced, renamed, and made known to its directory. On an error the old file is as it was.
-pub fn replace_file(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+/// which is synced, renamed, and made known to its directory. The old file takes its room for as long as what is answered; on an
+/// error it is as it was.
+pub fn replace_file(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<Removed> {
     let (directory, name) = directory_and_name(path)?;
     let mut replacement = Replacement::create(directory, &format!("temp-{}.rdb", std::process::id()))?;
     write(replacement.file())?;

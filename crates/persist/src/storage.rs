@@ -8,6 +8,8 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use crate::removed::Removed;
+
 #[cfg(target_os = "linux")]
 use rustix::{
     fs::{Advice, FallocateFlags, fadvise, fallocate},
@@ -32,7 +34,7 @@ pub trait Storage: Debug + Send + Sync {
     /// Bytes of a file.
     fn len(&self, path: &Path) -> io::Result<u64>;
 
-    /// Removes a file. It takes its room until what is answered is dropped.
+    /// Removes a file, which takes its room for as long as what is answered.
     fn remove(&self, path: &Path) -> io::Result<Removed>;
 }
 
@@ -66,13 +68,6 @@ pub trait File: Debug + Send {
 
     /// Whether it still has the name that it was opened with.
     fn is_linked(&self) -> io::Result<bool>;
-}
-
-/// A file that has lost its name. Its room on the disk is given back when this is dropped, which can take a second
-/// for some gigabytes: who has nothing to wait for drops it late.
-#[derive(Debug)]
-pub struct Removed {
-    _file: Option<fs::File>,
 }
 
 /// The system's file system.
@@ -120,9 +115,8 @@ impl Storage for Disk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<Removed> {
-        // Where it cannot be opened, its room is given back at once.
-        let file = fs::File::open(path).ok();
-        fs::remove_file(path).map(|()| Removed { _file: file })
+        let removed = Removed::about_to_be(path);
+        fs::remove_file(path).map(|()| removed)
     }
 }
 
@@ -400,18 +394,6 @@ pub(crate) mod faulty {
 mod tests {
     use super::*;
     use std::io::Read;
-
-    #[test]
-    fn a_removed_file_takes_its_room_until_it_is_let_go() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("file");
-        fs::write(&path, [7; 1000]).unwrap();
-        let removed = Disk.remove(&path).unwrap();
-        assert!(!path.exists());
-        let kept = removed._file.as_ref().expect("it could be opened").metadata().unwrap();
-        assert_eq!((kept.nlink(), kept.len()), (0, 1000));
-        assert_eq!(Disk.remove(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
-    }
 
     #[test]
     fn what_is_read_ahead_is_what_is_there() {

@@ -27,6 +27,7 @@ mod pause;
 mod persistence;
 mod process;
 mod pubsub;
+mod removal;
 mod scripting;
 pub mod server;
 mod session;

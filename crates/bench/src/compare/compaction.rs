@@ -5,7 +5,7 @@
 //! requests/s ──────┐            ┌──────
 //!                  └────────────┘
 //!            before│ meanwhile  │ after      in windows of 100 ms
-//!               asked         done
+//!               asked         done     the load ends
 //! ```
 
 use std::{
@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::{
-    measure::{Conditions, run},
+    measure::{Conditions, run, run_watched},
     rows::Transport,
     server::Server,
 };
@@ -22,16 +22,17 @@ use crate::{
     figures::{Sample, sample},
     lab::compaction::{Stretch, stretches},
     latency::Latencies,
+    load::Progress,
 };
 
 const VALUE_BYTES: usize = 100;
 const PIPELINE: usize = 16;
 /// How the time is divided.
 pub(super) const WINDOW: Duration = Duration::from_millis(100);
-/// The load before the command, in measurements of requests.
-const BEFORE: u32 = 2;
-/// All of the load: what takes longer is cut off.
-const TOTAL: u32 = 10;
+/// The load before the command, and after its end, in measurements of requests.
+const BESIDE: u32 = 2;
+/// How long the load goes on at most: what takes longer is cut off.
+const LOAD_MAX: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(10);
 /// How long it may take in all.
 const TIME_MAX: Duration = Duration::from_secs(600);
@@ -88,27 +89,32 @@ impl Conditions {
         plan.pipeline = PIPELINE;
         plan.duration = Some(self.scale.warmup);
         run(server, Transport::Tcp, &plan)?;
-        plan.duration = Some(self.scale.measured * TOTAL);
+        plan.duration = Some(LOAD_MAX);
         plan.slice = Some(WINDOW);
-        let mut bytes_max = 0.0_f64;
-        let start = Instant::now();
-        let (outcome, bytes_before, stretch) = thread::scope(|scope| {
-            let load = scope.spawn(|| run(server, Transport::Tcp, &plan));
-            thread::sleep((self.scale.measured * BEFORE).saturating_sub(start.elapsed()));
+        let beside = self.scale.measured * BESIDE;
+        let (progress, mut bytes_max, start) = (Progress::default(), 0.0_f64, Instant::now());
+        let (outcome, bytes_before, stretch, loaded) = thread::scope(|scope| {
+            let load = scope.spawn(|| run_watched(server, Transport::Tcp, &plan, &progress));
+            thread::sleep(beside.saturating_sub(start.elapsed()));
             let bytes_before = server.resident_bytes();
             let stretch = begin_and_await(server, write, start, &mut |copied_bytes| {
                 bytes_max = bytes_max.max(server.resident_bytes()? as f64 + copied_bytes);
                 Ok(())
             });
-            (load.join().expect("the loading thread panicked"), bytes_before, stretch)
+            if stretch.is_ok() {
+                thread::sleep(beside);
+            }
+            let loaded = start.elapsed().min(LOAD_MAX);
+            progress.stop();
+            (load.join().expect("the loading thread panicked"), bytes_before, stretch, loaded)
         });
         let (outcome, bytes_before, stretch) = (outcome?, bytes_before? as f64, stretch?);
         if outcome.tally.nulls > 0 || outcome.tally.payload_bytes > 0 {
             return Err("wrong answers: a SET was answered with something else".into());
         }
         let mut windows = outcome.slices;
-        // What was under way when the time was over fell into a window of its own.
-        windows.truncate((self.scale.measured * TOTAL).div_duration_f64(WINDOW) as usize);
+        // What was under way in the end fell into a window that is not whole.
+        windows.truncate(loaded.div_duration_f64(WINDOW) as usize);
         let quiet_from = Instant::now();
         let (asked, done) = begin_and_await(server, write, quiet_from, &mut |_| Ok(()))?;
         let [(_, before), (_, meanwhile), _] = stretches(&windows, WINDOW, stretch);

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use super::WriterOptions;
 use crate::manifest::{LogFile, Manifest};
-use crate::storage::{Removed, Storage};
+use crate::removed::Removed;
+use crate::storage::Storage;
 
 /// A base that is to become the log's: for any thread, since it waits for the disk time and again.
 #[derive(Debug)]

@@ -370,7 +370,7 @@ fn write(
             let base = Base { file: replacement, format };
             replace_log(log, manifest.unwrap_or_default(), base).map_err(failed)?;
         }
-        (None, Some(name)) => replacement.put_in_place(name).map_err(failed)?,
+        (None, Some(name)) => drop(replacement.put_in_place(name).map_err(failed)?),
         (None, None) => unreachable!("a file has a name"),
     }
     let form = match (form.commands, form.version) {

@@ -20,7 +20,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_persist::{
-    Disk, Removed, RingReader, Storage,
+    Disk, RingReader, Storage,
     aof::{Adoption, FinishedSync, Writer, WriterOptions},
     manifest::Manifest,
 };
@@ -37,6 +37,7 @@ use crate::config::{AppendFsync, Config, ConfigReader, describe};
 use crate::loading::{LoadError, load_dump};
 use crate::net::Now;
 use crate::persistence::{cancelled, is_cancellation};
+use crate::removal::give_back;
 use crate::shared::{Shared, Stop};
 
 /// How often the thread gives way to others at most before a sync.
@@ -533,11 +534,7 @@ impl LogThread {
                 let adoption = writer.begin_adopting(since, base.format);
                 let shared = Arc::clone(&self.shared);
                 let run = move || {
-                    let mut removed = Vec::new();
-                    let adopted = put_in_place(adoption, base, &mut removed);
-                    shared.durability.order(Order::EndAdopting(adopted));
-                    // Nobody waits while the disk gives the room back of what was removed.
-                    drop(removed);
+                    shared.durability.order(Order::EndAdopting(put_in_place(adoption, base)));
                 };
                 let thread = thread::Builder::new().name("log-base".to_owned()).spawn(run)?;
                 self.shared.durability.rewriting().set_thread(thread);
@@ -689,11 +686,11 @@ impl LogThread {
     }
 }
 
-/// Puts a base in the place of what is before its cut, and removes that, which takes its room as long as `removed`.
-fn put_in_place(mut adoption: Adoption, base: Base, removed: &mut Vec<Removed>) -> io::Result<Adoption> {
-    adoption.put_in_place(|name| base.file.put_in_place(name))?;
+/// Puts a base in the place of what is before its cut, and removes that.
+fn put_in_place(mut adoption: Adoption, base: Base) -> io::Result<Adoption> {
+    adoption.put_in_place(|name| base.file.put_in_place(name).map(drop))?;
     match adoption.remove_history() {
-        Ok(files) => *removed = files,
+        Ok(files) => give_back(files),
         Err(error) => warn_of_history(&error),
     }
     Ok(adoption)

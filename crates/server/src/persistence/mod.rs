@@ -24,7 +24,7 @@ use dunlin_engine::{
     snapshot::{Chunk, DatabaseSize, Form},
 };
 use dunlin_persist::{
-    SyncedFile, SyncedFileOptions,
+    Removed, SyncedFile, SyncedFileOptions,
     aof::BaseWriter,
     rdb::{self, Item, ReadOptions, Reader},
     replace_file,
@@ -35,6 +35,7 @@ use crate::{
     executor::environment,
     info::COMPATIBLE_VERSION,
     process::unix_us,
+    removal::give_back,
     scripting::Libraries,
     shared::Shared,
 };
@@ -157,19 +158,23 @@ impl Shared {
         self.note_saved(&path, written, self.changes(), begun)
     }
 
-    /// Notes how writing a snapshot has ended, which holds so many changes and was begun at that time.
+    /// Notes how writing a snapshot has ended, which holds so many changes and was begun at that time, and gives back the room of
+    /// the one before.
     fn note_saved(
         &self,
         path: &Path,
-        written: io::Result<()>,
+        written: io::Result<Removed>,
         changes: u64,
         begun: Instant,
     ) -> Result<(), String> {
         let persistence = &self.persistence;
         persistence.last_save_ok.store(written.is_ok(), Relaxed);
-        if let Err(error) = written {
-            tracing::warn!("Cannot write {}: {error}", path.display());
-            return Err(format!("cannot write {}: {error}", path.display()));
+        match written {
+            Ok(replaced) => give_back(vec![replaced]),
+            Err(error) => {
+                tracing::warn!("Cannot write {}: {error}", path.display());
+                return Err(format!("cannot write {}: {error}", path.display()));
+            }
         }
         persistence.saves.fetch_add(1, Relaxed);
         persistence.last_save_s.store((unix_us() / 1_000_000) as u64, Relaxed);

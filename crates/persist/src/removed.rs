@@ -1,0 +1,122 @@
+//! Files that have lost their names, and give their room back piece by piece.
+//!
+//! ```text
+//!  unlink           shrink        shrink
+//! ├── file ───────────────────────┤        whoever else has it open, or another name for it, keeps all of it
+//! ├── file ────────────┤▒▒▒▒▒▒▒▒▒▒ given back: the disk serves others in between
+//! ```
+//!
+//! The last name of a file of some gigabytes goes in no time, its blocks do not: where the file system has the disk
+//! discard them, the disk may do nothing else for a second, and whoever syncs then waits as long.
+
+use std::{fs::File, os::unix::fs::MetadataExt, path::Path};
+
+/// What is given back at once: a disk that discards half a gigabyte a second is at it for some 60 ms.
+const PIECE_BYTES: u64 = 32 << 20;
+
+/// A file that has lost its name. It takes its room until this is dropped.
+#[derive(Debug)]
+pub struct Removed {
+    /// `None` where it could not be opened: its room went with its name.
+    file: Option<File>,
+}
+
+impl Removed {
+    /// The file that is about to lose that name, be it removed or replaced.
+    pub(crate) fn about_to_be(path: &Path) -> Self {
+        // Opening a pipe would wait for who reads it; a link's name is not the file's.
+        let is_file = std::fs::symlink_metadata(path).is_ok_and(|data| data.is_file());
+        let open = || File::options().write(true).open(path).ok();
+        Self { file: if is_file { open() } else { None } }
+    }
+
+    /// Gives a piece of its room back, as long as the disk takes for that; whether there is more. There is none where
+    /// somebody else may yet read the file: it then goes as a whole with its last user.
+    pub fn shrink(&self) -> bool {
+        let Some(file) = &self.file else { return false };
+        let Ok(data) = file.metadata() else { return false };
+        // The last piece goes with the file.
+        let left = data.len().saturating_sub(PIECE_BYTES);
+        left > 0 && data.nlink() == 0 && is_open_once(file) && file.set_len(left).is_ok()
+    }
+}
+
+/// Whether nobody else has the file open. The system gives leases to write to such files alone; where it gives none,
+/// nobody knows.
+#[cfg(target_os = "linux")]
+fn is_open_once(file: &File) -> bool {
+    use std::os::fd::AsRawFd;
+    /// Which signal tells that a lease has to end; the system's headers have it, libc for this target has not.
+    const F_SETSIG: libc::c_int = 10;
+    let control = |command, argument: libc::c_int| {
+        // SAFETY: the descriptor is open, and the commands touch no memory of ours.
+        unsafe { libc::fcntl(file.as_raw_fd(), command, argument) == 0 }
+    };
+    // Whoever opens it through `/proc` within these microseconds has a signal sent, which must not end the process.
+    let is_alone = control(F_SETSIG, libc::SIGURG) && control(libc::F_SETLEASE, libc::F_WRLCK.into());
+    is_alone && control(libc::F_SETLEASE, libc::F_UNLCK.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_open_once(_: &File) -> bool {
+    false
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::{fs, io::Read};
+
+    const BYTES: u64 = 2 * PIECE_BYTES + 1000;
+
+    /// A file of that many bytes, most of them holes.
+    fn file(path: &Path) -> File {
+        let file = File::create(path).unwrap();
+        file.set_len(BYTES).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_removed_file_takes_its_room_until_it_is_given_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        drop(file(&path));
+        let removed = Removed::about_to_be(&path);
+        assert!(!removed.shrink(), "it has its name");
+        fs::remove_file(&path).unwrap();
+        // Another handle of the same opening.
+        let same = removed.file.as_ref().expect("it could be opened").try_clone().unwrap();
+        let bytes = || same.metadata().unwrap().len();
+        assert_eq!(bytes(), BYTES);
+        if is_open_once(&same) {
+            assert!(removed.shrink());
+            assert_eq!(bytes(), BYTES - PIECE_BYTES);
+            assert!(removed.shrink());
+            assert_eq!(bytes(), 1000);
+        }
+        assert!(!removed.shrink());
+    }
+
+    #[test]
+    fn who_reads_a_removed_file_or_has_another_name_for_it_keeps_all_of_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, link) = (directory.path().join("file"), directory.path().join("link"));
+        drop(file(&path));
+        let mut reading = File::open(&path).unwrap();
+        let removed = Removed::about_to_be(&path);
+        fs::remove_file(&path).unwrap();
+        assert!(!removed.shrink());
+        drop(removed);
+        assert_eq!(reading.read_to_end(&mut Vec::new()).unwrap() as u64, BYTES);
+
+        drop(file(&path));
+        fs::hard_link(&path, &link).unwrap();
+        let removed = Removed::about_to_be(&path);
+        fs::remove_file(&path).unwrap();
+        assert!(!removed.shrink());
+        assert_eq!(fs::metadata(&link).unwrap().len(), BYTES);
+
+        std::os::unix::fs::symlink(&link, &path).unwrap();
+        assert!(Removed::about_to_be(&path).file.is_none(), "the name is the link's");
+    }
+}
