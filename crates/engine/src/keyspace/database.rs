@@ -669,7 +669,7 @@ impl Database {
             budget,
             |cursor, handles| {
                 table.scan(cursor, |handle| {
-                    probe.fetch_cell(handle);
+                    prefetch(slab.pointer(handle).as_ptr());
                     handles.push(handle);
                 })
             },
@@ -679,6 +679,7 @@ impl Database {
                 let is_new = (entry.stamps() ^ stamps) & STAMP_BITS[index] != 0;
                 is_new.then_some(entry)
             },
+            |handle| probe.fetch_cell(handle),
         );
         if visited {
             self.settle_capture(index);

@@ -126,12 +126,14 @@ impl Capture {
     }
 
     /// Goes on with the walk for about `budget` bytes, which it lowers; whether it has come to the end.
-    /// `scan` makes a step of it, `unseen` answers the entry of a handle that the snapshot has not seen.
+    /// `scan` makes a step of it and asks for the heads of the entries, `unseen` answers the entry of a handle that the
+    /// snapshot has not seen, `fetch` asks for all of it.
     pub(crate) fn visit<'e>(
         &mut self,
         budget: &mut usize,
         mut scan: impl FnMut(u64, &mut Vec<Handle>) -> u64,
         unseen: impl Fn(Handle) -> Option<EntryRef<'e>>,
+        fetch: impl Fn(Handle),
     ) -> bool {
         let bit = STAMP_BITS[self.intake.index()];
         while *budget > 0 && !self.is_walked {
@@ -145,6 +147,13 @@ impl Capture {
                 }
             }
             let mut cost = (steps + handles.len()) * VISIT_BYTES;
+            // Under load most of them have been copied by who has changed them.
+            handles.retain(|handle| {
+                unseen(*handle).is_some_and(|_| {
+                    fetch(*handle);
+                    true
+                })
+            });
             for entry in handles.drain(..).filter_map(&unseen) {
                 let (bytes, is_seen) = self.add(entry, false);
                 cost += bytes;

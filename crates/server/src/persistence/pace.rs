@@ -28,7 +28,7 @@ const SLICES_PER_REST: u32 = 2;
 /// The longest rest: with this the walk has a fiftieth of a core at least, which visits some 80,000 keys a second.
 const REST_MAX: Duration = Duration::from_millis(5);
 /// The share of all cores that it may take whatever else there is to do.
-const CORES_MIN: f64 = 0.01;
+const CORES_MIN: f64 = 0.02;
 /// The share of all cores that it leaves idle, but for that: with less, others wait for a core now and then.
 const CORES_MARGIN: f64 = 0.1;
 /// How long the processors are watched between two judgements, the first time and later.
@@ -172,7 +172,7 @@ mod tests {
     fn the_share_is_what_others_leave() {
         let is_about = |idle, cores, share: f64| (share_of(idle, cores) - share).abs() < 1e-9;
         assert!(is_about(2.0, 2.0, 1.0), "all to spare");
-        assert!(is_about(0.0, 2.0, 0.02) && is_about(0.0, 1.0, 0.01), "none");
+        assert!(is_about(0.0, 2.0, 0.04) && is_about(0.0, 1.0, 0.02), "none");
         assert!(is_about(0.8, 2.0, 0.6), "some");
         assert!(is_about(0.0, 128.0, 1.0), "one core is a small share of many");
     }
@@ -184,7 +184,7 @@ mod tests {
             share = next_share(share, found);
             share
         });
-        assert_eq!(grown, [0.08, 0.32, 1.0, 1.0]);
-        assert_eq!(next_share(share, 0.02), 0.02);
+        assert_eq!(grown, [0.16, 0.64, 1.0, 1.0]);
+        assert_eq!(next_share(share, 0.04), 0.04);
     }
 }
