@@ -53,8 +53,8 @@ fn is_open_once(file: &File) -> bool {
         unsafe { libc::fcntl(file.as_raw_fd(), command, argument) == 0 }
     };
     // Whoever opens it through `/proc` within these microseconds has a signal sent, which must not end the process.
-    let is_alone = control(F_SETSIG, libc::SIGURG) && control(libc::F_SETLEASE, libc::F_WRLCK.into());
-    is_alone && control(libc::F_SETLEASE, libc::F_UNLCK.into())
+    let is_alone = control(F_SETSIG, libc::SIGURG) && control(libc::F_SETLEASE, libc::F_WRLCK);
+    is_alone && control(libc::F_SETLEASE, libc::F_UNLCK)
 }
 
 #[cfg(not(target_os = "linux"))]
