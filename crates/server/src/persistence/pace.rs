@@ -25,9 +25,10 @@ const BUDGET_BYTES: (usize, usize) = (4 * 1024, 512 * 1024);
 /// Slices between two rests: sleeping has a price of its own, and a precision; but a longer turn keeps a worker or a
 /// client from its core, and others wait for that one.
 const SLICES_PER_REST: u32 = 2;
-/// The longest rest: with this the walk has a fiftieth of a core at least, which visits some 80,000 keys a second.
+/// The longest rest: with this the walk has a fiftieth of a core at least, however much writers copy.
 const REST_MAX: Duration = Duration::from_millis(5);
-/// The share of all cores that it may take whatever else there is to do.
+/// The share of all cores that it may take whatever else there is to do. Writing what others copy counts, too: while there is
+/// much of it, the walk rests for as long as it may, and it gets faster as the copies get fewer.
 const CORES_MIN: f64 = 0.02;
 /// The share of all cores that it leaves idle, but for that: with less, others wait for a core now and then.
 const CORES_MARGIN: f64 = 0.1;
