@@ -148,12 +148,7 @@ impl Capture {
             }
             let mut cost = (steps + handles.len()) * VISIT_BYTES;
             // Under load most of them have been copied by who has changed them.
-            handles.retain(|handle| {
-                unseen(*handle).is_some_and(|_| {
-                    fetch(*handle);
-                    true
-                })
-            });
+            handles.retain(|handle| unseen(*handle).inspect(|_| fetch(*handle)).is_some());
             for entry in handles.drain(..).filter_map(&unseen) {
                 let (bytes, is_seen) = self.add(entry, false);
                 cost += bytes;
