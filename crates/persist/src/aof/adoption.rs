@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! thread `log`      begin ─ writes on into the newest file ─ … ─ end
-//! another thread       └─ name the base ─ manifest ─ remove what it replaces ─┘ give its room back
+//! another thread       └─ name the base ─ manifest ─ remove what it replaces ─┘
 //! ```
 
 use std::io;
