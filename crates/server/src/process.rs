@@ -153,12 +153,20 @@ fn idle_ticks(stat: &str) -> Option<u64> {
     idle.checked_add(waiting)
 }
 
-/// Has the calling thread take the time that others leave. On Linux a thread has a priority of its own.
+/// Has the calling thread take the time that others leave: a small share where there is none, and woken, it interrupts nobody
+/// (the policy for batch work, sched(7), unless the operator has chosen another one). On Linux a thread has a priority of its own.
+///
+/// The idle policy would disturb others less still, but whoever waits for a lock of such a thread waits until a processor is
+/// idle, and without privileges there is no way back from it.
 pub(crate) fn lower_priority() {
     const STEPS: i32 = 10;
     #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::nice(STEPS) {
-        tracing::debug!("cannot lower the priority of a thread: {error}");
+    {
+        let batch = |to: &mut libc::sched_attr| to.sched_policy = libc::SCHED_BATCH as u32;
+        let nice = rustix::process::nice(STEPS).map_err(std::io::Error::from);
+        if let Err(error) = nice.and_then(|_| change_scheduling(batch)) {
+            tracing::debug!("cannot lower the priority of a thread: {error}");
+        }
     }
 }
 
@@ -169,12 +177,14 @@ pub(crate) fn lower_priority() {
 /// EEVDF, sched_setattr(2)); without, it waits until that one's slice is over, which only the next tick of the clock
 /// finds out: 1 to 10 ms. Other systems, and Linux before, have nothing of the kind.
 pub(crate) fn shorten_slice() {
-    /// The shortest there is.
     #[cfg(target_os = "linux")]
-    const SLICE: Duration = Duration::from_micros(100);
-    #[cfg(target_os = "linux")]
-    if let Err(error) = scheduling().and_then(|current| set_slice(current, SLICE)) {
-        tracing::debug!("cannot shorten the slice of a thread: {error}");
+    {
+        /// The shortest there is.
+        const SLICE: Duration = Duration::from_micros(100);
+        let shorter = |to: &mut libc::sched_attr| to.sched_runtime = SLICE.as_nanos() as u64;
+        if let Err(error) = change_scheduling(shorter) {
+            tracing::debug!("cannot shorten the slice of a thread: {error}");
+        }
     }
 }
 
@@ -192,13 +202,14 @@ fn scheduling() -> std::io::Result<libc::sched_attr> {
     }
 }
 
-/// Changes the slice of the calling thread, where it is of the usual policy, and nothing else.
+/// Changes how the calling thread is scheduled, where that is by the usual policy or the one for batch work.
 #[cfg(target_os = "linux")]
-fn set_slice(current: libc::sched_attr, slice: Duration) -> std::io::Result<()> {
-    if current.sched_policy != libc::SCHED_OTHER as u32 {
+fn change_scheduling(change: impl FnOnce(&mut libc::sched_attr)) -> std::io::Result<()> {
+    let mut wanted = scheduling()?;
+    if ![libc::SCHED_OTHER, libc::SCHED_BATCH].map(|policy| policy as u32).contains(&wanted.sched_policy) {
         return Ok(());
     }
-    let wanted = libc::sched_attr { sched_runtime: slice.as_nanos() as u64, ..current };
+    change(&mut wanted);
     // SAFETY: the pointer is to attributes with their size in them, which the call only reads.
     match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) } {
         0 => Ok(()),
@@ -231,7 +242,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_slice_becomes_shorter_and_the_priority_stays() {
+    fn a_lower_priority_is_that_of_batch_work_and_stays_with_a_shorter_slice() {
         let changed = std::thread::spawn(|| {
             lower_priority();
             let before = scheduling().unwrap();
@@ -241,6 +252,7 @@ mod tests {
         let (before, after) = changed.join().unwrap();
         let kept = |of: &libc::sched_attr| (of.sched_policy, of.sched_nice, of.sched_flags);
         assert_eq!((kept(&after), after.sched_nice > 0), (kept(&before), true));
+        assert_eq!(after.sched_policy, libc::SCHED_BATCH as u32);
         // Zero says that the system knows no slices of threads.
         assert_eq!(after.sched_runtime, before.sched_runtime.min(100_000));
     }

@@ -153,6 +153,23 @@ impl Handle {
     }
 }
 
+/// How far a walk over the cells of a slab has come; see [`Slab::visit_page`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CellPosition {
+    page: u32,
+    granule: u16,
+}
+
+impl CellPosition {
+    /// Before all cells.
+    pub const START: Self = Self { page: FIRST_PAGE, granule: 0 };
+
+    /// Behind a cell.
+    pub fn behind(cell: Handle) -> Self {
+        Self { page: cell.page(), granule: cell.granule() + 1 }
+    }
+}
+
 /// Page numbers → addresses: the part of a slab that other threads may look at while the owner changes it.
 pub struct PageDirectory {
     pages: Tiers<AtomicPtr<u8>, TIER_COUNT, FIRST_PAGE_LOG2>,
@@ -328,6 +345,36 @@ impl Slab {
         let base = NonNull::new(self.directory.base(handle.page())).expect("the handle's page is the slab's");
         // SAFETY: a page is PAGE_BYTES long and a granule number is below PAGE_BYTES / GRANULE_BYTES.
         unsafe { base.add(usize::from(handle.granule()) * GRANULE_BYTES) }
+    }
+
+    /// Behind the cells of all pages there have been so far.
+    pub fn end(&self) -> CellPosition {
+        CellPosition { page: FIRST_PAGE + self.pages.len() as u32, granule: 0 }
+    }
+
+    /// Calls `visit` for the live cells of a page, from `from` on, in the order of their addresses, and answers where the next page
+    /// begins. As cells stay where they are, a walk from [`CellPosition::START`] up to [`Self::end`] as it was when it began, a
+    /// page or a part of one at a time, meets once each cell that is live throughout. O(the page's cells).
+    pub fn visit_page(&self, from: CellPosition, mut visit: impl FnMut(Handle)) -> CellPosition {
+        let next = CellPosition { page: from.page + 1, granule: 0 };
+        let state = self.pages.get((from.page - FIRST_PAGE) as usize);
+        let Some(page) = state.filter(|page| page.live > 0) else { return next };
+        let mut is_free = [0_u64; (PAGE_BYTES / GRANULE_BYTES) / u64::BITS as usize];
+        let base = self.directory.base(from.page);
+        let mut free = page.free;
+        while free != NO_GRANULE {
+            is_free[usize::from(free) / u64::BITS as usize] |= 1 << (u32::from(free) % u64::BITS);
+            // SAFETY: as in `allocate`.
+            free = unsafe { base.add(usize::from(free) * GRANULE_BYTES).cast::<u16>().read() };
+        }
+        let step = CLASS_BYTES[usize::from(page.class)] / GRANULE_BYTES as u16;
+        for granule in (from.granule.next_multiple_of(step)..page.fresh).step_by(usize::from(step)) {
+            if is_free[usize::from(granule) / u64::BITS as usize] >> (u32::from(granule) % u64::BITS) & 1 == 0
+            {
+                visit(Handle::new(from.page, granule));
+            }
+        }
+        next
     }
 
     /// Gives the reserve pages back to the pool.
@@ -562,6 +609,20 @@ mod tests {
                 prop_assert_eq!(slab.used_bytes(), used);
                 prop_assert_eq!(slab.page_bytes(), pool.usage().handed_out_bytes);
             }
+            let mut visited = Vec::new();
+            let mut at = CellPosition::START;
+            while at < slab.end() {
+                // In two parts where there is more than one cell.
+                let before = visited.len();
+                let next = slab.visit_page(at, |handle| visited.push(handle));
+                at = if visited.len() > before + 1 {
+                    visited.truncate(before + 1);
+                    CellPosition::behind(visited[before])
+                } else {
+                    next
+                };
+            }
+            prop_assert!(visited.into_iter().eq(live.keys().copied()), "a walk meets each live cell once");
             for (handle, (size, byte)) in live {
                 prop_assert!(holds(&slab, handle, size, byte), "a cell was overwritten");
                 slab.free(handle, size);

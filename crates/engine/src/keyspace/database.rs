@@ -653,7 +653,8 @@ impl Database {
     pub(crate) fn begin_capture(&mut self, intake: &Arc<Intake>, database: usize) {
         if !self.is_empty() {
             let captures = self.captures.get_or_insert_default();
-            let previous = captures[intake.index()].replace(Capture::new(Arc::clone(intake), database));
+            let capture = Capture::new(Arc::clone(intake), database, self.slab.end());
+            let previous = captures[intake.index()].replace(capture);
             debug_assert!(previous.is_none(), "a snapshot's bit is given away once at a time");
             self.stamps ^= STAMP_BITS[intake.index()];
         }
@@ -664,17 +665,17 @@ impl Database {
     pub(crate) fn capture(&mut self, index: usize, budget: &mut usize) -> bool {
         let Some(captures) = &mut self.captures else { return true };
         let Some(capture) = &mut captures[index] else { return true };
-        let (table, slab, probe, stamps) = (&self.table, &self.slab, &self.probe, self.stamps);
+        let (slab, probe, stamps) = (&self.slab, &self.probe, self.stamps);
         let visited = capture.visit(
             budget,
-            |cursor, handles| {
-                table.scan(cursor, |handle| {
+            |position, handles| {
+                slab.visit_page(position, |handle| {
                     prefetch(slab.pointer(handle).as_ptr());
                     handles.push(handle);
                 })
             },
             |handle| {
-                // SAFETY: handles in the table refer to entries of the slab beside it.
+                // SAFETY: the slab's live cells are the entries.
                 let entry = unsafe { EntryRef::new(slab.pointer(handle)) };
                 let is_new = (entry.stamps() ^ stamps) & STAMP_BITS[index] != 0;
                 is_new.then_some(entry)

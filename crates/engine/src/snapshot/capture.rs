@@ -2,40 +2,35 @@
 
 use std::{mem, sync::Arc};
 
-use dunlin_structures::Handle;
+use dunlin_structures::{CellPosition, Handle};
 
 use super::{Chunk, Due, Intake, piecemeal::Piecemeal};
 use crate::keyspace::{EntryRef, STAMP_BITS};
 
-/// Bytes of a chunk from which on it is handed over.
-pub(super) const CHUNK_BYTES: usize = 16 * 1024;
-/// Entries that are fetched from memory together.
-const PREFETCH_ENTRIES: usize = 32;
-/// Steps of the walk that look for them at most: where a table is nearly empty.
-const PREFETCH_STEPS_MAX: usize = 16;
-/// What looking at an entry or a step of the walk counts for, in bytes copied.
-const VISIT_BYTES: usize = 64;
+/// What looking at an entry or a page counts for, in bytes copied.
+const VISIT_BYTES: usize = 16;
 /// What lending an entry counts for, in bytes copied.
 const LENT_COST_BYTES: usize = 1024;
 
 /// What a snapshot has of a stripe.
 pub(crate) struct Capture {
     intake: Arc<Intake>,
-    /// Where the walk over the table goes on.
-    cursor: u64,
-    /// Whether it has come to the end.
-    is_walked: bool,
-    chunk: Chunk,
+    /// The number of the database that the stripe was of at the cut.
+    database: usize,
+    /// Where the walk over the stripe's cells goes on, and where it ends: cells behind that came after the cut.
+    position: CellPosition,
+    end: CellPosition,
     /// Collections that are handed over in pieces.
     piecemeal: Vec<Piecemeal>,
-    /// Memory for the walk.
+    /// Memory for the walk: the cells of a page.
     handles: Vec<Handle>,
 }
 
 impl Capture {
-    pub(crate) fn new(intake: Arc<Intake>, database: usize) -> Self {
-        let chunk = intake.chunk(database);
-        Self { intake, cursor: 0, is_walked: false, chunk, piecemeal: Vec::new(), handles: Vec::new() }
+    /// Of a stripe whose cells `end` there.
+    pub(crate) fn new(intake: Arc<Intake>, database: usize, end: CellPosition) -> Self {
+        let position = CellPosition::START;
+        Self { intake, database, position, end, piecemeal: Vec::new(), handles: Vec::new() }
     }
 
     pub(crate) fn intake(&self) -> &Arc<Intake> {
@@ -59,7 +54,7 @@ impl Capture {
         if intake.is_cancelled() || entry.is_expired(intake.cut_ms()) {
             return (0, true);
         }
-        let database = self.chunk.database();
+        let database = self.database;
         if self.lends(entry) {
             if !leaves && let Some(begun) = Piecemeal::begin(entry, database, intake) {
                 self.piecemeal.push(begun);
@@ -68,13 +63,7 @@ impl Capture {
             intake.push(Chunk::lent(database, intake.options.form, intake.lend(entry), intake.cut_ms()));
             return (LENT_COST_BYTES, true);
         }
-        let before = self.chunk.memory_bytes();
-        self.chunk.add(entry, intake.cut_ms());
-        let copied = self.chunk.memory_bytes() - before;
-        if before + copied >= CHUNK_BYTES {
-            self.hand_over();
-        }
-        (copied, true)
+        (intake.copy(database, entry), true)
     }
 
     /// A collection that is handed over in pieces changes, or leaves; whether the snapshot needs it no more where it is.
@@ -112,59 +101,45 @@ impl Capture {
 
     /// Whether the walk has yet to come to the end.
     pub(crate) fn is_walking(&self) -> bool {
-        !self.is_walked
+        self.position < self.end
     }
 
     /// Whether there is nothing more to be seen.
     pub(crate) fn is_complete(&self) -> bool {
-        self.is_walked && self.piecemeal.is_empty()
-    }
-
-    fn hand_over(&mut self) {
-        let empty = self.intake.chunk(self.chunk.database());
-        self.intake.push(mem::replace(&mut self.chunk, empty));
+        !self.is_walking() && self.piecemeal.is_empty()
     }
 
     /// Goes on with the walk for about `budget` bytes, which it lowers; whether it has come to the end.
-    /// `scan` makes a step of it and asks for the heads of the entries, `unseen` answers the entry of a handle that the
-    /// snapshot has not seen, `fetch` asks for all of it.
+    /// `page` collects the cells from a position to the end of its page and asks for the heads of the entries there, `unseen`
+    /// answers the entry of a handle that the snapshot has not seen, `fetch` asks for all of it.
     pub(crate) fn visit<'e>(
         &mut self,
         budget: &mut usize,
-        mut scan: impl FnMut(u64, &mut Vec<Handle>) -> u64,
+        page: impl Fn(CellPosition, &mut Vec<Handle>) -> CellPosition,
         unseen: impl Fn(Handle) -> Option<EntryRef<'e>>,
         fetch: impl Fn(Handle),
     ) -> bool {
         let bit = STAMP_BITS[self.intake.index()];
-        while *budget > 0 && !self.is_walked {
+        while *budget > 0 && self.is_walking() {
             let mut handles = mem::take(&mut self.handles);
-            let mut steps = 0;
-            loop {
-                self.cursor = scan(self.cursor, &mut handles);
-                steps += 1;
-                if self.cursor == 0 || handles.len() >= PREFETCH_ENTRIES || steps == PREFETCH_STEPS_MAX {
-                    break;
-                }
-            }
-            let mut cost = (steps + handles.len()) * VISIT_BYTES;
+            self.position = page(self.position, &mut handles);
+            *budget = budget.saturating_sub((1 + handles.len()) * VISIT_BYTES);
             // Under load most of them have been copied by who has changed them.
             handles.retain(|handle| unseen(*handle).inspect(|_| fetch(*handle)).is_some());
-            for entry in handles.drain(..).filter_map(&unseen) {
+            for handle in handles.drain(..) {
+                let Some(entry) = unseen(handle) else { continue };
                 let (bytes, is_seen) = self.add(entry, false);
-                cost += bytes;
                 if is_seen {
                     entry.set_stamps(entry.stamps() ^ bit);
                 }
+                *budget = budget.saturating_sub(bytes);
+                if *budget == 0 {
+                    self.position = CellPosition::behind(handle);
+                    break;
+                }
             }
             self.handles = handles;
-            *budget = budget.saturating_sub(cost);
-            if self.cursor == 0 {
-                if !self.chunk.is_empty() {
-                    self.hand_over();
-                }
-                self.is_walked = true;
-            }
         }
-        self.is_walked
+        !self.is_walking()
     }
 }

@@ -4,7 +4,6 @@ use std::{io, sync::Arc};
 
 use dunlin_structures::prefetch_span_for_write;
 
-use super::capture::CHUNK_BYTES;
 use crate::{
     keyspace::{EntryRef, LentEntry},
     rdb::{
@@ -15,6 +14,8 @@ use crate::{
     value::handover::Elements,
 };
 
+/// Bytes of a chunk from which on it is finished.
+pub(super) const CHUNK_BYTES: usize = 16 * 1024;
 /// What the last entry of a chunk takes behind [`CHUNK_BYTES`], usually.
 const ENTRY_BYTES_USUAL: usize = 512;
 /// Most bytes behind an entry that are fetched for the next.

@@ -17,7 +17,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize},
 };
 
-use super::{Chunk, Form, SnapshotOptions, Snapshots};
+use super::{Chunk, Form, SnapshotOptions, Snapshots, chunk::CHUNK_BYTES, lanes::Lanes};
 use crate::keyspace::{EntryRef, LentEntry, ViewMark};
 
 /// The part of the queue's bytes from which on pieces do not wait for the end of the walk.
@@ -29,6 +29,7 @@ pub(crate) struct Intake {
     snapshots: Arc<Snapshots>,
     cut_ms: u64,
     pub(super) options: SnapshotOptions,
+    lanes: Lanes,
     queue: Mutex<Queue>,
     /// Bytes of chunks in the queue, of those that were taken and have not been released, and of what was handed over for pieces
     /// to come; changed under the queue's lock.
@@ -87,6 +88,7 @@ impl Intake {
             mark,
             cut_ms,
             options,
+            lanes: Lanes::new(),
             queue: Mutex::default(),
             waiting_bytes: AtomicUsize::new(0),
             piecemeal: AtomicUsize::new(0),
@@ -119,6 +121,36 @@ impl Intake {
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Copies an entry of a database; how many bytes that took. It is ready to be written when there is a chunk of what the calling
+    /// thread has copied, or everything is handed in ([`Self::finish_chunks`]).
+    pub(super) fn copy(&self, database: usize, entry: EntryRef<'_>) -> usize {
+        let mut chunks = self.lanes.own();
+        if chunks.len() <= database {
+            let next = chunks.len();
+            chunks.extend((next..=database).map(|database| self.chunk(database)));
+        }
+        let chunk = &mut chunks[database];
+        let before = chunk.memory_bytes();
+        chunk.add(entry, self.cut_ms);
+        let after = chunk.memory_bytes();
+        if after >= CHUNK_BYTES {
+            let full = mem::replace(chunk, self.chunk(database));
+            drop(chunks);
+            self.push(full);
+        }
+        after - before
+    }
+
+    /// Hands in what all threads have copied. Nobody copies anything any more.
+    pub(super) fn finish_chunks(&self) {
+        self.lanes.drain().for_each(|chunk| self.push(chunk));
+    }
+
+    /// A chunk to be filled.
+    fn chunk(&self, database: usize) -> Chunk {
+        Chunk::new(database, Form { compress: self.compresses.load(Relaxed), ..self.options.form })
     }
 
     pub(super) fn push(&self, chunk: Chunk) {
@@ -260,11 +292,6 @@ impl Intake {
         if self.compresses.load(Relaxed) != compresses {
             self.compresses.store(compresses, Relaxed);
         }
-    }
-
-    /// A chunk to be filled.
-    pub(super) fn chunk(&self, database: usize) -> Chunk {
-        Chunk::new(database, Form { compress: self.compresses.load(Relaxed), ..self.options.form })
     }
 
     /// All snapshots.

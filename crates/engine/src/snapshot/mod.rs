@@ -15,9 +15,10 @@
 //! again, so nothing has to be cleared. While there is no snapshot, all bits are equal, and what a command
 //! pays is the comparison of two bytes that it has at hand.
 //!
-//! An entry is visited by a walk over the table in the order of `SCAN`, which misses nothing that is there
-//! throughout however the table grows and shrinks. What is not there throughout was removed, and whoever
-//! removed it has handed it over before. So every entry of the cut is copied once, in the state of the cut:
+//! The walk goes over the cells of the stripe's slab in the order of their addresses, so that the processor fetches what comes
+//! next. An entry that a snapshot has yet to see is where it was at the cut, for whoever moves or removes it hands it over
+//! before; what is younger is behind the last page of then, or in a cell that was given back, and stamped either way. So every
+//! entry of the cut is copied once, in the state of the cut, and splits and merges of buckets are no business of the walk's:
 //! - All changes of entries are in `keyspace/database.rs`, and begin with `preserve`.
 //! - Stamps are looked at and changed under the lock of the shard, as entries are.
 //! - Which database an entry is in was settled by the cut: `SWAPDB` moves whole stripes.
@@ -25,7 +26,7 @@
 //! Copies are [`Chunk`]s of entries in the [`Form`] of the file, made under the lock without compression, which
 //! whoever writes the file adds. They queue in an [`Intake`]; commands that write wait while the queue is too
 //! long ([`Snapshots::is_congested`]), so the memory that a snapshot takes is bounded: by the queue, one
-//! unfinished chunk a stripe, and what was lent and has been replaced since.
+//! unfinished chunk for each thread and database, and what was lent and has been replaced since.
 //!
 //! A large collection is *handed over in pieces* ([`crate::value::handover`]): when the walk is over, so that nobody
 //! copies anything else meanwhile, or as soon as somebody needs that. It changes as ever, and counts as unseen until
@@ -57,6 +58,7 @@
 mod capture;
 mod chunk;
 mod intake;
+mod lanes;
 mod piecemeal;
 
 use std::{
@@ -69,8 +71,8 @@ use loom::sync::atomic::AtomicU8;
 #[cfg(not(loom))]
 use std::sync::atomic::AtomicU8;
 
-use capture::CHUNK_BYTES;
 pub(crate) use capture::Capture;
+use chunk::CHUNK_BYTES;
 pub use chunk::{Chunk, Form};
 pub(crate) use intake::{Due, Intake};
 
@@ -267,7 +269,10 @@ impl Snapshot {
         }
         // No more stripes will be taken out of shards for this snapshot.
         match self.advance_orphans(&mut budget) {
-            true if self.intake.piecemeal() == 0 => Advance::Complete,
+            true if self.intake.piecemeal() == 0 => {
+                self.intake.finish_chunks();
+                Advance::Complete
+            }
             true => self.next_piece(keyspace, Due::Any, &mut budget),
             false => Advance::More,
         }

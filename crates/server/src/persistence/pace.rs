@@ -19,19 +19,19 @@ use std::time::{Duration, Instant};
 use crate::process::{IdleTime, ProcessorTime};
 
 /// How long a slice holds a lock, about.
-const SLICE: Duration = Duration::from_micros(50);
+const SLICE: Duration = Duration::from_micros(10);
 /// Bytes that a slice copies at least and at most.
-const BUDGET_BYTES: (usize, usize) = (4 * 1024, 512 * 1024);
+const BUDGET_BYTES: (usize, usize) = (1024, 512 * 1024);
 /// Slices between two rests: sleeping has a price of its own, and a precision; but a longer turn keeps a worker or a
 /// client from its core, and others wait for that one.
-const SLICES_PER_REST: u32 = 2;
+const SLICES_PER_REST: u32 = 10;
 /// The longest rest: with this the walk has a fiftieth of a core at least, however much writers copy.
 const REST_MAX: Duration = Duration::from_millis(5);
 /// The share of all cores that it may take whatever else there is to do. Writing what others copy counts, too: while there is
 /// much of it, the walk rests for as long as it may, and it gets faster as the copies get fewer.
 const CORES_MIN: f64 = 0.02;
 /// The share of all cores that it leaves idle, but for that: with less, others wait for a core now and then.
-const CORES_MARGIN: f64 = 0.1;
+const CORES_MARGIN: f64 = 0.15;
 /// How long the processors are watched between two judgements, the first time and later.
 const WATCH: (Duration, Duration) = (Duration::from_millis(30), Duration::from_millis(100));
 /// How much larger the share becomes by one judgement at most: processors are idle for a moment, too, when those who
@@ -174,7 +174,7 @@ mod tests {
         let is_about = |idle, cores, share: f64| (share_of(idle, cores) - share).abs() < 1e-9;
         assert!(is_about(2.0, 2.0, 1.0), "all to spare");
         assert!(is_about(0.0, 2.0, 0.04) && is_about(0.0, 1.0, 0.02), "none");
-        assert!(is_about(0.8, 2.0, 0.6), "some");
+        assert!(is_about(0.8, 2.0, 0.5), "some");
         assert!(is_about(0.0, 128.0, 1.0), "one core is a small share of many");
     }
 

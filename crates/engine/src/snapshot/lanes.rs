@@ -1,0 +1,70 @@
+//! Where copies of entries gather until there is a chunk of them.
+
+use std::sync::PoisonError;
+
+#[cfg(loom)]
+use loom::sync::{Mutex, MutexGuard};
+#[cfg(not(loom))]
+use std::sync::{Mutex, MutexGuard};
+
+use super::Chunk;
+
+/// How many lanes there are. Threads beyond that share them.
+const LANES: usize = 64;
+
+/// Unfinished chunks: a lane for each thread that copies, so that no two processors write to one chunk, and what a thread fills
+/// stays in its cache, however many stripes its entries are in.
+pub(super) struct Lanes(Box<[Lane]>);
+
+/// Chunks by database. Two cache lines of its own, as processors fetch lines in pairs.
+#[repr(align(128))]
+#[derive(Default)]
+struct Lane(Mutex<Vec<Chunk>>);
+
+impl Lanes {
+    pub(super) fn new() -> Self {
+        Self((0..LANES).map(|_| Lane::default()).collect())
+    }
+
+    /// The unfinished chunks of the calling thread. It may hold the lock of a shard, and takes none before it lets go.
+    pub(super) fn own(&self) -> MutexGuard<'_, Vec<Chunk>> {
+        lock(&self.0[own_index() % LANES])
+    }
+
+    /// Takes all unfinished chunks that have entries.
+    pub(super) fn drain(&self) -> impl Iterator<Item = Chunk> {
+        let chunks = self.0.iter().flat_map(|lane| std::mem::take(&mut *lock(lane)));
+        chunks.filter(|chunk| !chunk.is_empty())
+    }
+}
+
+fn lock(Lane(chunks): &Lane) -> MutexGuard<'_, Vec<Chunk>> {
+    chunks.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A number of the calling thread: threads are numbered as they first copy something.
+#[cfg(not(loom))]
+fn own_index() -> usize {
+    use std::{
+        cell::Cell,
+        sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    };
+
+    const NONE: usize = usize::MAX;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static OWN: Cell<usize> = const { Cell::new(NONE) };
+    }
+    OWN.with(|own| {
+        if own.get() == NONE {
+            own.set(NEXT.fetch_add(1, Relaxed));
+        }
+        own.get()
+    })
+}
+
+/// Threads of a model are numbered by it; two of them share a lane.
+#[cfg(loom)]
+fn own_index() -> usize {
+    0
+}
