@@ -18,6 +18,9 @@
 //! also sees its announcement, which came first, or a later one of the same worker, before which the copy
 //! was complete. `fetch_add` orders the former, the releasing stores to `appending[w]` the latter.
 //!
+//! A worker may be interrupted between reading `tail` and announcing it; the bound that it then announces is
+//! below its place by far, and below what was published meanwhile. The reader remembers what it has seen.
+//!
 //! ```sh
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p dunlin-persist --lib loom --release
 //! ```
@@ -85,7 +88,7 @@ impl Ring {
             boundary: AtomicU64::new(IDLE),
             aside: Mutex::default(),
         });
-        (Arc::clone(&ring), RingReader { ring })
+        (Arc::clone(&ring), RingReader { ring, published: start })
     }
 
     /// The offset behind the last record.
@@ -156,7 +159,8 @@ impl Ring {
         self.boundary.store(IDLE, Release);
     }
 
-    fn published(&self) -> u64 {
+    /// The offset below which all records are complete, as far as can be told now: it may be less than it was.
+    fn complete(&self) -> u64 {
         let tail = self.tail.0.load(Acquire);
         let complete = self.appending.iter().map(|announced| announced.0.load(Acquire)).fold(tail, u64::min);
         // Read last: who sees a tail behind the boundary sees the boundary, which was set before.
@@ -174,6 +178,8 @@ impl Log for Ring {
 #[derive(Debug)]
 pub struct RingReader {
     ring: Arc<Ring>,
+    /// The offset below which all records were complete when somebody asked last.
+    published: u64,
 }
 
 impl RingReader {
@@ -185,15 +191,17 @@ impl RingReader {
     /// Gives up all there is, and lets the next record have offset `start`. Nobody appends meanwhile.
     pub fn restart(&mut self, start: u64) {
         self.ring.lift_boundary();
-        debug_assert_eq!(self.published(), self.ring.tail(), "somebody appends");
+        debug_assert_eq!(self.ring.complete(), self.ring.tail(), "somebody appends");
         self.ring.aside().clear();
         self.ring.tail.0.store(start, Release);
         self.ring.head.0.store(start, Release);
+        self.published = start;
     }
 
-    /// The offset below which all records are complete. O(participants).
-    pub fn published(&self) -> u64 {
-        self.ring.published()
+    /// The offset below which all records are complete. It never goes back. O(participants).
+    pub fn published(&mut self) -> u64 {
+        self.published = self.published.max(self.ring.complete());
+        self.published
     }
 
     /// Shows the bytes `from..to` in order, in pieces. They must be published and not given up.
@@ -236,7 +244,7 @@ impl RingReader {
 
     /// Gives up the bytes before `offset`: they may be overwritten.
     pub fn give_up(&mut self, offset: u64) {
-        debug_assert!(offset <= self.published());
+        debug_assert!(offset <= self.published);
         self.ring.head.0.store(offset, Release);
         let mut aside = self.ring.aside();
         while let Some(first) = aside.first_entry()
@@ -426,6 +434,21 @@ mod tests {
         assert!(!ring.has_boundary());
         assert_eq!(reader.published(), 12);
         assert_eq!(bytes(&mut reader, 6, 12), b"behind");
+    }
+
+    #[test]
+    fn what_was_published_stays_so_when_a_worker_announces_an_old_tail() {
+        let (ring, mut reader) = Ring::new(64, 2, 0);
+        ring.append(0, b"before");
+        assert_eq!(reader.published(), 6);
+        // The other worker read the tail before that, and was interrupted.
+        ring.appending[1].0.store(0, Release);
+        ring.append(0, b"behind");
+        assert_eq!(reader.published(), 6, "it may be that the worker has its place there");
+        assert_eq!(bytes(&mut reader, 0, 6), b"before");
+        reader.give_up(6);
+        ring.appending[1].0.store(IDLE, Release);
+        assert_eq!(reader.published(), 12);
     }
 
     proptest! {

@@ -280,7 +280,7 @@ impl Writer {
     }
 
     /// Whether there is something to write.
-    pub fn has_more(&self) -> bool {
+    pub fn has_more(&mut self) -> bool {
         self.ring.published() > self.written.offset
     }
 

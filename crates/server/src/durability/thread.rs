@@ -273,7 +273,7 @@ impl LogThread {
                 Rest::None => {}
                 Rest::Nap => durability.bell.nap(PAUSE),
                 Rest::Regardless(time) => durability.bell.nap(time),
-                Rest::For(time) => durability.bell.rest(time, || match &self.state {
+                Rest::For(time) => durability.bell.rest(time, || match &mut self.state {
                     State::On(writer) => {
                         let can_sync = !self.syncer.is_busy() && writer.unsynced_bytes() > 0;
                         let must_sync = can_sync && durability.is_sync_awaited();
