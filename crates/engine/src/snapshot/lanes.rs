@@ -45,22 +45,13 @@ fn lock(Lane(chunks): &Lane) -> MutexGuard<'_, Vec<Chunk>> {
 /// A number of the calling thread: threads are numbered as they first copy something.
 #[cfg(not(loom))]
 fn own_index() -> usize {
-    use std::{
-        cell::Cell,
-        sync::atomic::{AtomicUsize, Ordering::Relaxed},
-    };
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-    const NONE: usize = usize::MAX;
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        static OWN: Cell<usize> = const { Cell::new(NONE) };
+        static OWN: usize = NEXT.fetch_add(1, Relaxed);
     }
-    OWN.with(|own| {
-        if own.get() == NONE {
-            own.set(NEXT.fetch_add(1, Relaxed));
-        }
-        own.get()
-    })
+    OWN.with(|own| *own)
 }
 
 /// Threads of a model are numbered by it; two of them share a lane.
