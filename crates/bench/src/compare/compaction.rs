@@ -4,9 +4,12 @@
 //! ```text
 //! requests/s ──────┐            ┌──────
 //!                  └────────────┘
-//!            before│ meanwhile  │ after      in windows of 100 ms
-//!               asked         done     the load ends
+//!            before│ meanwhile  │ as long afterwards      in windows of 100 ms
+//!               asked         done                   the load ends
 //! ```
+//!
+//! The more windows there are, the slower is the slowest of them, whatever the server does. Those afterwards tell how slow it
+//! is on this machine when nothing is written.
 
 use std::{
     thread,
@@ -29,7 +32,7 @@ const VALUE_BYTES: usize = 100;
 const PIPELINE: usize = 16;
 /// How the time is divided.
 pub(super) const WINDOW: Duration = Duration::from_millis(100);
-/// The load before the command, and after its end, in measurements of requests.
+/// The load before the command, and after its end at least, in measurements of requests.
 const BESIDE: u32 = 2;
 /// How long the load goes on at most: what takes longer is cut off.
 const LOAD_MAX: Duration = Duration::from_secs(300);
@@ -101,8 +104,8 @@ impl Conditions {
                 bytes_max = bytes_max.max(server.resident_bytes()? as f64 + copied_bytes);
                 Ok(())
             });
-            if stretch.is_ok() {
-                thread::sleep(beside);
+            if let Ok((begun, ended)) = stretch {
+                thread::sleep(beside.max(ended - begun));
             }
             let loaded = start.elapsed().min(LOAD_MAX);
             progress.stop();
@@ -117,8 +120,8 @@ impl Conditions {
         windows.truncate(loaded.div_duration_f64(WINDOW) as usize);
         let quiet_from = Instant::now();
         let (asked, done) = begin_and_await(server, write, quiet_from, &mut |_| Ok(()))?;
-        let [(_, before), (_, meanwhile), _] = stretches(&windows, WINDOW, stretch);
-        let mut samples = samples(&before, &meanwhile)?;
+        let parts = stretches(&windows, WINDOW, stretch);
+        let mut samples = samples(parts.map(|(_, windows)| windows))?;
         samples.extend([
             sample("peak memory", "× of before", bytes_max / bytes_before),
             sample("time", "s", (stretch.1 - stretch.0).as_secs_f64()),
@@ -128,23 +131,28 @@ impl Conditions {
     }
 }
 
-/// What the windows before and meanwhile come to.
-fn samples(before: &[&Latencies], meanwhile: &[&Latencies]) -> Result<Vec<Sample>, String> {
+/// What the windows come to.
+fn samples([before, meanwhile, after]: [Vec<&Latencies>; 3]) -> Result<Vec<Sample>, String> {
     let together = |windows: &[&Latencies]| {
         let mut all = Latencies::default();
         windows.iter().for_each(|window| all.add(window));
         all
     };
-    let (calm, disturbed) = (together(before), together(meanwhile));
-    if calm.count() == 0 || meanwhile.is_empty() {
+    let (calm, disturbed) = (together(&before), together(&meanwhile));
+    if calm.count() == 0 || meanwhile.is_empty() || after.is_empty() {
         return Err("the load ended before the data set was written".into());
     }
     let rate = |all: &Latencies, windows: usize| all.count() as f64 / windows as f64 / WINDOW.as_secs_f64();
     let usual = rate(&calm, before.len());
-    let slowest = meanwhile.iter().map(|window| rate(window, 1)).fold(f64::INFINITY, f64::min);
+    let slowest = |windows: &[&Latencies]| {
+        windows.iter().map(|window| rate(window, 1)).fold(f64::INFINITY, f64::min) / usual
+    };
+    // No more of them than there were meanwhile, and the last: what was written is yet to be put in its place.
+    let afterwards = &after[after.len().saturating_sub(meanwhile.len())..];
     Ok(vec![
         sample("throughput meanwhile", "× of before", rate(&disturbed, meanwhile.len()) / usual),
-        sample("slowest 100 ms", "× of before", slowest / usual),
+        sample("slowest 100 ms", "× of before", slowest(&meanwhile)),
+        sample("slowest 100 ms afterwards", "× of before", slowest(afterwards)),
         sample("throughput before", "requests/s", usual),
         sample("p99.9 before", "ms", calm.quantile_ms(0.999)),
         sample("p99.9 meanwhile", "ms", disturbed.quantile_ms(0.999)),
@@ -198,16 +206,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happens_meanwhile_is_compared_with_what_was_before() {
+    fn what_happens_meanwhile_and_afterwards_is_compared_with_what_was_before() {
         let window = |requests: u64| {
             let mut window = Latencies::default();
             window.record(1_000_000, requests);
             window
         };
         let (calm, slow, half) = (window(1000), window(200), window(500));
-        let samples = samples(&[&calm, &calm], &[&half, &slow, &half]).unwrap();
-        assert_eq!(samples[0].value, 0.4);
-        assert_eq!((samples[1].value, samples[2].value), (0.2, 10_000.0));
-        assert!(super::samples(&[&calm], &[]).is_err());
+        let parts = [vec![&calm, &calm], vec![&half, &slow, &half], vec![&slow, &calm, &half, &calm]];
+        let samples = samples(parts).unwrap();
+        assert_eq!([0, 1, 2, 3].map(|index| samples[index].value), [0.4, 0.2, 0.5, 10_000.0]);
+        assert!(super::samples([vec![&calm], vec![], vec![&calm]]).is_err());
+        assert!(super::samples([vec![&calm], vec![&calm], vec![]]).is_err());
     }
 }

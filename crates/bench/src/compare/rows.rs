@@ -169,8 +169,10 @@ impl Topic {
             }
             Self::Compaction => {
                 "SETs of random keys with 100-byte values at full speed, 50 connections at pipeline 16, while the data set \
-                 is written: by BGSAVE without a log, by BGREWRITEAOF with `appendfsync everysec`, no \
-                 rewrite beginning by itself. Throughput in windows of 100 ms, against that before; latency counted from the sending of a pipeline; resident memory, with what a \
+                 is written, and for as long afterwards: by BGSAVE without a log, by BGREWRITEAOF with `appendfsync everysec`, \
+                 no rewrite beginning by itself. Throughput in windows of 100 ms, against that before; the slowest of them \
+                 beside the slowest of as many afterwards, since the more windows there are, the slower is the slowest, \
+                 whatever the server does; latency counted from the sending of a pipeline; resident memory, with what a \
                  forked process has copied (`current_cow_peak`). A fresh server for each measurement, with as many workers as \
                  processors; neither it nor the client is pinned. Higher throughput is better."
             }
