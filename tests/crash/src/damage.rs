@@ -89,7 +89,7 @@ pub fn flips(program: &Path, rounds: u64, seed: u64) -> Result<String, String> {
         let mut flipped = bytes.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
         fs::write(&path, &flipped).map_err(|error| error.to_string())?;
-        match Server::try_start(program, &folder, &[])? {
+        match Server::try_start(program, &folder, &[], &[])? {
             Started::Refused(log) if log.contains("is damaged at byte") => {
                 refused += 1;
                 let kept = fs::read(&path).map_err(|error| error.to_string())?;

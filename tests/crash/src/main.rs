@@ -5,6 +5,7 @@
 //! dunlin-crash --server target/fast/dunlin kills --rounds 200 --appendfsync always
 //! dunlin-crash --server target/fast/dunlin cuts
 //! dunlin-crash --server target/fast/dunlin flips --rounds 100
+//! dunlin-crash --server target/fast/dunlin power --rounds 40 --cuts 25 --appendfsync always
 //! ```
 //!
 //! `kills`: writers count upwards, each under keys of its own, as fast as they are answered; SIGKILL comes
@@ -13,15 +14,20 @@
 //! command is there whole or not at all.
 //! `cuts`: the file ends at every byte of its last records: what is whole before the cut is there.
 //! `flips`: one bit anywhere is wrong: the server says so and refuses, or nothing is lost.
+//! `power`: as `kills`, but of what was not synced any part may be gone, names of files included. Needs `cc` and Linux.
 
 mod damage;
 mod kills;
+mod load;
+mod power;
 mod server;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use power::Power;
 
 /// Kills servers and damages their files.
 #[derive(Parser)]
@@ -47,6 +53,18 @@ enum Story {
         #[arg(long, default_value = "always")]
         appendfsync: String,
     },
+    /// Power cuts at random moments under load.
+    Power {
+        /// How many lives of a server.
+        #[arg(long, default_value_t = 10)]
+        rounds: u64,
+        /// How many power cuts in each of them.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+        cuts: u64,
+        /// The policy.
+        #[arg(long, default_value = "always")]
+        appendfsync: String,
+    },
     /// Files cut at every byte of their last records.
     Cuts,
     /// Files with one wrong bit.
@@ -62,6 +80,10 @@ fn main() -> ExitCode {
     let done = match &options.story {
         Story::Kills { rounds, appendfsync } => {
             kills::play(&options.server, *rounds, appendfsync, options.seed)
+        }
+        Story::Power { rounds, cuts, appendfsync } => {
+            let (program, seed) = (&*options.server, options.seed);
+            Power { program, rounds: *rounds, cuts: *cuts, appendfsync, seed }.play()
         }
         Story::Cuts => damage::cuts(&options.server),
         Story::Flips { rounds } => damage::flips(&options.server, *rounds, options.seed),

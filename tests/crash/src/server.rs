@@ -11,27 +11,41 @@ use dunlin_test_support::resp::Reply;
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A directory with the files of a server, removed at the end.
-pub struct Folder(PathBuf);
+/// A directory for a server, removed at the end.
+pub struct Folder {
+    path: PathBuf,
+    data: PathBuf,
+    is_kept: bool,
+}
 
 impl Folder {
     pub fn new(name: &str) -> Result<Self, String> {
-        let path = std::env::temp_dir().join(format!("dunlin-crash-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).map_err(|error| error.to_string())?;
-        Ok(Self(path))
+        let told = |error: std::io::Error| error.to_string();
+        let path = std::env::temp_dir().canonicalize().map_err(told)?;
+        let path = path.join(format!("dunlin-crash-{name}-{}", std::process::id()));
+        let data = path.join("data");
+        fs::create_dir_all(&data).map_err(told)?;
+        Ok(Self { path, data, is_kept: false })
     }
 
-    pub fn path(&self) -> &Path {
-        &self.0
+    /// Where the server's files are.
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// Leaves it there; where.
+    pub fn keep(mut self) -> String {
+        self.is_kept = true;
+        self.path.display().to_string()
     }
 
     fn log(&self) -> String {
-        String::from_utf8_lossy(&fs::read(self.0.join("output")).unwrap_or_default()).into_owned()
+        String::from_utf8_lossy(&fs::read(self.path.join("output")).unwrap_or_default()).into_owned()
     }
 
     /// The newest incremental file.
     pub fn increment(&self) -> Result<PathBuf, String> {
-        let directory = self.0.join("appendonlydir");
+        let directory = self.data.join("appendonlydir");
         let entries = fs::read_dir(&directory).map_err(|error| error.to_string())?;
         let names = entries.filter_map(|entry| Some(entry.ok()?.path()));
         let newest = names.filter(|path| path.to_string_lossy().ends_with(".incr.aof")).max();
@@ -41,7 +55,9 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        if !self.is_kept {
+            let _ = fs::remove_dir_all(&self.path);
+        }
     }
 }
 
@@ -60,8 +76,13 @@ pub enum Started<'a> {
 
 impl<'a> Server<'a> {
     /// Starts a server with an append-only log; returns once it serves or has ended.
-    pub fn try_start(program: &Path, folder: &'a Folder, directives: &[&str]) -> Result<Started<'a>, String> {
-        let log = File::create(folder.path().join("output")).map_err(|error| error.to_string())?;
+    pub fn try_start(
+        program: &Path,
+        folder: &'a Folder,
+        directives: &[&str],
+        environment: &[(&str, &Path)],
+    ) -> Result<Started<'a>, String> {
+        let log = File::create(folder.path.join("output")).map_err(|error| error.to_string())?;
         let mut command = Command::new(program);
         if is_redis(program) {
             command.args(["--save", ""]);
@@ -70,10 +91,11 @@ impl<'a> Server<'a> {
         }
         command
             .args(["--port", "0", "--appendonly", "yes", "--unixsocket"])
-            .arg(folder.path().join("socket"))
+            .arg(folder.path.join("socket"))
             .arg("--dir")
-            .arg(folder.path())
+            .arg(&folder.data)
             .args(directives)
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(log.try_clone().map_err(|error| error.to_string())?)
             .stderr(log);
@@ -102,14 +124,24 @@ impl<'a> Server<'a> {
 
     /// Starts a server that has to serve.
     pub fn start(program: &Path, folder: &'a Folder, directives: &[&str]) -> Result<Self, String> {
-        match Self::try_start(program, folder, directives)? {
+        Self::start_in(program, folder, directives, &[])
+    }
+
+    /// The same, with variables of the environment.
+    pub fn start_in(
+        program: &Path,
+        folder: &'a Folder,
+        directives: &[&str],
+        environment: &[(&str, &Path)],
+    ) -> Result<Self, String> {
+        match Self::try_start(program, folder, directives, environment)? {
             Started::Serving(server) => Ok(server),
             Started::Refused(log) => Err(format!("the server refused to start:\n{log}")),
         }
     }
 
     pub fn connect(&self) -> Result<Connection, String> {
-        Connection::unix(&self.folder.path().join("socket")).map_err(|error| error.to_string())
+        Connection::unix(&self.folder.path.join("socket")).map_err(|error| error.to_string())
     }
 
     pub fn log(&self) -> String {
@@ -125,6 +157,15 @@ impl<'a> Server<'a> {
     pub fn kill(mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    /// SIGKILL, unless it has ended within so much time.
+    pub fn kill_after(mut self, time: Duration) {
+        let until = Instant::now() + time;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.kill();
     }
 
     /// SIGTERM, and waits.

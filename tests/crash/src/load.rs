@@ -1,0 +1,215 @@
+//! Writers that count upwards, each under keys of its own, and know what was acknowledged and when.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use dunlin_test_support::connection::Connection;
+use dunlin_test_support::random::Random;
+use dunlin_test_support::resp::encode_command;
+
+use crate::server::{Server, number};
+
+const WRITERS: usize = 6;
+/// What a transaction does, as a script.
+const SCRIPT: &str = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('RPUSH', KEYS[2], ARGV[1]) redis.call('SET', KEYS[3], ARGV[1])";
+
+/// What a writer finds.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Found {
+    /// The number that it writes first. Where two commands write it, they may have been cut apart,
+    first: u64,
+    /// and this is the last one that is there as a whole.
+    pub whole: u64,
+}
+
+/// What one writer knows.
+#[derive(Debug)]
+pub struct Writer {
+    index: usize,
+    sent: AtomicU64,
+    /// The last number that was sent before it went on from an older one.
+    sent_before: AtomicU64,
+    /// What it found at first.
+    base: AtomicU64,
+    /// The numbers up to which everything was acknowledged since, and when.
+    acknowledged: Mutex<Vec<(Instant, u64)>>,
+}
+
+impl Writer {
+    /// Writers that have written nothing.
+    pub fn all() -> Vec<Self> {
+        let writer = |index| Self {
+            index,
+            sent: AtomicU64::new(0),
+            sent_before: AtomicU64::new(0),
+            base: AtomicU64::new(0),
+            acknowledged: Mutex::default(),
+        };
+        (0..WRITERS).map(writer).collect()
+    }
+
+    fn history(&self) -> MutexGuard<'_, Vec<(Instant, u64)>> {
+        self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last number that was sent.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(SeqCst)
+    }
+
+    /// The number that it found at first.
+    pub fn base(&self) -> u64 {
+        self.base.load(SeqCst)
+    }
+
+    /// The last number that had been acknowledged at a moment, or found before.
+    pub fn acknowledged_by(&self, moment: Instant) -> u64 {
+        let history = self.history();
+        history.iter().rev().find(|(at, _)| *at <= moment).map_or(self.base(), |(_, number)| *number)
+    }
+
+    /// Begins behind what it has found, and forgets what was before.
+    pub fn begin_from(&self, found: Found) {
+        self.sent.store(found.whole, SeqCst);
+        self.sent_before.store(found.first, SeqCst);
+        self.base.store(found.whole, SeqCst);
+        self.history().clear();
+    }
+
+    /// Goes on behind what it has found, which counts as acknowledged.
+    pub fn go_on_from(&self, found: Found) {
+        self.sent_before.fetch_max(self.sent().max(found.first), SeqCst);
+        self.sent.store(found.whole, SeqCst);
+        self.history().push((Instant::now(), found.whole));
+    }
+
+    /// Writes until the server is gone, with pauses: batches of commands that all carry the same number.
+    fn write(&self, mut connection: Connection, pause: Duration, mut random: Random) {
+        let index = self.index;
+        let (key, other, list) = (format!("n:{index}"), format!("m:{index}"), format!("l:{index}"));
+        loop {
+            let depth = 1 + random.below(8);
+            let (mut batch, mut replies) = (Vec::new(), 0);
+            for _ in 0..depth {
+                let number = (self.sent.fetch_add(1, SeqCst) + 1).to_string();
+                match random.below(4) {
+                    0 => {
+                        encode_command(&["MSET", &key, &number, &other, &number], &mut batch);
+                        replies += 1;
+                    }
+                    1 => {
+                        encode_command(&["MULTI"], &mut batch);
+                        encode_command(&["SET", &key, &number], &mut batch);
+                        encode_command(&["RPUSH", &list, &number], &mut batch);
+                        encode_command(&["SET", &other, &number], &mut batch);
+                        encode_command(&["EXEC"], &mut batch);
+                        replies += 5;
+                    }
+                    2 => {
+                        encode_command(&["EVAL", SCRIPT, "3", &key, &list, &other, &number], &mut batch);
+                        replies += 1;
+                    }
+                    _ => {
+                        encode_command(&["SET", &key, &number], &mut batch);
+                        encode_command(&["SET", &other, &number], &mut batch);
+                        replies += 2;
+                    }
+                }
+            }
+            let last = self.sent();
+            let (answers, error) = connection.exchange(&batch, replies);
+            if error.is_some() || answers.iter().any(|reply| reply.is_error()) {
+                return;
+            }
+            self.history().push((Instant::now(), last));
+            std::thread::sleep(pause);
+        }
+    }
+}
+
+/// What a server has to do.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    pub time: Duration,
+    /// Between two batches of a writer.
+    pub pause: Duration,
+    /// Whether the log is rewritten meanwhile, again and again.
+    pub rewrites: bool,
+    pub seed: u64,
+}
+
+impl Load {
+    /// Has all write, and then ends the server, or has it killed.
+    pub fn play(
+        self,
+        server: Server<'_>,
+        writers: &[Writer],
+        end: impl FnOnce(Server<'_>),
+    ) -> Result<(), String> {
+        let mut connections = Vec::new();
+        for _ in writers {
+            connections.push(server.connect()?);
+        }
+        let disturber = server.connect()?;
+        std::thread::scope(|scope| {
+            for (writer, connection) in writers.iter().zip(connections) {
+                let random = Random::new(self.seed ^ writer.index as u64);
+                scope.spawn(move || writer.write(connection, self.pause, random));
+            }
+            if self.rewrites {
+                scope.spawn(move || rewrite(disturber, Random::new(self.seed)));
+            }
+            std::thread::sleep(self.time);
+            end(server);
+        });
+        Ok(())
+    }
+}
+
+/// Has the log rewritten, and snapshots written, until the server is gone.
+fn rewrite(mut connection: Connection, mut random: Random) {
+    loop {
+        let words: &[&str] = match random.below(8) {
+            0 => &["BGSAVE"],
+            1 => &["BGSAVE", "CANCEL"],
+            _ => &["BGREWRITEAOF"],
+        };
+        let mut batch = Vec::new();
+        encode_command(words, &mut batch);
+        if connection.exchange(&batch, 1).1.is_some() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(random.below(15) as u64));
+    }
+}
+
+/// Compares what a server has recovered with what is known, of which it must have what is `needed`: what each writer finds.
+pub fn check(
+    server: &Server<'_>,
+    writers: &[Writer],
+    needed: impl Fn(&Writer) -> u64,
+) -> Result<Vec<Found>, String> {
+    let mut connection = server.connect()?;
+    let look = |writer: &Writer| {
+        let index = writer.index;
+        let first = number(&mut connection, &["GET", &format!("n:{index}")])?;
+        let second = number(&mut connection, &["GET", &format!("m:{index}")])?;
+        let last = number(&mut connection, &["LINDEX", &format!("l:{index}"), "-1"])?;
+        let (sent, needed) = (writer.sent().max(writer.sent_before.load(SeqCst)), needed(writer));
+        let state = format!(
+            "writer {index}: sent {sent}, acknowledged {needed}, found {first} and {second}, {last} in the list"
+        );
+        if first < needed || second < needed {
+            return Err(format!("{state}: an acknowledged write is lost"));
+        }
+        if first > sent || second > first || last > first {
+            return Err(format!("{state}: that was never written, or not in this order"));
+        }
+        if first - second > 1 {
+            return Err(format!("{state}: a transaction or a command is there by half"));
+        }
+        Ok(Found { first, whole: second })
+    };
+    writers.iter().map(look).collect()
+}

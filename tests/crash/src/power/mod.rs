@@ -1,0 +1,287 @@
+//! Power cuts: a server runs with a disk that only seems to sync, and every call is recorded. Then power fails at some of
+//! these calls, and what the disk may have by then is what a server is started on.
+//!
+//! ```text
+//! server + record.c ──▶ calls ──▶ ✂ behind one ──▶ directory ──▶ server: what was acknowledged by then is there
+//! ```
+//!
+//! A process that is killed loses nothing that it has written: this tells whether it syncs what it must, and in which order.
+
+mod disk;
+mod recording;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dunlin_test_support::random::Random;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::load::{self, Found, Load, Writer};
+use crate::server::{Folder, Server};
+use disk::Disk;
+use recording::{Call, What};
+
+/// Longest time under load, in milliseconds; under `everysec` nothing is durable before a second has passed.
+const LOAD_MS_MAX: i64 = 150;
+const EVERYSEC_LOAD_MS_MAX: i64 = 3000;
+/// How often, of 100 times, a server begins without files.
+const FRESH_PERCENT: u32 = 30;
+/// How often, of 100 times, there is one more server before power fails: it finds what is written and not durable.
+const ONE_MORE_PERCENT: u32 = 40;
+/// How often, of 100 times, a server is killed instead of ending by itself.
+const KILLED_PERCENT: u32 = 75;
+/// How often, of 100 times, power fails beside a call that is not a write: there are few of them, and more depends on them.
+const TURN_PERCENT: u32 = 60;
+/// What `everysec` may lose, with what its threads take.
+const EVERYSEC_LOSS_MAX: Duration = Duration::from_millis(1200);
+/// Calls that a failure tells of.
+const TOLD_CALLS: usize = 24;
+const WATCH: Duration = Duration::from_millis(5);
+/// A server that has something to do calls the disk within this time.
+const CALLS_WITHIN: Duration = Duration::from_millis(100);
+
+/// How it is played.
+#[derive(Debug, Clone, Copy)]
+pub struct Power<'a> {
+    pub program: &'a Path,
+    pub rounds: u64,
+    /// Power cuts in each round.
+    pub cuts: u64,
+    pub appendfsync: &'a str,
+    pub seed: u64,
+}
+
+/// What was recorded of a server, or of one behind the other.
+struct Life {
+    disk: Disk,
+    /// When each call had been done, and what it was.
+    calls: Vec<(Instant, String)>,
+    /// The calls that are no writes.
+    turns: Vec<usize>,
+    /// For how long nobody was let run, at most.
+    stall: Duration,
+}
+
+impl Power<'_> {
+    pub fn play(self) -> Result<String, String> {
+        let workshop = Folder::new("power-record")?;
+        let recorder = Recorder::make(workshop.data())?;
+        let writers = Writer::all();
+        let mut folder = Folder::new("power")?;
+        let (mut calls, mut writes) = (0, 0);
+        let sent = || writers.iter().map(Writer::sent).sum::<u64>();
+        for round in 0..self.rounds {
+            let mut random = Random::new(self.seed + (round << 16));
+            if random.chance(FRESH_PERCENT) {
+                folder = Folder::new(&format!("power-{round}"))?;
+                writers.iter().for_each(|writer| writer.begin_from(Found::default()));
+            }
+            let before = sent();
+            let life = self.live(&folder, &recorder, &writers, round, &mut random)?;
+            (calls, writes) = (calls + life.calls.len(), writes + sent().saturating_sub(before));
+            for cut in 0..self.cuts {
+                let left = Folder::new(&format!("power-{round}-{cut}"))?;
+                let found = match self.cut(&life, &left, &writers, round, &mut random) {
+                    Ok(found) => found,
+                    Err(why) => {
+                        let (seed, files) = (self.seed, left.keep());
+                        return Err(format!(
+                            "round {round}, cut {cut}, seed {seed}: {why}\nthe files: {files}"
+                        ));
+                    }
+                };
+                // Life goes on behind the last one.
+                if cut + 1 == self.cuts {
+                    writers.iter().zip(found).for_each(|(writer, found)| writer.begin_from(found));
+                    folder = left;
+                }
+            }
+        }
+        Ok(format!("{} power cuts in {calls} calls, {writes} writes", self.rounds * self.cuts))
+    }
+
+    /// Some bases are RDB files, some are commands.
+    fn directives(&self, round: u64) -> [&str; 4] {
+        let preamble = if round % 4 < 2 { "yes" } else { "no" };
+        ["--appendfsync", self.appendfsync, "--aof-use-rdb-preamble", preamble]
+    }
+
+    /// Servers start in a folder, serve writers for a while, and end.
+    fn live(
+        &self,
+        folder: &Folder,
+        recorder: &Recorder,
+        writers: &[Writer],
+        round: u64,
+        random: &mut Random,
+    ) -> Result<Life, String> {
+        let mut disk = Disk::of(folder.data()).map_err(|error| error.to_string())?;
+        let environment = recorder.environment(folder.data());
+        let (now, now_ns) = (Instant::now(), monotonic_ns());
+        let is_over = AtomicBool::new(false);
+        let (served, stall) = thread::scope(|scope| {
+            let watching = scope.spawn(|| longest_stall(&is_over));
+            let mut serve = || {
+                loop {
+                    let directives = self.directives(round);
+                    let server = Server::start_in(self.program, folder, &directives, &environment)?;
+                    let now = Instant::now();
+                    let found =
+                        load::check(&server, writers, |writer| self.durable(writer, now, Duration::ZERO))?;
+                    writers.iter().zip(found).for_each(|(writer, found)| writer.go_on_from(found));
+                    self.serve(server, recorder, writers, random)?;
+                    // What one did not sync in its second, the next may.
+                    if self.appendfsync == "everysec" || !random.chance(ONE_MORE_PERCENT) {
+                        return Ok(());
+                    }
+                }
+            };
+            let served: Result<(), String> = serve();
+            is_over.store(true, Relaxed);
+            (served, watching.join().expect("a thread that sleeps does not panic"))
+        });
+        served?;
+        let recorded = recorder.take()?;
+        let when = |call: &Call| now + Duration::from_nanos(call.at_ns - now_ns);
+        let calls = recorded.iter().map(|call| (when(call), call.what.show())).collect();
+        let is_turn = |call: &Call| !matches!(call.what, What::Write { .. });
+        let turns = (0..recorded.len()).filter(|at| is_turn(&recorded[*at])).collect();
+        disk.record(recorded)?;
+        Ok(Life { disk, calls, turns, stall })
+    }
+
+    /// What of a writer's is durable at a moment, as it was promised, on a machine that lets nobody run for `stall`.
+    fn durable(&self, writer: &Writer, at: Instant, stall: Duration) -> u64 {
+        match self.appendfsync {
+            "always" => writer.acknowledged_by(at),
+            "everysec" => writer.acknowledged_by(at - EVERYSEC_LOSS_MAX - stall),
+            _ => writer.base(),
+        }
+    }
+
+    fn serve(
+        &self,
+        server: Server<'_>,
+        recorder: &Recorder,
+        writers: &[Writer],
+        random: &mut Random,
+    ) -> Result<(), String> {
+        // What is rewritten is synced, and so is what grows fast, before its second is over; and a disk that is busy with it
+        // would have more lost.
+        let (time_ms_max, pauses_ms) = match self.appendfsync {
+            "everysec" => (EVERYSEC_LOAD_MS_MAX, [1, 1, 5]),
+            _ => (LOAD_MS_MAX, [0, 0, 5]),
+        };
+        let time = Duration::from_millis(random.between(0, time_ms_max) as u64);
+        let kind = random.below(pauses_ms.len());
+        let (pause_ms, rewrites) = (pauses_ms[kind], kind == 0);
+        let load = Load { time, pause: Duration::from_millis(pause_ms), rewrites, seed: random.bits() };
+        let is_killed = random.chance(KILLED_PERCENT);
+        load.play(server, writers, |server| match is_killed {
+            true => recorder.kill(server),
+            // How it ends is of no interest, as long as it does.
+            false => drop(server.stop()),
+        })
+    }
+
+    /// Power fails at some moment of a life, and a server starts on what is left: what each writer finds.
+    fn cut(
+        &self,
+        life: &Life,
+        folder: &Folder,
+        writers: &[Writer],
+        round: u64,
+        random: &mut Random,
+    ) -> Result<Vec<Found>, String> {
+        let moment = match random.chance(TURN_PERCENT) && !life.turns.is_empty() {
+            true => random.pick(&life.turns) + random.below(2),
+            false => random.below(life.calls.len() + 1),
+        };
+        let tell = |why: String| {
+            let from = moment.saturating_sub(TOLD_CALLS);
+            let begun_at = life.calls.first().map_or(Instant::now(), |(at, _)| *at);
+            let calls = life.calls[from..moment].iter();
+            let calls = calls.map(|(at, call)| format!("  {:4} ms  {call}\n", (*at - begun_at).as_millis()));
+            format!(
+                "{why}\npower failed behind call {moment} of {}:\n{}",
+                life.calls.len(),
+                calls.collect::<String>()
+            )
+        };
+        life.disk.leave(moment, random, folder.data()).map_err(|error| tell(error.to_string()))?;
+        let server = Server::start(self.program, folder, &self.directives(round)).map_err(tell)?;
+        let at = life.calls[moment.saturating_sub(1)].0;
+        let found = load::check(&server, writers, |writer| self.durable(writer, at, life.stall));
+        let found = found.map_err(|why| tell(format!("{why}\n{}", server.log())))?;
+        server.stop()?;
+        Ok(found)
+    }
+}
+
+/// What records the calls of a server, one at a time.
+struct Recorder {
+    library: PathBuf,
+    record: PathBuf,
+    stop: PathBuf,
+}
+
+impl Recorder {
+    /// Has the C compiler make the library.
+    fn make(directory: &Path) -> Result<Self, String> {
+        let (source, library) = (directory.join("record.c"), directory.join("record.so"));
+        fs::write(&source, include_str!("record.c")).map_err(|error| error.to_string())?;
+        let compiled = Command::new("cc")
+            .args(["-O1", "-shared", "-fPIC", "-o"])
+            .args([&library, &source])
+            .arg("-lpthread")
+            .status()
+            .map_err(|error| format!("cc cannot be run: {error}"))?;
+        if !compiled.success() {
+            return Err("record.c does not compile".to_owned());
+        }
+        Ok(Self { library, record: directory.join("record"), stop: directory.join("stop") })
+    }
+
+    fn environment<'a>(&'a self, directory: &'a Path) -> [(&'static str, &'a Path); 4] {
+        [
+            ("LD_PRELOAD", &self.library),
+            ("RECORD_DIRECTORY", directory),
+            ("RECORD_FILE", &self.record),
+            ("RECORD_STOP", &self.stop),
+        ]
+    }
+
+    /// Has the server killed between two calls; where none comes, it can be killed at once.
+    fn kill(&self, server: Server<'_>) {
+        let _ = fs::write(&self.stop, "");
+        server.kill_after(CALLS_WITHIN);
+        let _ = fs::remove_file(&self.stop);
+    }
+
+    /// The calls that were recorded since.
+    fn take(&self) -> Result<Vec<Call>, String> {
+        let record = fs::read(&self.record).map_err(|error| format!("nothing was recorded: {error}"))?;
+        fs::remove_file(&self.record).map_err(|error| error.to_string())?;
+        recording::read(&record)
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// By how much a thread was woken too late, at most, until something is over.
+fn longest_stall(is_over: &AtomicBool) -> Duration {
+    let mut longest = Duration::ZERO;
+    while !is_over.load(Relaxed) {
+        let begun = Instant::now();
+        thread::sleep(WATCH);
+        longest = longest.max(begun.elapsed() - WATCH);
+    }
+    longest
+}
