@@ -34,8 +34,8 @@ const PIPELINE: usize = 16;
 pub(super) const WINDOW: Duration = Duration::from_millis(100);
 /// The load before the command, and after its end at least, in measurements of requests.
 const BESIDE: u32 = 2;
-/// How long the load goes on at most: what takes longer is cut off.
-const LOAD_MAX: Duration = Duration::from_secs(300);
+/// How long the load goes on at most: longer than is waited for what is written, and as long again.
+const LOAD_MAX: Duration = Duration::from_secs(1300);
 const POLL: Duration = Duration::from_millis(10);
 /// How long it may take in all.
 const TIME_MAX: Duration = Duration::from_secs(600);
