@@ -176,7 +176,7 @@ fn write_stream(
                 write_command(out, &[b"XGROUP", b"CREATECONSUMER", key, name, consumer]);
             }
         }
-        for (id, delivery) in group.pending() {
+        for (id, delivery) in group.pending().iter() {
             let (id, time, count) = (text_of(*id), delivery.time_ms.to_string(), delivery.count.to_string());
             let words: [&[u8]; 12] = [
                 b"XCLAIM",

@@ -7,6 +7,7 @@
 //! Listpack    strings and integers in one run of bytes ── BlockDeque: a list as a deque of listpacks
 //! IntSet      integers in one run of bytes
 //! OrderTree   scores and handles in order, with ranks
+//! LeafMap     an ordered map whose copies share what neither has changed
 //! ```
 //!
 //! [`bits`] are algorithms on strings as arrays of bits, [`hyperloglog`] those on strings as sketches of sets.
@@ -25,6 +26,7 @@ mod decimal;
 pub mod geohash;
 pub mod hyperloglog;
 mod intset;
+mod leaf_map;
 mod listpack;
 mod memory_map;
 mod order_tree;
@@ -42,6 +44,7 @@ pub use bucket_table::{
 };
 pub use corrupt::Corrupt;
 pub use intset::{IntSet, IntSetRef, validate as validate_intset};
+pub use leaf_map::LeafMap;
 pub use listpack::{
     Element, Elements, LISTPACK_BYTES_EMPTY, LISTPACK_BYTES_MAX, Listpack, ListpackRef, Position,
     validate as validate_listpack,

@@ -147,7 +147,7 @@ fn write_group<W: io::Write>(
         output.length(group.entries_read().unwrap_or(UNKNOWN))?;
     }
     output.length(group.pending().len() as u64)?;
-    for (id, delivery) in group.pending() {
+    for (id, delivery) in group.pending().iter() {
         output.raw(&id_bytes(*id))?;
         output.milliseconds(delivery.time_ms as i64)?;
         output.length(delivery.count)?;
@@ -160,7 +160,7 @@ fn write_group<W: io::Write>(
             output.milliseconds(consumer.active_ms.map_or(NEVER, |at| at as i64))?;
         }
         output.length(consumer.pending().len() as u64)?;
-        for id in consumer.pending() {
+        for id in consumer.pending().keys() {
             output.raw(&id_bytes(*id))?;
         }
     }

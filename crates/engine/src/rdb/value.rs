@@ -10,6 +10,7 @@ use crate::{
         Collection, Layout, NewString, NewValue, Object, Record, Stream, for_each_record,
         handover::{Elements, RecordForm},
         score_of,
+        stream::StreamTail,
     },
 };
 
@@ -124,11 +125,11 @@ pub fn type_of(entry: EntryRef<'_>, version: Version) -> u8 {
             }
         }
         Some(Object::SortedSet(_)) => ZSET_2,
-        Some(Object::Stream(stream)) => match version {
-            Version::Redis(PRODUCERS_SINCE..) if stream.producers().is_some() => STREAM_LISTPACKS_4,
-            Version::Valkey(_) | Version::Redis(STREAM_3_SINCE..) => STREAM_LISTPACKS_3,
-            _ if is_packed_anew => STREAM_LISTPACKS_2,
-            _ => STREAM_LISTPACKS,
+        Some(Object::Stream(stream)) => match stream_form(stream, version) {
+            Form::One => STREAM_LISTPACKS,
+            Form::Two => STREAM_LISTPACKS_2,
+            Form::Three => STREAM_LISTPACKS_3,
+            Form::Four => STREAM_LISTPACKS_4,
         },
     }
 }
@@ -228,30 +229,28 @@ pub fn write_value<W: io::Write>(
             Some(bytes) if !is_packed_anew => ziplist::write(bytes, output),
             _ => sorted_set::write(set, output),
         },
-        Object::Stream(stream) => stream::write(stream, stream_form(entry, version), output),
+        Object::Stream(stream) => stream::write(stream, stream_form(stream, version), output),
     }
 }
 
-/// The form of the entry's value, a stream.
-fn stream_form(entry: EntryRef<'_>, version: Version) -> Form {
-    match type_of(entry, version) {
-        STREAM_LISTPACKS => Form::One,
-        STREAM_LISTPACKS_3 => Form::Three,
-        STREAM_LISTPACKS_4 => Form::Four,
-        _ => Form::Two,
+/// The form of a stream.
+fn stream_form(stream: &Stream, version: Version) -> Form {
+    match version {
+        Version::Redis(PRODUCERS_SINCE..) if stream.producers().is_some() => Form::Four,
+        Version::Valkey(_) | Version::Redis(STREAM_3_SINCE..) => Form::Three,
+        _ if version.has_listpacks() => Form::Two,
+        _ => Form::One,
     }
 }
 
-/// Writes what stands behind the elements of a large collection in [`write_value`]'s form; their number, and they, stand before.
+/// Writes what stands behind the nodes of a stream in [`write_value`]'s form; their number, and they, stand before.
 pub(crate) fn write_tail<W: io::Write>(
-    entry: EntryRef<'_>,
+    tail: &StreamTail,
     version: Version,
     output: &mut Output<'_, W>,
 ) -> io::Result<()> {
-    match entry.object() {
-        Some(Object::Stream(stream)) => stream::write_tail(stream, stream_form(entry, version), output),
-        _ => Ok(()),
-    }
+    let stream = tail.stream();
+    stream::write_tail(stream, stream_form(stream, version), output)
 }
 
 /// Writes some elements of a collection, in the form of [`write_value`] for a collection that is not compact.

@@ -8,10 +8,10 @@ use crate::{
     keyspace::{EntryRef, LentEntry},
     rdb::{
         LongString, Output, Text, Version, length_bytes, version_of, whole_version_of, write_elements,
-        write_key, write_value,
+        write_key, write_tail, write_value,
     },
     recreate,
-    value::handover::Elements,
+    value::{handover::Elements, stream::StreamTail},
 };
 
 /// Bytes of a chunk from which on it is finished.
@@ -75,8 +75,8 @@ pub(super) struct Piece {
     /// What stands in the file before the elements; empty but for the first piece.
     pub(super) head: Vec<u8>,
     pub(super) elements: Elements,
-    /// What stands behind them; empty but for the last piece.
-    pub(super) tail: Vec<u8>,
+    /// What stands behind them; none but in the last piece.
+    pub(super) tail: Option<Box<StreamTail>>,
     /// Whether it is not the last piece, or all elements of the cut were in one of them.
     pub(super) is_sound: bool,
 }
@@ -218,7 +218,7 @@ impl Chunk {
 
 impl Piece {
     fn memory_bytes(&self) -> usize {
-        self.head.len() + self.elements.memory_bytes() + self.tail.len()
+        self.head.len() + self.elements.memory_bytes()
     }
 
     fn write<W: io::Write>(&self, version: Version, output: &mut Output<'_, W>) -> io::Result<()> {
@@ -227,7 +227,7 @@ impl Piece {
         }
         output.raw(&self.head)?;
         write_elements(&self.elements, version, output)?;
-        output.raw(&self.tail)
+        self.tail.iter().try_for_each(|tail| write_tail(tail, version, output))
     }
 }
 

@@ -5,8 +5,8 @@ use std::{mem, sync::Arc};
 use super::{Chunk, Due, Intake, chunk::Piece};
 use crate::{
     keyspace::{EntryRef, LentEntry},
-    rdb::{Output, Version, is_written_in_elements, write_key, write_tail},
-    value::handover::Handover,
+    rdb::{Output, Version, is_written_in_elements, write_key},
+    value::{Collection, Stream, handover::Handover, stream::StreamTail},
 };
 
 /// A collection that is handed over in pieces. While it is in the stripe, it counts as one that the snapshot has not seen.
@@ -16,8 +16,8 @@ pub(super) struct Piecemeal {
     key: Box<[u8]>,
     /// What stands in the file before its elements, until that was handed over.
     head: Vec<u8>,
-    /// What stands behind them.
-    tail: Vec<u8>,
+    /// What stands behind them, where something does.
+    tail: Option<Box<StreamTail>>,
     version: Version,
     handover: Handover,
     /// It, where it is not in the stripe any more.
@@ -32,12 +32,13 @@ impl Piecemeal {
         if form.commands || !is_written_in_elements(entry, version) {
             return None;
         }
-        let handover = Handover::begin(entry.object()?, intake)?;
-        let (mut head, mut tail) = (Vec::new(), Vec::new());
+        let object = entry.object()?;
+        let handover = Handover::begin(object, intake)?;
+        let tail = Stream::of(object).map(|stream| Box::new(stream.tail()));
+        let mut head = Vec::new();
         let mut output = Output::new(&mut head, None);
-        let written = write_key(entry, version, &mut output)
-            .and_then(|()| output.length(handover.left() as u64))
-            .and_then(|()| write_tail(entry, version, &mut Output::new(&mut tail, None)));
+        let written =
+            write_key(entry, version, &mut output).and_then(|()| output.length(handover.left() as u64));
         written.expect("a vector takes everything");
         let (key, intake) = (entry.key().into(), Arc::clone(intake));
         intake.begin_pieces();
@@ -78,7 +79,7 @@ impl Piecemeal {
         let entry = self.gone.as_ref().map(LentEntry::get).or(found);
         let (elements, is_last) = self.handover.next_piece(entry.and_then(EntryRef::object), budget);
         let is_sound = !is_last || self.handover.is_whole();
-        let tail = if is_last { mem::take(&mut self.tail) } else { Vec::new() };
+        let tail = if is_last { self.tail.take() } else { None };
         let piece = Piece { head: mem::take(&mut self.head), elements, tail, is_sound };
         let chunk = Chunk::piece(self.database, self.intake.options.form, self.version, piece);
         self.intake.push_piece(chunk, is_last);

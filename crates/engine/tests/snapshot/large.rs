@@ -107,7 +107,9 @@ const LARGE_LINES: &[&str] = &[
     "XDEL x:B I I I",
     "XTRIM x:B MAXLEN 1400",
     "XREADGROUP GROUP g c COUNT 2 STREAMS x:B >",
-    "XACK x:B g I",
+    "XACK x:B g I I I I",
+    "XCLAIM x:B g d 0 I I I",
+    "XAUTOCLAIM x:B g e 0 I COUNT 20",
 ];
 /// Those that change all of one, or move it.
 const RARE_LARGE_LINES: &[&str] = &[
@@ -136,6 +138,8 @@ const RARE_LARGE_LINES: &[&str] = &[
     "XTRIM x:B MAXLEN 3",
     "XTRIM x:B MINID I",
     "XGROUP CREATE x:B g 0 MKSTREAM",
+    "XGROUP DELCONSUMER x:B g d",
+    "XGROUP DESTROY x:B g",
     "XTRIM x:B MAXLEN 0",
     "XSETID x:B 1-1",
     "RENAME x:B x:B",
@@ -179,6 +183,7 @@ impl Dice {
             client.say(&format!("XADD x:0 {number}-1 f {number}"));
         }
         client.say("XGROUP CREATE x:0 g 0");
+        client.say("XREADGROUP GROUP g c COUNT 3000 STREAMS x:0 >");
     }
 }
 
@@ -198,7 +203,10 @@ proptest! {
             let options = SnapshotOptions { queue_bytes_max: 40_000 << dice.roll(4), ..OPTIONS };
             let mut running = Vec::new();
             for _ in 0..1 + dice.roll(SNAPSHOTS_MAX as u64) {
-                (0..dice.roll(200)).for_each(|_| drop(client.say(&dice.large_line())));
+                let lines = (0..dice.roll(200)).map(|_| dice.large_line()).collect::<Vec<_>>();
+                // There is something to be handed over.
+                let keeps = |line: &&String| !matches!(line.as_str(), "FLUSHDB" | "SWAPDB 0 1");
+                lines.iter().filter(keeps).for_each(|line| drop(client.say(line)));
                 let now_ms = client.environment.now_ms;
                 running.push((cut(&mut client, &tape, options).unwrap(), contents(&store, now_ms)));
             }

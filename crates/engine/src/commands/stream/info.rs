@@ -282,7 +282,7 @@ fn reply_consumers(reply: &mut ReplyBuffer, group: &ConsumerGroup, count: u64) {
         reply.count(consumer.pending().len());
         reply.bulk(b"pending");
         reply.array(limited(consumer.pending().len(), count));
-        for id in consumer.pending().iter().take(limited(consumer.pending().len(), count)) {
+        for id in consumer.pending().keys().take(limited(consumer.pending().len(), count)) {
             let delivery = group.pending().get(id);
             reply.array(3);
             reply_id(reply, *id);

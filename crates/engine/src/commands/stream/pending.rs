@@ -148,8 +148,6 @@ fn reply_deliveries(reply: &mut ReplyBuffer, group: &ConsumerGroup, filter: &Fil
     let (start, end) = (filter.start, filter.end);
     let mark = reply.mark();
     let mut told = 0;
-    // A range that ends before it starts is empty, but a map would not have it.
-    let count = if start <= end { filter.count } else { 0 };
     let mut tell = |id: StreamId| {
         let Some(delivery) = group.pending().get(&id) else { return true };
         let idle_ms = (now_ms as i64).wrapping_sub(delivery.time_ms as i64);
@@ -162,15 +160,15 @@ fn reply_deliveries(reply: &mut ReplyBuffer, group: &ConsumerGroup, filter: &Fil
         reply.integer(idle_ms.max(0));
         reply.integer(delivery.count as i64);
         told += 1;
-        told as u64 != count
+        told as u64 != filter.count
     };
-    if count > 0 {
+    if filter.count > 0 {
         match filter.consumer.map(|name| group.consumers().get(name)) {
             None => {
                 group.pending().range(start..=end).all(|(id, _)| tell(*id));
             }
             Some(Some(consumer)) => {
-                consumer.pending().range(start..=end).all(|id| tell(*id));
+                consumer.pending().range(start..=end).all(|(id, ())| tell(*id));
             }
             Some(None) => {}
         }

@@ -579,7 +579,7 @@ fn repeat(
     let start = id.next().unwrap_or(StreamId::MAX);
     let count = if count == 0 { usize::MAX } else { count as usize };
     let pending = group.consumers().get(consumer).map(|consumer| consumer.pending().range(start..));
-    let ids: Vec<StreamId> = pending.into_iter().flatten().take(count).copied().collect();
+    let ids: Vec<StreamId> = pending.into_iter().flatten().take(count).map(|(id, ())| *id).collect();
     reply.array(ids.len());
     let mut repeated = Vec::new();
     for id in ids {

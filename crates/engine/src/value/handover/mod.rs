@@ -10,8 +10,9 @@
 //! streams                     nodes by ID            nodes.rs
 //! ```
 //!
-//! What stands before and behind the elements in the file is written when that begins: it is of the cut, too, since
-//! whoever changes anything begins first.
+//! What stands before the elements in the file is written when that begins, and what stands behind those of a stream, its
+//! groups, is kept as a copy that shares what neither changes: both are of the cut, too, since whoever changes anything begins
+//! first.
 
 pub(in crate::value) mod nodes;
 pub(in crate::value) mod table;
@@ -28,7 +29,8 @@ use table::SharedTableHandover;
 /// What going on by a block or a node counts for, in bytes copied.
 const VISIT_COST_BYTES: usize = 64;
 
-/// Bytes of a stream's groups and producers from which on it is lent as a whole: some thousand deliveries.
+/// Bytes to be copied of a stream's groups and producers from which on it is lent as a whole: of more than a million deliveries,
+/// or some thousand consumers.
 const TAIL_BYTES_MAX: usize = 1024 * 1024;
 
 /// A handover, as whoever takes the pieces has it.
@@ -86,8 +88,8 @@ impl Handover {
                 let past = list.deque()?.remember(move |bytes| holder.hold(bytes));
                 Some(Self::Blocks(past, Arc::clone(intake)))
             }
-            // What stands behind the nodes is copied at once.
-            Object::Stream(stream) if stream.bytes_beside_log() > TAIL_BYTES_MAX => None,
+            // What stands behind the nodes is copied at once, or shared.
+            Object::Stream(stream) if stream.tail_bytes() > TAIL_BYTES_MAX => None,
             Object::Stream(stream) => Some(Self::Nodes(stream.log().begin_handover(intake))),
             Object::Hash(hash) => {
                 let form = match hash.next_deadline_ms() {

@@ -5,14 +5,15 @@
 //! consumer  seen, active          │ pending: the IDs among them that are its own
 //! by time   (time, ID) of all deliveries, from the first claim by idle time on
 //! ```
+//! A copy of a group, which a snapshot has, shares what neither changes, but for the consumers' names and times.
+//!
 //! Invariants:
 //! - Each pending ID of the group is in the set of exactly one consumer, the one its delivery names.
 //! - The index by time, where there is one, holds each delivery under its present time, and nothing else.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
+
+use dunlin_structures::LeafMap;
 
 use super::{StreamId, StreamLog};
 
@@ -41,12 +42,12 @@ pub struct Consumer {
     pub seen_ms: u64,
     /// Unix time at which it last got an entry.
     pub active_ms: Option<u64>,
-    pending: BTreeSet<StreamId>,
+    pending: LeafMap<StreamId, ()>,
 }
 
 impl Consumer {
     /// The entries it owes an answer for, in order.
-    pub fn pending(&self) -> &BTreeSet<StreamId> {
+    pub fn pending(&self) -> &LeafMap<StreamId, ()> {
         &self.pending
     }
 }
@@ -62,17 +63,24 @@ pub struct Claim {
     pub keeps_count: bool,
 }
 
+/// Bytes of a tree that is five eighths full.
+fn tree_bytes(entries: usize, bytes: usize) -> usize {
+    entries * bytes * 8 / 5
+}
+
 /// A consumer group.
 #[derive(Debug, Clone)]
 pub struct ConsumerGroup {
     last_id: StreamId,
     entries_read: Option<u64>,
-    pending: BTreeMap<StreamId, Delivery>,
+    pending: LeafMap<StreamId, Delivery>,
     consumers: BTreeMap<Arc<[u8]>, Consumer>,
     /// Deliveries in the order of their times. Only groups that claim by idle time pay for it.
-    by_time: Option<BTreeSet<(u64, StreamId)>>,
+    by_time: Option<LeafMap<(u64, StreamId), ()>>,
     /// Bytes of the consumers' names.
     name_bytes: usize,
+    /// Bytes of the consumers' own sets of deliveries.
+    own_bytes: usize,
 }
 
 impl ConsumerGroup {
@@ -81,10 +89,11 @@ impl ConsumerGroup {
         Self {
             last_id,
             entries_read,
-            pending: BTreeMap::new(),
+            pending: LeafMap::default(),
             consumers: BTreeMap::new(),
             by_time: None,
             name_bytes: 0,
+            own_bytes: 0,
         }
     }
 
@@ -109,7 +118,7 @@ impl ConsumerGroup {
     }
 
     /// All deliveries by ID.
-    pub fn pending(&self) -> &BTreeMap<StreamId, Delivery> {
+    pub fn pending(&self) -> &LeafMap<StreamId, Delivery> {
         &self.pending
     }
 
@@ -132,13 +141,32 @@ impl ConsumerGroup {
         Some(added.wrapping_sub(read) as i64)
     }
 
-    /// Bytes outside the group itself, nearly: trees are taken to be five eighths full. O(1).
+    /// Bytes outside the group itself, nearly: the tree of the consumers is taken to be five eighths full. O(1).
     pub fn heap_bytes(&self) -> usize {
-        let tree = |entries: usize, bytes: usize| entries * bytes * 8 / 5;
-        tree(self.pending.len(), size_of::<(StreamId, Delivery)>() + size_of::<StreamId>())
-            + tree(self.consumers.len(), size_of::<(Arc<[u8]>, Consumer)>())
-            + tree(self.by_time.as_ref().map_or(0, BTreeSet::len), size_of::<(u64, StreamId)>())
+        self.pending.heap_bytes()
+            + self.own_bytes
+            + tree_bytes(self.consumers.len(), size_of::<(Arc<[u8]>, Consumer)>())
+            + self.by_time.as_ref().map_or(0, LeafMap::heap_bytes)
             + self.name_bytes
+    }
+
+    /// Bytes of the consumers' own sets of deliveries, as they are counted.
+    #[cfg(test)]
+    pub(super) fn own_bytes(&self) -> usize {
+        self.own_bytes
+    }
+
+    /// The same without the index by time, sharing what neither changes.
+    pub(super) fn unindexed(&self) -> Self {
+        Self { pending: self.pending.clone(), consumers: self.consumers.clone(), by_time: None, ..*self }
+    }
+
+    /// Bytes that [`Self::unindexed`] copies, nearly. O(1).
+    pub(super) fn copied_bytes(&self) -> usize {
+        /// What a consumer's deliveries have beside their leaves.
+        const ROOT_BYTES: usize = 64;
+        2 * self.pending.copied_bytes()
+            + tree_bytes(self.consumers.len(), size_of::<(Arc<[u8]>, Consumer)>() + ROOT_BYTES)
     }
 
     /// Adds a consumer; whether it is new.
@@ -164,7 +192,8 @@ impl ConsumerGroup {
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let consumer = self.consumers.remove(name)?;
         self.name_bytes -= name.len() + 2 * size_of::<usize>();
-        for id in &consumer.pending {
+        self.own_bytes -= consumer.pending.heap_bytes();
+        for id in consumer.pending.keys() {
             if let Some(delivery) = self.pending.remove(id) {
                 self.forget_time(delivery.time_ms, *id);
             }
@@ -202,16 +231,26 @@ impl ConsumerGroup {
         if let Some(former) = self.pending.insert(id, delivery) {
             self.forget_time(former.time_ms, id);
             if former.consumer != *name {
-                self.consumer_mut(&former.consumer).pending.remove(&id);
+                self.edit_own(&former.consumer, |own| own.remove(&id));
             }
         }
         self.note_time(time_ms, id);
-        self.consumer_mut(name).pending.insert(id);
+        self.edit_own(name, |own| own.insert(id, ()));
+    }
+
+    /// Works on the deliveries of a consumer.
+    fn edit_own<R>(&mut self, name: &[u8], edit: impl FnOnce(&mut LeafMap<StreamId, ()>) -> R) -> R {
+        let own = &mut self.consumer_mut(name).pending;
+        let before = own.heap_bytes();
+        let result = edit(own);
+        let after = own.heap_bytes();
+        self.own_bytes = self.own_bytes - before + after;
+        result
     }
 
     fn note_time(&mut self, time_ms: u64, id: StreamId) {
         if let Some(by_time) = &mut self.by_time {
-            by_time.insert((time_ms, id));
+            by_time.insert((time_ms, id), ());
         }
     }
 
@@ -225,14 +264,17 @@ impl ConsumerGroup {
     /// O(n log n) once.
     pub fn index_by_time(&mut self) {
         let pending = &self.pending;
-        self.by_time
-            .get_or_insert_with(|| pending.iter().map(|(id, delivery)| (delivery.time_ms, *id)).collect());
+        self.by_time.get_or_insert_with(|| {
+            let mut times: Vec<_> = pending.iter().map(|(id, delivery)| (delivery.time_ms, *id)).collect();
+            times.sort_unstable();
+            times.into_iter().map(|key| (key, ())).collect()
+        });
     }
 
     /// Deliveries in the order of their times, oldest first, each with its time in milliseconds; none before
     /// [`Self::index_by_time`].
     pub fn deliveries_by_time(&self) -> impl Iterator<Item = (u64, StreamId)> {
-        self.by_time.iter().flatten().copied()
+        self.by_time.iter().flat_map(LeafMap::keys).copied()
     }
 
     /// Deliveries that have been idle for so many milliseconds at least, longest first.
@@ -258,7 +300,7 @@ impl ConsumerGroup {
     pub fn acknowledge(&mut self, id: StreamId) -> bool {
         let Some(delivery) = self.pending.remove(&id) else { return false };
         self.forget_time(delivery.time_ms, id);
-        self.consumer_mut(&delivery.consumer).pending.remove(&id);
+        self.edit_own(&delivery.consumer, |own| own.remove(&id));
         true
     }
 

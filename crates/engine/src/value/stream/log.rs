@@ -128,6 +128,11 @@ impl StreamLog {
         self.handovers.carry(&from.handovers);
     }
 
+    /// What it knows of its entries without having them, for files.
+    pub(super) fn without_nodes(&self) -> Self {
+        Self { nodes: VecDeque::new(), listpack_bytes: 0, handovers: NodeHandovers::default(), ..*self }
+    }
+
     /// Has a node that is about to change set aside as it was.
     #[inline]
     fn preserve(&mut self, at: usize) {

@@ -36,6 +36,17 @@ pub struct Stream {
     producers: Option<Box<Producers>>,
 }
 
+/// What stands behind a stream's nodes in files, as it was when this was made; see [`Stream::tail`].
+#[derive(Debug)]
+pub(crate) struct StreamTail(Stream);
+
+impl StreamTail {
+    /// The stream as it was, but that its log has no nodes: it knows how many entries there are, not which.
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.0
+    }
+}
+
 impl Collection for Stream {
     fn new(_: &Arc<Resources>) -> Self {
         Self::default()
@@ -191,7 +202,26 @@ impl Stream {
     }
 
     /// Bytes of groups and producers. O(1).
-    pub(super) fn bytes_beside_log(&self) -> usize {
+    fn bytes_beside_log(&self) -> usize {
         self.group_bytes + self.producers().map_or(0, Producers::heap_bytes)
+    }
+
+    /// All but the entries; deliveries are shared until either changes them. O([`Self::tail_bytes`]).
+    pub(crate) fn tail(&self) -> StreamTail {
+        let groups = self.groups.iter().map(|(name, group)| (name.clone(), group.unindexed())).collect();
+        StreamTail(Self {
+            log: self.log.without_nodes(),
+            groups,
+            group_bytes: self.group_bytes,
+            producers: self.producers.clone(),
+        })
+    }
+
+    /// Bytes that [`Self::tail`] copies, nearly. O(groups).
+    pub(super) fn tail_bytes(&self) -> usize {
+        let groups = self.groups.iter().map(|(name, group)| name.len() + group.copied_bytes());
+        groups.sum::<usize>()
+            + self.groups.len() * size_of::<(Box<[u8]>, ConsumerGroup)>()
+            + self.producers().map_or(0, Producers::heap_bytes)
     }
 }
