@@ -15,9 +15,11 @@ def test_nothing_acknowledged_is_lost_to_a_kill(policy):
 
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="its files are written by what cannot be watched")
-@pytest.mark.parametrize("policy, lives", [("always", ROUNDS // 2), ("everysec", ROUNDS // 8), ("no", ROUNDS // 8)])
+@pytest.mark.parametrize(
+    "policy, lives", [("always", ROUNDS // 2), ("everysec", ROUNDS // 8), ("no", ROUNDS // 8), ("saves", ROUNDS // 4)]
+)
 def test_nothing_durable_is_lost_to_a_power_cut(policy, lives):
-    driver("dunlin-crash", "--server", DUNLIN, "power", "--rounds", lives, "--cuts", 20, "--appendfsync", policy)
+    driver("dunlin-crash", "--server", DUNLIN, "power", "--rounds", lives, "--cuts", 20, "--policy", policy)
 
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's own messages")

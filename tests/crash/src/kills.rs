@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_test_support::random::Random;
 
-use crate::load::{self, Load, Writer};
+use crate::load::{self, Beside, Load, Writer};
 use crate::server::{Folder, Server};
 
 /// Longest time under load, in milliseconds.
@@ -43,7 +43,8 @@ pub fn play(program: &Path, rounds: u64, appendfsync: &str, seed: u64) -> Result
         let before = sent();
         let time = Duration::from_millis(random.between(0, LOAD_MS_MAX) as u64);
         // Every other round without rewrites, so that logs grow too.
-        let load = Load { time, pause: Duration::ZERO, rewrites: round % 2 == 0, seed: seed ^ (round << 8) };
+        let beside = if round % 2 == 0 { Beside::Rewrites } else { Beside::Nothing };
+        let load = Load { time, pause: Duration::ZERO, beside, seed: seed ^ (round << 8) };
         load.play(server, &writers, |server| {
             if random.chance(TERM_PERCENT) {
                 server.terminate();

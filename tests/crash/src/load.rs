@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use dunlin_test_support::connection::Connection;
+use dunlin_test_support::connection::{Connection, ReadError};
 use dunlin_test_support::random::Random;
 use dunlin_test_support::resp::encode_command;
 
@@ -33,7 +33,28 @@ pub struct Writer {
     /// What it found at first.
     base: AtomicU64,
     /// The numbers up to which everything was acknowledged since, and when.
-    acknowledged: Mutex<Vec<(Instant, u64)>>,
+    acknowledged: History,
+    /// Those up to which everything was in a file, and when that was told.
+    saved: History,
+}
+
+/// Numbers that became larger, and when.
+#[derive(Debug, Default)]
+struct History(Mutex<Vec<(Instant, u64)>>);
+
+impl History {
+    fn entries(&self) -> MutexGuard<'_, Vec<(Instant, u64)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, number: u64) {
+        self.entries().push((Instant::now(), number));
+    }
+
+    /// The number at a moment, where there was one.
+    fn by(&self, moment: Instant) -> Option<u64> {
+        self.entries().iter().rev().find(|(at, _)| *at <= moment).map(|(_, number)| *number)
+    }
 }
 
 impl Writer {
@@ -44,13 +65,10 @@ impl Writer {
             sent: AtomicU64::new(0),
             sent_before: AtomicU64::new(0),
             base: AtomicU64::new(0),
-            acknowledged: Mutex::default(),
+            acknowledged: History::default(),
+            saved: History::default(),
         };
         (0..WRITERS).map(writer).collect()
-    }
-
-    fn history(&self) -> MutexGuard<'_, Vec<(Instant, u64)>> {
-        self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The last number that was sent.
@@ -65,8 +83,17 @@ impl Writer {
 
     /// The last number that had been acknowledged at a moment, or found before.
     pub fn acknowledged_by(&self, moment: Instant) -> u64 {
-        let history = self.history();
-        history.iter().rev().find(|(at, _)| *at <= moment).map_or(self.base(), |(_, number)| *number)
+        self.acknowledged.by(moment).unwrap_or(self.base())
+    }
+
+    /// The last number of which it had been told at a moment that it is in a file, or that was found before.
+    pub fn saved_by(&self, moment: Instant) -> u64 {
+        self.saved.by(moment).unwrap_or(self.base())
+    }
+
+    /// Notes that all is in a file that was acknowledged at a moment.
+    pub fn note_saved(&self, moment: Instant) {
+        self.saved.note(self.acknowledged_by(moment));
     }
 
     /// Begins behind what it has found, and forgets what was before.
@@ -74,14 +101,15 @@ impl Writer {
         self.sent.store(found.whole, SeqCst);
         self.sent_before.store(found.first, SeqCst);
         self.base.store(found.whole, SeqCst);
-        self.history().clear();
+        self.acknowledged.entries().clear();
+        self.saved.entries().clear();
     }
 
     /// Goes on behind what it has found, which counts as acknowledged.
     pub fn go_on_from(&self, found: Found) {
         self.sent_before.fetch_max(self.sent().max(found.first), SeqCst);
         self.sent.store(found.whole, SeqCst);
-        self.history().push((Instant::now(), found.whole));
+        self.acknowledged.note(found.whole);
     }
 
     /// Writes until the server is gone, with pauses: batches of commands that all carry the same number.
@@ -122,7 +150,7 @@ impl Writer {
             if error.is_some() || answers.iter().any(|reply| reply.is_error()) {
                 return;
             }
-            self.history().push((Instant::now(), last));
+            self.acknowledged.note(last);
             std::thread::sleep(pause);
         }
     }
@@ -134,9 +162,18 @@ pub struct Load {
     pub time: Duration,
     /// Between two batches of a writer.
     pub pause: Duration,
-    /// Whether the log is rewritten meanwhile, again and again.
-    pub rewrites: bool,
+    pub beside: Beside,
     pub seed: u64,
+}
+
+/// What goes on beside the writers, again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beside {
+    Nothing,
+    /// The log is rewritten, and snapshots are written.
+    Rewrites,
+    /// All is saved.
+    Saves,
 }
 
 impl Load {
@@ -157,8 +194,11 @@ impl Load {
                 let random = Random::new(self.seed ^ writer.index as u64);
                 scope.spawn(move || writer.write(connection, self.pause, random));
             }
-            if self.rewrites {
-                scope.spawn(move || rewrite(disturber, Random::new(self.seed)));
+            let random = Random::new(self.seed);
+            match self.beside {
+                Beside::Nothing => {}
+                Beside::Rewrites => _ = scope.spawn(move || rewrite(disturber, random)),
+                Beside::Saves => _ = scope.spawn(move || save(disturber, writers, random)),
             }
             std::thread::sleep(self.time);
             end(server);
@@ -181,6 +221,46 @@ fn rewrite(mut connection: Connection, mut random: Random) {
             return;
         }
         std::thread::sleep(Duration::from_millis(random.below(15) as u64));
+    }
+}
+
+/// Has all of it saved, in one way or the other, until the server is gone; what was acknowledged before is saved then.
+fn save(mut connection: Connection, writers: &[Writer], mut random: Random) {
+    loop {
+        let begun = Instant::now();
+        let saved = match random.below(5) {
+            0 | 1 => connection.call(&["SAVE"]).map(|reply| !reply.is_error()),
+            2 => cancel(&mut connection),
+            _ => save_in_background(&mut connection),
+        };
+        match saved {
+            Ok(true) => writers.iter().for_each(|writer| writer.note_saved(begun)),
+            Ok(false) => {}
+            Err(_) => return,
+        }
+        std::thread::sleep(Duration::from_millis(random.below(15) as u64));
+    }
+}
+
+/// Has a snapshot begun and given up, or else it is over already; nobody can tell.
+fn cancel(connection: &mut Connection) -> Result<bool, ReadError> {
+    connection.call(&["BGSAVE"])?;
+    connection.call(&["BGSAVE", "CANCEL"])?;
+    Ok(false)
+}
+
+/// Has a snapshot written, and waits for it; whether it was.
+fn save_in_background(connection: &mut Connection) -> Result<bool, ReadError> {
+    if connection.call(&["BGSAVE"])?.is_error() {
+        return Ok(false);
+    }
+    loop {
+        let reply = connection.call(&["INFO", "persistence"])?;
+        let info = String::from_utf8_lossy(reply.bytes().unwrap_or_default()).into_owned();
+        if info.contains("rdb_bgsave_in_progress:0") {
+            return Ok(info.contains("rdb_last_bgsave_status:ok"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -5,7 +5,7 @@
 //! dunlin-crash --server target/fast/dunlin kills --rounds 200 --appendfsync always
 //! dunlin-crash --server target/fast/dunlin cuts
 //! dunlin-crash --server target/fast/dunlin flips --rounds 100
-//! dunlin-crash --server target/fast/dunlin power --rounds 40 --cuts 25 --appendfsync always
+//! dunlin-crash --server target/fast/dunlin power --rounds 40 --cuts 25 --policy always
 //! ```
 //!
 //! `kills`: writers count upwards, each under keys of its own, as fast as they are answered; SIGKILL comes
@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use power::Power;
+use power::{Policy, Power};
 
 /// Kills servers and damages their files.
 #[derive(Parser)]
@@ -61,9 +61,9 @@ enum Story {
         /// How many power cuts in each of them.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
         cuts: u64,
-        /// The policy.
+        /// What is promised.
         #[arg(long, default_value = "always")]
-        appendfsync: String,
+        policy: Policy,
     },
     /// Files cut at every byte of their last records.
     Cuts,
@@ -81,9 +81,9 @@ fn main() -> ExitCode {
         Story::Kills { rounds, appendfsync } => {
             kills::play(&options.server, *rounds, appendfsync, options.seed)
         }
-        Story::Power { rounds, cuts, appendfsync } => {
+        Story::Power { rounds, cuts, policy } => {
             let (program, seed) = (&*options.server, options.seed);
-            Power { program, rounds: *rounds, cuts: *cuts, appendfsync, seed }.play()
+            Power { program, rounds: *rounds, cuts: *cuts, policy: *policy, seed }.play()
         }
         Story::Cuts => damage::cuts(&options.server),
         Story::Flips { rounds } => damage::flips(&options.server, *rounds, options.seed),

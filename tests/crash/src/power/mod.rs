@@ -17,10 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use dunlin_test_support::random::Random;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::load::{self, Found, Load, Writer};
+use crate::load::{self, Beside, Found, Load, Writer};
 use crate::server::{Folder, Server};
 use disk::Disk;
 use recording::{Call, What};
@@ -44,6 +45,19 @@ const WATCH: Duration = Duration::from_millis(5);
 /// A server that has something to do calls the disk within this time.
 const CALLS_WITHIN: Duration = Duration::from_millis(100);
 
+/// What is promised to be durable, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Policy {
+    /// What was acknowledged, as `appendfsync always` has it.
+    Always,
+    /// The same a second ago.
+    Everysec,
+    /// Nothing but what was there in the beginning.
+    No,
+    /// There is no log: what was acknowledged before SAVE or BGSAVE began, once they are done, and before the server ended by itself.
+    Saves,
+}
+
 /// How it is played.
 #[derive(Debug, Clone, Copy)]
 pub struct Power<'a> {
@@ -51,7 +65,7 @@ pub struct Power<'a> {
     pub rounds: u64,
     /// Power cuts in each round.
     pub cuts: u64,
-    pub appendfsync: &'a str,
+    pub policy: Policy,
     pub seed: u64,
 }
 
@@ -64,6 +78,8 @@ struct Life {
     turns: Vec<usize>,
     /// For how long nobody was let run, at most.
     stall: Duration,
+    begun_at: Instant,
+    ended_at: Instant,
 }
 
 impl Power<'_> {
@@ -105,9 +121,16 @@ impl Power<'_> {
     }
 
     /// Some bases are RDB files, some are commands.
-    fn directives(&self, round: u64) -> [&str; 4] {
+    fn directives(&self, round: u64) -> [&'static str; 4] {
         let preamble = if round % 4 < 2 { "yes" } else { "no" };
-        ["--appendfsync", self.appendfsync, "--aof-use-rdb-preamble", preamble]
+        let logged = |appendfsync| ["--appendfsync", appendfsync, "--aof-use-rdb-preamble", preamble];
+        match self.policy {
+            Policy::Always => logged("always"),
+            Policy::Everysec => logged("everysec"),
+            Policy::No => logged("no"),
+            // With save points a server saves when it ends.
+            Policy::Saves => ["--appendonly", "no", "--save", "3600 1"],
+        }
     }
 
     /// Servers start in a folder, serve writers for a while, and end.
@@ -135,7 +158,7 @@ impl Power<'_> {
                     writers.iter().zip(found).for_each(|(writer, found)| writer.go_on_from(found));
                     self.serve(server, recorder, writers, random)?;
                     // What one did not sync in its second, the next may.
-                    if self.appendfsync == "everysec" || !random.chance(ONE_MORE_PERCENT) {
+                    if self.policy == Policy::Everysec || !random.chance(ONE_MORE_PERCENT) {
                         return Ok(());
                     }
                 }
@@ -151,15 +174,26 @@ impl Power<'_> {
         let is_turn = |call: &Call| !matches!(call.what, What::Write { .. });
         let turns = (0..recorded.len()).filter(|at| is_turn(&recorded[*at])).collect();
         disk.record(recorded)?;
-        Ok(Life { disk, calls, turns, stall })
+        Ok(Life { disk, calls, turns, stall, begun_at: now, ended_at: Instant::now() })
     }
 
     /// What of a writer's is durable at a moment, as it was promised, on a machine that lets nobody run for `stall`.
     fn durable(&self, writer: &Writer, at: Instant, stall: Duration) -> u64 {
-        match self.appendfsync {
-            "always" => writer.acknowledged_by(at),
-            "everysec" => writer.acknowledged_by(at - EVERYSEC_LOSS_MAX - stall),
-            _ => writer.base(),
+        match self.policy {
+            Policy::Always => writer.acknowledged_by(at),
+            Policy::Everysec => writer.acknowledged_by(at - EVERYSEC_LOSS_MAX - stall),
+            Policy::No => writer.base(),
+            Policy::Saves => writer.saved_by(at),
+        }
+    }
+
+    /// The last moment by which no more calls of a life were done than so many, and all was done that they are for.
+    fn moment_of(&self, life: &Life, calls: usize) -> Instant {
+        match (self.policy, calls.checked_sub(1)) {
+            // A server that is killed does not sync what it has acknowledged in its last second.
+            (policy, _) if policy != Policy::Everysec && calls == life.calls.len() => life.ended_at,
+            (_, Some(last)) => life.calls[last].0,
+            (_, None) => life.begun_at,
         }
     }
 
@@ -172,20 +206,28 @@ impl Power<'_> {
     ) -> Result<(), String> {
         // What is rewritten is synced, and so is what grows fast, before its second is over; and a disk that is busy with it
         // would have more lost.
-        let (time_ms_max, pauses_ms) = match self.appendfsync {
-            "everysec" => (EVERYSEC_LOAD_MS_MAX, [1, 1, 5]),
+        let (time_ms_max, pauses_ms) = match self.policy {
+            Policy::Everysec => (EVERYSEC_LOAD_MS_MAX, [1, 1, 5]),
             _ => (LOAD_MS_MAX, [0, 0, 5]),
         };
         let time = Duration::from_millis(random.between(0, time_ms_max) as u64);
         let kind = random.below(pauses_ms.len());
-        let (pause_ms, rewrites) = (pauses_ms[kind], kind == 0);
-        let load = Load { time, pause: Duration::from_millis(pause_ms), rewrites, seed: random.bits() };
+        let beside = match kind {
+            _ if self.policy == Policy::Saves => Beside::Saves,
+            0 => Beside::Rewrites,
+            _ => Beside::Nothing,
+        };
+        let load = Load { time, pause: Duration::from_millis(pauses_ms[kind]), beside, seed: random.bits() };
         let is_killed = random.chance(KILLED_PERCENT);
+        let mut is_saved = false;
         load.play(server, writers, |server| match is_killed {
             true => recorder.kill(server),
-            // How it ends is of no interest, as long as it does.
-            false => drop(server.stop()),
-        })
+            false => is_saved = server.stop().is_ok(),
+        })?;
+        if is_saved {
+            writers.iter().for_each(|writer| writer.note_saved(Instant::now()));
+        }
+        Ok(())
     }
 
     /// Power fails at some moment of a life, and a server starts on what is left: what each writer finds.
@@ -203,9 +245,9 @@ impl Power<'_> {
         };
         let tell = |why: String| {
             let from = moment.saturating_sub(TOLD_CALLS);
-            let begun_at = life.calls.first().map_or(Instant::now(), |(at, _)| *at);
             let calls = life.calls[from..moment].iter();
-            let calls = calls.map(|(at, call)| format!("  {:4} ms  {call}\n", (*at - begun_at).as_millis()));
+            let calls =
+                calls.map(|(at, call)| format!("  {:4} ms  {call}\n", (*at - life.begun_at).as_millis()));
             format!(
                 "{why}\npower failed behind call {moment} of {}:\n{}",
                 life.calls.len(),
@@ -214,7 +256,7 @@ impl Power<'_> {
         };
         life.disk.leave(moment, random, folder.data()).map_err(|error| tell(error.to_string()))?;
         let server = Server::start(self.program, folder, &self.directives(round)).map_err(tell)?;
-        let at = life.calls[moment.saturating_sub(1)].0;
+        let at = self.moment_of(life, moment);
         let found = load::check(&server, writers, |writer| self.durable(writer, at, life.stall));
         let found = found.map_err(|why| tell(format!("{why}\n{}", server.log())))?;
         server.stop()?;
