@@ -32,8 +32,10 @@ const VALUE_BYTES: usize = 100;
 const PIPELINE: usize = 16;
 /// How the time is divided.
 pub(super) const WINDOW: Duration = Duration::from_millis(100);
-/// The load before the command, and after its end at least, in measurements of requests.
+/// The load before the command, and after its end at least, in measurements of requests,
 const BESIDE: u32 = 2;
+/// and in windows, so that there is a whole one even where the load was slow to begin.
+const BESIDE_WINDOWS_MIN: u32 = 5;
 /// How long the load goes on at most: longer than is waited for what is written, and as long again.
 const LOAD_MAX: Duration = Duration::from_secs(1300);
 const POLL: Duration = Duration::from_millis(10);
@@ -94,7 +96,7 @@ impl Conditions {
         run(server, Transport::Tcp, &plan)?;
         plan.duration = Some(LOAD_MAX);
         plan.slice = Some(WINDOW);
-        let beside = self.scale.measured * BESIDE;
+        let beside = (self.scale.measured * BESIDE).max(WINDOW * BESIDE_WINDOWS_MIN);
         let (progress, mut bytes_max, start) = (Progress::default(), 0.0_f64, Instant::now());
         let (outcome, bytes_before, stretch, loaded) = thread::scope(|scope| {
             let load = scope.spawn(|| run_watched(server, Transport::Tcp, &plan, &progress));
