@@ -5,7 +5,7 @@
 //! leaf   (key, value) │ (key, value) │ …       the same, up to LEAF_MAX, counted: whoever shares it copies it to change it
 //! ```
 //!
-//! A copy is made in O(n / [`LEAF_MAX`]), so that who looks at a map of a million entries for long need keep nobody from
+//! A copy is made in O(n / 64), so that who looks at a map of a million entries for long need keep nobody from
 //! changing it meanwhile. What is changed beside a copy costs one leaf the first time. Adding behind the last entry and
 //! removing the first, which is what queues live on, touch one end of root and leaf.
 //!
@@ -125,7 +125,7 @@ impl<K: Copy + Ord, V: Clone> LeafMap<K, V> {
             .take_while(move |(key, _)| (Unbounded, end).contains(*key))
     }
 
-    /// Puts an entry in; the value that its key had. O(log n), and O(n / [`LEAF_MAX`]) for one of some dozens.
+    /// Puts an entry in; the value that its key had. O(log n), and O(n / 64) for one of some dozens.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let index = self.leaf_of(&key).unwrap_or_else(|| self.begin_first_with(key));
         let leaf = &self.root[index].1;
@@ -150,7 +150,7 @@ impl<K: Copy + Ord, V: Clone> LeafMap<K, V> {
         None
     }
 
-    /// Takes an entry out. O(log n), and O(n / [`LEAF_MAX`]) for one of some dozens.
+    /// Takes an entry out. O(log n), and O(n / 64) for one of some dozens.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let (index, at) = self.find(key)?;
         let (removed, left) = self.change(index, |leaf| (leaf.remove(at), leaf.len()));
@@ -165,8 +165,11 @@ impl<K: Copy + Ord, V: Clone> LeafMap<K, V> {
     /// The value of a key, to be changed. O(log n).
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let (index, at) = self.find(key)?;
-        self.change(index, |_| {});
-        Arc::get_mut(&mut self.root[index].1).map(|leaf| &mut leaf[at].1)
+        let leaf = &mut self.root[index].1;
+        self.room -= leaf.capacity();
+        let leaf = Arc::make_mut(leaf);
+        self.room += leaf.capacity();
+        Some(&mut leaf[at].1)
     }
 
     /// The leaf that a key is in, or else belongs into; `None` if it is smaller than all.

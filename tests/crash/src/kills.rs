@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use dunlin_test_support::random::Random;
 
 use crate::load::{self, Beside, Load, Writer};
-use crate::server::{Folder, Server};
+use crate::server::{Folder, Server, log_directives};
 
 /// Longest time under load, in milliseconds.
 const LOAD_MS_MAX: i64 = 120;
@@ -19,16 +19,11 @@ const LOSS_MAX: Duration = Duration::from_millis(1000);
 pub fn play(program: &Path, rounds: u64, appendfsync: &str, seed: u64) -> Result<String, String> {
     let folder = Folder::new("kills")?;
     let writers = Writer::all();
-    // Some bases are RDB files, some are commands.
-    let directives = |round: u64| {
-        let preamble = if round % 4 < 2 { "yes" } else { "no" };
-        ["--appendfsync", appendfsync, "--aof-use-rdb-preamble", preamble]
-    };
     let (mut lost_max, mut total) = (0, 0);
     let mut killed_at = Instant::now();
     for round in 0..=rounds {
         let mut random = Random::new(seed + round);
-        let server = Server::start(program, &folder, &directives(round))?;
+        let server = Server::start(program, &folder, &log_directives(appendfsync, round))?;
         let durable_at = if appendfsync == "always" { killed_at } else { killed_at - LOSS_MAX };
         let found = load::check(&server, &writers, |writer| writer.acknowledged_by(durable_at))
             .map_err(|why| format!("round {round}, seed {seed}: {why}\n{}", server.log()))?;

@@ -112,7 +112,7 @@ impl Writer {
         self.acknowledged.note(found.whole);
     }
 
-    /// Writes until the server is gone, with pauses: batches of commands that all carry the same number.
+    /// Writes until the server is gone, with pauses: batches of steps, of which each has a number of its own under all keys.
     fn write(&self, mut connection: Connection, pause: Duration, mut random: Random) {
         let index = self.index;
         let (key, other, list) = (format!("n:{index}"), format!("m:{index}"), format!("l:{index}"));
@@ -215,9 +215,7 @@ fn rewrite(mut connection: Connection, mut random: Random) {
             1 => &["BGSAVE", "CANCEL"],
             _ => &["BGREWRITEAOF"],
         };
-        let mut batch = Vec::new();
-        encode_command(words, &mut batch);
-        if connection.exchange(&batch, 1).1.is_some() {
+        if connection.call(words).is_err() {
             return;
         }
         std::thread::sleep(Duration::from_millis(random.below(15) as u64));

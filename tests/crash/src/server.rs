@@ -61,6 +61,12 @@ impl Drop for Folder {
     }
 }
 
+/// The directives of a log in a round: some bases are RDB files, some are commands.
+pub fn log_directives(appendfsync: &str, round: u64) -> [&str; 4] {
+    let preamble = if round % 4 < 2 { "yes" } else { "no" };
+    ["--appendfsync", appendfsync, "--aof-use-rdb-preamble", preamble]
+}
+
 /// A running server.
 pub struct Server<'a> {
     child: Child,

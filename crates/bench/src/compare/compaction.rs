@@ -32,9 +32,9 @@ const VALUE_BYTES: usize = 100;
 const PIPELINE: usize = 16;
 /// How the time is divided.
 pub(super) const WINDOW: Duration = Duration::from_millis(100);
-/// The load before the command, and after its end at least, in measurements of requests,
+/// The load before the command, and after its end at least, in measurements of requests.
 const BESIDE: u32 = 2;
-/// and in windows, so that there is a whole one even where the load was slow to begin.
+/// The least of that in windows: one is to be whole even where the load was slow to begin.
 const BESIDE_WINDOWS_MIN: u32 = 5;
 /// How long the load goes on at most: longer than is waited for what is written, and as long again.
 const LOAD_MAX: Duration = Duration::from_secs(1300);

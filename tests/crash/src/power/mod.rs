@@ -22,7 +22,7 @@ use dunlin_test_support::random::Random;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::load::{self, Beside, Found, Load, Writer};
-use crate::server::{Folder, Server};
+use crate::server::{Folder, Server, log_directives};
 use disk::Disk;
 use recording::{Call, What};
 
@@ -120,14 +120,11 @@ impl Power<'_> {
         Ok(format!("{} power cuts in {calls} calls, {writes} writes", self.rounds * self.cuts))
     }
 
-    /// Some bases are RDB files, some are commands.
     fn directives(&self, round: u64) -> [&'static str; 4] {
-        let preamble = if round % 4 < 2 { "yes" } else { "no" };
-        let logged = |appendfsync| ["--appendfsync", appendfsync, "--aof-use-rdb-preamble", preamble];
         match self.policy {
-            Policy::Always => logged("always"),
-            Policy::Everysec => logged("everysec"),
-            Policy::No => logged("no"),
+            Policy::Always => log_directives("always", round),
+            Policy::Everysec => log_directives("everysec", round),
+            Policy::No => log_directives("no", round),
             // With save points a server saves when it ends.
             Policy::Saves => ["--appendonly", "no", "--save", "3600 1"],
         }
@@ -187,7 +184,7 @@ impl Power<'_> {
         }
     }
 
-    /// The last moment by which no more calls of a life were done than so many, and all was done that they are for.
+    /// When power failed at the latest, if so many calls of a life were done by then: at the end of it, if these are all.
     fn moment_of(&self, life: &Life, calls: usize) -> Instant {
         match (self.policy, calls.checked_sub(1)) {
             // A server that is killed does not sync what it has acknowledged in its last second.
@@ -245,14 +242,11 @@ impl Power<'_> {
         };
         let tell = |why: String| {
             let from = moment.saturating_sub(TOLD_CALLS);
-            let calls = life.calls[from..moment].iter();
-            let calls =
-                calls.map(|(at, call)| format!("  {:4} ms  {call}\n", (*at - life.begun_at).as_millis()));
-            format!(
-                "{why}\npower failed behind call {moment} of {}:\n{}",
-                life.calls.len(),
-                calls.collect::<String>()
-            )
+            let line = |(at, call): &(Instant, String)| {
+                format!("  {:4} ms  {call}\n", (*at - life.begun_at).as_millis())
+            };
+            let told: String = life.calls[from..moment].iter().map(line).collect();
+            format!("{why}\npower failed behind call {moment} of {}:\n{told}", life.calls.len())
         };
         life.disk.leave(moment, random, folder.data()).map_err(|error| tell(error.to_string()))?;
         let server = Server::start(self.program, folder, &self.directives(round)).map_err(tell)?;
