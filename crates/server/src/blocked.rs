@@ -19,7 +19,7 @@ use dunlin_engine::{
 };
 use dunlin_resp::ReplyBuffer;
 
-use crate::net::Address;
+use crate::net::{Address, Client};
 
 /// Why a wait ends before its command could be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,9 +73,13 @@ impl BlockedClients {
     }
 
     /// Enters a client. Its worker only.
-    pub(crate) fn enter(&self, waiter: &Arc<Waiter>) {
-        let address = address(waiter.client);
-        self.table(address).insert(address.id, Arc::clone(waiter));
+    pub(crate) fn enter(&self, client: &Client, waiter: &Arc<Waiter>) {
+        debug_assert_eq!(client.address, address(waiter.client));
+        self.table(client.address).insert(client.id(), Arc::clone(waiter));
+        if client.is_killed() {
+            // Who killed it may not have found it here yet.
+            waiter.leave();
+        }
     }
 
     /// What a client waits with; it may have been served already.

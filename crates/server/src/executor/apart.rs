@@ -67,8 +67,9 @@ impl Executor {
         self.environment.tracks = false;
         // Its own view is among those that there are.
         self.environment.waits_for_views = false;
+        let connected = self.clients.find(client.id).filter(|client| !client.is_killed());
         // Who has gone waits for nothing.
-        self.environment.deny_blocking = self.clients.find(client.id).is_none();
+        self.environment.deny_blocking = connected.is_none();
         if rounds >= ROUNDS_MAX {
             self.environment.visits_max = None;
         }
@@ -105,9 +106,9 @@ impl Executor {
         if let Some(job) = job {
             return shared.apart.run(job);
         }
-        if let Some(blocked) = self.worker.blocked.take() {
+        if let Some((blocked, connected)) = self.worker.blocked.take().zip(connected) {
             // Others have taken what it was to get: now it waits.
-            shared.blocked.enter(&blocked.waiter);
+            shared.blocked.enter(&connected, &blocked.waiter);
             let timeout = blocked.timeout_ms.map(|timeout_ms| Duration::from_millis(timeout_ms.get()));
             return self.post.send(client, Letter::Waits { timeout });
         }

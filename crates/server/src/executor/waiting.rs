@@ -54,7 +54,7 @@ impl Executor {
     /// Parks a client whose command waits for a key.
     #[cold]
     pub(super) fn wait(&mut self, shared: &Shared, session: &mut Session, blocked: &Blocked) -> Flow {
-        shared.blocked.enter(&blocked.waiter);
+        shared.blocked.enter(&session.client, &blocked.waiter);
         session.waiting = Some(IsHeard(session.replies == Replies::On));
         session.flags.set(ClientFlags::BLOCKED, true);
         let timeout = blocked.timeout_ms.map(|timeout_ms| Duration::from_millis(timeout_ms.get()));

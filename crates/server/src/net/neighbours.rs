@@ -545,8 +545,10 @@ impl<S: Service> Neighbours<S> {
         self.interlude.free(slot, &mut self.free_slots);
         self.open -= 1;
         self.shared.population[self.worker].fetch_sub(1, Relaxed);
-        self.shared.clients.remove(connection.client.id());
+        let id = connection.client.id();
         kit.service.close(connection.close());
+        // Last: who is listed no more is given nothing more.
+        self.shared.clients.remove(id);
     }
 
     /// Visits a part of the connections for what only time brings about.

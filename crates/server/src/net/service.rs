@@ -122,7 +122,8 @@ pub trait Service: Sized + 'static {
     /// A letter for the service, which may answer it to any of its worker's clients.
     fn receive(&mut self, letter: Self::Letter, outbox: &mut Outbox<'_, Self::Session>);
 
-    /// The connection is gone.
+    /// The connection is gone. Its client is still found in [`Clients`](super::Clients), and no more afterwards: what
+    /// others are not to see of it any longer is to be undone here.
     fn close(&mut self, session: Self::Session);
 
     /// The mark that [`Self::released`] has to come to before the reply of the last [`Self::serve`],

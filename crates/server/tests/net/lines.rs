@@ -177,7 +177,13 @@ impl Service for Lines {
         panic!("nobody sends letters to services here: {letter}");
     }
 
-    fn close(&mut self, _session: Session) {}
+    fn close(&mut self, session: Session) {
+        let id = session.client.id();
+        assert!(
+            self.context.clients.find(id).is_some(),
+            "client {id} was listed no more before its session ended"
+        );
+    }
 
     fn background(&mut self, _now: Now) -> Duration {
         Duration::from_secs(60)
