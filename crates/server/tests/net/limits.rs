@@ -115,9 +115,12 @@ fn clients_beyond_maxclients_are_told_so() {
 
 #[test]
 fn idle_clients_are_closed_after_the_timeout_but_waiting_ones_are_not() {
-    let server = Server::start_with(1, |limits| limits.idle_max = Some(Duration::from_millis(50)));
+    let server = Server::start(1);
     let (mut waiting, waiting_client) = server.meet();
-    waiting.send("park\n");
+    waiting.send("echo good night\npark\n");
+    waiting.expect("good night\n");
+    let idle_max = Some(Duration::from_millis(50));
+    server.limits.store(Limits { idle_max, ..Limits::default() }.into());
     let mut idle = server.connect();
     idle.expect_closed();
     let clients = server.running().clients();
