@@ -42,6 +42,8 @@ def test_another_port(session):
     server, session = session
     other = free_port()
     with client_of(server) as old_client:
+        old_client.sendall(b"PING\r\n")
+        assert old_client.recv(64) == b"+PONG\r\n"
         assert session("CONFIG", "SET", "port", other) == "OK"
         assert answers(server, port=other)
         assert not answers(server)

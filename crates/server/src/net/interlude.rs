@@ -133,7 +133,7 @@ impl<L: Clone> Interlude<L> {
                 self.kept_mail.push(Mail::Letter(To::Client(self.absent), letter.clone()));
                 false
             }
-            Mail::Newcomer(_) | Mail::Doors(_) | Mail::Stop(_) => false,
+            Mail::Newcomer(_) | Mail::Callers(_) | Mail::Doors(_) | Mail::Stop(_) => false,
         };
         if is_kept {
             self.kept_mail.push(mail);

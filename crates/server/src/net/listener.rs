@@ -115,23 +115,33 @@ impl Listener {
     /// Takes one connection off the backlog, ready for use.
     pub(super) fn accept(&self, limits: &Limits) -> io::Result<(Socket, Transport)> {
         let (socket, peer) = self.socket.accept()?;
-        socket.set_nonblocking(true)?;
         if let Some(path) = &self.unix_path {
+            socket.set_nonblocking(true)?;
             return Ok((socket, Transport::Unix(path.clone())));
         }
-        socket.set_tcp_nodelay(true)?;
-        if let Some(interval) = limits.keepalive {
-            // Three probes within one interval, as long as seconds allow.
-            let probe = (interval / 3).max(std::time::Duration::from_secs(1));
-            let keepalive = TcpKeepalive::new().with_time(interval).with_interval(probe).with_retries(3);
-            socket.set_tcp_keepalive(&keepalive)?;
-        }
-        // A peer that is gone already may have no address left.
-        let gone = || io::Error::from(io::ErrorKind::ConnectionAborted);
-        let peer = peer.as_socket().ok_or_else(gone)?;
-        let local = socket.local_addr()?.as_socket().ok_or_else(gone)?;
-        Ok((socket, Transport::Tcp { peer, local }))
+        prepare_tcp(socket, &peer, limits)
     }
+}
+
+/// Makes a TCP connection that has been accepted ready for use.
+pub(super) fn prepare_tcp(
+    socket: Socket,
+    peer: &SockAddr,
+    limits: &Limits,
+) -> io::Result<(Socket, Transport)> {
+    socket.set_nonblocking(true)?;
+    socket.set_tcp_nodelay(true)?;
+    if let Some(interval) = limits.keepalive {
+        // Three probes within one interval, as long as seconds allow.
+        let probe = (interval / 3).max(std::time::Duration::from_secs(1));
+        let keepalive = TcpKeepalive::new().with_time(interval).with_interval(probe).with_retries(3);
+        socket.set_tcp_keepalive(&keepalive)?;
+    }
+    // A peer that is gone already may have no address left.
+    let gone = || io::Error::from(io::ErrorKind::ConnectionAborted);
+    let peer = peer.as_socket().ok_or_else(gone)?;
+    let local = socket.local_addr()?.as_socket().ok_or_else(gone)?;
+    Ok((socket, Transport::Tcp { peer, local }))
 }
 
 impl Drop for Listener {

@@ -3,17 +3,20 @@
 //! Workers have handles of their own on every listening socket (`net/neighbours.rs`); here are others, to know what is
 //! listened on and to end it. An address that stays keeps its socket, and with it whoever waits in its backlog. One that
 //! goes stops listening before the new ones are opened, since these may overlap it (`127.0.0.1` and `*`); where a new one
-//! cannot be had, it listens again.
+//! cannot be had, it listens again. Who waits in its backlog is accepted before: who has connected stays so.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use socket2::Socket;
+use socket2::{SockAddr, Socket};
 
 use super::PostOffice;
 use super::listener::{self, ListenError, Listener, tcp_address};
 use super::post::Mail;
+
+/// How many are accepted at a door that is about to be closed: more than a backlog has, unless they come faster.
+const BACKLOG_MAX: usize = 1 << 16;
 
 /// The TCP sockets that all workers listen on.
 #[derive(Debug)]
@@ -41,7 +44,12 @@ impl<L> Listening<L> {
             .iter()
             .filter(|socket| tcp_address(socket).is_none_or(|address| !stays.contains(&address)))
             .collect();
-        // The system lets go of what waits in the backlog, and of the address for others that reuse it.
+        let callers: Vec<_> = ended.iter().flat_map(|socket| backlog_of(socket)).collect();
+        if !callers.is_empty() {
+            // To the worker that accepts.
+            self.post.post(0, Mail::Callers(callers));
+        }
+        // The system lets go of the address for others that reuse it, and of who has come since.
         ended.iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
         let opened = listener::listen_keeping(former, addresses, port, backlog)
             .and_then(|opened| Ok((self.doors(&opened).map_err(ListenError::System)?, opened)));
@@ -79,5 +87,67 @@ impl<L> Listening<L> {
 
     fn lock(&self) -> MutexGuard<'_, Option<Vec<Socket>>> {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Those who wait in the backlog of a listening socket, accepted.
+fn backlog_of(socket: &Socket) -> Vec<(Socket, SockAddr)> {
+    let mut callers = Vec::new();
+    while callers.len() < BACKLOG_MAX {
+        match socket.accept() {
+            Ok(caller) => callers.push(caller),
+            Err(error) => match error.kind() {
+                // Of one who has given up; there may be others.
+                io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
+                _ => break,
+            },
+        }
+    }
+    callers
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+    use std::os::fd::AsRawFd;
+
+    use mio::{Events, Interest, Poll, Token, unix::SourceFd};
+
+    use super::*;
+    use crate::net::Letters;
+
+    /// A client of that address who waits in its backlog.
+    fn caller(socket: &Socket) -> TcpStream {
+        let peer = TcpStream::connect(tcp_address(socket).unwrap()).unwrap();
+        // The client may be told first.
+        let (mut poll, mut events) = (Poll::new().unwrap(), Events::with_capacity(1));
+        let descriptor = socket.as_raw_fd();
+        poll.registry().register(&mut SourceFd(&descriptor), Token(0), Interest::READABLE).unwrap();
+        while events.is_empty() {
+            poll.poll(&mut events, None).unwrap();
+        }
+        peer
+    }
+
+    /// No worker runs here, so that whoever connects stays in the backlog.
+    #[test]
+    fn who_waits_in_the_backlog_of_a_port_that_goes_is_accepted() {
+        let (post, letters) = Letters::<()>::of_workers(2);
+        let addresses = ["127.0.0.1".to_owned(), "127.0.0.2".to_owned()];
+        let sockets = listener::listen_on(&addresses, 0, 16).unwrap();
+        let peers: Vec<TcpStream> = sockets.iter().map(caller).collect();
+        let former = tcp_address(&sockets[0]).unwrap();
+        let listeners: Vec<Listener> = sockets.into_iter().map(Listener::tcp).collect();
+        let listening = Listening::new(post, &listeners).unwrap();
+        listening.change(&addresses, None, 16).unwrap();
+        assert!(TcpStream::connect(former).is_err(), "nobody else is let in");
+        let [Mail::Callers(callers), Mail::Doors(doors)] = &letters.mail(0)[..] else { panic!("other mail") };
+        assert!(doors.is_empty());
+        assert_eq!(callers.len(), peers.len());
+        for (peer, (socket, from)) in peers.iter().zip(callers) {
+            assert_eq!(from.as_socket(), Some(peer.local_addr().unwrap()));
+            assert_eq!(tcp_address(socket), Some(peer.peer_addr().unwrap()));
+        }
+        assert!(matches!(letters.mail(1)[..], [Mail::Doors(_)]));
     }
 }

@@ -20,7 +20,7 @@ use mio::{Events, Interest, Poll, Token};
 use super::connection::{self, Connection, Kit, Outcome};
 use super::departures::Departures;
 use super::interlude::Interlude;
-use super::listener::{Listener, Refusal};
+use super::listener::{self, Listener, Refusal};
 use super::outbox::Outbox;
 use super::post::{Mail, Newcomer};
 use super::worker::{BELL, Shared};
@@ -372,6 +372,14 @@ impl<S: Service> Neighbours<S> {
                 Mail::Kill(address) => {
                     if self.find(address.slot, address.id).is_some() {
                         self.close(kit, address.slot);
+                    }
+                }
+                Mail::Callers(callers) => {
+                    for (socket, peer) in callers {
+                        // Who cannot be prepared has gone.
+                        if let Ok((socket, transport)) = listener::prepare_tcp(socket, &peer, &self.limits) {
+                            self.welcome(socket, transport);
+                        }
                     }
                 }
                 Mail::Doors(listeners) => self.exchange_doors(listeners),

@@ -7,7 +7,7 @@ use std::sync::{
 use std::time::Duration;
 
 use dunlin_mailbox::{Bell, Mailbox};
-use socket2::Socket;
+use socket2::{SockAddr, Socket};
 
 use super::listener::Listener;
 use super::{Address, To, Transport};
@@ -25,6 +25,8 @@ pub(super) enum Mail<L> {
     Newcomer(Newcomer),
     Letter(To, L),
     Kill(Address),
+    /// These have been accepted at doors that are about to be closed.
+    Callers(Vec<(Socket, SockAddr)>),
     /// Listen for TCP with these from now on.
     Doors(Vec<Listener>),
     /// Answer what has been served, for at most this long, and end.
@@ -154,11 +156,16 @@ impl<L> Letters<L> {
         (post.clone(), Self { post, _polls: polls })
     }
 
-    /// Whom the letters are for that have come to a worker since this was last asked.
-    pub(crate) fn recipients(&self, worker: usize) -> Vec<To> {
+    /// What has come to a worker since this was last asked.
+    pub(super) fn mail(&self, worker: usize) -> Vec<Mail<L>> {
         let mut mail = Vec::new();
         self.post.mailbox(worker).collect(&mut mail);
+        mail
+    }
+
+    /// Whom the letters are for that have come to a worker since this was last asked.
+    pub(crate) fn recipients(&self, worker: usize) -> Vec<To> {
         let recipient = |mail| if let Mail::Letter(to, _) = mail { to } else { panic!("no letter") };
-        mail.into_iter().map(recipient).collect()
+        self.mail(worker).into_iter().map(recipient).collect()
     }
 }
