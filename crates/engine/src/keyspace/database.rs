@@ -9,8 +9,8 @@ use std::{
 };
 
 use dunlin_structures::{
-    BucketProbe, BucketTable, Candidate, Entries, Handle, PageDirectory, PagePool, Slab, Slot, TableProbe,
-    Tick, Verdict, class_bytes, prefetch, prefetch_span,
+    BucketProbe, BucketTable, Candidate, CellPosition, Entries, Handle, PageDirectory, PagePool, Slab, Slot,
+    TableProbe, Tick, Verdict, class_bytes, prefetch, prefetch_span,
 };
 
 use super::{
@@ -21,7 +21,7 @@ use super::{
 use crate::{
     context::Garbage,
     notify::EventClass,
-    snapshot::{Capture, Due, Intake, SNAPSHOTS_MAX},
+    snapshot::{Capture, Due, Intake, Piecemeal, SNAPSHOTS_MAX},
     value::{Collection, NewString, NewValue, Object, Owned},
 };
 
@@ -64,6 +64,14 @@ impl Expiration {
             Self::LastElement => &[ELEMENTS, EMPTY],
         }
     }
+}
+
+/// An entry on its way to another key.
+pub(crate) struct Taken<'b> {
+    pub(crate) value: NewValue<'b>,
+    pub(crate) expiry: Option<u64>,
+    /// What snapshots have in pieces of it.
+    pub(crate) pieces: Vec<Piecemeal>,
 }
 
 /// What a slice of expiry has done.
@@ -205,7 +213,7 @@ unsafe fn free_entry(slab: &mut Slab, handle: Handle, garbage: &mut Garbage) {
     slab.free(handle, bytes);
 }
 
-/// Gives an entry that is about to change, or `leaves` the stripe, to the snapshots that have not seen it.
+/// Gives an entry that is about to change, or `leaves` the keyspace, to the snapshots that have not seen it.
 #[cold]
 #[inline(never)]
 fn preserve_entry(captures: &mut Option<Box<Captures>>, stamps: u8, entry: EntryRef<'_>, leaves: bool) {
@@ -427,10 +435,10 @@ impl Database {
         }
     }
 
-    /// Removes an entry and hands out its value, with `buffer` to hold a short one, and its expiry.
-    /// O(1); a long value is not copied.
-    pub(crate) fn take<'b>(&mut self, slot: Slot, buffer: &'b mut Vec<u8>) -> (NewValue<'b>, Option<u64>) {
-        self.preserve_leaving(slot);
+    /// Takes an entry out, to be put elsewhere, with `buffer` to hold a short value. O(1); a long value is not copied.
+    pub(crate) fn take<'b>(&mut self, slot: Slot, buffer: &'b mut Vec<u8>) -> Taken<'b> {
+        self.preserve(slot);
+        let pieces = self.release_pieces(slot);
         let entry = self.entry(slot);
         let (bytes, expiry) = (entry.bytes(), entry.expiry());
         let heap_bytes = entry.value_heap_bytes() + entry.key_heap_bytes();
@@ -446,7 +454,7 @@ impl Database {
         // SAFETY: the handle is out of the table, and nothing reads the entry again.
         unsafe { EntryRef::new(self.slab.pointer(handle)).free_key() };
         self.slab.free(handle, bytes);
-        (value, expiry)
+        Taken { value, expiry, pieces }
     }
 
     /// Works on the bytes of a text in place, where its length does not change; `None` for
@@ -620,7 +628,7 @@ impl Database {
         self.preserve_as(slot, false)
     }
 
-    /// The same before an entry, or its value, leaves the stripe.
+    /// The same before an entry, or its value, is removed.
     #[inline]
     fn preserve_leaving(&mut self, slot: Slot) {
         self.preserve_as(slot, true);
@@ -645,6 +653,36 @@ impl Database {
             && captures().any(|capture| capture.lends(self.entry(slot)))
         {
             self.preserve(slot);
+        }
+    }
+
+    /// What snapshots have in pieces of an entry, which goes elsewhere and takes that along.
+    #[inline]
+    fn release_pieces(&mut self, slot: Slot) -> Vec<Piecemeal> {
+        let cell = self.slab.pointer(slot.handle());
+        // SAFETY: as in `preserve_as`.
+        let entry = unsafe { EntryRef::new(cell) };
+        let mut pieces = Vec::new();
+        if entry.stamps() != self.stamps {
+            let captures = self.captures.iter_mut().flat_map(|captures| captures.iter_mut()).flatten();
+            pieces.extend(captures.filter_map(|capture| capture.release(entry.key())));
+            (0..SNAPSHOTS_MAX).for_each(|index| self.settle_capture(index));
+        }
+        pieces
+    }
+
+    /// Has pieces of a collection, which has come to a key that stands in `slot`, go on from there.
+    pub(crate) fn receive_pieces(&mut self, slot: Slot, pieces: Vec<Piecemeal>) {
+        let cell = self.slab.pointer(slot.handle());
+        // SAFETY: as in `preserve_as`.
+        let entry = unsafe { EntryRef::new(cell) };
+        for pieces in pieces {
+            let (intake, database) = (Arc::clone(pieces.intake()), pieces.database());
+            let index = intake.index();
+            let capture = &mut self.captures.get_or_insert_default()[index];
+            let capture = capture.get_or_insert_with(|| Capture::new(intake, database, CellPosition::START));
+            capture.receive(pieces, entry.key());
+            entry.set_stamps(entry.stamps() ^ STAMP_BITS[index]);
         }
     }
 

@@ -4,7 +4,7 @@ use std::{mem, sync::Arc};
 
 use dunlin_structures::{CellPosition, Handle};
 
-use super::{Chunk, Due, Intake, piecemeal::Piecemeal};
+use super::{Chunk, Due, Intake, Piecemeal};
 use crate::keyspace::{EntryRef, STAMP_BITS};
 
 /// What looking at an entry or a page counts for, in bytes copied.
@@ -27,7 +27,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Of a stripe whose cells `end` there.
+    /// Of a stripe whose cells `end` there: at the start where the snapshot has seen all there were at the cut.
     pub(crate) fn new(intake: Arc<Intake>, database: usize, end: CellPosition) -> Self {
         let position = CellPosition::START;
         Self { intake, database, position, end, piecemeal: Vec::new(), handles: Vec::new() }
@@ -45,7 +45,7 @@ impl Capture {
 
     /// Copies an entry that the snapshot has not seen, takes a view of it, or begins to have it in pieces. How many bytes that took,
     /// and whether the snapshot has seen it now, so that the caller stamps it: what it has in pieces stays unseen until the
-    /// last of them, or until it `leaves` the stripe.
+    /// last of them, or until it `leaves` the keyspace.
     pub(crate) fn add(&mut self, entry: EntryRef<'_>, leaves: bool) -> (usize, bool) {
         if let Some(at) = self.piecemeal.iter().position(|known| known.is_of(entry.key())) {
             return (0, self.keep(at, entry, leaves));
@@ -66,7 +66,19 @@ impl Capture {
         (intake.copy(database, entry), true)
     }
 
-    /// A collection that is handed over in pieces changes, or leaves; whether the snapshot needs it no more where it is.
+    /// A collection that is handed over in pieces is taken along to another key.
+    pub(crate) fn release(&mut self, key: &[u8]) -> Option<Piecemeal> {
+        let at = self.piecemeal.iter().position(|known| known.is_of(key))?;
+        Some(self.piecemeal.swap_remove(at))
+    }
+
+    /// It has come to that key, and goes on from there.
+    pub(crate) fn receive(&mut self, mut pieces: Piecemeal, key: &[u8]) {
+        pieces.rename(key);
+        self.piecemeal.push(pieces);
+    }
+
+    /// A collection that is handed over in pieces changes, or `leaves` the keyspace; whether the snapshot needs it no more where it is.
     fn keep(&mut self, at: usize, entry: EntryRef<'_>, leaves: bool) -> bool {
         if self.intake.is_cancelled() {
             self.piecemeal.swap_remove(at);
@@ -79,7 +91,7 @@ impl Capture {
     }
 
     /// Goes on with a collection that is handed over in pieces, for about `budget` bytes, which it lowers: `None` where none is
-    /// `due`, otherwise whether that was the last piece, and the snapshot has seen it. `find` knows where it stands unless it has left.
+    /// `due`, otherwise whether that was the last piece, and the snapshot has seen it. `find` knows where it stands unless it was removed.
     pub(crate) fn next_piece<'e>(
         &mut self,
         due: Due,

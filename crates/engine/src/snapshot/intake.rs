@@ -36,7 +36,7 @@ pub(crate) struct Intake {
     waiting_bytes: AtomicUsize,
     /// Collections that are handed over in pieces.
     piecemeal: AtomicUsize,
-    /// Those of them that have left their stripes.
+    /// Those of them that were removed.
     gone: AtomicUsize,
     cancelled: AtomicBool,
     /// Whether strings of new chunks are noted that may be compressed.
@@ -50,7 +50,7 @@ pub(crate) struct Intake {
 pub(crate) enum Due {
     /// The one of which there are some pieces already.
     Begun,
-    /// One that is not in its stripe any more: whoever has it now cannot change it.
+    /// One that was removed: all of its memory is there for the snapshot alone.
     Gone,
     /// Any.
     Any,
@@ -202,12 +202,12 @@ impl Intake {
         self.piecemeal.fetch_add(1, Relaxed);
     }
 
-    /// One of these has left its stripe.
+    /// One of these was removed.
     pub(super) fn note_gone(&self) {
         self.gone.fetch_add(1, Relaxed);
     }
 
-    /// One of these was handed over as a whole, or is given up. `gone` is it where it has left its stripe.
+    /// One of these was handed over as a whole, or is given up. `gone` is it where it was removed.
     pub(super) fn end_pieces(&self, gone: Option<LentEntry>) {
         self.piecemeal.fetch_sub(1, Relaxed);
         self.gone.fetch_sub(usize::from(gone.is_some()), Relaxed);
@@ -219,7 +219,7 @@ impl Intake {
         self.piecemeal.load(Relaxed)
     }
 
-    /// Which of them had better be written before the walk is over: one that somebody may wait for, or any where what changes have
+    /// Which of them had better be written before the walk is over: one that was removed, or any where what changes have
     /// handed over takes too much memory.
     pub(super) fn due(&self) -> Option<Due> {
         match self.piecemeal() {
@@ -233,7 +233,7 @@ impl Intake {
         self.waiting_bytes() > self.options.queue_bytes_max / PIECES_DUE_PART
     }
 
-    /// Whether somebody, or much memory, waits for the last piece of a collection.
+    /// Whether others' copies, or much memory, wait for the last piece of a collection.
     pub(super) fn is_held_up(&self) -> bool {
         let queue = self.queue();
         let is_urgent = || self.gone.load(Relaxed) > 0 || self.waits_for_pieces();

@@ -17,7 +17,7 @@
 //!
 //! The walk goes over the cells of the stripe's slab in the order of their addresses, so that the processor fetches what comes
 //! next. An entry that a snapshot has yet to see is where it was at the cut, for whoever moves or removes it hands it over
-//! before; what is younger is behind the last page of then, or in a cell that was given back, and stamped either way. So every
+//! before, or says where the rest of it goes; what is younger is behind the last page of then, or in a cell that was given back, and stamped either way. So every
 //! entry of the cut is copied once, in the state of the cut, and splits and merges of buckets are no business of the walk's:
 //! - All changes of entries are in `keyspace/database.rs`, and begin with `preserve`.
 //! - Stamps are looked at and changed under the lock of the shard, as entries are.
@@ -29,8 +29,9 @@
 //! unfinished chunk for each thread and database, and what was lent and has been replaced since.
 //!
 //! A large collection is *handed over in pieces* ([`crate::value::handover`]): when the walk is over, so that nobody
-//! copies anything else meanwhile, or as soon as somebody needs that. It changes as ever, and counts as unseen until
-//! the last piece. While there are some pieces and not the last, nothing else can be written.
+//! copies anything else meanwhile, or as soon as memory needs that. It changes as ever, also under another key (what the snapshot
+//! has of it goes along), and counts as unseen until the last piece. While there are some pieces and not the last, nothing else
+//! can be written.
 //!
 //! ```text
 //! cut ─── walk ──────────▶ │ pieces of h ▶ │ pieces of z ▶ │
@@ -38,10 +39,9 @@
 //!          f's region is handed over first     m's region, too, unless it was before
 //! ```
 //!
-//! Where elements were removed and are yet to be reaped, where they belong to a stream whose groups are large themselves, and where
-//! the file consists of commands, a large collection is not
-//! copied either but *lent*: the chunk has a view of it, which takes no time, and whoever
-//! writes the file reads it without the lock. A command that would change it is presented again until that is
+//! Where members of a sorted set were removed and are yet to be reaped, where elements belong to a stream whose groups are large
+//! themselves, and where the file consists of commands, a large collection is not copied either but *lent*: the chunk has a
+//! view of it, which takes no time, and whoever writes the file reads it without the lock. A command that would change it is presented again until that is
 //! done (`Locked::is_viewed`); what is replaced or removed is left to the snapshot; and a transaction or a
 //! script, which cannot wait, copies it as it copies what any view shares (`value/shared.rs`).
 //!
@@ -75,6 +75,7 @@ pub(crate) use capture::Capture;
 use chunk::CHUNK_BYTES;
 pub use chunk::{Chunk, Form};
 pub(crate) use intake::{Due, Intake};
+pub(crate) use piecemeal::Piecemeal;
 
 use crate::context::ExclusiveContext;
 use crate::keyspace::{Database, Keyspace, LockedShards, STAMP_BITS, Usage};
@@ -294,8 +295,11 @@ impl Snapshot {
                 return Advance::More;
             }
         }
-        let piece = self.intake.snapshots().next_piece(index, due, budget);
-        self.in_pieces = piece.filter(|is_last| !is_last).map(|_| first);
+        match self.intake.snapshots().next_piece(index, due, budget) {
+            // Between two looks it was taken along from a shard that is yet to be looked at to one that was.
+            None if due == Due::Begun && !self.is_cancelled() => {}
+            piece => self.in_pieces = piece.filter(|is_last| !is_last).map(|_| first),
+        }
         Advance::More
     }
 

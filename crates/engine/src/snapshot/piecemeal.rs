@@ -9,10 +9,12 @@ use crate::{
     value::{Collection, Stream, handover::Handover, stream::StreamTail},
 };
 
-/// A collection that is handed over in pieces. While it is in the stripe, it counts as one that the snapshot has not seen.
-pub(super) struct Piecemeal {
+/// A collection that is handed over in pieces. While it is in a stripe, it counts as one that the snapshot has not seen.
+pub(crate) struct Piecemeal {
     intake: Arc<Intake>,
+    /// The number of its database at the cut.
     database: usize,
+    /// Where it stands in its stripe now; its key at the cut is in the head.
     key: Box<[u8]>,
     /// What stands in the file before its elements, until that was handed over.
     head: Vec<u8>,
@@ -20,7 +22,7 @@ pub(super) struct Piecemeal {
     tail: Option<Box<StreamTail>>,
     version: Version,
     handover: Handover,
-    /// It, where it is not in the stripe any more.
+    /// It, where it was removed.
     gone: Option<LentEntry>,
 }
 
@@ -49,11 +51,27 @@ impl Piecemeal {
         &self.key
     }
 
+    /// Whether it is what stands under a key of its stripe.
     pub(super) fn is_of(&self, key: &[u8]) -> bool {
-        *self.key == *key
+        !self.is_gone() && *self.key == *key
     }
 
-    /// Whether it is not in the stripe any more.
+    /// The number of its database at the cut.
+    pub(crate) fn database(&self) -> usize {
+        self.database
+    }
+
+    /// The snapshot that it is for.
+    pub(crate) fn intake(&self) -> &Arc<Intake> {
+        &self.intake
+    }
+
+    /// It has another key now, of that stripe or of another.
+    pub(super) fn rename(&mut self, key: &[u8]) {
+        self.key = key.into();
+    }
+
+    /// Whether it was removed.
     pub(super) fn is_gone(&self) -> bool {
         self.gone.is_some()
     }
@@ -66,15 +84,14 @@ impl Piecemeal {
         }
     }
 
-    /// It leaves the stripe: the snapshot has a view of it from now on.
+    /// It is removed: the snapshot has a view of it from now on, and nobody else has it.
     pub(super) fn leave(&mut self, entry: EntryRef<'_>) {
-        self.handover.settle();
         self.intake.note_gone();
         self.gone = Some(self.intake.lend(entry));
     }
 
     /// Puts the next piece into the queue, of about `budget` bytes, which it lowers; whether it is the last. The collection is the
-    /// value of the entry `found`, unless it has left.
+    /// value of the entry `found`, unless it was removed.
     pub(super) fn push_next(&mut self, found: Option<EntryRef<'_>>, budget: &mut usize) -> bool {
         let entry = self.gone.as_ref().map(LentEntry::get).or(found);
         let (elements, is_last) = self.handover.next_piece(entry.and_then(EntryRef::object), budget);

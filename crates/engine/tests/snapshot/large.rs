@@ -1,6 +1,10 @@
 //! Large collections: handed over in pieces while they change, or lent.
 
-use std::io;
+use std::{
+    io,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+};
 
 use dunlin_engine::{
     rdb::{Compressor, Output, Version},
@@ -9,6 +13,7 @@ use dunlin_engine::{
 use proptest::prelude::*;
 
 use crate::{
+    EndOnPanic,
     common::{Client, START_MS, Store},
     dice::Dice,
     taken::{NONE, OPTIONS, check, client_of, contents, cut, difference, recorded_store, replay},
@@ -34,7 +39,7 @@ fn large_collections_are_not_copied() {
         "l" => "LPOP l:1",
         _ => "XADD x:1 * field new",
     };
-    for step in ["visited", "changed", "forced", "removed", "replaced", "expired"] {
+    for step in ["visited", "changed", "forced", "renamed", "moved", "removed", "replaced", "expired"] {
         client.say("FLUSHALL");
         for (_, line) in fill {
             (0..FIELDS).for_each(|number| drop(client.say(&line(number))));
@@ -48,6 +53,18 @@ fn large_collections_are_not_copied() {
         }
         for (kind, _) in fill {
             client.environment.waits_for_views = step != "forced";
+            let change = match step {
+                "renamed" => {
+                    client.say(&format!("RENAME {kind}:1 {kind}:2"));
+                    change(kind).replacen(":1", ":2", 1)
+                }
+                "moved" => {
+                    client.say(&format!("MOVE {kind}:1 1"));
+                    client.database = 1;
+                    change(kind).to_owned()
+                }
+                _ => change(kind).to_owned(),
+            };
             let line = match step {
                 "removed" => format!("DEL {kind}:1"),
                 "replaced" => format!("SET {kind}:1 text"),
@@ -56,10 +73,11 @@ fn large_collections_are_not_copied() {
                     format!("HPEXPIRE h:1 1 FIELDS {FIELDS}{fields}")
                 }
                 "expired" => format!("PEXPIRE {kind}:1 1"),
-                _ => change(kind).to_owned(),
+                _ => change,
             };
             let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
             assert_eq!(client.try_run(&words).err(), None, "{step}: {line}");
+            client.database = 0;
         }
         if step == "expired" {
             client.environment.now_ms += 2;
@@ -75,6 +93,76 @@ fn large_collections_are_not_copied() {
         check(&taken, &tape.bytes(), &store, client.environment.now_ms);
         assert_eq!(taken.keys, fill.len() as u64);
     }
+}
+
+/// Threads that give collections other keys all the time, so that these go from shard to shard while their pieces are asked for.
+#[test]
+fn collections_are_found_wherever_they_go_between_two_pieces() {
+    const KINDS: [&str; 3] = ["h", "t", "l"];
+    const SNAPSHOTS: usize = 20;
+    let (store, tape) = recorded_store(KINDS.len() + 1);
+    let mut client = client_of(&store, KINDS.len());
+    for number in 0..1000 {
+        client.say(&format!("HSET h:0 member:{number} {number}"));
+        client.say(&format!("SADD t:0 member:{number}"));
+        client.say(&format!("RPUSH l:0 element:{number}"));
+    }
+    let values = |store: &Store| {
+        let mut values: Vec<_> = contents(store, START_MS).into_values().collect();
+        values.sort();
+        values
+    };
+    let (expected, is_over) = (values(&store), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let _end = EndOnPanic(&is_over);
+        for (number, kind) in KINDS.into_iter().enumerate() {
+            let (mut mover, is_over) = (client_of(&store, number), &is_over);
+            scope.spawn(move || {
+                for round in (0..).take_while(|_| !is_over.load(Relaxed)) {
+                    mover.say(&format!("RENAME {kind}:{} {kind}:{}", round % 7, (round + 1) % 7));
+                    drop(mover.worker.garbage.take());
+                }
+            });
+        }
+        let mut compressor = Compressor::default();
+        for _ in 0..SNAPSHOTS {
+            let (mut snapshot, mut taken) = cut(&mut client, &tape, OPTIONS).expect("there is room");
+            while snapshot.advance(&store.engine.keyspace, 200) != Advance::Complete {
+                taken.take(&snapshot, &mut compressor);
+            }
+            taken.take(&snapshot, &mut compressor);
+            assert_eq!(values(&taken.load()), expected);
+        }
+        is_over.store(true, Relaxed);
+    });
+}
+
+/// One takes the key of another that was removed, and that the snapshot still has to write, and is removed in turn.
+#[test]
+fn collections_that_had_the_same_key_are_told_apart() {
+    let (store, tape) = recorded_store(1);
+    let (mut client, mut compressor) = (client_of(&store, 0), Compressor::default());
+    for number in 0..1000 {
+        client.say(&format!("HSET h:1 field:{number} {number}"));
+        client.say(&format!("HSET h:2 field:{number} other"));
+    }
+    let (mut snapshot, mut taken) = cut(&mut client, &tape, OPTIONS).expect("there is room");
+    let lines = [
+        "HSET h:1 f v",
+        "HSET h:2 f v",
+        "DEL h:1",
+        "RENAME h:2 h:1",
+        "HSET h:1 g v",
+        "HDEL h:1 field:7",
+        "DEL h:1",
+    ];
+    lines.iter().for_each(|line| drop(client.say(line)));
+    while snapshot.advance(&store.engine.keyspace, 1000) != Advance::Complete {
+        taken.take(&snapshot, &mut compressor);
+    }
+    taken.take(&snapshot, &mut compressor);
+    drop(snapshot);
+    check(&taken, &tape.bytes(), &store, client.environment.now_ms);
 }
 
 /// Commands on large collections: B is one of two, M a member, of which there may be [`MEMBERS`], I the ID of an entry.
@@ -119,6 +207,9 @@ const RARE_LARGE_LINES: &[&str] = &[
     "SUNIONSTORE t:B t:B t:B",
     "RENAME z:B z:B",
     "RENAME h:B h:B",
+    "RENAME t:B t:B",
+    "MOVE z:B 1",
+    "MOVE t:B 1",
     "COPY t:B t:B REPLACE",
     "COPY z:B z:B REPLACE",
     "COPY h:B h:B DB 1 REPLACE",
@@ -132,6 +223,7 @@ const RARE_LARGE_LINES: &[&str] = &[
     "LREM l:B 0 N",
     "LINSERT l:B AFTER N L",
     "RENAME l:B l:B",
+    "MOVE l:B 1",
     "COPY l:B l:B REPLACE",
     "SORT l:B ALPHA STORE l:B",
     "DEL l:B",
@@ -143,6 +235,7 @@ const RARE_LARGE_LINES: &[&str] = &[
     "XTRIM x:B MAXLEN 0",
     "XSETID x:B 1-1",
     "RENAME x:B x:B",
+    "MOVE x:B 1",
     "COPY x:B x:B REPLACE",
     "UNLINK x:B",
     "PEXPIRE l:B T",

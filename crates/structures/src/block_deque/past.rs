@@ -43,8 +43,6 @@ pub struct Past {
     kept_bytes: usize,
     /// Learns how many bytes have been kept; `None` once nobody asks any more: the deque may keep this for long.
     on_kept: Option<Box<dyn Fn(usize) + Send>>,
-    /// The deque does not change any more; its copies have nothing to do with this.
-    is_settled: bool,
 }
 
 /// Blocks that stand where they are told, unchanged.
@@ -90,11 +88,6 @@ impl Past {
         };
         self.next += 1;
         Some(given)
-    }
-
-    /// The deque does not change any more: what its copies do has nothing to do with this.
-    pub fn settle(&mut self) {
-        self.is_settled = true;
     }
 
     /// Nobody asks any more. Answers how many bytes were kept.
@@ -268,7 +261,6 @@ impl BlockDeque {
             kept: BTreeMap::new(),
             kept_bytes: 0,
             on_kept: Some(Box::new(on_kept)),
-            is_settled: false,
         }));
         let mut all = self.pasts.shared();
         all.retain(|past| lock_past(past).on_kept.is_some());
@@ -281,13 +273,9 @@ impl BlockDeque {
         self.pasts.shared().iter().any(|own| Arc::ptr_eq(own, past))
     }
 
-    /// Goes on as that of which it is a copy: its pasts are of this from now on, unless they are settled.
+    /// Goes on as that of which it is a copy: its pasts are of this from now on.
     pub fn carry_pasts(&self, from: &Self) {
-        let mut theirs = from.pasts.shared();
-        let (settled, carried) =
-            mem::take(&mut *theirs).into_iter().partition(|past| lock_past(past).is_settled);
-        *theirs = settled;
-        drop(theirs);
+        let carried = mem::take(&mut *from.pasts.shared());
         *self.pasts.shared() = carried;
     }
 }

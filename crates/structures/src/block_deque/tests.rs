@@ -349,21 +349,6 @@ proptest! {
     }
 }
 
-/// Whoever has the deque under another name changes a copy, which must not say where blocks stand.
-#[test]
-fn a_settled_past_stays_with_what_does_not_change() {
-    let list = of(2, "a b c d e f");
-    let given = Given::begin(&list);
-    lock_past(&given.past).settle();
-    let mut copy = list.clone();
-    copy.carry_pasts(&list);
-    assert!(list.has_past(&given.past) && !copy.has_past(&given.past));
-    copy.push_front(b"x");
-    copy.push_front(b"y");
-    copy.push_front(b"z");
-    given.finish(&list);
-}
-
 /// A list that becomes compact takes its last block away from the deque.
 #[test]
 fn a_past_outlives_the_deque() {

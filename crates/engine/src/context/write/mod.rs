@@ -434,11 +434,17 @@ impl<'a> WriteContext<'a> {
         let Some(slot) = self.slot(from.0, &key) else { return false };
         let stripe = self.locked.shard_mut(key.shard).database_mut(from.0);
         let mut buffer = Vec::new();
-        let (value, expiry) = stripe.expect("the slot was found in it").take(slot, &mut buffer);
+        let taken = stripe.expect("the slot was found in it").take(slot, &mut buffer);
         self.locked.publish_usage(key.shard, from.0);
         self.show_change(from.0, &key);
-        let expiry = expiry.map_or(ExpiryChange::Clear, ExpiryChange::At);
-        self.set_value_in(to.0, to.1, value, expiry);
+        let expiry = taken.expiry.map_or(ExpiryChange::Clear, ExpiryChange::At);
+        self.set_value_in(to.0, to.1, taken.value, expiry);
+        if !taken.pieces.is_empty() {
+            let key = self.key(to.1);
+            let slot = self.slot(to.0, &key).expect("what had not expired was put there");
+            let stripe = self.locked.shard_mut(key.shard).database_mut(to.0);
+            stripe.expect("the slot was found in it").receive_pieces(slot, taken.pieces);
+        }
         if replaces {
             self.notify_in(to.0, EventClass::New, "new", to.1);
         }

@@ -99,12 +99,12 @@ impl Handover {
                 let table = hash.handed_table()?;
                 Some(Self::Records(form, table.begin(hash.len(intake.cut_ms()), intake)))
             }
-            // Some records are those of no member any more.
-            _ if object.next_deadline_ms().is_some() => None,
             Object::Set(set) => {
                 let table = set.handed_table()?;
                 Some(Self::Records(RecordForm::Member, table.begin(set.len(), intake)))
             }
+            // Some of its table's records are those of no member any more.
+            Object::SortedSet(set) if set.next_deadline_ms().is_some() => None,
             Object::SortedSet(set) => {
                 let table = set.handed_table()?;
                 Some(Self::Records(RecordForm::ScoredMember, table.begin(set.len(), intake)))
@@ -139,16 +139,6 @@ impl Handover {
                 let (nodes, is_last) = lock_nodes(handover).next_piece(log, budget);
                 (Elements::Nodes(nodes), is_last)
             }
-        }
-    }
-
-    /// What is handed over does not change any more, since it has left its place: whoever has it now gets a copy to change.
-    pub(crate) fn settle(&self) {
-        match self {
-            // What a copy sets aside is what the original still has.
-            Self::Records(..) | Self::Nodes(_) => {}
-            // But it cannot tell where that stands in the original.
-            Self::Blocks(past, _) => lock_past(past).settle(),
         }
     }
 
@@ -210,7 +200,7 @@ mod tests {
         context::ExpiryChange,
         value::{
             CollectionLimits, Hash, Layout, Resources, Set, SortedSet,
-            stream::{NewId, StreamLog, Trim, TrimTo},
+            stream::{NewId, StreamLog},
         },
     };
 
@@ -252,28 +242,35 @@ mod tests {
         let expected: Vec<_> = (0..100).map(|number| number.to_string().into_bytes()).collect();
         assert_eq!(elements, expected);
     }
-    /// What was renamed is copied by who changes it, while the snapshot goes on with its view.
+
+    /// Memory of members that were removed at once is yet to be given back when the cut is made, and while pieces are taken.
     #[test]
-    fn a_copy_of_a_stream_does_no_harm_beside_it() {
-        let limits = CollectionLimits { stream_node_max_entries: 2, ..CollectionLimits::default() };
-        let mut log = StreamLog::default();
-        for ms in 1..20 {
-            log.add(NewId::Exactly(StreamId::new(ms, 0)), &[b"field", b"value"], 0, &limits)
-                .expect("it is larger");
+    fn former_members_of_a_set_are_not_handed_over() {
+        let (limits, resources) = (CollectionLimits::default(), Resources::for_tests());
+        let layout = Layout { limits: &limits, resources: &resources };
+        let (mut set, mut others) = (Set::for_members(u64::MAX, layout), Set::for_members(u64::MAX, layout));
+        for number in 0..1000_u32 {
+            set.insert(&number.to_le_bytes(), layout);
+            if number >= 700 {
+                others.insert(&number.to_le_bytes(), layout);
+            }
         }
-        let view = Stream::from_log(log).into_object();
-        let handover = Handover::begin(&view, &Intake::alone(0)).expect("it has nodes");
-        handover.settle();
-        let mut renamed = view.clone();
-        renamed.unshare();
-        let log = Stream::of_mut(&mut renamed).expect("it is a stream").log_mut();
-        log.trim(Trim { to: TrimTo::Length(0), is_approximate: false, entries_max: 0 });
-        log.set_ids(StreamId::MIN, None, None);
-        let (Elements::Nodes(nodes), is_last) = handover.next_piece(Some(&view), &mut 1_000_000) else {
-            unreachable!()
-        };
-        assert_eq!((nodes.len(), is_last, handover.is_whole()), (10, true, true));
+        let places = set.places(&others);
+        set.doom(&others, &places);
+        let mut object = set.into_object();
+        let handover = Handover::begin(&object, &Intake::alone(0)).expect("its table has its members alone");
+        assert_eq!(handover.left(), 700);
+        let (mut bytes, mut is_last) = (0, false);
+        while !is_last {
+            object.reap(10);
+            Set::of_mut(&mut object).expect("it is a set").insert(format!("new {bytes}").as_bytes(), layout);
+            let piece;
+            (piece, is_last) = handover.next_piece(Some(&object), &mut 1000);
+            bytes += piece.memory_bytes();
+        }
+        assert!(handover.is_whole() && bytes > 0);
     }
+
     /// Whoever changes a value looks whether it is lent while there is a snapshot: what is over must not keep one alive.
     #[test]
     fn what_is_over_knows_nothing_of_its_snapshot() {

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariant: a node whose ID is between the walk and the last of the cut, and that is not aside, is as it was at the cut. So
-//! a copy of the stream can go on in its place, and does no harm beside it.
+//! a copy of the stream can go on in its place.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},

@@ -11,7 +11,7 @@
 //! Invariant: the records of a region that is not taken are those of the cut, whatever the table has become, and
 //! however often it has split and merged buckets. So each record of the cut is handed over once, as it was,
 //! and none that came later is. A copy of the table has the same records in such a region: it can go on in the place of
-//! the table, and does no harm beside it.
+//! the table.
 //!
 //! The walk over a sorted set is in its order, which makes the file quick to load. Then a region's records are
 //! those that the walk has not passed, and the walk passes over what is in a region that was taken.
