@@ -16,7 +16,8 @@ pub struct Replacement {
     file: File,
     beside: PathBuf,
     directory: PathBuf,
-    is_in_place: bool,
+    /// Whether they were put in place, or given up.
+    is_over: bool,
 }
 
 impl Replacement {
@@ -24,7 +25,7 @@ impl Replacement {
     pub fn create(directory: &Path, beside: &str) -> io::Result<Self> {
         let path = directory.join(beside);
         let file = File::create(&path)?;
-        Ok(Self { file, beside: path, directory: directory.to_owned(), is_in_place: false })
+        Ok(Self { file, beside: path, directory: directory.to_owned(), is_over: false })
     }
 
     /// Where the contents go.
@@ -44,17 +45,29 @@ impl Replacement {
         let path = self.directory.join(name);
         let replaced = Removed::about_to_be(&path);
         fs::rename(&self.beside, path)?;
-        self.is_in_place = true;
+        self.is_over = true;
         File::open(&self.directory)?.sync_all()?;
         Ok(replaced)
+    }
+
+    /// Gives the contents up; their file takes its room for as long as what is answered.
+    pub fn give_up(mut self) -> Removed {
+        let removed = Removed::about_to_be(&self.beside);
+        self.remove();
+        removed
+    }
+
+    fn remove(&mut self) {
+        self.is_over = true;
+        // An error here would hide the one that matters.
+        let _ = fs::remove_file(&self.beside);
     }
 }
 
 impl Drop for Replacement {
     fn drop(&mut self) {
-        if !self.is_in_place {
-            // An error here would hide the one that matters.
-            let _ = fs::remove_file(&self.beside);
+        if !self.is_over {
+            self.remove();
         }
     }
 }
@@ -129,6 +142,13 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(scratch.names(), ["dump.rdb"]);
         replace_file(&scratch.0.join("none").join("dump.rdb"), |_| Ok(())).unwrap_err();
+        let begun = Replacement::create(&scratch.0, "temp.rdb").unwrap();
+        let removed = begun.give_up();
+        assert_eq!(scratch.names(), ["dump.rdb"]);
+        // Somebody else's by now.
+        fs::write(scratch.0.join("temp.rdb"), "").unwrap();
+        drop(removed);
+        assert_eq!(scratch.names().len(), 2);
         fs::create_dir(scratch.0.join("folder")).unwrap();
         replace_file(&scratch.0.join("folder"), |_| Ok(())).unwrap_err();
     }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The more windows there are, the slower is the slowest of them, whatever the server does. Those afterwards tell how slow it
-//! is on this machine when nothing is written.
+//! is on this machine when nothing is written, and whether the machine is as fast as it was before.
 
 use std::{
     thread,
@@ -151,10 +151,12 @@ fn samples([before, meanwhile, after]: [Vec<&Latencies>; 3]) -> Result<Vec<Sampl
     };
     // No more of them than there were meanwhile, and the last: what was written is yet to be put in its place.
     let afterwards = &after[after.len().saturating_sub(meanwhile.len())..];
+    let all_afterwards = together(afterwards);
     Ok(vec![
         sample("throughput meanwhile", "× of before", rate(&disturbed, meanwhile.len()) / usual),
         sample("slowest 100 ms", "× of before", slowest(&meanwhile)),
         sample("slowest 100 ms afterwards", "× of before", slowest(afterwards)),
+        sample("throughput afterwards", "× of before", rate(&all_afterwards, afterwards.len()) / usual),
         sample("throughput before", "requests/s", usual),
         sample("p99.9 before", "ms", calm.quantile_ms(0.999)),
         sample("p99.9 meanwhile", "ms", disturbed.quantile_ms(0.999)),
@@ -217,7 +219,7 @@ mod tests {
         let (calm, slow, half) = (window(1000), window(200), window(500));
         let parts = [vec![&calm, &calm], vec![&half, &slow, &half], vec![&slow, &calm, &half, &calm]];
         let samples = samples(parts).unwrap();
-        assert_eq!([0, 1, 2, 3].map(|index| samples[index].value), [0.4, 0.2, 0.5, 10_000.0]);
+        assert_eq!([0, 1, 2, 3, 4].map(|index| samples[index].value), [0.4, 0.2, 0.5, 2.5 / 3.0, 10_000.0]);
         assert!(super::samples([vec![&calm], vec![], vec![&calm]]).is_err());
         assert!(super::samples([vec![&calm], vec![&calm], vec![]]).is_err());
     }

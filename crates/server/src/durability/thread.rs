@@ -20,7 +20,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_persist::{
-    Disk, RingReader, Storage,
+    Disk, Removed, RingReader, Storage,
     aof::{Adoption, FinishedSync, Writer, WriterOptions},
     manifest::Manifest,
 };
@@ -543,7 +543,10 @@ impl LogThread {
             State::Off(_) => {
                 let options = Self::options(&self.shared.config.snapshot());
                 let manifest = loading::read_manifest(&options).map_err(io::Error::other)?;
-                replace_log(&options, manifest.unwrap_or_default(), base).map(|()| false)
+                replace_log(&options, manifest.unwrap_or_default(), base).map(|files| {
+                    give_back(files);
+                    false
+                })
             }
             State::Turning => Err(cancelled()),
         });
@@ -738,8 +741,12 @@ fn begin_log(config: &Config, ring: RingReader) -> Result<Writer, (RingReader, S
         .map_err(|(ring, error)| (ring, format!("{}: {}", directory.display(), describe(&error))))
 }
 
-/// Puts a base in the place of a log that nobody writes, of that manifest.
-pub(crate) fn replace_log(options: &WriterOptions, mut manifest: Manifest, base: Base) -> io::Result<()> {
+/// Puts a base in the place of a log that nobody writes, of that manifest; the old files take their room for as long as what is answered.
+pub(crate) fn replace_log(
+    options: &WriterOptions,
+    mut manifest: Manifest,
+    base: Base,
+) -> io::Result<Vec<Removed>> {
     manifest.supersede();
     let file = manifest.next_base(&options.filename, base.format);
     base.file.put_in_place(&file.name)?;
@@ -747,8 +754,8 @@ pub(crate) fn replace_log(options: &WriterOptions, mut manifest: Manifest, base:
     let history = std::mem::take(&mut manifest.history);
     Disk.replace(&options.manifest_path(), &manifest.encode())?;
     // Nobody needs them any more; no manifest names them.
-    history.iter().for_each(|file| drop(Disk.remove(&options.directory.join(&file.name))));
-    Ok(())
+    let removed = history.iter().filter_map(|file| Disk.remove(&options.directory.join(&file.name)).ok());
+    Ok(removed.collect())
 }
 
 /// Whether the disk is busy with a snapshot.

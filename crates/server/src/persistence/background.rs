@@ -32,6 +32,7 @@ use super::{Head, Writer, pace::Pace, path, write_file};
 use crate::{
     config::{Config, SavePoint},
     process::lower_priority,
+    removal::give_back,
     shared::Shared,
 };
 
@@ -171,23 +172,27 @@ impl Shared {
     /// Writes a snapshot into a file of a directory, under the name `beside`: it is to be put in place. On an
     /// error the snapshot has ended nonetheless.
     pub(crate) fn write_cut(&self, mut cut: Cut, directory: &Path, beside: &str) -> io::Result<Replacement> {
-        let config = self.config.snapshot();
-        let mut write = || {
-            let mut replacement = Replacement::create(directory, beside)?;
-            let sizes = cut.snapshot.databases().to_vec();
-            let uncached = true;
-            write_file(&config, replacement.file(), &cut.head, &sizes, uncached, |writer| {
-                self.write_keys(&mut cut.snapshot, &cut.progress, writer)
-            })?;
-            replacement.sync()?;
-            if cut.progress.is_cancelled() {
-                return Err(cancelled());
+        let replacement = Replacement::create(directory, beside);
+        let written = replacement.and_then(|mut replacement| match self.fill(&mut replacement, &mut cut) {
+            Ok(()) => Ok(replacement),
+            Err(error) => {
+                give_back(vec![replacement.give_up()]);
+                Err(error)
             }
-            Ok(replacement)
-        };
-        let written = write();
+        });
         self.end_snapshot(&mut cut.snapshot);
         written
+    }
+
+    /// Writes all of a snapshot, and makes it durable.
+    fn fill(&self, replacement: &mut Replacement, cut: &mut Cut) -> io::Result<()> {
+        let (config, sizes) = (self.config.snapshot(), cut.snapshot.databases().to_vec());
+        let uncached = true;
+        write_file(&config, replacement.file(), &cut.head, &sizes, uncached, |writer| {
+            self.write_keys(&mut cut.snapshot, &cut.progress, writer)
+        })?;
+        replacement.sync()?;
+        if cut.progress.is_cancelled() { Err(cancelled()) } else { Ok(()) }
     }
 
     fn write_keys(
