@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -313,6 +314,18 @@ def test_a_snapshot_that_fails_leaves_the_one_before(disk):
             assert client.call("save") == "+OK"
             assert client.call("set", "a", 2) == "+OK"
             before = (disk.data / "dump.rdb").read_bytes()
+
+
+def test_a_second_interrupt_does_not_wait_for_the_snapshot(disk):
+    with contextlib.closing(Mortal(disk.server("--appendonly", "no", "--save", "3600 100000"))) as mortal:
+        assert Client(mortal.server).call("set", "a", 1) == "+OK"
+        disk.fail(("hang", 1, "temp-"))
+        process = mortal.server.process
+        process.send_signal(signal.SIGINT)
+        await_that(disk.marker.exists)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 1
 
 
 def life(disk, **more):

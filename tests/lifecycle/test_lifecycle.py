@@ -165,6 +165,20 @@ def test_signals_end_it_cleanly(number):
         server.stop()
 
 
+def test_a_signal_that_could_not_save_leaves_everything_as_it_was():
+    """The next one tries again; it does not end the process as a second one does while the first is being obeyed."""
+    with Server("--save", "3600 1") as server, server.connect() as client:
+        (server.folder / "dump.rdb").mkdir()
+        client.sendall(b"SET k v\r\n")
+        assert client.recv(64) == b"+OK\r\n"
+        for times in (1, 2):
+            server.process.send_signal(signal.SIGINT)
+            eventually(lambda: str(server.log().count("so the server goes on")), str(times))
+        client.sendall(b"GET k\r\n")
+        assert client.recv(64) == b"$1\r\nv\r\n"
+        (server.folder / "dump.rdb").rmdir()
+
+
 @pytest.mark.parametrize("words", ["SHUTDOWN", "SHUTDOWN NOSAVE", "shutdown nosave now force"])
 def test_shutdown(words):
     server = Server()

@@ -235,6 +235,11 @@ def test_writes_are_refused_while_snapshots_fail():
             client("EXEC")
         with pytest.raises(Refused, match="MISCONF"):
             client("EVAL", "return redis.call('SET', KEYS[1], 2)", 1, "a")
+        # One that tells what it does is refused as a whole.
+        with pytest.raises(Refused, match=refusal):
+            client("EVAL", "#!lua\nreturn 1", 0)
+        assert client("EVAL", "#!lua flags=no-writes\nreturn 1", 0) == 1
+        assert client("PFCOUNT", "none") == 0
         assert client("GET", "a") == b"1"
         client("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
         assert client("SET", "a", 2) == b"OK"

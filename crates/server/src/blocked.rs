@@ -1,4 +1,4 @@
-//! Clients whose commands wait for keys: finding them, and ending their wait.
+//! Clients whose commands wait for keys, or for the log to be durable: finding them, and ending their wait.
 //!
 //! Where a client waits is the engine's to know (its [`Waiter`]); here is who waits. There is one table a
 //! worker: it is written by that worker, and read by whoever unblocks or kills one of its clients.
@@ -17,9 +17,12 @@ use dunlin_engine::{
     command::CommandError,
     keyspace::{ClientToken, Waiter},
 };
-use dunlin_resp::ReplyBuffer;
+use dunlin_resp::{Protocol, ReplyBuffer};
 
-use crate::net::{Address, Client};
+use crate::{
+    net::{Address, Client},
+    session::DurabilityWait,
+};
 
 /// Why a wait ends before its command could be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,11 +44,16 @@ impl Ending {
 
     /// The answer, encoded for a client.
     pub(crate) fn encode(self, waiter: &Waiter) -> Vec<u8> {
-        let mut reply = ReplyBuffer::default();
-        reply.set_protocol(waiter.protocol);
-        self.answer(&mut reply);
-        reply.chunks().flatten().copied().collect()
+        encode(waiter.protocol, |reply| self.answer(reply))
     }
+}
+
+/// An answer, encoded for a client.
+pub(crate) fn encode(protocol: Protocol, answer: impl FnOnce(&mut ReplyBuffer)) -> Vec<u8> {
+    let mut reply = ReplyBuffer::default();
+    reply.set_protocol(protocol);
+    answer(&mut reply);
+    reply.chunks().flatten().copied().collect()
 }
 
 /// What the engine knows a client by.
@@ -65,11 +73,13 @@ type Waiters = HashMap<u64, Arc<Waiter>>;
 #[derive(Debug)]
 pub(crate) struct BlockedClients {
     workers: Box<[Mutex<Waiters>]>,
+    /// Who waits for the disk or for replicas (WAITAOF, WAIT), by number. Whoever removes one owes it the reply.
+    durability: Mutex<HashMap<u64, DurabilityWait>>,
 }
 
 impl BlockedClients {
     pub(crate) fn new(workers: usize) -> Self {
-        Self { workers: (0..workers).map(|_| Mutex::default()).collect() }
+        Self { workers: (0..workers).map(|_| Mutex::default()).collect(), durability: Mutex::default() }
     }
 
     /// Enters a client. Its worker only.
@@ -105,6 +115,20 @@ impl BlockedClients {
         let Some(waiter) = self.waiter(address) else { return Ok(None) };
         let has_waited = engine.withdraw(&waiter).ok_or(CommandError::Busy)?;
         Ok(has_waited.then_some(waiter))
+    }
+
+    /// Enters a client that waits for the disk or for replicas. Its worker only.
+    pub(crate) fn enter_durability(&self, address: Address, wanted: DurabilityWait) {
+        self.durability().insert(address.id, wanted);
+    }
+
+    /// Ends such a wait; what the client waits for, unless its wait has ended. The caller owes it an answer.
+    pub(crate) fn end_durability(&self, address: Address) -> Option<DurabilityWait> {
+        self.durability().remove(&address.id)
+    }
+
+    fn durability(&self) -> MutexGuard<'_, HashMap<u64, DurabilityWait>> {
+        self.durability.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn table(&self, address: Address) -> MutexGuard<'_, Waiters> {

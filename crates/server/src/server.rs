@@ -8,6 +8,7 @@ use std::{
     process::ExitCode,
     sync::{
         Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
         mpsc::{Receiver, Sender, channel},
     },
     thread::JoinHandle,
@@ -204,18 +205,18 @@ pub struct Stopper {
 impl Stopper {
     /// As SHUTDOWN with these options would: with `save`, after a snapshot, without which the server goes on
     /// unless `force` is among them. Clients that are being answered get `shutdown-timeout` to
-    /// take their replies, unless `now` is among the options.
-    pub fn stop(&self, flags: ShutdownFlags) {
+    /// take their replies, unless `now` is among the options. Whether the server ends.
+    pub fn stop(&self, flags: ShutdownFlags) -> bool {
         let grace = grace(flags, &self.shared.config.snapshot());
         if saves(flags, &self.shared)
             && self.shared.alone(|context| self.shared.save_last(context)).is_err()
             && !flags.force
         {
-            tracing::warn!("The data set could not be saved, so the server goes on");
-            return;
+            return false;
         }
         // When nobody receives it, the server has ended already.
         let _ = self.orders.send(Stop { grace });
+        true
     }
 }
 
@@ -258,23 +259,37 @@ fn run(mut launch: Launch) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes SIGTERM and SIGINT stop the server, as `shutdown-on-sigterm` and `shutdown-on-sigint` say. A
-/// second SIGINT ends the process at once.
+/// Makes SIGTERM and SIGINT stop the server, as `shutdown-on-sigterm` and `shutdown-on-sigint` say. While it is being
+/// stopped, SIGINT ends the process at once.
 fn obey_signals(mut signals: Signals, stopper: Stopper) -> io::Result<()> {
     let obey = move || {
-        let mut stopping = false;
+        let stopping = Arc::new(AtomicBool::new(false));
         for signal in signals.forever() {
             let config = stopper.shared.config.snapshot();
             let (name, flags) = match signal {
                 SIGTERM => ("SIGTERM", config.shutdown_on_sigterm),
                 _ => ("SIGINT", config.shutdown_on_sigint),
             };
-            if std::mem::replace(&mut stopping, true) && signal == SIGINT {
-                tracing::warn!("Received SIGINT again, exiting at once");
-                std::process::exit(1);
+            if stopping.swap(true, Relaxed) {
+                if signal == SIGINT {
+                    tracing::warn!("Received SIGINT while shutting down, exiting at once");
+                    std::process::exit(1);
+                }
+                continue;
             }
             tracing::warn!("Received {name}, shutting down");
-            stopper.stop(flags);
+            let (stopper, is_stopping) = (stopper.clone(), Arc::clone(&stopping));
+            // Apart from this thread, since the snapshot may take long, or fail; then all is as before.
+            let stop = move || {
+                if !stopper.stop(flags) {
+                    is_stopping.store(false, Relaxed);
+                    tracing::warn!("The data set could not be saved, so the server goes on");
+                }
+            };
+            if let Err(error) = std::thread::Builder::new().name("shutdown".to_owned()).spawn(stop) {
+                tracing::error!("cannot start a thread: {error}");
+                stopping.store(false, Relaxed);
+            }
         }
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(obey).map(drop)

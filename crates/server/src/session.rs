@@ -79,8 +79,10 @@ pub(crate) struct IsHeard(pub(crate) bool);
 /// What a client waits for with WAIT or WAITAOF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DurabilityWait {
-    /// The offset up to which the log here has to be durable, where it has to be.
-    pub(crate) local_mark: Option<u64>,
+    /// The offset of the log behind what the client has written.
+    pub(crate) mark: u64,
+    /// Whether the log here has to be durable up to there.
+    pub(crate) local: bool,
     /// Whether replicas have to confirm something: there are none, so that lasts until the timeout.
     pub(crate) replicas: bool,
     /// Whether the answer tells of this server too.

@@ -77,6 +77,10 @@ const WAIT: Command = Command {
     ..Command::DEFAULT
 };
 
+/// What WAITAOF is answered that asks for a log that is off.
+pub(crate) const WITHOUT_LOG: &str =
+    "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
+
 const WAITAOF: Command = Command {
     name: "waitaof",
     summary: "Waits until what the client has written is durable in the append-only files of this server and of so many replicas, and answers in how many it is.",
@@ -106,7 +110,7 @@ fn wait(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut Re
     let replicas = args.integer();
     args.check()?;
     let timeout_ms = timeout(args, context.executor.environment.now_ms)?;
-    let wanted = DurabilityWait { local_mark: None, replicas: replicas > 0, counts_local: false };
+    let wanted = DurabilityWait { mark: 0, local: false, replicas: replicas > 0, counts_local: false };
     wait_for(context, wanted, timeout_ms, reply);
     Ok(())
 }
@@ -127,13 +131,11 @@ fn waitaof(
     args.check()?;
     let timeout_ms = timeout(args, context.executor.environment.now_ms)?;
     if local > 0 && !context.executor.config.config().appendonly {
-        return Err(CommandError::text(
-            "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
-        ));
+        return Err(CommandError::text(WITHOUT_LOG));
     }
-    let mark = context.executor.worker.effects.logged_to();
     let wanted = DurabilityWait {
-        local_mark: (local > 0).then_some(mark),
+        mark: context.executor.worker.effects.logged_to(),
+        local: local > 0,
         replicas: replicas > 0,
         counts_local: true,
     };

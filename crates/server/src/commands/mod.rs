@@ -28,6 +28,7 @@ mod transaction;
 use dunlin_engine::command::{Args, Command, CommandError, CommandResult, CommandTable, Entry, describe};
 use dunlin_resp::ReplyBuffer;
 
+pub(crate) use self::durability::WITHOUT_LOG;
 pub(crate) use self::eval::{Operands, operands};
 use crate::{
     executor::ServerContext,

@@ -193,6 +193,14 @@ mod tests {
     }
 
     #[test]
+    fn save_without_words_is_none() {
+        for words in [&["--save"][..], &["--save", "--port", "7000"], &["--save", "60", "1", "--save"]] {
+            assert_eq!(parse_words(words, "").unwrap().config.save, [], "{words:?}");
+        }
+        assert_eq!(parse_words(&["-"], "save\n").unwrap().config.save, []);
+    }
+
+    #[test]
     fn file_then_input_then_flags() {
         let dir = ScratchDir::new("order");
         dir.write("a.conf", "port 1\nhz 11\ntimeout 1\n");

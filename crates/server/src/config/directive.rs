@@ -229,6 +229,8 @@ impl Directive {
                 self.kind.read(values, &mut changed)?;
             }
             [_] => self.kind.read(values, &mut changed)?,
+            // What a list that is empty makes of a command line: `--save --port 7000`.
+            [] if matches!(self.kind, Kind::SavePoints(_)) => self.kind.read(&[], &mut changed)?,
             _ => return Err("wrong number of arguments".to_owned().into()),
         }
         (self.settle)(&mut changed).map_err(ValueError::Unsupported)?;
@@ -463,6 +465,9 @@ fn read_shutdown(values: &[Vec<u8>]) -> Result<ShutdownFlags, String> {
             Some(4) => flags.force = true,
             _ => return Err(one_of(SHUTDOWN_WORDS)),
         }
+    }
+    if flags.save && flags.nosave {
+        return Err("shutdown options SAVE and NOSAVE can't be used simultaneously".to_owned());
     }
     Ok(flags)
 }

@@ -394,6 +394,13 @@ mod tests {
                 ),
             ),
             ("save=foo", failed("save", "Invalid save parameters")),
+            (
+                "shutdown-on-sigterm=save now nosave",
+                failed(
+                    "shutdown-on-sigterm",
+                    "shutdown options SAVE and NOSAVE can't be used simultaneously",
+                ),
+            ),
             ("appendonly=maybe", failed("appendonly", "argument must be 'yes' or 'no'")),
         ];
         let store = store();

@@ -68,6 +68,8 @@ pub(crate) struct Durability {
     durable: AtomicU64,
     /// How far it is on disk.
     synced: AtomicU64,
+    /// It was turned on, and has no base yet: nothing of it would be loaded.
+    lacks_base: AtomicBool,
     /// How far it has been given to the system.
     written: AtomicU64,
     /// The log cannot be written at the moment.
@@ -90,6 +92,7 @@ impl Durability {
         Self {
             durable: AtomicU64::new(ring.tail()),
             synced: AtomicU64::new(ring.tail()),
+            lacks_base: AtomicBool::new(false),
             written: AtomicU64::new(ring.tail()),
             ring,
             failing: AtomicBool::new(false),
@@ -121,9 +124,14 @@ impl Durability {
         self.ring.tail()
     }
 
-    /// How far the log is on disk.
-    pub(crate) fn synced(&self) -> u64 {
-        self.synced.load(SeqCst)
+    /// Whether the log is on disk up to `mark`, for a start to load.
+    pub(crate) fn is_on_disk(&self, mark: u64) -> bool {
+        !self.lacks_base.load(SeqCst) && self.synced.load(SeqCst) >= mark
+    }
+
+    /// Whether there is no log, or it was turned off.
+    pub(crate) fn is_off(&self) -> bool {
+        self.status().directory.is_none()
     }
 
     /// Asks for a letter when the log is on disk up to `mark`; `false`: it is.
@@ -131,7 +139,7 @@ impl Durability {
         let awaited = &self.awaited[worker];
         awaited.sync_mark.store(mark, SeqCst);
         // As in `await_durable`.
-        if self.synced() < mark {
+        if !self.is_on_disk(mark) {
             self.bell.ring(true);
             return true;
         }
@@ -246,12 +254,13 @@ impl Durability {
         self.durable.store(durable, SeqCst);
         self.synced.store(synced, SeqCst);
         let Some(post) = self.post.get() else { return };
+        let has_base = !self.lacks_base.load(SeqCst);
         for (worker, awaited) in self.awaited.iter().enumerate() {
             let passes = |mark: &AtomicU64, offset| {
                 let value = mark.load(SeqCst);
                 value <= offset && mark.compare_exchange(value, NO_MARK, SeqCst, Relaxed).is_ok()
             };
-            if passes(&awaited.mark, durable) | passes(&awaited.sync_mark, synced) {
+            if passes(&awaited.mark, durable) | (has_base && passes(&awaited.sync_mark, synced)) {
                 post.send_to_service(worker, Letter::Durable);
             }
         }

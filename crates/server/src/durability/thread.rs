@@ -476,6 +476,7 @@ impl LogThread {
             unreachable!("turned by this thread alone");
         };
         let shared = Arc::clone(&self.shared);
+        shared.durability.lacks_base.store(true, SeqCst);
         let config = shared.config.snapshot();
         let begun = begin_log(&config, ring).and_then(|writer| {
             let directory = writer.directory().to_owned();
@@ -560,10 +561,12 @@ impl LogThread {
     fn end_adopting(&mut self, adopted: io::Result<Adoption>) {
         let result = adopted.map(|adoption| {
             let State::On(writer) = &mut self.state else { return };
-            let was_torn = writer.is_torn();
+            let (was_torn, was_apart) = (writer.is_torn(), writer.is_apart());
             writer.end_adopting(adoption);
-            if was_torn {
-                self.shared.durability.publish(writer.synced(), writer.synced());
+            let durability = &self.shared.durability;
+            durability.lacks_base.store(writer.is_apart(), SeqCst);
+            if was_torn || was_apart {
+                durability.publish(writer.synced(), writer.synced());
             }
         });
         self.end_rewrite(result);
@@ -661,7 +664,8 @@ impl LogThread {
         ring.restart(tail);
         self.state = State::Off(ring);
         recover(&shared.durability, &mut self.retry_at);
-        // What was withheld for the log's sake has nothing to wait for any more.
+        // What was withheld for the log's sake has nothing to wait for any more, and who waits for the disk is told so.
+        shared.durability.lacks_base.store(false, SeqCst);
         shared.durability.publish(tail, tail);
         Ok(())
     }

@@ -75,8 +75,10 @@ impl Executor {
         if shared.loading.is_active() && !entry.command.flags.has(Flags::LOADING) {
             return Err(CommandError::text("LOADING Redis is loading the dataset in memory"));
         }
+        // PFCOUNT writes what it may forget again.
+        let writes = || commands::writes(session, entry) && !entry.command.is_read_only();
         if shared.persistence.has_failed()
-            && (commands::writes(session, entry) || entry.command.name == "ping")
+            && (writes() || entry.command.name == "ping")
             && shared.denies_writes(self.config.config())
         {
             return Err(UNSAVED);

@@ -170,6 +170,9 @@ impl Service for Executor {
                 let is_held = session.flags.has(ClientFlags::BLOCKED) && !is_waiting;
                 is_held.then_some(Next::Again)
             }
+            Letter::Unblocked(encoded) if session.durability.is_some() => {
+                Some(self.stop_durability_wait(session, reply, |_, reply| reply.raw(&encoded)))
+            }
             Letter::Unblocked(encoded) => {
                 // It may have been served before it was told of its wait (`Letter::Waits`).
                 session.waiting = session.waiting.take().or_else(|| session.apart.take());
@@ -228,6 +231,7 @@ impl Service for Executor {
     fn close(&mut self, mut session: Session) {
         if session.durability.is_some() {
             self.durability_waits.retain(|(_, address)| *address != session.client.address);
+            self.shared.blocked.end_durability(session.client.address);
         }
         if session.waits_for_room {
             self.room_waits.remove(session.client.address);

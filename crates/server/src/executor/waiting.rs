@@ -11,6 +11,7 @@ use dunlin_resp::ReplyBuffer;
 use super::{Executor, Flow, Letter};
 use crate::{
     blocked::{self, Ending},
+    commands::WITHOUT_LOG,
     config::AppendFsync,
     net::{Address, Next, PostOffice},
     session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
@@ -189,7 +190,7 @@ impl Executor {
 
     /// Whether all that is wanted is there.
     pub(crate) fn is_fulfilled(&self, wanted: &DurabilityWait) -> bool {
-        !wanted.replicas && wanted.local_mark.is_none_or(|mark| self.shared.durability.synced() >= mark)
+        !wanted.replicas && (!wanted.local || self.shared.durability.is_on_disk(wanted.mark))
     }
 
     /// Answers how many have what was wanted.
@@ -197,7 +198,12 @@ impl Executor {
         if !wanted.counts_local {
             return reply.integer(0);
         }
-        let local = wanted.local_mark.is_some_and(|mark| self.shared.durability.synced() >= mark);
+        let durability = &self.shared.durability;
+        if wanted.local && durability.is_off() {
+            // It was turned off meanwhile.
+            return reply.error(WITHOUT_LOG);
+        }
+        let local = !durability.is_off() && durability.is_on_disk(wanted.mark);
         reply.array(2);
         reply.integer(local.into());
         reply.integer(0);
@@ -207,8 +213,9 @@ impl Executor {
     pub(crate) fn await_durability(&mut self, session: &mut Session, wanted: DurabilityWait) {
         session.durability = Some((wanted, IsHeard(session.replies == Replies::On)));
         session.flags.set(ClientFlags::BLOCKED, true);
-        if let Some(mark) = wanted.local_mark {
-            self.durability_waits.push((mark, session.client.address));
+        self.shared.blocked.enter_durability(session.client.address, wanted);
+        if wanted.local {
+            self.durability_waits.push((wanted.mark, session.client.address));
             // It may have come to the mark meanwhile.
             self.tell_durable();
         }
@@ -220,23 +227,40 @@ impl Executor {
         while let Some(next) = self.durability_waits.iter().map(|(mark, _)| *mark).min()
             && !self.shared.durability.await_sync(self.worker.id(), next)
         {
-            let synced = self.shared.durability.synced();
-            let post = &self.post;
+            let (durability, post) = (&self.shared.durability, &self.post);
             self.durability_waits.retain(|(mark, address)| {
-                if *mark <= synced {
+                let is_on_disk = durability.is_on_disk(*mark);
+                if is_on_disk {
                     post.send(*address, Letter::Durable);
                 }
-                *mark > synced
+                !is_on_disk
             });
         }
     }
 
+    /// Ends a client's wait for the disk or for replicas, unless somebody else has, whose reply is on its way.
     pub(super) fn end_durability_wait(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
+        match self.shared.blocked.end_durability(session.client.address) {
+            Some(wanted) => self.stop_durability_wait(session, reply, |executor, reply| {
+                executor.answer_durability(&wanted, reply);
+            }),
+            None => Next::Park { until: None },
+        }
+    }
+
+    /// Goes on with a client whose wait for the disk or for replicas has ended, and answers it.
+    pub(super) fn stop_durability_wait(
+        &mut self,
+        session: &mut Session,
+        reply: &mut ReplyBuffer,
+        answer: impl FnOnce(&Self, &mut ReplyBuffer),
+    ) -> Next {
         session.flags.set(ClientFlags::BLOCKED, false);
+        session.publish();
         self.durability_waits.retain(|(_, address)| *address != session.client.address);
-        if let Some((wanted, IsHeard(true))) = session.durability.take() {
+        if let Some((_, IsHeard(true))) = session.durability.take() {
             reply.set_protocol(session.protocol);
-            self.answer_durability(&wanted, reply);
+            answer(self, reply);
         }
         Next::Again
     }

@@ -31,7 +31,7 @@ pub(crate) use self::library::{Libraries, LibraryCache, LibraryChange, LoadedLib
 pub(crate) use self::running::{Kind, RunningScripts};
 use crate::{
     commands::Operands,
-    executor::{Flow, ServerContext},
+    executor::{Flow, ServerContext, UNSAVED},
     feed,
     net::Next,
 };
@@ -175,13 +175,14 @@ impl Plan<'_> {
                 return Err(CommandError::OutOfMemory);
             }
         }
-        let is_failing = shared.engine.log.is_on() && shared.durability.is_failing();
-        if is_failing && !no_writes && !self.flags.has(ScriptFlags::COMPATIBLE) {
-            return Err(CommandError::owned(format!(
-                "MISCONF Redis is configured to persist data to AOF, but it's currently unable to persist to disk. \
-                 Writable scripts are blocked. AOF error: {}",
-                shared.durability.write_error()
-            )));
+        // As in Redis, one that says what it does is refused before it has begun, not in the middle.
+        if !no_writes && !self.flags.has(ScriptFlags::COMPATIBLE) {
+            if shared.denies_writes(context.executor.config.config()) {
+                return Err(UNSAVED);
+            }
+            if shared.engine.log.is_on() && shared.durability.is_failing() {
+                return Err(shared.durability.refusal());
+            }
         }
         let engine = &shared.engine;
         let mut begun = None;

@@ -130,6 +130,32 @@ fn client_unblock_and_client_kill_end_a_wait() {
 }
 
 #[test]
+fn client_unblock_ends_a_wait_for_the_disk_or_for_replicas() {
+    let server = Server::start(&[]);
+    let (mut peer, mut observer) = (server.connect(), server.connect());
+    let id = peer.ask(&["CLIENT", "ID"]);
+    let id = id.trim_start_matches(':').trim();
+    for protocol in ["2", "3"] {
+        peer.ask(&["HELLO", protocol]);
+        for (command, reply) in [("WAIT 1 0", ":0"), ("WAITAOF 0 1 0", "*2 :0 :0")] {
+            for (ending, reply) in [
+                ("", reply),
+                (" TIMEOUT", reply),
+                (" ERROR", "-UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+            ] {
+                wait(&mut peer, &mut observer, command);
+                observer.check(&format!("CLIENT UNBLOCK {id}{ending}"), ":1");
+                observer.check(&format!("CLIENT UNBLOCK {id}{ending}"), ":0");
+                expect(&mut peer, reply);
+            }
+        }
+    }
+    wait(&mut peer, &mut observer, "WAIT 1 0");
+    observer.check(&format!("CLIENT KILL ID {id}"), ":1");
+    assert!(peer.is_closed());
+}
+
+#[test]
 fn who_has_gone_takes_nothing() {
     let server = Server::start(&[]);
     let (mut peer, mut observer) = (server.connect(), server.connect());

@@ -11,7 +11,7 @@ mod tracking;
 use std::sync::Arc;
 
 use dunlin_engine::command::{Args, Command, CommandError, CommandResult};
-use dunlin_resp::{ReplyBuffer, number::parse_integer};
+use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
 use self::filter::{Filter, Purpose};
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     executor::{Flow, Letter, QUOTED_BYTES_MAX, ServerContext},
     net::{Next, Now},
     pause::Held,
-    session::{ClientFlags, Replies},
+    session::{ClientFlags, DurabilityWait, Replies},
 };
 
 pub(super) const COMMANDS: &[Command] = &[docs::CLIENT];
@@ -246,13 +246,28 @@ fn unblock(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyB
     // Who is held back by a pause waits for no key: it is left alone.
     let client = u64::try_from(id).ok().and_then(|id| context.executor.clients().find(id));
     let blocked = &context.shared.blocked;
-    let ended = client.map_or(Ok(None), |client| blocked.end(&context.shared.engine, client.address))?;
-    if let Some(waiter) = &ended {
-        let letter = Letter::Unblocked(Arc::new(ending.encode(waiter)));
-        context.executor.post().send(blocked::address(waiter.client), letter);
-    }
+    let ended = match client {
+        None => None,
+        Some(client) => match blocked.end_durability(client.address) {
+            Some(wanted) => Some((client.address, encode_durability(context, ending, &wanted))),
+            None => blocked
+                .end(&context.shared.engine, client.address)?
+                .map(|waiter| (client.address, ending.encode(&waiter))),
+        },
+    };
     reply.integer(ended.is_some().into());
+    if let Some((address, encoded)) = ended {
+        context.executor.post().send(address, Letter::Unblocked(Arc::new(encoded)));
+    }
     Ok(())
+}
+
+/// The answer to WAIT or WAITAOF whose wait was ended; it is the same in both protocols.
+fn encode_durability(context: &ServerContext<'_, '_>, ending: Ending, wanted: &DurabilityWait) -> Vec<u8> {
+    blocked::encode(Protocol::Resp2, |reply| match ending {
+        Ending::Timeout => context.executor.answer_durability(wanted, reply),
+        Ending::Error => ending.answer(reply),
+    })
 }
 
 fn too_many(args: &Args<'_>) -> CommandError {
