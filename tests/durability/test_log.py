@@ -523,6 +523,19 @@ def test_check_finds_the_damage_and_cuts_it(tmp_path):
     increment.write_bytes(flipped)
     code, told = check(increment)
     assert code == 1 and "checksum" in told, told
+    flipped[data.index(b"$1\r\n5\r\n") + 4] = ord("x")
+    increment.write_bytes(flipped)
+    # Not even what looks good in a batch that its check disproves stays, and the check before it does.
+    cut_at = data.rindex(b"\r\n#CRC32C:", 0, data.index(b"$1\r\n5\r\n"))
+    cut_at = data.index(b"\r\n", cut_at + 2) + 2
+    code, told = check("--fix", "--yes", files)
+    assert code == 0 and f"cut at byte {cut_at}" in told, told
+    code, told = check(increment)
+    assert code == 0 and "without a check" not in told, told
+    with Server(*LOG, "--dir", tmp_path) as server:
+        client = Client(server)
+        client.call("select", 3)
+        assert client.call("get", "n") == "4"
     base = next(files.glob("*.base.rdb"))
     damaged = bytearray(base.read_bytes())
     damaged[len(damaged) // 2] ^= 1

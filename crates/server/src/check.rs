@@ -239,13 +239,13 @@ fn check_file(path: &Path, note: &dyn Fn(u64)) -> io::Result<(Finding, u64)> {
         let damage = Some(Damage { offset: 0, reason: files::NO_RDB.to_owned(), cut_at: None });
         return Ok((Finding { path: path.to_owned(), bytes, good: "nothing".to_owned(), damage }, 0));
     }
-    let (whole, progress, mut damage) = check_commands(&file, start, note)?;
-    if start == 0 || progress.commands > 0 || damage.is_some() {
+    let (whole, mut damage) = check_commands(&file, start, note)?;
+    if start == 0 || whole.commands > 0 || damage.is_some() {
         let joint = if good.is_empty() { "" } else { ", then " };
         let roomy = Roomy::find(&file)?;
         let room_bytes = roomy.map_or(0, |roomy| bytes - roomy.room);
         // Room is comments, to a reader.
-        let unproven = match progress.unproven_bytes.saturating_sub(room_bytes) {
+        let unproven = match whole.unproven_bytes.saturating_sub(room_bytes) {
             0 => String::new(),
             bytes => format!(", {bytes} bytes of them without a check"),
         };
@@ -262,7 +262,7 @@ fn check_file(path: &Path, note: &dyn Fn(u64)) -> io::Result<(Finding, u64)> {
             }
             _ => {}
         }
-        let (commands, batches) = (whole.commands, progress.batches);
+        let (commands, batches) = (whole.commands, whole.batches);
         good += &format!("{joint}{commands} commands in {batches} checked batches{unproven}{room}");
         count += if start == 0 { commands } else { 0 };
     }
@@ -284,26 +284,27 @@ fn check_snapshot(file: &fs::File, note: &dyn Fn(u64)) -> Result<(u64, u64), (u6
     Ok((keys, reader.offset()))
 }
 
-/// How far the commands of a file are whole, how far they are good, and what is wrong behind.
-fn check_commands(
-    file: &fs::File,
-    start: u64,
-    note: &dyn Fn(u64),
-) -> io::Result<(Progress, Progress, Option<Damage>)> {
+/// How far the commands of a file are good, and what is wrong behind.
+fn check_commands(file: &fs::File, start: u64, note: &dyn Fn(u64)) -> io::Result<(Progress, Option<Damage>)> {
     let mut reader = Reader::new(file, start);
     let mut whole = reader.progress();
     let mut in_transaction = false;
-    let error = loop {
+    let ended = loop {
         match reader.read_command() {
             Ok(Some(words)) => {
                 let is = |name: &[u8]| matches!(words.as_slice(), [word] if word.eq_ignore_ascii_case(name));
                 let (begins, ends) = (is(b"multi"), is(b"exec"));
                 in_transaction = begins || in_transaction && !ends;
             }
-            Ok(None) if in_transaction => break Some("the file ends inside a transaction".to_owned()),
-            Ok(None) => break None,
+            Ok(None) if in_transaction => {
+                break Err((ReadError::Cut, "the file ends inside a transaction".to_owned()));
+            }
+            Ok(None) => break Ok(()),
             Err(ReadError::Io(error)) => return Err(error),
-            Err(error) => break Some(error.to_string()),
+            Err(error) => {
+                let reason = error.to_string();
+                break Err((error, reason));
+            }
         }
         note(reader.progress().offset);
         if !in_transaction {
@@ -311,6 +312,7 @@ fn check_commands(
         }
     };
     let progress = reader.progress();
-    let damage = error.map(|reason| Damage { offset: progress.offset, reason, cut_at: Some(whole.offset) });
-    Ok((whole, progress, damage))
+    let Err((error, reason)) = ended else { return Ok((progress, None)) };
+    let good = reader.good_before(&error, in_transaction.then_some(whole));
+    Ok((good, Some(Damage { offset: progress.offset, reason, cut_at: Some(good.offset) })))
 }

@@ -28,6 +28,8 @@ pub enum ReadError {
     Cut,
     /// What is there makes no sense.
     Corrupt(&'static str),
+    /// A check stands there, and the batch before it is not what was written.
+    Disproved(&'static str),
 }
 
 impl fmt::Display for ReadError {
@@ -35,7 +37,7 @@ impl fmt::Display for ReadError {
         match self {
             Self::Io(error) => error.fmt(out),
             Self::Cut => out.write_str("the file was cut off"),
-            Self::Corrupt(reason) => out.write_str(reason),
+            Self::Corrupt(reason) | Self::Disproved(reason) => out.write_str(reason),
         }
     }
 }
@@ -67,13 +69,6 @@ pub struct Progress {
     pub unproven_sum: Checksum,
 }
 
-impl Progress {
-    /// Where what is proven ends.
-    pub fn proven_end(&self) -> u64 {
-        self.offset - self.unproven_bytes
-    }
-}
-
 /// Reads the commands of a file.
 #[derive(Debug)]
 pub struct Reader<R> {
@@ -84,6 +79,7 @@ pub struct Reader<R> {
     ended: bool,
     words: Vec<Range<usize>>,
     progress: Progress,
+    proven: Progress,
 }
 
 /// What stands at one place of a file.
@@ -108,12 +104,35 @@ impl<R: Read> Reader<R> {
     /// Reads from `source`, whose first byte is the one at `offset` of the file.
     pub fn new(source: R, offset: u64) -> Self {
         let progress = Progress { offset, ..Progress::default() };
-        Self { source, buffer: Vec::new(), at: 0, ended: false, words: Vec::new(), progress }
+        let (buffer, words) = (Vec::new(), Vec::new());
+        Self { source, buffer, at: 0, ended: false, words, progress, proven: progress }
     }
 
     /// How far it has come: behind the last command.
     pub fn progress(&self) -> Progress {
         self.progress
+    }
+
+    /// How far the file is good, where reading has ended with `error`: in a transaction, if there is what was read before it.
+    /// Of a batch that its check disproves nothing is good, since the damage may be in any of its commands.
+    pub fn good_before(&self, error: &ReadError, before_transaction: Option<Progress>) -> Progress {
+        match (error, before_transaction) {
+            (ReadError::Disproved(_), _) => self.proven,
+            (_, None) => self.progress,
+            // Between the last command and the transaction there may be a check.
+            (_, Some(before)) => {
+                if before.offset > self.proven.offset {
+                    before
+                } else {
+                    self.proven
+                }
+            }
+        }
+    }
+
+    /// How far it had come at the last check.
+    pub(super) fn proven(&self) -> Progress {
+        self.proven
     }
 
     /// The words of the next command; `None` at the end of the file. After an error, [`Self::progress`]
@@ -156,13 +175,13 @@ impl<R: Read> Reader<R> {
         let progress = &mut self.progress;
         let line = line.strip_suffix(b"\r\n").unwrap_or(line);
         let Some((check, true)) = Check::parse(line, progress.unproven_sum) else {
-            return Err(ReadError::Corrupt("the checksum of the batch before is wrong"));
+            return Err(ReadError::Disproved("the checksum of the batch before is wrong"));
         };
         if check.length != progress.unproven_bytes {
-            return Err(ReadError::Corrupt("the batch before has another length than its check says"));
+            return Err(ReadError::Disproved("the batch before has another length than its check says"));
         }
         if progress.batches > 0 && check.lsn != progress.lsn + progress.unproven_record_bytes {
-            return Err(ReadError::Corrupt("the batch before is not the one that belongs here"));
+            return Err(ReadError::Disproved("the batch before is not the one that belongs here"));
         }
         self.at += length;
         progress.offset += length as u64;
@@ -171,6 +190,7 @@ impl<R: Read> Reader<R> {
         progress.unproven_bytes = 0;
         progress.unproven_record_bytes = 0;
         progress.unproven_sum = Checksum::default();
+        self.proven = *progress;
         Ok(())
     }
 
@@ -382,6 +402,51 @@ mod tests {
             assert!(!proven, "bit {bit}");
             // A damaged check of the last batch looks like a comment; the commands are right then.
             assert!(error.is_some() || commands == all, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn of_a_batch_that_its_check_disproves_nothing_is_good() {
+        let mut lsn = 0;
+        let good = batch(&mut lsn, &[&[b"SET", b"a", b"1"]]);
+        let others: [&[&[&[u8]]]; 2] = [
+            &[&[b"SET", b"b", b"x"], &[b"SET", b"c", b"3"]],
+            &[&[b"MULTI"], &[b"SET", b"b", b"x"], &[b"EXEC"]],
+        ];
+        for other in others {
+            let mut lsn = lsn;
+            let mut bytes = [&good[..], &batch(&mut lsn, other)].concat();
+            let value = bytes.iter().position(|byte| *byte == b'x').unwrap();
+            bytes[value] = b'y';
+            let mut reader = Reader::new(&bytes[..], 0);
+            let error = loop {
+                match reader.read_command() {
+                    Ok(words) => assert!(words.is_some()),
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(error.to_string(), "the checksum of the batch before is wrong");
+            let end = reader.good_before(&error, None);
+            assert_eq!((end.offset, end.commands, end.batches), (good.len() as u64, 1, 1));
+        }
+    }
+
+    #[test]
+    fn a_cut_leaves_the_check_of_what_is_before_it() {
+        let mut lsn = 0;
+        let good = batch(&mut lsn, &[&[b"SET", b"a", b"1"]]);
+        for (torn, is_open) in [(&b"*1\r\n$4\r\nPI"[..], false), (b"*1\r\n$5\r\nMULTI\r\n*1", true)] {
+            let bytes = [&good[..], torn].concat();
+            let mut reader = Reader::new(&bytes[..], 0);
+            reader.read_command().unwrap();
+            let before = reader.progress();
+            let error = loop {
+                if let Err(error) = reader.read_command() {
+                    break error;
+                }
+            };
+            let end = reader.good_before(&error, is_open.then_some(before));
+            assert_eq!((end.offset, end.unproven_bytes), (good.len() as u64, 0));
         }
     }
 

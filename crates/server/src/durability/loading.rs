@@ -226,9 +226,10 @@ impl<'a> Loader<'a, '_> {
                 return Err(LoadError::Abandoned);
             }
         };
+        let good = |error| reader.good_before(error, self.replay.is_in_transaction().then_some(whole));
+        let whole = ended.as_ref().map_or_else(good, |()| reader.progress());
         match ended {
-            // Checks and comments behind the last command count too.
-            Ok(()) => Ok(reader.progress()),
+            Ok(()) => Ok(whole),
             Err(ReadError::Cut) if may_cut == Cut::Torn => {
                 let length = fs::metadata(path).map_err(|error| named(&describe(&error)))?.len();
                 cut(path, whole.offset).map_err(|error| named(&describe(&error)))?;
