@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from harness import DUNLIN, ORACLE, Server, is_redis
+from harness import DUNLIN, ORACLE, Server, command, free_port, is_redis
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="compares Dunlin with Redis")
 
@@ -542,3 +542,34 @@ def test_check_finds_the_damage_and_cuts_it(tmp_path):
     base.write_bytes(damaged)
     code, told = check(base)
     assert code == 1 and "damaged at byte" in told, told
+
+
+def test_a_hole_between_the_files_of_a_log_is_noticed(tmp_path):
+    with Server(*LOG) as server:
+        client = Client(server)
+        for value in range(6):
+            client.call("set", "n", value)
+            client.call("waitaof", 1, 0, 0)
+        files = tmp_path / "appendonlydir"
+        shutil.copytree(server.folder / "appendonlydir", files)
+    increment = next(files.glob("*.incr.aof"))
+    batches = re.findall(rb".*?\r\n#CRC32C:.*?\r\n", increment.read_bytes(), re.DOTALL)
+    manifest = files / "appendonly.aof.manifest"
+    manifest.write_text(manifest.read_text() + "file second seq 100 type i\n")
+    for first, second, is_whole in [(3, 3, True), (0, 0, True), (6, 6, True), (2, 3, False), (3, 2, False)]:
+        increment.write_bytes(b"".join(batches[:first]))
+        (files / "second").write_bytes(b"".join(batches[second:]))
+        code, told = check(files)
+        assert (code == 0) == is_whole, told
+        if is_whole:
+            with Server(*LOG, "--dir", tmp_path) as server:
+                assert Client(server).call("get", "n") == "5"
+            continue
+        hole = "the batch before is not the one that belongs here"
+        assert f"second: damaged at byte {batches[second].index(b'#CRC32C')}" in told and hole in told, told
+        arguments = ["--port", free_port(), "--bind", "127.0.0.1", "--dir", tmp_path, *LOG]
+        ended = subprocess.run(command(DUNLIN, *arguments), capture_output=True, text=True, timeout=30)
+        assert ended.returncode == 1 and hole in ended.stdout + ended.stderr
+        arguments = ["convert", "--quiet", files, tmp_path / "dump.rdb"]
+        ended = subprocess.run([DUNLIN, *map(str, arguments)], capture_output=True, text=True, timeout=30)
+        assert ended.returncode == 1 and hole in ended.stderr

@@ -168,8 +168,8 @@ fn ask(question: &str) -> bool {
 /// Whether a file is whole, for who has just written it: its keys where it is an RDB file, its commands otherwise. How many
 /// bytes have been read is told to `note`.
 pub(crate) fn verify(path: &Path, note: &dyn Fn(u64)) -> Result<u64, String> {
-    let (finding, count) =
-        check_file(path, note).map_err(|error| format!("{}: {}", path.display(), describe(&error)))?;
+    let (finding, count, _) =
+        check_file(path, None, note).map_err(|error| format!("{}: {}", path.display(), describe(&error)))?;
     if finding.damage.is_some() { Err(finding.to_string()) } else { Ok(count) }
 }
 
@@ -178,7 +178,7 @@ fn check(path: &Path) -> Result<Vec<Finding>, String> {
     for found in files::find(path)? {
         match found {
             DataSet::Log(manifest) => findings.append(&mut check_log(&manifest)?),
-            DataSet::File(path) => findings.push(check_part(&path)),
+            DataSet::File(path) => findings.push(check_part(&path, None).0),
         }
     }
     Ok(findings)
@@ -187,11 +187,17 @@ fn check(path: &Path) -> Result<Vec<Finding>, String> {
 fn check_log(path: &Path) -> Result<Vec<Finding>, String> {
     let (manifest, bytes) = files::read_manifest(path)
         .map_err(|reason| format!("the manifest {} is damaged: {reason}", path.display()))?;
-    let count = manifest.files().count();
+    let parts = files::parts(path, &manifest);
+    let count = parts.len();
     let good = format!("a manifest of {count} file{}", if count == 1 { "" } else { "s" });
     let mut findings = vec![Finding { path: path.to_owned(), bytes, good, damage: None }];
-    for (behind, file) in (0..count).rev().zip(manifest.files()) {
-        let mut finding = check_part(&path.with_file_name(&file.name));
+    let mut lsn = None;
+    for (behind, part) in (0..count).rev().zip(&parts) {
+        let (mut finding, end) = check_part(&part.path, lsn.filter(|_| part.is_increment));
+        if part.is_increment {
+            // Where one is damaged, nobody knows where the next one begins.
+            lsn = end;
+        }
         if let Some(damage) = &mut finding.damage
             && behind > 0
             && damage.cut_at.take().is_some()
@@ -208,17 +214,18 @@ fn check_log(path: &Path) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// What is to be said of a file that is a part of something, also where it cannot be read.
-fn check_part(path: &Path) -> Finding {
-    check_file(path, &|_| ()).map(|(finding, _)| finding).unwrap_or_else(|error| {
+/// What is to be said of a file that is a part of something, also where it cannot be read; and where the log is behind it.
+fn check_part(path: &Path, lsn: Option<u64>) -> (Finding, Option<u64>) {
+    check_file(path, lsn, &|_| ()).map(|(finding, _, end)| (finding, end)).unwrap_or_else(|error| {
         let reason = format!("it cannot be read: {}", describe(&error));
         let damage = Some(Damage { offset: 0, reason, cut_at: None });
-        Finding { path: path.to_owned(), bytes: 0, good: "nothing".to_owned(), damage }
+        (Finding { path: path.to_owned(), bytes: 0, good: "nothing".to_owned(), damage }, None)
     })
 }
 
-/// What is to be said of a file; and its keys, or its commands where it holds nothing else.
-fn check_file(path: &Path, note: &dyn Fn(u64)) -> io::Result<(Finding, u64)> {
+/// What is to be said of a file; its keys, or its commands where it holds nothing else; and where the log is behind it, unless it
+/// is damaged. In front of it the log is at `lsn`, where that is known.
+fn check_file(path: &Path, lsn: Option<u64>, note: &dyn Fn(u64)) -> io::Result<(Finding, u64, Option<u64>)> {
     let mut file = fs::File::open(path)?;
     let bytes = file.metadata()?.len();
     let mut magic = Vec::new();
@@ -231,15 +238,15 @@ fn check_file(path: &Path, note: &dyn Fn(u64)) -> io::Result<(Finding, u64)> {
             Err((offset, reason)) => {
                 let damage = Some(Damage { offset, reason, cut_at: None });
                 let good = "nothing that could be kept".to_owned();
-                return Ok((Finding { path: path.to_owned(), bytes, good, damage }, 0));
+                return Ok((Finding { path: path.to_owned(), bytes, good, damage }, 0, None));
             }
         }
         file.seek(io::SeekFrom::Start(start))?;
     } else if files::is_named_rdb(path) {
         let damage = Some(Damage { offset: 0, reason: files::NO_RDB.to_owned(), cut_at: None });
-        return Ok((Finding { path: path.to_owned(), bytes, good: "nothing".to_owned(), damage }, 0));
+        return Ok((Finding { path: path.to_owned(), bytes, good: "nothing".to_owned(), damage }, 0, None));
     }
-    let (whole, mut damage) = check_commands(&file, start, note)?;
+    let (whole, mut damage) = check_commands(&file, start, lsn, note)?;
     if start == 0 || whole.commands > 0 || damage.is_some() {
         let joint = if good.is_empty() { "" } else { ", then " };
         let roomy = Roomy::find(&file)?;
@@ -266,7 +273,8 @@ fn check_file(path: &Path, note: &dyn Fn(u64)) -> io::Result<(Finding, u64)> {
         good += &format!("{joint}{commands} commands in {batches} checked batches{unproven}{room}");
         count += if start == 0 { commands } else { 0 };
     }
-    Ok((Finding { path: path.to_owned(), bytes, good, damage }, count))
+    let end = damage.is_none().then(|| whole.log_end(lsn.unwrap_or(0)));
+    Ok((Finding { path: path.to_owned(), bytes, good, damage }, count, end))
 }
 
 /// Keys of an RDB file, and where it ends; or where it is damaged, and how.
@@ -285,8 +293,13 @@ fn check_snapshot(file: &fs::File, note: &dyn Fn(u64)) -> Result<(u64, u64), (u6
 }
 
 /// How far the commands of a file are good, and what is wrong behind.
-fn check_commands(file: &fs::File, start: u64, note: &dyn Fn(u64)) -> io::Result<(Progress, Option<Damage>)> {
-    let mut reader = Reader::new(file, start);
+fn check_commands(
+    file: &fs::File,
+    start: u64,
+    lsn: Option<u64>,
+    note: &dyn Fn(u64),
+) -> io::Result<(Progress, Option<Damage>)> {
+    let mut reader = Reader::new(file, start).going_on_from(lsn);
     let mut whole = reader.progress();
     let mut in_transaction = false;
     let ended = loop {

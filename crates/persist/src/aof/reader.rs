@@ -69,6 +69,14 @@ pub struct Progress {
     pub unproven_sum: Checksum,
 }
 
+impl Progress {
+    /// The log's offset behind what was read of a file, where it was at `lsn` in front of it.
+    pub fn log_end(&self, lsn: u64) -> u64 {
+        let proven = if self.batches > 0 { self.lsn } else { lsn };
+        proven.saturating_add(self.unproven_record_bytes)
+    }
+}
+
 /// Reads the commands of a file.
 #[derive(Debug)]
 pub struct Reader<R> {
@@ -80,6 +88,8 @@ pub struct Reader<R> {
     words: Vec<Range<usize>>,
     progress: Progress,
     proven: Progress,
+    /// Where the log is at the beginning of the file, if that is known.
+    begins_at: Option<u64>,
 }
 
 /// What stands at one place of a file.
@@ -105,7 +115,12 @@ impl<R: Read> Reader<R> {
     pub fn new(source: R, offset: u64) -> Self {
         let progress = Progress { offset, ..Progress::default() };
         let (buffer, words) = (Vec::new(), Vec::new());
-        Self { source, buffer, at: 0, ended: false, words, progress, proven: progress }
+        Self { source, buffer, at: 0, ended: false, words, progress, proven: progress, begins_at: None }
+    }
+
+    /// Expects the file to go on with a log that has come to `lsn`, where that is known.
+    pub fn going_on_from(self, lsn: Option<u64>) -> Self {
+        Self { begins_at: lsn, ..self }
     }
 
     /// How far it has come: behind the last command.
@@ -180,7 +195,9 @@ impl<R: Read> Reader<R> {
         if check.length != progress.unproven_bytes {
             return Err(ReadError::Disproved("the batch before has another length than its check says"));
         }
-        if progress.batches > 0 && check.lsn != progress.lsn + progress.unproven_record_bytes {
+        let before = if progress.batches > 0 { Some(progress.lsn) } else { self.begins_at };
+        let belongs = |before: u64| before.checked_add(progress.unproven_record_bytes) == Some(check.lsn);
+        if !before.is_none_or(belongs) {
             return Err(ReadError::Disproved("the batch before is not the one that belongs here"));
         }
         self.at += length;
@@ -402,6 +419,35 @@ mod tests {
             assert!(!proven, "bit {bit}");
             // A damaged check of the last batch looks like a comment; the commands are right then.
             assert!(error.is_some() || commands == all, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_file_goes_on_where_the_one_before_it_ends() {
+        let mut lsn = 500;
+        let (first, second) =
+            (batch(&mut lsn, &[&[b"SET", b"a", b"1"]]), batch(&mut lsn, &[&[b"DEL", b"a"]]));
+        let unproven = command(&[b"SET", b"b", b"1"]);
+        let ends = |bytes: &[u8], from: Option<u64>| {
+            let mut reader = Reader::new(bytes, 0).going_on_from(from);
+            loop {
+                match reader.read_command() {
+                    Ok(Some(_)) => {}
+                    Ok(None) => return Ok(reader.progress().log_end(from.unwrap_or(0))),
+                    Err(error) => return Err(error.to_string()),
+                }
+            }
+        };
+        let between = ends(&first, None).unwrap();
+        assert_eq!(ends(&second, Some(between)), Ok(lsn));
+        assert_eq!(ends(b"", Some(between)), Ok(between));
+        // What Redis has written has no checks, and counts.
+        assert_eq!(ends(&unproven, Some(7)), Ok(7 + unproven.len() as u64));
+        for other in [0, 500, between - 1, between + 1, lsn, u64::MAX] {
+            assert_eq!(
+                ends(&second, Some(other)).unwrap_err(),
+                "the batch before is not the one that belongs here"
+            );
         }
     }
 

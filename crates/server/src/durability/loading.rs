@@ -11,7 +11,7 @@
 
 use std::fs;
 use std::io::{self, Read, Seek};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use dunlin_persist::{
     Disk, ReadAhead, Storage,
@@ -22,7 +22,7 @@ use dunlin_persist::{
 use super::{LogThread, replay::Replay};
 use crate::{
     config::{Config, describe},
-    files,
+    files::{self, Part},
     loading::{Expired, LoadError, Reporter, load_snapshot},
     net::Now,
     shared::Shared,
@@ -77,19 +77,16 @@ pub(super) fn load(shared: &Shared, config: &Config) -> Result<Loaded, LoadError
     shared.loading.expect(manifest.files().map(bytes).sum());
     let mut loaded = Loader::with(shared, config, |loader| {
         let mut loaded = Loaded::default();
-        let last = manifest.files().count().saturating_sub(1);
-        for (index, file) in manifest.files().enumerate() {
-            let path = options.directory.join(&file.name);
-            let may_cut = config.aof_load_truncated && index == last;
-            let progress = loader.file(&path, if may_cut { Cut::Torn } else { Cut::Room })?;
-            loader.reporter.next_file(progress.offset);
-            // A base has no place in the log; an increment goes on behind the one before.
-            if manifest.base.as_ref().is_none_or(|base| !std::ptr::eq(base, file)) {
-                loaded.lsn = progress.lsn.max(loaded.lsn) + progress.unproven_record_bytes;
+        let parts = files::parts(&options.manifest_path(), &manifest);
+        for (index, part) in parts.iter().enumerate() {
+            let may_cut = config.aof_load_truncated && index + 1 == parts.len();
+            let progress = loader.part(part, if may_cut { Cut::Torn } else { Cut::Room })?;
+            if part.is_increment {
                 loaded.unproven =
                     (progress.unproven_bytes > 0).then_some((progress.unproven_sum, progress.unproven_bytes));
             }
         }
+        loaded.lsn = loader.lsn.unwrap_or(0);
         (loaded.commands, loaded.database) = (loader.replay.commands(), loader.replay.database());
         Ok(loaded)
     })?;
@@ -98,16 +95,13 @@ pub(super) fn load(shared: &Shared, config: &Config) -> Result<Loaded, LoadError
 }
 
 /// Loads the files of one data set, in order, into an engine that nobody else uses. What is cut or damaged is refused.
-pub(crate) fn load_files(shared: &Shared, paths: &[PathBuf]) -> Result<(), LoadError> {
+pub(crate) fn load_files(shared: &Shared, parts: &[Part]) -> Result<(), LoadError> {
     let config = shared.config.snapshot();
     shared.loading.begin(Now::read().unix_ms);
-    shared.loading.expect(paths.iter().map(|path| fs::metadata(path).map_or(0, |data| data.len())).sum());
+    let bytes = |part: &Part| fs::metadata(&part.path).map_or(0, |data| data.len());
+    shared.loading.expect(parts.iter().map(bytes).sum());
     Loader::with(shared, &config, |loader| {
-        paths.iter().try_for_each(|path| {
-            let progress = loader.file(path, Cut::Nothing)?;
-            loader.reporter.next_file(progress.offset);
-            Ok::<_, LoadError>(())
-        })
+        parts.iter().try_for_each(|part| loader.part(part, Cut::Nothing).map(drop))
     })?;
     shared.loading.end();
     Ok(())
@@ -164,6 +158,8 @@ struct Loader<'a, 'b> {
     reporter: Reporter<'a>,
     now_ms: u64,
     replay: &'b mut Replay<'a>,
+    /// The log's offset behind the last increment, if there was one.
+    lsn: Option<u64>,
 }
 
 impl<'a> Loader<'a, '_> {
@@ -175,15 +171,25 @@ impl<'a> Loader<'a, '_> {
     ) -> Result<R, LoadError> {
         let now_ms = Now::read().unix_ms;
         let loaded = Replay::with(shared, config, now_ms, |replay| {
-            work(&mut Loader { shared, reporter: Reporter::new(&shared.loading), now_ms, replay })
+            work(&mut Loader { shared, reporter: Reporter::new(&shared.loading), now_ms, replay, lsn: None })
         });
         loaded.unwrap_or_else(|error| {
             Err(LoadError::Failed(format!("cannot load the log: {}", describe(&error))))
         })
     }
 
-    /// Loads one file; what was read of it.
-    fn file(&mut self, path: &Path, may_cut: Cut) -> Result<Progress, LoadError> {
+    /// Loads one file; what was read of it. A base has no place in the log.
+    fn part(&mut self, part: &Part, may_cut: Cut) -> Result<Progress, LoadError> {
+        let progress = self.file(&part.path, may_cut, self.lsn.filter(|_| part.is_increment))?;
+        self.reporter.next_file(progress.offset);
+        if part.is_increment {
+            self.lsn = Some(progress.log_end(self.lsn.unwrap_or(0)));
+        }
+        Ok(progress)
+    }
+
+    /// Loads one file, in front of which the log is at `lsn`; what was read of it.
+    fn file(&mut self, path: &Path, may_cut: Cut, lsn: Option<u64>) -> Result<Progress, LoadError> {
         let named = |reason: &dyn std::fmt::Display| format!("{}: {reason}", path.display());
         let mut file = fs::File::open(path).map_err(|error| named(&describe(&error)))?;
         let mut magic = Vec::new();
@@ -202,7 +208,7 @@ impl<'a> Loader<'a, '_> {
             return Err(named(&files::NO_RDB).into());
         }
         settle_room(&file, path, may_cut)?;
-        let mut reader = Reader::new(ReadAhead::new(file, start), start);
+        let mut reader = Reader::new(ReadAhead::new(file, start), start).going_on_from(lsn);
         // What can be run as a whole: behind it there may be the beginning of a transaction.
         let mut whole = reader.progress();
         self.replay.begin_file();
