@@ -573,3 +573,37 @@ def test_a_hole_between_the_files_of_a_log_is_noticed(tmp_path):
         arguments = ["convert", "--quiet", files, tmp_path / "dump.rdb"]
         ended = subprocess.run([DUNLIN, *map(str, arguments)], capture_output=True, text=True, timeout=30)
         assert ended.returncode == 1 and hole in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "lines, at, reason",
+    [
+        (["nonsense a"], 0, "unknown command 'nonsense'"),
+        (["set a"], 0, "'set' has a wrong number of words"),
+        (["subscribe a"], 0, "'subscribe' does not belong into a log"),
+        (["set a 1", "exec"], 1, "a transaction ends that has not begun"),
+        (["multi", "set a 1", "multi"], 0, "a transaction begins inside another"),
+        (["set a 1", "multi", "incr n", "nonsense", "exec"], 1, "unknown command 'nonsense'"),
+    ],
+)
+def test_check_refuses_what_a_start_refuses_and_cuts_before_it(lines, at, reason, tmp_path):
+    with Server(*LOG) as server:
+        Client(server).call("set", "n", 1)
+        Client(server).call("waitaof", 1, 0, 0)
+        files = tmp_path / "appendonlydir"
+        shutil.copytree(server.folder / "appendonlydir", files)
+    increment = next(files.glob("*.incr.aof"))
+    good = increment.read_bytes()
+    commands = [encoded(*line.encode().split()) for line in lines]
+    increment.write_bytes(good + b"".join(commands))
+    # A transaction goes as a whole.
+    cut_at = len(good) + len(b"".join(commands[:at]))
+    arguments = ["--port", free_port(), "--bind", "127.0.0.1", "--dir", tmp_path, *LOG]
+    ended = subprocess.run(command(DUNLIN, *arguments), capture_output=True, text=True, timeout=30)
+    said = ended.stdout + ended.stderr
+    assert ended.returncode == 1 and reason in said and f"cuts the file at byte {cut_at}," in said, said
+    code, told = check(files)
+    assert code == 1 and reason in told and f"cutting it at byte {cut_at} " in told, told
+    assert check("--fix", "--yes", files)[0] == 0
+    with Server(*LOG, "--dir", tmp_path) as server:
+        assert Client(server).call("mget", "n", "a") == ["1", "1" if at else None]

@@ -30,8 +30,9 @@ use dunlin_persist::{
 };
 
 use crate::{
+    commands,
     config::describe,
-    durability::TORN_IN_ROOM,
+    durability::{BEGINS_INSIDE, ENDS_OUTSIDE, TORN_IN_ROOM, entry_in_log},
     files::{self, DataSet},
 };
 
@@ -300,16 +301,37 @@ fn check_commands(
     note: &dyn Fn(u64),
 ) -> io::Result<(Progress, Option<Damage>)> {
     let mut reader = Reader::new(file, start).going_on_from(lsn);
-    let mut whole = reader.progress();
-    let mut in_transaction = false;
+    let table = commands::table();
+    // What was read before the transaction, in one.
+    let mut transaction = None;
     let ended = loop {
         match reader.read_command() {
             Ok(Some(words)) => {
                 let is = |name: &[u8]| matches!(words.as_slice(), [word] if word.eq_ignore_ascii_case(name));
-                let (begins, ends) = (is(b"multi"), is(b"exec"));
-                in_transaction = begins || in_transaction && !ends;
+                let is_select = matches!(words.as_slice(), [name, _] if name.eq_ignore_ascii_case(b"select"));
+                let refused = match transaction {
+                    None if is(b"multi") => {
+                        transaction = Some(reader.before());
+                        None
+                    }
+                    None if is(b"exec") => Some(ENDS_OUTSIDE.to_owned()),
+                    Some(_) if is(b"multi") => Some(BEGINS_INSIDE.to_owned()),
+                    Some(_) if is(b"exec") => {
+                        transaction = None;
+                        None
+                    }
+                    // Which databases there are, the configuration says.
+                    _ if is_select => None,
+                    _ => entry_in_log(&table, &words).err(),
+                };
+                if let Some(reason) = refused {
+                    let before = reader.before();
+                    let good = transaction.unwrap_or(before);
+                    let damage = Damage { offset: before.offset, reason, cut_at: Some(good.offset) };
+                    return Ok((good, Some(damage)));
+                }
             }
-            Ok(None) if in_transaction => {
+            Ok(None) if transaction.is_some() => {
                 break Err((ReadError::Cut, "the file ends inside a transaction".to_owned()));
             }
             Ok(None) => break Ok(()),
@@ -320,12 +342,9 @@ fn check_commands(
             }
         }
         note(reader.progress().offset);
-        if !in_transaction {
-            whole = reader.progress();
-        }
     };
     let progress = reader.progress();
     let Err((error, reason)) = ended else { return Ok((progress, None)) };
-    let good = reader.good_before(&error, in_transaction.then_some(whole));
+    let good = reader.good_before(&error, transaction);
     Ok((good, Some(Damage { offset: progress.offset, reason, cut_at: Some(good.offset) })))
 }

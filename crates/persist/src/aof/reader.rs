@@ -88,6 +88,7 @@ pub struct Reader<R> {
     words: Vec<Range<usize>>,
     progress: Progress,
     proven: Progress,
+    before: Progress,
     /// Where the log is at the beginning of the file, if that is known.
     begins_at: Option<u64>,
 }
@@ -115,7 +116,13 @@ impl<R: Read> Reader<R> {
     pub fn new(source: R, offset: u64) -> Self {
         let progress = Progress { offset, ..Progress::default() };
         let (buffer, words) = (Vec::new(), Vec::new());
-        Self { source, buffer, at: 0, ended: false, words, progress, proven: progress, begins_at: None }
+        let (proven, before) = (progress, progress);
+        Self { source, buffer, at: 0, ended: false, words, progress, proven, before, begins_at: None }
+    }
+
+    /// How far it had come where the last command begins.
+    pub fn before(&self) -> Progress {
+        self.before
     }
 
     /// Expects the file to go on with a log that has come to `lsn`, where that is known.
@@ -131,16 +138,10 @@ impl<R: Read> Reader<R> {
     /// How far the file is good, where reading has ended with `error`: in a transaction, if there is what was read before it.
     /// Of a batch that its check disproves nothing is good, since the damage may be in any of its commands.
     pub fn good_before(&self, error: &ReadError, before_transaction: Option<Progress>) -> Progress {
-        match (error, before_transaction) {
-            (ReadError::Disproved(_), _) => self.proven,
-            (_, None) => self.progress,
-            // Between the last command and the transaction there may be a check.
-            (_, Some(before)) => {
-                if before.offset > self.proven.offset {
-                    before
-                } else {
-                    self.proven
-                }
+        match error {
+            ReadError::Disproved(_) => self.proven,
+            ReadError::Io(_) | ReadError::Cut | ReadError::Corrupt(_) => {
+                before_transaction.unwrap_or(self.progress)
             }
         }
     }
@@ -164,6 +165,7 @@ impl<R: Read> Reader<R> {
                 Ok(Parsed::Comment(length)) => self.pass_comment(length)?,
                 Ok(Parsed::Command(length)) => {
                     let start = self.at;
+                    self.before = self.progress;
                     self.advance(length);
                     self.progress.commands += 1;
                     self.progress.unproven_record_bytes += length as u64;

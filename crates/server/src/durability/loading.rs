@@ -209,30 +209,29 @@ impl<'a> Loader<'a, '_> {
         }
         settle_room(&file, path, may_cut)?;
         let mut reader = Reader::new(ReadAhead::new(file, start), start).going_on_from(lsn);
-        // What can be run as a whole: behind it there may be the beginning of a transaction.
-        let mut whole = reader.progress();
+        // What was read before the transaction, in one.
+        let mut transaction = None;
         self.replay.begin_file();
         let ended = loop {
             match reader.read_command() {
                 Ok(Some(words)) => {
                     let result = self.replay.command(&words);
-                    let at = reader.progress();
-                    result.map_err(|reason| damaged(path, at.offset, &reason, whole.offset))?;
+                    let before = reader.before();
+                    let good = transaction.unwrap_or(before);
+                    result.map_err(|reason| damaged(path, before.offset, &reason, good.offset))?;
+                    transaction = self.replay.is_in_transaction().then_some(good);
                 }
                 Ok(None) if self.replay.is_in_transaction() => break Err(ReadError::Cut),
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             }
-            if !self.replay.is_in_transaction() {
-                whole = reader.progress();
-            }
             if self.replay.commands().is_multiple_of(COMMANDS_PER_REPORT)
-                && !self.reporter.report(whole.offset)
+                && !self.reporter.report(reader.progress().offset)
             {
                 return Err(LoadError::Abandoned);
             }
         };
-        let good = |error| reader.good_before(error, self.replay.is_in_transaction().then_some(whole));
+        let good = |error| reader.good_before(error, transaction);
         let whole = ended.as_ref().map_or_else(good, |()| reader.progress());
         match ended {
             Ok(()) => Ok(whole),
