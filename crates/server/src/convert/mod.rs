@@ -242,6 +242,10 @@ fn expect_room(arguments: &Arguments, target: Target) -> Result<(), String> {
             "{} is no directory; for a file, give DEST a name that ends in .rdb or .aof, or say --to",
             path.display()
         )),
+        // The rename would put a file in the place of the device or the pipe.
+        Ok(_) if fs::metadata(path).is_ok_and(|data| !data.is_file() && !data.is_dir()) => {
+            Err(format!("{} is neither a file nor a directory: name one", path.display()))
+        }
         Ok(_) if arguments.force => Ok(()),
         Ok(_) if target == Target::AofDir => match files::find(path) {
             Ok(_) => taken("holds a data set"),
