@@ -569,7 +569,8 @@ def test_a_hole_between_the_files_of_a_log_is_noticed(tmp_path):
         assert f"second: damaged at byte {batches[second].index(b'#CRC32C')}" in told and hole in told, told
         arguments = ["--port", free_port(), "--bind", "127.0.0.1", "--dir", tmp_path, *LOG]
         ended = subprocess.run(command(DUNLIN, *arguments), capture_output=True, text=True, timeout=30)
-        assert ended.returncode == 1 and hole in ended.stdout + ended.stderr
+        said = ended.stdout + ended.stderr
+        assert ended.returncode == 1 and hole in said and f"dunlin check {manifest}'" in said, said
         arguments = ["convert", "--quiet", files, tmp_path / "dump.rdb"]
         ended = subprocess.run([DUNLIN, *map(str, arguments)], capture_output=True, text=True, timeout=30)
         assert ended.returncode == 1 and hole in ended.stderr
@@ -607,3 +608,23 @@ def test_check_refuses_what_a_start_refuses_and_cuts_before_it(lines, at, reason
     assert check("--fix", "--yes", files)[0] == 0
     with Server(*LOG, "--dir", tmp_path) as server:
         assert Client(server).call("mget", "n", "a") == ["1", "1" if at else None]
+
+
+def test_nobody_is_told_to_cut_a_file_that_others_follow(tmp_path):
+    with Server(*LOG) as server:
+        Client(server).call("set", "n", 1)
+        Client(server).call("waitaof", 1, 0, 0)
+        files = tmp_path / "appendonlydir"
+        shutil.copytree(server.folder / "appendonlydir", files)
+    increment = next(files.glob("*.incr.aof"))
+    increment.write_bytes(increment.read_bytes()[:-3])
+    manifest = files / "appendonly.aof.manifest"
+    manifest.write_text(manifest.read_text() + "file second seq 100 type i\n")
+    (files / "second").touch()
+    arguments = ["--port", free_port(), "--bind", "127.0.0.1", "--dir", tmp_path, *LOG]
+    ended = subprocess.run(command(DUNLIN, *arguments), capture_output=True, text=True, timeout=30)
+    said = ended.stdout + ended.stderr
+    assert ended.returncode == 1 and "was cut off" in said and f"dunlin check {manifest}'" in said, said
+    assert "cuts the log's last file only" in said and "--fix" not in said, said
+    code, told = check("--fix", "--yes", manifest)
+    assert code == 1 and "cannot be repaired by cutting" in told, told

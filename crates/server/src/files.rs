@@ -113,13 +113,30 @@ pub(crate) fn read_manifest(path: &Path) -> Result<(Manifest, u64), String> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) path: PathBuf,
+    /// The manifest that names it, if one does.
+    pub(crate) manifest: Option<PathBuf>,
+    /// Nothing of the data set follows.
+    pub(crate) is_last: bool,
     /// It goes on with the log where the increment before it ends. Anything else begins by itself.
     pub(crate) is_increment: bool,
 }
 
+impl Part {
+    /// A file that is a data set by itself.
+    pub(crate) fn alone(path: PathBuf) -> Self {
+        Self { path, manifest: None, is_last: true, is_increment: false }
+    }
+}
+
 /// The files that a manifest at a path names, in the order in which they are loaded.
 pub(crate) fn parts(path: &Path, manifest: &Manifest) -> Vec<Part> {
-    let part = |file: &LogFile, is_increment| Part { path: path.with_file_name(&file.name), is_increment };
+    let last = manifest.files().last();
+    let part = |file: &LogFile, is_increment| Part {
+        path: path.with_file_name(&file.name),
+        manifest: Some(path.to_owned()),
+        is_last: last.is_some_and(|last| std::ptr::eq(last, file)),
+        is_increment,
+    };
     let base = manifest.base.iter().map(|file| part(file, false));
     base.chain(manifest.increments.iter().map(|file| part(file, true))).collect()
 }

@@ -215,7 +215,7 @@ fn sources(path: &Path) -> Result<Vec<Part>, String> {
     let named = |reason: String| format!("{}: {reason}", path.display());
     let found = files::find(path).map_err(named)?;
     match found.as_slice() {
-        [DataSet::File(file)] => Ok(vec![Part { path: file.clone(), is_increment: false }]),
+        [DataSet::File(file)] => Ok(vec![Part::alone(file.clone())]),
         [DataSet::Log(manifest)] => {
             let (read, _) = files::read_manifest(manifest)
                 .map_err(|reason| format!("the manifest {}: {reason}", manifest.display()))?;

@@ -77,10 +77,9 @@ pub(super) fn load(shared: &Shared, config: &Config) -> Result<Loaded, LoadError
     shared.loading.expect(manifest.files().map(bytes).sum());
     let mut loaded = Loader::with(shared, config, |loader| {
         let mut loaded = Loaded::default();
-        let parts = files::parts(&options.manifest_path(), &manifest);
-        for (index, part) in parts.iter().enumerate() {
-            let may_cut = config.aof_load_truncated && index + 1 == parts.len();
-            let progress = loader.part(part, if may_cut { Cut::Torn } else { Cut::Room })?;
+        for part in files::parts(&options.manifest_path(), &manifest) {
+            let may_cut = config.aof_load_truncated && part.is_last;
+            let progress = loader.part(&part, if may_cut { Cut::Torn } else { Cut::Room })?;
             if part.is_increment {
                 loaded.unproven =
                     (progress.unproven_bytes > 0).then_some((progress.unproven_sum, progress.unproven_bytes));
@@ -180,7 +179,7 @@ impl<'a> Loader<'a, '_> {
 
     /// Loads one file; what was read of it. A base has no place in the log.
     fn part(&mut self, part: &Part, may_cut: Cut) -> Result<Progress, LoadError> {
-        let progress = self.file(&part.path, may_cut, self.lsn.filter(|_| part.is_increment))?;
+        let progress = self.file(part, may_cut, self.lsn.filter(|_| part.is_increment))?;
         self.reporter.next_file(progress.offset);
         if part.is_increment {
             self.lsn = Some(progress.log_end(self.lsn.unwrap_or(0)));
@@ -189,7 +188,8 @@ impl<'a> Loader<'a, '_> {
     }
 
     /// Loads one file, in front of which the log is at `lsn`; what was read of it.
-    fn file(&mut self, path: &Path, may_cut: Cut, lsn: Option<u64>) -> Result<Progress, LoadError> {
+    fn file(&mut self, part: &Part, may_cut: Cut, lsn: Option<u64>) -> Result<Progress, LoadError> {
+        let path = &part.path;
         let named = |reason: &dyn std::fmt::Display| format!("{}: {reason}", path.display());
         let mut file = fs::File::open(path).map_err(|error| named(&describe(&error)))?;
         let mut magic = Vec::new();
@@ -207,7 +207,7 @@ impl<'a> Loader<'a, '_> {
             // Where its beginning is gone, it is no log that happens to be short.
             return Err(named(&files::NO_RDB).into());
         }
-        settle_room(&file, path, may_cut)?;
+        settle_room(&file, part, may_cut)?;
         let mut reader = Reader::new(ReadAhead::new(file, start), start).going_on_from(lsn);
         // What was read before the transaction, in one.
         let mut transaction = None;
@@ -218,7 +218,7 @@ impl<'a> Loader<'a, '_> {
                     let result = self.replay.command(&words);
                     let before = reader.before();
                     let good = transaction.unwrap_or(before);
-                    result.map_err(|reason| damaged(path, before.offset, &reason, good.offset))?;
+                    result.map_err(|reason| damaged(part, before.offset, &reason, good.offset))?;
                     transaction = self.replay.is_in_transaction().then_some(good);
                 }
                 Ok(None) if self.replay.is_in_transaction() => break Err(ReadError::Cut),
@@ -248,7 +248,7 @@ impl<'a> Loader<'a, '_> {
                 Ok(whole)
             }
             Err(ReadError::Io(error)) => Err(named(&describe(&error)).into()),
-            Err(error) => Err(damaged(path, reader.progress().offset, &error, whole.offset)),
+            Err(error) => Err(damaged(part, reader.progress().offset, &error, whole.offset)),
         }
     }
 
@@ -265,7 +265,8 @@ impl<'a> Loader<'a, '_> {
 }
 
 /// Cuts off the room that a file ends with, and before it what a crash has torn: nothing of that was acknowledged.
-fn settle_room(file: &fs::File, path: &Path, may_cut: Cut) -> Result<(), LoadError> {
+fn settle_room(file: &fs::File, part: &Part, may_cut: Cut) -> Result<(), LoadError> {
+    let path = &part.path;
     let named = |error: io::Error| format!("{}: {}", path.display(), describe(&error));
     let Some(roomy) = Roomy::find(file).map_err(named)? else { return Ok(()) };
     match (roomy.tail, may_cut) {
@@ -280,17 +281,26 @@ fn settle_room(file: &fs::File, path: &Path, may_cut: Cut) -> Result<(), LoadErr
                 roomy.proven
             );
         }
-        (Tail::Torn, _) => return Err(damaged(path, roomy.proven, &TORN_IN_ROOM, roomy.proven)),
-        (Tail::Damaged, _) => return Err(damaged(path, roomy.proven, &DAMAGED, roomy.proven)),
+        (Tail::Torn, _) => return Err(damaged(part, roomy.proven, &TORN_IN_ROOM, roomy.proven)),
+        (Tail::Damaged, _) => return Err(damaged(part, roomy.proven, &DAMAGED, roomy.proven)),
     }
     Ok(())
 }
 
 /// A file makes no sense from some place on; it is good up to `whole`.
-fn damaged(path: &Path, offset: u64, reason: &dyn std::fmt::Display, whole: u64) -> LoadError {
-    let path = path.display();
+fn damaged(part: &Part, offset: u64, reason: &dyn std::fmt::Display, whole: u64) -> LoadError {
+    let path = part.path.display();
+    // Only the whole log shows where a file has to go on, and what cutting one costs.
+    let checked = part.manifest.as_ref().unwrap_or(&part.path).display();
+    let advice = match part.is_last {
+        true => format!(", and with --fix cuts the file at byte {whole}, which loses all that follows"),
+        false => {
+            "; it cuts the log's last file only, since behind a hole the others would follow something else"
+                .to_owned()
+        }
+    };
     LoadError::Failed(format!(
-        "{path} is damaged at byte {offset}: {reason}. Nothing was changed. 'dunlin check {path}' tells more, and with --fix cuts the file at byte {whole}, which loses all that follows"
+        "{path} is damaged at byte {offset}: {reason}. Nothing was changed. 'dunlin check {checked}' tells more{advice}"
     ))
 }
 
