@@ -487,13 +487,12 @@ mod tests {
             let bytes = [&good[..], torn].concat();
             let mut reader = Reader::new(&bytes[..], 0);
             reader.read_command().unwrap();
-            let before = reader.progress();
             let error = loop {
                 if let Err(error) = reader.read_command() {
                     break error;
                 }
             };
-            let end = reader.good_before(&error, is_open.then_some(before));
+            let end = reader.good_before(&error, is_open.then_some(reader.before()));
             assert_eq!((end.offset, end.unproven_bytes), (good.len() as u64, 0));
         }
     }
