@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from harness import DUNLIN, ORACLE, Server, is_redis
+from harness import DUNLIN, ORACLE, Server, command, free_port, is_redis
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="compares Dunlin with Redis")
 
@@ -552,9 +552,108 @@ def test_check_finds_the_damage_and_cuts_it(tmp_path):
     increment.write_bytes(flipped)
     code, told = check(increment)
     assert code == 1 and "checksum" in told, told
+    flipped[data.index(b"$1\r\n5\r\n") + 4] = ord("x")
+    increment.write_bytes(flipped)
+    # Not even what looks good in a batch that its check disproves stays, and the check before it does.
+    cut_at = data.rindex(b"\r\n#CRC32C:", 0, data.index(b"$1\r\n5\r\n"))
+    cut_at = data.index(b"\r\n", cut_at + 2) + 2
+    code, told = check("--fix", "--yes", files)
+    assert code == 0 and f"cut at byte {cut_at}" in told, told
+    code, told = check(increment)
+    assert code == 0 and "without a check" not in told, told
+    with Server(*LOG, "--dir", tmp_path) as server:
+        client = Client(server)
+        client.call("select", 3)
+        assert client.call("get", "n") == "4"
     base = next(files.glob("*.base.rdb"))
     damaged = bytearray(base.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     base.write_bytes(damaged)
     code, told = check(base)
     assert code == 1 and "damaged at byte" in told, told
+
+
+def test_a_hole_between_the_files_of_a_log_is_noticed(tmp_path):
+    with Server(*LOG) as server:
+        client = Client(server)
+        for value in range(6):
+            client.call("set", "n", value)
+            client.call("waitaof", 1, 0, 0)
+        files = tmp_path / "appendonlydir"
+        shutil.copytree(server.folder / "appendonlydir", files)
+    increment = next(files.glob("*.incr.aof"))
+    batches = re.findall(rb".*?\r\n#CRC32C:.*?\r\n", increment.read_bytes(), re.DOTALL)
+    manifest = files / "appendonly.aof.manifest"
+    manifest.write_text(manifest.read_text() + "file second seq 100 type i\n")
+    for first, second, is_whole in [(3, 3, True), (0, 0, True), (6, 6, True), (2, 3, False), (3, 2, False)]:
+        increment.write_bytes(b"".join(batches[:first]))
+        (files / "second").write_bytes(b"".join(batches[second:]))
+        code, told = check(files)
+        assert (code == 0) == is_whole, told
+        if is_whole:
+            with Server(*LOG, "--dir", tmp_path) as server:
+                assert Client(server).call("get", "n") == "5"
+            continue
+        hole = "the batch before is not the one that belongs here"
+        assert f"second: damaged at byte {batches[second].index(b'#CRC32C')}" in told and hole in told, told
+        arguments = ["--port", free_port(), "--bind", "127.0.0.1", "--dir", tmp_path, *LOG]
+        ended = subprocess.run(command(DUNLIN, *arguments), capture_output=True, text=True, timeout=30)
+        said = ended.stdout + ended.stderr
+        assert ended.returncode == 1 and hole in said and f"dunlin check {manifest}'" in said, said
+        arguments = ["convert", "--quiet", files, tmp_path / "dump.rdb"]
+        ended = subprocess.run([DUNLIN, *map(str, arguments)], capture_output=True, text=True, timeout=30)
+        assert ended.returncode == 1 and hole in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "lines, at, reason",
+    [
+        (["nonsense a"], 0, "unknown command 'nonsense'"),
+        (["set a"], 0, "'set' has a wrong number of words"),
+        (["subscribe a"], 0, "'subscribe' does not belong into a log"),
+        (["set a 1", "exec"], 1, "a transaction ends that has not begun"),
+        (["multi", "set a 1", "multi"], 0, "a transaction begins inside another"),
+        (["set a 1", "multi", "incr n", "nonsense", "exec"], 1, "unknown command 'nonsense'"),
+    ],
+)
+def test_check_refuses_what_a_start_refuses_and_cuts_before_it(lines, at, reason, tmp_path):
+    with Server(*LOG) as server:
+        Client(server).call("set", "n", 1)
+        Client(server).call("waitaof", 1, 0, 0)
+        files = tmp_path / "appendonlydir"
+        shutil.copytree(server.folder / "appendonlydir", files)
+    increment = next(files.glob("*.incr.aof"))
+    good = increment.read_bytes()
+    commands = [encoded(*line.encode().split()) for line in lines]
+    increment.write_bytes(good + b"".join(commands))
+    # A transaction goes as a whole.
+    cut_at = len(good) + len(b"".join(commands[:at]))
+    arguments = ["--port", free_port(), "--bind", "127.0.0.1", "--dir", tmp_path, *LOG]
+    ended = subprocess.run(command(DUNLIN, *arguments), capture_output=True, text=True, timeout=30)
+    said = ended.stdout + ended.stderr
+    assert ended.returncode == 1 and reason in said and f"cuts the file at byte {cut_at}," in said, said
+    code, told = check(files)
+    assert code == 1 and reason in told and f"cutting it at byte {cut_at} " in told, told
+    assert check("--fix", "--yes", files)[0] == 0
+    with Server(*LOG, "--dir", tmp_path) as server:
+        assert Client(server).call("mget", "n", "a") == ["1", "1" if at else None]
+
+
+def test_nobody_is_told_to_cut_a_file_that_others_follow(tmp_path):
+    with Server(*LOG) as server:
+        Client(server).call("set", "n", 1)
+        Client(server).call("waitaof", 1, 0, 0)
+        files = tmp_path / "appendonlydir"
+        shutil.copytree(server.folder / "appendonlydir", files)
+    increment = next(files.glob("*.incr.aof"))
+    increment.write_bytes(increment.read_bytes()[:-3])
+    manifest = files / "appendonly.aof.manifest"
+    manifest.write_text(manifest.read_text() + "file second seq 100 type i\n")
+    (files / "second").touch()
+    arguments = ["--port", free_port(), "--bind", "127.0.0.1", "--dir", tmp_path, *LOG]
+    ended = subprocess.run(command(DUNLIN, *arguments), capture_output=True, text=True, timeout=30)
+    said = ended.stdout + ended.stderr
+    assert ended.returncode == 1 and "was cut off" in said and f"dunlin check {manifest}'" in said, said
+    assert "cuts the log's last file only" in said and "--fix" not in said, said
+    code, told = check("--fix", "--yes", manifest)
+    assert code == 1 and "cannot be repaired by cutting" in told, told

@@ -4,6 +4,7 @@ older servers hold nothing that these do not know.
 There is no Redis before 7.0 at hand: what is written for it is looked at here, type by type, by the rules of its rdb.h.
 """
 
+import os
 import re
 import shutil
 import signal
@@ -373,6 +374,12 @@ def test_nothing_is_forgiven_and_nothing_overwritten(dump, tmp_path):
     assert "--force" in run("convert", source, log, code=1)
     run("convert", "--force", "--commands", log, log)
     assert sorted(path.name for path in log.iterdir()) == ["appendonly.aof.2.base.aof", "appendonly.aof.manifest"]
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        assert "is neither a file nor a directory" in run("convert", "--force", "--to", "rdb", source, path, code=1)
+    assert pipe.is_fifo() and link.is_symlink()
     assert "is a directory" in run("convert", "--to", "rdb", source, log, code=1)
     assert "is no directory" in run("convert", "--to", "aof-dir", source, out, code=1)
 

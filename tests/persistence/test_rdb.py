@@ -116,6 +116,20 @@ def test_what_has_expired_is_not_loaded(tmp_path):
         assert b"rdb_last_load_keys_expired:1\r\nrdb_last_load_keys_loaded:1" in client("INFO", "persistence")
 
 
+def test_what_is_said_of_a_key_may_stand_before_other_fields(tmp_path):
+    """KeyDB with `active-replica yes` has a time stamp between each key and its expiry."""
+    deadline_ms = int(time.time() * 1000) + HOUR_MS
+    expiry = b"\xfc" + deadline_ms.to_bytes(8, "little")
+    key = b"\xfa\x0bmvcc-tstamp\x041234" + b"\x00\x03key\x05value"
+    # A checksum of zeros is none.
+    data = b"REDIS0009\xfe\x00" + expiry + key + b"\x00\x05other\x05value" + b"\xff" + bytes(8)
+    for program in (DUNLIN, ORACLE):
+        (tmp_path / "dump.rdb").write_bytes(data)
+        with Server("--dir", tmp_path, program=program) as server:
+            client = Client(server)
+            assert [client("PEXPIRETIME", key) for key in ("key", "other")] == [deadline_ms, -1]
+
+
 def test_reload_keeps_everything(tmp_path):
     with Server(*DEBUG, "--dir", tmp_path) as server:
         client = Client(server)

@@ -30,8 +30,9 @@ use dunlin_persist::{
 };
 
 use crate::{
+    commands,
     config::describe,
-    durability::TORN_IN_ROOM,
+    durability::{BEGINS_INSIDE, ENDS_OUTSIDE, TORN_IN_ROOM, entry_in_log},
     files::{self, DataSet},
 };
 
@@ -168,8 +169,8 @@ fn ask(question: &str) -> bool {
 /// Whether a file is whole, for who has just written it: its keys where it is an RDB file, its commands otherwise. How many
 /// bytes have been read is told to `note`.
 pub(crate) fn verify(path: &Path, note: &dyn Fn(u64)) -> Result<u64, String> {
-    let (finding, count) =
-        check_file(path, note).map_err(|error| format!("{}: {}", path.display(), describe(&error)))?;
+    let (finding, count, _) =
+        check_file(path, None, note).map_err(|error| format!("{}: {}", path.display(), describe(&error)))?;
     if finding.damage.is_some() { Err(finding.to_string()) } else { Ok(count) }
 }
 
@@ -178,7 +179,7 @@ fn check(path: &Path) -> Result<Vec<Finding>, String> {
     for found in files::find(path)? {
         match found {
             DataSet::Log(manifest) => findings.append(&mut check_log(&manifest)?),
-            DataSet::File(path) => findings.push(check_part(&path)),
+            DataSet::File(path) => findings.push(check_part(&path, None).0),
         }
     }
     Ok(findings)
@@ -187,11 +188,17 @@ fn check(path: &Path) -> Result<Vec<Finding>, String> {
 fn check_log(path: &Path) -> Result<Vec<Finding>, String> {
     let (manifest, bytes) = files::read_manifest(path)
         .map_err(|reason| format!("the manifest {} is damaged: {reason}", path.display()))?;
-    let count = manifest.files().count();
+    let parts = files::parts(path, &manifest);
+    let count = parts.len();
     let good = format!("a manifest of {count} file{}", if count == 1 { "" } else { "s" });
     let mut findings = vec![Finding { path: path.to_owned(), bytes, good, damage: None }];
-    for (behind, file) in (0..count).rev().zip(manifest.files()) {
-        let mut finding = check_part(&path.with_file_name(&file.name));
+    let mut lsn = None;
+    for (behind, part) in (0..count).rev().zip(&parts) {
+        let (mut finding, end) = check_part(&part.path, lsn.filter(|_| part.is_increment));
+        if part.is_increment {
+            // Where one is damaged, nobody knows where the next one begins.
+            lsn = end;
+        }
         if let Some(damage) = &mut finding.damage
             && behind > 0
             && damage.cut_at.take().is_some()
@@ -208,17 +215,18 @@ fn check_log(path: &Path) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// What is to be said of a file that is a part of something, also where it cannot be read.
-fn check_part(path: &Path) -> Finding {
-    check_file(path, &|_| ()).map(|(finding, _)| finding).unwrap_or_else(|error| {
+/// What is to be said of a file that is a part of something, also where it cannot be read; and where the log is behind it.
+fn check_part(path: &Path, lsn: Option<u64>) -> (Finding, Option<u64>) {
+    check_file(path, lsn, &|_| ()).map(|(finding, _, end)| (finding, end)).unwrap_or_else(|error| {
         let reason = format!("it cannot be read: {}", describe(&error));
         let damage = Some(Damage { offset: 0, reason, cut_at: None });
-        Finding { path: path.to_owned(), bytes: 0, good: "nothing".to_owned(), damage }
+        (Finding { path: path.to_owned(), bytes: 0, good: "nothing".to_owned(), damage }, None)
     })
 }
 
-/// What is to be said of a file; and its keys, or its commands where it holds nothing else.
-fn check_file(path: &Path, note: &dyn Fn(u64)) -> io::Result<(Finding, u64)> {
+/// What is to be said of a file; its keys, or its commands where it holds nothing else; and where the log is behind it, unless it
+/// is damaged. In front of it the log is at `lsn`, where that is known.
+fn check_file(path: &Path, lsn: Option<u64>, note: &dyn Fn(u64)) -> io::Result<(Finding, u64, Option<u64>)> {
     let mut file = fs::File::open(path)?;
     let bytes = file.metadata()?.len();
     let mut magic = Vec::new();
@@ -231,21 +239,21 @@ fn check_file(path: &Path, note: &dyn Fn(u64)) -> io::Result<(Finding, u64)> {
             Err((offset, reason)) => {
                 let damage = Some(Damage { offset, reason, cut_at: None });
                 let good = "nothing that could be kept".to_owned();
-                return Ok((Finding { path: path.to_owned(), bytes, good, damage }, 0));
+                return Ok((Finding { path: path.to_owned(), bytes, good, damage }, 0, None));
             }
         }
         file.seek(io::SeekFrom::Start(start))?;
     } else if files::is_named_rdb(path) {
         let damage = Some(Damage { offset: 0, reason: files::NO_RDB.to_owned(), cut_at: None });
-        return Ok((Finding { path: path.to_owned(), bytes, good: "nothing".to_owned(), damage }, 0));
+        return Ok((Finding { path: path.to_owned(), bytes, good: "nothing".to_owned(), damage }, 0, None));
     }
-    let (whole, progress, mut damage) = check_commands(&file, start, note)?;
-    if start == 0 || progress.commands > 0 || damage.is_some() {
+    let (whole, mut damage) = check_commands(&file, start, lsn, note)?;
+    if start == 0 || whole.commands > 0 || damage.is_some() {
         let joint = if good.is_empty() { "" } else { ", then " };
         let roomy = Roomy::find(&file)?;
         let room_bytes = roomy.map_or(0, |roomy| bytes - roomy.room);
         // Room is comments, to a reader.
-        let unproven = match progress.unproven_bytes.saturating_sub(room_bytes) {
+        let unproven = match whole.unproven_bytes.saturating_sub(room_bytes) {
             0 => String::new(),
             bytes => format!(", {bytes} bytes of them without a check"),
         };
@@ -262,11 +270,12 @@ fn check_file(path: &Path, note: &dyn Fn(u64)) -> io::Result<(Finding, u64)> {
             }
             _ => {}
         }
-        let (commands, batches) = (whole.commands, progress.batches);
+        let (commands, batches) = (whole.commands, whole.batches);
         good += &format!("{joint}{commands} commands in {batches} checked batches{unproven}{room}");
         count += if start == 0 { commands } else { 0 };
     }
-    Ok((Finding { path: path.to_owned(), bytes, good, damage }, count))
+    let end = damage.is_none().then(|| whole.log_end(lsn.unwrap_or(0)));
+    Ok((Finding { path: path.to_owned(), bytes, good, damage }, count, end))
 }
 
 /// Keys of an RDB file, and where it ends; or where it is damaged, and how.
@@ -284,33 +293,58 @@ fn check_snapshot(file: &fs::File, note: &dyn Fn(u64)) -> Result<(u64, u64), (u6
     Ok((keys, reader.offset()))
 }
 
-/// How far the commands of a file are whole, how far they are good, and what is wrong behind.
+/// How far the commands of a file are good, and what is wrong behind.
 fn check_commands(
     file: &fs::File,
     start: u64,
+    lsn: Option<u64>,
     note: &dyn Fn(u64),
-) -> io::Result<(Progress, Progress, Option<Damage>)> {
-    let mut reader = Reader::new(file, start);
-    let mut whole = reader.progress();
-    let mut in_transaction = false;
-    let error = loop {
+) -> io::Result<(Progress, Option<Damage>)> {
+    let mut reader = Reader::new(file, start).going_on_from(lsn);
+    let table = commands::table();
+    // What was read before the transaction, in one.
+    let mut transaction = None;
+    let ended = loop {
         match reader.read_command() {
             Ok(Some(words)) => {
                 let is = |name: &[u8]| matches!(words.as_slice(), [word] if word.eq_ignore_ascii_case(name));
-                let (begins, ends) = (is(b"multi"), is(b"exec"));
-                in_transaction = begins || in_transaction && !ends;
+                let is_select = matches!(words.as_slice(), [name, _] if name.eq_ignore_ascii_case(b"select"));
+                let refused = match transaction {
+                    None if is(b"multi") => {
+                        transaction = Some(reader.before());
+                        None
+                    }
+                    None if is(b"exec") => Some(ENDS_OUTSIDE.to_owned()),
+                    Some(_) if is(b"multi") => Some(BEGINS_INSIDE.to_owned()),
+                    Some(_) if is(b"exec") => {
+                        transaction = None;
+                        None
+                    }
+                    // Which databases there are, the configuration says.
+                    _ if is_select => None,
+                    _ => entry_in_log(&table, &words).err(),
+                };
+                if let Some(reason) = refused {
+                    let before = reader.before();
+                    let good = transaction.unwrap_or(before);
+                    let damage = Damage { offset: before.offset, reason, cut_at: Some(good.offset) };
+                    return Ok((good, Some(damage)));
+                }
             }
-            Ok(None) if in_transaction => break Some("the file ends inside a transaction".to_owned()),
-            Ok(None) => break None,
+            Ok(None) if transaction.is_some() => {
+                break Err((ReadError::Cut, "the file ends inside a transaction".to_owned()));
+            }
+            Ok(None) => break Ok(()),
             Err(ReadError::Io(error)) => return Err(error),
-            Err(error) => break Some(error.to_string()),
+            Err(error) => {
+                let reason = error.to_string();
+                break Err((error, reason));
+            }
         }
         note(reader.progress().offset);
-        if !in_transaction {
-            whole = reader.progress();
-        }
     };
     let progress = reader.progress();
-    let damage = error.map(|reason| Damage { offset: progress.offset, reason, cut_at: Some(whole.offset) });
-    Ok((whole, progress, damage))
+    let Err((error, reason)) = ended else { return Ok((progress, None)) };
+    let good = reader.good_before(&error, transaction);
+    Ok((good, Some(Damage { offset: progress.offset, reason, cut_at: Some(good.offset) })))
 }

@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use dunlin_persist::manifest::{MANIFEST_BYTES_MAX, Manifest};
+use dunlin_persist::manifest::{LogFile, MANIFEST_BYTES_MAX, Manifest};
 
 use crate::config::describe;
 
@@ -107,6 +107,38 @@ pub(crate) fn read_manifest(path: &Path) -> Result<(Manifest, u64), String> {
     file.take(MANIFEST_BYTES_MAX).read_to_end(&mut bytes).map_err(|error| describe(&error))?;
     let manifest = Manifest::parse(&bytes).map_err(|error| error.to_string())?;
     Ok((manifest, bytes.len() as u64))
+}
+
+/// A file of a data set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) path: PathBuf,
+    /// The manifest that names it, if one does.
+    pub(crate) manifest: Option<PathBuf>,
+    /// Nothing of the data set follows.
+    pub(crate) is_last: bool,
+    /// It goes on with the log where the increment before it ends. Anything else begins by itself.
+    pub(crate) is_increment: bool,
+}
+
+impl Part {
+    /// A file that is a data set by itself.
+    pub(crate) fn alone(path: PathBuf) -> Self {
+        Self { path, manifest: None, is_last: true, is_increment: false }
+    }
+}
+
+/// The files that a manifest at a path names, in the order in which they are loaded.
+pub(crate) fn parts(path: &Path, manifest: &Manifest) -> Vec<Part> {
+    let last = manifest.files().last();
+    let part = |file: &LogFile, is_increment| Part {
+        path: path.with_file_name(&file.name),
+        manifest: Some(path.to_owned()),
+        is_last: last.is_some_and(|last| std::ptr::eq(last, file)),
+        is_increment,
+    };
+    let base = manifest.base.iter().map(|file| part(file, false));
+    base.chain(manifest.increments.iter().map(|file| part(file, true))).collect()
 }
 
 /// Files beside a manifest that look like those of its log but are not named by it, by name.

@@ -28,6 +28,8 @@ pub enum ReadError {
     Cut,
     /// What is there makes no sense.
     Corrupt(&'static str),
+    /// A check stands there, and the batch before it is not what was written.
+    Disproved(&'static str),
 }
 
 impl fmt::Display for ReadError {
@@ -35,7 +37,7 @@ impl fmt::Display for ReadError {
         match self {
             Self::Io(error) => error.fmt(out),
             Self::Cut => out.write_str("the file was cut off"),
-            Self::Corrupt(reason) => out.write_str(reason),
+            Self::Corrupt(reason) | Self::Disproved(reason) => out.write_str(reason),
         }
     }
 }
@@ -68,9 +70,10 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Where what is proven ends.
-    pub fn proven_end(&self) -> u64 {
-        self.offset - self.unproven_bytes
+    /// The log's offset behind what was read of a file, where it was at `lsn` in front of it.
+    pub fn log_end(&self, lsn: u64) -> u64 {
+        let proven = if self.batches > 0 { self.lsn } else { lsn };
+        proven.saturating_add(self.unproven_record_bytes)
     }
 }
 
@@ -84,6 +87,10 @@ pub struct Reader<R> {
     ended: bool,
     words: Vec<Range<usize>>,
     progress: Progress,
+    proven: Progress,
+    before: Progress,
+    /// Where the log is at the beginning of the file, if that is known.
+    begins_at: Option<u64>,
 }
 
 /// What stands at one place of a file.
@@ -108,12 +115,40 @@ impl<R: Read> Reader<R> {
     /// Reads from `source`, whose first byte is the one at `offset` of the file.
     pub fn new(source: R, offset: u64) -> Self {
         let progress = Progress { offset, ..Progress::default() };
-        Self { source, buffer: Vec::new(), at: 0, ended: false, words: Vec::new(), progress }
+        let (buffer, words) = (Vec::new(), Vec::new());
+        let (proven, before) = (progress, progress);
+        Self { source, buffer, at: 0, ended: false, words, progress, proven, before, begins_at: None }
+    }
+
+    /// How far it had come where the last command begins.
+    pub fn before(&self) -> Progress {
+        self.before
+    }
+
+    /// Expects the file to go on with a log that has come to `lsn`, where that is known.
+    pub fn going_on_from(self, lsn: Option<u64>) -> Self {
+        Self { begins_at: lsn, ..self }
     }
 
     /// How far it has come: behind the last command.
     pub fn progress(&self) -> Progress {
         self.progress
+    }
+
+    /// How far the file is good, where reading has ended with `error`: in a transaction, if there is what was read before it.
+    /// Of a batch that its check disproves nothing is good, since the damage may be in any of its commands.
+    pub fn good_before(&self, error: &ReadError, before_transaction: Option<Progress>) -> Progress {
+        match error {
+            ReadError::Disproved(_) => self.proven,
+            ReadError::Io(_) | ReadError::Cut | ReadError::Corrupt(_) => {
+                before_transaction.unwrap_or(self.progress)
+            }
+        }
+    }
+
+    /// How far it had come at the last check.
+    pub(super) fn proven(&self) -> Progress {
+        self.proven
     }
 
     /// The words of the next command; `None` at the end of the file. After an error, [`Self::progress`]
@@ -130,6 +165,7 @@ impl<R: Read> Reader<R> {
                 Ok(Parsed::Comment(length)) => self.pass_comment(length)?,
                 Ok(Parsed::Command(length)) => {
                     let start = self.at;
+                    self.before = self.progress;
                     self.advance(length);
                     self.progress.commands += 1;
                     self.progress.unproven_record_bytes += length as u64;
@@ -156,13 +192,15 @@ impl<R: Read> Reader<R> {
         let progress = &mut self.progress;
         let line = line.strip_suffix(b"\r\n").unwrap_or(line);
         let Some((check, true)) = Check::parse(line, progress.unproven_sum) else {
-            return Err(ReadError::Corrupt("the checksum of the batch before is wrong"));
+            return Err(ReadError::Disproved("the checksum of the batch before is wrong"));
         };
         if check.length != progress.unproven_bytes {
-            return Err(ReadError::Corrupt("the batch before has another length than its check says"));
+            return Err(ReadError::Disproved("the batch before has another length than its check says"));
         }
-        if progress.batches > 0 && check.lsn != progress.lsn + progress.unproven_record_bytes {
-            return Err(ReadError::Corrupt("the batch before is not the one that belongs here"));
+        let before = if progress.batches > 0 { Some(progress.lsn) } else { self.begins_at };
+        let belongs = |before: u64| before.checked_add(progress.unproven_record_bytes) == Some(check.lsn);
+        if !before.is_none_or(belongs) {
+            return Err(ReadError::Disproved("the batch before is not the one that belongs here"));
         }
         self.at += length;
         progress.offset += length as u64;
@@ -171,6 +209,7 @@ impl<R: Read> Reader<R> {
         progress.unproven_bytes = 0;
         progress.unproven_record_bytes = 0;
         progress.unproven_sum = Checksum::default();
+        self.proven = *progress;
         Ok(())
     }
 
@@ -382,6 +421,79 @@ mod tests {
             assert!(!proven, "bit {bit}");
             // A damaged check of the last batch looks like a comment; the commands are right then.
             assert!(error.is_some() || commands == all, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_file_goes_on_where_the_one_before_it_ends() {
+        let mut lsn = 500;
+        let (first, second) =
+            (batch(&mut lsn, &[&[b"SET", b"a", b"1"]]), batch(&mut lsn, &[&[b"DEL", b"a"]]));
+        let unproven = command(&[b"SET", b"b", b"1"]);
+        let ends = |bytes: &[u8], from: Option<u64>| {
+            let mut reader = Reader::new(bytes, 0).going_on_from(from);
+            loop {
+                match reader.read_command() {
+                    Ok(Some(_)) => {}
+                    Ok(None) => return Ok(reader.progress().log_end(from.unwrap_or(0))),
+                    Err(error) => return Err(error.to_string()),
+                }
+            }
+        };
+        let between = ends(&first, None).unwrap();
+        assert_eq!(ends(&second, Some(between)), Ok(lsn));
+        assert_eq!(ends(b"", Some(between)), Ok(between));
+        // What Redis has written has no checks, and counts.
+        assert_eq!(ends(&unproven, Some(7)), Ok(7 + unproven.len() as u64));
+        for other in [0, 500, between - 1, between + 1, lsn, u64::MAX] {
+            assert_eq!(
+                ends(&second, Some(other)).unwrap_err(),
+                "the batch before is not the one that belongs here"
+            );
+        }
+    }
+
+    #[test]
+    fn of_a_batch_that_its_check_disproves_nothing_is_good() {
+        let mut lsn = 0;
+        let good = batch(&mut lsn, &[&[b"SET", b"a", b"1"]]);
+        let others: [&[&[&[u8]]]; 2] = [
+            &[&[b"SET", b"b", b"x"], &[b"SET", b"c", b"3"]],
+            &[&[b"MULTI"], &[b"SET", b"b", b"x"], &[b"EXEC"]],
+        ];
+        for other in others {
+            let mut lsn = lsn;
+            let mut bytes = [&good[..], &batch(&mut lsn, other)].concat();
+            let value = bytes.iter().position(|byte| *byte == b'x').unwrap();
+            bytes[value] = b'y';
+            let mut reader = Reader::new(&bytes[..], 0);
+            let error = loop {
+                match reader.read_command() {
+                    Ok(words) => assert!(words.is_some()),
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(error.to_string(), "the checksum of the batch before is wrong");
+            let end = reader.good_before(&error, None);
+            assert_eq!((end.offset, end.commands, end.batches), (good.len() as u64, 1, 1));
+        }
+    }
+
+    #[test]
+    fn a_cut_leaves_the_check_of_what_is_before_it() {
+        let mut lsn = 0;
+        let good = batch(&mut lsn, &[&[b"SET", b"a", b"1"]]);
+        for (torn, is_open) in [(&b"*1\r\n$4\r\nPI"[..], false), (b"*1\r\n$5\r\nMULTI\r\n*1", true)] {
+            let bytes = [&good[..], torn].concat();
+            let mut reader = Reader::new(&bytes[..], 0);
+            reader.read_command().unwrap();
+            let error = loop {
+                if let Err(error) = reader.read_command() {
+                    break error;
+                }
+            };
+            let end = reader.good_before(&error, is_open.then_some(reader.before()));
+            assert_eq!((end.offset, end.unproven_bytes), (good.len() as u64, 0));
         }
     }
 

@@ -147,8 +147,8 @@ fn proven_end(file: &File) -> io::Result<u64> {
         match reader.read_command() {
             Ok(Some(_)) => {}
             Err(ReadError::Io(error)) => return Err(error),
-            Ok(None) | Err(ReadError::Cut | ReadError::Corrupt(_)) => {
-                return Ok(reader.progress().proven_end());
+            Ok(None) | Err(ReadError::Cut | ReadError::Corrupt(_) | ReadError::Disproved(_)) => {
+                return Ok(reader.proven().offset);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Reading an RDB file.
 
-use std::{fmt, io};
+use std::{fmt, io, mem};
 
 use dunlin_engine::{
     rdb::{Input, PRODUCERS_FIELD, RdbError, Value, Version, read_value},
@@ -81,9 +81,11 @@ pub struct Reader<R: io::Read> {
     options: ReadOptions,
     /// The database of the keys that come.
     database: u64,
+    /// Kept from part to part: KeyDB has an auxiliary field (`mvcc-tstamp`) between a key and its expiry.
+    attributes: Attributes,
 }
 
-/// What was said of a key before it.
+/// What was said of the next key.
 #[derive(Default)]
 struct Attributes {
     producers: Option<Vec<u8>>,
@@ -97,7 +99,7 @@ impl<R: io::Read> Reader<R> {
         let mut input = Input::new(SummedSource::new(source, options.checksum));
         let version = version(&mut input, options.known_versions);
         let version = version.map_err(|cause| ReadError { offset: input.offset(), key: None, cause })?;
-        Ok(Self { input, version, options, database: 0 })
+        Ok(Self { input, version, options, database: 0, attributes: Attributes::default() })
     }
 
     /// The version of the file.
@@ -126,13 +128,12 @@ impl<R: io::Read> Reader<R> {
         layout: Layout<'_>,
         current_key: &mut Option<Vec<u8>>,
     ) -> Result<Option<Item>, RdbError> {
-        let mut attributes = Attributes::default();
         loop {
             match self.input.byte()? {
                 opcode::AUX => {
                     let (name, value) = (self.input.string()?, self.input.string()?);
                     if name == PRODUCERS_FIELD {
-                        attributes.producers = Some(value);
+                        self.attributes.producers = Some(value);
                         continue;
                     }
                     return Ok(Some(Item::Aux { name, value }));
@@ -149,12 +150,12 @@ impl<R: io::Read> Reader<R> {
                     self.input.length()?;
                     self.input.length()?;
                 }
-                opcode::EXPIRY_MS => attributes.expiry_ms = Some(self.input.milliseconds()?),
+                opcode::EXPIRY_MS => self.attributes.expiry_ms = Some(self.input.milliseconds()?),
                 opcode::EXPIRY_S => {
                     let seconds = i32::from_le_bytes(self.input.array()?);
-                    attributes.expiry_ms = Some(i64::from(seconds) * 1000);
+                    self.attributes.expiry_ms = Some(i64::from(seconds) * 1000);
                 }
-                opcode::IDLE => attributes.idle_seconds = Some(self.input.length()?),
+                opcode::IDLE => self.attributes.idle_seconds = Some(self.input.length()?),
                 opcode::FREQUENCY => {
                     self.input.byte()?;
                 }
@@ -170,7 +171,7 @@ impl<R: io::Read> Reader<R> {
                 }
                 type_number => {
                     let key = self.input.recycled_string()?;
-                    let Attributes { producers, expiry_ms, idle_seconds } = attributes;
+                    let Attributes { producers, expiry_ms, idle_seconds } = mem::take(&mut self.attributes);
                     let value = match self.value(type_number, producers, layout) {
                         Ok(value) => Some(value),
                         Err(RdbError::Empty) => None,

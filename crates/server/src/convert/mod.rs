@@ -46,7 +46,7 @@ use crate::{
     config::{Config, ConfigStore, describe},
     durability::{Base, load_files, replace_log},
     executor::environment,
-    files::{self, DataSet},
+    files::{self, DataSet, Part},
     loading::LoadError,
     log,
     server::assemble,
@@ -211,15 +211,15 @@ fn target(arguments: &Arguments) -> Target {
 }
 
 /// The files of the one data set at a path, in the order in which they are loaded.
-fn sources(path: &Path) -> Result<Vec<PathBuf>, String> {
+fn sources(path: &Path) -> Result<Vec<Part>, String> {
     let named = |reason: String| format!("{}: {reason}", path.display());
     let found = files::find(path).map_err(named)?;
     match found.as_slice() {
-        [DataSet::File(file)] => Ok(vec![file.clone()]),
+        [DataSet::File(file)] => Ok(vec![Part::alone(file.clone())]),
         [DataSet::Log(manifest)] => {
             let (read, _) = files::read_manifest(manifest)
                 .map_err(|reason| format!("the manifest {}: {reason}", manifest.display()))?;
-            Ok(read.files().map(|file| manifest.with_file_name(&file.name)).collect())
+            Ok(files::parts(manifest, &read))
         }
         several => {
             let names: Vec<_> = several.iter().map(|set| set.path().display().to_string()).collect();
@@ -242,6 +242,10 @@ fn expect_room(arguments: &Arguments, target: Target) -> Result<(), String> {
             "{} is no directory; for a file, give DEST a name that ends in .rdb or .aof, or say --to",
             path.display()
         )),
+        // The rename would put a file in the place of the device or the pipe.
+        Ok(_) if fs::metadata(path).is_ok_and(|data| !data.is_file() && !data.is_dir()) => {
+            Err(format!("{} is neither a file nor a directory: name one", path.display()))
+        }
         Ok(_) if arguments.force => Ok(()),
         Ok(_) if target == Target::AofDir => match files::find(path) {
             Ok(_) => taken("holds a data set"),
@@ -252,7 +256,7 @@ fn expect_room(arguments: &Arguments, target: Target) -> Result<(), String> {
 }
 
 /// Loads some files into a store that nobody else uses.
-fn load(arguments: &Arguments, sources: &[PathBuf]) -> Result<Arc<Shared>, String> {
+fn load(arguments: &Arguments, sources: &[Part]) -> Result<Arc<Shared>, String> {
     let config = Config { databases: arguments.databases as _, ..Config::default() };
     let threads = config.worker_count();
     let (stopper, _orders) = channel();

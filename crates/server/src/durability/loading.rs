@@ -11,7 +11,7 @@
 
 use std::fs;
 use std::io::{self, Read, Seek};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use dunlin_persist::{
     Disk, ReadAhead, Storage,
@@ -22,7 +22,7 @@ use dunlin_persist::{
 use super::{LogThread, replay::Replay};
 use crate::{
     config::{Config, describe},
-    files,
+    files::{self, Part},
     loading::{Expired, LoadError, Reporter, load_snapshot},
     net::Now,
     shared::Shared,
@@ -77,19 +77,15 @@ pub(super) fn load(shared: &Shared, config: &Config) -> Result<Loaded, LoadError
     shared.loading.expect(manifest.files().map(bytes).sum());
     let mut loaded = Loader::with(shared, config, |loader| {
         let mut loaded = Loaded::default();
-        let last = manifest.files().count().saturating_sub(1);
-        for (index, file) in manifest.files().enumerate() {
-            let path = options.directory.join(&file.name);
-            let may_cut = config.aof_load_truncated && index == last;
-            let progress = loader.file(&path, if may_cut { Cut::Torn } else { Cut::Room })?;
-            loader.reporter.next_file(progress.offset);
-            // A base has no place in the log; an increment goes on behind the one before.
-            if manifest.base.as_ref().is_none_or(|base| !std::ptr::eq(base, file)) {
-                loaded.lsn = progress.lsn.max(loaded.lsn) + progress.unproven_record_bytes;
+        for part in files::parts(&options.manifest_path(), &manifest) {
+            let may_cut = config.aof_load_truncated && part.is_last;
+            let progress = loader.part(&part, if may_cut { Cut::Torn } else { Cut::Room })?;
+            if part.is_increment {
                 loaded.unproven =
                     (progress.unproven_bytes > 0).then_some((progress.unproven_sum, progress.unproven_bytes));
             }
         }
+        loaded.lsn = loader.lsn.unwrap_or(0);
         (loaded.commands, loaded.database) = (loader.replay.commands(), loader.replay.database());
         Ok(loaded)
     })?;
@@ -98,16 +94,13 @@ pub(super) fn load(shared: &Shared, config: &Config) -> Result<Loaded, LoadError
 }
 
 /// Loads the files of one data set, in order, into an engine that nobody else uses. What is cut or damaged is refused.
-pub(crate) fn load_files(shared: &Shared, paths: &[PathBuf]) -> Result<(), LoadError> {
+pub(crate) fn load_files(shared: &Shared, parts: &[Part]) -> Result<(), LoadError> {
     let config = shared.config.snapshot();
     shared.loading.begin(Now::read().unix_ms);
-    shared.loading.expect(paths.iter().map(|path| fs::metadata(path).map_or(0, |data| data.len())).sum());
+    let bytes = |part: &Part| fs::metadata(&part.path).map_or(0, |data| data.len());
+    shared.loading.expect(parts.iter().map(bytes).sum());
     Loader::with(shared, &config, |loader| {
-        paths.iter().try_for_each(|path| {
-            let progress = loader.file(path, Cut::Nothing)?;
-            loader.reporter.next_file(progress.offset);
-            Ok::<_, LoadError>(())
-        })
+        parts.iter().try_for_each(|part| loader.part(part, Cut::Nothing).map(drop))
     })?;
     shared.loading.end();
     Ok(())
@@ -164,6 +157,8 @@ struct Loader<'a, 'b> {
     reporter: Reporter<'a>,
     now_ms: u64,
     replay: &'b mut Replay<'a>,
+    /// The log's offset behind the last increment, if there was one.
+    lsn: Option<u64>,
 }
 
 impl<'a> Loader<'a, '_> {
@@ -175,15 +170,26 @@ impl<'a> Loader<'a, '_> {
     ) -> Result<R, LoadError> {
         let now_ms = Now::read().unix_ms;
         let loaded = Replay::with(shared, config, now_ms, |replay| {
-            work(&mut Loader { shared, reporter: Reporter::new(&shared.loading), now_ms, replay })
+            work(&mut Loader { shared, reporter: Reporter::new(&shared.loading), now_ms, replay, lsn: None })
         });
         loaded.unwrap_or_else(|error| {
             Err(LoadError::Failed(format!("cannot load the log: {}", describe(&error))))
         })
     }
 
-    /// Loads one file; what was read of it.
-    fn file(&mut self, path: &Path, may_cut: Cut) -> Result<Progress, LoadError> {
+    /// Loads one file; what was read of it. A base has no place in the log.
+    fn part(&mut self, part: &Part, may_cut: Cut) -> Result<Progress, LoadError> {
+        let progress = self.file(part, may_cut, self.lsn.filter(|_| part.is_increment))?;
+        self.reporter.next_file(progress.offset);
+        if part.is_increment {
+            self.lsn = Some(progress.log_end(self.lsn.unwrap_or(0)));
+        }
+        Ok(progress)
+    }
+
+    /// Loads one file, in front of which the log is at `lsn`; what was read of it.
+    fn file(&mut self, part: &Part, may_cut: Cut, lsn: Option<u64>) -> Result<Progress, LoadError> {
+        let path = &part.path;
         let named = |reason: &dyn std::fmt::Display| format!("{}: {reason}", path.display());
         let mut file = fs::File::open(path).map_err(|error| named(&describe(&error)))?;
         let mut magic = Vec::new();
@@ -201,34 +207,34 @@ impl<'a> Loader<'a, '_> {
             // Where its beginning is gone, it is no log that happens to be short.
             return Err(named(&files::NO_RDB).into());
         }
-        settle_room(&file, path, may_cut)?;
-        let mut reader = Reader::new(ReadAhead::new(file, start), start);
-        // What can be run as a whole: behind it there may be the beginning of a transaction.
-        let mut whole = reader.progress();
+        settle_room(&file, part, may_cut)?;
+        let mut reader = Reader::new(ReadAhead::new(file, start), start).going_on_from(lsn);
+        // What was read before the transaction, in one.
+        let mut transaction = None;
         self.replay.begin_file();
         let ended = loop {
             match reader.read_command() {
                 Ok(Some(words)) => {
                     let result = self.replay.command(&words);
-                    let at = reader.progress();
-                    result.map_err(|reason| damaged(path, at.offset, &reason, whole.offset))?;
+                    let before = reader.before();
+                    let good = transaction.unwrap_or(before);
+                    result.map_err(|reason| damaged(part, before.offset, &reason, good.offset))?;
+                    transaction = self.replay.is_in_transaction().then_some(good);
                 }
                 Ok(None) if self.replay.is_in_transaction() => break Err(ReadError::Cut),
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             }
-            if !self.replay.is_in_transaction() {
-                whole = reader.progress();
-            }
             if self.replay.commands().is_multiple_of(COMMANDS_PER_REPORT)
-                && !self.reporter.report(whole.offset)
+                && !self.reporter.report(reader.progress().offset)
             {
                 return Err(LoadError::Abandoned);
             }
         };
+        let good = |error| reader.good_before(error, transaction);
+        let whole = ended.as_ref().map_or_else(good, |()| reader.progress());
         match ended {
-            // Checks and comments behind the last command count too.
-            Ok(()) => Ok(reader.progress()),
+            Ok(()) => Ok(whole),
             Err(ReadError::Cut) if may_cut == Cut::Torn => {
                 let length = fs::metadata(path).map_err(|error| named(&describe(&error)))?.len();
                 cut(path, whole.offset).map_err(|error| named(&describe(&error)))?;
@@ -242,7 +248,7 @@ impl<'a> Loader<'a, '_> {
                 Ok(whole)
             }
             Err(ReadError::Io(error)) => Err(named(&describe(&error)).into()),
-            Err(error) => Err(damaged(path, reader.progress().offset, &error, whole.offset)),
+            Err(error) => Err(damaged(part, reader.progress().offset, &error, whole.offset)),
         }
     }
 
@@ -259,7 +265,8 @@ impl<'a> Loader<'a, '_> {
 }
 
 /// Cuts off the room that a file ends with, and before it what a crash has torn: nothing of that was acknowledged.
-fn settle_room(file: &fs::File, path: &Path, may_cut: Cut) -> Result<(), LoadError> {
+fn settle_room(file: &fs::File, part: &Part, may_cut: Cut) -> Result<(), LoadError> {
+    let path = &part.path;
     let named = |error: io::Error| format!("{}: {}", path.display(), describe(&error));
     let Some(roomy) = Roomy::find(file).map_err(named)? else { return Ok(()) };
     match (roomy.tail, may_cut) {
@@ -274,17 +281,26 @@ fn settle_room(file: &fs::File, path: &Path, may_cut: Cut) -> Result<(), LoadErr
                 roomy.proven
             );
         }
-        (Tail::Torn, _) => return Err(damaged(path, roomy.proven, &TORN_IN_ROOM, roomy.proven)),
-        (Tail::Damaged, _) => return Err(damaged(path, roomy.proven, &DAMAGED, roomy.proven)),
+        (Tail::Torn, _) => return Err(damaged(part, roomy.proven, &TORN_IN_ROOM, roomy.proven)),
+        (Tail::Damaged, _) => return Err(damaged(part, roomy.proven, &DAMAGED, roomy.proven)),
     }
     Ok(())
 }
 
 /// A file makes no sense from some place on; it is good up to `whole`.
-fn damaged(path: &Path, offset: u64, reason: &dyn std::fmt::Display, whole: u64) -> LoadError {
-    let path = path.display();
+fn damaged(part: &Part, offset: u64, reason: &dyn std::fmt::Display, whole: u64) -> LoadError {
+    let path = part.path.display();
+    // Only the whole log shows where a file has to go on, and what cutting one costs.
+    let checked = part.manifest.as_ref().unwrap_or(&part.path).display();
+    let advice = match part.is_last {
+        true => format!(", and with --fix cuts the file at byte {whole}, which loses all that follows"),
+        false => {
+            "; it cuts the log's last file only, since behind a hole the others would follow something else"
+                .to_owned()
+        }
+    };
     LoadError::Failed(format!(
-        "{path} is damaged at byte {offset}: {reason}. Nothing was changed. 'dunlin check {path}' tells more, and with --fix cuts the file at byte {whole}, which loses all that follows"
+        "{path} is damaged at byte {offset}: {reason}. Nothing was changed. 'dunlin check {checked}' tells more{advice}"
     ))
 }
 

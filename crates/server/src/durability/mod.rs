@@ -36,6 +36,7 @@ use dunlin_persist::Ring;
 use self::bell::Bell;
 pub(crate) use self::{
     loading::{TORN_IN_ROOM, load_files},
+    replay::{BEGINS_INSIDE, ENDS_OUTSIDE, entry_in_log},
     rewrite::{Base, Rewriting, begin_rewrite, rewrite_if_due},
     status::Status,
     thread::{LogThread, Order, replace_log},

@@ -23,7 +23,7 @@ use std::{
 
 use dunlin_engine::{
     Environment, EventClasses, Request, Worker,
-    command::{Args, CommandResult, Entry, Run},
+    command::{Args, CommandResult, CommandTable, Entry, Run},
     keyspace::Inside,
 };
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
@@ -49,6 +49,11 @@ const WINDOW: usize = 64;
 /// Commands behind one that concerns several lanes that are lane 0's, too: running them takes longer than to wait for the lanes. Few
 /// in tests, so that lanes take over again.
 const FOLLOWING: u32 = if cfg!(test) { 16 } else { 1024 };
+
+/// What is wrong with EXEC where there was no MULTI.
+pub(crate) const ENDS_OUTSIDE: &str = "a transaction ends that has not begun";
+/// What is wrong with MULTI where there was no EXEC.
+pub(crate) const BEGINS_INSIDE: &str = "a transaction begins inside another";
 
 /// Commands, copied one behind the other.
 #[derive(Debug, Default)]
@@ -235,9 +240,9 @@ impl<'a> Replay<'a> {
         let is = |name: &[u8]| words.len() == 1 && words[0].eq_ignore_ascii_case(name);
         match &mut self.queued {
             None if is(b"multi") => self.queued = Some(Commands::default()),
-            None if is(b"exec") => return Err("a transaction ends that has not begun".to_owned()),
+            None if is(b"exec") => return Err(ENDS_OUTSIDE.to_owned()),
             None => return self.hand_over(words),
-            Some(_) if is(b"multi") => return Err("a transaction begins inside another".to_owned()),
+            Some(_) if is(b"multi") => return Err(BEGINS_INSIDE.to_owned()),
             Some(_) if is(b"exec") => {
                 let queued = self.queued.take().unwrap_or_default();
                 for command in 0..queued.len() {
@@ -260,21 +265,7 @@ impl<'a> Replay<'a> {
             })?;
             return Ok(());
         }
-        let shared = self.shared;
-        let entry = shared.commands.find(words[0]);
-        let entry = entry.ok_or_else(|| format!("unknown command '{}'", shown(words)))?;
-        let entry = shared.commands.resolve(entry, words);
-        if !entry.command.arity.accepts(words.len()) {
-            return Err(format!("'{}' has a wrong number of words", shown(words)));
-        }
-        let belongs = match entry.command.run {
-            Run::Host(_) => changes_libraries(entry) || scripts::is_known(&entry.full_name()),
-            Run::Container | Run::Help(_) => false,
-            Run::Read(_) | Run::Write(_) | Run::Block(_) | Run::Keyspace(_) | Run::Exclusive(_) => true,
-        };
-        if !belongs {
-            return Err(format!("'{}' does not belong into a log", shown(words)));
-        }
+        let entry = entry_in_log(&self.shared.commands, words)?;
         let target = Target { entry, database: self.database };
         let lane = self.lane_of(entry, words);
         self.lanes[lane].push(words, target);
@@ -312,6 +303,25 @@ impl<'a> Replay<'a> {
         let first = lanes.next()?;
         lanes.all(|lane| lane == first).then_some(first)
     }
+}
+
+/// What a command of a log is, if it is not about databases or transactions. The error tells why a log cannot have it.
+pub(crate) fn entry_in_log<'a>(commands: &'a CommandTable, words: &[&[u8]]) -> Result<&'a Entry, String> {
+    let entry = commands.find(words[0]);
+    let entry = entry.ok_or_else(|| format!("unknown command '{}'", shown(words)))?;
+    let entry = commands.resolve(entry, words);
+    if !entry.command.arity.accepts(words.len()) {
+        return Err(format!("'{}' has a wrong number of words", shown(words)));
+    }
+    let belongs = match entry.command.run {
+        Run::Host(_) => changes_libraries(entry) || scripts::is_known(&entry.full_name()),
+        Run::Container | Run::Help(_) => false,
+        Run::Read(_) | Run::Write(_) | Run::Block(_) | Run::Keyspace(_) | Run::Exclusive(_) => true,
+    };
+    if !belongs {
+        return Err(format!("'{}' does not belong into a log", shown(words)));
+    }
+    Ok(entry)
 }
 
 /// Whether a command concerns the keys among its words, and nothing else.
