@@ -242,6 +242,26 @@ def damaged(data, rng):
 
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's own messages")
+def test_a_library_that_does_not_load_is_not_left_out(tmp_path):
+    """It would be gone with the next snapshot. Redis does not start either."""
+    code = b"#!lua name=lost\nredis.register_function('f', function() return 1 end) error('not here')"
+    # FUNCTION2, the code as a string with a length of two bytes; the end, no checksum.
+    function = b"\xf5" + (0x4000 | len(code)).to_bytes(2, "big") + code
+    (tmp_path / "dump.rdb").write_bytes(b"REDIS0010" + function + b"\xff" + bytes(8))
+    arguments = ("--bind", "127.0.0.1", "--port", str(free_port()), "--dir", str(tmp_path))
+    result = subprocess.run(command(DUNLIN, *arguments), capture_output=True, timeout=60, check=False)
+    said = (result.stdout + result.stderr).decode()
+    assert result.returncode == 1 and 'begins with "#!lua name=lost" does not load' in said, said
+    with Server(*DEBUG) as server:
+        client = Client(server)
+        client("SET", "k", "v")
+        (server.folder / "dump.rdb").write_bytes((tmp_path / "dump.rdb").read_bytes())
+        with pytest.raises(Refused):
+            client("DEBUG", "RELOAD", "NOSAVE", "NOFLUSH")
+        assert client("GET", "k") == b"v"
+
+
+@pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's own messages")
 def test_damaged_files_are_refused_with_a_place_and_a_reason(tmp_path):
     with Server("--dir", tmp_path) as server:
         client = Client(server)

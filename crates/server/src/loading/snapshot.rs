@@ -198,7 +198,7 @@ fn read(
         }
     }
     hand_over(&mut batch);
-    shared.libraries.replace_all(&shared.commands, &libraries);
+    shared.libraries.replace_all(&shared.commands, &libraries)?;
     found.bytes = reader.offset();
     Ok(found)
 }

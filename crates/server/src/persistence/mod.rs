@@ -306,7 +306,7 @@ impl Shared {
                 }
             }
         }
-        self.libraries.replace_all(&self.commands, &libraries);
+        self.libraries.replace_all(&self.commands, &libraries)?;
         Ok(loaded)
     }
 

@@ -131,16 +131,21 @@ impl LibraryCache {
         self.current.store(Arc::default());
     }
 
-    /// Has these libraries in place of all others. What does not load is left out, and told to the log.
-    pub(crate) fn replace_all(&self, table: &CommandTable, codes: &[Vec<u8>]) {
+    /// Has these libraries in place of all others. One that does not load is an error, which is one line: if it were left out, the next
+    /// snapshot would be without it.
+    pub(crate) fn replace_all(&self, table: &CommandTable, codes: &[Vec<u8>]) -> Result<(), String> {
         self.flush();
         let mut loader = LoadedLibraries::default();
-        for code in codes {
-            if let Err(error) = loader.load(self, table, (code, true), || ()) {
+        codes.iter().try_for_each(|code| {
+            loader.load(self, table, (code, true), || ()).map(drop).map_err(|error| {
+                let first_line = code.split(|byte| *byte == b'\n').next().unwrap_or_default();
                 let reason = String::from_utf8_lossy(&error.line()).into_owned();
-                tracing::warn!("A library of functions is left out: {reason}");
-            }
-        }
+                format!(
+                    "the library of functions that begins with \"{}\" does not load: {reason}",
+                    first_line.escape_ascii()
+                )
+            })
+        })
     }
 
     /// All libraries as FUNCTION RESTORE takes them: as they stand in an RDB file, with a footer.
