@@ -17,8 +17,8 @@
 //!
 //! The walk goes over the cells of the stripe's slab in the order of their addresses, so that the processor fetches what comes
 //! next. An entry that a snapshot has yet to see is where it was at the cut, for whoever moves or removes it hands it over
-//! before, or says where the rest of it goes; what is younger is behind the last page of then, or in a cell that was given back, and stamped either way. So every
-//! entry of the cut is copied once, in the state of the cut, and splits and merges of buckets are no business of the walk's:
+//! before, or says where the rest of it goes; what is younger is behind the last page of then, or in a cell that was given
+//! back, and stamped either way. So every entry of the cut is copied once, in the state of the cut, and splits and merges of buckets are no business of the walk's:
 //! - All changes of entries are in `keyspace/database.rs`, and begin with `preserve`.
 //! - Stamps are looked at and changed under the lock of the shard, as entries are.
 //! - Which database an entry is in was settled by the cut: `SWAPDB` moves whole stripes.
@@ -41,8 +41,8 @@
 //!
 //! Where members of a sorted set were removed and are yet to be reaped, where elements belong to a stream whose groups are large
 //! themselves, and where the file consists of commands, a large collection is not copied either but *lent*: the chunk has a
-//! view of it, which takes no time, and whoever writes the file reads it without the lock. A command that would change it is presented again until that is
-//! done (`Locked::is_viewed`); what is replaced or removed is left to the snapshot; and a transaction or a
+//! view of it, which takes no time, and whoever writes the file reads it without the lock. A command that would change it is
+//! presented again until that is done (`Locked::is_viewed`); what is replaced or removed is left to the snapshot; and a transaction or a
 //! script, which cannot wait, copies it as it copies what any view shares (`value/shared.rs`).
 //!
 //! What the threads share of the queue is checked with loom (`intake.rs`):
