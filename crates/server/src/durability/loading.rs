@@ -69,7 +69,10 @@ pub(super) fn load(shared: &Shared, config: &Config) -> Result<Loaded, LoadError
     let options = LogThread::options(config);
     let manifest = match read_manifest(&options)? {
         Some(manifest) => manifest,
-        None => adopt_single_file(config, &options)?,
+        None => {
+            set_aside(&options)?;
+            adopt_single_file(config, &options)?
+        }
     };
     move_single_file(config, &options, &manifest)?;
     let bytes =
@@ -120,6 +123,36 @@ fn adopt_single_file(config: &Config, options: &WriterOptions) -> Result<Manifes
     };
     name().map_err(|error| format!("{}: {}", options.directory.display(), describe(&error)))?;
     Ok(manifest)
+}
+
+/// Renames what looks like files of a log whose manifest is gone. Nobody knows what of them counts, so they are not loaded; but the
+/// log that begins now gives its files the same names.
+fn set_aside(options: &WriterOptions) -> Result<(), String> {
+    let mut names = Vec::new();
+    for path in files::strays(&options.manifest_path(), &Manifest::default()) {
+        let has_bytes = fs::metadata(&path).is_ok_and(|data| data.is_file() && data.len() > 0);
+        let Some(name) = path.file_name().filter(|_| has_bytes).map(|name| name.to_string_lossy()) else {
+            continue;
+        };
+        let aside = (1_u32..)
+            .map(|number| path.with_file_name(format!("lost-{number}-{name}")))
+            .find(|aside| !aside.exists())
+            .expect("a directory has fewer files than there are numbers");
+        fs::rename(&path, &aside).map_err(|error| {
+            format!("cannot move {} to {}: {}", path.display(), aside.display(), describe(&error))
+        })?;
+        names.push(aside.display().to_string());
+    }
+    if !names.is_empty() {
+        Disk.sync_directory(&options.directory)
+            .map_err(|error| format!("{}: {}", options.directory.display(), describe(&error)))?;
+        tracing::warn!(
+            "{} has no manifest, so nothing of this log was loaded. What was there is kept: {}. To have it back, stop the server, give these files their names again, and put the manifest back; or remove them",
+            options.directory.display(),
+            names.join(", ")
+        );
+    }
+    Ok(())
 }
 
 /// Moves the file of a Redis before 7 to where the manifest has it, unless that is done.
