@@ -559,17 +559,19 @@ impl LogThread {
     }
 
     fn end_adopting(&mut self, adopted: io::Result<Adoption>) {
+        let mut was_in_vain = false;
         let result = adopted.map(|adoption| {
             let State::On(writer) = &mut self.state else { return };
-            let (was_torn, was_apart) = (writer.is_torn(), writer.is_apart());
+            was_in_vain = writer.is_torn() || writer.is_apart();
             writer.end_adopting(adoption);
-            let durability = &self.shared.durability;
-            durability.lacks_base.store(writer.is_apart(), SeqCst);
-            if was_torn || was_apart {
-                durability.publish(writer.synced(), writer.synced());
-            }
         });
         self.end_rewrite(result);
+        // Whoever is told that what was written is durable finds the rewrite over.
+        if was_in_vain && let State::On(writer) = &self.state {
+            let durability = &self.shared.durability;
+            durability.lacks_base.store(writer.is_apart(), SeqCst);
+            durability.publish(writer.synced(), writer.synced());
+        }
     }
 
     /// A rewrite has come to its end.
