@@ -624,6 +624,15 @@ def test_a_hole_between_the_files_of_a_log_is_noticed(tmp_path):
         assert ended.returncode == 1 and hole in ended.stderr
 
 
+def refused_start(directory):
+    """What a server says that has to refuse the log of a directory."""
+    arguments = ["--port", free_port(), "--bind", "127.0.0.1", "--dir", directory, *LOG]
+    ended = subprocess.run(command(DUNLIN, *arguments), capture_output=True, text=True, timeout=30)
+    said = ended.stdout + ended.stderr
+    assert ended.returncode == 1, said
+    return said
+
+
 @pytest.mark.parametrize(
     "lines, at, reason",
     [
@@ -647,10 +656,8 @@ def test_check_refuses_what_a_start_refuses_and_cuts_before_it(lines, at, reason
     increment.write_bytes(good + b"".join(commands))
     # A transaction goes as a whole.
     cut_at = len(good) + len(b"".join(commands[:at]))
-    arguments = ["--port", free_port(), "--bind", "127.0.0.1", "--dir", tmp_path, *LOG]
-    ended = subprocess.run(command(DUNLIN, *arguments), capture_output=True, text=True, timeout=30)
-    said = ended.stdout + ended.stderr
-    assert ended.returncode == 1 and reason in said and f"cuts the file at byte {cut_at}," in said, said
+    said = refused_start(tmp_path)
+    assert reason in said and f"cuts the file at byte {cut_at}," in said, said
     code, told = check(files)
     assert code == 1 and reason in told and f"cutting it at byte {cut_at} " in told, told
     assert check("--fix", "--yes", files)[0] == 0
@@ -669,10 +676,8 @@ def test_nobody_is_told_to_cut_a_file_that_others_follow(tmp_path):
     manifest = files / "appendonly.aof.manifest"
     manifest.write_text(manifest.read_text() + "file second seq 100 type i\n")
     (files / "second").touch()
-    arguments = ["--port", free_port(), "--bind", "127.0.0.1", "--dir", tmp_path, *LOG]
-    ended = subprocess.run(command(DUNLIN, *arguments), capture_output=True, text=True, timeout=30)
-    said = ended.stdout + ended.stderr
-    assert ended.returncode == 1 and "was cut off" in said and f"dunlin check {manifest}'" in said, said
+    said = refused_start(tmp_path)
+    assert "was cut off" in said and f"dunlin check {manifest}'" in said, said
     assert "cuts the log's last file only" in said and "--fix" not in said, said
     code, told = check("--fix", "--yes", manifest)
     assert code == 1 and "cannot be repaired by cutting" in told, told
