@@ -19,6 +19,6 @@ mod synced;
 
 pub use removed::Removed;
 pub use replace::{Replacement, directory_and_name, replace_file};
-pub use ring::{Ring, RingReader};
+pub use ring::{Ring, RingReader, RingSizes};
 pub use storage::{Disk, File, ReadAhead, Storage};
 pub use synced::{SyncedFile, SyncedFileOptions};

@@ -25,6 +25,11 @@ pub(crate) fn give_back(files: Vec<Removed>) {
             }
         }
     };
-    // Where there is no thread to be had, they are let go with what was to run there.
+    apart(run);
+}
+
+/// Has something done that waits for the disk, on a thread of its own that nobody waits for. Where there is no thread to
+/// be had, files are let go with what was to run there.
+pub(crate) fn apart(run: impl FnOnce() + Send + 'static) {
     let _ = thread::Builder::new().name("file-removal".to_owned()).spawn(run);
 }

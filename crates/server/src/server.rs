@@ -26,7 +26,7 @@ use signal_hook::{
 use crate::{
     apart,
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags},
-    durability::{Durability, LogThread, Order, RING_BYTES},
+    durability::{Durability, LogThread, Order, RING},
     executor::{Executor, Letter},
     health::HealthServer,
     loading::helpers,
@@ -180,7 +180,7 @@ pub(crate) fn assemble(
     stopper: Sender<Stop>,
 ) -> Result<Assembled, String> {
     let databases = store.snapshot().databases as usize;
-    let (writers, ring) = Ring::new(RING_BYTES, threads + 1, 0);
+    let (writers, ring) = Ring::new(RING, threads + 1, 0);
     let participants = threads + 1 + helpers(threads);
     let keyspace = Keyspace::new(threads, participants, databases, seeds()?);
     let engine = Engine::with_log(keyspace, Arc::clone(&writers) as Arc<dyn Log>);

@@ -26,4 +26,4 @@ pub use base::BaseWriter;
 pub use check::{Check, Checksum};
 pub use reader::{Progress, ReadError, Reader};
 pub use room::{Roomy, Tail};
-pub use writer::{FinishedSync, PendingSync, Writer, WriterOptions};
+pub use writer::{FinishedSync, Outgrown, PendingSync, Writer, WriterOptions};

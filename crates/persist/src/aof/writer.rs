@@ -95,6 +95,25 @@ pub struct FinishedSync {
     to: Point,
 }
 
+/// A file of the log that another one has taken over from.
+#[derive(Debug)]
+pub struct Outgrown {
+    file: Box<dyn File>,
+    bytes: u64,
+    /// Where what was reserved ends.
+    end: u64,
+}
+
+impl Outgrown {
+    /// Gives back what is behind its records. That takes its time where the disk discards it; where it fails, it goes
+    /// with the file.
+    pub fn end_reserving(mut self) {
+        if self.end > self.bytes {
+            let _ = self.file.truncate(self.bytes);
+        }
+    }
+}
+
 /// A place of the log that may have been lost though the ring has given it up.
 #[derive(Debug, Clone, Copy)]
 struct Tear {
@@ -234,8 +253,12 @@ impl Writer {
     }
 
     /// Ends the writing; the ring can be given to another writer.
-    pub fn close(mut self) -> RingReader {
-        self.end_reserving();
+    pub fn close(self) -> RingReader {
+        // What is in doubt is for the next writer, as is what cannot be given back; room is what was reserved, too.
+        if !self.in_doubt {
+            let end = self.reserved_bytes.max(self.room_end);
+            Outgrown { file: self.file, bytes: self.written.bytes, end }.end_reserving();
+        }
         self.ring
     }
 
@@ -304,11 +327,12 @@ impl Writer {
         let (check, padding) = self.frame(to, length);
         self.in_doubt = true;
         let line = match self.ring.slices(from, to) {
-            Some([first, second]) => {
-                [first, second, padding].into_iter().for_each(|part| sum.add(part));
+            Some(slices) => {
+                slices.iter().for_each(|part| sum.add(part));
+                sum.add(padding);
                 let line = check.line(sum);
-                let parts = [stamp.as_bytes(), first, second, padding, &line];
-                write_all(&mut *self.file, &mut parts.map(IoSlice::new))?;
+                let frame = [stamp.as_bytes()].into_iter().chain(slices).chain([padding, &line[..]]);
+                write_all(&mut *self.file, &mut frame.map(IoSlice::new).collect::<Vec<_>>())?;
                 line
             }
             None => {
@@ -412,15 +436,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Gives back what was reserved and not used, and room. Where that fails, the next writer does it.
-    fn end_reserving(&mut self) {
-        let end = std::mem::take(&mut self.reserved_bytes).max(std::mem::take(&mut self.room_end));
-        self.room_asked = 0;
-        if end > self.written.bytes && !self.in_doubt {
-            let _ = self.file.truncate(self.written.bytes);
-        }
-    }
-
     /// Makes durable what was written. No other sync is under way.
     pub fn sync(&mut self) -> io::Result<()> {
         if self.synced == self.written {
@@ -517,9 +532,11 @@ impl Writer {
         self.torn = self.torn.filter(|tear| tear.increment >= adoption.since);
     }
 
-    /// Begins the next incremental file. The old one is made durable first; no other sync is under way.
-    pub fn rotate(&mut self) -> io::Result<()> {
+    /// Begins the next incremental file. The old one, which is answered, is made durable first; no other sync is under
+    /// way.
+    pub fn rotate(&mut self) -> io::Result<Outgrown> {
         while self.write(None)? {}
+        self.do_without_room()?;
         self.sync()?;
         let mut manifest = self.manifest.clone();
         let name = manifest.push_increment(&self.options.filename).name.clone();
@@ -534,14 +551,15 @@ impl Writer {
         // Where it fails the file stays: the manifest may be in place nonetheless. One that no manifest names
         // does no harm, and is used again.
         announce()?;
-        self.end_reserving();
+        let file = std::mem::replace(&mut self.file, file);
+        let end = std::mem::take(&mut self.reserved_bytes);
+        let outgrown = Outgrown { file, bytes: self.written.bytes, end };
         self.manifest = manifest;
-        self.file = file;
         self.older_bytes += self.written.bytes;
         self.written.bytes = 0;
         self.synced = self.written;
         self.kept = self.written;
-        Ok(())
+        Ok(outgrown)
     }
 
     /// The directory of the files.

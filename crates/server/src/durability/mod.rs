@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dunlin_engine::command::CommandError;
-use dunlin_persist::Ring;
+use dunlin_persist::{Ring, RingSizes};
 
 use self::bell::Bell;
 pub(crate) use self::{
@@ -43,8 +43,12 @@ pub(crate) use self::{
 };
 use crate::{executor::Letter, net::PostOffice};
 
-/// Bytes of the ring: what workers can be ahead of the disk.
-pub(crate) const RING_BYTES: usize = 64 << 20;
+/// The ring. Its spare segments are what it holds at [`ROOM_BYTES`]'s least, and a bit.
+pub(crate) const RING: RingSizes = RingSizes { segment_bytes: 4 << 20, segments_max: 128, spare_max: 16 };
+/// Bytes that workers can be ahead of the disk before they wait for it: a part of what the data set takes, so that
+/// memory does not grow by more where the disk hangs, between these.
+const ROOM_DATA_PARTS: u64 = 16;
+const ROOM_BYTES: (u64, u64) = (48 << 20, 384 << 20);
 /// Bytes that are worth being written before the thread's pause is over: what the caches of its processor may
 /// still hold.
 const HASTE_BYTES: u64 = 1 << 20;
@@ -88,6 +92,7 @@ pub(crate) struct Durability {
 
 impl Durability {
     pub(crate) fn new(ring: Arc<Ring>, workers: usize) -> Self {
+        ring.set_room(ROOM_BYTES.0);
         let none = || AtomicU64::new(NO_MARK);
         let awaited = (0..workers).map(|_| Awaited { mark: none(), sync_mark: none() });
         Self {
@@ -180,6 +185,11 @@ impl Durability {
     /// Why the log cannot be written, in the system's words.
     pub(crate) fn write_error(&self) -> String {
         self.status().write_error.clone().unwrap_or_default()
+    }
+
+    /// Has workers wait for the disk where they are ahead of it by a part of a data set of so many bytes.
+    fn size_room(&self, data_bytes: usize) {
+        self.ring.set_room((data_bytes as u64 / ROOM_DATA_PARTS).clamp(ROOM_BYTES.0, ROOM_BYTES.1));
     }
 
     /// Whether there is room for records; where not, [`Letter::HasRoom`] comes when there is.
@@ -283,7 +293,7 @@ mod tests {
     #[test]
     fn room_is_told_of_to_workers() {
         let (post, letters) = Letters::of_workers(2);
-        let durability = Durability::new(Ring::new(1 << 20, 2, 0).0, 2);
+        let durability = Durability::new(Ring::new(RING, 2, 0).0, 2);
         durability.tell_room();
         durability.attach(&post);
         assert_eq!(letters.recipients(0), [], "workers that have not begun");

@@ -32,24 +32,26 @@ use super::loading;
 use super::rewrite::{self, Base};
 use super::status::SYNC_INTERVAL;
 use super::syncer::Syncer;
-use super::{Durability, PAUSE, RING_BYTES};
+use super::{Durability, PAUSE, ROOM_BYTES};
 use crate::config::{AppendFsync, Config, ConfigReader, describe};
 use crate::loading::{LoadError, load_dump};
 use crate::net::Now;
 use crate::persistence::{cancelled, is_cancellation};
-use crate::removal::give_back;
+use crate::removal::{apart, give_back};
 use crate::shared::{Shared, Stop};
 
 /// How often the thread gives way to others at most before a sync.
 const YIELDS_MAX: usize = 8;
+/// How often the ring's room is fit to the data set.
+const SIZE_INTERVAL: Duration = Duration::from_millis(500);
 /// How long the start of the server waits for the log to be loaded, before clients are told of it.
 const QUICK_LOADING: Duration = Duration::from_millis(500);
 /// How long after a failure the next attempt is made.
 const RETRY: Duration = Duration::from_secs(1);
 /// Bytes that are not durable at most before `everysec` does not wait for its second: the ring keeps them.
-const UNSYNCED_BYTES_MAX: u64 = RING_BYTES as u64 / 4;
+const UNSYNCED_BYTES_MAX: u64 = ROOM_BYTES.0 / 3;
 /// Bytes that the ring keeps at most for a sync under `everysec` that takes its time.
-const KEPT_BYTES_MAX: u64 = RING_BYTES as u64 / 2;
+const KEPT_BYTES_MAX: u64 = ROOM_BYTES.0 / 3 * 2;
 /// How long ago what is not durable was written at most, under `everysec`: where the disk is slower, writers
 /// wait for it. Redis too goes on for two seconds beyond the one that it promises.
 const UNSYNCED_TIME_MAX: Duration = Duration::from_secs(3);
@@ -80,6 +82,8 @@ pub(crate) struct LogThread {
     syncer: Syncer,
     /// When the last sync began under `everysec` that has ended well.
     synced_at: Instant,
+    /// When the ring's room was last fit to the data set.
+    sized_at: Instant,
     /// All that was written before is durable, under `everysec`.
     unsynced_since: Instant,
     /// When to try again after a failure.
@@ -122,6 +126,7 @@ impl LogThread {
             state: State::Off(ring),
             syncer,
             synced_at: now,
+            sized_at: now,
             unsynced_since: now,
             retry_at: None,
             company: Company::default(),
@@ -322,6 +327,10 @@ impl LogThread {
         {
             return Ok(Rest::Regardless(step));
         }
+        if now.duration_since(self.sized_at) >= SIZE_INTERVAL {
+            self.sized_at = now;
+            self.shared.durability.size_room(self.shared.monitor.used_bytes(&self.shared.engine));
+        }
         if policy == AppendFsync::Always {
             give_way(|| pending(writer));
         }
@@ -516,7 +525,10 @@ impl LogThread {
         let durability = &self.shared.durability;
         if let State::On(writer) = &mut self.state {
             match writer.rotate() {
-                Ok(()) => self.cut_at = Some(writer.increment()),
+                Ok(outgrown) => {
+                    self.cut_at = Some(writer.increment());
+                    apart(|| outgrown.end_reserving());
+                }
                 Err(error) => {
                     tracing::warn!("cannot begin the next file of the log: {}", describe(&error));
                     durability.rewriting().current.iter().for_each(|progress| progress.cancel());

@@ -2,9 +2,12 @@
 
 use super::super::reader::Reader;
 use super::*;
-use crate::ring::Ring;
+use crate::ring::{Ring, RingSizes};
 use crate::storage::faulty::{Faults, FaultyDisk};
 use std::sync::atomic::Ordering::SeqCst;
+
+/// A kilobyte; most batches stand in several segments.
+const SIZES: RingSizes = RingSizes { segment_bytes: 64, segments_max: 16, spare_max: 2 };
 
 struct Bench {
     writer: Writer,
@@ -25,7 +28,7 @@ impl Bench {
         let directory = tempfile::tempdir().unwrap();
         let faults = Faults::none();
         let options = WriterOptions { directory: directory.path().join("log"), filename: "a.aof".to_owned() };
-        let (ring, reader) = Ring::new(1024, 1, 100);
+        let (ring, reader) = Ring::new(SIZES, 1, 100);
         let storage = Arc::new(FaultyDisk(Arc::clone(&faults)));
         let writer = Writer::open(storage, options, Manifest::default(), None, reader).unwrap();
         Self { writer, ring, faults, directory }
@@ -178,7 +181,7 @@ fn what_is_written_into_room_is_the_log_that_it_would_be_without() {
     bench.writer.keep_room(true).unwrap();
     let old = bench.text("a.aof.1.incr.aof");
     bench.ring.append(0, b"last\n");
-    bench.writer.rotate().unwrap();
+    bench.writer.rotate().unwrap().end_reserving();
     assert!(bench.text("a.aof.1.incr.aof").starts_with(&(old + "last\n#CRC32C:")));
     assert!(bench.text("a.aof.1.incr.aof").ends_with("\r\n"));
     assert_eq!(bench.text("a.aof.2.incr.aof"), "");
@@ -307,7 +310,7 @@ fn what_the_ring_gave_up_before_a_failed_sync_needs_a_new_base() {
     let put = |name: &str| std::fs::write(bench.directory.path().join("log").join(name), "base");
     adopt(&mut bench.writer, 1, put).unwrap();
     assert!(bench.writer.is_torn(), "the base was cut before");
-    bench.writer.rotate().unwrap();
+    bench.writer.rotate().unwrap().end_reserving();
     adopt(&mut bench.writer, 2, put).unwrap();
     assert!(!bench.writer.is_torn());
     assert_eq!(bench.writer.synced(), bench.ring.tail());
@@ -328,7 +331,7 @@ fn a_file_that_is_gone_is_noticed() {
 fn the_log_goes_on_in_the_next_file() {
     let mut bench = Bench::new();
     bench.ring.append(0, b"first\n");
-    bench.writer.rotate().unwrap();
+    bench.writer.rotate().unwrap().end_reserving();
     bench.ring.append(0, b"second\n");
     bench.writer.write(None).unwrap();
     assert_eq!(records(&bench.text("a.aof.1.incr.aof")), "first");
@@ -350,7 +353,7 @@ fn a_base_takes_the_place_of_what_is_before_its_increment() {
     bench.ring.append(0, b"first\n");
     assert_eq!(bench.ring.set_boundary(), 106);
     bench.ring.append(0, b"second\n");
-    bench.writer.rotate().unwrap();
+    bench.writer.rotate().unwrap().end_reserving();
     bench.ring.lift_boundary();
     bench.writer.write(None).unwrap();
     assert_eq!(records(&bench.text("a.aof.1.incr.aof")), "first", "what is behind the cut is not here");
@@ -381,11 +384,11 @@ fn a_log_without_a_base_leaves_the_manifest_alone() {
     let options = WriterOptions { directory: directory.clone(), filename: "a.aof".to_owned() };
     let mut manifest = bench.writer.manifest().clone();
     manifest.supersede();
-    let (ring, reader) = Ring::new(1024, 1, 100);
+    let (ring, reader) = Ring::new(SIZES, 1, 100);
     let mut writer = Writer::begin_apart(Arc::new(crate::storage::Disk), options, manifest, reader).unwrap();
     for text in [b"one", b"two"] {
         ring.append(0, text);
-        writer.rotate().unwrap();
+        writer.rotate().unwrap().end_reserving();
     }
     assert!(writer.is_apart());
     assert_eq!(bench.text("a.aof.manifest"), before);

@@ -1,0 +1,305 @@
+//! The log ring: records of all workers in one order of bytes.
+//!
+//! ```text
+//!            head            written by the reader            published          tail
+//! offsets ────┼───────────────────────┼───────────────────────────┼───────────────┼────▶ grow for ever
+//!             │ kept until on disk    │ to be written             │ being copied  │
+//! memory    ├── segment ──┼── segment ──┼── segment ──┼── segment ──┼── segment ──┤ see [`memory`]
+//! ```
+//!
+//! A worker that appends announces a lower bound of where (`appending[w]`), reserves its place
+//! (`tail.fetch_add`), copies, and withdraws the announcement. What lies below `tail` and below every
+//! announcement is *published*. Nobody waits for anybody: a record for which the ring has no room, be it
+//! that the reader is behind or that the record is larger than the ring, is put *aside*, in memory of its
+//! own; its place in the order stays empty. Workers keep that rare by looking for
+//! [room](Ring::has_room) before they lock anything.
+//!
+//! How far writers may be ahead is for the reader to say ([`Ring::set_room`]): where the disk hangs, what comes is
+//! memory's to take, up to there.
+//!
+//! Why nothing below `published` is still being copied: whoever sees a `tail` with a worker's reservation
+//! also sees its announcement, which came first, or a later one of the same worker, before which the copy
+//! was complete. `fetch_add` orders the former, the releasing stores to `appending[w]` the latter.
+//!
+//! A worker may be interrupted between reading `tail` and announcing it; the bound that it then announces is
+//! below its place by far, and below what was published meanwhile. The reader remembers what it has seen.
+//!
+//! ```sh
+//! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p dunlin-persist --lib loom --release
+//! ```
+
+mod memory;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+#[cfg(loom)]
+use loom::sync::{Arc, Mutex, MutexGuard, atomic::AtomicU64};
+#[cfg(not(loom))]
+use std::sync::{Arc, Mutex, MutexGuard, atomic::AtomicU64};
+
+use dunlin_engine::Log;
+
+use self::memory::Memory;
+
+/// How large a ring may become.
+#[derive(Debug, Clone, Copy)]
+pub struct RingSizes {
+    /// Bytes of a segment, a power of two: memory is taken and given back by so many.
+    pub segment_bytes: usize,
+    /// Segments at most, a power of two: what goes beyond is put aside, record by record.
+    pub segments_max: usize,
+    /// Segments at most that are kept with nothing in them.
+    pub spare_max: usize,
+}
+
+impl RingSizes {
+    /// Bytes at most.
+    pub const fn capacity(self) -> u64 {
+        (self.segment_bytes * self.segments_max) as u64
+    }
+}
+
+/// A participant that appends nothing at the moment.
+const IDLE: u64 = u64::MAX;
+
+/// A word with a cache line to itself (two, where lines are fetched in pairs).
+#[derive(Debug)]
+#[repr(align(128))]
+struct Padded(AtomicU64);
+
+impl Padded {
+    fn new(value: u64) -> Self {
+        Self(AtomicU64::new(value))
+    }
+}
+
+/// The ring. Any participant appends; one [`RingReader`] reads.
+pub struct Ring {
+    memory: Memory,
+    /// Behind the last reservation.
+    tail: Padded,
+    /// Everything before it may be overwritten.
+    head: Padded,
+    /// By participant: a lower bound of where it appends, or [`IDLE`].
+    appending: Box<[Padded]>,
+    /// Nothing behind it is published, or [`IDLE`].
+    boundary: AtomicU64,
+    /// Bytes beyond which commands that write had better wait.
+    room_bytes: AtomicU64,
+    /// Records that the ring had no room for, by their offsets.
+    aside: Mutex<BTreeMap<u64, Box<[u8]>>>,
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = out.debug_struct("Ring");
+        shown.field("used_bytes", &self.used_bytes()).field("tail", &self.tail()).finish_non_exhaustive()
+    }
+}
+
+impl Ring {
+    /// A ring whose first record gets offset `start`, and its one reader. Three quarters of it are room until
+    /// somebody says otherwise.
+    ///
+    /// # Panics
+    /// Where a size is not a power of two.
+    pub fn new(sizes: RingSizes, participants: usize, start: u64) -> (Arc<Self>, RingReader) {
+        let ring = Arc::new(Self {
+            memory: Memory::new(sizes),
+            tail: Padded::new(start),
+            head: Padded::new(start),
+            appending: (0..participants).map(|_| Padded::new(IDLE)).collect(),
+            boundary: AtomicU64::new(IDLE),
+            room_bytes: AtomicU64::new(sizes.capacity() / 4 * 3),
+            aside: Mutex::default(),
+        });
+        (Arc::clone(&ring), RingReader { ring, published: start })
+    }
+
+    /// The offset behind the last record.
+    #[inline]
+    pub fn tail(&self) -> u64 {
+        self.tail.0.load(Acquire)
+    }
+
+    /// Bytes that the reader has not given up yet.
+    #[inline]
+    pub fn used_bytes(&self) -> u64 {
+        let head = self.head.0.load(Acquire);
+        self.tail.0.load(Relaxed).saturating_sub(head)
+    }
+
+    /// Whether there is room. Where not, commands that write had better wait, before they take any lock.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.used_bytes() <= self.room_bytes.load(Relaxed)
+    }
+
+    /// Says how many bytes are to be used before there is no room: less than the capacity by what those may append
+    /// who have seen some.
+    pub fn set_room(&self, bytes: u64) {
+        self.room_bytes.store(bytes, Relaxed);
+    }
+
+    /// Appends one record; the offset behind it. Never waits for the reader.
+    ///
+    /// # Panics
+    /// When there is no such participant.
+    pub fn append(&self, participant: usize, record: &[u8]) -> u64 {
+        let announcement = &self.appending[participant].0;
+        announcement.store(self.tail.0.load(Relaxed), Release);
+        let start = self.tail.0.fetch_add(record.len() as u64, AcqRel);
+        let end = start + record.len() as u64;
+        if end <= self.memory.end(self.head.0.load(Acquire)) {
+            // SAFETY: `start..end` was reserved by nobody else, nothing of it is published, hence neither read nor
+            // released, and there can be memory for it.
+            unsafe { self.memory.write(start, record) };
+            self.memory.prefetch(end, record.len());
+        } else {
+            self.put_aside(start, record);
+        }
+        announcement.store(IDLE, Release);
+        end
+    }
+
+    #[cold]
+    fn put_aside(&self, start: u64, record: &[u8]) {
+        self.aside().insert(start, record.into());
+    }
+
+    fn aside(&self) -> MutexGuard<'_, BTreeMap<u64, Box<[u8]>>> {
+        self.aside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets nothing that is appended from here on be published until [`Self::lift_boundary`]: the reader
+    /// will do something between what is before and what is behind. Nobody appends meanwhile. The offset.
+    pub fn set_boundary(&self) -> u64 {
+        let tail = self.tail();
+        self.boundary.store(tail, Release);
+        tail
+    }
+
+    /// Whether there is a boundary.
+    pub fn has_boundary(&self) -> bool {
+        self.boundary.load(Acquire) != IDLE
+    }
+
+    /// Takes the boundary away, if there is one.
+    pub fn lift_boundary(&self) {
+        self.boundary.store(IDLE, Release);
+    }
+
+    /// The offset below which all records are complete, as far as can be told now: it may be less than it was.
+    fn complete(&self) -> u64 {
+        let tail = self.tail.0.load(Acquire);
+        let complete = self.appending.iter().map(|announced| announced.0.load(Acquire)).fold(tail, u64::min);
+        // Read last: who sees a tail behind the boundary sees the boundary, which was set before.
+        complete.min(self.boundary.load(Acquire))
+    }
+}
+
+impl Log for Ring {
+    fn append(&self, participant: usize, record: &[u8]) -> u64 {
+        Ring::append(self, participant, record)
+    }
+}
+
+/// The reading end of a ring: there is one.
+#[derive(Debug)]
+pub struct RingReader {
+    ring: Arc<Ring>,
+    /// The offset below which all records were complete when somebody asked last.
+    published: u64,
+}
+
+impl RingReader {
+    /// The ring.
+    pub fn ring(&self) -> &Arc<Ring> {
+        &self.ring
+    }
+
+    /// Gives up all there is, and lets the next record have offset `start`. Nobody appends meanwhile.
+    pub fn restart(&mut self, start: u64) {
+        self.ring.lift_boundary();
+        debug_assert_eq!(self.ring.complete(), self.ring.tail(), "somebody appends");
+        self.ring.aside().clear();
+        // SAFETY: nobody appends, the caller says, and the reader is here.
+        unsafe { self.ring.memory.clear() };
+        self.ring.tail.0.store(start, Release);
+        self.ring.head.0.store(start, Release);
+        self.published = start;
+    }
+
+    /// The offset below which all records are complete. It never goes back. O(participants).
+    pub fn published(&mut self) -> u64 {
+        self.published = self.published.max(self.ring.complete());
+        self.published
+    }
+
+    /// Shows the bytes `from..to` in order, in pieces. They must be published and not given up.
+    pub fn read(&mut self, from: u64, to: u64, mut show: impl FnMut(&[u8])) {
+        assert!(from <= to && self.ring.head.0.load(Relaxed) <= from);
+        let mut at = from;
+        let aside = self.ring.aside();
+        // A record that began before `from` may reach into it.
+        let first = aside.range(..=from).next_back().map_or(from, |(start, _)| *start);
+        for (start, record) in aside.range(first..to) {
+            let end = start + record.len() as u64;
+            if end <= at {
+                continue;
+            }
+            // SAFETY: below, and the caller says that it is published.
+            unsafe { self.ring.memory.read(at, (*start).max(at), &mut show) };
+            at = at.max(*start);
+            let piece = &record[(at - start) as usize..];
+            let piece = &piece[..piece.len().min((to - at) as usize)];
+            show(piece);
+            at += piece.len() as u64;
+        }
+        drop(aside);
+        // SAFETY: the bytes were copied before they were published, which the caller has seen, and
+        // nobody overwrites them before `give_up`, which needs `&mut self`.
+        unsafe { self.ring.memory.read(at, to, &mut show) };
+    }
+
+    /// The bytes `from..to` where they stand, in order; `None` where some of them were put aside. They must be
+    /// published and not given up.
+    pub fn slices(&self, from: u64, to: u64) -> Option<Vec<&[u8]>> {
+        assert!(from <= to && self.ring.head.0.load(Relaxed) <= from);
+        // A record that began before `from` may reach into it.
+        if self.ring.aside().range(..to).next_back().is_some() {
+            return None;
+        }
+        // SAFETY: as in `read`; the borrow ends before `give_up` can be called.
+        #[cfg(not(loom))]
+        return Some(unsafe { self.ring.memory.slices(from, to) });
+        // There are no slices of loom's cells.
+        #[cfg(loom)]
+        None
+    }
+
+    /// Gives up the bytes before `offset`: they may be overwritten.
+    pub fn give_up(&mut self, offset: u64) {
+        debug_assert!(offset <= self.published);
+        let head = self.ring.head.0.load(Relaxed);
+        // SAFETY: all of it is published, so nobody writes there, and nobody else reads; who appends goes by the old
+        // head until it changes.
+        unsafe { self.ring.memory.release(head, offset) };
+        self.ring.head.0.store(offset, Release);
+        let mut aside = self.ring.aside();
+        while let Some(first) = aside.first_entry()
+            && first.key() + first.get().len() as u64 <= offset
+        {
+            first.remove();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+#[cfg(all(test, loom))]
+mod loom_tests;
