@@ -64,6 +64,11 @@ impl<T, B: Bell> Mailbox<T, B> {
         }
     }
 
+    /// Whether there is mail. Worker only.
+    pub fn has_mail(&self) -> bool {
+        !self.desk().letters.is_empty()
+    }
+
     /// Announces that the worker is about to sleep. `false`: there is mail, it must not. Worker only.
     pub fn may_sleep(&self) -> bool {
         let mut desk = self.desk();
@@ -105,11 +110,11 @@ mod tests {
         let rings = || mailbox.bell.0.load(Ordering::Relaxed);
         mailbox.post(1);
         assert_eq!(rings(), 0, "the worker is awake");
-        assert!(!mailbox.may_sleep(), "there is mail");
+        assert!(mailbox.has_mail() && !mailbox.may_sleep());
         let mut letters = Vec::new();
         mailbox.collect(&mut letters);
         assert_eq!(letters, [1]);
-        assert!(mailbox.may_sleep());
+        assert!(!mailbox.has_mail() && mailbox.may_sleep());
         mailbox.post(2);
         mailbox.post(3);
         assert_eq!(rings(), 1);

@@ -35,6 +35,7 @@ mod neighbours;
 mod open_files;
 mod outbox;
 mod output;
+mod patience;
 mod post;
 mod service;
 mod withheld;

@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
@@ -22,6 +23,7 @@ use super::departures::Departures;
 use super::interlude::Interlude;
 use super::listener::{self, Listener, Refusal};
 use super::outbox::Outbox;
+use super::patience::Patience;
 use super::post::{Mail, Newcomer};
 use super::worker::{BELL, Shared};
 use super::{Address, Client, Limits, Now, Service, To, Traffic, Transport, output};
@@ -86,6 +88,7 @@ pub struct Neighbours<S: Service> {
     sweep_from: usize,
     /// When to stop waiting for clients to read their last replies.
     pub(super) stop_at: Option<Instant>,
+    patience: Patience,
     pub(super) interlude: Interlude<S::Letter>,
 }
 
@@ -120,6 +123,7 @@ impl<S: Service> Neighbours<S> {
             sweep_at: now.instant,
             sweep_from: 0,
             stop_at: None,
+            patience: Patience::new(),
             interlude: Interlude::default(),
         })
     }
@@ -139,29 +143,51 @@ impl<S: Service> Neighbours<S> {
         self.stop_at.is_some_and(|stop_at| self.open == 0 || self.now.instant >= stop_at)
     }
 
-    /// How long the poll may take, with something else to do at `background_at`.
-    pub(super) fn sleep_max(&self, background_at: Instant) -> Option<Duration> {
+    /// Waits until there is something to do, with something else to do at `background_at`. Events are for the next tick.
+    pub(super) fn wait(&mut self, events: &mut Events, background_at: Instant) -> io::Result<()> {
+        let Some(until) = self.rests_until(background_at) else {
+            return self.poll.poll(events, Some(Duration::ZERO));
+        };
+        // The tick's own work has taken time: the clock of its beginning would oversleep.
+        let begun = Instant::now();
+        let mailbox = self.shared.post.mailbox(self.worker);
+        for _ in 0..self.patience.looks(begun) {
+            thread::yield_now();
+            self.poll.poll(events, Some(Duration::ZERO))?;
+            if !events.is_empty() || mailbox.has_mail() {
+                self.patience.has_looked(begun);
+                return Ok(());
+            }
+        }
+        if !mailbox.may_sleep() {
+            return self.poll.poll(events, Some(Duration::ZERO));
+        }
+        let now = Instant::now();
+        self.patience.sleeps(now);
+        self.poll.poll(events, Some(until.saturating_duration_since(now)))
+    }
+
+    /// Until when to wait at most; `None`: there is something to do.
+    fn rests_until(&self, background_at: Instant) -> Option<Instant> {
         let may_accept = self.may_accept();
         let busy = !self.ready.is_empty()
             || !self.interlude.kept_mail.is_empty()
             || (may_accept && self.doors.iter().any(|door| door.ready));
-        if busy || !self.shared.post.mailbox(self.worker).may_sleep() {
-            return Some(Duration::ZERO);
+        if busy {
+            return None;
         }
         let deadlines = [
-            Some(background_at),
             (self.open > 0).then_some(self.sweep_at),
             self.deadlines.peek().map(|Reverse((deadline, ..))| *deadline),
             self.doors.iter().filter_map(|door| door.retry_at).filter(|_| may_accept).min(),
             self.stop_at,
         ];
-        let next = deadlines.into_iter().flatten().min()?;
-        // The tick's own work has taken time: the clock of its beginning would oversleep.
-        Some(next.saturating_duration_since(Instant::now()))
+        Some(deadlines.into_iter().flatten().fold(background_at, Instant::min))
     }
 
     pub(super) fn begin_tick(&mut self) {
         self.now = Now::read();
+        self.patience.learn(self.now.instant);
         self.traffic().ticks.add(1);
         let limits = self.shared.limits.load();
         if !Arc::ptr_eq(&limits, &self.limits) {

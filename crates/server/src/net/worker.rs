@@ -58,7 +58,7 @@ impl<S: Service> Worker<S> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         let mut background_at = neighbours.now.instant;
         while !neighbours.is_done() {
-            match neighbours.poll.poll(&mut events, neighbours.sleep_max(background_at)) {
+            match neighbours.wait(&mut events, background_at) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => events.clear(),
                 other => other?,
             }
