@@ -160,7 +160,9 @@ impl Memory {
     pub(super) unsafe fn slices(&self, from: u64, to: u64) -> Vec<&[u8]> {
         let slice = |(at, place, length)| {
             // SAFETY: as in `read`.
-            unsafe { std::slice::from_raw_parts(self.segment(at).add(place).cast::<u8>().cast_const(), length) }
+            unsafe {
+                std::slice::from_raw_parts(self.segment(at).add(place).cast::<u8>().cast_const(), length)
+            }
         };
         self.parts(from, to).map(slice).collect()
     }

@@ -18,7 +18,7 @@ const LOOKS: (u32, u32) = (1, 16);
 /// A shorter sleep was not worth it: more looks would have spared it.
 const NAP: Duration = Duration::from_micros(15);
 /// Who gave way and was let run again only then has met somebody who computes. A sleeper is let run sooner.
-const AWAY: Duration = Duration::from_micros(3000);
+const AWAY: Duration = Duration::from_millis(3);
 /// For so many times as long as that it does not give way again.
 const ABSTINENCE: u32 = 25;
 
