@@ -414,9 +414,11 @@ fn save(shared: &Shared, cut: Cut, path: &Path) {
     match written {
         Err(error) if is_cancellation(&error) => tracing::warn!("Background saving cancelled"),
         written => {
-            failed = written.is_err();
             // What went wrong has been logged.
-            let _ = shared.note_saved(path, written, changes, progress.begun);
+            failed = shared.note_saved(path, written, changes, progress.begun).is_err();
+            if failed {
+                shared.persistence.last_save_ok.store(false, Relaxed);
+            }
         }
     }
     let mut saving = shared.persistence.saving();

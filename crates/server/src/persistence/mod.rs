@@ -82,7 +82,7 @@ impl Writer<'_, '_> {
 pub(crate) struct Persistence {
     /// Unix time of the last snapshot; of the start until there is one.
     pub(crate) last_save_s: AtomicU64,
-    /// Whether the last one was written.
+    /// Whether the last one in the background was written, or any since: who asks for SAVE is told of its failure.
     pub(crate) last_save_ok: AtomicBool,
     /// How many were written.
     pub(crate) saves: AtomicU64,
@@ -168,7 +168,6 @@ impl Shared {
         begun: Instant,
     ) -> Result<(), String> {
         let persistence = &self.persistence;
-        persistence.last_save_ok.store(written.is_ok(), Relaxed);
         match written {
             Ok(replaced) => give_back(vec![replaced]),
             Err(error) => {
@@ -176,6 +175,7 @@ impl Shared {
                 return Err(format!("cannot write {}: {error}", path.display()));
             }
         }
+        persistence.last_save_ok.store(true, Relaxed);
         persistence.saves.fetch_add(1, Relaxed);
         persistence.last_save_s.store((unix_us() / 1_000_000) as u64, Relaxed);
         persistence.saved_changes.store(changes, Relaxed);
