@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 /// Looks before a sleep, at least and at most. One takes the better part of a microsecond where nobody else runs.
 const LOOKS: (u32, u32) = (1, 16);
 /// A shorter sleep was not worth it: more looks would have spared it.
-const NAP: Duration = Duration::from_micros(15);
-/// Who gave way and was let run again only then has met somebody who computes. A sleeper is let run sooner.
-const AWAY: Duration = Duration::from_millis(3);
+const SLEEP_MIN: Duration = Duration::from_micros(15);
+/// Whoever gave way for longer has met somebody who computes; a sleeper who is woken is let run sooner.
+const YIELD_MAX: Duration = Duration::from_millis(3);
 /// For so many times as long as that it does not give way again.
-const ABSTINENCE: u32 = 25;
+const BACKOFF: u32 = 25;
 
 /// The patience of one worker.
 #[derive(Debug)]
@@ -69,12 +69,12 @@ impl Patience {
             Last::Nothing => {}
             Last::Looked(begun) => {
                 let took = now - begun;
-                if took > AWAY {
-                    self.resumes_at = Some(now + took * ABSTINENCE);
+                if took > YIELD_MAX {
+                    self.resumes_at = Some(now + took * BACKOFF);
                 }
             }
             Last::Slept(begun) => {
-                let looks = if now - begun < NAP { self.looks * 2 } else { self.looks / 2 };
+                let looks = if now - begun < SLEEP_MIN { self.looks * 2 } else { self.looks / 2 };
                 self.looks = looks.clamp(LOOKS.0, LOOKS.1);
             }
         }
