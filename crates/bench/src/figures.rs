@@ -1,9 +1,10 @@
 //! Figures of a comparison: what was measured of each row on each server, round by round, and the
 //! table that shows medians, spread and ratios.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One figure of one measurement.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,14 +23,14 @@ pub fn sample(metric: &'static str, unit: &'static str, value: f64) -> Sample {
 }
 
 /// All samples of one metric of one row on one server.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Figure {
     /// The row's name.
     pub row: String,
     /// What was measured.
-    pub metric: &'static str,
+    pub metric: Cow<'static, str>,
     /// Unit of the samples.
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
     /// The server's column.
     pub server: String,
     /// Whether it is the row's main figure.
@@ -63,15 +64,15 @@ pub struct Line<'a> {
     /// The row's name.
     pub row: &'a str,
     /// What was measured.
-    pub metric: &'static str,
+    pub metric: &'a str,
     /// Its unit.
-    pub unit: &'static str,
+    pub unit: &'a str,
     /// Whether it is the row's main figure.
     pub headline: bool,
 }
 
 /// Rows of metrics, columns of servers.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Table {
     /// Columns, in order; ratios refer to `baseline`.
     pub servers: Vec<String>,
@@ -100,8 +101,8 @@ impl Table {
                 Some(figure) => figure.samples.push(sample.value),
                 None => self.figures.push(Figure {
                     row: row.into(),
-                    metric: sample.metric,
-                    unit: sample.unit,
+                    metric: sample.metric.into(),
+                    unit: sample.unit.into(),
                     server: server.into(),
                     headline: index == 0,
                     samples: vec![sample.value],
@@ -175,9 +176,31 @@ impl Table {
     }
 }
 
+/// Whether more of a unit is better: rates and ratios of rates, but not times, bytes and counts.
+pub fn higher_is_better(unit: &str) -> bool {
+    unit.ends_with("/s") || unit == "×" || unit == "× of before"
+}
+
+/// A whole number with a comma before every three digits.
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// Three significant digits, and no fraction of large numbers.
 pub fn short(value: f64) -> String {
     match value.abs() {
+        magnitude if (999.5..1e18).contains(&magnitude) => {
+            let sign = if value < 0.0 { "-" } else { "" };
+            format!("{sign}{}", thousands(magnitude.round() as u64))
+        }
         magnitude if magnitude >= 100.0 => format!("{value:.0}"),
         magnitude if magnitude >= 10.0 => format!("{value:.1}"),
         magnitude if magnitude >= 1.0 => format!("{value:.2}"),
@@ -208,6 +231,13 @@ mod tests {
         let text = table().markdown();
         let line = "| get | CPU (µs) | 2.00 [1.00..3.00] (0.50×) | 4.00 [3.00..5.00] |";
         assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn numbers_have_three_digits_or_separators() {
+        let texts = [0.1234, 9.876, 55.55, 999.4, 999.6, 1234.4, 2_100_000.0, -1e6].map(short);
+        assert_eq!(texts, ["0.123", "9.88", "55.5", "999", "1,000", "1,234", "2,100,000", "-1,000,000"]);
+        assert_eq!([0, 999, 1000, 1_234_567].map(thousands), ["0", "999", "1,000", "1,234,567"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //!          │        └ template, schedule, latency
 //!          └→ report
 //! compare, lab ─→ load                                      servers side by side
-//!      └ process, figures
+//!      └ process, figures, plot
 //! traffic                                                   MONITOR recorded and replayed
 //! ```
 //!
@@ -29,6 +29,8 @@ mod figures;
 mod lab;
 pub mod latency;
 pub mod load;
+#[cfg(target_os = "linux")]
+mod plot;
 #[cfg(target_os = "linux")]
 mod process;
 mod random;

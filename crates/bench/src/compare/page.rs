@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use plotters::prelude::*;
 use serde::Serialize;
 
 use super::{
@@ -13,8 +12,9 @@ use super::{
 };
 use crate::{
     figures::{Line, Table, short},
-    lab::{self, compaction::plot_course},
+    lab::compaction::plot_course,
     latency::Latencies,
+    plot::{self, Bar, Palette, Plot},
 };
 
 /// The results of a topic.
@@ -99,7 +99,8 @@ impl Page {
         let json = serde_json::to_string_pretty(self).map_err(|error| error.to_string())?;
         fs::write(folder.join(format!("{}.md", self.name)), self.markdown()).map_err(failed)?;
         fs::write(folder.join(format!("{}.json", self.name)), json + "\n").map_err(failed)?;
-        fs::write(folder.join(format!("{}.svg", self.name)), self.plot()?).map_err(failed)?;
+        let plot = plot::svg(&self.plot(), &self.palette())?;
+        fs::write(folder.join(format!("{}.svg", self.name)), plot).map_err(failed)?;
         for row in self.courses_of() {
             let courses = self.courses.iter().filter(|(of, _)| *of == row);
             let runs: Vec<_> = courses
@@ -108,56 +109,34 @@ impl Page {
             for (end, title, unit, figure) in COURSE_PLOTS {
                 let plot = plot_course(&format!("{row}: {title}"), unit, WINDOW, &runs, figure);
                 let path = folder.join(format!("{}-{row}-{end}.svg", self.name));
-                fs::write(path, lab::svg(&plot)?).map_err(failed)?;
+                fs::write(path, plot::svg(&plot, &self.palette())?).map_err(failed)?;
             }
         }
         Ok(())
     }
 
-    /// Horizontal bars: the headline of each row on each server, as a ratio to the baseline.
-    pub fn plot(&self) -> Result<String, String> {
-        const WIDTH: i32 = 860;
-        const LEFT: i32 = 250;
-        const BAR: i32 = 16;
-        const GAP: i32 = 14;
-        const TOP: i32 = 60;
+    fn palette(&self) -> Palette {
+        Palette::new(self.table.servers.iter().map(String::as_str))
+    }
+
+    /// Bars of the headline of each row on each server, as ratios to the baseline with the figure behind each.
+    fn plot(&self) -> Plot {
         let table = &self.table;
-        let lines: Vec<_> = table.lines().into_iter().filter(|line| line.headline).collect();
-        let group = BAR * table.servers.len() as i32 + GAP;
-        let height = TOP + group * lines.len() as i32 + 30;
-        let ratios = lines.iter().flat_map(|line| {
-            table.servers.iter().filter_map(|server| table.ratio(line.row, line.metric, server))
-        });
-        let scale = f64::from(WIDTH - LEFT - 110) / ratios.fold(1.0, f64::max);
-        let mut svg = String::new();
-        {
-            let area = SVGBackend::with_string(&mut svg, (WIDTH as u32, height as u32)).into_drawing_area();
-            let failed = |error: DrawingAreaErrorKind<_>| format!("cannot draw the plot: {error:?}");
-            area.fill(&WHITE).map_err(failed)?;
-            let title = format!("{} (bars: ratio to {})", self.topic.title(), table.baseline);
-            area.draw(&Text::new(title, (20, 20), ("sans-serif", 18))).map_err(failed)?;
-            for (index, Line { row, metric, unit, .. }) in lines.iter().enumerate() {
-                let top = TOP + group * index as i32;
-                for (column, server) in table.servers.iter().enumerate() {
-                    let y = top + BAR * column as i32;
-                    let label = if column == 0 { format!("{row}  {server}") } else { server.clone() };
-                    area.draw(&Text::new(label, (20, y + 2), ("sans-serif", 12))).map_err(failed)?;
-                    let Some(figure) = table.figure(row, metric, server) else { continue };
-                    let length = table.ratio(row, metric, server).map_or(0, |ratio| (ratio * scale) as i32);
-                    let corners = [(LEFT, y), (LEFT + length.max(1), y + BAR - 2)];
-                    area.draw(&Rectangle::new(corners, Palette99::pick(column).filled())).map_err(failed)?;
-                    let value = format!("{} {unit}", short(figure.median()));
-                    area.draw(&Text::new(value, (LEFT + length + 6, y + 2), ("sans-serif", 12)))
-                        .map_err(failed)?;
-                }
+        let mut bars = Vec::new();
+        for Line { row, metric, unit, .. } in table.lines().into_iter().filter(|line| line.headline) {
+            for server in &table.servers {
+                let Some(figure) = table.figure(row, metric, server) else { continue };
+                let ratio = table.ratio(row, metric, server).unwrap_or(0.0);
+                let per_unit = ratio / figure.median();
+                let (low, high) = figure.bounds();
+                let spread = (figure.samples.len() > 1 && per_unit.is_finite())
+                    .then_some((low * per_unit, high * per_unit));
+                let label = Some(format!("{} {unit}", short(figure.median())));
+                bars.push(Bar { row: row.into(), server: server.clone(), value: ratio, spread, label });
             }
-            let one = LEFT + scale as i32;
-            let bottom = TOP + group * lines.len() as i32 - GAP;
-            area.draw(&PathElement::new([(one, TOP - 6), (one, bottom)], BLACK.mix(0.4))).map_err(failed)?;
-            area.present().map_err(failed)?;
         }
-        svg.push('\n');
-        Ok(svg)
+        let title = format!("{} (bars: ratio to {})", self.topic.title(), table.baseline);
+        Plot::Bars { title, bars, reference: Some(1.0) }
     }
 }
 
@@ -200,7 +179,8 @@ mod tests {
 
     #[test]
     fn the_plot_has_a_bar_for_each_headline_and_server() {
-        let svg = page().plot().unwrap();
+        let page = page();
+        let svg = plot::svg(&page.plot(), &page.palette()).unwrap();
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
         // The background and two bars.
         assert_eq!(svg.matches("<rect").count(), 3);

@@ -32,6 +32,7 @@ pub const AUTOCOMPLETE: Experiment = Experiment {
         "Imports them with a ZSCORE before every ZADD, with one a title, in pipelines, and with a script.",
         "Look at commands (counted through MONITOR), round trips and bytes: the time follows from them.",
     ],
+    sizes: &[],
     cost: Cost { always_s: 0.5, timed_s: 0.0, sized_s: 45.0 },
     run,
 };
@@ -76,7 +77,7 @@ fn run(lab: &Lab) -> Result<Results, String> {
     let titles = lab.scale.count(TITLES, 50);
     let index = index(titles);
     let entries: u64 = index.values().map(|titles| titles.len() as u64).sum();
-    let mut results = Results::new(&AUTOCOMPLETE);
+    let mut results = Results::new(&AUTOCOMPLETE, lab.scale);
     let servers = lab.start(&mut results, Settings::MemoryOnly, Contender::is_whole)?;
     results.setting(format!("{titles} titles, {} prefixes, {entries} entries; one connection", index.len()));
     let names = names(&servers);

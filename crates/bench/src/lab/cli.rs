@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::EXPERIMENTS;
-use super::contender::{CLIENTS_MAX, Contender};
+use super::contender::{CLIENTS_MAX, Contender, Unusable};
 use super::experiment::{Experiment, Lab, Scale};
 use super::fan_pages::FAN_PAGES;
 use super::report::Report;
@@ -18,6 +19,8 @@ use super::slo::Slo;
 use crate::{affinity, process};
 
 const ROUNDS: u32 = 3;
+/// How often a run whose output is no terminal says how far it is.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(15);
 /// Descriptors needed beside those of the connections.
 const SPARE_DESCRIPTORS: u64 = 256;
 
@@ -34,7 +37,9 @@ Examples:
   The mixes, and the highest rate at which 999 of 1000 requests are answered within two milliseconds:
     $ dunlin bench lab mixes --slo p99.9=2ms
   One page's record out of the fan pages:
-    $ dunlin bench lab fan-pages --query 17 --peer memcached";
+    $ dunlin bench lab fan-pages --query 17 --peer memcached
+  The report once more, from the results of an earlier run:
+    $ dunlin bench lab --from lab-report/results.json";
 
 /// Runs published experiments with in-memory stores against Dunlin and others, and writes a report.
 ///
@@ -45,7 +50,8 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "dunlin bench lab", bin_name = "dunlin bench lab", after_help = EXAMPLES)]
 pub struct LabArguments {
-    /// Experiments by name or by founding experiment (E1 to E5); `all`, or none, for all; `list` explains them
+    /// Experiments by name, by number in the list, or by founding experiment (E1 to E5); `all`, or none, for all;
+    /// `list` explains them
     #[arg(value_name = "EXPERIMENT")]
     experiments: Vec<String>,
     /// A server that runs already: redis://, rediss://, unix:// or memcached://, whose database must be empty, or
@@ -53,7 +59,7 @@ pub struct LabArguments {
     #[arg(long, value_name = "NAME=URL")]
     target: Vec<String>,
     /// A program to start: redis-server, valkey-server, memcached, nutcracker=K, sharded=K, [NAME=]PATH;
-    /// redis-server when neither peer nor target is given
+    /// redis-server when neither peer nor target is given. A program that is not on PATH is left out
     #[arg(long, value_name = "PEER")]
     peer: Vec<String>,
     /// Leave this program's own server out
@@ -83,6 +89,9 @@ pub struct LabArguments {
     /// Also search the highest rate at which so many requests stay within so much time
     #[arg(long, value_name = "QUANTILE=TIME", value_parser = Slo::parse)]
     slo: Option<Slo>,
+    /// Write the report once more from the results.json of an earlier run, and measure nothing
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["experiments", "target", "peer", "query", "slo"])]
+    from: Option<PathBuf>,
     /// Folder for the report
     #[arg(long, value_name = "FOLDER", default_value = "lab-report")]
     out: PathBuf,
@@ -106,30 +115,46 @@ impl LabArguments {
             print!("{}", list());
             return Ok(());
         }
+        if let Some(file) = &self.from {
+            return self.write(&Report::read(file)?);
+        }
         let experiments = select(&self.experiments)?;
-        let mut lab = self.lab()?;
+        let mut left_out = Vec::new();
+        let mut lab = self.lab(&mut left_out)?;
         // Descriptors for the load; the servers that are started inherit the limit.
         let wanted = u64::from(CLIENTS_MAX) + SPARE_DESCRIPTORS;
         rlimit::increase_nofile_limit(wanted)
             .map_err(|error| format!("cannot raise the limit of open files: {error}"))?;
         let mut report = Report::new(&lab, &self.scales());
+        for line in left_out {
+            eprintln!("{line}");
+            report.remark(line);
+        }
         let expected = |experiment: &&Experiment| {
             experiment.expected(self.scale_of(experiment), lab.contenders.len(), self.rounds)
         };
-        let (start, total) = (Instant::now(), experiments.iter().map(expected).sum::<Duration>());
+        let mut pace = Pace::default();
         for (index, experiment) in experiments.iter().enumerate() {
             lab.scale = self.scale_of(experiment);
-            let (gone, next) = (minutes(start.elapsed()), minutes(expected(experiment)));
             let place = format!("[{}/{}] {}", index + 1, experiments.len(), experiment.name);
+            let left = experiments[index..].iter().map(expected).sum();
+            let [next, left] = [expected(experiment), left].map(|time| minutes(pace.estimate(time)));
+            let source = pace.source();
             lab.bar.suspend(|| {
-                eprintln!("{place}: about {next} min; {gone} of about {} min are gone", minutes(total))
+                eprintln!("{place}: about {next} min, {left} min to the end of the lab ({source})")
             });
             lab.bar.set_prefix(place);
+            let start = Instant::now();
             let results = self.carry_out(experiment, &lab)?;
+            pace.add(expected(experiment), start.elapsed());
             lab.bar.suspend(|| println!("{}", report.terminal(&results)));
             report.results.push(results);
         }
         lab.bar.finish_and_clear();
+        self.write(&report)
+    }
+
+    fn write(&self, report: &Report) -> Result<(), String> {
         report.write(&self.out)?;
         println!("written to {}", self.out.join("report.html").display());
         Ok(())
@@ -161,7 +186,13 @@ impl LabArguments {
                     .map_err(|error| format!("cannot restrict the load to its processors: {error}"))?;
                 (experiment.run)(lab)
             });
-            running.join().expect("the experiment panicked")
+            let (ended, end) = mpsc::channel::<()>();
+            if lab.bar.is_hidden() {
+                scope.spawn(move || say_progress(&lab.bar, &end));
+            }
+            let result = running.join();
+            drop(ended);
+            result.expect("the experiment panicked")
         });
         let mut results = result.map_err(|error| format!("{}: {error}", experiment.name))?;
         results.settings.insert(0, format!("scale {}", lab.scale.0));
@@ -179,7 +210,8 @@ impl LabArguments {
         Ok(results)
     }
 
-    fn lab(&self) -> Result<Lab, String> {
+    /// What the experiments share. Peers whose programs are missing are left out, with a line about each.
+    fn lab(&self, left_out: &mut Vec<String>) -> Result<Lab, String> {
         let mut contenders = Vec::new();
         if !self.without_dunlin {
             contenders.push(Contender::dunlin(self.dunlin.as_deref())?);
@@ -188,13 +220,20 @@ impl LabArguments {
             contenders.push(Contender::target(target)?);
         }
         for peer in &self.peer {
-            contenders.push(Contender::peer(peer)?);
+            match Contender::peer(peer) {
+                Ok(contender) => contenders.push(contender),
+                Err(Unusable::Wrong(error)) => return Err(error),
+                Err(missing) => left_out.push(format!("--peer {peer} is left out: {missing}")),
+            }
+        }
+        if contenders.is_empty() {
+            return Err(format!("no server is left to measure: {}", left_out.join("; ")));
         }
         if self.target.is_empty()
             && self.peer.is_empty()
             && process::found(Path::new("redis-server")).is_some()
         {
-            contenders.push(Contender::peer("redis-server")?);
+            contenders.extend(Contender::peer("redis-server"));
         }
         for (index, contender) in contenders.iter().enumerate() {
             if contenders[..index].iter().any(|other| other.name == contender.name) {
@@ -238,15 +277,64 @@ fn halves(processors: &[usize]) -> (&[usize], &[usize]) {
     }
 }
 
-/// The experiments that the names choose, in the table's order.
+/// How long experiments really take, beside what their costs let expect.
+#[derive(Debug, Default)]
+struct Pace {
+    expected: Duration,
+    measured: Duration,
+}
+
+impl Pace {
+    fn add(&mut self, expected: Duration, measured: Duration) {
+        self.expected += expected;
+        self.measured += measured;
+    }
+
+    /// An expected time, corrected by what the run has measured so far.
+    fn estimate(&self, expected: Duration) -> Duration {
+        if self.expected.is_zero() {
+            return expected;
+        }
+        expected.mul_f64(self.measured.as_secs_f64() / self.expected.as_secs_f64())
+    }
+
+    fn source(&self) -> &'static str {
+        if self.expected.is_zero() { "as on two cores" } else { "by the pace of this run" }
+    }
+}
+
+/// Prints now and then how far an experiment is, until the other end of the channel is gone.
+fn say_progress(bar: &ProgressBar, end: &mpsc::Receiver<()>) {
+    let start = Instant::now();
+    while end.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+        let (done, all) = (bar.position(), bar.length().unwrap_or(0));
+        eprintln!(
+            "{}: {done} of {all} turns, {} min; {}",
+            bar.prefix(),
+            minutes(start.elapsed()),
+            bar.message()
+        );
+    }
+}
+
+/// The experiments that the names or numbers choose, in the table's order.
 fn select(names: &[String]) -> Result<Vec<&'static Experiment>, String> {
     let chooses = |name: &str, experiment: &Experiment| {
-        experiment.name == name || experiment.founding.eq_ignore_ascii_case(name)
+        experiment.name == name
+            || experiment.founding.eq_ignore_ascii_case(name)
+            || number(experiment).to_string() == name
     };
     for name in names {
         if name != "all" && !EXPERIMENTS.iter().any(|experiment| chooses(name, experiment)) {
             let known: Vec<_> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
-            return Err(format!("there is no experiment '{name}'; there are {}", known.join(", ")));
+            let mut founding: Vec<_> = EXPERIMENTS.iter().map(|experiment| experiment.founding).collect();
+            founding.sort_unstable();
+            founding.dedup();
+            return Err(format!(
+                "there is no experiment '{name}'; there are {}; and of all founding experiments, {}",
+                known.join(", "),
+                founding.join(", ")
+            ));
         }
     }
     let wanted = |experiment: &&Experiment| {
@@ -255,12 +343,19 @@ fn select(names: &[String]) -> Result<Vec<&'static Experiment>, String> {
     Ok(EXPERIMENTS.iter().filter(wanted).collect())
 }
 
-/// What `lab list` prints.
+/// An experiment's number in the list.
+fn number(experiment: &Experiment) -> usize {
+    EXPERIMENTS.iter().position(|other| other.name == experiment.name).map_or(0, |index| index + 1)
+}
+
+/// The text of `lab list`.
 fn list() -> String {
     let mut text = String::new();
-    for Experiment { name, founding, title, explanation, .. } in EXPERIMENTS {
-        text.push_str(&format!("{name} ({founding}): {title}\n"));
-        for line in explanation {
+    for experiment in EXPERIMENTS {
+        let Experiment { name, founding, .. } = experiment;
+        let title = experiment.title_at(Scale(1.0));
+        text.push_str(&format!("{}. {name} ({founding}): {title}\n", number(experiment)));
+        for line in experiment.explanation_at(Scale(1.0)) {
             text.push_str(&format!("    {line}\n"));
         }
     }
@@ -330,7 +425,40 @@ mod tests {
         assert!(names(&["e1"]).unwrap().contains(&"pipelining"));
         assert_eq!(names(&[]).unwrap().len(), EXPERIMENTS.len());
         assert_eq!(names(&["all"]).unwrap().len(), EXPERIMENTS.len());
-        assert!(names(&["nothing"]).unwrap_err().starts_with("there is no experiment 'nothing'; there are "));
+        assert_eq!(names(&["1", "2"]).unwrap(), ["pipelining", "cores"]);
+        assert!(names(&["0"]).is_err());
+        let error = names(&["E9"]).unwrap_err();
+        assert!(error.starts_with("there is no experiment 'E9'; there are pipelining, "), "{error}");
+        assert!(error.ends_with("E1, E2, E3, E4, E5, YCSB"), "{error}");
+    }
+
+    #[test]
+    fn estimates_follow_the_pace_of_the_run() {
+        let seconds = Duration::from_secs;
+        let mut pace = Pace::default();
+        assert_eq!(pace.estimate(seconds(30)), seconds(30));
+        pace.add(seconds(10), seconds(20));
+        pace.add(seconds(10), seconds(40));
+        assert_eq!(pace.estimate(seconds(30)), seconds(90));
+    }
+
+    #[test]
+    fn missing_programs_are_left_out_and_wrong_paths_refused() {
+        let lab = |line: &str, left_out: &mut Vec<String>| {
+            LabArguments::try_parse_from(line.split_whitespace())
+                .unwrap()
+                .lab(left_out)
+                .map(|lab| lab.contenders.len())
+        };
+        let mut left_out = Vec::new();
+        assert_eq!(
+            lab("lab --dunlin /bin/sh --peer no-such-program --peer nutcracker-2=/bin/sh", &mut left_out),
+            Ok(2)
+        );
+        assert_eq!(left_out, ["--peer no-such-program is left out: there is no `no-such-program` on PATH"]);
+        assert!(lab("lab --dunlin /bin/sh --peer a=/no/such", &mut left_out).is_err());
+        let nobody = lab("lab --without-dunlin --peer no-such-program", &mut left_out).unwrap_err();
+        assert!(nobody.starts_with("no server is left to measure: "), "{nobody}");
     }
 
     #[test]
@@ -362,9 +490,13 @@ mod tests {
     #[test]
     fn servers_have_names_of_their_own() {
         let parse = |line: &str| LabArguments::try_parse_from(line.split_whitespace()).unwrap();
-        let error = parse("lab --without-dunlin --peer a=/bin/sh --peer a=/bin/sh").lab().err().unwrap();
+        let error = parse("lab --without-dunlin --peer a=/bin/sh --peer a=/bin/sh")
+            .lab(&mut Vec::new())
+            .err()
+            .unwrap();
         assert!(error.starts_with("two servers are called 'a'"), "{error}");
-        let lab = parse("lab --without-dunlin --peer a=/bin/sh --target b=unix:///s").lab().unwrap();
+        let lab =
+            parse("lab --without-dunlin --peer a=/bin/sh --target b=unix:///s").lab(&mut Vec::new()).unwrap();
         let columns: Vec<_> = lab.contenders.iter().map(|contender| contender.name.as_str()).collect();
         assert_eq!(columns, ["b", "a"]);
     }

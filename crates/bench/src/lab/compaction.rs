@@ -5,12 +5,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::contender::Contender;
-use super::experiment::{Cost, Experiment, Lab, names};
+use super::experiment::{Cost, Experiment, Lab, Size, names};
 use super::mixes::MIXES_OF_READS;
-use super::results::{Band, Curve, Plot, Results, Section};
+use super::results::{Results, Section};
 use super::server::Server;
-use crate::figures::{Sample, sample};
+use crate::figures::{Sample, sample, thousands};
 use crate::latency::Latencies;
+use crate::plot::{Band, Curve, Plot};
 use crate::target::Client;
 use crate::template::Template;
 
@@ -20,15 +21,16 @@ pub const COMPACTION: Experiment = Experiment {
     founding: "E4",
     title: "Throughput over time while the append-only file is compacted",
     explanation: [
-        "Reads and updates of a large data set in three mixes; a quarter into each, BGREWRITEAOF.",
+        "Reads and updates of {keys} keys in three mixes; a quarter into each, BGREWRITEAOF.",
         "Answers whether compaction costs throughput and latency, and for how long.",
         "Look at the dip of the curve inside the shaded stretch, and at p99.9 and max there.",
     ],
+    sizes: &[KEYS],
     cost: Cost { always_s: 0.5, timed_s: 60.0, sized_s: 10.0 },
     run,
 };
 
-const KEYS: u64 = 5_000_000;
+const KEYS: Size = Size::new("keys", 5_000_000, 1000);
 const VALUE_BYTES: usize = 100;
 const CLIENTS: usize = 90;
 const PIPELINE: usize = 4;
@@ -43,9 +45,9 @@ const COMPACTION_MAX: Duration = Duration::from_secs(300);
 pub(crate) type Stretch = (Duration, Duration);
 
 fn run(lab: &Lab) -> Result<Results, String> {
-    let keys = lab.scale.count(KEYS, 1000);
+    let keys = lab.scale.of(KEYS);
     let measured = lab.scale.time(MEASURED).max(Duration::from_millis(800));
-    let mut results = Results::new(&COMPACTION);
+    let mut results = Results::new(&COMPACTION, lab.scale);
     let mut servers = lab.start_appending(&mut results, Contender::speaks_redis)?;
     servers.retain(|server| {
         let can = server.knows("BGREWRITEAOF");
@@ -58,8 +60,9 @@ fn run(lab: &Lab) -> Result<Results, String> {
         return Err(format!("no server can do it: {}", results.notes.join("; ")));
     }
     results.setting(format!(
-        "{keys} keys, {VALUE_BYTES} random bytes each; {CLIENTS} connections, {PIPELINE} requests in a pipeline, \
+        "{} keys, {VALUE_BYTES} random bytes each; {CLIENTS} connections, {PIPELINE} requests in a pipeline, \
          closed loop for {} s",
+        thousands(keys),
         measured.as_secs_f64()
     ));
     lab.prepare(&servers, keys, VALUE_BYTES)?;
@@ -68,7 +71,8 @@ fn run(lab: &Lab) -> Result<Results, String> {
     }
     results.checks.push("every read found its key and carried a whole value, compaction or not".into());
     results.checks.push(format!(
-        "every server held exactly {keys} keys in the end, and said that compaction succeeded"
+        "every server held exactly {} keys in the end, and said that compaction succeeded",
+        thousands(keys)
     ));
     Ok(results)
 }
@@ -241,6 +245,7 @@ pub(crate) fn plot_course(
     let slice_s = slice.as_secs_f64();
     let curve = |(name, slices, _): &(String, Vec<Latencies>, Stretch)| Curve {
         server: name.clone(),
+        spreads: Vec::new(),
         points: (slices.iter().enumerate())
             .map(|(index, slice)| ((index as f64 + 0.5) * slice_s, figure(slice)))
             .collect(),

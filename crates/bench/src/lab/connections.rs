@@ -1,42 +1,45 @@
 //! E3, "gevent, eventlet, Node.js": many connections at once are normal.
 
 use super::contender::{CLIENTS_MAX, Contender, Settings};
-use super::experiment::{Cost, Experiment, Lab, expect_hits, names};
+use super::experiment::{Cost, Experiment, Lab, Size, expect_hits, names};
 use super::results::{Results, Section};
+use crate::figures::thousands;
 
 /// The row of the lab's table.
 pub const CONNECTIONS: Experiment = Experiment {
     name: "connections",
     founding: "E3",
-    title: "1 to 10,000 connections at once",
+    title: "1 to {connections} connections at once",
     explanation: [
-        "GET from 1, 10, 100, 1,000 and 10,000 connections that each wait for their reply.",
+        "GET from 1, 10, 100 … {connections} connections that each wait for their reply.",
         "Answers whether a server keeps its rate, and every client its turn, when many are there.",
         "Look at the server's CPU time per request, which should not grow, and at p99.9.",
     ],
+    sizes: &[CONNECTIONS_MAX],
     cost: Cost { always_s: 0.3, timed_s: 7.0, sized_s: 1.0 },
     run,
 };
 
+const CONNECTIONS_MAX: Size = Size::new("connections", 10_000, 100).at_most_full();
 const KEYS: u64 = 100_000;
 const VALUE_BYTES: usize = 100;
-const COUNTS: [u64; 5] = [1, 10, 100, 1000, 10_000];
+const COUNTS: [u64; 5] = [1, 10, 100, 1000, CONNECTIONS_MAX.full];
 /// Descriptors for everything but the load.
 const SPARE_DESCRIPTORS: u64 = 512;
 
 fn run(lab: &Lab) -> Result<Results, String> {
     let keys = lab.scale.count(KEYS, 100);
-    let mut results = Results::new(&CONNECTIONS);
+    let mut results = Results::new(&CONNECTIONS, lab.scale);
     let servers = lab.start(&mut results, Settings::MemoryOnly, Contender::speaks_redis)?;
     results.setting(format!(
-        "{keys} keys, {VALUE_BYTES} random bytes each; closed loop; servers take up to {CLIENTS_MAX} clients"
+        "{} keys, {VALUE_BYTES} random bytes each; closed loop; servers take up to {CLIENTS_MAX} clients",
+        thousands(keys)
     ));
     lab.prepare(&servers, keys, VALUE_BYTES)?;
     let (descriptors, _) = rlimit::Resource::NOFILE
         .get()
         .map_err(|error| format!("cannot tell the limit of open files: {error}"))?;
-    let most =
-        lab.scale.count(COUNTS[COUNTS.len() - 1], 100).min(descriptors.saturating_sub(SPARE_DESCRIPTORS));
+    let most = lab.scale.of(CONNECTIONS_MAX).min(descriptors.saturating_sub(SPARE_DESCRIPTORS));
     let rows: Vec<(String, u64)> =
         COUNTS.iter().filter(|count| **count <= most).map(|count| (count.to_string(), *count)).collect();
     if rows.len() < COUNTS.len() {

@@ -9,6 +9,7 @@
 //! --target NAME=postgres://…                            PostgreSQL, for the fan pages
 //! ```
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -85,6 +86,24 @@ impl Settings {
     }
 }
 
+/// Why a peer cannot take part.
+#[derive(Debug)]
+pub enum Unusable {
+    /// A program of this name is not on PATH.
+    Missing(String),
+    /// The argument is wrong, for this reason.
+    Wrong(String),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(program) => write!(formatter, "there is no `{program}` on PATH"),
+            Self::Wrong(reason) => formatter.write_str(reason),
+        }
+    }
+}
+
 impl Contender {
     /// The server of this program, or of the one at `path`.
     pub fn dunlin(path: Option<&Path>) -> Result<Self, String> {
@@ -95,12 +114,19 @@ impl Contender {
         Ok(Self { name: "dunlin".into(), origin: Origin::Dunlin(path) })
     }
 
-    /// What `--peer` names.
-    pub fn peer(text: &str) -> Result<Self, String> {
+    /// The peer that `--peer` names.
+    pub fn peer(text: &str) -> Result<Self, Unusable> {
+        // A path that leads nowhere is a slip; a program that is not installed is none.
+        let program = |path: &Path| match path.components().count() {
+            1 => process::found(path).ok_or_else(|| Unusable::Missing(path.display().to_string())),
+            _ => program(path).map_err(Unusable::Wrong),
+        };
         let redis = || program(Path::new("redis-server"));
         let shards = |text: &str| match text.parse() {
             Ok(shards) if (1..=SHARDS_MAX).contains(&shards) => Ok(shards),
-            _ => Err(format!("'{text}' is not a number of processes from 1 to {SHARDS_MAX}")),
+            _ => {
+                Err(Unusable::Wrong(format!("'{text}' is not a number of processes from 1 to {SHARDS_MAX}")))
+            }
         };
         let origin = match text.split_once('=') {
             Some(("nutcracker", count)) => Origin::Nutcracker {
@@ -345,8 +371,12 @@ mod tests {
         let peer = Contender::peer("other=/bin/sh").unwrap();
         assert_eq!((peer.name.as_str(), peer.origin), ("other", Origin::Redis("/bin/sh".into())));
         assert_eq!(Contender::peer("/bin/sh").unwrap().name, "sh");
-        assert_eq!(Contender::peer("/no/such").unwrap_err(), "no such program: /no/such");
-        assert!(Contender::peer("sharded=0").unwrap_err().contains("from 1 to 256"));
+        let refused = |peer| match Contender::peer(peer).unwrap_err() {
+            Unusable::Wrong(error) => error,
+            Unusable::Missing(program) => panic!("{program} is said to be missing"),
+        };
+        assert_eq!(refused("/no/such"), "no such program: /no/such");
+        assert!(refused("sharded=0").contains("from 1 to 256"));
     }
 
     #[test]

@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use super::contender::{Contender, Origin, Settings};
-use super::experiment::{Cost, Experiment, Lab, names};
+use super::experiment::{Cost, Experiment, Lab, Size, names};
 use super::results::{Results, Section};
-use crate::figures::sample;
+use crate::figures::{sample, thousands};
 use crate::load::Plan;
 use crate::process;
 use crate::template::Template;
@@ -17,23 +17,24 @@ pub const CORES: Experiment = Experiment {
     founding: "E1",
     title: "One process against several behind a proxy: the way to a million GET/s",
     explanation: [
-        "95% GET, 5% SET of a million keys, popular ones often (Zipf 0.99), over all processors of the servers.",
+        "95% GET, 5% SET of {keys} keys, popular ones often (Zipf 0.99), over all processors of the servers.",
         "Puts one process of Dunlin beside one of Redis, several behind nutcracker, and several that the client shards.",
         "Look for the depth of pipelines at which a server passes a million, and what a request costs there.",
     ],
+    sizes: &[KEYS],
     cost: Cost { always_s: 0.5, timed_s: 8.0, sized_s: 2.0 },
     run,
 };
 
-const KEYS: u64 = 1_000_000;
+const KEYS: Size = Size::new("keys", 1_000_000, 100);
 const VALUE_BYTES: usize = 100;
 const ZIPF_EXPONENT: f64 = 0.99;
 const DEPTHS: [usize; 6] = [1, 4, 16, 64, 128, 256];
 const GOAL: f64 = 1e6;
 
 fn run(lab: &Lab) -> Result<Results, String> {
-    let keys = lab.scale.count(KEYS, 100);
-    let mut results = Results::new(&CORES);
+    let keys = lab.scale.of(KEYS);
+    let mut results = Results::new(&CORES, lab.scale);
     let mut servers = lab.start(&mut results, Settings::MemoryOnly, Contender::speaks_redis)?;
     for group in groups(lab, &mut results) {
         let server = group
@@ -42,7 +43,10 @@ fn run(lab: &Lab) -> Result<Results, String> {
         results.setting(format!("{}: {}", server.name, server.settings));
         servers.push(server);
     }
-    results.setting(format!("{keys} keys, {VALUE_BYTES} random bytes each; 50 connections, closed loop"));
+    results.setting(format!(
+        "{} keys, {VALUE_BYTES} random bytes each; 50 connections, closed loop",
+        thousands(keys)
+    ));
     lab.prepare(&servers, keys, VALUE_BYTES)?;
     let mut section = Section::new(
         "95% GET, 5% SET",
@@ -81,7 +85,7 @@ fn run(lab: &Lab) -> Result<Results, String> {
     }
     results.sections.push(section);
     results.checks.push("every GET found its key and carried the whole value".into());
-    results.checks.push(format!("every server held exactly {keys} keys after every timed run"));
+    results.checks.push(format!("every server held exactly {} keys after every timed run", thousands(keys)));
     Ok(results)
 }
 

@@ -8,7 +8,7 @@ use super::contender::{Contender, Settings};
 use super::results::{Results, Section};
 use super::server::Server;
 use super::slo::Slo;
-use crate::figures::Sample;
+use crate::figures::{Sample, thousands};
 use crate::load::{Outcome, Plan};
 use crate::template::{Filling, Template};
 
@@ -18,10 +18,12 @@ pub struct Experiment {
     pub name: &'static str,
     /// The founding experiment it belongs to (`E1` to `E5`); selects all of that.
     pub founding: &'static str,
-    /// Heading in the report.
+    /// Heading in the report. `{name}` stands for the size of that name, here and in the explanation.
     pub title: &'static str,
-    /// What it does, what it answers, what to look at.
+    /// The work, the question, and the figures to look at.
     pub explanation: [&'static str; 3],
+    /// Sizes that its title and explanation mention.
+    pub sizes: &'static [Size],
     /// What it takes on two cores, for an estimate beforehand.
     pub cost: Cost,
     /// Carries it out. Fails where a server answers wrongly.
@@ -39,7 +41,48 @@ pub struct Cost {
     pub sized_s: f64,
 }
 
+/// A number of things that follows the scale.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Size {
+    /// Its name in titles and explanations.
+    pub name: &'static str,
+    /// The number at scale 1.
+    pub full: u64,
+    /// The number at the smallest scale.
+    pub least: u64,
+    /// The number at the largest scale.
+    pub most: u64,
+}
+
+impl Size {
+    /// A size of `full` things at scale 1, and at least `least` of them.
+    pub const fn new(name: &'static str, full: u64, least: u64) -> Self {
+        Self { name, full, least, most: u64::MAX }
+    }
+
+    /// The same, but never larger than at scale 1.
+    pub const fn at_most_full(self) -> Self {
+        Self { most: self.full, ..self }
+    }
+}
+
 impl Experiment {
+    /// The title of a run at this scale.
+    pub fn title_at(&self, scale: Scale) -> String {
+        self.sized(self.title, scale)
+    }
+
+    /// The explanation of a run at this scale.
+    pub fn explanation_at(&self, scale: Scale) -> [String; 3] {
+        self.explanation.map(|line| self.sized(line, scale))
+    }
+
+    fn sized(&self, text: &str, scale: Scale) -> String {
+        self.sizes.iter().fold(text.to_string(), |text, size| {
+            text.replace(&format!("{{{}}}", size.name), &thousands(scale.of(*size)))
+        })
+    }
+
     /// About how long it takes.
     pub fn expected(&self, scale: Scale, servers: usize, rounds: u32) -> Duration {
         let Cost { always_s, timed_s, sized_s } = self.cost;
@@ -68,6 +111,11 @@ impl Scale {
     pub const TELLING_MIN: f64 = 0.05;
     /// Below it, times to measure for are cut: smaller data are no reason for less telling figures.
     const WHOLE_TIMES_MIN: f64 = 0.2;
+
+    /// The number of things at this scale.
+    pub fn of(self, size: Size) -> u64 {
+        self.count(size.full, size.least).min(size.most)
+    }
 
     /// A number of things, at least `least` of them.
     pub fn count(self, full: u64, least: u64) -> u64 {
@@ -268,6 +316,19 @@ pub fn names(servers: &[Server]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn titles_say_the_size_of_the_run() {
+        let experiment =
+            crate::lab::EXPERIMENTS.iter().find(|experiment| experiment.name == "mixes").unwrap();
+        assert!(experiment.title_at(Scale(1.0)).starts_with("10,000,000 keys: "));
+        assert!(experiment.title_at(Scale(0.1)).starts_with("1,000,000 keys: "));
+        for experiment in crate::lab::EXPERIMENTS {
+            for text in [experiment.title_at(Scale(0.1)), experiment.explanation_at(Scale(0.1)).join(" ")] {
+                assert!(!text.contains(['{', '}']), "{text}");
+            }
+        }
+    }
 
     #[test]
     fn counts_follow_the_scale_and_times_only_shrink() {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::contender::{Origin, free_port};
-use super::experiment::{Cost, Experiment, Lab};
+use super::experiment::{Cost, Experiment, Lab, Size};
 use super::results::{Results, Section};
 use crate::figures::{Sample, sample};
 use crate::process::{self, Process, ScratchFolder};
@@ -16,15 +16,16 @@ pub const HTTP: Experiment = Experiment {
     founding: "E3",
     title: "HTTP: the health endpoint beside a hello world",
     explanation: [
-        "ab -n 1000 -c 100, from Debian's apache2-utils, against Dunlin's health endpoint and Node.js's hello world.",
+        "ab -n {requests} -c 100, from Debian's apache2-utils, against Dunlin's health endpoint and Node.js's hello world.",
         "Its authors saw 0.201 s for gevent, 0.450 s for eventlet and 0.172 s for Node.js.",
         "Look at the time of the whole run; the endpoint needs no worker, so it answers however busy they are.",
     ],
+    sizes: &[REQUESTS],
     cost: Cost { always_s: 0.2, timed_s: 0.0, sized_s: 0.2 },
     run,
 };
 
-const REQUESTS: u64 = 1000;
+const REQUESTS: Size = Size::new("requests", 1000, CONNECTIONS);
 const CONNECTIONS: u64 = 100;
 const HELLO: &str = "require('http').createServer((request, response) => {
     response.writeHead(200, { 'Content-Type': 'text/plain' });
@@ -40,9 +41,12 @@ struct Endpoint {
 }
 
 fn run(lab: &Lab) -> Result<Results, String> {
-    let mut results = Results::new(&HTTP);
-    let ab = process::found(Path::new("ab"))
-        .ok_or("ab is missing: on Debian it is in the package apache2-utils")?;
+    let mut results = Results::new(&HTTP, lab.scale);
+    let Some(ab) = process::found(Path::new("ab")) else {
+        let missing = "the experiment is left out: `ab` is missing (on Debian in the package apache2-utils)";
+        lab.tell(&mut results, missing.into());
+        return Ok(results);
+    };
     let mut endpoints = Vec::new();
     for contender in &lab.contenders {
         match &contender.origin {
@@ -54,7 +58,7 @@ fn run(lab: &Lab) -> Result<Results, String> {
         Some(node) => endpoints.push(hello(&node, &lab.server_processors)?),
         None => results.notes.push("Node.js is left out: there is no `node` on PATH".into()),
     }
-    let requests = lab.scale.count(REQUESTS, CONNECTIONS);
+    let requests = lab.scale.of(REQUESTS);
     results.setting(format!("ab -n {requests} -c {CONNECTIONS}, a connection for each request"));
     let names: Vec<String> = endpoints.iter().map(|endpoint| endpoint.name.to_string()).collect();
     let mut section =

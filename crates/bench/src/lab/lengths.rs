@@ -7,7 +7,7 @@ use std::time::Instant;
 use dunlin_resp::Value;
 
 use super::contender::Settings;
-use super::experiment::{Cost, Experiment, Lab, names};
+use super::experiment::{Cost, Experiment, Lab, Size, names};
 use super::memcached::Memcached;
 use super::results::{Results, Section};
 use super::server::{Protocol, Server, shown};
@@ -21,15 +21,16 @@ pub const LENGTHS: Experiment = Experiment {
     founding: "E2",
     title: "Values of every length come back",
     explanation: [
-        "Writes and reads values of every length from 0 to 70,000, and around every power of 2 and of 10.",
+        "Writes and reads values of every length from 0 to {lengths}, and around every power of 2 and of 10.",
         "A length that is off by one digit must not turn the rest of a value into commands: malformed lengths",
         "must get a protocol error and a closed connection. (tests/clients does it with real client libraries.)",
     ],
+    sizes: &[EVERY_LENGTH_MAX],
     cost: Cost { always_s: 0.5, timed_s: 0.0, sized_s: 4.0 },
     run,
 };
 
-const EVERY_LENGTH_MAX: u64 = 70_000;
+const EVERY_LENGTH_MAX: Size = Size::new("lengths", 70_000, 100).at_most_full();
 const LENGTH_MAX: usize = 16 << 20;
 /// What memcached takes as the lab starts it, less its own headers.
 const MEMCACHED_LENGTH_MAX: usize = 16 << 20;
@@ -47,8 +48,8 @@ const MALFORMED: [(&str, &[u8]); 5] = [
 ];
 
 fn run(lab: &Lab) -> Result<Results, String> {
-    let lengths = lengths(lab.scale.count(EVERY_LENGTH_MAX, 100).min(EVERY_LENGTH_MAX) as usize);
-    let mut results = Results::new(&LENGTHS);
+    let lengths = lengths(lab.scale.of(EVERY_LENGTH_MAX) as usize);
+    let mut results = Results::new(&LENGTHS, lab.scale);
     let servers = lab.start(&mut results, Settings::MemoryOnly, |_| true)?;
     results.setting(format!("{} lengths, the largest {LENGTH_MAX} bytes; one connection", lengths.len()));
     let mut section = Section::new(

@@ -2,11 +2,11 @@
 //! three mixes by 90 clients, in memory and with an append-only file.
 
 use super::contender::{Contender, Settings};
-use super::experiment::{Cost, Experiment, Lab, names};
+use super::experiment::{Cost, Experiment, Lab, Size, names};
 use super::results::{Results, Section};
 use super::server::{Measured, Server};
 use super::slo::{self, Slo};
-use crate::figures::{Sample, sample};
+use crate::figures::{Sample, sample, thousands};
 use crate::load::Plan;
 use crate::template::Template;
 
@@ -14,17 +14,18 @@ use crate::template::Template;
 pub const MIXES: Experiment = Experiment {
     name: "mixes",
     founding: "E4",
-    title: "Ten million keys: insert, then 50/50, 80/20 and 100/0",
+    title: "{keys} keys: insert, then 50/50, 80/20 and 100/0",
     explanation: [
-        "Inserts ten million keys of 100 bytes, then reads and updates them in three mixes from 90 connections.",
+        "Inserts {keys} keys of 100 bytes, then reads and updates them in three mixes from 90 connections.",
         "Once in memory only and once with an append-only file; add --peer sharded=K for K processes of Redis.",
         "Look at the share of operations over 1, 2, 4 and 8 ms, and at bytes per key.",
     ],
+    sizes: &[KEYS],
     cost: Cost { always_s: 2.0, timed_s: 8.0, sized_s: 60.0 },
     run,
 };
 
-const KEYS: u64 = 10_000_000;
+const KEYS: Size = Size::new("keys", 10_000_000, 1000);
 const VALUE_BYTES: usize = 100;
 const CLIENTS: usize = 90;
 const INSERT_PIPELINE: usize = 16;
@@ -35,9 +36,10 @@ pub const MIXES_OF_READS: [(&str, u32); 3] = [("50/50", 50), ("80/20", 80), ("10
 const SLO_STEPS: u32 = 7;
 
 fn run(lab: &Lab) -> Result<Results, String> {
-    let keys = lab.scale.count(KEYS, 1000);
-    let mut results = Results::new(&MIXES);
-    results.setting(format!("{keys} keys, {VALUE_BYTES} random bytes each; {CLIENTS} connections"));
+    let keys = lab.scale.of(KEYS);
+    let mut results = Results::new(&MIXES, lab.scale);
+    results
+        .setting(format!("{} keys, {VALUE_BYTES} random bytes each; {CLIENTS} connections", thousands(keys)));
     let servers = lab.start(&mut results, Settings::MemoryOnly, Contender::speaks_redis)?;
     measure_all(lab, &mut results, "In memory", servers, keys)?;
     let servers = lab.start_appending(&mut results, Contender::speaks_redis)?;
@@ -45,9 +47,10 @@ fn run(lab: &Lab) -> Result<Results, String> {
         measure_all(lab, &mut results, "With an append-only file", servers, keys)?;
     }
     results.checks.push("every read found its key and carried a whole value".into());
-    results
-        .checks
-        .push(format!("every server held exactly {keys} keys after the insert and after every mix"));
+    results.checks.push(format!(
+        "every server held exactly {} keys after the insert and after every mix",
+        thousands(keys)
+    ));
     Ok(results)
 }
 

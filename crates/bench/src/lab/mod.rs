@@ -36,8 +36,6 @@ mod slo;
 mod sockets;
 mod ycsb;
 
-pub(crate) use report::svg;
-
 use std::ffi::OsString;
 use std::process::ExitCode;
 

@@ -2,10 +2,10 @@
 //! requests per second over the depth of pipelines.
 
 use super::contender::{Contender, Settings};
-use super::experiment::{CLIENTS, Cost, Experiment, Lab, expect_hits, names};
+use super::experiment::{CLIENTS, Cost, Experiment, Lab, Size, expect_hits, names};
 use super::results::{Results, Section};
 use super::server::Server;
-use crate::figures::Sample;
+use crate::figures::{Sample, thousands};
 
 /// The row of the lab's table.
 pub const PIPELINING: Experiment = Experiment {
@@ -13,15 +13,16 @@ pub const PIPELINING: Experiment = Experiment {
     founding: "E1",
     title: "How many requests per second?",
     explanation: [
-        "GET and SET from 50 connections, of one key and of a million, then of the million in pipelines.",
+        "GET and SET from 50 connections, of one key and of {keys}, then of all of them in pipelines.",
         "Answers how much a pipeline of 1, 2, 4 … 1000 requests saves, and whether many keys cost more.",
         "Look at the server's CPU time per request: it stays true where the load is what limits the rate.",
     ],
+    sizes: &[KEYS],
     cost: Cost { always_s: 1.5, timed_s: 35.0, sized_s: 2.0 },
     run,
 };
 
-const KEYS: u64 = 1_000_000;
+const KEYS: Size = Size::new("keys", 1_000_000, 100);
 const VALUE_BYTES: usize = 100;
 const DEPTHS: [usize; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000];
 
@@ -41,16 +42,18 @@ impl Verb {
 }
 
 fn run(lab: &Lab) -> Result<Results, String> {
-    let keys = lab.scale.count(KEYS, 100);
-    let mut results = Results::new(&PIPELINING);
+    let keys = lab.scale.of(KEYS);
+    let mut results = Results::new(&PIPELINING, lab.scale);
     let servers = lab.start(&mut results, Settings::MemoryOnly, Contender::speaks_redis)?;
-    results
-        .setting(format!("{keys} keys, {VALUE_BYTES} random bytes each; {CLIENTS} connections, closed loop"));
+    results.setting(format!(
+        "{} keys, {VALUE_BYTES} random bytes each; {CLIENTS} connections, closed loop",
+        thousands(keys)
+    ));
     lab.prepare(&servers, keys, VALUE_BYTES)?;
     let names = names(&servers);
 
     let mut plain = Section::new(
-        "One key and a million",
+        &format!("One key and {}", thousands(keys)),
         "Requests one by one. The second row of each command draws its key at random out of all.",
         &names,
     );
@@ -81,7 +84,7 @@ fn run(lab: &Lab) -> Result<Results, String> {
     }
     results.checks.push("500 values of every length up to 200 bytes came back byte for byte".into());
     results.checks.push("every GET of a timed run found its key and carried the whole value".into());
-    results.checks.push(format!("every server held exactly {keys} keys after every timed run"));
+    results.checks.push(format!("every server held exactly {} keys after every timed run", thousands(keys)));
     Ok(results)
 }
 

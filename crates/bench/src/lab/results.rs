@@ -1,19 +1,23 @@
 //! What an experiment gives: sections, each a table with plots, the checks that were passed, and what
 //! was left out.
 
-use serde::Serialize;
+use std::borrow::Cow;
 
-use crate::figures::Table;
+use serde::{Deserialize, Serialize};
+
+use super::experiment::Scale;
+use crate::figures::{Figure, Table};
+use crate::plot::{Bar, Curve, Plot};
 
 /// The results of an experiment.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Results {
     /// The experiment's name.
-    pub experiment: &'static str,
+    pub experiment: Cow<'static, str>,
     /// The founding experiment it belongs to.
-    pub founding: &'static str,
+    pub founding: Cow<'static, str>,
     /// Its heading.
-    pub title: &'static str,
+    pub title: String,
     /// What it does.
     pub explanation: String,
     /// Settings of the servers and sizes.
@@ -27,13 +31,13 @@ pub struct Results {
 }
 
 impl Results {
-    /// Results without any figure.
-    pub fn new(experiment: &super::Experiment) -> Self {
+    /// Results without any figure, of a run at this scale.
+    pub fn new(experiment: &super::Experiment, scale: Scale) -> Self {
         Self {
-            experiment: experiment.name,
-            founding: experiment.founding,
-            title: experiment.title,
-            explanation: experiment.explanation.join(" "),
+            experiment: experiment.name.into(),
+            founding: experiment.founding.into(),
+            title: experiment.title_at(scale),
+            explanation: experiment.explanation_at(scale).join(" "),
             settings: Vec::new(),
             checks: Vec::new(),
             notes: Vec::new(),
@@ -50,7 +54,7 @@ impl Results {
 }
 
 /// A table and its plots.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Section {
     /// Heading.
     pub title: String,
@@ -79,36 +83,39 @@ impl Section {
             for server in &self.table.servers {
                 if let Some(figure) = self.table.figure(line.row, metric, server) {
                     let (server, row) = (server.clone(), line.row.to_string());
-                    bars.push(Bar { row, server, value: figure.median() });
+                    let (value, spread) = (figure.median(), spread(figure));
+                    bars.push(Bar { row, server, value, spread, label: None });
                     unit = line.unit;
                 }
             }
         }
-        self.plots.push(Plot::Bars { title: format!("{}: {metric}, {unit}", self.title), bars });
+        let title = format!("{}: {metric}, {unit}", self.title);
+        self.plots.push(Plot::Bars { title, bars, reference: None });
     }
 
     /// Draws a metric as one curve a server, over the rows' names, which are numbers. Both axes are
     /// logarithmic.
     pub fn plot_curve(&mut self, x_axis: &str, metric: &str) {
-        let mut unit = "";
+        let mut unit = String::new();
         let mut curves = Vec::new();
         for server in &self.table.servers {
-            let mut points = Vec::new();
+            let (mut points, mut spreads) = (Vec::new(), Vec::new());
             for line in self.table.lines().iter().filter(|line| line.metric == metric) {
                 let figure = self.table.figure(line.row, metric, server);
                 if let (Some(figure), Ok(x)) = (figure, line.row.parse::<f64>()) {
                     points.push((x, figure.median()));
-                    unit = line.unit;
+                    spreads.extend(spread(figure));
+                    unit = line.unit.into();
                 }
             }
             if !points.is_empty() {
-                curves.push(Curve { server: server.clone(), points });
+                curves.push(Curve { server: server.clone(), points, spreads });
             }
         }
         self.plots.push(Plot::Curves {
             title: format!("{}: {metric}", self.title),
             x_axis: x_axis.into(),
-            y_axis: unit.into(),
+            y_axis: unit,
             is_logarithmic: true,
             curves,
             bands: Vec::new(),
@@ -116,63 +123,9 @@ impl Section {
     }
 }
 
-/// A bar of a plot.
-#[derive(Debug, Clone, Serialize)]
-pub struct Bar {
-    /// Which group it stands in.
-    pub row: String,
-    /// Whose it is.
-    pub server: String,
-    /// Its length.
-    pub value: f64,
-}
-
-/// A line of a plot.
-#[derive(Debug, Clone, Serialize)]
-pub struct Curve {
-    /// Whose it is.
-    pub server: String,
-    /// In the order of x.
-    pub points: Vec<(f64, f64)>,
-}
-
-/// A stretch of the x axis that is set off.
-#[derive(Debug, Clone, Serialize)]
-pub struct Band {
-    /// What happens in it.
-    pub label: String,
-    /// Where it begins.
-    pub from: f64,
-    /// Where it ends.
-    pub to: f64,
-}
-
-/// What is drawn.
-#[derive(Debug, Clone, Serialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
-pub enum Plot {
-    /// Horizontal bars, a group for each row.
-    Bars {
-        /// Heading, with the unit.
-        title: String,
-        /// All bars, those of a row together.
-        bars: Vec<Bar>,
-    },
-    /// Lines over a common x axis.
-    Curves {
-        /// Heading.
-        title: String,
-        /// What x is.
-        x_axis: String,
-        /// What y is.
-        y_axis: String,
-        /// Whether both axes are logarithmic; both begin at 0 otherwise.
-        is_logarithmic: bool,
-        /// The lines.
-        curves: Vec<Curve>,
-        /// Stretches that are set off.
-        bands: Vec<Band>,
-    },
+/// The bounds of a figure's samples, where there are several.
+fn spread(figure: &Figure) -> Option<(f64, f64)> {
+    (figure.samples.len() > 1).then(|| figure.bounds())
 }
 
 #[cfg(test)]
@@ -189,7 +142,7 @@ mod tests {
         }
         section.plot_curve("depth", "speed");
         section.plot_bars("speed");
-        let [Plot::Curves { curves, y_axis, .. }, Plot::Bars { bars, title }] = &section.plots[..] else {
+        let [Plot::Curves { curves, y_axis, .. }, Plot::Bars { bars, title, .. }] = &section.plots[..] else {
             panic!("{:?}", section.plots)
         };
         assert_eq!((curves.len(), &curves[0].points[..]), (1, &[(1.0, 20.0), (16.0, 100.0)][..]));

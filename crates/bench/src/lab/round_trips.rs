@@ -25,6 +25,7 @@ pub const ROUND_TRIPS: Experiment = Experiment {
         "script (EVALSHA), a function (FCALL), and scripts in pipelines. Every final number is compared.",
         "Look at operations per second beside the server's CPU time: a script trades one for the other.",
     ],
+    sizes: &[],
     cost: Cost { always_s: 0.5, timed_s: 0.0, sized_s: 12.0 },
     run,
 };
@@ -58,7 +59,7 @@ enum Way {
 
 fn run(lab: &Lab) -> Result<Results, String> {
     let operations = lab.scale.count(OPERATIONS, 200);
-    let mut results = Results::new(&ROUND_TRIPS);
+    let mut results = Results::new(&ROUND_TRIPS, lab.scale);
     let servers = lab.start(&mut results, Settings::MemoryOnly, Contender::is_whole)?;
     results.setting(format!("{operations} operations over {KEYS} keys, one connection, closed loop"));
     let mut section = Section::new(

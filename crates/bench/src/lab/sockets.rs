@@ -5,7 +5,7 @@ use super::contender::{Contender, Settings};
 use super::experiment::{Cost, Experiment, Lab, expect_hits, names};
 use super::results::{Results, Section};
 use super::server::Server;
-use crate::figures::{Sample, sample};
+use crate::figures::{Sample, sample, thousands};
 
 /// The row of the lab's table.
 pub const SOCKETS: Experiment = Experiment {
@@ -17,6 +17,7 @@ pub const SOCKETS: Experiment = Experiment {
         "Answers how much of a request is the network stack of the kernel.",
         "Look at the ratio of the two: it shrinks as pipelines get deeper.",
     ],
+    sizes: &[],
     cost: Cost { always_s: 0.3, timed_s: 8.0, sized_s: 1.0 },
     run,
 };
@@ -26,7 +27,7 @@ const VALUE_BYTES: usize = 100;
 
 fn run(lab: &Lab) -> Result<Results, String> {
     let keys = lab.scale.count(KEYS, 100);
-    let mut results = Results::new(&SOCKETS);
+    let mut results = Results::new(&SOCKETS, lab.scale);
     let mut servers = lab.start(&mut results, Settings::MemoryOnly, Contender::is_whole)?;
     servers.retain(|server| {
         let both = server.unix.as_ref().is_some_and(|unix| *unix != server.fronts[0]);
@@ -38,7 +39,10 @@ fn run(lab: &Lab) -> Result<Results, String> {
     if servers.is_empty() {
         return Err("no server whose Unix socket and port are both known was chosen".into());
     }
-    results.setting(format!("{keys} keys, {VALUE_BYTES} random bytes each; 50 connections, closed loop"));
+    results.setting(format!(
+        "{} keys, {VALUE_BYTES} random bytes each; 50 connections, closed loop",
+        thousands(keys)
+    ));
     lab.prepare(&servers, keys, VALUE_BYTES)?;
     let mut section = Section::new(
         "GET over both sockets",

@@ -36,6 +36,7 @@ pub const YCSB: Experiment = Experiment {
         "Popular records are asked for by Zipf's law, in D the latest; then B with all three distributions.",
         "Look at the latency of each kind of operation; --slo adds the highest rate that keeps it.",
     ],
+    sizes: &[],
     cost: Cost { always_s: 1.0, timed_s: 20.0, sized_s: 90.0 },
     run,
 };
@@ -122,7 +123,7 @@ const DISTRIBUTIONS: [(&str, Distribution); 3] = [
 
 fn run(lab: &Lab) -> Result<Results, String> {
     let (records, operations) = (lab.scale.count(RECORDS, 200), lab.scale.count(OPERATIONS, 400));
-    let mut results = Results::new(&YCSB);
+    let mut results = Results::new(&YCSB, lab.scale);
     let servers = lab.start(&mut results, Settings::MemoryOnly, Contender::is_whole)?;
     results.setting(format!(
         "{records} records of {FIELDS} fields of {FIELD_BYTES} bytes; {operations} operations a workload; {CLIENTS} \

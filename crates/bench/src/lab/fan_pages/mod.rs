@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 #[cfg(feature = "postgres")]
 use super::contender::Origin;
 use super::contender::{Contender, Settings};
-use super::experiment::{Cost, Experiment, Lab};
+use super::experiment::{Cost, Experiment, Lab, Size};
 use super::memcached::Memcached;
 use super::results::{Results, Section};
 use super::server::{Protocol, Server};
@@ -30,15 +30,16 @@ pub const FAN_PAGES: Experiment = Experiment {
     founding: "E2",
     title: "Fan pages: whole records rewritten",
     explanation: [
-        "10,000 profiles, each a list of fan pages; for every page the number of fans it shares with others.",
+        "{profiles} profiles, each a list of fan pages; for every page the number of fans it shares with others.",
         "As its author did it, reading and rewriting whole records one by one, and with counters in the store.",
         "Look at the null store (the client alone) and the RAM store (no server): they bound all others.",
     ],
+    sizes: &[PROFILES],
     cost: Cost { always_s: 2.0, timed_s: 0.0, sized_s: 250.0 },
     run,
 };
 
-const PROFILES: u64 = 10_000;
+const PROFILES: Size = Size::new("profiles", 10_000, 20);
 const PAGES: u64 = 5_000;
 /// Fewest pages: the largest profile must find enough of them.
 const PAGES_MIN: u64 = 500;
@@ -78,13 +79,13 @@ struct Run {
 fn run(lab: &Lab) -> Result<Results, String> {
     let profiles: Vec<Vec<u32>> = {
         let pages = lab.scale.count(PAGES, PAGES_MIN);
-        Profiles::new(lab.scale.count(PROFILES, 20), pages, PROFILES_SEED).collect()
+        Profiles::new(lab.scale.of(PROFILES), pages, PROFILES_SEED).collect()
     };
     let expected = records_of(&profiles);
     let rewrites: usize = profiles.iter().map(Vec::len).sum();
     let largest = expected.values().map(|record| record.encode().len()).max().unwrap_or(0);
 
-    let mut results = Results::new(&FAN_PAGES);
+    let mut results = Results::new(&FAN_PAGES, lab.scale);
     let servers = if lab.contenders.iter().any(Contender::keeps_keys) {
         lab.start(&mut results, Settings::MemoryOnly, |_| true)?
     } else {

@@ -2,25 +2,31 @@
 //! JSON and CSV.
 
 mod html;
-mod plot;
+mod summary;
 
-pub(crate) use plot::svg;
-
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::time::SystemTime;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::experiment::Lab;
 use super::results::{Results, Section};
+use crate::figures::Figure;
+use crate::plot::{self, Palette, Plot};
 use crate::process;
+use summary::Verdict;
 
 /// Everything that a run gave.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     /// Version of the program.
-    pub dunlin_bench: &'static str,
+    pub dunlin_bench: Cow<'static, str>,
+    /// When the run began, in UTC.
+    #[serde(default)]
+    pub date: String,
     /// The machine.
     pub machine: String,
     /// Columns and their versions, scale, rounds, seed, processors.
@@ -48,11 +54,42 @@ impl Report {
         distinct.sort_unstable();
         distinct.dedup();
         Self {
-            dunlin_bench: env!("CARGO_PKG_VERSION"),
+            dunlin_bench: env!("CARGO_PKG_VERSION").into(),
+            date: httpdate::fmt_http_date(SystemTime::now()),
             machine: process::machine(&distinct),
             conditions,
             results: Vec::new(),
         }
+    }
+
+    /// Reads the `results.json` of an earlier run.
+    pub fn read(file: &Path) -> Result<Self, String> {
+        let text =
+            fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+        serde_json::from_str(&text)
+            .map_err(|error| format!("{} is no results.json of the lab: {error}", file.display()))
+    }
+
+    /// Adds a line about the run as a whole.
+    pub fn remark(&mut self, line: String) {
+        self.conditions.push(line);
+    }
+
+    /// The colours of all its servers: those that take part in most experiments first.
+    fn palette(&self) -> Palette {
+        let sections = self.results.iter().flat_map(|results| &results.sections);
+        Palette::new(sections.flat_map(|section| &section.table.servers).map(String::as_str))
+    }
+
+    fn verdicts(&self) -> impl Iterator<Item = Verdict> {
+        self.results.iter().flat_map(Verdict::on)
+    }
+
+    /// Everything that was checked, with the experiment's name.
+    fn checks(&self) -> impl Iterator<Item = (&str, &String)> {
+        self.results
+            .iter()
+            .flat_map(|results| results.checks.iter().map(|check| (&*results.experiment, check)))
     }
 
     /// Writes `report.html`, `report.md` with its plots, `results.json` and `results.csv`.
@@ -64,9 +101,10 @@ impl Report {
         fs::write(folder.join("results.csv"), self.csv()).map_err(failed)?;
         fs::write(folder.join("report.html"), html::page(self)?).map_err(failed)?;
         fs::write(folder.join("report.md"), self.markdown()).map_err(failed)?;
+        let palette = self.palette();
         for results in &self.results {
             for (name, plot) in plots(results) {
-                fs::write(folder.join(name), plot::svg(plot)?).map_err(failed)?;
+                fs::write(folder.join(name), plot::svg(plot, &palette)?).map_err(failed)?;
             }
         }
         Ok(())
@@ -78,8 +116,8 @@ impl Report {
         for results in &self.results {
             for Section { title, table, .. } in &results.sections {
                 for figure in &table.figures {
-                    let names =
-                        [results.experiment, title, &figure.row, &figure.server, figure.metric, figure.unit];
+                    let Figure { row, server, metric, unit, .. } = figure;
+                    let names: [&str; 6] = [&results.experiment, title, row, server, metric, unit];
                     let names = names.map(|name| format!("\"{}\"", name.replace('"', "\"\""))).join(",");
                     for (round, value) in figure.samples.iter().enumerate() {
                         let _ = writeln!(text, "{names},{},{value}", round + 1);
@@ -96,6 +134,20 @@ impl Report {
         for line in self.lines() {
             let _ = writeln!(text, "- {line}");
         }
+        let _ = write!(
+            text,
+            "\n## Summary\n\n| {} |\n|{}\n",
+            Verdict::HEADINGS.join(" | "),
+            "---|".repeat(Verdict::HEADINGS.len())
+        );
+        for verdict in self.verdicts() {
+            let _ = writeln!(text, "| {} |", verdict.cells().join(" | "));
+        }
+        let _ = writeln!(
+            text,
+            "\n{} checks of answers held; each experiment lists its own.",
+            self.checks().count()
+        );
         for results in &self.results {
             let _ =
                 write!(text, "\n## {} ({})\n\n{}\n\n", results.title, results.founding, results.explanation);
@@ -154,8 +206,11 @@ impl Report {
         text
     }
 
-    fn lines(&self) -> impl Iterator<Item = &String> {
-        std::iter::once(&self.machine).chain(&self.conditions)
+    /// The conditions of the run.
+    fn lines(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        let date = (!self.date.is_empty()).then(|| format!("begun {}", self.date).into());
+        let others = std::iter::once(&self.machine).chain(&self.conditions);
+        date.into_iter().chain(others.map(|line| Cow::from(line.as_str())))
     }
 }
 
@@ -172,7 +227,7 @@ fn reading(section: &Section) -> String {
 }
 
 /// File names of all plots, and the plots, section by section.
-fn plots(results: &Results) -> Vec<(String, &super::results::Plot)> {
+fn plots(results: &Results) -> Vec<(String, &Plot)> {
     let plots = results.sections.iter().flat_map(|section| &section.plots);
     plots
         .enumerate()
@@ -206,6 +261,7 @@ mod tests {
     use super::*;
     use crate::figures::sample;
     use crate::lab::EXPERIMENTS;
+    use crate::lab::experiment::Scale;
 
     fn report() -> Report {
         let mut section =
@@ -216,11 +272,12 @@ mod tests {
         }
         section.plot_curve("depth", "speed");
         section.plot_bars("speed");
-        let mut results = Results::new(&EXPERIMENTS[0]);
+        let mut results = Results::new(&EXPERIMENTS[0], Scale(1.0));
         results.checks.push("all well".into());
         results.sections.push(section);
         let (machine, conditions) = ("a machine".to_string(), vec!["redis: v=7".to_string()]);
-        Report { dunlin_bench: "0", machine, conditions, results: vec![results] }
+        let date = "Wed, 25 Nov 2026 01:30:26 GMT".into();
+        Report { dunlin_bench: "0".into(), date, machine, conditions, results: vec![results] }
     }
 
     #[test]
@@ -250,8 +307,28 @@ mod tests {
         assert!(html.contains("How &lt;it&gt; was done.") && !html.contains("How <it>"));
         // Self-contained: nothing is loaded from elsewhere.
         assert!(!html.contains("src=") && !html.contains("href=\"http") && !html.contains("@import"));
+        assert!(markdown.contains("| dunlin in 2 of 2 rows | 2.00× [2.00..2.00] of redis |"), "{markdown}");
+        assert!(
+            html.contains("<li>begun Wed, 25 Nov 2026") && html.contains("right (1)</summary>"),
+            "{html}"
+        );
         let json: serde_json::Value = serde_json::from_str(&read("results.json")).unwrap();
         assert_eq!(json["results"][0]["sections"][0]["figures"][0]["samples"][0], 10.0);
+    }
+
+    #[test]
+    fn a_report_is_written_again_from_its_results() {
+        let folder = crate::process::ScratchFolder::new().unwrap();
+        let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
+        report().write(&first).unwrap();
+        Report::read(&first.join("results.json")).unwrap().write(&second).unwrap();
+        for file in fs::read_dir(&first).unwrap() {
+            let name = file.unwrap().file_name();
+            let [old, new] = [&first, &second].map(|folder| fs::read_to_string(folder.join(&name)).unwrap());
+            assert_eq!(old, new, "{name:?}");
+        }
+        let no_results = first.join("report.md");
+        assert!(Report::read(&no_results).unwrap_err().contains("is no results.json of the lab"));
     }
 
     #[test]
