@@ -2,6 +2,7 @@
 and a server that answers wrongly makes it fail and say so."""
 
 import json
+import os
 import re
 import shutil
 import socket
@@ -18,25 +19,28 @@ TINY = ["--scale", "0.0002", "--rounds", "1", "--seed", "1"]
 PEERS = ["--peer", f"redis-server={shutil.which(ORACLE)}", "--peer", "memcached", "--peer", "nutcracker=2"]
 
 
-def lab(*arguments, timeout=600):
-    """Runs the lab; its exit code and what it said."""
+def lab(*arguments, timeout=600, **environment):
+    """Runs the lab; its exit code and its output."""
     command = [DUNLIN, "bench", "lab", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment}
+    )
     return done.returncode, done.stdout + done.stderr
 
 
 def names():
     code, text = lab("list")
     assert code == 0, text
-    return re.findall(r"^([a-z-]+) \((?:E\d|YCSB)\): ", text, re.MULTILINE)
+    return re.findall(r"^\d+\. ([a-z-]+) \((?:E\d|YCSB)\): ", text, re.MULTILINE)
 
 
 def test_the_list_explains_every_experiment_in_three_lines():
     _, text = lab("list")
-    for name in names():
-        block = text.split(f"\n{name} (" if not text.startswith(f"{name} (") else f"{name} (", 1)[1]
-        lines = re.split(r"\n(?=\S)", block)[0].splitlines()
-        assert len(lines) == 4, (name, lines)
+    blocks = re.split(r"\n(?=\S)", text.rstrip())
+    assert [block.split()[0] for block in blocks] == [f"{number}." for number in range(1, len(blocks) + 1)]
+    assert len(blocks) == len(names())
+    for block in blocks:
+        assert len(block.splitlines()) == 4, block
 
 
 @pytest.mark.parametrize("name", names())
@@ -163,9 +167,37 @@ def test_a_server_that_answers_wrongly_fails_the_lab(lie, experiment, says, tmp_
     assert not (tmp_path / "report.html").exists(), "a time was reported"
 
 
+def test_programs_that_are_missing_are_left_out(tmp_path):
+    (tmp_path / "bin").mkdir()
+    dunlin = ["--dunlin", os.path.abspath(DUNLIN)]
+    peers = ["--peer", "memcached", "--peer", f"redis={shutil.which(ORACLE)}"]
+    arguments = ["http", "pings", *TINY, *dunlin, *peers, "--out", tmp_path]
+    code, text = lab(*arguments, PATH=str(tmp_path / "bin"))
+    assert code == 0, text
+    report = (tmp_path / "report.md").read_text()
+    for line in [
+        "--peer memcached is left out: there is no `memcached` on PATH",
+        "the experiment is left out: `ab` is missing (on Debian in the package apache2-utils)",
+    ]:
+        assert line in text and line in report, (line, text)
+    results = json.loads((tmp_path / "results.json").read_text())["results"]
+    assert [bool(result["sections"]) for result in results] == [False, True]
+
+
+def test_a_report_is_written_again_from_its_results(tmp_path):
+    code, text = lab("pings", *TINY, "--peer", f"redis={shutil.which(ORACLE)}", "--out", tmp_path / "first")
+    assert code == 0, text
+    code, text = lab("--from", tmp_path / "first/results.json", "--out", tmp_path / "second")
+    assert code == 0, text
+    for file in (tmp_path / "first").iterdir():
+        assert file.read_bytes() == (tmp_path / "second" / file.name).read_bytes(), file.name
+
+
 def test_what_is_not_there_is_named():
     for arguments, says in [
         (["nothing"], "there is no experiment 'nothing'"),
+        (["E9"], "founding experiments, E1, E2, E3, E4, E5, YCSB"),
+        (["--from", "/no/such.json"], "cannot read /no/such.json"),
         (["--peer", "/no/such"], "no such program"),
         (["--target", "a=http://host"], "it must start with redis://"),
         (["--target", "a=rediss://host?cacert=/no/such.pem"], "/no/such.pem"),

@@ -19,6 +19,8 @@ th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid var(--line);w
 th:first-child,td:first-child{text-align:left;position:sticky;left:0;background:var(--paper)}\
 tr.row th{border-top:2px solid var(--strong);border-bottom:0;padding-top:.5rem}\
 table.summary td,table.summary th{text-align:left;white-space:normal;vertical-align:top}\
+@media(max-width:40rem){table.summary tr:first-child{display:none}table.summary tr{display:block;padding:.4rem 0;border-bottom:1px solid var(--line)}\
+table.summary td{display:block;max-width:none;border:0;padding:0}}\
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem;align-items:start}\
 svg{width:100%;max-width:40rem;height:auto;display:block}\
 @media(max-width:40rem){table{font-size:.85rem}th,td{padding:.2rem .35rem}td:first-child{white-space:normal;max-width:8rem}}\
