@@ -134,7 +134,7 @@ impl Entry {
         let group = command.group.category().filter(|_| !is_container);
         let has = |category: &str| match category {
             "keyspace" if flags.has(Flags::KEYSPACE) => true,
-            "keyspace" if flags.has(Flags::ELEMENTS) => false,
+            "keyspace" if flags.has(Flags::ELEMENTS) || flags.has(Flags::CONNECTION) => false,
             "list" | "set" | "sortedset" if flags.has(Flags::ELEMENTS) => true,
             "connection" if flags.has(Flags::CONNECTION) => true,
             "write" => command.is_write(),

@@ -302,68 +302,88 @@ impl Group {
     }
 }
 
+/// Declares the flags once each, so that no two can share a bit.
+macro_rules! flags {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The number of each flag's bit.
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "named as the constants are")]
+        enum Bit {
+            $($name,)*
+        }
+
+        impl Flags {
+            $($(#[$doc])* pub const $name: Self = Self(1 << Bit::$name as u32);)*
+
+            /// All flags with their names.
+            #[cfg(test)]
+            const ALL: &[(&'static str, Self)] = &[$((stringify!($name), Self::$name),)*];
+        }
+    };
+}
+
 /// Properties of a command beside what [`Run`] says; a small set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flags(u32);
 
+flags! {
+    /// May need memory: refused while the server is over `maxmemory`.
+    DENY_OOM,
+    /// Constant or logarithmic time.
+    FAST,
+    /// For operators.
+    ADMIN,
+    /// Not available to scripts.
+    NO_SCRIPT,
+    /// Allowed while the data set is being loaded.
+    LOADING,
+    /// Allowed on a replica whose data may be stale.
+    STALE,
+    /// Allowed before authentication.
+    NO_AUTH,
+    /// Publish and subscribe.
+    PUBSUB,
+    /// May block its client.
+    BLOCKING,
+    /// Not available inside MULTI.
+    NO_MULTI,
+    /// Never in the slow log.
+    SKIP_SLOWLOG,
+    /// Never shown to MONITOR.
+    SKIP_MONITOR,
+    /// Allowed while a script has been running for too long.
+    ALLOW_BUSY,
+    /// Not while a replica loads a data set beside the one it serves.
+    NO_ASYNC_LOADING,
+    /// A command of the host, or one that may wait, that changes the data set.
+    WRITE,
+    /// A command of the host that reads the data set, or one that keeps what it has computed in the
+    /// value that it reads.
+    READ_ONLY,
+    /// Dangerous beyond what the other properties imply.
+    DANGEROUS,
+    /// The access-control category `keyspace`, for commands outside the generic group.
+    KEYSPACE,
+    /// Arguments that can be passwords: shown to nobody.
+    SENSITIVE,
+    /// May run with no key where a cluster would otherwise demand one.
+    NO_MANDATORY_KEYS,
+    /// The access-control category `connection` in place of the group's, for commands outside the connection group.
+    CONNECTION,
+    /// The access-control category `admin`, for commands without the property of that name.
+    ADMIN_CATEGORY,
+    /// The access-control categories of lists, sets and sorted sets, in place of the group's.
+    ELEMENTS,
+    /// A command of the host that looks at the keyspace as a whole, or stops it.
+    WHOLE_KEYSPACE,
+    /// Runs at once inside MULTI, where others are queued.
+    UNQUEUED,
+    /// A node of a cluster runs it on a slot that is being moved there, without `ASKING` before it.
+    ASKING,
+}
+
 impl Flags {
     /// No property.
     pub const NONE: Self = Self(0);
-    /// May need memory: refused while the server is over `maxmemory`.
-    pub const DENY_OOM: Self = Self(1 << 0);
-    /// Constant or logarithmic time.
-    pub const FAST: Self = Self(1 << 1);
-    /// For operators.
-    pub const ADMIN: Self = Self(1 << 2);
-    /// Not available to scripts.
-    pub const NO_SCRIPT: Self = Self(1 << 3);
-    /// Allowed while the data set is being loaded.
-    pub const LOADING: Self = Self(1 << 4);
-    /// Allowed on a replica whose data may be stale.
-    pub const STALE: Self = Self(1 << 5);
-    /// Allowed before authentication.
-    pub const NO_AUTH: Self = Self(1 << 6);
-    /// Publish and subscribe.
-    pub const PUBSUB: Self = Self(1 << 7);
-    /// May block its client.
-    pub const BLOCKING: Self = Self(1 << 8);
-    /// Not available inside MULTI.
-    pub const NO_MULTI: Self = Self(1 << 9);
-    /// Never in the slow log.
-    pub const SKIP_SLOWLOG: Self = Self(1 << 10);
-    /// Never shown to MONITOR.
-    pub const SKIP_MONITOR: Self = Self(1 << 11);
-    /// Allowed while a script has been running for too long.
-    pub const ALLOW_BUSY: Self = Self(1 << 12);
-    /// Not while a replica loads a data set beside the one it serves.
-    pub const NO_ASYNC_LOADING: Self = Self(1 << 13);
-    /// A command of the host, or one that may wait, that changes the data set.
-    pub const WRITE: Self = Self(1 << 14);
-    /// A command of the host that reads the data set, or one that keeps what it has computed in the
-    /// value that it reads.
-    pub const READ_ONLY: Self = Self(1 << 15);
-    /// Dangerous beyond what the other properties imply.
-    pub const DANGEROUS: Self = Self(1 << 16);
-    /// The access-control category `keyspace`, for commands outside the generic group.
-    pub const KEYSPACE: Self = Self(1 << 17);
-    /// Arguments that can be passwords: shown to nobody.
-    pub const SENSITIVE: Self = Self(1 << 18);
-    /// May run with no key where a cluster would otherwise demand one.
-    pub const NO_MANDATORY_KEYS: Self = Self(1 << 19);
-    /// The access-control category `connection`, for commands outside the connection group.
-    pub const CONNECTION: Self = Self(1 << 20);
-    /// The access-control category `admin`, for commands without the property of that name.
-    pub const ADMIN_CATEGORY: Self = Self(1 << 21);
-
-    /// The access-control categories of lists, sets and sorted sets, in place of the group's.
-    pub const ELEMENTS: Self = Self(1 << 22);
-    /// A command of the host that looks at the keyspace as a whole, or stops it.
-    pub const WHOLE_KEYSPACE: Self = Self(1 << 23);
-    /// Runs at once inside MULTI, where others are queued.
-    pub const UNQUEUED: Self = Self(1 << 24);
-
-    /// A node of a cluster runs it on a slot that is being moved there, without `ASKING` before it.
-    pub const ASKING: Self = Self(1 << 23);
 
     /// Both sets together.
     pub const fn and(self, other: Self) -> Self {
@@ -374,5 +394,20 @@ impl Flags {
     #[inline]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_bits_of_their_own() {
+        for (index, (name, flag)) in Flags::ALL.iter().enumerate() {
+            assert_eq!(flag.0.count_ones(), 1, "{name}");
+            for (other, earlier) in &Flags::ALL[..index] {
+                assert!(!flag.has(*earlier), "{name} and {other}");
+            }
+        }
     }
 }

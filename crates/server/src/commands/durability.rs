@@ -71,7 +71,7 @@ const WAIT: Command = Command {
     complexity: "O(1)",
     arity: Arity::Exactly(3),
     run: Run::Host(&Handler(wait)),
-    flags: Flags::NO_SCRIPT.and(Flags::BLOCKING),
+    flags: Flags::NO_SCRIPT.and(Flags::BLOCKING).and(Flags::CONNECTION),
     args: &[Argument::integer("numreplicas"), Argument::integer("timeout")],
     tips: &["request_policy:all_shards", "response_policy:agg_min"],
     ..Command::DEFAULT
@@ -89,7 +89,7 @@ const WAITAOF: Command = Command {
     complexity: "O(1)",
     arity: Arity::Exactly(4),
     run: Run::Host(&Handler(waitaof)),
-    flags: Flags::BLOCKING,
+    flags: Flags::BLOCKING.and(Flags::CONNECTION),
     args: &[Argument::integer("numlocal"), Argument::integer("numreplicas"), Argument::integer("timeout")],
     tips: &["request_policy:all_shards", "response_policy:agg_min"],
     ..Command::DEFAULT

@@ -102,6 +102,7 @@ const SCRIPT: Command = Command {
             since: "8.0.0",
             arity: Arity::Exactly(3),
             run: Run::Host(&Handler(show)),
+            flags: SUBCOMMAND.flags.and(Flags::STALE),
             args: &[Argument::string("sha1")],
             ..SUBCOMMAND
         },

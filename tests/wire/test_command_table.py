@@ -1,0 +1,101 @@
+"""COMMAND INFO of every command and subcommand beside redis-server's, and beside Valkey's for those that it lacks:
+arity, flags, categories, positions of keys, key specifications, tips. Every meant difference stands here with its reason.
+"""
+
+import os
+import shutil
+
+import pytest
+
+from harness import DUNLIN, ORACLE, Server, is_redis
+from peer import Peer
+
+pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="it would be compared with itself")
+
+NEWER_ORACLE = os.environ.get("DUNLIN_NEWER_ORACLE", "valkey-server")
+
+FIELDS = ["name", "arity", "flags", "first key", "last key", "step", "categories", "tips", "key specifications"]
+
+STORE = "a keyword search, as in Redis, takes a member that is called STORE for the option: the command itself is asked"
+
+# (command, field): the reason.
+MEANT = {
+    ("wait", "flags"): "it blocks its client, as Valkey's flags say",
+    ("wait", "categories"): "the category of commands that block, as in Valkey",
+    ("georadius", "key specifications"): STORE,
+    ("georadiusbymember", "key specifications"): STORE,
+    ("zrank", "arity"): "WITHSCORE came with Redis 7.2",
+    ("zrevrank", "arity"): "WITHSCORE came with Redis 7.2",
+}
+
+# Commands that neither oracle has: those of Redis 8 and of Dunlin itself.
+BEYOND = {"delex", "digest", "hotkeys", "xackdel", "xcfgset", "xdelex"}
+
+# Commands of redis-server that are not there yet, by the work that brings them.
+AHEAD = {
+    "users": {"acl"},
+    "replication": {"failover", "migrate", "psync", "replconf", "replicaof", "restore-asking", "role", "slaveof", "sync"},
+    "cluster": {"asking", "cluster", "readonly", "readwrite"},
+}
+
+
+def pairs(items):
+    """A map out of names and values in turn."""
+    return dict(zip(items[::2], items[1::2]))
+
+
+def specification(items):
+    """A key specification without its notes, which are prose."""
+    parts = pairs(items)
+    parts.pop("notes", None)
+    parts["flags"] = set(parts["flags"])
+    return parts
+
+
+def table(peer):
+    """The fields of every command and subcommand by name."""
+    rows, commands = peer.ask("COMMAND"), {}
+    while rows:
+        *fields, subcommands = rows.pop()[:10]
+        values = dict(zip(FIELDS, fields))
+        for unordered in ["flags", "categories"]:
+            values[unordered] = set(values[unordered])
+        values["key specifications"] = [specification(items) for items in values["key specifications"]]
+        commands[values.pop("name")] = values
+        rows.extend(subcommands)
+    return commands
+
+
+def tables(server, program):
+    with Server(program=program) as other, Peer(server) as mine, Peer(other) as theirs:
+        return table(mine), table(theirs)
+
+
+def differences(mine, theirs):
+    for name in sorted(mine.keys() & theirs.keys()):
+        for field, value in mine[name].items():
+            if value != theirs[name][field]:
+                yield name, field, value, theirs[name][field]
+
+
+def family(name):
+    return name.split("|")[0]
+
+
+def test_every_command_is_described_as_redis_does(server):
+    mine, theirs = tables(server, ORACLE)
+    found = {(name, field): (value, other) for name, field, value, other in differences(mine, theirs)}
+    assert {what: how for what, how in found.items() if what not in MEANT} == {}
+    assert MEANT.keys() - found.keys() == set(), "no difference any more"
+    ahead = set().union(*AHEAD.values())
+    missing = {name for name in theirs.keys() - mine.keys() if family(name) not in ahead}
+    assert missing == set()
+
+
+@pytest.mark.skipif(not shutil.which(NEWER_ORACLE), reason=f"no {NEWER_ORACLE}")
+def test_every_newer_command_is_described_as_valkey_does(server):
+    mine, redis = tables(server, ORACLE)
+    _, valkey = tables(server, NEWER_ORACLE)
+    newer = {name: fields for name, fields in mine.items() if name not in redis}
+    assert list(differences(newer, valkey)) == []
+    assert {name for name in newer if name not in valkey and family(name) not in BEYOND} == set()
