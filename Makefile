@@ -4,16 +4,26 @@ CARGO ?= cargo
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
 ARGS ?=
+PREFIX ?= /usr/local
+# FULL=1 builds all of `dunlin bench` in: the lab, `compare` and TLS, which take longer to compile than the server.
+FULL ?=
+features := $(if $(FULL),,--no-default-features)
+
+export CARGO PREFIX DESTDIR
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench lab fuzz miri docs setup
+.PHONY: help run install test lint bench lab fuzz miri docs setup
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: ## Build the release binary and start the server (ARGS="--port 7000")
-	$(CARGO) build --release -p dunlin
-	@exec "$$(scripts/target-dir.sh)/release/dunlin" server $(ARGS)
+	@scripts/build.sh --release -p dunlin $(features)
+	@exec scripts/serve.sh $(ARGS)
+
+install: ## Build the release binary and put it into PREFIX/bin (PREFIX=~/.local, FULL=1 for all of dunlin bench)
+	@scripts/build.sh --release -p dunlin $(features)
+	@scripts/install.sh
 
 test: ## Set up what is missing, then run every test
 	@scripts/run-tests.sh
@@ -27,13 +37,13 @@ lint: ## Formatting, clippy, and whether the generated documents are fresh
 	@scripts/docs.sh --check
 
 bench: ## Compare with redis-server and write docs/benchmarks (ARGS="--peer valkey=/path/to/valkey-server")
-	$(CARGO) build --release -p dunlin
-	$(CARGO) build --release -p dunlin-server --example constant_answer
+	@scripts/build.sh --release -p dunlin
+	@scripts/build.sh --release -p dunlin-server --example constant_answer
 	@target="$$(scripts/target-dir.sh)/release"; \
 	exec "$$target/dunlin" bench compare --limit "$$target/examples/constant_answer" --out docs/benchmarks $(ARGS)
 
 lab: ## Run the lab's experiments (ARGS="E1 --peer redis-server --scale 0.1")
-	$(CARGO) build --release -p dunlin
+	@scripts/build.sh --release -p dunlin
 	@exec "$$(scripts/target-dir.sh)/release/dunlin" bench lab $(ARGS)
 
 fuzz: ## Fuzz every target for FUZZ_SECONDS (FUZZ_TARGETS="request" for some)

@@ -19,6 +19,11 @@ TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 DUNLIN = os.environ.get("DUNLIN", str(TARGET / "fast" / "dunlin"))
 DRIVERS = pathlib.Path(os.environ.get("DUNLIN_DRIVERS", TARGET / "fast"))
 ORACLE = os.environ.get("DUNLIN_ORACLE", "redis-server")
+# A Valkey of version 9 or newer, the oracle of what redis-server 7.0 does not know: the one that the set-up has got unless
+# another is named; empty where there is none.
+_valkey = ROOT / "tests" / ".env" / "valkey" / "bin" / "valkey-server"
+VALKEY = os.environ.get("DUNLIN_VALKEY", str(_valkey) if _valkey.exists() else "")
+WITHOUT_VALKEY = "there is no Valkey server of version 9 or newer (scripts/get-valkey.sh, DUNLIN_VALKEY)"
 START_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 30
 

@@ -12,6 +12,7 @@ import (
 	"os"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
 
 func main() {
@@ -23,11 +24,16 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
+	// It would log every attempt to connect; the error below says the same once.
+	logging.Disable()
 	store := redis.NewClient(options)
 	defer store.Close()
 	examples := map[string]func(context.Context, *redis.Client) error{"leaderboard": leaderboard, "jobs": jobs}
 	if len(os.Args) != 2 || examples[os.Args[1]] == nil {
 		fail(fmt.Errorf("usage: go run . leaderboard|jobs"))
+	}
+	if err := store.Ping(context.Background()).Err(); err != nil {
+		fail(fmt.Errorf("no server: %w. Start one (make run), or name one in DUNLIN_URL", err))
 	}
 	if err := examples[os.Args[1]](context.Background(), store); err != nil {
 		fail(err)

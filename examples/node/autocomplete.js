@@ -19,7 +19,18 @@ const TITLES = [
 const KEY = "autocomplete:words";
 const SHOWN = 10;
 
-const redis = new Redis(process.env.DUNLIN_URL ?? "redis://127.0.0.1:6379");
+const redis = connection();
+
+// A connection that is not open yet. Without the listener, ioredis prints every failed attempt.
+function connection() {
+  const redis = new Redis(process.env.DUNLIN_URL ?? "redis://127.0.0.1:6379", { lazyConnect: true });
+  redis.on("error", (error) => (redis.lastError = error));
+  redis.connected = redis.connect().catch(() => {
+    console.error(`no server: ${redis.lastError?.message}. Start one (make run), or name one in DUNLIN_URL.`);
+    process.exit(1);
+  });
+  return redis;
+}
 
 async function load() {
   const pipeline = redis.pipeline().del(KEY);
@@ -67,7 +78,7 @@ const server = http.createServer(async (request, response) => {
   }
 });
 
-load().then(
+redis.connected.then(load).then(
   () => server.listen(Number(process.argv[2] ?? 8080), "127.0.0.1", () => console.log(`http://127.0.0.1:${server.address().port}`)),
   (error) => {
     console.error(error.message);

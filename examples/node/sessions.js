@@ -38,8 +38,20 @@ class Sessions {
   }
 }
 
+// A connection that is not open yet. Without the listener, ioredis prints every failed attempt.
+function connection() {
+  const redis = new Redis(process.env.DUNLIN_URL ?? "redis://127.0.0.1:6379", { lazyConnect: true });
+  redis.on("error", (error) => (redis.lastError = error));
+  redis.connected = redis.connect().catch(() => {
+    console.error(`no server: ${redis.lastError?.message}. Start one (make run), or name one in DUNLIN_URL.`);
+    process.exit(1);
+  });
+  return redis;
+}
+
 async function main() {
-  const redis = new Redis(process.env.DUNLIN_URL ?? "redis://127.0.0.1:6379");
+  const redis = connection();
+  await redis.connected;
   const sessions = new Sessions(redis, 60_000);
   const token = await sessions.open({ user: "gregory", theme: "dark" });
   assert.equal((await sessions.visit(token)).visits, "0");

@@ -74,7 +74,10 @@ def main(messages):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--consumer"]:
-        consume(sys.argv[2], int(sys.argv[3]))
-    else:
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 100)
+    try:
+        if sys.argv[1:2] == ["--consumer"]:
+            consume(sys.argv[2], int(sys.argv[3]))
+        else:
+            main(int(sys.argv[1]) if len(sys.argv) > 1 else 100)
+    except redis.ConnectionError as error:
+        sys.exit(f"{error} Start a server (make run), or name one in DUNLIN_URL.")

@@ -11,6 +11,7 @@ The series is deaths from bronchitis, emphysema and asthma in the United Kingdom
 import csv
 import os
 import pathlib
+import sys
 
 import redis
 
@@ -50,4 +51,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except redis.ConnectionError as error:
+        sys.exit(f"{error} Start a server (make run), or name one in DUNLIN_URL.")

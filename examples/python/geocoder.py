@@ -70,4 +70,7 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except redis.ConnectionError as error:
+        sys.exit(f"{error} Start a server (make run), or name one in DUNLIN_URL.")

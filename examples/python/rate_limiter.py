@@ -53,4 +53,7 @@ def main(user, limit, window_ms, requests):
 if __name__ == "__main__":
     if len(sys.argv) != 5:
         sys.exit(__doc__)
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except redis.ConnectionError as error:
+        sys.exit(f"{error} Start a server (make run), or name one in DUNLIN_URL.")

@@ -5,11 +5,10 @@ transcript that still fails.
 """
 
 import os
-import shutil
 
 import pytest
 
-from harness import DUNLIN, ORACLE, driver, is_redis
+from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY, driver, is_redis
 
 COMMANDS = int(os.environ.get("DIFFERENTIAL_COMMANDS", "200000"))
 # The same streams in every run of `make test`; any number, or 0 for the clock, draws others.
@@ -52,14 +51,10 @@ def test_replies_are_the_same_where_commands_run_apart():
     driver("dunlin-differential", "--apart", *arguments, *(["--seed", SEED] if SEED else []))
 
 
-# The oracle of what Redis 7.0 does not know; the cases below wait until there is one.
-NEWER_ORACLE = os.environ.get("DUNLIN_NEWER_ORACLE", "valkey-server")
-
-
-@pytest.mark.skipif(not shutil.which(NEWER_ORACLE), reason=f"no {NEWER_ORACLE}")
+@pytest.mark.skipif(not VALKEY, reason=WITHOUT_VALKEY)
 @pytest.mark.parametrize("family", ["hash-expiry", "sorted_set_newer", "geo_polygon"])
 def test_replies_are_those_of_valkey(family):
-    arguments = ["--server", DUNLIN, "--oracle", NEWER_ORACLE, "--commands", COMMANDS, "--families", family]
+    arguments = ["--server", DUNLIN, "--oracle", VALKEY, "--commands", COMMANDS, "--families", family]
     driver("dunlin-differential", *arguments, *(["--seed", SEED] if SEED else []))
 
 

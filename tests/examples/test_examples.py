@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 import urllib.parse
 import urllib.request
 
@@ -32,6 +33,34 @@ def run(server, *command):
 
 def python(server, name, *arguments):
     return run(server, sys.executable, EXAMPLES / "python" / name, *arguments)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *[[sys.executable, EXAMPLES / "python" / name] for name in ("geocoder.py", "genealogy.py", "flu.py", "consumers.py")],
+        [sys.executable, EXAMPLES / "python" / "rate_limiter.py", "ann", 5, 1000, 1],
+        *[["node", EXAMPLES / "node" / name] for name in ("autocomplete.js", "sessions.js")],
+        *[[GO_EXAMPLES, name] for name in ("leaderboard", "jobs")],
+        [RUST_EXAMPLE],
+    ],
+    ids=lambda command: " ".join(getattr(word, "name", str(word)) for word in command[:2]),
+)
+def test_without_a_server_an_example_says_so_in_one_line(command):
+    nobody = types.SimpleNamespace(port=free_port())
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, timeout=TIMEOUT_S, env=environment(nobody)
+    )
+    assert done.returncode == 1 and done.stdout == "", done
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and "refused" in lines[0].lower() and "make run" in lines[0], done.stderr
+
+
+def test_what_examples_install_is_not_seen_by_git():
+    for path in ("examples/node/node_modules/x", "examples/python/.venv/x", "examples/rust/target/x"):
+        assert subprocess.run(["git", "check-ignore", "-q", path], cwd=ROOT).returncode == 0, path
+    named = [json.loads((ROOT / folder / "package.json").read_text()) for folder in ("examples/node", "tests/clients")]
+    assert named[0]["dependencies"] == named[1]["dependencies"], "the tests run the examples with their own modules"
 
 
 def test_geocoder(server):

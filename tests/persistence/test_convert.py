@@ -14,9 +14,9 @@ import time
 
 import pytest
 
-from harness import DUNLIN, ORACLE, Server, is_redis
+from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY, Server, is_redis
 from resp import Client
-from test_rdb import VALKEY, fill
+from test_rdb import fill
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's tools")
 
@@ -295,7 +295,7 @@ def test_fields_that_expire_go_where_they_are_known(tmp_path):
             assert client("HGET", "h", "a") == b"1"
 
 
-@pytest.mark.skipif(not VALKEY, reason="DUNLIN_VALKEY names no valkey-server of version 9 or newer")
+@pytest.mark.skipif(not VALKEY, reason=WITHOUT_VALKEY)
 @pytest.mark.parametrize("version", [9, 10, 11, 80])
 def test_valkey_loads_what_is_written(version, dump, tmp_path):
     """It is the one server at hand that knows versions 11 and 80."""
@@ -313,7 +313,7 @@ def test_valkey_loads_what_is_written(version, dump, tmp_path):
     assert loaded(tmp_path, VALKEY, *LOG)[:2] == (digest, int(version > 9))
 
 
-@pytest.mark.skipif(not VALKEY, reason="DUNLIN_VALKEY names no valkey-server of version 9 or newer")
+@pytest.mark.skipif(not VALKEY, reason=WITHOUT_VALKEY)
 def test_fields_that_expire_in_logs_of_valkey(tmp_path):
     directives = ("--dir", tmp_path, *LOG, "--appendfsync", "always")
     with Server(*directives, program=VALKEY) as server:

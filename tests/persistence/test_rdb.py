@@ -1,6 +1,5 @@
 """RDB files: written by one server, loaded by another, the same data set; and how saving can fail."""
 
-import os
 import pathlib
 import random
 import subprocess
@@ -9,10 +8,9 @@ import time
 
 import pytest
 
-from harness import DUNLIN, ORACLE, Server, command, free_port, is_redis
+from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY, Server, command, free_port, is_redis
 from resp import Client, Refused
 
-VALKEY = os.environ.get("DUNLIN_VALKEY", "")
 DEBUG = ("--enable-debug-command", "yes")
 HOUR_MS = 3_600_000
 
@@ -79,14 +77,14 @@ def test_files_of_redis(way, directives, tmp_path):
     assert one == other
 
 
-@pytest.mark.skipif(not VALKEY, reason="DUNLIN_VALKEY names no valkey-server of version 9 or newer")
+@pytest.mark.skipif(not VALKEY, reason=WITHOUT_VALKEY)
 @pytest.mark.parametrize("way", [(VALKEY, DUNLIN), (DUNLIN, VALKEY)], ids=["in", "out"])
 def test_files_of_valkey(way, tmp_path):
     one, other = digests(*way, directory=tmp_path)
     assert one == other
 
 
-@pytest.mark.skipif(not VALKEY, reason="DUNLIN_VALKEY names no valkey-server of version 9 or newer")
+@pytest.mark.skipif(not VALKEY, reason=WITHOUT_VALKEY)
 @pytest.mark.parametrize("way", [(VALKEY, DUNLIN), (DUNLIN, VALKEY)], ids=["in", "out"])
 def test_deadlines_of_fields(way, tmp_path):
     with Server(*DEBUG, "--dir", tmp_path, program=way[0]) as server:

@@ -188,6 +188,11 @@ def key_of(command, group):
     return next(named, KEYS.get(group, "string"))
 
 
+def number(token):
+    """A number to put behind a token; of times one that does not come before both servers have been looked at."""
+    return "100000" if token in ("EX", "PX") else "1"
+
+
 def spoiled(good, key, known):
     """Calls with one mistake, or with one option too many."""
     for words in good[:SHORTENED_MAX]:
@@ -206,11 +211,11 @@ def spoiled(good, key, known):
             for text in mistakes:
                 yield words[:at] + [word._replace(text=text)] + words[at + 1 :]
     for text in known:
-        for behind in (["1"], ["1", "2"], ["word"]):
+        for behind in ([number(text)], [number(text), "2"], ["word"]):
             yield good[0] + [Word(word, "token") for word in [text, *behind]]
     for first, second in itertools.product(known, repeat=2):
         yield good[0] + [Word(first, "token"), Word(second, "token")]
-        yield good[0] + [Word(word, "token") for word in (first, "1", second, "1")]
+        yield good[0] + [Word(word, "token") for word in (first, number(first), second, number(second))]
 
 
 def calls(command, documented, with_mistakes=True):

@@ -109,13 +109,14 @@ NEWER = {
 }
 
 THE_ID = re.compile(rb"(\$2\r\nid\r\n):\d+\r\n")
+THE_VERSION = re.compile(rb"(\$7\r\nversion\r\n)\$\d+\r\n[\d.]+\r\n")
 
 
 def talk(server, lines):
-    """All lines in one write, and all that comes back; numbers of clients left out."""
+    """All lines in one write, and all that comes back; numbers of clients and the server's version left out."""
     with server.connect() as client:
         client.sendall(b"".join(command(*line.split(" ")) for line in lines) + command("QUIT"))
-        return THE_ID.sub(rb"\1:?\r\n", rest(client)[0])
+        return THE_VERSION.sub(rb"\1?\r\n", THE_ID.sub(rb"\1:?\r\n", rest(client)[0]))
 
 
 @pytest.mark.parametrize("name", AS_REDIS)

@@ -127,3 +127,19 @@ def test_words_behind_a_whole_command(client):
         error = f"ERR wrong number of arguments for 'hotkeys|{name}' command"
         assert client.line(f"HOTKEYS {name} now") == Failure(error)
     assert any("METRICS" in line for line in client.line("HOTKEYS HELP"))
+
+
+def test_info_has_a_section_while_there_is_a_session(server, client):
+    def section(*words):
+        lines = client.ask("INFO", *words).removeprefix("txt:").split("\r\n")
+        return dict(line.split(":", 1) for line in lines if ":" in line) if "# Hotkeys" in lines else None
+
+    assert section("hotkeys") is None and section() is None
+    assert client.line("HOTKEYS START METRICS 2 CPU NET") == "OK"
+    client.line("SET k v")
+    told = section("hotkeys")
+    assert list(told) == ["tracking-active", "used-memory", "cpu-time"]
+    assert told["tracking-active"] == "1" and int(told["used-memory"]) > 100
+    assert section()["tracking-active"] == "1"
+    assert client.line("HOTKEYS STOP") == "OK"
+    assert section("hotkeys")["tracking-active"] == "0"

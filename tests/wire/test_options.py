@@ -1,18 +1,15 @@
 """Every option of every command, as the oracle's own COMMAND DOCS lists them: well used, misused, and together with
 every other one. Replies and error texts are the oracle's, and so is what the call has changed."""
 
-import os
-import shutil
 import time
 from fnmatch import fnmatchcase
 
 import pytest
 
-from harness import ORACLE, Server
+from harness import ORACLE, VALKEY, WITHOUT_VALKEY, Server
 from options import DATA, calls
 from peer import Peer
 
-NEWER_ORACLE = os.environ.get("DUNLIN_NEWER_ORACLE", "valkey-server")
 # What waits for the server, talks about the server itself, or changes the connection: told by tests of their own.
 ELSEWHERE = """acl* asking auth bgrewriteaof bgsave client* cluster* command* commandlog* config* debug discard
 exec failover hello info lastsave latency* lolwut memory* migrate module* monitor multi pfdebug pfselftest psubscribe psync
@@ -267,7 +264,7 @@ def test_every_option_does_what_it_does_in_redis(protocol):
     compare(ORACLE, protocol)
 
 
-@pytest.mark.skipif(not shutil.which(NEWER_ORACLE), reason=f"no {NEWER_ORACLE}")
+@pytest.mark.skipif(not VALKEY, reason=WITHOUT_VALKEY)
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_every_newer_option_does_what_it_does_in_valkey(protocol):
-    compare(NEWER_ORACLE, protocol)
+    compare(VALKEY, protocol)

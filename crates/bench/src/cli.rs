@@ -9,16 +9,17 @@ use std::time::Duration;
 use clap::{ArgAction, Parser};
 
 use crate::load::Plan;
-use crate::target::{Address, Credentials, Target};
+use crate::server_flags::ServerFlags;
+use crate::target::Target;
 use crate::template::{Filling, KEYSPACE_MAX, Template};
-use crate::tls::TlsOptions;
-use crate::uri;
 use crate::workload;
 
 /// Largest payload, as in redis-benchmark.
 const DATA_BYTES_MAX: u64 = 1 << 30;
 
 const EXAMPLES: &str = "\
+Behind a command, -q, -e and --csv are still flags; a `--` before the command has them sent with it.
+
 Placeholders in the arguments of a command:
   __rand_int__   12 random digits below -r, drawn anew for every occurrence
   __seq_int__    12 digits that count the requests (modulo -r), to fill a database exactly
@@ -43,7 +44,7 @@ Examples:
     $ dunlin bench lab list
   Real traffic, recorded through MONITOR and sent again:
     $ dunlin bench record --duration 60 traffic.txt
-    $ dunlin bench replay --speed 2 -u redis://127.0.0.1:7000 traffic.txt";
+    $ dunlin bench replay --speed 2 -p 7000 traffic.txt";
 
 /// Measures requests per second, latency and the server's processor time per request.
 ///
@@ -51,47 +52,13 @@ Examples:
 /// answered, so a slow server slows the load and hides its own delays. With --rate the loop is open:
 /// requests are due on a fixed schedule and latency counts from when they were due.
 #[derive(Debug, Parser)]
-#[command(name = "dunlin bench", bin_name = "dunlin bench", disable_help_flag = true, after_help = EXAMPLES)]
+#[command(name = "dunlin bench", version, bin_name = "dunlin bench", disable_help_flag = true, after_help = EXAMPLES)]
 pub struct BenchArguments {
-    /// Server's host name or address
-    #[arg(short = 'h', value_name = "HOST", default_value = "127.0.0.1")]
-    pub host: String,
-    /// Server's port
-    #[arg(short = 'p', value_name = "PORT", default_value_t = 6379)]
-    pub port: u16,
-    /// Server's Unix domain socket (instead of host and port)
-    #[arg(short = 's', value_name = "PATH")]
-    pub socket: Option<PathBuf>,
-    /// Server as a URI: redis[s]://[[USER:]PASSWORD@]HOST[:PORT][/DATABASE] or unix://PATH
-    #[arg(short = 'u', value_name = "URI", conflicts_with_all = ["host", "port", "socket"])]
-    pub uri: Option<String>,
-    /// Password for AUTH
-    #[arg(short = 'a', value_name = "PASSWORD")]
-    pub password: Option<String>,
-    /// User for AUTH
-    #[arg(long, value_name = "USER", requires = "password")]
-    pub user: Option<String>,
+    #[command(flatten)]
+    pub server: ServerFlags,
     /// Database to select
     #[arg(long = "dbnum", value_name = "DATABASE", default_value_t = 0)]
     pub database: u32,
-    /// Speak TLS, trusting the certificates that the system trusts
-    #[arg(long)]
-    pub tls: bool,
-    /// Trust the certificates in this file instead (implies --tls, as do the other flags of TLS)
-    #[arg(long, value_name = "FILE")]
-    pub cacert: Option<PathBuf>,
-    /// The client's own certificate
-    #[arg(long, value_name = "FILE", requires = "key")]
-    pub cert: Option<PathBuf>,
-    /// The key of the client's certificate
-    #[arg(long, value_name = "FILE", requires = "cert")]
-    pub key: Option<PathBuf>,
-    /// Name that the server's certificate must have, when it is not the host's
-    #[arg(long, value_name = "HOST")]
-    pub sni: Option<String>,
-    /// Trust any server (TLS)
-    #[arg(long)]
-    pub insecure: bool,
     /// Speak RESP3
     #[arg(short = '3')]
     pub resp3: bool,
@@ -99,16 +66,16 @@ pub struct BenchArguments {
     /// Parallel connections
     #[arg(short = 'c', value_name = "CONNECTIONS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub clients: u32,
-    /// Requests of each test
+    /// Requests of each test [default: 100000, or as many as --duration has time for]
     #[arg(short = 'n', value_name = "REQUESTS", value_parser = clap::value_parser!(u64).range(1..))]
     pub requests: Option<u64>,
-    /// Seconds of each test (instead of -n, or whichever ends first)
+    /// Seconds of each test, instead of -n; with -n, whichever ends first
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<Duration>,
-    /// Seconds of the same load before each test that are not counted
+    /// Seconds of the same load before each test that are not counted [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub warmup: Option<Duration>,
-    /// Requests a second, all connections together: makes the loop an open one
+    /// Requests a second, all connections together: makes the loop an open one [default: a closed loop]
     #[arg(long, value_name = "REQUESTS_PER_SECOND", value_parser = rate)]
     pub rate: Option<f64>,
     /// Requests that a connection has under way at once
@@ -120,13 +87,13 @@ pub struct BenchArguments {
     /// 1 keeps connections, 0 opens one for every pipeline
     #[arg(short = 'k', value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     pub keep_alive: u8,
-    /// Random keys below this number; one key when omitted
+    /// Random keys below this number [default: one key]
     #[arg(short = 'r', value_name = "KEYSPACE", value_parser = clap::value_parser!(u64).range(1..=KEYSPACE_MAX))]
     pub keyspace: Option<u64>,
     /// Length of values in bytes
     #[arg(short = 'd', value_name = "BYTES", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=DATA_BYTES_MAX))]
     pub data_bytes: u64,
-    /// Seed of all random numbers; drawn by chance when omitted
+    /// Seed of all random numbers [default: another one each time]
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
     /// Seconds without any reply after which a test is given up; 0 waits for ever
@@ -139,7 +106,7 @@ pub struct BenchArguments {
     #[arg(long)]
     pub cluster: bool,
 
-    /// Tests to run, separated by commas
+    /// Tests to run, separated by commas [default: all]
     #[arg(short = 't', value_name = "TESTS")]
     pub tests: Option<String>,
     /// Repeat the tests for ever
@@ -186,26 +153,38 @@ pub struct Test {
     pub title: String,
     /// What to send and how.
     pub plan: Plan,
+    /// Whether a null reply means that there was nothing to read, so that hits are worth a line.
+    pub can_miss: bool,
 }
 
+/// Flags without a value that people put behind the command.
+const TRAILING_FLAGS: [&str; 3] = ["-q", "-e", "--csv"];
+
+/// Commands that answer null where there is nothing to read.
+const CAN_MISS: [&str; 11] =
+    ["GET", "GETDEL", "GETEX", "HGET", "LINDEX", "LPOP", "RPOP", "SPOP", "ZRANK", "ZREVRANK", "ZSCORE"];
+
 impl BenchArguments {
+    /// Reads the words behind `dunlin bench`.
+    pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut words: Vec<OsString> = words.into_iter().collect();
+        words.insert(0, "dunlin bench".into());
+        let mut arguments = Self::try_parse_from(&words)?;
+        if !words.iter().any(|word| word == "--") {
+            // They begin the line that is read anew, so that clap judges them like all others.
+            let is_flag = |word: &OsString| TRAILING_FLAGS.iter().any(|flag| word == flag);
+            let trailing = arguments.command.iter().skip(1).rev().take_while(|word| is_flag(word)).count();
+            if trailing > 0 {
+                words[1..].rotate_right(trailing);
+                arguments = Self::try_parse_from(&words)?;
+            }
+        }
+        Ok(arguments)
+    }
+
     /// The server that the flags name.
     pub fn target(&self) -> Result<Target, String> {
-        let options = self.tls_options();
-        let mut target = match (&self.uri, &self.socket) {
-            (Some(uri), _) => uri::parse_with(uri, options)?,
-            (None, Some(path)) if options.is_none() => Target::new(Address::Unix(path.clone())),
-            (None, Some(_)) => return Err("there is no TLS over a Unix domain socket".into()),
-            (None, None) => {
-                let mut target = Target::new(Address::Tcp(self.host.clone(), self.port));
-                target.tls = options.map(|options| options.configured(&self.host)).transpose()?;
-                target
-            }
-        };
-        if let Some(password) = &self.password {
-            target.credentials =
-                Some(Credentials { username: self.user.clone(), password: password.clone() });
-        }
+        let mut target = self.server.target()?;
         if self.database != 0 {
             target.database = self.database;
         }
@@ -214,28 +193,18 @@ impl BenchArguments {
         Ok(target)
     }
 
-    /// What the flags say of TLS; nothing when they do not ask for it.
-    fn tls_options(&self) -> Option<TlsOptions> {
-        let Self { cacert, cert, key, sni, insecure, .. } = self;
-        let options = TlsOptions {
-            cacert: cacert.clone(),
-            cert: cert.clone(),
-            key: key.clone(),
-            sni: sni.clone(),
-            insecure: *insecure,
-        };
-        (self.tls || options != TlsOptions::default()).then_some(options)
-    }
-
     /// The tests that the flags name. Reads standard input when told to.
     pub fn tests(&self, stdin: &mut dyn Read) -> Result<Vec<Test>, String> {
-        let mut named: Vec<(String, Template)> = Vec::new();
+        let mut named: Vec<(String, bool, Template)> = Vec::new();
         if self.command.is_empty() {
             let all = workload::names().join(",");
             let selected = workload::select(self.tests.as_deref().unwrap_or(&all)).map_err(|name| {
                 format!("there is no test '{name}'; the tests are {}", workload::names().join(", "))
             })?;
-            named.extend(selected.iter().map(|row| (row.title.to_string(), row.template())));
+            named.extend(selected.iter().map(|row| {
+                let command = row.command.split_whitespace().next().unwrap_or_default();
+                (row.title.to_string(), can_miss(command.as_bytes()), row.template())
+            }));
         } else {
             let mut arguments: Vec<Vec<u8>> =
                 self.command.iter().cloned().map(OsStringExt::into_vec).collect();
@@ -248,9 +217,10 @@ impl BenchArguments {
                     .map_err(|error| format!("cannot read standard input: {error}"))?;
                 arguments.push(last);
             }
-            named.push((title, Template::command(&arguments)));
+            named.push((title, can_miss(&arguments[0]), Template::command(&arguments)));
         }
-        Ok(named.into_iter().map(|(title, template)| Test { title, plan: self.plan(template) }).collect())
+        let test = |(title, can_miss, template)| Test { title, plan: self.plan(template), can_miss };
+        Ok(named.into_iter().map(test).collect())
     }
 
     fn plan(&self, template: Template) -> Plan {
@@ -266,6 +236,10 @@ impl BenchArguments {
         plan.stall_max = Some(self.timeout).filter(|timeout| !timeout.is_zero());
         plan
     }
+}
+
+fn can_miss(command: &[u8]) -> bool {
+    CAN_MISS.iter().any(|name| command.eq_ignore_ascii_case(name.as_bytes()))
 }
 
 fn seconds_or_zero(text: &str) -> Result<Duration, String> {
@@ -289,9 +263,10 @@ fn rate(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::{Address, Credentials};
 
     fn parse(line: &str) -> Result<BenchArguments, clap::Error> {
-        BenchArguments::try_parse_from(std::iter::once("dunlin bench").chain(line.split_whitespace()))
+        BenchArguments::read(line.split_whitespace().map(OsString::from))
     }
 
     #[test]
@@ -340,6 +315,40 @@ mod tests {
         assert_eq!(tests[0].plan.requests, Some(100_000));
         let from_stdin = parse("-x SET page").unwrap().tests(&mut &b"a b\n"[..]).unwrap();
         assert_eq!(from_stdin[0].plan.template, Template::command(&["SET", "page", "a b\n"]));
+    }
+
+    #[test]
+    fn flags_behind_the_command_are_flags() {
+        let arguments = parse("GET key -q -e").unwrap();
+        assert!(arguments.quiet && arguments.show_errors);
+        assert_eq!(arguments.command, ["GET", "key"]);
+        assert!(parse("PING --csv").unwrap().csv);
+        assert!(parse("PING --csv -q").is_err(), "one layout only");
+        for (line, command) in [
+            ("-q ZADD key -1 -q x", &["ZADD", "key", "-1", "-q", "x"][..]),
+            ("-- ECHO -q", &["ECHO", "-q"]),
+            ("-n 5 -- -q -q", &["-q", "-q"]),
+        ] {
+            let arguments = parse(line).unwrap();
+            assert_eq!(arguments.command, command, "{line}");
+            assert_eq!(arguments.quiet, line.starts_with("-q"), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_help_names_the_default_of_every_flag_with_a_value() {
+        let command = <BenchArguments as clap::CommandFactory>::command();
+        for flag in command.get_arguments().filter(|flag| flag.get_action().takes_values()) {
+            let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
+            let has_default = !flag.get_default_values().is_empty() || help.contains("[default: ");
+            // Without these, what they are about is not done at all.
+            let optional =
+                ["socket", "uri", "password", "user", "cacert", "cert", "key", "sni", "json", "duration"];
+            assert!(
+                has_default || flag.is_positional() || optional.contains(&flag.get_id().as_str()),
+                "{flag}: {help}"
+            );
+        }
     }
 
     #[test]

@@ -7,7 +7,6 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cli::{BenchArguments, Test};
@@ -22,11 +21,10 @@ const SPARE_DESCRIPTORS: u64 = 64;
 
 /// Runs `dunlin bench` with its arguments (without the program's name and subcommand).
 pub fn bench(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let arguments =
-        match BenchArguments::try_parse_from(std::iter::once("dunlin bench".into()).chain(arguments)) {
-            Ok(arguments) => arguments,
-            Err(error) => return crate::refused(&error),
-        };
+    let arguments = match BenchArguments::read(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => return crate::refused(&error),
+    };
     match run(&arguments, &mut io::stdout().lock()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {

@@ -15,27 +15,28 @@
 mod affinity;
 #[cfg(target_os = "linux")]
 mod alarm;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "lab"))]
 mod cleanup;
 mod cli;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "lab"))]
 mod compare;
 mod connection;
 mod distribution;
 mod drive;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "lab"))]
 mod figures;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "lab"))]
 mod lab;
 pub mod latency;
 pub mod load;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "lab"))]
 mod plot;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "lab"))]
 mod process;
 mod random;
 mod report;
 mod schedule;
+mod server_flags;
 pub mod skim;
 pub mod target;
 pub mod template;
@@ -47,6 +48,10 @@ mod workload;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+
+/// How to get a binary with everything, for one that was built without.
+#[cfg(not(all(feature = "lab", feature = "tls")))]
+const FULL_BUILD: &str = "in Dunlin's sources, `make install FULL=1` builds one with everything";
 
 /// Runs `dunlin bench`; `arguments` are those behind the subcommand. `compare` and `lab` as
 /// the first of them put servers side by side, `record` and `replay` are about real traffic, everything
@@ -62,14 +67,18 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "lab"))]
 fn side_by_side(name: &str, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if name == "lab" { lab::lab(arguments) } else { compare::compare(arguments) }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", feature = "lab")))]
 fn side_by_side(name: &str, _: impl Iterator<Item = OsString>) -> ExitCode {
-    eprintln!("dunlin bench {name}: reads /proc and pins processes, which only Linux offers");
+    if cfg!(target_os = "linux") {
+        eprintln!("dunlin bench {name}: this binary was built without it; {FULL_BUILD}");
+    } else {
+        eprintln!("dunlin bench {name}: reads /proc and pins processes, which only Linux offers");
+    }
     ExitCode::FAILURE
 }
 

@@ -49,8 +49,10 @@ pub struct Report {
     pub server_cpu_us_per_request: Option<f64>,
     /// Latencies in milliseconds.
     pub latency_ms: LatencySummary,
-    /// Null replies: misses, for GET.
+    /// Null replies.
     pub nulls: u64,
+    /// Replies that were neither null nor an error, of commands that answer null where there is nothing to read.
+    pub hits: Option<u64>,
     /// Requests that an open loop could not send in its time.
     pub unsent: u64,
     /// Error replies.
@@ -82,6 +84,9 @@ impl Report {
                 .map(|seconds| seconds * 1e6 / outcome.tally.replies as f64),
             latency_ms: outcome.latencies.summary(),
             nulls: outcome.tally.nulls,
+            hits: test
+                .can_miss
+                .then(|| outcome.tally.replies.saturating_sub(outcome.tally.nulls + outcome.tally.errors)),
             unsent: outcome.unsent,
             errors: outcome.tally.errors,
             error_texts: outcome.errors.clone(),
@@ -93,16 +98,24 @@ impl Report {
         self.server_cpu_us_per_request.map_or("n/a".into(), |microseconds| format!("{microseconds:.3} µs"))
     }
 
+    /// How many requests found what they asked for: `12 of 100 hit (12.0%)`.
+    fn hits(&self) -> Option<String> {
+        let hits = self.hits?;
+        let percent = 100.0 * hits as f64 / self.requests.max(1) as f64;
+        Some(format!("{hits} of {} hit ({percent:.1}%)", self.requests))
+    }
+
     /// Text for a person.
     pub fn text(&self, layout: Layout, precision: usize) -> String {
         match layout {
             Layout::Full => self.full(precision),
             Layout::Quiet => format!(
-                "{}: {:.2} requests per second, p50={:.precision$} ms, server CPU per request: {}{}\n",
+                "{}: {:.2} requests per second, p50={:.precision$} ms, server CPU per request: {}{}{}\n",
                 self.test,
                 self.requests_per_second,
                 self.latency_ms.p50,
                 self.cpu(),
+                self.hits().map_or(String::new(), |hits| format!(", {hits}")),
                 if self.errors > 0 { format!(", {} errors", self.errors) } else { String::new() },
             ),
             Layout::Csv => self.csv(precision),
@@ -144,7 +157,9 @@ impl Report {
             self.requests_per_second,
             self.cpu()
         );
-        if self.nulls > 0 {
+        if let Some(hits) = self.hits() {
+            let _ = writeln!(text, "  {hits}");
+        } else if self.nulls > 0 {
             let _ = writeln!(text, "  null replies: {}", self.nulls);
         }
         if self.unsent > 0 {
@@ -197,16 +212,18 @@ mod tests {
         let mut outcome = Outcome { elapsed: Duration::from_secs(2), ..Outcome::default() };
         outcome.tally.replies = 1000;
         outcome.tally.errors = 1;
+        outcome.tally.nulls = 250;
         outcome.latencies.record(1_000_000, 1000);
         outcome.count_error(b"ERR odd");
-        Report::new(&Test { title: "GET \"k\"".into(), plan }, &outcome, Some(0.004))
+        Report::new(&Test { title: "GET \"k\"".into(), plan, can_miss: true }, &outcome, Some(0.004))
     }
 
     #[test]
     fn one_line_says_what_matters() {
         assert_eq!(
             report().text(Layout::Quiet, 3),
-            "GET \"k\": 500.00 requests per second, p50=1.000 ms, server CPU per request: 4.000 µs, 1 errors\n"
+            "GET \"k\": 500.00 requests per second, p50=1.000 ms, server CPU per request: 4.000 µs, \
+             749 of 1000 hit (74.9%), 1 errors\n"
         );
     }
 
@@ -217,12 +234,14 @@ mod tests {
             "1000 requests completed in 2.00 seconds",
             "closed loop",
             "1 × ERR odd",
+            "\n  749 of 1000 hit (74.9%)\n",
             "50 parallel clients, 1 thread,",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
-        let unknown = Report { server_cpu_us_per_request: None, rate: Some(10.0), ..report() };
+        let unknown = Report { server_cpu_us_per_request: None, rate: Some(10.0), hits: None, ..report() };
         let text = unknown.text(Layout::Full, 1);
+        assert!(text.contains("\n  null replies: 250\n") && !text.contains("hit"), "{text}");
         assert!(text.contains("server CPU per request: n/a") && text.contains("open loop: 10 requests"));
     }
 

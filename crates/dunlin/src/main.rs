@@ -3,14 +3,20 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, error::ErrorKind};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+const EXAMPLES: &str = "\
+Examples:
+  dunlin server --port 7000 --dir /var/lib/dunlin
+  dunlin server --help                  every directive, with its default
+  dunlin bench -t set,get -r 1000000    against a server on this machine";
+
 /// An in-memory data store that speaks the Redis protocol.
 #[derive(Parser)]
-#[command(name = "dunlin", version)]
+#[command(name = "dunlin", version, after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -44,8 +50,24 @@ enum Command {
     },
 }
 
+/// Shows help, the version, or what is wrong with the command line; the code to end with. Whoever starts redis-server has no
+/// subcommand in the fingers.
+fn refused(error: &clap::Error) -> ExitCode {
+    // Where even that cannot be printed, the code still tells.
+    let _ = error.print();
+    if matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand) {
+        let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+        eprintln!("\nA server is started with: dunlin server {}", words.collect::<Vec<_>>().join(" "));
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
 fn main() -> ExitCode {
-    match Arguments::parse().command {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refused(&error),
+    };
+    match arguments.command {
         Command::Server { arguments } => dunlin_server::server::main(arguments),
         Command::Check { arguments } => dunlin_server::check::main(arguments),
         Command::Convert { arguments } => dunlin_server::convert::main(arguments),

@@ -11,8 +11,9 @@ use crate::{
     state::{Kind, NativeFn, NativeResult, Raised, Stack, native},
 };
 
-/// The version that scripts are told of.
-const VERSION: (u32, u32, u32) = (7, 0, 15);
+/// The version of Redis that scripts and clients are told, since they choose features by it: the highest of which everything
+/// that they choose so is here (docs/decisions/0025).
+pub const REDIS_VERSION: &str = "7.4.7";
 
 /// Words of a call that need no memory of their own.
 const WORDS_INLINE: usize = 16;
@@ -42,7 +43,7 @@ pub(crate) fn push_table(stack: Stack<'_>, audience: Audience) {
         Audience::Loading => &[&common, &loading],
     };
     let levels = [("LOG_DEBUG", 0), ("LOG_VERBOSE", 1), ("LOG_NOTICE", 2), ("LOG_WARNING", 3)];
-    let version = [("REDIS_VERSION_NUM", VERSION.0 << 16 | VERSION.1 << 8 | VERSION.2)];
+    let version = [("REDIS_VERSION_NUM", version_number())];
     let targets =
         [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)];
     let numbers: &[&[(&str, u32)]] = match audience {
@@ -58,8 +59,13 @@ pub(crate) fn push_table(stack: Stack<'_>, audience: Audience) {
         stack.push_number(f64::from(*value));
         stack.raw_set_field(-2, name);
     }
-    stack.push_bytes(format!("{}.{}.{}", VERSION.0, VERSION.1, VERSION.2));
+    stack.push_bytes(REDIS_VERSION);
     stack.raw_set_field(-2, "REDIS_VERSION");
+}
+
+/// The version as one number, a byte for each part.
+fn version_number() -> u32 {
+    REDIS_VERSION.split('.').fold(0, |number, part| number << 8 | part.parse::<u32>().unwrap_or(0))
 }
 
 /// Who finds the table.

@@ -26,6 +26,7 @@ mod state;
 
 use dunlin_resp::ReplyBuffer;
 
+pub use api::REDIS_VERSION;
 pub use library::{Function, LibraryMachine, LoadError, Loaded, is_name};
 pub use machine::{CompileError, Machine, Sha, ShaHasher, ShaMap};
 pub use proof::{Judge, Word};

@@ -54,7 +54,7 @@ The server must not run. The end is 0 where everything is good, or was made so, 
 
 /// Verifies files of a server: RDB, append-only files, manifests.
 #[derive(Debug, Parser)]
-#[command(name = "dunlin check", after_help = EXAMPLES)]
+#[command(name = "dunlin check", version, after_help = EXAMPLES)]
 struct Arguments {
     /// Files, manifests, directories of a log, directories of a server.
     #[arg(required = true)]

@@ -73,6 +73,13 @@ impl HeavyKeys {
         self.counters.insert(key.into(), amount);
     }
 
+    /// Bytes of the table and the keys in it.
+    fn used_bytes(&self) -> usize {
+        let keys: usize = self.counters.keys().map(|key| key.len()).sum();
+        // The table has a byte of metadata for each place.
+        keys + self.counters.capacity() * (size_of::<(Box<[u8]>, u64)>() + 1)
+    }
+
     #[cold]
     fn prune(&mut self) {
         let mut amounts: Vec<u64> = self.counters.values().copied().collect();
@@ -178,6 +185,16 @@ impl HotKeySession {
                 collector.by_bytes.add(key, bytes / count);
             }
         }
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn used_bytes(&self) -> usize {
+        let workers = 0..self.collectors.len();
+        let tables = workers.map(|worker| {
+            let collector = self.collector(worker);
+            size_of::<Mutex<Collector>>() + collector.by_time.used_bytes() + collector.by_bytes.used_bytes()
+        });
+        size_of::<Self>() + tables.sum::<usize>()
     }
 
     /// What all workers have collected.

@@ -12,6 +12,7 @@
 
 use std::env;
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -78,11 +79,23 @@ fn stampede(client: &Client, name: &str, callers: usize) -> Result<usize, Box<dy
     Ok(computed.load(Ordering::Relaxed))
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let url = env::var("DUNLIN_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".into());
     let callers = env::args().nth(1).map_or(Ok(16), |text| text.parse())?;
     let client = Client::open(url)?;
-    let mut store = client.get_connection()?;
+    let mut store = client
+        .get_connection()
+        .map_err(|error| format!("no server: {error}. Start one (make run), or name one in DUNLIN_URL."))?;
     for name in ["daily", "weekly"] {
         let keys = [format!("cache:{name}"), format!("cache:{name}:lease")];
         redis::cmd("DEL").arg(&keys).exec(&mut store)?;

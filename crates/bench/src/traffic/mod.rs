@@ -52,3 +52,32 @@ fn seconds(text: &str) -> Result<Duration, String> {
         _ => Err("must be a number of seconds above 0".into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::cli::BenchArguments;
+
+    /// The flags of a subcommand that name a server.
+    fn server_flags(command: &clap::Command) -> Vec<String> {
+        let of_server = |flag: &&clap::Arg| flag.get_help_heading() == Some("Server");
+        command.get_arguments().filter(of_server).map(|flag| format!("{flag}")).collect()
+    }
+
+    #[test]
+    fn record_and_replay_take_the_flags_of_bench_that_name_a_server() {
+        let expected = server_flags(&BenchArguments::command());
+        assert!(expected.len() >= 10, "{expected:?}");
+        for command in [record::RecordArguments::command(), replay::ReplayArguments::command()] {
+            assert_eq!(server_flags(&command), expected, "{}", command.get_name());
+        }
+        let words = "record -h db -p 7000 -a secret --user ann --commands 5 traffic.txt".split(' ');
+        let recorded = record::RecordArguments::try_parse_from(words).unwrap();
+        let words = "replay -s /run/dunlin.sock traffic.txt".split(' ');
+        let replayed = replay::ReplayArguments::try_parse_from(words).unwrap();
+        assert_eq!(recorded.server.target().unwrap().address.to_string(), "db:7000");
+        assert_eq!(replayed.server.target().unwrap().address.to_string(), "/run/dunlin.sock");
+    }
+}

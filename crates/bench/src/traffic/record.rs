@@ -6,12 +6,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{ArgAction, Parser};
 use dunlin_resp::Value;
 
 use super::{line, seconds};
+use crate::server_flags::ServerFlags;
 use crate::target::TargetError;
-use crate::uri;
 
 /// How long to wait for a command before what has come is written out.
 const IDLE: Duration = Duration::from_millis(200);
@@ -21,17 +21,19 @@ const IDLE: Duration = Duration::from_millis(200);
 /// Ends after --duration or --commands, or with Ctrl-C; what was seen until then is in the file. MONITOR
 /// costs the server much of its throughput. The file holds the clients' data: only its owner may read it.
 #[derive(Debug, Parser)]
-#[command(name = "dunlin bench record", bin_name = "dunlin bench record")]
+#[command(name = "dunlin bench record", version, bin_name = "dunlin bench record", disable_help_flag = true)]
 pub struct RecordArguments {
-    /// Server as a URI: redis[s]://[[USER:]PASSWORD@]HOST[:PORT] or unix://PATH
-    #[arg(short = 'u', long = "target", value_name = "URI", default_value = "redis://127.0.0.1:6379")]
-    target: String,
-    /// Seconds to record
+    #[command(flatten)]
+    pub(super) server: ServerFlags,
+    /// Seconds to record [default: until --commands or Ctrl-C]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
-    /// Commands to record
+    /// Commands to record [default: until --duration or Ctrl-C]
     #[arg(long, value_name = "COMMANDS", value_parser = clap::value_parser!(u64).range(1..))]
     commands: Option<u64>,
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
     /// The recording; an existing file is refused
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -40,7 +42,7 @@ pub struct RecordArguments {
 impl RecordArguments {
     /// Records until it is time to end.
     pub fn run(&self) -> Result<(), String> {
-        let target = uri::parse(&self.target)?;
+        let target = self.server.target()?;
         let mut client = target.client().map_err(|error| error.to_string())?;
         let mut out = BufWriter::new(create(&self.file)?);
         match client.call(&["MONITOR"]).map_err(|error| error.to_string())? {

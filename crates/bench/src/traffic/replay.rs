@@ -11,13 +11,13 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{ArgAction, Parser};
 use dunlin_resp::Value;
 
 use super::line::{self, Recorded};
 use crate::load::Outcome;
+use crate::server_flags::ServerFlags;
 use crate::target::Target;
-use crate::uri;
 
 /// What is not sent again: it changes what a connection is, waits for others, or harms the server.
 const SKIPPED: [&str; 21] = [
@@ -49,11 +49,10 @@ const SKIPPED: [&str; 21] = [
 /// What a script has called is left to the script; commands that would change the connection, subscribe, or
 /// stop the server are left out, and counted.
 #[derive(Debug, Parser)]
-#[command(name = "dunlin bench replay", bin_name = "dunlin bench replay")]
+#[command(name = "dunlin bench replay", version, bin_name = "dunlin bench replay", disable_help_flag = true)]
 pub struct ReplayArguments {
-    /// Server as a URI: redis[s]://[[USER:]PASSWORD@]HOST[:PORT] or unix://PATH
-    #[arg(short = 'u', long = "target", value_name = "URI", default_value = "redis://127.0.0.1:6379")]
-    target: String,
+    #[command(flatten)]
+    pub(super) server: ServerFlags,
     /// 1 is the recorded speed, 2 twice that; `max` does not wait
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = speed)]
     speed: Speed,
@@ -63,6 +62,9 @@ pub struct ReplayArguments {
     /// End with success even if the server answered with errors
     #[arg(long)]
     allow_errors: bool,
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
     /// A recording of `dunlin bench record`, or the output of redis-cli MONITOR
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -107,7 +109,7 @@ struct Recording {
 impl ReplayArguments {
     /// Replays the whole recording and prints what came of it.
     pub fn run(&self) -> Result<(), String> {
-        let target = uri::parse(&self.target)?;
+        let target = self.server.target()?;
         let file = File::open(&self.file)
             .map_err(|error| format!("cannot open {}: {error}", self.file.display()))?;
         let recording = Recording::read(BufReader::new(file), self.clients as usize)

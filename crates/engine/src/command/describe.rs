@@ -160,13 +160,34 @@ impl Entry {
         line
     }
 
-    /// What changed since the command was introduced: the versions of its younger arguments.
+    /// What changed since the command was introduced, oldest first: the versions of its younger arguments. Of one version,
+    /// options with a value come before those without, as in the texts that clients' tests compare.
     fn history(&self) -> Vec<(&'static str, String)> {
-        let mut history = Vec::new();
-        for argument in self.command.args {
-            argument.collect_history(&mut history);
-        }
-        history
+        let mut younger = Vec::new();
+        self.command.args.iter().for_each(|argument| argument.collect_younger(None, &mut younger));
+        younger.sort_by_cached_key(|(since, argument)| {
+            let numbers = since.split('.').map(|part| part.parse().unwrap_or(0)).collect::<Vec<u32>>();
+            (numbers, argument.kind == ArgumentKind::PureToken)
+        });
+        younger.chunk_by(|(since, _), (next, _)| since == next).map(Self::change).collect()
+    }
+
+    /// The arguments of one version as a sentence.
+    fn change(added: &[(&'static str, &Argument)]) -> (&'static str, String) {
+        let is_option = |argument: &Argument| argument.token.is_some_and(|token| !token.is_empty());
+        let noun = if added.iter().all(|(_, argument)| is_option(argument)) { "option" } else { "argument" };
+        let names: Vec<String> = added
+            .iter()
+            .map(|(_, argument)| {
+                format!("`{}`", argument.token.filter(|token| !token.is_empty()).unwrap_or(argument.name))
+            })
+            .collect();
+        let (last, others) = names.split_last().expect("a chunk is not empty");
+        let sentence = match others {
+            [] => format!("Added the {last} {noun}."),
+            others => format!("Added the {} and {last} {noun}s.", others.join(", ")),
+        };
+        (added[0].0, sentence)
     }
 }
 
@@ -197,12 +218,20 @@ impl Argument {
         if self.optional { format!("[{shape}]") } else { shape }
     }
 
-    fn collect_history(&self, history: &mut Vec<(&'static str, String)>) {
-        if let Some(since) = self.since {
-            let name = self.token.filter(|token| !token.is_empty()).unwrap_or(self.name);
-            history.push((since, format!("Takes `{name}`.")));
+    /// The arguments that are younger than their command, with their versions. A choice without a word of its own is as old
+    /// as the words that it is between.
+    fn collect_younger<'a>(
+        &'a self,
+        of_parent: Option<&'static str>,
+        younger: &mut Vec<(&'static str, &'a Argument)>,
+    ) {
+        let since = self.since.or(of_parent);
+        let is_choice = self.kind == ArgumentKind::OneOf && self.token.is_none();
+        if let Some(since) = since.filter(|_| !is_choice) {
+            younger.push((since, self));
         }
-        self.children.iter().for_each(|child| child.collect_history(history));
+        let inherited = since.filter(|_| is_choice);
+        self.children.iter().for_each(|child| child.collect_younger(inherited, younger));
     }
 }
 
@@ -495,11 +524,28 @@ mod tests {
     }
 
     #[test]
+    fn docs_have_the_words_that_tests_of_clients_compare() {
+        let table = CommandTable::new(commands::FAMILIES);
+        let (sort, set) = (table.find(b"sort").unwrap(), table.find(b"set").unwrap());
+        assert_eq!(sort.history(), []);
+        assert_eq!(
+            sort.command.summary,
+            "Sorts the elements in a list, a set, or a sorted set, optionally storing the result."
+        );
+        assert_eq!((set.command.since, set.command.complexity), ("1.0.0", "O(1)"));
+        let history: Vec<String> =
+            set.history().into_iter().map(|(since, change)| format!("{since}: {change}")).collect();
+        assert_eq!(history[0], "2.6.12: Added the `EX`, `PX`, `NX` and `XX` options.");
+        assert_eq!(history[1], "6.0.0: Added the `KEEPTTL` option.");
+        assert!(history.is_sorted(), "{history:?}");
+    }
+
+    #[test]
     fn docs_are_nested_maps() {
         check(
             Protocol::Resp3,
             "$7 example %6 $7 summary $29 Shows every kind of argument. $5 since $5 1.0.0 $5 group $7 generic \
-             $10 complexity $4 O(n) $7 history ~1 *2 $6 2.6.12 $18 Takes `condition`. $9 arguments *5 \
+             $10 complexity $4 O(n) $7 history ~1 *2 $6 2.6.12 $32 Added the `NX` and `XX` options. $9 arguments *5 \
              %3 $4 name $3 key $4 type $3 key $14 key_spec_index :0 \
              %5 $4 name $9 condition $4 type $5 oneof $5 since $6 2.6.12 $5 flags ~1 +optional $9 arguments *2 \
              %3 $4 name $2 nx $4 type $10 pure-token $5 token $2 NX \

@@ -12,7 +12,7 @@ use super::client::check_name;
 use crate::{
     access,
     executor::{Flow, Handler, ServerContext},
-    info::COMPATIBLE_VERSION,
+    info::REDIS_VERSION,
     net::Next,
 };
 
@@ -210,7 +210,7 @@ fn describe_server(context: &ServerContext<'_, '_>, reply: &mut ReplyBuffer) {
     reply.bulk(b"server");
     reply.bulk(b"redis");
     reply.bulk(b"version");
-    reply.bulk(COMPATIBLE_VERSION.as_bytes());
+    reply.bulk(REDIS_VERSION.as_bytes());
     reply.bulk(b"proto");
     reply.integer(if session.protocol == Protocol::Resp3 { 3 } else { 2 });
     reply.bulk(b"id");

@@ -1,6 +1,7 @@
 //! The commands of the server: connections, configuration, the process.
 
 mod client;
+mod cluster;
 mod command;
 mod config;
 mod connection;
@@ -38,6 +39,7 @@ use crate::{
 /// The rows of all families.
 const FAMILIES: &[&[Command]] = &[
     client::COMMANDS,
+    cluster::COMMANDS,
     command::COMMANDS,
     config::COMMANDS,
     connection::COMMANDS,

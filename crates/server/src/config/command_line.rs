@@ -1,22 +1,26 @@
-//! `dunlin server [CONFIG-FILE] [--directive value ...] [-]`.
+//! `dunlin server [CONFIG-FILE] [-] [--directive value ...] [-]`.
 //!
 //! Every directive is a flag that takes the words up to the next flag, as in redis-server, so
 //! `--bind 127.0.0.1 -::1 --save "" --slowlog-log-slower-than -1` needs no quoting. `--name=value`
 //! works too, and is how a value begins with `--`. clap cannot express "any words up to the next
 //! flag" when words may begin with `-`; so clap renders the help from the table, and the reading is here.
+//!
+//! Hands that are used to redis-cli type `-p 7000` or `port 7000`: `-p` is understood, and everything else of the kind is
+//! refused with the right form of it.
 
 use std::ffi::OsString;
 use std::io::Read;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use clap::{Arg, Command};
 
-use super::directive::Group;
+use super::directive::{Directive, Group};
 use super::documents;
 use super::snapshot::Config;
 use super::source::{LoadError, Origin, load_file, load_text, load_words};
-use super::table::DIRECTIVES;
+use super::table::{DIRECTIVES, find};
+use crate::info::REDIS_VERSION;
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -42,13 +46,28 @@ pub fn parse(words: impl IntoIterator<Item = OsString>, input: &mut dyn Read) ->
     for word in &words {
         match word.as_slice() {
             b"--help" | b"-h" => return Ok(Request::Print(help())),
+            b"--version" | b"-v" | b"-V" => return Ok(Request::Print(version())),
             b"--print-config" => return Ok(Request::Print(documents::default_file())),
             _ => {}
         }
     }
-    let has_input = words.pop_if(|word| word == b"-").is_some();
-    let has_file = words.first().is_some_and(|word| !word.starts_with(b"--"));
+    let mut has_input = words.pop_if(|word| word == b"-").is_some();
+    let has_file = words.first().is_some_and(|word| !word.starts_with(b"-"));
     let file = has_file.then(|| PathBuf::from(OsString::from_vec(words.remove(0))));
+    if words.first().is_some_and(|word| word == b"-") {
+        words.remove(0);
+        has_input = true;
+    }
+    if let Some(file) = &file
+        && !file.exists()
+        && let Some(directive) = find(file.as_os_str().as_bytes())
+    {
+        let meant = long_form(directive.name, words.first().map(Vec::as_slice));
+        return Err(LoadError::Usage(format!(
+            "there is no configuration file '{}'; did you mean {meant}?",
+            file.display()
+        )));
+    }
 
     let mut config = Config::default();
     let file = file.map(|file| open(&file, &mut config)).transpose()?;
@@ -58,7 +77,7 @@ pub fn parse(words: impl IntoIterator<Item = OsString>, input: &mut dyn Read) ->
         input.read_to_end(&mut text).map_err(unreadable)?;
         load_text(&text, None, &mut config)?;
     }
-    for flag in words.chunk_by(|_, next| !next.starts_with(b"--")) {
+    for flag in words.chunk_by(|_, next| !next.starts_with(b"--") && next != b"-p") {
         load_words(&Origin::Flag, &flag_words(flag)?, &mut config)?;
     }
     Ok(Request::Run(Box::new(Launch { config, file })))
@@ -76,12 +95,15 @@ fn open(file: &std::path::Path, config: &mut Config) -> Result<PathBuf, LoadErro
 /// The line of a file that a flag and the words up to the next one stand for.
 fn flag_words(flag: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, LoadError> {
     let (first, values) = flag.split_first().expect("chunk_by gives no empty chunk");
-    let Some(name) = first.strip_prefix(b"--") else {
-        return Err(LoadError::Usage(format!(
-            "unexpected '{}': dunlin server takes one configuration file, then --directive value ...",
-            String::from_utf8_lossy(first).escape_debug()
-        )));
+    let name = match first.strip_prefix(b"--") {
+        Some(name) => name,
+        None if first == b"-p" => b"port",
+        None => return Err(misplaced(flag)),
     };
+    let is_flag = |word: &Vec<u8>| word.strip_prefix(b"-").is_some_and(|name| find(name).is_some());
+    if let Some(at) = values.iter().position(is_flag) {
+        return Err(misplaced(&values[at..]));
+    }
     let mut line = match name.iter().position(|byte| *byte == b'=').and_then(|at| name.split_at_checked(at)) {
         Some((name, value)) => vec![name.to_vec(), value.get(1..).unwrap_or_default().to_vec()],
         None => vec![name.to_vec()],
@@ -90,11 +112,43 @@ fn flag_words(flag: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, LoadError> {
     Ok(line)
 }
 
+/// The flags of redis-cli that a server is often started with, and the directives that they stand for.
+const CLIENT_FLAGS: &[(&[u8], &str)] = &[(b"-s", "unixsocket"), (b"-a", "requirepass"), (b"-n", "databases")];
+
+/// The error for words of which the first is neither a file nor a flag.
+fn misplaced(words: &[Vec<u8>]) -> LoadError {
+    let (word, value) = (words[0].as_slice(), words.get(1).map(Vec::as_slice));
+    let shown: String = String::from_utf8_lossy(word).escape_debug().collect();
+    let client_flag = CLIENT_FLAGS.iter().find(|(flag, _)| *flag == word).map(|(_, name)| *name);
+    let stripped = word.strip_prefix(b"-").unwrap_or(word);
+    let directive = client_flag.or_else(|| find(stripped).map(|directive| directive.name));
+    LoadError::Usage(match directive {
+        Some(name) => format!("unexpected '{shown}': did you mean {}?", long_form(name, value)),
+        None => format!(
+            "unexpected '{shown}': dunlin server takes one configuration file, then --directive value ..."
+        ),
+    })
+}
+
+/// A directive as a flag, with the value that stood behind its wrong form.
+fn long_form(name: &str, value: Option<&[u8]>) -> String {
+    let is_secret = find(name.as_bytes()).is_some_and(Directive::is_secret);
+    match value.filter(|value| !is_secret && !value.starts_with(b"-")) {
+        Some(value) => format!("--{name} {}", String::from_utf8_lossy(value).escape_debug()),
+        None => format!("--{name}"),
+    }
+}
+
+/// The line of `--version`.
+fn version() -> String {
+    format!("dunlin {} (commands of Redis {REDIS_VERSION})\n", env!("CARGO_PKG_VERSION"))
+}
+
 /// The subcommand as clap describes it, every directive included: for help, and for completions.
 pub fn command() -> Command {
     let mut command = Command::new("server")
         .about("Run a server")
-        .override_usage("dunlin server [CONFIG-FILE] [--directive value ...] [-]")
+        .override_usage("dunlin server [CONFIG-FILE] [-] [--directive value ...]")
         .arg(
             Arg::new("config-file")
                 .value_name("CONFIG-FILE")
@@ -106,13 +160,14 @@ pub fn command() -> Command {
                 .num_args(0)
                 .help("Print a configuration file with every default, and exit"),
         )
+        .arg(Arg::new("version").short('v').long("version").num_args(0).help("Print the version, and exit"))
         .after_help(
             "Examples:\n  \
              dunlin server\n  \
              dunlin server --port 7000 --bind 127.0.0.1 ::1 --maxmemory 2gb\n  \
              dunlin server /etc/dunlin.conf --loglevel verbose\n  \
              echo 'maxmemory 128mb' | dunlin server -\n\n\
-             Flags are applied after the file. Sizes take kb, mb and gb.",
+             Flags are applied after the file. -p is --port. Sizes take kb, mb and gb.",
         );
     for group in Group::ALL {
         for directive in DIRECTIVES.iter().filter(|directive| directive.group == group) {
@@ -209,7 +264,46 @@ mod tests {
         assert_eq!((launch.config.port, launch.config.hz, launch.config.timeout), (3, 12, 1));
         assert_eq!(launch.file, Some(file));
         assert_eq!(parse_words(&["-"], "port 5").unwrap().config.port, 5);
+        let words = ["-", "--hz", "13"];
+        let config = parse_words(&words, "port 5\nhz 12").unwrap().config;
+        assert_eq!((config.port, config.hz), (5, 13));
         assert_eq!(parse_words(&[], "port 5").unwrap().config, Config::default());
+    }
+
+    #[test]
+    fn habits_of_redis_cli_are_understood_or_corrected() {
+        for words in [&["-p", "7000"][..], &["--hz", "20", "-p", "7000"], &["-p", "7000", "--hz", "20"]] {
+            assert_eq!(parse_words(words, "").unwrap().config.port, 7000, "{words:?}");
+        }
+        for (words, expected) in [
+            (&["port", "7000"][..], "there is no configuration file 'port'; did you mean --port 7000?"),
+            (&["--hz=20", "-port", "7000"], "unexpected '-port': did you mean --port 7000?"),
+            (&["-port", "7000"], "unexpected '-port': did you mean --port 7000?"),
+            (&["-s", "/tmp/s"], "unexpected '-s': did you mean --unixsocket /tmp/s?"),
+            (&["-a", "hush"], "unexpected '-a': did you mean --requirepass?"),
+            (&["-p"], "--port: wrong number of arguments (port: integer, 0 to 65535; default 6379)"),
+            (
+                &["-x"],
+                "unexpected '-x': dunlin server takes one configuration file, then --directive value ...",
+            ),
+        ] {
+            assert_eq!(parse_words(words, "").unwrap_err(), expected);
+        }
+        let dir = ScratchDir::new("port");
+        dir.write("port", "hz 77\n");
+        let file = dir.path("port");
+        assert_eq!(parse_words(&[file.to_str().unwrap()], "").unwrap().config.hz, 77);
+    }
+
+    #[test]
+    fn the_version_is_printed() {
+        for flag in ["--version", "-v", "-V"] {
+            let Ok(Request::Print(line)) = parse([flag.into()], &mut std::io::empty()) else { panic!() };
+            assert!(
+                line.starts_with("dunlin 0.") && line.ends_with(&format!("{REDIS_VERSION})\n")),
+                "{line}"
+            );
+        }
     }
 
     #[test]
@@ -220,6 +314,11 @@ mod tests {
                 "--port x: argument couldn't be parsed into an integer (port: integer, 0 to 65535; default 6379)",
             ),
             (&["--port"], "--port: wrong number of arguments (port: integer, 0 to 65535; default 6379)"),
+            (
+                &["--maxmemory", "2gigs"],
+                "--maxmemory 2gigs: argument must be a memory value (maxmemory: bytes; units: kb, mb, gb (powers of 1024), \
+                 k, m, g (powers of 1000), none for bytes; default 0)",
+            ),
             (&["--prot", "1"], "--prot 1: unknown directive; did you mean port?"),
             (
                 &["--requirepass", "a", "b"],

@@ -303,6 +303,17 @@ impl Directive {
         }
     }
 
+    /// The same for whoever has just got it wrong: with the units.
+    pub(super) fn values_and_units(&self) -> String {
+        match &self.kind {
+            Kind::Memory { .. } | Kind::OutputLimits(_) => format!(
+                "{}; units: kb, mb, gb (powers of 1024), k, m, g (powers of 1000), none for bytes",
+                self.values()
+            ),
+            _ => self.values(),
+        }
+    }
+
     /// A short name of the type, for the usage line of a flag.
     pub fn value_name(&self) -> &'static str {
         match &self.kind {

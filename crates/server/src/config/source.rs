@@ -163,6 +163,7 @@ fn load_directive(
             let takes = directive.values();
             match error {
                 ValueError::Invalid(reason) if !reason.contains(&takes) => {
+                    let takes = directive.values_and_units();
                     fail(format!("{reason} ({}: {takes}; default {})", directive.name, directive.default))
                 }
                 error => fail(error.to_string()),

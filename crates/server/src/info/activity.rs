@@ -1,6 +1,6 @@
 //! What goes on: clients, counts since the start, processor time.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Lines, Source};
 use crate::{net::OutputClass, process::ProcessorTime, pubsub::Kind, session::ClientFlags};
@@ -100,6 +100,15 @@ pub(super) fn stats(source: &Source<'_>, lines: &mut Lines) {
     lines.add("client_output_buffer_limit_disconnections", moved.output_buffer_disconnections);
     lines.add_all(&["reply_buffer_shrinks", "reply_buffer_expands"], 0);
     lines.add("eventloop_cycles", moved.ticks);
+}
+
+/// The names have hyphens in Redis 8.6, too.
+pub(super) fn hot_keys(source: &Source<'_>, lines: &mut Lines) {
+    let Some(session) = source.shared.hot_keys.session() else { return };
+    lines.add("tracking-active", u8::from(session.is_active(Instant::now())));
+    lines.add("used-memory", session.used_bytes());
+    // Redis adds up the whole milliseconds that each update of its tables takes, which come to none.
+    lines.add("cpu-time", 0);
 }
 
 pub(super) fn cpu(source: &Source<'_>, lines: &mut Lines) {

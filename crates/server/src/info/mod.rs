@@ -10,11 +10,9 @@ mod server;
 
 use std::fmt::{Display, Write};
 
-use crate::{config::Config, shared::Shared};
+pub(crate) use dunlin_scripting::REDIS_VERSION;
 
-/// The version of the protocol's family whose commands and replies this server has: client
-/// libraries choose features by it.
-pub(crate) const COMPATIBLE_VERSION: &str = "7.0.15";
+use crate::{config::Config, shared::Shared};
 
 /// What sections are rendered from.
 pub(crate) struct Source<'a> {
@@ -38,6 +36,8 @@ struct Section {
     title: &'static str,
     breadth: Breadth,
     write: fn(&Source<'_>, &mut Lines),
+    /// Whether there is anything to tell; without it even the title is left out.
+    exists: fn(&Source<'_>) -> bool,
 }
 
 const fn section(
@@ -46,7 +46,7 @@ const fn section(
     breadth: Breadth,
     write: fn(&Source<'_>, &mut Lines),
 ) -> Section {
-    Section { name, title, breadth, write }
+    Section { name, title, breadth, write, exists: |_| true }
 }
 
 /// All sections, in the order in which they are told.
@@ -58,6 +58,10 @@ const SECTIONS: &[Section] = &[
     section("Stats", "stats", Breadth::Default, activity::stats),
     section("Replication", "replication", Breadth::Default, server::replication),
     section("CPU", "cpu", Breadth::Default, activity::cpu),
+    Section {
+        exists: |source| source.shared.hot_keys.session().is_some(),
+        ..section("Hotkeys", "hotkeys", Breadth::Default, activity::hot_keys)
+    },
     section("Modules", "modules", Breadth::Default, |_, _| ()),
     section("Commandstats", "commandstats", Breadth::All, commands::commands),
     section("Errorstats", "errorstats", Breadth::Default, commands::errors),
@@ -78,7 +82,8 @@ pub(crate) fn render(source: &Source<'_>, wanted: &[&[u8]]) -> String {
     let mut lines = Lines::default();
     for section in SECTIONS {
         let named = wanted.iter().any(|word| word.eq_ignore_ascii_case(section.name.as_bytes()));
-        if named || breadth.is_some_and(|breadth| section.breadth <= breadth) {
+        let is_wanted = named || breadth.is_some_and(|breadth| section.breadth <= breadth);
+        if is_wanted && (section.exists)(source) {
             lines.begin(section.title);
             (section.write)(source, &mut lines);
         }

@@ -5,13 +5,13 @@ use std::{
     time::Duration,
 };
 
-use super::{COMPATIBLE_VERSION, Lines, Source};
+use super::{Lines, REDIS_VERSION, Source};
 use crate::{persistence::Progress, process};
 
 pub(super) fn server(source: &Source<'_>, lines: &mut Lines) {
     let (config, process) = (source.config, &source.shared.monitor.process);
     let uptime_s = process.uptime().as_secs();
-    lines.add("redis_version", COMPATIBLE_VERSION);
+    lines.add("redis_version", REDIS_VERSION);
     lines.add("server_name", "dunlin");
     lines.add("dunlin_version", env!("CARGO_PKG_VERSION"));
     lines.add("redis_git_sha1", "00000000");

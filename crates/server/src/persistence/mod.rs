@@ -33,7 +33,7 @@ use dunlin_persist::{
 use crate::{
     config::{Config, VersionCheck},
     executor::environment,
-    info::COMPATIBLE_VERSION,
+    info::REDIS_VERSION,
     process::unix_us,
     removal::give_back,
     scripting::Libraries,
@@ -383,7 +383,7 @@ impl Head {
     ) -> io::Result<rdb::Writer<'a, W>> {
         let mut writer = rdb::Writer::begin(sink, self.version(), compressor, checksum)?;
         let number = |value: u64| value.to_string().into_bytes();
-        writer.aux("redis-ver", COMPATIBLE_VERSION.as_bytes())?;
+        writer.aux("redis-ver", REDIS_VERSION.as_bytes())?;
         writer.aux("redis-bits", &number(usize::BITS.into()))?;
         writer.aux("ctime", &number(self.cut_ms / 1000))?;
         writer.aux("used-mem", &number(self.used_bytes as u64))?;

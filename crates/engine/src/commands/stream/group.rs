@@ -9,7 +9,7 @@ use crate::{
     notify::EventClass,
     value::{
         Stream,
-        stream::{ConsumerGroup, StreamId},
+        stream::{ConsumerGroup, StreamId, StreamLog},
     },
 };
 
@@ -143,6 +143,11 @@ fn read_options(args: &mut Args<'_>, takes_mkstream: bool) -> Result<(bool, Opti
     Ok((mkstream, entries_read))
 }
 
+/// A group cannot have read more entries than there were: clamped, as Redis does since 8.2.2.
+fn possible(entries_read: Option<u64>, log: &StreamLog) -> Option<u64> {
+    entries_read.map(|read| read.min(log.entries_added()))
+}
+
 fn create(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, name, id) = (args.word(), args.word(), args.word());
     let (mkstream, entries_read) = read_options(args, true)?;
@@ -156,6 +161,7 @@ fn create(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let id = if id == b"$" { None } else { Some(parse_id(id)?) };
     let created = context.update_or_create(key, |stream: &mut Stream| {
         let id = id.unwrap_or(stream.log().last_id());
+        let entries_read = possible(entries_read, stream.log());
         let created = stream.create_group(name, ConsumerGroup::new(id, entries_read));
         (created, created)
     })?;
@@ -181,7 +187,7 @@ fn set_id(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         };
         match id {
             Some(id) => {
-                group.set_position(id, entries_read);
+                group.set_position(id, possible(entries_read, stream));
                 (Ok(()), true)
             }
             None => (Err(Some(INVALID_ID)), false),
@@ -198,7 +204,7 @@ fn edit_group<R>(
     context: &mut WriteContext<'_>,
     key: &[u8],
     name: &[u8],
-    edit: impl FnOnce(&mut ConsumerGroup, &crate::value::stream::StreamLog) -> (R, bool),
+    edit: impl FnOnce(&mut ConsumerGroup, &StreamLog) -> (R, bool),
 ) -> Result<R, CommandError> {
     let edited = context.update(key, |stream: &mut Stream| {
         match stream.edit_group(name, |group, log| edit(group, log)) {

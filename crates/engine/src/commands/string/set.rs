@@ -16,7 +16,7 @@ pub(super) const SET: Command = Command {
     summary: "Stores a string under a key, whatever the key held, on a condition if one is given.",
     since: "1.0.0",
     group: Group::String,
-    complexity: "O(1); O(n) in the length of the stored string with a comparison",
+    complexity: "O(1)",
     arity: Arity::AtLeast(3),
     run: Run::Write(set),
     flags: Flags::DENY_OOM,

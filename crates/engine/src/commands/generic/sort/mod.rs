@@ -33,7 +33,7 @@ const PATTERNS: KeySpec = KeySpec::computed().accesses();
 
 pub(in crate::commands) const SORT: Command = Command {
     name: "sort",
-    summary: "Sorts the elements of a list, set or sorted set, by weights that other keys may hold.",
+    summary: "Sorts the elements in a list, a set, or a sorted set, optionally storing the result.",
     since: "1.0.0",
     complexity: "O(n + m log m) for n elements of which m are returned",
     arity: Arity::AtLeast(2),

@@ -10,7 +10,7 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -19,20 +19,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-/// Whom to trust, and who the client is. Nothing given: the certificates that the system trusts.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TlsOptions {
-    /// Trust these certificates (PEM) instead.
-    pub cacert: Option<PathBuf>,
-    /// The client's own certificate and those between it and its root (PEM).
-    pub cert: Option<PathBuf>,
-    /// The key of that certificate (PEM).
-    pub key: Option<PathBuf>,
-    /// Name that the server's certificate must have, when it is not the host's.
-    pub sni: Option<String>,
-    /// Trust any server.
-    pub insecure: bool,
-}
+use super::TlsOptions;
 
 /// TLS to one server.
 #[derive(Clone)]
