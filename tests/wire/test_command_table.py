@@ -2,17 +2,12 @@
 arity, flags, categories, positions of keys, key specifications, tips. Every meant difference stands here with its reason.
 """
 
-import os
-import shutil
-
 import pytest
 
-from harness import DUNLIN, ORACLE, Server, is_redis
+from harness import DUNLIN, ORACLE, VALKEY, WITHOUT_VALKEY, Server, is_redis
 from peer import Peer
 
 pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="it would be compared with itself")
-
-NEWER_ORACLE = os.environ.get("DUNLIN_NEWER_ORACLE", "valkey-server")
 
 FIELDS = ["name", "arity", "flags", "first key", "last key", "step", "categories", "tips", "key specifications"]
 
@@ -35,7 +30,6 @@ BEYOND = {"delex", "digest", "hotkeys", "xackdel", "xcfgset", "xdelex"}
 AHEAD = {
     "users": {"acl"},
     "replication": {"failover", "migrate", "psync", "replconf", "replicaof", "restore-asking", "role", "slaveof", "sync"},
-    "cluster": {"asking", "cluster", "readonly", "readwrite"},
 }
 
 
@@ -92,10 +86,10 @@ def test_every_command_is_described_as_redis_does(server):
     assert missing == set()
 
 
-@pytest.mark.skipif(not shutil.which(NEWER_ORACLE), reason=f"no {NEWER_ORACLE}")
+@pytest.mark.skipif(not VALKEY, reason=WITHOUT_VALKEY)
 def test_every_newer_command_is_described_as_valkey_does(server):
     mine, redis = tables(server, ORACLE)
-    _, valkey = tables(server, NEWER_ORACLE)
+    _, valkey = tables(server, VALKEY)
     newer = {name: fields for name, fields in mine.items() if name not in redis}
     assert list(differences(newer, valkey)) == []
     assert {name for name in newer if name not in valkey and family(name) not in BEYOND} == set()
