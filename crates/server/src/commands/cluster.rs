@@ -56,8 +56,8 @@ const CLUSTER: Command = Command {
     subcommands: &[
         row("addslots", "3.0.0", Arity::AtLeast(3), CHANGE, "Gives slots to the node."),
         row("addslotsrange", "7.0.0", Arity::AtLeast(4), CHANGE, "Gives ranges of slots to the node."),
-        row("bumpepoch", "3.0.0", Arity::Exactly(2), CHANGE, "Advances the node's configuration epoch."),
-        row(
+        varying("bumpepoch", "3.0.0", Arity::Exactly(2), CHANGE, "Advances the node's configuration epoch."),
+        varying(
             "count-failure-reports",
             "3.0.0",
             Arity::Exactly(3),
@@ -70,22 +70,22 @@ const CLUSTER: Command = Command {
         row("failover", "3.0.0", Arity::AtLeast(2), CHANGE, "Makes a replica the primary of its slots."),
         row("flushslots", "3.0.0", Arity::Exactly(2), CHANGE, "Takes all slots away from the node."),
         row("forget", "3.0.0", Arity::Exactly(3), CHANGE, "Removes a node from the node's table."),
-        row("getkeysinslot", "3.0.0", Arity::Exactly(4), Flags::STALE, "Returns keys of a slot."),
+        varying("getkeysinslot", "3.0.0", Arity::Exactly(4), Flags::STALE, "Returns keys of a slot."),
         row("help", "5.0.0", Arity::Exactly(2), Flags::LOADING.and(Flags::STALE), "Shows the help."),
-        row("info", "3.0.0", Arity::Exactly(2), Flags::STALE, "Describes the cluster's state."),
+        varying("info", "3.0.0", Arity::Exactly(2), Flags::STALE, "Describes the cluster's state."),
         row("keyslot", "3.0.0", Arity::Exactly(3), Flags::STALE, "Returns the slot of a key."),
-        row("links", "7.0.0", Arity::Exactly(2), Flags::STALE, "Lists the connections between nodes."),
+        varying("links", "7.0.0", Arity::Exactly(2), Flags::STALE, "Lists the connections between nodes."),
         row("meet", "3.0.0", Arity::AtLeast(4), CHANGE, "Introduces another node."),
         row("myid", "3.0.0", Arity::Exactly(2), Flags::STALE, "Returns the node's identifier."),
-        row(
+        varying(
             "myshardid",
             "7.2.0",
             Arity::Exactly(2),
-            Flags::STALE,
+            Flags::LOADING.and(Flags::STALE),
             "Returns the identifier of the node's shard.",
         ),
-        row("nodes", "3.0.0", Arity::Exactly(2), Flags::STALE, "Lists the nodes with their slots."),
-        row("replicas", "5.0.0", Arity::Exactly(3), INSPECTION, "Lists the replicas of a primary."),
+        varying("nodes", "3.0.0", Arity::Exactly(2), Flags::STALE, "Lists the nodes with their slots."),
+        varying("replicas", "5.0.0", Arity::Exactly(3), INSPECTION, "Lists the replicas of a primary."),
         row("replicate", "3.0.0", Arity::Exactly(3), CHANGE, "Makes the node a replica of another one."),
         row(
             "reset",
@@ -103,7 +103,7 @@ const CLUSTER: Command = Command {
             "Sets the configuration epoch of a new node.",
         ),
         row("setslot", "3.0.0", Arity::AtLeast(4), CHANGE, "Moves a slot from node to node."),
-        row(
+        varying(
             "shards",
             "7.0.0",
             Arity::Exactly(2),
@@ -112,15 +112,26 @@ const CLUSTER: Command = Command {
         ),
         Command {
             deprecated: Some(("5.0.0", "CLUSTER REPLICAS")),
-            ..row("slaves", "3.0.0", Arity::Exactly(3), INSPECTION, "Lists the replicas of a primary.")
+            ..varying("slaves", "3.0.0", Arity::Exactly(3), INSPECTION, "Lists the replicas of a primary.")
         },
         Command {
             deprecated: Some(("7.0.0", "CLUSTER SHARDS")),
-            ..row("slots", "3.0.0", Arity::Exactly(2), Flags::STALE, "Lists which node has which slots.")
+            ..varying("slots", "3.0.0", Arity::Exactly(2), Flags::STALE, "Lists which node has which slots.")
         },
     ],
     ..Command::DEFAULT
 };
+
+/// A subcommand whose reply differs from time to time.
+const fn varying(
+    name: &'static str,
+    since: &'static str,
+    arity: Arity,
+    flags: Flags,
+    summary: &'static str,
+) -> Command {
+    Command { tips: &["nondeterministic_output"], ..row(name, since, arity, flags, summary) }
+}
 
 /// A subcommand.
 const fn row(
