@@ -49,6 +49,8 @@ def test_installing_says_where_and_whether_it_is_found(world, tmp_path):
     assert os.access(prefix / "bin" / "dunlin", os.X_OK)
     path = f"{prefix}/bin:{world['PATH']}"
     assert "PATH" not in script(world, "install.sh", PREFIX=str(prefix), DESTDIR="", PATH=path)[2]
+    assert script(world, "install.sh", PREFIX="~/.local", DESTDIR="")[0] == 0
+    assert os.access(tmp_path / ".local" / "bin" / "dunlin", os.X_OK)
     (tmp_path / "file").write_text("")
     code, _, error = script(world, "install.sh", PREFIX=str(tmp_path / "file"), DESTDIR="")
     assert code == 1 and "make install PREFIX=" in error and "sudo install" in error
