@@ -33,7 +33,8 @@ setup: ## Only install what the tests need
 
 lint: ## Formatting, clippy, and whether the generated documents are fresh
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --profile fast --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --profile fast -p dunlin-bench --no-default-features -- -D warnings
 	@scripts/docs.sh --check
 
 bench: ## Compare with redis-server and write docs/benchmarks (ARGS="--peer valkey=/path/to/valkey-server")

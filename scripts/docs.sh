@@ -4,11 +4,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in
---check) cargo test -q -p dunlin-server documentation >/dev/null || {
+--check) cargo test --profile fast -q --workspace --lib documentation >/dev/null || {
     echo "docs/commands is stale: run 'make docs'" >&2
     exit 1
 } ;;
-"") UPDATE_DOCS=1 cargo test -q -p dunlin-server documentation ;;
+"") UPDATE_DOCS=1 cargo test --profile fast -q --workspace --lib documentation ;;
 *)
     echo "usage: scripts/docs.sh [--check]" >&2
     exit 2

@@ -15,6 +15,9 @@ else
     fuzz() { RUSTC_BOOTSTRAP=1 cargo fuzz "$@"; }
 fi
 
+# Quick to build, and a panic unwinds to libFuzzer: the workspace's release profile is for the server.
+export CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_PANIC=unwind
+
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(fuzz list)
 for target in "${targets[@]}"; do

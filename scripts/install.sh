@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Puts the release build's program into PREFIX/bin (below DESTDIR, for packages), for `make install`.
 set -euo pipefail
+# Not every shell expands the tilde of `make install PREFIX=~/.local`.
 bin=${PREFIX:?}/bin
+bin=${bin/#\~\//$HOME/}
 program=$("$(dirname "$0")/target-dir.sh")/release/dunlin
 place=${DESTDIR:-}$bin
 if ! install -d "$place" 2>/dev/null || ! [ -w "$place" ]; then

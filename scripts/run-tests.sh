@@ -1,12 +1,19 @@
 #!/usr/bin/env bash
-# Runs every test, keeps going after a failed part, and ends with one line: `N passed, N failed`.
+# Runs every test, keeps going after a failed part, and ends with one line: `N passed, N failed` and, where tests were left
+# out, `, N skipped`, with the reasons in the lines before it.
 # A part that breaks before it can count its tests (a build error, say) counts as one failure.
+#
+# Everything but the models of loom, which need a flag of their own in every crate, is built once, in one profile and with one
+# choice of features: --workspace, always. Naming single crates would have cargo build their dependencies again.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 passed=0
 failed=0
+skipped=0
 logs=$(mktemp -d)
+reasons=$logs/reasons
+touch "$reasons"
 trap 'rm -rf "$logs"' EXIT
 
 # Sums the numbers before the given word on the lines that match a pattern.
@@ -16,7 +23,7 @@ count() { # LOG LINE-PATTERN WORD
 
 # `part NAME LINE-PATTERN COMMAND...`: the pattern selects the summary lines of the command's output.
 part() {
-    local name=$1 pattern=$2 log=$logs/part code good bad
+    local name=$1 pattern=$2 log=$logs/part code good bad start=$SECONDS
     shift 2
     echo
     echo "== $name"
@@ -27,28 +34,42 @@ part() {
     [ "$code" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
     passed=$((passed + good))
     failed=$((failed + bad))
+    skipped=$((skipped + $(count "$log" "$pattern" '(skipped|ignored)')))
+    # pytest's list of them (-rs), cargo's lines of ignored tests, and what the set-up could not get.
+    sed -nE -e 's/^SKIPPED \[([0-9]+)\] (.*)$/\1 × \2/p' -e 's/^test (.* \.\.\. ignored.*)$/\1/p' \
+        -e 's/^setup: (MISSING: .*)$/\1/p' "$log" >>"$reasons"
+    echo "== $name: $((SECONDS - start)) s"
     return "$code"
 }
 
 finish() {
     echo
-    echo "$passed passed, $failed failed"
+    if [ -s "$reasons" ]; then
+        echo "skipped, and why:"
+        sed 's/^/    /' "$reasons"
+    fi
+    if [ "$skipped" -gt 0 ]; then
+        echo "$passed passed, $failed failed, $skipped skipped"
+    else
+        echo "$passed passed, $failed failed"
+    fi
     [ "$failed" -eq 0 ]
     exit
 }
 
 start=$SECONDS
-part "set-up" '^$' scripts/setup-tests.sh || finish
-part "unit, property and wire tests (cargo)" '^test result:' cargo test --workspace --no-fail-fast
-
 target=$(scripts/target-dir.sh)
+part "set-up" '^$' scripts/setup-tests.sh || finish
+part "build (profile fast)" '^$' cargo build --profile fast --workspace --all-targets || finish
+part "unit, property and wire tests (cargo)" '^test result:' cargo test --profile fast --workspace --no-fail-fast
+# What `make run` builds; to check it is enough, as the whole was tested above.
+part "bench without the lab and TLS (check)" '^$' cargo check --profile fast -p dunlin-bench --no-default-features
 part "models of what threads share (loom)" '^test result:' env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" \
-    cargo test -p dunlin-engine -p dunlin-mailbox -p dunlin-persist --lib --no-fail-fast loom_tests
-part "server and test drivers (profile fast)" '^$' \
-    cargo build --profile fast -p dunlin -p dunlin-differential -p dunlin-history -p dunlin-crash || finish
+    cargo test --profile fast -p dunlin-engine -p dunlin-mailbox -p dunlin-persist --lib --no-fail-fast loom_tests
 
 export DUNLIN=${DUNLIN:-$target/fast/dunlin}
 export DUNLIN_DRIVERS=${DUNLIN_DRIVERS:-$target/fast}
-part "black-box tests (pytest)" '^(=+ )?[0-9]+ (passed|failed|errors?)\b.* in [0-9.]+s' tests/.env/bin/pytest tests ${PYTEST_ARGS:-}
+part "black-box tests (pytest)" '^(=+ )?[0-9]+ (passed|failed|skipped|errors?)\b.* in [0-9.]+s' \
+    tests/.env/bin/pytest tests -rs ${PYTEST_ARGS:-}
 echo "took $((SECONDS - start)) s"
 finish

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the black-box tests need beyond Rust, make, python3, node and go:
 #   redis-server     the oracle of the differential tests (Debian package)
+#   valkey           the oracle of what redis-server 7.0 does not know, unpacked into tests/.env/valkey; where it cannot be had,
+#                    the tests that need it are skipped
 #   memcached, nutcracker, apache2-utils (ab)
 #                    peers of the lab's experiments (Debian packages)
 #   tests/.env       a Python environment with tests/requirements.txt
@@ -109,6 +111,10 @@ if ! command -v cc >/dev/null; then
 fi
 
 once python tests/requirements.txt -- make_environment
+if [ -z "${DUNLIN_VALKEY:-}" ]; then
+    # Its one line of error says why; what is skipped for it stands in the last lines of `make test`.
+    reason=$(scripts/get-valkey.sh tests/.env/valkey 2>&1) || say "MISSING: ${reason##*$'\n'}"
+fi
 once node tests/clients/package-lock.json -- npm ci --prefix tests/clients --no-audit --no-fund --loglevel=error
 # Not `npm ci`: some registries lack the optional builds for other systems, without which it refuses the lock.
 once node-apps tests/apps/package-lock.json -- \

@@ -48,7 +48,7 @@ impl Store {
     fn run(&mut self, words: &[&[u8]]) -> Option<Vec<u8>> {
         let found = self.table.find(words[0]);
         let entry = found.or_else(|| self.debug.find(words[0])).expect("a command");
-        let request = Request { entry, words, keys: &[] };
+        let request = Request { entry, words, keys: &[], encoded: &[] };
         let mut reply = ReplyBuffer::default();
         let mut inside = Some(self.engine.keyspace.enter(0));
         let (environment, worker) = (&self.environment, &mut self.worker);
