@@ -58,14 +58,6 @@ pub const INTENDED: &[Intended] = &[
     Intended { command: "B*", holds: endless_timeout, reason: ENDLESS_TIMEOUT },
     Intended { command: "ZRANK", holds: optional_word, reason: WITH_SCORE },
     Intended { command: "ZREVRANK", holds: optional_word, reason: WITH_SCORE },
-    Intended { command: "PEXPIRETIME", holds: far_future_ms, reason: FAR_FUTURE },
-    Intended { command: "EXPIRETIME", holds: far_future_seconds, reason: FAR_FUTURE },
-    Intended { command: "PTTL", holds: far_future_ms, reason: FAR_FUTURE },
-    Intended { command: "TTL", holds: far_future_seconds, reason: FAR_FUTURE },
-    Intended { command: "HPEXPIRETIME", holds: far_future_ms, reason: FAR_FUTURE },
-    Intended { command: "HEXPIRETIME", holds: far_future_seconds, reason: FAR_FUTURE },
-    Intended { command: "HPTTL", holds: far_future_ms, reason: FAR_FUTURE },
-    Intended { command: "HTTL", holds: far_future_seconds, reason: FAR_FUTURE },
     Intended {
         command: "HGETEX",
         holds: |command, _, _| command.get(1).is_some_and(|key| key.eq_ignore_ascii_case(b"FIELDS")),
@@ -313,29 +305,6 @@ const ENDLESS_TIMEOUT: &str =
 
 fn endless_timeout(_: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
     ours.bytes() == Some(b"ERR timeout is out of range") && oracle.bytes() == Some(b"ERR timeout is negative")
-}
-
-const FAR_FUTURE: &str = "an expiry beyond the year 10889 is kept as that year: times take 48 bits";
-/// The year 10000 or so, in unix milliseconds.
-const FAR_MS: i64 = 253_402_300_800_000;
-
-fn far_future_ms(_: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
-    far_future(FAR_MS, 5_000, ours, oracle)
-}
-
-fn far_future_seconds(_: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
-    far_future(FAR_MS / 1000, 5, ours, oracle)
-}
-
-/// Whether both times lie behind `far`, the oracle's later; of lists, whether each pair does or agrees.
-fn far_future(far: i64, distance: i64, ours: &Reply, oracle: &Reply) -> bool {
-    if let (Some(ours), Some(oracle)) = (ours.elements(), oracle.elements()) {
-        return ours.len() == oracle.len()
-            && ours.iter().zip(oracle).all(|(ours, oracle)| {
-                agree(Compare::Near(distance), ours, oracle) || far_future(far, distance, ours, oracle)
-            });
-    }
-    ours.integer().zip(oracle.integer()).is_some_and(|(ours, oracle)| ours > far && oracle > ours)
 }
 
 /// Whether `ours` and the oracle's reply to a command agree under a rule.

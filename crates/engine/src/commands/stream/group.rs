@@ -215,7 +215,7 @@ fn create_consumer(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     let (key, name, consumer) = (args.word(), args.word(), args.word());
-    let now_ms = context.now_ms();
+    let now_ms = context.clock_ms();
     let created = edit_group(context, key, name, |group, _| {
         let created = group.create_consumer(consumer, now_ms);
         (created, created)

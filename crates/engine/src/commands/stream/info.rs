@@ -108,7 +108,7 @@ fn group_of<'a>(
 
 fn consumers(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, name) = (args.word(), args.word());
-    let now_ms = context.now_ms();
+    let now_ms = context.clock_ms();
     let group = group_of(context, key, name)?;
     context.weigh(group.consumers().len())?;
     reply.array(group.consumers().len());
@@ -153,11 +153,11 @@ fn reply_position(reply: &mut ReplyBuffer, group: &ConsumerGroup, log: &StreamLo
     reply.bulk(b"entries-read");
     or_null(reply, group.entries_read().map(|entries| entries as i64));
     reply.bulk(b"lag");
-    or_null(reply, group.lag(log));
+    or_null(reply, group.lag(log).map(|entries| entries as i64));
 }
 
 fn stream(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let (now_ms, defaults) = (context.now_ms(), context.layout().limits.producers);
+    let (now_ms, defaults) = (context.clock_ms(), context.layout().limits.producers);
     let stream = stream_of(context, args.word())?;
     let mut full = None;
     if !args.is_empty() {

@@ -108,7 +108,7 @@ impl<'a> Filter<'a> {
 fn xpending(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, name) = (args.word(), args.word());
     let filter = Filter::read(args)?;
-    let now_ms = context.now_ms();
+    let now_ms = context.clock_ms();
     let group = context.collection::<Stream>(key)?.and_then(|stream| stream.group(name));
     let group = group.ok_or_else(|| no_group(key, name))?;
     context.weigh(match &filter {

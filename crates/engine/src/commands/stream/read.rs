@@ -310,7 +310,7 @@ fn xreadgroup<'a>(
         let served = reading.finish(context, read, reply)?;
         return if served { Ok(Blocking::Done) } else { request.find_nothing(None, true, again_ms, reply) };
     }
-    let now_ms = context.environment().clock_ms();
+    let now_ms = context.clock_ms();
     let mark = reply.mark();
     let (mut served, mut again_ms) = (0, None);
     for (at, key) in request.keys.iter().enumerate() {
@@ -499,7 +499,7 @@ impl GroupReading<'_> {
         context: &mut WriteContext<'_>,
         protocol: Protocol,
     ) -> Result<Option<Vec<ReadApart>>, CommandError> {
-        let now_ms = context.environment().clock_ms();
+        let now_ms = context.clock_ms();
         let read = context.compute_all_apart(
             self.request.keys,
             |entries| self.entries_about(entries, now_ms),

@@ -57,7 +57,7 @@ fn xsetid(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let done = context.update(key, |stream: &mut Stream| {
         let checked = check(stream.log(), id, entries_added);
         if checked.is_ok() {
-            stream.log_mut().set_ids(id, entries_added, max_deleted_id);
+            stream.set_ids(id, entries_added, max_deleted_id);
         }
         let changed = checked.is_ok();
         (checked, changed)

@@ -12,7 +12,7 @@ use crate::{
     command::CommandError,
     effect::removal_word,
     keyspace::{
-        EXPIRY_MS_MAX, EntryRef, Expiration, Invalidation, Key, LockedShards, access_clock, access_clock_ago,
+        EntryRef, Expiration, Invalidation, Key, LockedShards, access_clock, access_clock_ago,
     },
     notify::{Event, EventClass},
     value::{Layout, NewValue, Object, Resources, StringRef, ValueType},
@@ -101,9 +101,15 @@ impl<'a> WriteContext<'a> {
         self.worker.garbage.free_soon();
     }
 
-    /// Unix time in milliseconds.
+    /// Unix time in milliseconds up to which keys and elements have expired: 0 in a replay. Commands count relative times
+    /// from [`Self::clock_ms`].
     pub fn now_ms(&self) -> u64 {
         self.environment.now_ms
+    }
+
+    /// Unix time in milliseconds by the clock.
+    pub fn clock_ms(&self) -> u64 {
+        self.environment.clock_ms()
     }
 
     /// Whether the command comes from a log.
@@ -222,7 +228,7 @@ impl<'a> WriteContext<'a> {
         self.count_lookup(key.bytes, found.is_some());
         let entry = self.locked.shard(key.shard).database(self.database)?.entry(found?);
         if !self.environment.no_touch {
-            entry.touch(access_clock(self.environment.now_ms));
+            entry.touch(access_clock(self.environment.clock_ms()));
         }
         Some(entry)
     }
@@ -350,7 +356,7 @@ impl<'a> WriteContext<'a> {
         }
         let (stripe, new) = self.locked.shard_mut(key.shard).database_or_new(database);
         let expiry = match (expiry, found) {
-            (ExpiryChange::At(at), _) => Some(at.min(EXPIRY_MS_MAX)),
+            (ExpiryChange::At(at), _) => Some(at),
             (ExpiryChange::Keep, Some(slot)) => stripe.entry(slot).expiry(),
             (ExpiryChange::Keep, None) | (ExpiryChange::Clear, _) => None,
         };
@@ -387,7 +393,6 @@ impl<'a> WriteContext<'a> {
         let key = self.key(key);
         let Some(slot) = self.slot(self.database, &key) else { return false };
         let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
-        let expiry = expiry.map(|at| at.min(EXPIRY_MS_MAX));
         let clock_ms = self.environment.clock_ms();
         stripe.expect("the slot was found in it").set_expiry(slot, expiry, clock_ms);
         self.changed(self.database, &key);
@@ -399,7 +404,7 @@ impl<'a> WriteContext<'a> {
         let key = self.key(key);
         let Some(slot) = self.slot(self.database, &key) else { return };
         if let Some(stripe) = self.locked.shard(key.shard).database(self.database) {
-            stripe.entry(slot).touch(access_clock_ago(self.environment.now_ms, seconds));
+            stripe.entry(slot).touch(access_clock_ago(self.environment.clock_ms(), seconds));
         }
     }
 

@@ -100,6 +100,20 @@ impl Stream {
         Self { log, ..Self::default() }
     }
 
+    /// What `XSETID` changes; the caller has checked that entries and IDs stay in order.
+    pub fn set_ids(
+        &mut self,
+        last_id: StreamId,
+        entries_added: Option<u64>,
+        max_deleted_id: Option<StreamId>,
+    ) {
+        let before = self.log.entries_added();
+        self.log.set_ids(last_id, entries_added, max_deleted_id);
+        if let Some(after) = entries_added {
+            self.groups.values_mut().for_each(|group| group.entries_added_set(before, after));
+        }
+    }
+
     /// The groups by name.
     pub fn groups(&self) -> &BTreeMap<Box<[u8]>, ConsumerGroup> {
         &self.groups
