@@ -34,6 +34,9 @@ pub struct Environment {
     pub client: ClientToken,
     /// Whether nobody may wait for keys: in transactions and scripts.
     pub deny_blocking: bool,
+    /// Whether a script runs the commands: what has no order of its own is answered in that of its bytes, so that the script
+    /// comes to the same again.
+    pub in_script: bool,
     /// How many elements a command may visit where it stands; one that would visit more is run apart from
     /// its worker. `None` for any number.
     pub visits_max: Option<usize>,

@@ -295,7 +295,8 @@ impl Keyspace {
         Locked::set(self, shards)
     }
 
-    /// Waits until no batch is running and keeps new ones out. The caller must not be inside.
+    /// Waits until no batch is running and keeps new ones out. The caller must not be inside. A script that runs for long is
+    /// waited for without keeping others out.
     pub fn close(&self) -> Locked<'_> {
         Locked::all(self, self.gate.close())
     }

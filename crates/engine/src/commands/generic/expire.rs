@@ -223,8 +223,8 @@ mod tests {
             *3 :281474976710654 :9007199254740993 :-1
             > HPERSIST h FIELDS 2 a b
             *2 :1 :1
-            > HGETALL h
-            *6 $1 a $1 1 $1 b $1 2 $1 c $1 3
+            > HMGET h a b c
+            *3 $1 1 $1 2 $1 3
             ",
         );
     }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
-    context::WriteContext,
+    context::{Change, WriteContext},
     keyspace::EntryRef,
     notify::EventClass,
     value::{
@@ -142,8 +142,8 @@ fn edit_group<R>(
 ) -> Result<R, CommandError> {
     let edited = context.update(key, |stream: &mut Stream| {
         match stream.edit_group(name, |group, log| edit(group, log)) {
-            Some((result, changed)) => (Some(result), changed),
-            None => (None, false),
+            Some((result, changed)) => (Some(result), Change::of_groups(changed)),
+            None => (None, Change::None),
         }
     })?;
     edited.flatten().ok_or_else(|| no_group(key, name))

@@ -5,7 +5,7 @@ use dunlin_resp::ReplyBuffer;
 use super::{INVALID_ID, no_such_group, parse_id, wrong_subcommand};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
-    context::WriteContext,
+    context::{Change, WriteContext},
     notify::EventClass,
     value::{
         Stream,
@@ -157,7 +157,7 @@ fn create(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let created = context.update_or_create(key, |stream: &mut Stream| {
         let id = id.unwrap_or(stream.log().last_id());
         let created = stream.create_group(name, ConsumerGroup::new(id, entries_read));
-        (created, created)
+        (created, Change::of_groups(created))
     })?;
     if !created {
         return Err(CommandError::text("BUSYGROUP Consumer Group name already exists"));
@@ -181,7 +181,7 @@ fn set_id(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         };
         match id {
             Some(id) => {
-                group.set_position(id, entries_read);
+                group.set_position(id, entries_read, stream);
                 (Ok(()), true)
             }
             None => (Err(Some(INVALID_ID)), false),
@@ -202,8 +202,8 @@ fn edit_group<R>(
 ) -> Result<R, CommandError> {
     let edited = context.update(key, |stream: &mut Stream| {
         match stream.edit_group(name, |group, log| edit(group, log)) {
-            Some((result, changed)) => (Some(result), changed),
-            None => (None, false),
+            Some((result, changed)) => (Some(result), Change::of_groups(changed)),
+            None => (None, Change::None),
         }
     })?;
     edited.ok_or(NO_KEY)?.ok_or_else(|| no_such_group(key, name))
@@ -248,7 +248,7 @@ fn destroy(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     let (key, name) = (args.word(), args.word());
     let removed = context.update(key, |stream: &mut Stream| {
         let removed = stream.remove_group(name);
-        (removed, removed)
+        (removed, Change::of_groups(removed))
     })?;
     let removed = removed.ok_or(NO_KEY)?;
     if removed {

@@ -5,7 +5,7 @@ use dunlin_resp::ReplyBuffer;
 use super::{no_group, parse_end, parse_ids, parse_start, reply_id};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
-    context::{ReadContext, WriteContext},
+    context::{Change, ReadContext, WriteContext},
     value::{
         Stream,
         stream::{ConsumerGroup, StreamId},
@@ -35,7 +35,7 @@ fn xack(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         });
         let acknowledged = edited.unwrap_or(Ok(0));
         let changed = acknowledged.as_ref().is_ok_and(|count| *count > 0);
-        (acknowledged, changed)
+        (acknowledged, Change::of_groups(changed))
     })?;
     context.count_lookup(key, acknowledged.is_some());
     reply.count(acknowledged.transpose()?.unwrap_or(0));

@@ -18,6 +18,8 @@ use crate::{
     value::{Layout, NewValue, Object, Resources, StringRef, ValueType},
 };
 
+pub use collections::Change;
+
 use super::{Environment, ExpiryChange, Worker, collection_of, keys::KnownKeys, string_of};
 use phase::Phase;
 
@@ -468,6 +470,14 @@ impl<'a> WriteContext<'a> {
     fn changed_in_place(&mut self, database: usize, key: &Key<'_>) {
         self.worker.statistics.changes.add(1);
         self.show_change(database, key);
+    }
+
+    /// [`Self::changed_in_place`] where those who watch the key, or keep copies of it, need not know.
+    fn changed_groups(&mut self, database: usize, key: &Key<'_>) {
+        self.worker.statistics.changes.add(1);
+        if self.locked.shard(key.shard).queues().is_some() {
+            self.note_ready(database, key);
+        }
     }
 
     /// Tells those who watch a key, and notes for those who wait for it, that it has changed.

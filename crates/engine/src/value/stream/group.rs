@@ -108,8 +108,17 @@ impl ConsumerGroup {
     }
 
     /// What `XGROUP SETID` changes.
-    pub fn set_position(&mut self, last_id: StreamId, entries_read: Option<u64>) {
+    pub fn set_position(&mut self, last_id: StreamId, entries_read: Option<u64>, log: &StreamLog) {
         (self.last_id, self.entries_read) = (last_id, entries_read);
+        self.doubt_count(log);
+    }
+
+    /// Forgets how many entries have been read where the group is ahead of the log: what is added up to its last ID is never
+    /// read, nor counted.
+    pub(super) fn doubt_count(&mut self, log: &StreamLog) {
+        if self.last_id > log.last_id() {
+            self.entries_read = None;
+        }
     }
 
     /// Moves on to an ID that others have read; a smaller one changes nothing.
@@ -141,7 +150,7 @@ impl ConsumerGroup {
     ///
     /// A count of entries read that a client has set is not believed where it contradicts the log.
     pub fn lag(&self, log: &StreamLog) -> Option<u64> {
-        if log.is_empty() || self.last_id == log.last_id() {
+        if log.is_empty() || self.last_id >= log.last_id() {
             return Some(0);
         }
         if log.is_whole() && self.last_id < log.first_id() {
@@ -390,7 +399,7 @@ mod tests {
         Advance(u64),
         /// XGROUP SETID to an ID, with the true number of entries read or none.
         Move(u64, bool),
-        /// XSETID: the last ID so much larger, and so many more entries added than there are.
+        /// XSETID: a last ID so much larger than there must be, and so many more entries added than there are.
         Reset(u64, Option<u64>),
     }
 
@@ -455,10 +464,12 @@ mod tests {
                 Step::Move(ms, counts) => {
                     let id = StreamId::new(ms, 0);
                     let read = self.stream.log().entries_added() - self.unread_behind(id);
-                    self.edit(|group, _| group.set_position(id, counts.then_some(read)));
+                    self.edit(|group, log| group.set_position(id, counts.then_some(read), log));
                 }
                 Step::Reset(more_ms, added) => {
-                    let last_id = StreamId::new(self.stream.log().last_id().ms + more_ms, 0);
+                    let last_ms = self.stream.log().last_entry_id().map_or(0, |id| id.ms);
+                    let last_ms = last_ms.max(self.stream.log().max_deleted_id().ms);
+                    let last_id = StreamId::new(last_ms + more_ms, 0);
                     let added = added.map(|more| self.live.len() as u64 + more);
                     self.stream.set_ids(last_id, added, None);
                 }
@@ -501,7 +512,8 @@ mod tests {
             let id = NewId::Exactly(StreamId::new(ms, 0));
             stream.log_mut().add(id, &[b"f", b"v"], 0, &limits).unwrap();
         }
-        let lag = |id: u64, read: u64| ConsumerGroup::new(StreamId::new(id, 0), Some(read)).lag(stream.log());
+        let log = stream.log();
+        let lag = |id: u64, read: u64| ConsumerGroup::new(StreamId::new(id, 0), Some(read)).lag(log);
         assert_eq!(lag(3, 3), Some(2));
         assert_eq!(lag(3, 7), None);
         assert_eq!(lag(3, 5), None);
@@ -510,5 +522,17 @@ mod tests {
         assert_eq!(lag(1, 7), Some(4));
         assert_eq!(lag(5, 1), Some(0));
         assert_eq!(lag(9, 1), Some(0));
+    }
+
+    /// Entries that are added up to its last ID are none that it has yet to read.
+    #[test]
+    fn lag_of_a_group_ahead_of_its_stream_does_not_count_what_it_skips() {
+        let mut pair = Pair { stream: Stream::default(), live: BTreeSet::new() };
+        pair.stream.create_group(b"g", ConsumerGroup::new(StreamId::MIN, None));
+        [Step::Add(1), Step::Move(3, true)].iter().for_each(|step| pair.run(step));
+        for (step, lag) in [(1, Some(0)), (1, Some(0)), (1, None)] {
+            pair.run(&Step::Add(step));
+            assert_eq!(pair.stream.group(b"g").unwrap().lag(pair.stream.log()), lag);
+        }
     }
 }

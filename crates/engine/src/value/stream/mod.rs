@@ -109,8 +109,9 @@ impl Stream {
     ) {
         let before = self.log.entries_added();
         self.log.set_ids(last_id, entries_added, max_deleted_id);
-        if let Some(after) = entries_added {
-            self.groups.values_mut().for_each(|group| group.entries_added_set(before, after));
+        for group in self.groups.values_mut() {
+            group.entries_added_set(before, self.log.entries_added());
+            group.doubt_count(&self.log);
         }
     }
 
@@ -138,10 +139,11 @@ impl Stream {
     }
 
     /// Adds a group; whether the name was free.
-    pub fn create_group(&mut self, name: &[u8], group: ConsumerGroup) -> bool {
+    pub fn create_group(&mut self, name: &[u8], mut group: ConsumerGroup) -> bool {
         if self.groups.contains_key(name) {
             return false;
         }
+        group.doubt_count(&self.log);
         self.group_bytes += Self::bytes_of_group(name, &group);
         self.groups.insert(name.into(), group);
         true
