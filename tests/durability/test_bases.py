@@ -1,6 +1,8 @@
-"""Logs whose base is commands (aof-use-rdb-preamble no), and logs that hold scripts as Redis before 7.0 recorded them."""
+"""Logs whose base is commands (aof-use-rdb-preamble no), and logs that hold scripts and relative times as Redis before 7.0
+recorded them."""
 
 import hashlib
+import time
 
 import pytest
 
@@ -114,7 +116,7 @@ def test_the_form_of_the_base_can_be_changed():
 
 
 def encode(*words):
-    words = [str(word).encode() for word in words]
+    words = [word if isinstance(word, bytes) else str(word).encode() for word in words]
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
 
 
@@ -153,6 +155,77 @@ def test_scripts_of_an_older_log_run_again(tmp_path):
             # Scripts of a log are nobody's afterwards.
             assert client.call("script", "exists", sha) == [0] or program == ORACLE
     assert found[0] == found[1]
+
+
+# Commands with a time to live of a thousand seconds, as a log may hold them: in words, and in a script.
+RELATIVE = {
+    "set": "set {key} v ex 1000",
+    "setex": "setex {key} 1000 v",
+    "psetex": "psetex {key} 1000000 v",
+    "getex": "getex {key} px 1000000",
+    "expire": "expire {key} 1000",
+    "pexpire": "pexpire {key} 1000000",
+    "msetex": "msetex 1 {key} v ex 1000",
+    "restore": "restore {key} 1000000 PAYLOAD replace",
+}
+RELATIVE_FIELDS = {
+    "hexpire": "hexpire {key} 1000 fields 1 f",
+    "hpexpire": "hpexpire {key} 1000000 fields 1 f",
+    "hgetex": "hgetex {key} ex 1000 fields 1 f",
+    "hsetex": "hsetex {key} px 1000000 fields 1 f v",
+}
+NOT_IN_REDIS_7 = {"msetex", *RELATIVE_FIELDS}
+
+
+def milliseconds():
+    return time.time_ns() // 1_000_000
+
+
+@pytest.mark.parametrize("program", [DUNLIN, ORACLE])
+def test_relative_times_of_an_older_log_count_from_its_load(program, tmp_path):
+    with Server(*LOG) as server:
+        client = Client(server)
+        client.call("set", "v", "v")
+        client.send("dump", "v")
+        payload = client.file.read(int(client.file.readline()[1:]) + 2)[:-2]
+    call = "return redis.call(unpack(ARGV))"
+    known = {name: line for name, line in RELATIVE.items() if program == DUNLIN or name not in NOT_IN_REDIS_7}
+    fields = RELATIVE_FIELDS if program == DUNLIN else {}
+    data = [encode("select", 0)]
+    for name, line in {**known, **fields}.items():
+        for key in (name, "script:" + name):
+            data.append(encode("hset", key, "f", "v") if name in fields else encode("set", key, "v"))
+            words = [payload if word == "PAYLOAD" else word for word in line.format(key=key).split()]
+            data.append(encode(*words) if key == name else encode("eval", call, 0, *words))
+    data += [
+        encode("eval", "redis.call('set', KEYS[1], redis.call('pttl', 'expire'))", 1, "pttl"),
+        encode("eval", "redis.call('xadd', KEYS[1], '*', 'f', 'v')", 1, "stream"),
+        encode("xgroup", "create", "stream", "g", "0"),
+        encode("xgroup", "createconsumer", "stream", "g", "c"),
+        encode("set", "passed", "v", "pxat", 1),
+    ]
+    (tmp_path / "appendonly.aof").write_bytes(b"".join(data))
+    before = milliseconds()
+    with Server(*LOG, program=program, files=tmp_path) as server:
+        after, client = milliseconds(), Client(server)
+
+        def is_loads(at_ms):
+            return before <= at_ms <= after
+
+        for name in known:
+            for key in (name, "script:" + name):
+                assert is_loads(client.call("pexpiretime", key) - 1_000_000), key
+        for name in fields:
+            for key in (name, "script:" + name):
+                (at_ms,) = client.call("hpexpiretime", key, "fields", 1, "f")
+                assert is_loads(at_ms - 1_000_000), key
+        assert 0 < int(client.call("get", "pttl")) <= 1_000_000
+        ((entry, _),) = client.call("xrange", "stream", "-", "+")
+        assert is_loads(int(entry.partition("-")[0]))
+        (consumer,) = client.call("xinfo", "consumers", "stream", "g")
+        idle_ms = consumer[consumer.index("idle") + 1]
+        assert idle_ms <= milliseconds() - before
+        assert client.call("exists", "passed") == 0
 
 
 def test_what_no_log_holds_ends_the_start(tmp_path):

@@ -295,6 +295,19 @@ def test_fields_that_expire_go_where_they_are_known(tmp_path):
             assert client("HGET", "h", "a") == b"1"
 
 
+def test_fields_that_expire_later_than_redis_knows_go_to_valkey(tmp_path):
+    with Server("--dir", tmp_path) as server:
+        client = Client(server)
+        client("HSETEX", "h", "PXAT", 2**48, "FIELDS", 1, "a", 1)
+        client("SAVE")
+    told = run("convert", "--rdb-version", 12, tmp_path / "dump.rdb", tmp_path / "none.rdb", code=1)
+    assert 'key "h" in database 0 has no form in version' in told, told
+    (tmp_path / "80").mkdir()
+    run("convert", "--rdb-version", 80, tmp_path / "dump.rdb", tmp_path / "80/dump.rdb")
+    with Server("--dir", tmp_path / "80") as server:
+        assert Client(server)("HPEXPIRETIME", "h", "FIELDS", 1, "a") == [2**48]
+
+
 @pytest.mark.skipif(not VALKEY, reason=WITHOUT_VALKEY)
 @pytest.mark.parametrize("version", [9, 10, 11, 80])
 def test_valkey_loads_what_is_written(version, dump, tmp_path):

@@ -77,14 +77,62 @@ def test_files_of_redis(way, directives, tmp_path):
     assert one == other
 
 
-@pytest.mark.skipif(not VALKEY, reason=WITHOUT_VALKEY)
+# Unix times in milliseconds around those that take more than six bytes, to the last one.
+FAR_TIMES = (2**48 - 2, 2**48 - 1, 2**48, 2**53 + 1, 2**63 - 1)
+needs_valkey = pytest.mark.skipif(not VALKEY, reason=WITHOUT_VALKEY)
+
+
+@pytest.mark.parametrize("through", ["rdb", "aof", "aof-base"])
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        (DUNLIN, DUNLIN),
+        (DUNLIN, ORACLE),
+        (ORACLE, DUNLIN),
+        pytest.param(DUNLIN, VALKEY, marks=needs_valkey),
+        pytest.param(VALKEY, DUNLIN, marks=needs_valkey),
+    ],
+    ids=["own", "to-redis", "from-redis", "to-valkey", "from-valkey"],
+)
+def test_any_expiry_is_kept_exactly(first, second, through, tmp_path):
+    directives = ["--dir", tmp_path]
+    if through != "rdb":
+        directives += ["--appendonly", "yes", "--aof-use-rdb-preamble", "no"]
+    has_fields = ORACLE not in (first, second)
+    with Server(*DEBUG, *directives, program=first) as server:
+        client = Client(server)
+        for at_ms in FAR_TIMES:
+            client("SET", f"k:{at_ms}", "v", "PXAT", at_ms)
+            client("RPUSH", f"l:{at_ms}", "v")
+            client("PEXPIREAT", f"l:{at_ms}", at_ms)
+            if has_fields:
+                client("HSET", f"h:{at_ms}", "f", "v", "g", "w")
+                client("HPEXPIREAT", f"h:{at_ms}", at_ms, "FIELDS", 1, "f")
+        if through == "rdb":
+            client("SAVE")
+        elif through == "aof-base":
+            client("BGREWRITEAOF")
+            deadline = time.monotonic() + 30
+            while b"aof_rewrite_in_progress:1" in client("INFO", "persistence"):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+    with Server(*directives, program=second) as server:
+        client = Client(server)
+        for at_ms in FAR_TIMES:
+            assert client("PEXPIRETIME", f"k:{at_ms}") == at_ms
+            assert client("PEXPIRETIME", f"l:{at_ms}") == at_ms
+            if has_fields:
+                assert client("HPEXPIRETIME", f"h:{at_ms}", "FIELDS", 2, "f", "g") == [at_ms, -1]
+
+
+@needs_valkey
 @pytest.mark.parametrize("way", [(VALKEY, DUNLIN), (DUNLIN, VALKEY)], ids=["in", "out"])
 def test_files_of_valkey(way, tmp_path):
     one, other = digests(*way, directory=tmp_path)
     assert one == other
 
 
-@pytest.mark.skipif(not VALKEY, reason=WITHOUT_VALKEY)
+@needs_valkey
 @pytest.mark.parametrize("way", [(VALKEY, DUNLIN), (DUNLIN, VALKEY)], ids=["in", "out"])
 def test_deadlines_of_fields(way, tmp_path):
     with Server(*DEBUG, "--dir", tmp_path, program=way[0]) as server:

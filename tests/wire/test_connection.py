@@ -29,6 +29,11 @@ AS_REDIS = {
         "RESET", "CLIENT GETNAME", "GET only-here", "SELECT 1", "DEL only-here", "HELLO",
     ],
     "quit": ["QUIT with words", "PING"],
+    "modules": [
+        "MODULE", "MODULE LIST", "MODULE LIST x", "MODULE LOAD", "MODULE LOAD /x.so", "MODULE LOAD /x.so a b",
+        "MODULE LOADEX /x.so CONFIG a b ARGS c", "MODULE UNLOAD", "MODULE UNLOAD x", "MODULE UNLOAD x y", "MODULE NONSENSE",
+        "EVAL return(redis.pcall('module','list')) 0", "HELLO 3", "MODULE LIST",
+    ],
     "names": [
         "CLIENT GETNAME", "CLIENT SETNAME", "CLIENT SETNAME abc", "CLIENT GETNAME", "CLIENT GETNAME x",
         "CLIENT SETNAME a\nb", "CLIENT SETNAME a\x7f", "CLIENT SETNAME é", "CLIENT SETNAME ~!", "CLIENT GETNAME",

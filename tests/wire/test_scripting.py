@@ -4,6 +4,8 @@ What a table says is what Redis 7.0 answers; the same tests pass on `DUNLIN=redi
 that say otherwise.
 """
 
+import hashlib
+
 import pytest
 
 from harness import DUNLIN, Server, is_redis
@@ -82,6 +84,48 @@ ANSWERED = {
     "return select('#', pairs({}))": 3,
     "#!lua flags=no-writes\nreturn redis.pcall('set', 'k', 1)": "-ERR Write commands are not allowed from read-only scripts.",
 }
+
+
+# They are held back where writes are paused, which read-only scripts are not.
+HELD_WITH_WRITES = ["'set', 'k', 1", "'publish', 'c', 'm'", "'spublish', 'c', 'm'", "'pfcount', 'p'"]
+
+
+@pytest.mark.parametrize("call", HELD_WITH_WRITES)
+def test_read_only_scripts_neither_write_nor_publish(session, call):
+    refusal = "-ERR Write commands are not allowed from read-only scripts."
+    library = (
+        "#!lua name=held\nredis.register_function{function_name='held', flags={'no-writes'}, "
+        f"callback=function() return redis.pcall({call}) end}}"
+    )
+    assert session("FUNCTION", "LOAD", "REPLACE", library) == b"held"
+    script = f"return redis.pcall({call})"
+    for name in ("EVAL_RO", "EVALSHA_RO"):
+        text = script if name == "EVAL_RO" else hashlib.sha1(script.encode()).hexdigest()
+        assert session(name, text, 0) == refusal
+    assert session("EVAL", "#!lua flags=no-writes\n" + script, 0) == refusal
+    for name in ("FCALL", "FCALL_RO"):
+        assert session(name, "held", 0) == refusal
+    assert not str(session("EVAL", script, 0)).startswith("-")
+
+
+def test_sort_has_an_order_in_scripts_whatever_it_is_asked_for(session):
+    members = [str(number * 7919 % 10007) for number in range(1000)]
+    session("DEL", "set", "list")
+    session("SADD", "set", *members)
+    session("RPUSH", "list", "b", "a", "c")
+    in_order = [member.encode() for member in sorted(members)]
+    for name, by in (("sort", "nosort"), ("sort_ro", "constant")):
+        script = f"return redis.call('{name}', KEYS[1], 'by', '{by}', unpack(ARGV))"
+        assert session("EVAL", script, 1, "set") == in_order
+        assert session("EVAL", script, 1, "set", "limit", 1, 3) == in_order[1:4]
+        assert session("EVAL", script, 1, "set", "desc") == in_order[::-1]
+        assert session("EVAL", script, 1, "list") == [b"b", b"a", b"c"], "a list has an order of its own"
+        session("MULTI")
+        session("EVAL", script, 1, "set")
+        session("SORT", "set", "BY", by)
+        inside, outside = session("EXEC")
+        assert inside == in_order and sorted(outside) == in_order
+        assert sorted(session("SORT", "set", "BY", by)) == in_order
 
 
 @pytest.mark.parametrize("script", ANSWERED)

@@ -379,6 +379,71 @@ def test_sigterm_ends_the_server(threads, script):
             assert client("GET", "k") == b"before"
 
 
+@contextlib.contextmanager
+def stopping(threads, script, clients):
+    """A server that was sent SIGTERM while a script runs, for which the last snapshot waits; and the script's client. The
+    worker of the script may have no other client."""
+    count = [] if is_redis(DUNLIN) else ["--threads", threads]
+    with Server("--busy-reply-threshold", "50", "--save", "900 1", *count) as server, contextlib.ExitStack() as stack:
+        slow, *_ = [stack.enter_context(Session(server)) for _ in range(clients)]
+        assert slow("SET", "k", "before") == "OK"
+        slow.send("EVAL", script, 1, "k")
+        with Session(server) as other:
+            until("-BUSY", "GET", "k", session=other)
+        server.process.send_signal(signal.SIGTERM)
+        while "SIGTERM" not in server.log():
+            pass
+        yield server, slow
+
+
+def saved(server):
+    """Whether a snapshot was written, and nothing else that an end in the middle of one would leave."""
+    names = [path.name for path in server.folder.iterdir()]
+    assert not [name for name in names if name.startswith("temp")]
+    return "dump.rdb" in names
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("clients", [1, 4])
+@pytest.mark.parametrize("script", [LOOP, LOOP_ALONE])
+def test_sigterm_that_waits_for_a_script_keeps_nobody_from_ending_it(threads, clients, script):
+    with stopping(threads, script, clients) as (server, slow):
+        # Enough of them to meet every moment of what the signal sets in motion.
+        for _ in range(100):
+            with Session(server) as newcomer:
+                assert newcomer("GET", "k") == BUSY
+        with Session(server) as newcomer:
+            newcomer.send("SCRIPT", "KILL")
+            # Redis may end before it has answered.
+            assert newcomer.file.readline() == b"+OK\r\n" or is_redis(DUNLIN)
+        assert server.process.wait(30) == 0
+        assert saved(server)
+        with Server(files=server.folder) as again, Session(again) as client:
+            assert client("GET", "k") == b"before"
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("clients", [1, 4])
+@pytest.mark.parametrize("script", [LOOP, LOOP_ALONE, WRITING_LOOP])
+def test_sigterm_that_waits_for_a_script_can_be_made_a_shutdown_nosave(threads, clients, script):
+    with stopping(threads, script, clients) as (server, slow):
+        with Session(server) as newcomer:
+            assert newcomer("GET", "k") == BUSY
+            newcomer.send("SHUTDOWN", "NOSAVE")
+            assert server.process.wait(30) == 0
+        assert not saved(server)
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("line", ["SAVE", "BGSAVE", "DEBUG RELOAD", "SHUTDOWN"])
+def test_what_wants_to_be_alone_does_not_wait_for_a_slow_script(threads, line):
+    directives = ["--enable-debug-command", "yes", "--save", "900 1"]
+    with held_up(threads, "EVAL", LOOP, 1, "k", directives=directives) as (_, slow, others):
+        for other in others:
+            assert other(*line.split()) == BUSY
+        end(slow, others[0])
+
+
 @pytest.mark.skipif(is_redis(DUNLIN), reason="Redis stands still")
 def test_clients_of_the_held_up_worker_can_be_killed():
     with served(2) as (_, (slow, *others)):

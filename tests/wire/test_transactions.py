@@ -125,6 +125,15 @@ def test_commands_of_every_kind_run_inside(peers):
     assert other.read() == ["message", "inside", "message"]
 
 
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_shard_channels_cannot_be_subscribed_to_inside(server, protocol):
+    with Peer(server, protocol) as one:
+        one.send_all("MULTI", "SSUBSCRIBE a b", "PING", "EXEC")
+        replies = [one.read() for _ in range(4)][-1]
+        assert replies == [Failure("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"), "PONG"]
+        assert one.line("PING") == "PONG"
+
+
 def test_the_protocol_may_change_inside(peers):
     one, _ = peers
     one.send_all("MULTI", "HGETALL h", "HELLO 3", "HGETALL h", "EXEC")
@@ -132,7 +141,8 @@ def test_the_protocol_may_change_inside(peers):
     assert replies[0] == [] and replies[2] == {}
 
 
-# A write of another client, and whether it changes the keys `w` (a string), `h`, `s` or `gone`.
+# A write of another client, and whether it changes the keys `w` (a string), `h`, `s`, `x` (a stream with the group `g`) or
+# `gone`.
 WRITES = [
     ("w", "SET w 1", True),
     ("w", "APPEND w x", True),
@@ -172,6 +182,25 @@ WRITES = [
     ("gone", "SWAPDB 0 2", True),
     ("gone", "SET gone 1", True),
     ("gone", "RENAME w gone", True),
+    # Groups, and what a stream remembers of its past, are no entries.
+    ("x", "XADD x 4-0 f v", True),
+    ("x", "XDEL x 1-0", True),
+    ("x", "XDEL x 9-0", False),
+    ("x", "XTRIM x MAXLEN 1", True),
+    ("x", "XSETID x 9-0 ENTRIESADDED 9", False),
+    ("x", "XREADGROUP GROUP g c STREAMS x >", False),
+    ("x", "XREADGROUP GROUP g c STREAMS x 0", False),
+    ("x", "XREADGROUP GROUP g new STREAMS x >", False),
+    ("x", "XACK x g 1-0", False),
+    ("x", "XCLAIM x g d 0 1-0", False),
+    ("x", "XCLAIM x g d 0 1-0 LASTID 3-0", False),
+    ("x", "XAUTOCLAIM x g d 0 0", False),
+    ("x", "XGROUP CREATE x other 0", False),
+    ("x", "XGROUP SETID x g 2-0", False),
+    ("x", "XGROUP CREATECONSUMER x g d", False),
+    ("x", "XGROUP DELCONSUMER x g c", False),
+    ("x", "XGROUP DESTROY x g", False),
+    ("gone", "XGROUP CREATE gone g 0 MKSTREAM", True),
 ]
 
 
@@ -181,6 +210,9 @@ def test_a_change_of_a_watched_key_stops_exec(server, peers, key, write, changes
     _, other = peers
     for line in ("SET w 1", "HSET h f v", "SADD s a", "SELECT 2", "SET gone 1", "SELECT 0"):
         other.line(line)
+    for line in ("XADD x 1-0 f v", "XADD x 2-0 f v", "XADD x 3-0 f v", "XGROUP CREATE x g 0"):
+        other.line(line)
+    other.line("XREADGROUP GROUP g c COUNT 1 STREAMS x >")
     with Peer(server, protocol) as one:
         assert one.line(f"WATCH nothing {key} {key}") == "OK"
         assert not isinstance(other.line(write), Failure)

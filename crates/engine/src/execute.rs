@@ -164,7 +164,20 @@ impl Engine {
             && request.words.iter().all(|word| word.len() <= WORD_BYTES_MAX)
     }
 
-    /// Does some work while nothing else runs. The caller is not inside the gate.
+    /// [`Self::exclusively`], unless a script has been running for long.
+    pub fn exclusively_unless_long<R>(
+        &self,
+        database: usize,
+        environment: &Environment,
+        worker: &mut Worker,
+        work: impl FnOnce(&mut ExclusiveContext<'_>) -> R,
+    ) -> Option<R> {
+        let locked = self.keyspace.close_unless_long()?;
+        Some(self.work_alone(locked, database, environment, worker, work))
+    }
+
+    /// Does some work while nothing else runs. The caller is not inside the gate, and nobody's worker: it may wait for a
+    /// script.
     pub fn exclusively<R>(
         &self,
         database: usize,

@@ -16,7 +16,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use dunlin_engine::{Engine, Log, Worker, keyspace::Keyspace};
+use dunlin_engine::{Engine, ExclusiveContext, Log, Worker, keyspace::Keyspace};
 use dunlin_persist::{Ring, RingReader};
 use signal_hook::{
     consts::{SIGINT, SIGTERM, SIGXFSZ},
@@ -205,13 +205,16 @@ pub struct Stopper {
 impl Stopper {
     /// As SHUTDOWN with these options would: with `save`, after a snapshot, without which the server goes on
     /// unless `force` is among them. Clients that are being answered get `shutdown-timeout` to
-    /// take their replies, unless `now` is among the options. Whether the server ends.
+    /// take their replies, unless `now` is among the options. A script is waited for before a snapshot; everybody else is
+    /// served meanwhile. Whether the server ends.
     pub fn stop(&self, flags: ShutdownFlags) -> bool {
-        let grace = grace(flags, &self.shared.config.snapshot());
-        if saves(flags, &self.shared)
-            && self.shared.alone(|context| self.shared.save_last(context)).is_err()
-            && !flags.force
-        {
+        let shared = &self.shared;
+        let grace = grace(flags, &shared.config.snapshot());
+        let save = |context: &mut ExclusiveContext<'_>| {
+            // Who has ended the server meanwhile, and with it the script, may have said NOSAVE.
+            if shared.is_ending() { Ok(()) } else { shared.save_last(context) }
+        };
+        if saves(flags, shared) && shared.alone(save).is_err() && !flags.force {
             return false;
         }
         // When nobody receives it, the server has ended already.

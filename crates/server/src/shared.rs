@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst},
         mpsc::Sender,
     },
     time::{Duration, Instant},
@@ -67,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) list_packed_threshold: AtomicU32,
     /// How many elements a command may visit before it is run apart from its worker (`DEBUG VISITS-MAX`).
     pub(crate) visits_max: AtomicUsize,
+    /// Whether the server was asked to end.
+    ending: AtomicBool,
     orders: Sender<Stop>,
 }
 
@@ -114,6 +116,7 @@ impl Shared {
             active_expire,
             list_packed_threshold: AtomicU32::new(0),
             visits_max: AtomicUsize::new(VISITS_MAX),
+            ending: AtomicBool::new(false),
             orders,
         }
     }
@@ -128,8 +131,14 @@ impl Shared {
         self.loader() + 1 + index
     }
 
+    /// Whether it was asked to end.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(SeqCst)
+    }
+
     /// Asks the server to end.
     pub(crate) fn stop(&self, stop: Stop) {
+        self.ending.store(true, SeqCst);
         // Who waits for orders leaves only when the server is ending.
         let _ = self.orders.send(stop);
     }

@@ -244,6 +244,12 @@ impl KeySpec {
         self.try_positions(words).unwrap_or(Positions { next: 0, step: 1, remaining: 0 })
     }
 
+    /// Whether a word of the request says how many keys there are, and says it wrongly: it is no number, none above zero, or
+    /// more than there are words.
+    pub fn is_miscounted(&self, words: &[&[u8]]) -> bool {
+        matches!(self.find, FindKeys::Count { .. }) && self.positions(words).next().is_none()
+    }
+
     fn try_positions(&self, words: &[&[u8]]) -> Option<Positions> {
         let begin = match self.begin {
             BeginSearch::Index(index) => usize::from(index),
@@ -362,6 +368,24 @@ mod tests {
         check(past, "xreadgroup group", &[]);
         check(KeySpec::behind("STORE", -1), "georadius k 1 2 3 m store d", &["d"]);
         check(KeySpec::behind("STORE", 3), "sort k by", &[]);
+    }
+
+    #[test]
+    fn a_wrong_count_is_told_from_no_keys() {
+        let is_miscounted = |spec: KeySpec, request: &str| {
+            let words: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
+            spec.is_miscounted(&words)
+        };
+        let counted = KeySpec::at(2).counted();
+        for count in ["-2", "0", "3", "x", "1x", "", "1.5", "9223372036854775807", "9223372036854775808"] {
+            assert!(is_miscounted(counted, &format!("zunionstore out {count} a b")), "{count}");
+        }
+        for count in ["1", "2"] {
+            assert!(!is_miscounted(counted, &format!("zunionstore out {count} a b")), "{count}");
+        }
+        assert!(is_miscounted(counted, "zunionstore out"));
+        assert!(!is_miscounted(KeySpec::at(1), "get"));
+        assert!(!is_miscounted(KeySpec::behind("STORE", 3), "sort k by"));
     }
 
     #[test]

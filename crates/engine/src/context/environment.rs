@@ -5,7 +5,7 @@ use crate::{keyspace::ClientToken, notify::EventClasses, value::CollectionLimits
 /// Time, limits and policies under which commands run.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
-    /// Unix time in milliseconds, read once a batch.
+    /// Unix time in milliseconds, read once a batch: keys and elements whose time is not later have expired.
     pub now_ms: u64,
     /// Longest string, in bytes (`proto-max-bulk-len`).
     pub string_bytes_max: usize,
@@ -34,6 +34,9 @@ pub struct Environment {
     pub client: ClientToken,
     /// Whether nobody may wait for keys: in transactions and scripts.
     pub deny_blocking: bool,
+    /// Whether a script runs the commands: what has no order of its own is answered in that of its bytes, so that the script
+    /// comes to the same again.
+    pub in_script: bool,
     /// How many elements a command may visit where it stands; one that would visit more is run apart from
     /// its worker. `None` for any number.
     pub visits_max: Option<usize>,
@@ -48,7 +51,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// The time on the clock, in milliseconds since 1970, whatever counts as expired.
+    /// Unix time in milliseconds by the clock, also while a log is replayed and nothing expires. Relative times, IDs of
+    /// streams and times of access count from here.
     #[inline]
     pub fn clock_ms(&self) -> u64 {
         self.now_ms.max(self.replaying_at_ms)

@@ -23,7 +23,7 @@ pub use exclusive::ExclusiveContext;
 pub use keyspace::KeyspaceContext;
 pub use read::ReadContext;
 pub use worker::{Garbage, Worker};
-pub use write::WriteContext;
+pub use write::{Change, WriteContext};
 
 /// What happens to a key's expiry when its value is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -75,9 +75,15 @@ impl<'a> ReadContext<'a> {
         self.met_expired
     }
 
-    /// Unix time in milliseconds.
+    /// Unix time in milliseconds up to which keys and elements have expired: 0 in a replay. Commands count relative times
+    /// from [`Self::clock_ms`].
     pub fn now_ms(&self) -> u64 {
         self.environment.now_ms
+    }
+
+    /// Unix time in milliseconds by the clock.
+    pub fn clock_ms(&self) -> u64 {
+        self.environment.clock_ms()
     }
 
     /// What is the same for the whole batch.
@@ -188,7 +194,7 @@ impl<'a> ReadContext<'a> {
     /// Seconds since a key was last used, in steps of eight and modulo 35 minutes: one byte of an
     /// entry is all there is for it.
     pub fn idle_seconds(&self, entry: EntryRef<'_>) -> u64 {
-        idle_seconds(entry.access(), self.environment.now_ms)
+        idle_seconds(entry.access(), self.clock_ms())
     }
 
     /// The string under a key; an error where it holds another type.

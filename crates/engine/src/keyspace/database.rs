@@ -325,7 +325,7 @@ impl Database {
         garbage: &mut Garbage,
     ) {
         let clock = access_clock(now_ms);
-        let shape = Shape::new(key, &value, expiry.is_some(), self.stamps);
+        let shape = Shape::new(key, &value, expiry, self.stamps);
         self.heap_bytes += value.heap_bytes();
         self.expiries.add(expiry);
         let next_deadline_ms = [expiry, value.next_deadline_ms()].into_iter().flatten().min();
@@ -390,13 +390,13 @@ impl Database {
     /// Gives an entry another expiry, or none. O(1); what the entry owns stays where it is.
     pub(crate) fn set_expiry(&mut self, slot: Slot, expiry: Option<u64>, now_ms: u64) {
         self.preserve(slot);
-        let entry = self.entry(slot);
-        let old = entry.expiry();
+        let old = self.entry(slot).expiry();
         match (old, expiry) {
             (None, None) => return,
-            (Some(_), Some(expiry)) => self.entry_mut(slot).set_expiry(expiry),
+            (Some(_), Some(expiry)) if self.entry_mut(slot).set_expiry(expiry) => {}
             _ => {
-                let bytes = (entry.bytes(), entry.bytes_with_expiry(expiry.is_some()));
+                let entry = self.entry(slot);
+                let bytes = (entry.bytes(), entry.bytes_with_expiry(expiry));
                 let handle = slot.handle();
                 let pointer = self.slab.pointer(handle);
                 if class_bytes(bytes.0) == class_bytes(bytes.1) {

@@ -6,10 +6,11 @@
 //! byte 2      bytes of the key as stored
 //! byte 3      bytes of the value as stored, low byte
 //! key         its bytes; LONG_KEY: pointer to a Box<Vec<u8>>
-//! expiry      EXPIRES: unix time in ms, 6 bytes little-endian (until the year 10889)
+//! expiry      EXPIRES: unix time in ms, 6 bytes little-endian; FAR where it takes more (from the year 10889 on)
 //! length      LONG_VALUE: high byte of the value's length
 //! value       Integer: 1–8 bytes little-endian, sign-extended │ Inline, Edited: bytes
 //!             Shared: pointer from Arc<Vec<u8>> │ Object: an Object, at the next multiple of 8
+//! far expiry  of FAR: the time, 8 bytes little-endian
 //! ```
 //!
 //! So a key of 16 bytes with a value of 16 costs 36 bytes, 42 with an expiry. An entry has one
@@ -56,6 +57,9 @@ const STAMPS: u8 = STAMP_BITS[0] | STAMP_BITS[1];
 
 const HEAD_BYTES: usize = 4;
 const EXPIRY_BYTES: usize = 6;
+/// In the place of an expiry that takes more bytes, which stands behind the value.
+const FAR: u64 = (1 << (8 * EXPIRY_BYTES)) - 1;
+const FAR_BYTES: usize = 8;
 const POINTER_BYTES: usize = size_of::<usize>();
 const OBJECT_BYTES: usize = size_of::<Object>();
 /// What cells are aligned to.
@@ -64,11 +68,9 @@ const CELL_ALIGNMENT: usize = 8;
 const KEY_INLINE_BYTES_MAX: usize = 255;
 /// Bytes of one of the slots that an index bucket of a cache line is divided into, rounded up.
 const SLOT_BYTES: usize = 64usize.div_ceil(dunlin_structures::SLOTS_PER_BUCKET);
-/// The latest time an entry can expire at, in unix milliseconds.
-pub(crate) const EXPIRY_MS_MAX: u64 = (1 << 48) - 1;
 
 const _: () = assert!(
-    HEAD_BYTES + KEY_INLINE_BYTES_MAX + EXPIRY_BYTES + 1 + crate::value::INLINE_BYTES_MAX
+    HEAD_BYTES + KEY_INLINE_BYTES_MAX + EXPIRY_BYTES + 1 + crate::value::INLINE_BYTES_MAX + FAR_BYTES
         <= dunlin_structures::CELL_BYTES_MAX,
     "the largest entry fits the largest cell"
 );
@@ -93,12 +95,19 @@ pub(crate) struct Shape {
     key_bytes: usize,
     long_key: bool,
     expires: bool,
+    is_far: bool,
     stamps: u8,
     value_bytes: usize,
 }
 
+/// Whether an expiry takes more bytes than stand before the value.
+#[inline]
+fn is_far(expiry: Option<u64>) -> bool {
+    expiry.is_some_and(|expiry| expiry >= FAR)
+}
+
 impl Shape {
-    pub(crate) fn new(key: &[u8], value: &NewValue<'_>, expires: bool, stamps: u8) -> Self {
+    pub(crate) fn new(key: &[u8], value: &NewValue<'_>, expiry: Option<u64>, stamps: u8) -> Self {
         debug_assert_eq!(stamps & !STAMPS, 0);
         let (kind, value_bytes) = match value {
             NewValue::String(NewString::Integer(value)) => (Kind::Integer, integer_bytes(*value)),
@@ -109,12 +118,17 @@ impl Shape {
         };
         let long_key = key.len() > KEY_INLINE_BYTES_MAX;
         let key_bytes = if long_key { POINTER_BYTES } else { key.len() };
-        Self { kind, key_bytes, long_key, expires, stamps, value_bytes }
+        let (expires, is_far) = (expiry.is_some(), is_far(expiry));
+        Self { kind, key_bytes, long_key, expires, is_far, stamps, value_bytes }
     }
 
     /// Bytes of the whole entry.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
+        self.value_end() + if self.is_far { FAR_BYTES } else { 0 }
+    }
+
+    fn value_end(&self) -> usize {
         self.value_at() + self.value_bytes
     }
 
@@ -164,7 +178,7 @@ impl Shape {
         value: NewValue<'_>,
         expiry: Option<u64>,
     ) {
-        debug_assert_eq!(self.expires, expiry.is_some());
+        debug_assert_eq!((self.expires, self.is_far), (expiry.is_some(), is_far(expiry)));
         let flags = if self.long_key { LONG_KEY } else { 0 }
             | if self.expires { EXPIRES } else { 0 }
             | if self.value_bytes > 255 { LONG_VALUE } else { 0 };
@@ -174,8 +188,7 @@ impl Shape {
             cell.add(3).write(self.value_bytes as u8);
             let mut at = cell.add(HEAD_BYTES + self.key_bytes);
             if let Some(expiry) = expiry {
-                debug_assert!(expiry <= EXPIRY_MS_MAX);
-                at.copy_from_nonoverlapping(NonNull::from(&expiry.to_le_bytes()).cast(), EXPIRY_BYTES);
+                write_expiry(cell, self.value_end(), at, expiry);
                 at = at.add(EXPIRY_BYTES);
             }
             if self.value_bytes > 255 {
@@ -194,6 +207,22 @@ impl Shape {
                 }
                 NewValue::Object(object) => cell.add(self.value_at()).cast::<Object>().write(object),
             }
+        }
+    }
+}
+
+/// Writes an expiry to its place `at`, and behind the value, which ends at `value_end`, where it is far.
+///
+/// # Safety
+/// Both must be places of the cell, and valid for writes.
+#[inline]
+unsafe fn write_expiry(cell: NonNull<u8>, value_end: usize, at: NonNull<u8>, expiry: u64) {
+    let near = expiry.min(FAR).to_le_bytes();
+    // SAFETY: the caller vouches for both places.
+    unsafe {
+        at.copy_from_nonoverlapping(NonNull::from(&near).cast(), EXPIRY_BYTES);
+        if expiry >= FAR {
+            cell.add(value_end).cast::<[u8; FAR_BYTES]>().write(expiry.to_le_bytes());
         }
     }
 }
@@ -272,11 +301,26 @@ impl<'a> EntryRef<'a> {
     /// When the entry expires, in unix milliseconds.
     #[inline]
     pub fn expiry(self) -> Option<u64> {
+        let near = self.near_expiry()?;
+        Some(if near == FAR { self.far_expiry() } else { near })
+    }
+
+    /// The expiry where it is not far, FAR otherwise.
+    #[inline]
+    fn near_expiry(self) -> Option<u64> {
         (self.byte(0) & EXPIRES != 0).then(|| {
             let mut bytes = [0; 8];
             bytes[..EXPIRY_BYTES].copy_from_slice(self.slice(self.expiry_at(), EXPIRY_BYTES));
             u64::from_le_bytes(bytes)
         })
+    }
+
+    #[cold]
+    fn far_expiry(self) -> u64 {
+        let (at, length) = self.value_range();
+        let mut bytes = [0; FAR_BYTES];
+        bytes.copy_from_slice(self.slice(at + length, FAR_BYTES));
+        u64::from_le_bytes(bytes)
     }
 
     /// Whether its time has come, or that of all its elements.
@@ -311,12 +355,18 @@ impl<'a> EntryRef<'a> {
     #[inline]
     pub(crate) fn bytes(self) -> usize {
         let (at, length) = self.value_range();
-        at + length
+        at + length + if self.near_expiry() == Some(FAR) { FAR_BYTES } else { 0 }
     }
 
-    /// What [`Self::bytes`] would be with an expiry, or without.
-    pub(crate) fn bytes_with_expiry(self, expires: bool) -> usize {
-        self.bytes() - self.value_place(self.expiry().is_some()) + self.value_place(expires)
+    /// What [`Self::bytes`] would be with another expiry, or without.
+    pub(crate) fn bytes_with_expiry(self, expiry: Option<u64>) -> usize {
+        self.tail_bytes() + self.value_place(expiry.is_some()) + if is_far(expiry) { FAR_BYTES } else { 0 }
+    }
+
+    /// Bytes of the value, with the high byte of its length, if it has one.
+    fn tail_bytes(self) -> usize {
+        let (at, length) = self.value_range();
+        at + length - self.value_place(self.byte(0) & EXPIRES != 0)
     }
 
     /// Where the value would begin with an expiry, or without: with the high byte of its length, if it has one.
@@ -571,7 +621,7 @@ impl LooseEntry {
             None => entry.to_new(),
         };
         let (key, expiry) = (entry.key(), entry.expiry());
-        let shape = Shape::new(key, &value, expiry.is_some(), 0);
+        let shape = Shape::new(key, &value, expiry, 0);
         let cell: Box<[_]> =
             (0..shape.bytes().div_ceil(CELL_ALIGNMENT)).map(|_| UnsafeCell::new(0)).collect();
         let loose = Self { cell };
@@ -632,14 +682,17 @@ impl<'a> EntryMut<'a> {
         self.entry.touch(clock);
     }
 
-    /// Overwrites the expiry; the entry must have one.
-    pub(crate) fn set_expiry(&mut self, expiry: u64) {
-        debug_assert!(self.entry.expiry().is_some() && expiry <= EXPIRY_MS_MAX);
-        // SAFETY: EXPIRES is set, so these six bytes are the expiry, and ours to change.
-        unsafe {
-            let at = self.entry.cell.add(self.entry.expiry_at());
-            at.copy_from_nonoverlapping(NonNull::from(&expiry.to_le_bytes()).cast(), EXPIRY_BYTES);
+    /// Overwrites the expiry by one that takes as many bytes; whether it could.
+    pub(crate) fn set_expiry(&mut self, expiry: u64) -> bool {
+        let entry = self.entry;
+        let old = entry.near_expiry();
+        if old.is_none() || (old == Some(FAR)) != (expiry >= FAR) {
+            return false;
         }
+        let (at, length) = entry.value_range();
+        // SAFETY: EXPIRES is set, so an expiry stands there, and behind the value where it is far; they are ours to change.
+        unsafe { write_expiry(entry.cell, at + length, entry.cell.add(entry.expiry_at()), expiry) };
+        true
     }
 
     /// Moves the entry to another cell, or within its own, with another expiry. What it owns moves
@@ -650,24 +703,21 @@ impl<'a> EntryMut<'a> {
     /// cell or one that does not overlap it; an old cell is not used again but to be freed.
     pub(crate) unsafe fn move_to(self, to: NonNull<u8>, expiry: Option<u64>) {
         let EntryRef { cell, .. } = self.entry;
-        let expiry_at = self.entry.expiry_at();
-        let length = self.entry.bytes();
-        let from_tail = self.entry.value_place(self.entry.expiry().is_some());
+        let (expiry_at, tail_bytes) = (self.entry.expiry_at(), self.entry.tail_bytes());
+        let from_tail = self.entry.value_place(self.entry.byte(0) & EXPIRES != 0);
         let to_tail = self.entry.value_place(expiry.is_some());
         let flag = if expiry.is_some() { EXPIRES } else { 0 };
         let head = self.entry.byte(0) & !EXPIRES | flag;
         // SAFETY: all ranges lie inside the entry's old and new lengths. The tail goes first, since
         // within one cell it may be overwritten by the expiry.
         unsafe {
-            cell.add(from_tail).copy_to(to.add(to_tail), length - from_tail);
+            cell.add(from_tail).copy_to(to.add(to_tail), tail_bytes);
             if to != cell {
                 cell.copy_to_nonoverlapping(to, expiry_at);
             }
             to.write(head);
             if let Some(expiry) = expiry {
-                debug_assert!(expiry <= EXPIRY_MS_MAX);
-                let bytes = expiry.to_le_bytes();
-                to.add(expiry_at).copy_from_nonoverlapping(NonNull::from(&bytes).cast(), EXPIRY_BYTES);
+                write_expiry(to, to_tail + tail_bytes, to.add(expiry_at), expiry);
             }
         }
     }
@@ -806,7 +856,7 @@ mod tests {
     /// Writes an entry into a buffer and hands it to `check`.
     fn with_entry(key: &[u8], value: NewString<'_>, expiry: Option<u64>, check: impl FnOnce(EntryRef<'_>)) {
         let value = NewValue::String(value);
-        let shape = Shape::new(key, &value, expiry.is_some(), STAMP_BITS[1]);
+        let shape = Shape::new(key, &value, expiry, STAMP_BITS[1]);
         let mut cell = vec![0xaa_u8; shape.bytes()];
         let pointer = NonNull::from(cell.as_mut_slice()).cast();
         // SAFETY: the buffer has the shape's size; the entry is used alone and freed once.
@@ -821,12 +871,58 @@ mod tests {
         }
     }
 
+    /// None, one that most have, one that takes more bytes, those between.
+    fn expiry() -> impl Strategy<Value = Option<u64>> {
+        proptest::option::of(prop_oneof![0..=FAR, FAR - 2..FAR + 3, any::<u64>()])
+    }
+
     proptest! {
+        #[test]
+        fn another_expiry_moves_no_byte_of_the_rest(
+            key in proptest::collection::vec(any::<u8>(), 0..20),
+            text in proptest::collection::vec(any::<u8>(), 0..600),
+            expiries in proptest::collection::vec(expiry(), 1..6),
+            moves in any::<bool>(),
+        ) {
+            let value = NewValue::String(NewString::Inline(&text));
+            let new_cell = || vec![0xaa_u8; Shape::new(&key, &value, Some(FAR), 0).bytes()];
+            let mut cells = vec![new_cell()];
+            let pointer = NonNull::from(cells[0].as_mut_slice()).cast();
+            // SAFETY: all cells have room for the largest shape, and the entry is used alone.
+            let mut entry = unsafe {
+                Shape::new(&key, &value, None, 0).write(pointer, &key, NewValue::String(NewString::Inline(&text)), None, 7);
+                EntryRef::new(pointer)
+            };
+            for expiry in expiries {
+                // SAFETY: as above.
+                let mut place = unsafe { EntryMut::new(entry.cell) };
+                let in_place = expiry.is_some_and(|expiry| place.set_expiry(expiry));
+                if !in_place {
+                    let bytes = entry.bytes_with_expiry(expiry);
+                    let to = if moves {
+                        cells.push(new_cell());
+                        NonNull::from(cells.last_mut().unwrap().as_mut_slice()).cast()
+                    } else {
+                        entry.cell
+                    };
+                    // SAFETY: as above.
+                    entry = unsafe {
+                        place.move_to(to, expiry);
+                        EntryRef::new(to)
+                    };
+                    prop_assert_eq!(entry.bytes(), bytes);
+                }
+                prop_assert_eq!(entry.expiry(), expiry);
+                prop_assert_eq!((entry.key(), entry.access()), (&key[..], 7));
+                prop_assert_eq!(entry.string().to_vec(), text.clone());
+            }
+        }
+
         #[test]
         fn what_is_written_is_read(
             key in proptest::collection::vec(any::<u8>(), 0..600),
             text in proptest::collection::vec(any::<u8>(), 0..4000),
-            expiry in proptest::option::of(0..=EXPIRY_MS_MAX),
+            expiry in expiry(),
         ) {
             with_entry(&key, NewString::from_text(&text), expiry, |entry| {
                 assert_eq!(entry.key(), key);
@@ -849,7 +945,7 @@ mod tests {
             key in proptest::collection::vec(any::<u8>(), 0..12),
             (value, other) in any::<(i64, i64)>(),
             (shift, other_shift) in (0..64, 0..64),
-            expiry in proptest::option::of(0..=EXPIRY_MS_MAX),
+            expiry in expiry(),
         ) {
             let (value, other) = (value >> shift, other >> other_shift);
             with_entry(&key, NewString::Integer(value), expiry, |entry| {

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Who will stay for long, inside or behind the closed gate, says so (`LONG`): then others who can do
-//! something else do not wait for it.
+//! something else do not wait for it, and who wants to close the gate all the same waits with the gate open. So nobody
+//! is kept out by somebody who waits.
 
 #[cfg(loom)]
 use loom::sync::atomic::AtomicU32;
@@ -79,10 +80,16 @@ impl Gate {
         }
     }
 
-    /// Closes the gate and waits until nobody is inside. The caller must not be inside itself.
+    /// Closes the gate and waits until nobody is inside. The caller must not be inside itself. While somebody stays
+    /// inside for long, the gate is open, and it may be closed by others.
     pub fn close(&self) -> Closed<'_> {
-        self.closer.lock();
-        self.shut(false).unwrap_or_else(|| unreachable!("it does not give up"))
+        loop {
+            self.closer.lock();
+            match self.shut() {
+                Ok(closed) => return closed,
+                Err(participant) => wait(&self.inside[participant].0, LONG),
+            }
+        }
     }
 
     /// Closes the gate; `None`, with the gate open again, where somebody has it closed for long, or stays
@@ -91,7 +98,7 @@ impl Gate {
         if !self.closer.lock_unless_long() {
             return None;
         }
-        self.shut(true)
+        self.shut().ok()
     }
 
     /// Keeps the gate from being closed, for who looks at shards from outside of it; `None` where it stays
@@ -100,16 +107,16 @@ impl Gate {
         self.closer.lock_unless_long().then(|| KeptOpen { gate: self })
     }
 
-    /// Waits until nobody is inside; the caller is the closer.
-    fn shut(&self, may_give_up: bool) -> Option<Closed<'_>> {
+    /// Waits until nobody is inside; the caller is the closer. The error, with the gate open again, is who stays for long.
+    fn shut(&self) -> Result<Closed<'_>, usize> {
         self.closed.store(YES, SeqCst);
         loom_fence();
         let closed = Closed { gate: self };
-        for word in &self.inside {
+        for (participant, word) in self.inside.iter().enumerate() {
             loop {
                 match word.0.load(SeqCst) {
                     NO => break,
-                    LONG if may_give_up => return None,
+                    LONG => return Err(participant),
                     _ => {}
                 }
                 #[cfg(loom)]
@@ -118,12 +125,16 @@ impl Gate {
                 std::thread::yield_now();
             }
         }
-        Some(closed)
+        Ok(closed)
     }
 
     /// Says that a participant, who is inside, will stay for long; or that it will not any more.
     pub fn mark_inside(&self, participant: usize, long: bool) {
-        self.inside[participant].0.store(if long { LONG } else { YES }, SeqCst);
+        let word = &self.inside[participant].0;
+        word.store(if long { LONG } else { YES }, SeqCst);
+        if !long {
+            wake_all(word);
+        }
     }
 
     /// Whether somebody who is inside stays for long.
@@ -220,6 +231,24 @@ mod loom_tests {
                 shared.1.with_mut(|value| unsafe { *value += 1 });
             }
             other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn who_waits_to_close_it_keeps_nobody_out_while_somebody_stays_for_long() {
+        loom::model(|| {
+            let gate = Arc::new(Gate::new(2));
+            let long = gate.enter(0);
+            gate.mark_inside(0, true);
+            let closer = {
+                let gate = Arc::clone(&gate);
+                thread::spawn(move || drop(gate.close()))
+            };
+            // It would wait for ever where the gate stayed closed.
+            drop(gate.enter(1));
+            long.stay_shortly();
+            drop(long);
+            closer.join().unwrap();
         });
     }
 }

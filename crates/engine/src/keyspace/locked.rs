@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{
-    ClientToken, EXPIRY_MS_MAX, Keyspace, ShardSet, access_clock_ago,
+    ClientToken, Keyspace, ShardSet, access_clock_ago,
     gate::Closed,
     shard::{Shard, ShardState},
 };
@@ -242,7 +242,6 @@ impl<'a> LockedShards<'a> {
         if stripe.find(key.hash, key.bytes).is_some() {
             return None;
         }
-        let expiry_ms = expiry_ms.map(|at| at.min(EXPIRY_MS_MAX));
         let mut replaced = Garbage::default();
         let (_, buffer) = value.store(|value| {
             stripe.put((key.hash, key.bytes), None, value, expiry_ms, now_ms, &mut replaced);

@@ -46,7 +46,7 @@ pub(crate) use blocked::{NEVER, Queues};
 pub use database::Database;
 pub(crate) use database::Expiration;
 pub use entry::EntryRef;
-pub(crate) use entry::{EXPIRY_MS_MAX, Edited, STAMP_BITS, access_clock, access_clock_ago, idle_seconds};
+pub(crate) use entry::{Edited, STAMP_BITS, access_clock, access_clock_ago, idle_seconds};
 use gate::Gate;
 pub use gate::Inside;
 use gate::KeptOpen;
@@ -119,7 +119,7 @@ impl Usage {
     /// Milliseconds that keys with an expiry have left on average; 0 where there are none.
     pub fn average_ttl_ms(&self, now_ms: u64) -> u64 {
         let average = self.expiry_sum_ms.checked_div(self.expiring as u128).unwrap_or(0);
-        // An expiry has 48 bits.
+        // An average of numbers of 64 bits.
         (average as u64).saturating_sub(now_ms)
     }
 
@@ -295,7 +295,8 @@ impl Keyspace {
         Locked::set(self, shards)
     }
 
-    /// Waits until no batch is running and keeps new ones out. The caller must not be inside.
+    /// Waits until no batch is running and keeps new ones out. The caller must not be inside. A script that runs for long is
+    /// waited for without keeping others out.
     pub fn close(&self) -> Locked<'_> {
         Locked::all(self, self.gate.close())
     }

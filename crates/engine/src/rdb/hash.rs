@@ -26,7 +26,6 @@ use dunlin_structures::{Element, Listpack};
 
 use crate::{
     context::ExpiryChange,
-    keyspace::EXPIRY_MS_MAX,
     value::{Hash, Layout},
 };
 
@@ -39,6 +38,13 @@ const NEVER: i64 = -1;
 /// Whether a hash has fields that expire, so that older forms cannot carry it.
 pub(super) fn has_deadlines(hash: &Hash) -> bool {
     hash.next_deadline_ms().is_some()
+}
+
+/// Whether fields expire later than Redis knows times for fields, so that its files cannot carry the hash.
+pub(super) fn has_far_deadlines(hash: &Hash) -> bool {
+    /// The year 10889.
+    const REDIS_DEADLINE_MS_MAX: u64 = (1 << 48) - 1;
+    hash.last_deadline_ms().is_some_and(|last| last > REDIS_DEADLINE_MS_MAX)
 }
 
 pub(super) fn write<W: io::Write>(hash: &Hash, now_ms: u64, output: &mut Output<'_, W>) -> io::Result<()> {
@@ -94,8 +100,8 @@ pub(super) fn write_metadata<W: io::Write>(
 
 /// When a field expires: `None` for never.
 fn deadline(time_ms: i64) -> Result<Option<u64>, RdbError> {
-    let at = u64::try_from(time_ms).ok().filter(|at| *at <= EXPIRY_MS_MAX);
-    at.map(|at| (at > 0).then_some(at)).ok_or(BEYOND_TIME)
+    let at = u64::try_from(time_ms).map_err(|_| BEYOND_TIME)?;
+    Ok((at > 0).then_some(at))
 }
 
 /// Adds a field that must be new.

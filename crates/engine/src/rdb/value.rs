@@ -148,6 +148,9 @@ pub fn unfit(entry: EntryRef<'_>, version: Version) -> Option<&'static str> {
         (Object::Hash(hash), Version::Redis(..FIELDS_EXPIRE_SINCE)) if hash::has_deadlines(hash) => {
             Some(EXPIRING_FIELDS)
         }
+        (Object::Hash(hash), Version::Redis(_)) if hash::has_far_deadlines(hash) => {
+            Some("a field of the hash expires later than Redis knows times for fields")
+        }
         (Object::List(list), version) if !version.has_listpacks() && !list::fits_ziplists(list) => {
             Some("an element of the list is too long for the packed form of this version")
         }

@@ -30,7 +30,8 @@ pub(super) struct FieldTable {
     deadlines: OrderTree,
 }
 
-/// A deadline as a score: exact, as both stay below 2^53.
+/// A deadline as a score, exact up to 2^53. Later ones keep their order but for those that are within seconds of each
+/// other, among which nothing is decided before the year 287396.
 const fn score(deadline_ms: u64) -> f64 {
     deadline_ms as f64
 }
@@ -79,6 +80,12 @@ impl FieldTable {
             return None;
         }
         self.deadlines.get(0).map(|first| first.score as u64)
+    }
+
+    /// The latest deadline. O(log n).
+    pub(super) fn last_deadline_ms(&self) -> Option<u64> {
+        let last = self.deadlines.len().checked_sub(1)?;
+        self.deadlines.get(last).map(|last| last.score as u64)
     }
 
     /// Whether all fields have expired. O(1) where one never does.

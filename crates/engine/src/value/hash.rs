@@ -183,6 +183,14 @@ impl Hash {
         }
     }
 
+    /// The latest deadline of a field, in unix milliseconds. O(log n).
+    pub(crate) fn last_deadline_ms(&self) -> Option<u64> {
+        match &self.fields {
+            Fields::Listpack(_) => None,
+            Fields::Table(table) => table.last_deadline_ms(),
+        }
+    }
+
     /// Whether all fields have expired. O(1) where one never expires.
     #[inline]
     pub fn is_expired(&self, now_ms: u64) -> bool {
@@ -470,7 +478,7 @@ mod tests {
     proptest! {
         #[test]
         fn behaves_like_a_btree_map_across_thresholds_and_deadlines(
-            steps in prop::collection::vec((0u8..9, text(), text(), 0u64..20), 1..80),
+            steps in prop::collection::vec((0u8..9, text(), text(), 0u64..20, any::<bool>()), 1..80),
             entries_max in 0usize..12,
             value_max in 10usize..4000,
         ) {
@@ -483,14 +491,16 @@ mod tests {
             let layout = Layout { limits: &limits, resources: &resources };
             let (mut hash, mut model) = (Hash::default(), Model::default());
             let (mut was_table, mut now_ms) = (false, 1000);
-            for (step, field, value, time) in steps {
+            for (step, field, value, time, is_far) in steps {
+                // Far ones take more bytes.
+                let at = now_ms + 1 + time + if is_far { 1 << 48 } else { 0 };
                 let known = model.0.get(&field).map(|(_, deadline_ms)| *deadline_ms);
                 match step {
                     0 | 1 => {
                         prop_assert_eq!(hash.remove(&field, now_ms), model.0.remove(&field).is_some());
                     }
                     2 | 3 => {
-                        let deadline_ms = (step == 2).then_some(now_ms + 1 + time);
+                        let deadline_ms = (step == 2).then_some(at);
                         if let Some((_, old)) = model.0.get_mut(&field) {
                             hash.set_deadline(&field, deadline_ms, layout);
                             *old = deadline_ms;
@@ -507,7 +517,7 @@ mod tests {
                     _ => {
                         let (expiry, deadline_ms) = match step {
                             6 => (ExpiryChange::Keep, known.flatten()),
-                            7 => (ExpiryChange::At(now_ms + 1 + time), Some(now_ms + 1 + time)),
+                            7 => (ExpiryChange::At(at), Some(at)),
                             _ => (ExpiryChange::Clear, None),
                         };
                         let is_new = model.0.insert(field.clone(), (value.clone(), deadline_ms)).is_none();
@@ -521,6 +531,7 @@ mod tests {
                 prop_assert_eq!(hash.len(now_ms), model.0.len());
                 prop_assert_eq!(hash.is_expired(now_ms), model.0.is_empty() && was_table);
                 let next_ms = model.0.values().filter_map(|(_, deadline_ms)| *deadline_ms).min();
+                prop_assert_eq!(hash.last_deadline_ms() >= next_ms, true);
                 let mut reclaimed = hash.clone();
                 reclaimed.expire(now_ms, usize::MAX, |_| ());
                 prop_assert_eq!(reclaimed.next_deadline_ms(), next_ms);

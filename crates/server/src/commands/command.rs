@@ -216,7 +216,9 @@ fn find_keys(
     if !entry.command.arity.accepts(words.len()) {
         return Err(CommandError::text("ERR Invalid number of arguments specified for command"));
     }
-    let has_keys = entry.key_positions(words).next().is_some();
+    let mut specs = entry.command.keys.iter().filter(|spec| spec.is_of_keys());
+    let is_miscounted = specs.any(|spec| spec.is_miscounted(words));
+    let has_keys = !is_miscounted && entry.key_positions(words).next().is_some();
     if !has_keys && !entry.command.flags.has(Flags::NO_MANDATORY_KEYS) {
         return Err(CommandError::text("ERR Invalid arguments specified for command"));
     }

@@ -266,7 +266,7 @@ fn reload(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut Repl
             exclusive.flush(None, false);
         }
         shared.load(exclusive, existing)
-    });
+    })?;
     match reloaded {
         Ok(true) => reply.ok(),
         Ok(false) => return Err(CommandError::text("ERR there is no file to load")),

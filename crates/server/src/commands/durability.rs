@@ -42,11 +42,11 @@ fn bgrewriteaof(
         // A transaction holds locks that the cut would wait for.
         true if is_alone => Err(SaveError::Busy),
         true => Err(SaveError::InProgress),
-        false => begin_rewrite(&shared, |work| alone(context, |exclusive| work(exclusive))),
+        false => begin_rewrite(&shared, |work| _ = alone(context, |exclusive| work(exclusive))),
     };
     match begun {
         Ok(()) => reply.simple("Background append only file rewriting started"),
-        Err(SaveError::Busy) => {
+        Err(SaveError::Busy | SaveError::KeptOut) => {
             shared.durability.rewriting().scheduled = true;
             reply.simple("Background append only file rewriting scheduled");
         }

@@ -17,6 +17,7 @@ mod info;
 mod latency;
 mod lolwut;
 mod memory;
+mod module;
 mod monitor;
 mod pubsub;
 mod save;
@@ -53,6 +54,7 @@ const FAMILIES: &[&[Command]] = &[
     latency::COMMANDS,
     lolwut::COMMANDS,
     memory::COMMANDS,
+    module::COMMANDS,
     monitor::COMMANDS,
     pubsub::COMMANDS,
     save::COMMANDS,

@@ -310,6 +310,10 @@ fn psubscribe(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut Rep
 }
 
 fn ssubscribe(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    // Redis lets SUBSCRIBE and PSUBSCRIBE pass for the sake of old clients, which never sent this one.
+    if context.in_transaction {
+        return Err(CommandError::text("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
+    }
     join(context, "ssubscribe", Kind::ShardChannel, args, reply)
 }
 

@@ -60,17 +60,17 @@ const LASTSAVE: Command = Command {
     ..Command::DEFAULT
 };
 
-/// Does some work behind the closed gate, in the client's stead.
+/// Does some work behind the closed gate, in the client's stead; BUSY where a script has been running for long.
 pub(super) fn alone<R>(
     context: &mut ServerContext<'_, '_>,
     work: impl FnOnce(&mut ExclusiveContext<'_>) -> R,
-) -> R {
+) -> Result<R, CommandError> {
     let engine = &context.shared.engine;
     let (environment, worker) = (&context.executor.environment, &mut context.executor.worker);
     context.turn.inside = None;
-    let result = engine.exclusively(context.session.database, environment, worker, work);
-    context.turn.inside = Some(engine.keyspace.enter(worker.id()));
-    result
+    let result = engine.exclusively_unless_long(context.session.database, environment, worker, work);
+    context.turn.inside = engine.keyspace.enter_unless_long(worker.id());
+    result.ok_or(CommandError::Busy)
 }
 
 fn save(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
@@ -78,7 +78,7 @@ fn save(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Reply
     if shared.background_save().0.is_some() {
         return Err(CommandError::text("ERR Background save already in progress"));
     }
-    alone(context, |exclusive| shared.save(exclusive))
+    alone(context, |exclusive| shared.save(exclusive))?
         .map_err(|reason| CommandError::owned(format!("ERR {reason}")))?;
     reply.ok();
     Ok(())
@@ -115,11 +115,11 @@ fn background_save(
     }
     let begun = match context.in_transaction {
         true => Err(SaveError::InProgress),
-        false => begin_save(&shared, |work| alone(context, |exclusive| work(exclusive))),
+        false => begin_save(&shared, |work| _ = alone(context, |exclusive| work(exclusive))),
     };
     match begun {
         Ok(()) => reply.simple("Background saving started"),
-        Err(SaveError::Busy) if schedule => {
+        Err(SaveError::Busy | SaveError::KeptOut) if schedule => {
             shared.schedule_save();
             reply.simple("Background saving scheduled");
         }
@@ -131,6 +131,7 @@ fn background_save(
                 "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to schedule a BGSAVE whenever possible.",
             ));
         }
+        Err(SaveError::KeptOut) => return Err(CommandError::Busy),
         Err(SaveError::NoThread) => return Err(CommandError::text("ERR")),
     }
     Ok(())

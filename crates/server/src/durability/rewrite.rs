@@ -123,7 +123,7 @@ impl super::Durability {
 pub(crate) fn rewrite_if_due(shared: &Arc<Shared>) {
     if shared.durability.rewriting().is_due() && !shared.loading.is_active() {
         // Where it cannot begin, it is tried again.
-        let _ = begin_rewrite(shared, |work| shared.alone(work));
+        let _ = begin_rewrite(shared, |work| _ = shared.alone_unless_long(work));
     }
 }
 
@@ -164,7 +164,7 @@ pub(super) fn begin(
         let written = write_base(shared, cut, &directory);
         shared.durability.order(Order::Adopt(written));
     })?;
-    let mut begun = Err(SaveError::Busy);
+    let mut begun = Err(SaveError::KeptOut);
     alone(&mut |context| {
         let mut rewriting = durability.rewriting();
         begun = match (&rewriting.current, rewriting.ended) {

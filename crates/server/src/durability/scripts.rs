@@ -90,7 +90,8 @@ impl Scripts {
     ) -> CommandResult {
         let operands = operands(&mut Args::new(words, 1), CommandError::NotInteger)?;
         let machine = self.machine.as_mut().ok_or(UNKNOWN)?;
-        let mut calls = Calls { surroundings };
+        let environment = &Environment { in_script: true, ..surroundings.environment.clone() };
+        let mut calls = Calls { surroundings: Surroundings { environment, ..surroundings } };
         machine
             .run(sha, operands.keys, operands.arguments, &mut calls, reply)
             .map_err(|line| CommandError::Text(line.into()))

@@ -490,7 +490,7 @@ impl LogThread {
         let begun = begin_log(&config, ring).and_then(|writer| {
             let directory = writer.directory().to_owned();
             let begun = rewrite::begin(&shared, directory, &config, |work| {
-                shared.alone(|context| {
+                shared.alone_unless_long(|context| {
                     work(context).inspect(|()| shared.engine.log.turn(true));
                 });
             });
@@ -642,7 +642,7 @@ impl LogThread {
         if is_due {
             tracing::info!("Starting automatic rewriting of AOF: {} bytes", writer.log_bytes());
             // Where it cannot begin, it is tried again.
-            let _ = rewrite::begin_rewrite(&shared, |work| shared.alone(work));
+            let _ = rewrite::begin_rewrite(&shared, |work| _ = shared.alone_unless_long(work));
         }
     }
 

@@ -110,6 +110,8 @@ pub(crate) enum SaveError {
     InProgress,
     /// There are too many of other kinds.
     Busy,
+    /// A script has been running for long.
+    KeptOut,
     /// The system has no room for a thread, or the server is ending.
     NoThread,
 }
@@ -119,6 +121,7 @@ impl fmt::Display for SaveError {
         out.write_str(match self {
             Self::InProgress => "there is one under way",
             Self::Busy => "there are too many under way",
+            Self::KeptOut => "a script has been running for long",
             Self::NoThread => "there is no thread for it",
         })
     }
@@ -357,7 +360,7 @@ pub(crate) fn begin_save(
     let config = shared.config.snapshot();
     let path = path(&config);
     let (thread, order) = thread_for_cut(shared, move |shared, cut| save(shared, cut, &path))?;
-    let mut begun = Err(SaveError::Busy);
+    let mut begun = Err(SaveError::KeptOut);
     alone(&mut |context| {
         // Here, where two that want to begin come one after the other.
         let mut saving = shared.persistence.saving();
@@ -435,5 +438,5 @@ pub(crate) fn save_if_due(shared: &Arc<Shared>, now_s: u64) {
         tracing::info!("{changes} changes in {seconds} seconds. Saving...");
     }
     // Where it cannot begin, it is tried again.
-    let _ = begin_save(shared, |work| shared.alone(work));
+    let _ = begin_save(shared, |work| _ = shared.alone_unless_long(work));
 }

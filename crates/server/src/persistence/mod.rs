@@ -19,7 +19,7 @@ use std::{
 };
 
 use dunlin_engine::{
-    ExclusiveContext, Worker,
+    Environment, ExclusiveContext, Worker,
     rdb::{Compressor, Version},
     snapshot::{Chunk, DatabaseSize, Form},
 };
@@ -310,11 +310,21 @@ impl Shared {
         Ok(loaded)
     }
 
-    /// Does some work behind the closed gate, outside of any worker.
+    /// Does some work behind the closed gate, outside of any worker. It waits for scripts.
     pub(crate) fn alone<R>(&self, work: impl FnOnce(&mut ExclusiveContext<'_>) -> R) -> R {
-        let mut environment = environment(&self.config.snapshot());
-        environment.now_ms = (unix_us() / 1000) as u64;
-        self.engine.exclusively(0, &environment, &mut Worker::new(0, 0), work)
+        self.engine.exclusively(0, &self.environment_alone(), &mut Worker::new(0, 0), work)
+    }
+
+    /// [`Self::alone`], unless a script has been running for long.
+    pub(crate) fn alone_unless_long<R>(
+        &self,
+        work: impl FnOnce(&mut ExclusiveContext<'_>) -> R,
+    ) -> Option<R> {
+        self.engine.exclusively_unless_long(0, &self.environment_alone(), &mut Worker::new(0, 0), work)
+    }
+
+    fn environment_alone(&self) -> Environment {
+        Environment { now_ms: (unix_us() / 1000) as u64, ..environment(&self.config.snapshot()) }
     }
 
     /// Writes a snapshot after which nothing changes any more: all commands are held back from the moment

@@ -11,6 +11,7 @@ use dunlin_scripting::{Caller, LogLevel, ScriptFlags, Sha};
 
 use super::running::{Due, KILLED_LINE, Kind, Running, Watch};
 use crate::{
+    commands,
     executor::{Handler, Letter, ServerContext, UNSAVED},
     feed::{self, Origin},
 };
@@ -147,10 +148,11 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
             let text = " command is not allowed with BLOCK option from scripts";
             return Err(CommandError::quoting_within("ERR ", words[0], text));
         }
+        // Such scripts run while writes are paused, and so nothing that is held then may come from them.
+        if self.read_only && commands::is_held_with_writes(self.context.session, entry) {
+            return Err(CommandError::text("ERR Write commands are not allowed from read-only scripts."));
+        }
         if entry.command.is_write() {
-            if self.read_only {
-                return Err(CommandError::text("ERR Write commands are not allowed from read-only scripts."));
-            }
             let shared = self.context.shared;
             if shared.engine.log.is_on() && shared.durability.is_failing() {
                 return Err(shared.durability.refusal());

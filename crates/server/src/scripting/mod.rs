@@ -201,13 +201,16 @@ impl Plan<'_> {
         };
         context.executor.saw_data = true;
         let in_transaction = std::mem::replace(&mut context.in_transaction, true);
-        let deny_blocking = std::mem::replace(&mut context.executor.environment.deny_blocking, true);
+        let environment = &mut context.executor.environment;
+        let deny_blocking = std::mem::replace(&mut environment.deny_blocking, true);
+        environment.in_script = true;
         let read_only = self.read_only || no_writes;
         let (flags, who) = (self.flags, self.who);
         let mut calls = Calls::new(context, transaction, flags, read_only, short_of_memory, who);
         let result = script(&mut calls);
         calls.end();
-        context.executor.environment.deny_blocking = deny_blocking;
+        let environment = &mut context.executor.environment;
+        (environment.deny_blocking, environment.in_script) = (deny_blocking, false);
         context.in_transaction = in_transaction;
         context.transaction = around;
         if let Some(transaction) = begun {

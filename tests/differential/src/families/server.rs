@@ -46,6 +46,10 @@ const COMMAND_NAME: Arg = Pick(&[
     "object|nonsense",
 ]);
 
+/// How many keys follow: also such as no request has. Redis takes `1x` for 1, which Dunlin refuses.
+const KEY_COUNT: Arg =
+    Pick(&["1", "2", "3", "4", "0", "-1", "-2", "x", "9223372036854775807", "-9223372036854775808", "9223372036854775808"]);
+
 /// The table.
 pub const FAMILY: Family = Family {
     name: "server",
@@ -84,6 +88,21 @@ pub const FAMILY: Family = Family {
                 &[Word("NONSENSE"), AnyKey],
             ])],
         ),
+        row(
+            "COMMAND GETKEYS",
+            3,
+            &[OneOf(&[
+                &[Word("ZUNIONSTORE"), AnyKey, KEY_COUNT, Repeat(1, 3, &[AnyKey])],
+                &[Word("ZDIFFSTORE"), AnyKey, KEY_COUNT, Repeat(1, 3, &[AnyKey])],
+                &[Word("ZINTERCARD"), KEY_COUNT, Repeat(1, 3, &[AnyKey])],
+                &[Word("LMPOP"), KEY_COUNT, Repeat(1, 3, &[AnyKey]), Word("LEFT")],
+                &[Word("BZMPOP"), Word("1"), KEY_COUNT, Repeat(1, 3, &[AnyKey]), Word("MIN")],
+                &[Word("EVAL"), Value, KEY_COUNT, Repeat(0, 3, &[AnyKey])],
+                &[Word("FCALL_RO"), Value, KEY_COUNT, Repeat(0, 3, &[AnyKey])],
+            ])],
+        )
+        .unordered()
+        .unspoiled(),
         row(
             "COMMAND GETKEYSANDFLAGS",
             2,

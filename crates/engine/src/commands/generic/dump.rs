@@ -132,7 +132,13 @@ fn restore(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     let expiry = match ttl {
         0 => None,
         at if options.absolute => Some(at),
-        ttl => Some(now_ms.saturating_add(ttl)),
+        ttl => Some(
+            context
+                .clock_ms()
+                .checked_add(ttl)
+                .filter(|at| i64::try_from(*at).is_ok())
+                .ok_or(CommandError::InvalidExpire("restore"))?,
+        ),
     };
     let relative = expiry.filter(|_| !options.absolute);
     if expiry.is_some_and(|at| at <= now_ms) {
@@ -333,9 +339,11 @@ mod tests {
             > EXISTS k
             :0
             > RESTORE k 9223372036854775807 \"{good}\"
+            -ERR invalid expire time in 'restore' command
+            > RESTORE k 9223372036854775807 \"{good}\" ABSTTL
             +OK
-            > EXISTS k
-            :1
+            > PEXPIRETIME k
+            :9223372036854775807
             "
         ));
     }

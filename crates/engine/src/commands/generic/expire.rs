@@ -6,7 +6,6 @@ use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, KeySpec, Run},
     commands::expiry::Conditions,
     context::WriteContext,
-    keyspace::EXPIRY_MS_MAX,
     notify::EventClass,
 };
 
@@ -76,12 +75,12 @@ pub(super) const PERSIST: Command = Command {
 };
 
 fn expire(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let base_ms = context.now_ms();
+    let base_ms = context.clock_ms();
     set(context, args, reply, "expire", 1000, base_ms)
 }
 
 fn pexpire(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let base_ms = context.now_ms();
+    let base_ms = context.clock_ms();
     set(context, args, reply, "pexpire", 1, base_ms)
 }
 
@@ -108,7 +107,7 @@ fn set(
     let at = time.checked_mul(unit_ms).and_then(|time| time.checked_add_unsigned(base_ms));
     let at = at.ok_or(CommandError::InvalidExpire(name))?;
     let allowed = match context.find(key) {
-        Some(entry) => conditions.allow(entry.expiry(), at.min(EXPIRY_MS_MAX as i64)),
+        Some(entry) => conditions.allow(entry.expiry(), at),
         None => false,
     };
     // A time before 1970 has passed like any other.
@@ -137,6 +136,98 @@ fn persist(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
 #[cfg(test)]
 mod tests {
     use crate::transcript::check;
+
+    #[test]
+    fn any_time_is_kept_as_it_was_given() {
+        check(
+            "
+            > SET k v PXAT 9223372036854775807
+            +OK
+            > PEXPIRETIME k
+            :9223372036854775807
+            > PTTL k
+            :9223370336854775807
+            > TTL k
+            :9223370336854776
+            > APPEND k w
+            :2
+            > COPY k copy
+            :1
+            > RENAME copy other
+            +OK
+            > PEXPIRETIME other
+            :9223372036854775807
+            > PEXPIREAT k 281474976710654
+            :1
+            > PEXPIRETIME k
+            :281474976710654
+            > GETEX k PXAT 281474976710655
+            $2 vw
+            > PEXPIRETIME k
+            :281474976710655
+            > PEXPIREAT k 281474976710656 LT
+            :0
+            > PEXPIREAT k 281474976710656 GT
+            :1
+            > PEXPIRETIME k
+            :281474976710656
+            > EXPIREAT k 9223372036854775
+            :1
+            > PEXPIRETIME k
+            :9223372036854775000
+            > PEXPIREAT k 9223372036854775807 GT
+            :1
+            > EXPIREAT k 9223372036854776
+            -ERR invalid expire time in 'expireat' command
+            > PEXPIRE k 9223372036854775807
+            -ERR invalid expire time in 'pexpire' command
+            > PEXPIRETIME k
+            :9223372036854775807
+            > INCR k
+            -ERR value is not an integer or out of range
+            > SET k 7 KEEPTTL
+            +OK
+            > INCRBY k 1000000
+            :1000007
+            > PEXPIRETIME k
+            :9223372036854775807
+            > PERSIST k
+            :1
+            > GET k
+            $7 1000007
+            ",
+        );
+    }
+
+    #[test]
+    fn any_time_of_a_field_is_kept_as_it_was_given() {
+        check(
+            "
+            > HSETEX h PXAT 9223372036854775807 FIELDS 2 a 1 b 2
+            :1
+            > HPEXPIRETIME h FIELDS 2 a b
+            *2 :9223372036854775807 :9223372036854775807
+            > HPTTL h FIELDS 1 a
+            *1 :9223370336854775807
+            > HPEXPIREAT h 281474976710656 FIELDS 1 a
+            *1 :1
+            > HGETEX h PXAT 281474976710655 FIELDS 1 b
+            *1 $1 2
+            > HPEXPIREAT h 281474976710654 LT FIELDS 2 a b
+            *2 :1 :1
+            > HPEXPIREAT h 9007199254740993 GT FIELDS 1 b
+            *1 :1
+            > HSET h c 3
+            :1
+            > HPEXPIRETIME h FIELDS 3 a b c
+            *3 :281474976710654 :9007199254740993 :-1
+            > HPERSIST h FIELDS 2 a b
+            *2 :1 :1
+            > HMGET h a b c
+            *3 $1 1 $1 2 $1 3
+            ",
+        );
+    }
 
     #[test]
     fn a_key_expires_when_its_time_has_come() {

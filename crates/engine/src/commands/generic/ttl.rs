@@ -57,13 +57,13 @@ const NO_KEY: i64 = -2;
 const NO_EXPIRY: i64 = -1;
 
 fn ttl(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let now_ms = context.now_ms();
-    answer(context, args, reply, |expiry| to_seconds(expiry - now_ms))
+    let clock_ms = context.clock_ms();
+    answer(context, args, reply, |expiry| to_seconds(expiry.saturating_sub(clock_ms)))
 }
 
 fn pttl(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let now_ms = context.now_ms();
-    answer(context, args, reply, |expiry| expiry - now_ms)
+    let clock_ms = context.clock_ms();
+    answer(context, args, reply, |expiry| expiry.saturating_sub(clock_ms))
 }
 
 fn expiretime(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
@@ -74,7 +74,7 @@ fn pexpiretime(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut R
     answer(context, args, reply, |expiry| expiry)
 }
 
-/// `tell` is only asked about expiries that have not passed.
+/// `tell` is only asked about expiries that have not passed, except in a replay, where nothing expires.
 fn answer(
     context: &mut ReadContext<'_>,
     args: &mut Args<'_>,

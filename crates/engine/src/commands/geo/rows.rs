@@ -335,6 +335,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_near_across_a_pole_or_the_antimeridian_is_found() {
+        check(
+            "
+            > GEOADD g 180 85 over 0 85 here -180 85 same 90 85.05112878 top 179.9 0 east -179.9 0 west -180 0 between
+            :7
+            > GEOSEARCH g FROMLONLAT 0 85 BYRADIUS 2000 km ASC WITHDIST
+            *4 *2 $4 here $6 0.0000 *2 $3 top $8 781.9857 *2 $4 same $9 1112.2630 *2 $4 over $9 1112.2630
+            > GEOSEARCH g FROMMEMBER over BYRADIUS 1 km ASC
+            *2 $4 over $4 same
+            > GEOSEARCH g FROMLONLAT 10 85 BYBOX 20000 1 km ASC
+            *3 $4 here $4 same $4 over
+            > GEOSEARCH g FROMMEMBER east BYRADIUS 23 km ASC
+            *3 $4 east $7 between $4 west
+            > GEOSEARCH g FROMMEMBER west BYBOX 50 1 km ASC
+            *3 $4 west $7 between $4 east
+            > GEOSEARCHSTORE d g FROMLONLAT 0 0 BYRADIUS 30000 km
+            :7
+            ",
+        );
+    }
+
+    #[test]
     fn storing() {
         check_places(
             "

@@ -51,10 +51,14 @@ impl Shape {
     /// The ranges of geohashes in which all places of the area are.
     pub(super) fn ranges(&self, center: Place) -> Vec<Range<u64>> {
         match self {
-            Self::Circle { radius } => covering(center, *radius, Bounds::around(center, *radius, *radius)),
+            Self::Circle { radius } => {
+                let bounds = Bounds::around(center, *radius, *radius);
+                covering(center, *radius, bounds, Bounds::of_circle(center, *radius))
+            }
             Self::Box { width, height } => {
                 let (east, north) = (width / 2.0, height / 2.0);
-                covering(center, east.hypot(north), Bounds::around(center, east, north))
+                let bounds = Bounds::around(center, east, north);
+                covering(center, east.hypot(north), bounds, Bounds::of_box(center, *width, *height))
             }
             Self::Polygon(corners) => {
                 let bounds = bounds_of(corners);
@@ -64,7 +68,7 @@ impl Shape {
                 let distances =
                     [low, high, northwest, southeast].map(|corner| center.distance_meters(corner));
                 let farthest = distances.into_iter().fold(0.0, f64::max);
-                covering(center, farthest, bounds)
+                covering(center, farthest, bounds, bounds)
             }
         }
     }
@@ -95,4 +99,52 @@ fn is_within(place: Place, corners: &[Place]) -> bool {
         previous = corner;
     }
     is_inside
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_structures::geohash::{LATITUDE_MAX, LONGITUDE_MAX};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn place() -> impl Strategy<Value = Place> {
+        let degrees = |max: f64| {
+            prop_oneof![4 => -max..=max, 1 => max - 2.0..=max, 1 => -max..=2.0 - max, 1 => Just(-max), 1 => Just(max)]
+        };
+        (degrees(LONGITUDE_MAX), degrees(LATITUDE_MAX))
+            .prop_map(|(longitude, latitude)| Place { longitude, latitude })
+    }
+
+    fn length() -> impl Strategy<Value = f64> {
+        prop_oneof![Just(0.0), (0.0..7.7).prop_map(|exponent| f64::powf(10.0, exponent))]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2048))]
+        /// A search finds what looking at every place finds.
+        #[test]
+        fn every_place_of_an_area_is_looked_at(
+            center in place(),
+            sizes in (length(), length()),
+            corners in prop::collection::vec(place(), 3..7),
+            places in prop::collection::vec(place(), 1..40),
+        ) {
+            let middle = Shape::middle(&corners);
+            let (width, height) = sizes;
+            for (center, shape) in [
+                (center, Shape::Circle { radius: width }),
+                (center, Shape::Box { width, height }),
+                (middle, Shape::Polygon(corners)),
+            ] {
+                let ranges = shape.ranges(center);
+                for place in &places {
+                    let geohash = place.encode();
+                    let looks = ranges.iter().filter(|range| range.contains(&geohash)).count();
+                    let is_inside = shape.distance_to(center, Place::decode(geohash)).is_some();
+                    prop_assert!((usize::from(is_inside)..=1).contains(&looks), "{:?} in {:?}", place, shape);
+                }
+            }
+        }
+    }
 }

@@ -7,7 +7,6 @@ use crate::{
     command::{Args, Argument, Arity, Command, CommandResult, Flags, Group, KeySpec, Run},
     commands::expiry::{Clock, Conditions},
     context::WriteContext,
-    keyspace::EXPIRY_MS_MAX,
     notify::EventClass,
     value::Hash,
 };
@@ -109,7 +108,7 @@ fn set(
     let conditions = Conditions::parse(options)?;
     let fields = counted(rest, 1, WRONG_COUNT)?;
     let (now_ms, layout) = (context.now_ms(), context.layout());
-    let deadline_ms = clock.at_from(0, time, now_ms, name)?.min(EXPIRY_MS_MAX);
+    let deadline_ms = clock.at_from(0, time, context.clock_ms(), name)?;
     let mut touched: Vec<&[u8]> = Vec::new();
     let change = |hash: &mut Hash, field: &[u8]| {
         let Some(current) = hash.deadline_ms(field, now_ms) else { return NO_FIELD };

@@ -49,13 +49,13 @@ pub(super) const HPEXPIRETIME: Command = Command {
 };
 
 fn httl(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let now_ms = context.now_ms();
-    answer(context, args, reply, |deadline_ms| to_seconds(deadline_ms - now_ms))
+    let clock_ms = context.clock_ms();
+    answer(context, args, reply, |deadline_ms| to_seconds(deadline_ms.saturating_sub(clock_ms)))
 }
 
 fn hpttl(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let now_ms = context.now_ms();
-    answer(context, args, reply, |deadline_ms| deadline_ms - now_ms)
+    let clock_ms = context.clock_ms();
+    answer(context, args, reply, |deadline_ms| deadline_ms.saturating_sub(clock_ms))
 }
 
 fn hexpiretime(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {

@@ -11,7 +11,6 @@ use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     commands::expiry::ExpiryOption,
     context::{ExpiryChange, WriteContext},
-    keyspace::EXPIRY_MS_MAX,
     notify::EventClass,
     value::Hash,
 };
@@ -57,13 +56,17 @@ enum Deadlines {
 
 impl Deadlines {
     /// What options say; the time is 0 or more.
-    fn of(option: ExpiryOption<'_>, now_ms: u64, name: &'static str) -> Result<Self, CommandError> {
+    fn of(
+        option: ExpiryOption<'_>,
+        (now_ms, clock_ms): (u64, u64),
+        name: &'static str,
+    ) -> Result<Self, CommandError> {
         Ok(match option {
             ExpiryOption::None | ExpiryOption::Keep => Self::Keep,
             ExpiryOption::Persist => Self::Clear,
-            ExpiryOption::Time(clock, amount) => match clock.at_from(0, amount, now_ms, name)? {
+            ExpiryOption::Time(clock, amount) => match clock.at_from(0, amount, clock_ms, name)? {
                 passed if passed <= now_ms => Self::Passed,
-                at => Self::At(at.min(EXPIRY_MS_MAX)),
+                at => Self::At(at),
             },
         })
     }
@@ -78,8 +81,8 @@ fn hgetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let fields = counted(rest, 1, WRONG_COUNT)?;
     let is_there = context.collection::<Hash>(key)?.is_some();
     context.count_lookup(key, is_there);
-    let (now_ms, layout) = (context.now_ms(), context.layout());
-    let deadlines = Deadlines::of(expiry, now_ms, "hgetex")?;
+    let (now_ms, clock_ms, layout) = (context.now_ms(), context.clock_ms(), context.layout());
+    let deadlines = Deadlines::of(expiry, (now_ms, clock_ms), "hgetex")?;
     reply.array(fields.len());
     let mut touched: Vec<&[u8]> = Vec::new();
     let outcome = context.update(key, |hash: &mut Hash| {
@@ -241,13 +244,13 @@ fn hsetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let (options, rest) = split_options(args.take_rest())?;
     let options = SetOptions::parse(options)?;
     let pairs = counted(rest, 2, WRONG_COUNT)?;
-    let (now_ms, layout) = (context.now_ms(), context.layout());
+    let (now_ms, clock_ms, layout) = (context.now_ms(), context.clock_ms(), context.layout());
     let hash = context.collection::<Hash>(key)?;
     if options.key_exists.is_some_and(|wanted| wanted != hash.is_some()) {
         reply.integer(0);
         return Ok(());
     }
-    let deadlines = Deadlines::of(options.expiry, now_ms, "hsetex")?;
+    let deadlines = Deadlines::of(options.expiry, (now_ms, clock_ms), "hsetex")?;
     let exists = |field| hash.is_some_and(|hash| hash.get(field, now_ms).is_some());
     if let Some(wanted) = options.fields_exist
         && pairs.chunks_exact(2).any(|pair| exists(pair[0]) != wanted)

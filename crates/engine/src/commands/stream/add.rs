@@ -146,7 +146,7 @@ fn xadd(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
     if id == NewId::Exactly(StreamId::MIN) {
         return Err(CommandError::text("ERR The ID specified in XADD must be greater than 0-0"));
     }
-    let (now_ms, is_replaying) = (context.now_ms(), context.is_replaying());
+    let (now_ms, clock_ms, is_replaying) = (context.now_ms(), context.clock_ms(), context.is_replaying());
     let once = once.map(|once: Once<'_>| (once.producer, once.name_of(pairs)));
     let add = |stream: &mut Stream| {
         if let Some((producer, name)) = &once
@@ -157,7 +157,7 @@ fn xadd(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
             stream.edit_producers(limits.producers, Producers::count_duplicate);
             return ((Ok(Outcome::Known(former)), None), false);
         }
-        let added = stream.log_mut().add(id, pairs, now_ms, limits);
+        let added = stream.log_mut().add(id, pairs, clock_ms, limits);
         if let (Ok(id), Some((producer, name))) = (added, &once) {
             stream.edit_producers(limits.producers, |known| known.remember(producer, name, id, now_ms));
         }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
-    context::WriteContext,
+    context::{Change, WriteContext},
     keyspace::EntryRef,
     notify::EventClass,
     value::{
@@ -142,8 +142,8 @@ fn edit_group<R>(
 ) -> Result<R, CommandError> {
     let edited = context.update(key, |stream: &mut Stream| {
         match stream.edit_group(name, |group, log| edit(group, log)) {
-            Some((result, changed)) => (Some(result), changed),
-            None => (None, false),
+            Some((result, changed)) => (Some(result), Change::of_groups(changed)),
+            None => (None, Change::None),
         }
     })?;
     edited.flatten().ok_or_else(|| no_group(key, name))
@@ -159,7 +159,7 @@ fn reply_claimed(reply: &mut ReplyBuffer, log: &StreamLog, id: StreamId, only_id
 
 fn xclaim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, name, consumer) = (args.word(), args.word(), args.word());
-    let now_ms = context.environment().clock_ms();
+    let now_ms = context.clock_ms();
     require_group(context, key, name)?;
     let idle_ms_min = read_idle(args, "XCLAIM")?;
     let options = ClaimOptions::read(args, now_ms)?;
@@ -172,7 +172,7 @@ fn xclaim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let (is_new, ids) = edit_group(context, key, name, |group, log| {
         let mut touched = Vec::new();
         let mut changed = options.last_id > group.last_id();
-        group.advance(options.last_id);
+        group.advance(options.last_id, log);
         let is_new = group.see_consumer(consumer, now_ms);
         let mark = reply.mark();
         let mut claimed = 0;
@@ -362,7 +362,7 @@ fn xautoclaim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut R
         }
     }
     require_group(context, key, name)?;
-    let now_ms = context.environment().clock_ms();
+    let now_ms = context.clock_ms();
     let claim = AutoClaim { consumer, idle_ms_min, start, count, only_ids, now_ms };
     let (takeover, is_new) = match claim.find_apart(context, (key, name), reply.protocol())? {
         Some(found) => claim.finish(context, (key, name), found, reply)?,

@@ -4,7 +4,7 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
-    context::WriteContext,
+    context::{Change, WriteContext},
     value::{Stream, stream::ProducerLimits},
 };
 
@@ -57,7 +57,7 @@ fn xcfgset(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
         // What is the default now need not be later.
         let is_first = stream.producers().is_none();
         let changed = stream.edit_producers(defaults, |producers| producers.set_limits(limits));
-        ((), changed || is_first)
+        ((), Change::of_groups(changed || is_first))
     })?;
     done.ok_or(CommandError::NoSuchKey)?;
     reply.ok();

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
-    context::WriteContext,
+    context::{Change, WriteContext},
     notify::EventClass,
     value::{Stream, stream::StreamId},
 };
@@ -130,9 +130,13 @@ fn xdelex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let outcomes = context.update(key, |stream: &mut Stream| {
         let bytes = stream.heap_bytes();
         let outcomes: Vec<Outcome> = ids.iter().map(|id| delete(stream, *id, references)).collect();
-        // References may have gone where no entry has.
-        let changed = outcomes.contains(&Outcome::Deleted) || stream.heap_bytes() != bytes;
-        (outcomes, changed)
+        let change = if outcomes.contains(&Outcome::Deleted) {
+            Change::Elements
+        } else {
+            // References may have gone where no entry has.
+            Change::of_groups(stream.heap_bytes() != bytes)
+        };
+        (outcomes, change)
     })?;
     answer(context, key, outcomes, ids.len(), reply);
     Ok(())
@@ -142,6 +146,7 @@ fn xackdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     let (key, group) = (args.word(), args.word());
     let (references, ids) = read_ids(args)?;
     let outcomes = context.update(key, |stream: &mut Stream| {
+        let entries = stream.log().len();
         let acknowledge = |id: &StreamId| {
             let found = stream.edit_group(group, |group, _| group.acknowledge(*id)) == Some(true);
             if !found {
@@ -154,8 +159,12 @@ fn xackdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
             }
         };
         let outcomes: Vec<Outcome> = ids.iter().map(acknowledge).collect();
-        let changed = outcomes.iter().any(|outcome| *outcome != Outcome::Missing);
-        (outcomes, changed)
+        let change = if stream.log().len() != entries {
+            Change::Elements
+        } else {
+            Change::of_groups(outcomes.iter().any(|outcome| *outcome != Outcome::Missing))
+        };
+        (outcomes, change)
     })?;
     answer(context, key, outcomes, ids.len(), reply);
     Ok(())

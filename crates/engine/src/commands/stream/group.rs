@@ -5,7 +5,7 @@ use dunlin_resp::ReplyBuffer;
 use super::{INVALID_ID, no_such_group, parse_id, wrong_subcommand};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
-    context::WriteContext,
+    context::{Change, WriteContext},
     notify::EventClass,
     value::{
         Stream,
@@ -163,7 +163,7 @@ fn create(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         let id = id.unwrap_or(stream.log().last_id());
         let entries_read = possible(entries_read, stream.log());
         let created = stream.create_group(name, ConsumerGroup::new(id, entries_read));
-        (created, created)
+        (created, Change::of_groups(created))
     })?;
     if !created {
         return Err(CommandError::text("BUSYGROUP Consumer Group name already exists"));
@@ -187,7 +187,7 @@ fn set_id(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         };
         match id {
             Some(id) => {
-                group.set_position(id, possible(entries_read, stream));
+                group.set_position(id, possible(entries_read, stream), stream);
                 (Ok(()), true)
             }
             None => (Err(Some(INVALID_ID)), false),
@@ -208,8 +208,8 @@ fn edit_group<R>(
 ) -> Result<R, CommandError> {
     let edited = context.update(key, |stream: &mut Stream| {
         match stream.edit_group(name, |group, log| edit(group, log)) {
-            Some((result, changed)) => (Some(result), changed),
-            None => (None, false),
+            Some((result, changed)) => (Some(result), Change::of_groups(changed)),
+            None => (None, Change::None),
         }
     })?;
     edited.ok_or(NO_KEY)?.ok_or_else(|| no_such_group(key, name))
@@ -221,7 +221,7 @@ fn create_consumer(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     let (key, name, consumer) = (args.word(), args.word(), args.word());
-    let now_ms = context.now_ms();
+    let now_ms = context.clock_ms();
     let created = edit_group(context, key, name, |group, _| {
         let created = group.create_consumer(consumer, now_ms);
         (created, created)
@@ -254,7 +254,7 @@ fn destroy(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     let (key, name) = (args.word(), args.word());
     let removed = context.update(key, |stream: &mut Stream| {
         let removed = stream.remove_group(name);
-        (removed, removed)
+        (removed, Change::of_groups(removed))
     })?;
     let removed = removed.ok_or(NO_KEY)?;
     if removed {

@@ -108,7 +108,7 @@ fn group_of<'a>(
 
 fn consumers(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, name) = (args.word(), args.word());
-    let now_ms = context.now_ms();
+    let now_ms = context.clock_ms();
     let group = group_of(context, key, name)?;
     context.weigh(group.consumers().len())?;
     reply.array(group.consumers().len());
@@ -153,11 +153,11 @@ fn reply_position(reply: &mut ReplyBuffer, group: &ConsumerGroup, log: &StreamLo
     reply.bulk(b"entries-read");
     or_null(reply, group.entries_read().map(|entries| entries as i64));
     reply.bulk(b"lag");
-    or_null(reply, group.lag(log));
+    or_null(reply, group.lag(log).map(|entries| entries as i64));
 }
 
 fn stream(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let (now_ms, defaults) = (context.now_ms(), context.layout().limits.producers);
+    let (now_ms, defaults) = (context.clock_ms(), context.layout().limits.producers);
     let stream = stream_of(context, args.word())?;
     let mut full = None;
     if !args.is_empty() {
@@ -299,7 +299,66 @@ fn limited(length: usize, count: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use crate::transcript::check;
+    use dunlin_resp::Protocol;
+
+    use crate::transcript::{Story, check};
+
+    /// Plays lines on a stream of five entries, 1 to 5, with a group at its beginning. After each line stand how many entries
+    /// the group has read, and how many it has yet to read; `_` for what is unknown.
+    fn check_lag(lines: &[(&str, &str, &str)]) {
+        let mut story = Story::new();
+        for ms in 1..=5 {
+            story.reply(&format!("XADD s {ms} f v"), Protocol::Resp3);
+        }
+        story.reply("XGROUP CREATE s g 0", Protocol::Resp3);
+        for (line, read, lag) in lines {
+            let reply = story.reply(line, Protocol::Resp3);
+            assert_ne!(reply.first(), Some(&b'-'), "{line}");
+            let groups = story.reply("XINFO GROUPS s", Protocol::Resp3);
+            let groups = String::from_utf8(groups).expect("text").replace("\r\n", " ");
+            let number = |text: &str| if text == "_" { "_".to_owned() } else { format!(":{text}") };
+            let wanted = format!("$12 entries-read {} $3 lag {} ", number(read), number(lag));
+            assert!(groups.contains(&wanted), "behind {line}: {groups}instead of {wanted}");
+        }
+    }
+
+    #[test]
+    fn lag_follows_trimming() {
+        const READ: &str = "XREADGROUP GROUP g c STREAMS s >";
+        const READ_ONE: &str = "XREADGROUP GROUP g c COUNT 1 STREAMS s >";
+        check_lag(&[(READ_ONE, "1", "4"), ("XTRIM s MAXLEN 1", "1", "1"), (READ, "5", "0")]);
+        check_lag(&[("XTRIM s MAXLEN 2", "_", "2"), (READ_ONE, "4", "1"), ("XADD s 6 f v", "4", "2")]);
+        check_lag(&[(READ_ONE, "1", "4"), ("XTRIM s MAXLEN 0", "1", "0"), ("XADD s 6 f v", "1", "1")]);
+    }
+
+    #[test]
+    fn lag_is_unknown_while_entries_ahead_have_been_deleted() {
+        const READ_ONE: &str = "XREADGROUP GROUP g c COUNT 1 STREAMS s >";
+        check_lag(&[
+            (READ_ONE, "1", "4"),
+            (READ_ONE, "2", "3"),
+            ("XDEL s 3", "2", "_"),
+            (READ_ONE, "_", "_"),
+            (READ_ONE, "5", "0"),
+        ]);
+        check_lag(&[("XDEL s 1", "_", "4"), (READ_ONE, "2", "3"), ("XDEL s 2", "2", "3")]);
+        check_lag(&[(READ_ONE, "1", "4"), (READ_ONE, "2", "3"), ("XDEL s 2", "2", "3")]);
+    }
+
+    #[test]
+    fn lag_stays_what_it_is_when_counts_are_set() {
+        const READ: &str = "XREADGROUP GROUP g c STREAMS s >";
+        const READ_ONE: &str = "XREADGROUP GROUP g c COUNT 1 STREAMS s >";
+        check_lag(&[
+            (READ_ONE, "1", "4"),
+            ("XSETID s 200 ENTRIESADDED 210", "206", "4"),
+            (READ, "210", "0"),
+            ("XTRIM s MAXLEN 1", "210", "0"),
+            ("XSETID s 200 ENTRIESADDED 1", "1", "0"),
+            ("XADD s 201 f v", "1", "1"),
+        ]);
+        check_lag(&[(READ_ONE, "1", "4"), ("XCLAIM s g c 0 1 LASTID 3", "_", "_"), (READ, "5", "0")]);
+    }
 
     #[test]
     fn producers_are_told() {

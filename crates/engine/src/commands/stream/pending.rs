@@ -5,7 +5,7 @@ use dunlin_resp::ReplyBuffer;
 use super::{no_group, parse_end, parse_ids, parse_start, reply_id};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
-    context::{ReadContext, WriteContext},
+    context::{Change, ReadContext, WriteContext},
     value::{
         Stream,
         stream::{ConsumerGroup, StreamId},
@@ -35,7 +35,7 @@ fn xack(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         });
         let acknowledged = edited.unwrap_or(Ok(0));
         let changed = acknowledged.as_ref().is_ok_and(|count| *count > 0);
-        (acknowledged, changed)
+        (acknowledged, Change::of_groups(changed))
     })?;
     context.count_lookup(key, acknowledged.is_some());
     reply.count(acknowledged.transpose()?.unwrap_or(0));
@@ -108,7 +108,7 @@ impl<'a> Filter<'a> {
 fn xpending(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, name) = (args.word(), args.word());
     let filter = Filter::read(args)?;
-    let now_ms = context.now_ms();
+    let now_ms = context.clock_ms();
     let group = context.collection::<Stream>(key)?.and_then(|stream| stream.group(name));
     let group = group.ok_or_else(|| no_group(key, name))?;
     context.weigh(match &filter {

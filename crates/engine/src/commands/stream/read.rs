@@ -11,7 +11,7 @@ use super::{
 use crate::{
     command::{Args, Argument, Arity, Blocking, Command, CommandError, Flags, Group, KeySpec, Run, Wait},
     commands::timeout::parse_milliseconds,
-    context::WriteContext,
+    context::{Change, WriteContext},
     keyspace::EntryRef,
     notify::EventClass,
     value::{
@@ -310,7 +310,7 @@ fn xreadgroup<'a>(
         let served = reading.finish(context, read, reply)?;
         return if served { Ok(Blocking::Done) } else { request.find_nothing(None, true, again_ms, reply) };
     }
-    let now_ms = context.environment().clock_ms();
+    let now_ms = context.clock_ms();
     let mark = reply.mark();
     let (mut served, mut again_ms) = (0, None);
     for (at, key) in request.keys.iter().enumerate() {
@@ -319,7 +319,7 @@ fn xreadgroup<'a>(
             let done = stream.edit_group(name, |group, log| reading.read(at, group, log, now_ms, reply));
             let done = done.unwrap_or_default();
             let changes = done.changes();
-            (done, changes)
+            (done, Change::of_groups(changes))
         })?;
         let done = done.unwrap_or_default();
         served += usize::from(done.has_answered);
@@ -499,7 +499,7 @@ impl GroupReading<'_> {
         context: &mut WriteContext<'_>,
         protocol: Protocol,
     ) -> Result<Option<Vec<ReadApart>>, CommandError> {
-        let now_ms = context.environment().clock_ms();
+        let now_ms = context.clock_ms();
         let read = context.compute_all_apart(
             self.request.keys,
             |entries| self.entries_about(entries, now_ms),
@@ -535,7 +535,7 @@ impl GroupReading<'_> {
             reply.append_pieces(&pieces);
             let former = context.update(key, |stream: &mut Stream| {
                 let former = stream.edit_group(self.name, |place, _| mem::replace(place, group));
-                (former, done.changes())
+                (former, Change::of_groups(done.changes()))
             })?;
             context.discard_other(former);
             self.record(context, key, done);

@@ -5,7 +5,7 @@ use dunlin_resp::ReplyBuffer;
 use super::parse_id;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
-    context::WriteContext,
+    context::{Change, WriteContext},
     notify::EventClass,
     value::{
         Stream,
@@ -57,9 +57,9 @@ fn xsetid(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let done = context.update(key, |stream: &mut Stream| {
         let checked = check(stream.log(), id, entries_added);
         if checked.is_ok() {
-            stream.log_mut().set_ids(id, entries_added, max_deleted_id);
+            stream.set_ids(id, entries_added, max_deleted_id);
         }
-        let changed = checked.is_ok();
+        let changed = Change::of_groups(checked.is_ok());
         (checked, changed)
     })?;
     done.ok_or(CommandError::NoSuchKey)??;

@@ -138,7 +138,7 @@ fn getex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
             }
         }
         ExpiryOption::Time(clock, amount) => {
-            let at = clock.at(amount, context.now_ms(), "getex")?;
+            let at = clock.at(amount, context.clock_ms(), "getex")?;
             context.set_expiry(key, Some(at));
             context.record_expiry(key, at);
             let name = if at <= context.now_ms() { "del" } else { "expire" };

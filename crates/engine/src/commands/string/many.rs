@@ -162,7 +162,7 @@ fn msetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         condition = told;
     }
     args.finish()?;
-    let expiry = expiry.change(context.now_ms(), "msetex")?;
+    let expiry = expiry.change(context.clock_ms(), "msetex")?;
     let holds = match condition {
         Condition::Always => true,
         Condition::AllMissing => pairs.iter().all(|[key, _]| context.find(key).is_none()),

@@ -109,7 +109,7 @@ fn set(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
         return Ok(());
     }
     let options = SetOptions::read(args)?;
-    let expiry = options.expiry.change(context.now_ms(), "set")?;
+    let expiry = options.expiry.change(context.clock_ms(), "set")?;
     if options.get {
         let found = context.find(key).is_some();
         context.count_lookup(key, found);
@@ -246,7 +246,7 @@ fn set_for(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     let (key, amount, value) = (args.word(), args.word(), args.word());
-    let at = clock.at(amount, context.now_ms(), command)?;
+    let at = clock.at(amount, context.clock_ms(), command)?;
     let expiry = ExpiryChange::At(at);
     context.set_string(key, NewString::from_text(value), expiry);
     record_set(context, key, value, expiry);

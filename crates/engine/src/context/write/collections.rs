@@ -12,6 +12,31 @@ use crate::{
 
 use super::{ExpiryChange, WriteContext, collection_of};
 
+/// What working on a collection has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing.
+    None,
+    /// The groups of a stream, or what it remembers of its past. It counts, and clients that wait for the key are served;
+    /// WATCH and tracking are about the entries, and hear nothing.
+    Groups,
+    /// The elements.
+    Elements,
+}
+
+impl Change {
+    /// A change of groups, if there is one.
+    pub fn of_groups(changed: bool) -> Self {
+        if changed { Self::Groups } else { Self::None }
+    }
+}
+
+impl From<bool> for Change {
+    fn from(changed: bool) -> Self {
+        if changed { Self::Elements } else { Self::None }
+    }
+}
+
 impl WriteContext<'_> {
     /// The collection under a key; an error where it holds another type.
     pub fn collection<T: Collection>(&mut self, key: &[u8]) -> Result<Option<&T>, CommandError> {
@@ -43,12 +68,11 @@ impl WriteContext<'_> {
         self.update_or_create(key, |collection| (edit(collection), true))
     }
 
-    /// [`Self::edit`] that may find nothing to do: `edit` also answers whether it has changed the
-    /// collection.
-    pub fn update<T: Collection, R>(
+    /// [`Self::edit`] that may find nothing to do: `edit` also answers whether, or what, it has changed.
+    pub fn update<T: Collection, R, C: Into<Change>>(
         &mut self,
         key: &[u8],
-        edit: impl FnOnce(&mut T) -> (R, bool),
+        edit: impl FnOnce(&mut T) -> (R, C),
     ) -> Result<Option<R>, CommandError> {
         let key = self.key(key);
         let Some(slot) = self.slot(self.database, &key) else { return Ok(None) };
@@ -72,8 +96,10 @@ impl WriteContext<'_> {
         if is_empty {
             self.remove_slot(self.database, key.shard, slot);
         }
-        if changed {
-            self.changed_in_place(self.database, &key);
+        match changed.into() {
+            Change::None => {}
+            Change::Groups => self.changed_groups(self.database, &key),
+            Change::Elements => self.changed_in_place(self.database, &key),
         }
         Ok(Some(result))
     }
@@ -88,10 +114,10 @@ impl WriteContext<'_> {
     }
 
     /// [`Self::update`], on a new collection where the key is missing.
-    pub fn update_or_create<T: Collection, R>(
+    pub fn update_or_create<T: Collection, R, C: Into<Change>>(
         &mut self,
         key: &[u8],
-        edit: impl FnOnce(&mut T) -> (R, bool),
+        edit: impl FnOnce(&mut T) -> (R, C),
     ) -> Result<R, CommandError> {
         let mut edit = Some(edit);
         let mut run = |collection: &mut T| (edit.take().expect("called once"))(collection);

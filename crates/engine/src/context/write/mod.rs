@@ -12,11 +12,13 @@ use crate::{
     command::CommandError,
     effect::removal_word,
     keyspace::{
-        EXPIRY_MS_MAX, EntryRef, Expiration, Invalidation, Key, LockedShards, access_clock, access_clock_ago,
+        EntryRef, Expiration, Invalidation, Key, LockedShards, access_clock, access_clock_ago,
     },
     notify::{Event, EventClass},
     value::{Layout, NewValue, Object, Resources, StringRef, ValueType},
 };
+
+pub use collections::Change;
 
 use super::{Environment, ExpiryChange, Worker, collection_of, keys::KnownKeys, string_of};
 use phase::Phase;
@@ -101,9 +103,15 @@ impl<'a> WriteContext<'a> {
         self.worker.garbage.free_soon();
     }
 
-    /// Unix time in milliseconds.
+    /// Unix time in milliseconds up to which keys and elements have expired: 0 in a replay. Commands count relative times
+    /// from [`Self::clock_ms`].
     pub fn now_ms(&self) -> u64 {
         self.environment.now_ms
+    }
+
+    /// Unix time in milliseconds by the clock.
+    pub fn clock_ms(&self) -> u64 {
+        self.environment.clock_ms()
     }
 
     /// Whether the command comes from a log.
@@ -222,7 +230,7 @@ impl<'a> WriteContext<'a> {
         self.count_lookup(key.bytes, found.is_some());
         let entry = self.locked.shard(key.shard).database(self.database)?.entry(found?);
         if !self.environment.no_touch {
-            entry.touch(access_clock(self.environment.now_ms));
+            entry.touch(access_clock(self.environment.clock_ms()));
         }
         Some(entry)
     }
@@ -350,7 +358,7 @@ impl<'a> WriteContext<'a> {
         }
         let (stripe, new) = self.locked.shard_mut(key.shard).database_or_new(database);
         let expiry = match (expiry, found) {
-            (ExpiryChange::At(at), _) => Some(at.min(EXPIRY_MS_MAX)),
+            (ExpiryChange::At(at), _) => Some(at),
             (ExpiryChange::Keep, Some(slot)) => stripe.entry(slot).expiry(),
             (ExpiryChange::Keep, None) | (ExpiryChange::Clear, _) => None,
         };
@@ -387,7 +395,6 @@ impl<'a> WriteContext<'a> {
         let key = self.key(key);
         let Some(slot) = self.slot(self.database, &key) else { return false };
         let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
-        let expiry = expiry.map(|at| at.min(EXPIRY_MS_MAX));
         let clock_ms = self.environment.clock_ms();
         stripe.expect("the slot was found in it").set_expiry(slot, expiry, clock_ms);
         self.changed(self.database, &key);
@@ -399,7 +406,7 @@ impl<'a> WriteContext<'a> {
         let key = self.key(key);
         let Some(slot) = self.slot(self.database, &key) else { return };
         if let Some(stripe) = self.locked.shard(key.shard).database(self.database) {
-            stripe.entry(slot).touch(access_clock_ago(self.environment.now_ms, seconds));
+            stripe.entry(slot).touch(access_clock_ago(self.environment.clock_ms(), seconds));
         }
     }
 
@@ -463,6 +470,14 @@ impl<'a> WriteContext<'a> {
     fn changed_in_place(&mut self, database: usize, key: &Key<'_>) {
         self.worker.statistics.changes.add(1);
         self.show_change(database, key);
+    }
+
+    /// [`Self::changed_in_place`] where those who watch the key, or keep copies of it, need not know.
+    fn changed_groups(&mut self, database: usize, key: &Key<'_>) {
+        self.worker.statistics.changes.add(1);
+        if self.locked.shard(key.shard).queues().is_some() {
+            self.note_ready(database, key);
+        }
     }
 
     /// Tells those who watch a key, and notes for those who wait for it, that it has changed.

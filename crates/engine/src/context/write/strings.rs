@@ -41,7 +41,7 @@ impl WriteContext<'_> {
         // Counters: nothing moves, nothing is freed, no memory is taken.
         if let (Some(slot), Some(stripe)) = (found, &mut stripe)
             && let (NewString::Integer(integer), ExpiryChange::Keep) = (&value, expiry)
-            && stripe.set_integer(slot, *integer, self.environment.now_ms)
+            && stripe.set_integer(slot, *integer, self.environment.clock_ms())
         {
             self.changed_in_place(self.database, &key);
             return Ok(true);

@@ -4,13 +4,14 @@
 //! ```text
 //! BucketTable: hash of key → handle ─▶ Slab: record
 //!
-//! record   [253 │ stamp: 6 bytes little-endian] │ key length │ payload length │ key │ payload
-//! length   one byte below 253 │ 254, then 4 bytes little-endian
+//! record   [stamp] │ key length │ payload length │ key │ payload
+//! stamp    253, then 6 bytes little-endian │ 252, then 8 bytes, where it takes more than 6
+//! length   one byte below 252 │ 254, then 4 bytes little-endian
 //! large    255, then a pointer to a Box<Vec<u8>> that holds the record (over CELL_BYTES_MAX)
 //! ```
 //!
 //! 8 to 9 bytes of index and 2 bytes of lengths a record, whatever the size of the table; a stamp, a
-//! number that its owner keeps with a record, costs those that have one 7 bytes more. The table owns
+//! number that its owner keeps with a record, costs those that have one 7 bytes more, or 9. The table owns
 //! all its memory, so it can be dropped on any thread.
 
 mod handed;
@@ -30,13 +31,13 @@ use super::{Resources, handover::table::TableHandovers};
 use crate::random::{Random, Selection};
 
 /// First bytes that say something else than a length; the smallest of them.
-const SPECIAL_MIN: u8 = 253;
+const SPECIAL_MIN: u8 = 252;
+const STAMPED_FAR: u8 = 252;
 const STAMPED: u8 = 253;
 const LONG_LENGTH: u8 = 254;
 const BOXED: u8 = 255;
 const STAMP_BYTES: usize = 6;
-/// The largest number a record can be stamped with.
-pub const STAMP_MAX: u64 = (1 << (8 * STAMP_BYTES)) - 1;
+const FAR_STAMP_BYTES: usize = 8;
 /// Records on their way from memory during a walk through all of them.
 const FETCHED_AHEAD: usize = 16;
 /// Keys whose buckets are on their way together.
@@ -46,7 +47,7 @@ const FETCH_RECORDS_MIN: usize = 4096;
 /// Most bytes of a record that are fetched ahead.
 const FETCH_BYTES_MAX: usize = 256;
 /// Most bytes before a record's key.
-const HEAD_BYTES_MAX: usize = 1 + STAMP_BYTES + 2 * 5;
+const HEAD_BYTES_MAX: usize = 1 + FAR_STAMP_BYTES + 2 * 5;
 const POINTER_BYTES: usize = size_of::<usize>();
 
 /// Records by key; see the module's head.
@@ -77,7 +78,7 @@ pub struct Record<'a> {
     pub key: &'a [u8],
     /// What is kept with it.
     pub payload: &'a [u8],
-    /// The number it is stamped with, [`STAMP_MAX`] at most.
+    /// The number it is stamped with.
     pub stamp: Option<u64>,
 }
 
@@ -105,6 +106,11 @@ fn fetch_bytes(slab: &Slab, records: usize) -> usize {
     (slab.used_bytes() / records.max(1)).min(FETCH_BYTES_MAX)
 }
 
+/// The mark of a stamp, and the bytes that the stamp takes behind it.
+fn stamp_form(stamp: u64) -> (u8, usize) {
+    if stamp >> (8 * STAMP_BYTES) == 0 { (STAMPED, STAMP_BYTES) } else { (STAMPED_FAR, FAR_STAMP_BYTES) }
+}
+
 fn length_bytes(length: usize) -> usize {
     if length < SPECIAL_MIN as usize { 1 } else { 5 }
 }
@@ -119,7 +125,7 @@ impl Record<'_> {
 
     /// Bytes before the key.
     fn head_bytes(&self) -> usize {
-        let stamp = if self.stamp.is_some() { 1 + STAMP_BYTES } else { 0 };
+        let stamp = self.stamp.map_or(0, |stamp| 1 + stamp_form(stamp).1);
         stamp + length_bytes(self.key.len()) + length_bytes(self.payload.len())
     }
 
@@ -143,10 +149,10 @@ impl Record<'_> {
         let (head, rest) = out.split_at_mut(self.head_bytes());
         let mut at = 0;
         if let Some(stamp) = self.stamp {
-            debug_assert!(stamp <= STAMP_MAX);
-            head[0] = STAMPED;
-            head[1..=STAMP_BYTES].copy_from_slice(&stamp.to_le_bytes()[..STAMP_BYTES]);
-            at = 1 + STAMP_BYTES;
+            let (mark, bytes) = stamp_form(stamp);
+            head[0] = mark;
+            head[1..=bytes].copy_from_slice(&stamp.to_le_bytes()[..bytes]);
+            at = 1 + bytes;
         }
         for length in [self.key.len(), self.payload.len()] {
             if length < usize::from(SPECIAL_MIN) {
@@ -176,6 +182,7 @@ fn bytes_at(slab: &Slab, handle: Handle) -> (&[u8], bool) {
                 return ((*boxed).as_slice(), true);
             }
             STAMPED => at = 1 + STAMP_BYTES,
+            STAMPED_FAR => at = 1 + FAR_STAMP_BYTES,
             _ => {}
         }
         let mut total = 0;
@@ -204,6 +211,9 @@ fn decode(bytes: &[u8]) -> Record<'_> {
         [STAMPED, a, b, c, d, e, f, rest @ ..] => {
             (Some(u64::from_le_bytes([*a, *b, *c, *d, *e, *f, 0, 0])), rest)
         }
+        [STAMPED_FAR, a, b, c, d, e, f, g, h, rest @ ..] => {
+            (Some(u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h])), rest)
+        }
         bytes => (None, bytes),
     };
     let (key_length, rest) = decode_length(bytes);
@@ -223,7 +233,11 @@ pub(crate) fn for_each_record(mut bytes: &[u8], mut show: impl FnMut(Record<'_>)
 
 /// The record at the head of `bytes`.
 fn decode_first(bytes: &[u8]) -> Record<'_> {
-    let stamped = if bytes[0] == STAMPED { 1 + STAMP_BYTES } else { 0 };
+    let stamped = match bytes[0] {
+        STAMPED => 1 + STAMP_BYTES,
+        STAMPED_FAR => 1 + FAR_STAMP_BYTES,
+        _ => 0,
+    };
     let (key_length, rest) = decode_length(&bytes[stamped..]);
     let (payload_length, rest) = decode_length(rest);
     let head = bytes.len() - rest.len();
@@ -441,12 +455,12 @@ impl MemberTable {
     }
 
     /// Gives a record another stamp, or none; its handle from now on. O(1) where it had a stamp and
-    /// gets one, O(payload) otherwise.
+    /// gets one of as many bytes, O(payload) otherwise.
     pub fn restamp(&mut self, slot: Slot, stamp: Option<u64>) -> Handle {
         let old = self.record(slot.handle());
         match (old.stamp, stamp) {
             (None, None) => slot.handle(),
-            (Some(_), Some(stamp)) => {
+            (Some(old), Some(stamp)) if stamp_form(old) == stamp_form(stamp) => {
                 self.preserve_record(slot.handle());
                 self.write_stamp(slot.handle(), stamp);
                 slot.handle()
@@ -567,11 +581,11 @@ impl MemberTable {
         }
     }
 
-    /// Overwrites the stamp of a record that has one.
+    /// Overwrites the stamp of a record that has one of as many bytes.
     fn write_stamp(&mut self, handle: Handle, stamp: u64) {
-        debug_assert!(stamp <= STAMP_MAX && self.record(handle).stamp.is_some());
+        debug_assert_eq!(self.record(handle).stamp.map(stamp_form), Some(stamp_form(stamp)));
         let cell = self.slab.pointer(handle);
-        let bytes = stamp.to_le_bytes();
+        let (bytes, length) = (stamp.to_le_bytes(), stamp_form(stamp).1);
         // SAFETY: a stamped record begins with its mark and the stamp, in its cell or, where that is BOXED, in the
         // vector of the pointer from Box::into_raw; `&mut self` makes this the only use of it.
         unsafe {
@@ -582,7 +596,7 @@ impl MemberTable {
                 }
                 _ => cell,
             };
-            start.add(1).copy_from_nonoverlapping(NonNull::from(&bytes).cast(), STAMP_BYTES);
+            start.add(1).copy_from_nonoverlapping(NonNull::from(&bytes).cast(), length);
         }
     }
 
@@ -698,11 +712,17 @@ mod tests {
         table.prefetch_keys(&[b"1", b"no such key"]);
     }
 
+    /// Numbers that take six bytes, and eight.
+    fn stamp() -> impl Strategy<Value = u64> {
+        const EDGE: u64 = 1 << (8 * STAMP_BYTES);
+        prop_oneof![0..EDGE, EDGE - 2..EDGE + 2, any::<u64>()]
+    }
+
     proptest! {
         #[test]
         fn behaves_like_a_hash_map(
             steps in proptest::collection::vec(
-                (0..6u8, 0..40u8, 0..4000usize, proptest::option::of(0..=STAMP_MAX)),
+                (0..6u8, 0..40u8, 0..4000usize, proptest::option::of(stamp())),
                 1..300,
             ),
         ) {

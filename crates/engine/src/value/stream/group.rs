@@ -108,13 +108,32 @@ impl ConsumerGroup {
     }
 
     /// What `XGROUP SETID` changes.
-    pub fn set_position(&mut self, last_id: StreamId, entries_read: Option<u64>) {
+    pub fn set_position(&mut self, last_id: StreamId, entries_read: Option<u64>, log: &StreamLog) {
         (self.last_id, self.entries_read) = (last_id, entries_read);
+        self.doubt_count(log);
+    }
+
+    /// Forgets how many entries have been read where the group is ahead of the log: what is added up to its last ID is never
+    /// read, nor counted.
+    pub(super) fn doubt_count(&mut self, log: &StreamLog) {
+        if self.last_id > log.last_id() {
+            self.entries_read = None;
+        }
     }
 
     /// Moves on to an ID that others have read; a smaller one changes nothing.
-    pub fn advance(&mut self, id: StreamId) {
-        self.last_id = self.last_id.max(id);
+    pub fn advance(&mut self, id: StreamId, log: &StreamLog) {
+        if id > self.last_id {
+            (self.last_id, self.entries_read) = (id, log.number_of(id));
+        }
+    }
+
+    /// Follows a stream whose count of entries added was set from `before` to `after`: as many as were unread are unread
+    /// still. A count that makes no sense beside `before` stays.
+    pub(super) fn entries_added_set(&mut self, before: u64, after: u64) {
+        if let Some(unread) = self.entries_read.and_then(|read| before.checked_sub(read)) {
+            self.entries_read = after.checked_sub(unread);
+        }
     }
 
     /// All deliveries by ID.
@@ -127,18 +146,28 @@ impl ConsumerGroup {
         &self.consumers
     }
 
-    /// Entries that the group has yet to read, where that can be known; negative where the group was
-    /// told that it has read more than there are.
-    pub fn lag(&self, log: &StreamLog) -> Option<i64> {
-        let added = log.entries_added();
-        if added == 0 {
+    /// Entries that the group has yet to read, where the counts and the IDs at both ends of the log say so. O(log n).
+    ///
+    /// A count of entries read that a client has set is not believed where it contradicts the log.
+    pub fn lag(&self, log: &StreamLog) -> Option<u64> {
+        if log.is_empty() || self.last_id >= log.last_id() {
             return Some(0);
         }
-        let read = match self.entries_read {
-            Some(read) if !log.has_gaps_behind(self.last_id) => read,
-            _ => log.number_of(self.last_id)?,
-        };
-        Some(added.wrapping_sub(read) as i64)
+        if log.is_whole() && self.last_id < log.first_id() {
+            return Some(log.len());
+        }
+        if let Some(read) = self.entries_read
+            && !log.has_gaps_behind(self.last_id)
+        {
+            if log.last_entry_id() <= Some(self.last_id) {
+                return Some(0);
+            }
+            let unread = log.entries_added().checked_sub(read);
+            if let Some(unread) = unread.filter(|unread| (1..=log.len()).contains(unread)) {
+                return Some(unread);
+            }
+        }
+        (log.is_whole() && self.last_id == log.first_id()).then(|| log.len() - 1)
     }
 
     /// Bytes outside the group itself, nearly: the tree of the consumers is taken to be five eighths full. O(1).
@@ -206,12 +235,13 @@ impl ConsumerGroup {
         if id <= self.last_id {
             return;
         }
-        match &mut self.entries_read {
-            // No further than the log can say it.
-            Some(read) if !log.has_gaps_behind(id) => *read = (*read + 1).min(i64::MAX as u64),
-            read if log.entries_added() > 0 => *read = log.number_of(id),
-            _ => {}
-        }
+        self.entries_read = match self.entries_read {
+            // Nothing has been removed between the last entry and this one. No further than the log can say it.
+            Some(read) if self.last_id >= log.first_id() && !log.has_gaps_behind(self.last_id) => {
+                Some(read.saturating_add(1).min(i64::MAX as u64))
+            }
+            _ => log.number_of(id),
+        };
         self.last_id = id;
     }
 
@@ -342,5 +372,167 @@ impl ConsumerGroup {
         let name = Arc::clone(name);
         self.assign(id, &name, Delivery { time_ms, count, consumer: Arc::clone(&name) });
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::super::{NewId, Stream, Trim, TrimTo};
+    use super::*;
+    use crate::value::CollectionLimits;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        /// An entry so many milliseconds behind the last ID.
+        Add(u64),
+        Delete(u64),
+        TrimToLength(u64),
+        TrimFrom(u64),
+        /// Trims what no group refers to.
+        TrimUnreferenced(u64),
+        Read(usize),
+        /// XCLAIM with LASTID.
+        Advance(u64),
+        /// XGROUP SETID to an ID, with the true number of entries read or none.
+        Move(u64, bool),
+        /// XSETID: a last ID so much larger than there must be, and so many more entries added than there are.
+        Reset(u64, Option<u64>),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let id = || 0u64..60;
+        prop_oneof![
+            12 => (1u64..3).prop_map(Step::Add),
+            4 => id().prop_map(Step::Delete),
+            2 => (0u64..6).prop_map(Step::TrimToLength),
+            1 => id().prop_map(Step::TrimFrom),
+            1 => (0u64..6).prop_map(Step::TrimUnreferenced),
+            8 => (1usize..4).prop_map(Step::Read),
+            1 => id().prop_map(Step::Advance),
+            1 => (id(), any::<bool>()).prop_map(|(id, counts)| Step::Move(id, counts)),
+            1 => (0u64..4, prop::option::of(0u64..80)).prop_map(|(more, added)| Step::Reset(more, added)),
+        ]
+    }
+
+    /// A stream with a group, and the IDs of its entries.
+    struct Pair {
+        stream: Stream,
+        live: BTreeSet<StreamId>,
+    }
+
+    impl Pair {
+        fn edit<R>(&mut self, edit: impl FnOnce(&mut ConsumerGroup, &mut StreamLog) -> R) -> R {
+            self.stream.edit_group(b"g", edit).expect("it was created")
+        }
+
+        /// How many entries the group has yet to read.
+        fn unread_behind(&self, id: StreamId) -> u64 {
+            self.live.iter().filter(|other| **other > id).count() as u64
+        }
+
+        fn run(&mut self, step: &Step) {
+            let trim = |to| Trim { to, is_approximate: false, entries_max: 0 };
+            match *step {
+                Step::Add(ms) => {
+                    let id = StreamId::new(self.stream.log().last_id().ms + ms, 0);
+                    let limits = CollectionLimits { stream_node_max_entries: 3, ..CollectionLimits::default() };
+                    self.stream.log_mut().add(NewId::Exactly(id), &[b"f", b"v"], 0, &limits).unwrap();
+                    self.live.insert(id);
+                }
+                Step::Delete(ms) => {
+                    let id = StreamId::new(ms, 0);
+                    assert_eq!(self.stream.log_mut().remove(id), self.live.remove(&id));
+                }
+                Step::TrimToLength(length) => {
+                    self.stream.log_mut().trim(trim(TrimTo::Length(length)));
+                }
+                Step::TrimFrom(ms) => {
+                    self.stream.log_mut().trim(trim(TrimTo::From(StreamId::new(ms, 0))));
+                }
+                Step::TrimUnreferenced(length) => {
+                    self.stream.trim_unreferenced(trim(TrimTo::Length(length)));
+                }
+                Step::Read(count) => self.edit(|group, log| {
+                    let unread = log.range(group.last_id().next().unwrap(), StreamId::MAX).take(count);
+                    unread.map(|entry| entry.id).collect::<Vec<_>>().iter().for_each(|id| group.read(*id, log));
+                }),
+                Step::Advance(ms) => self.edit(|group, log| group.advance(StreamId::new(ms, 0), log)),
+                Step::Move(ms, counts) => {
+                    let id = StreamId::new(ms, 0);
+                    let read = self.stream.log().entries_added() - self.unread_behind(id);
+                    self.edit(|group, log| group.set_position(id, counts.then_some(read), log));
+                }
+                Step::Reset(more_ms, added) => {
+                    let last_ms = self.stream.log().last_entry_id().map_or(0, |id| id.ms);
+                    let last_ms = last_ms.max(self.stream.log().max_deleted_id().ms);
+                    let last_id = StreamId::new(last_ms + more_ms, 0);
+                    let added = added.map(|more| self.live.len() as u64 + more);
+                    self.stream.set_ids(last_id, added, None);
+                }
+            }
+            self.live = self.stream.log().iter().map(|entry| entry.id).collect();
+        }
+    }
+
+    proptest! {
+        /// A lag that is known is the number of entries behind the group's last ID. It is always known where entries are
+        /// added, trimmed and read only.
+        #[test]
+        fn lag_is_the_number_of_unread_entries(
+            steps in prop::collection::vec(step(), 1..80),
+            deletes in any::<bool>(),
+        ) {
+            let mut pair = Pair { stream: Stream::default(), live: BTreeSet::new() };
+            pair.stream.create_group(b"g", ConsumerGroup::new(StreamId::MIN, None));
+            let keeps_count = |step: &Step| {
+                matches!(step, Step::Add(_) | Step::TrimToLength(_) | Step::TrimFrom(_) | Step::Read(_))
+            };
+            for step in steps.iter().filter(|step| deletes || keeps_count(step)) {
+                pair.run(step);
+                let group = pair.stream.group(b"g").unwrap();
+                let unread = pair.unread_behind(group.last_id());
+                match group.lag(pair.stream.log()) {
+                    Some(lag) => prop_assert_eq!(lag, unread, "{:?}", step),
+                    None => prop_assert!(deletes, "{:?}", step),
+                }
+            }
+        }
+    }
+
+    /// Counts that a client has set are not believed against the log.
+    #[test]
+    fn lag_is_never_more_than_there_is() {
+        let mut stream = Stream::default();
+        let limits = CollectionLimits::default();
+        for ms in 1..=5 {
+            let id = NewId::Exactly(StreamId::new(ms, 0));
+            stream.log_mut().add(id, &[b"f", b"v"], 0, &limits).unwrap();
+        }
+        let log = stream.log();
+        let lag = |id: u64, read: u64| ConsumerGroup::new(StreamId::new(id, 0), Some(read)).lag(log);
+        assert_eq!(lag(3, 3), Some(2));
+        assert_eq!(lag(3, 7), None);
+        assert_eq!(lag(3, 5), None);
+        assert_eq!(lag(3, u64::MAX), None);
+        assert_eq!(lag(0, 7), Some(5));
+        assert_eq!(lag(1, 7), Some(4));
+        assert_eq!(lag(5, 1), Some(0));
+        assert_eq!(lag(9, 1), Some(0));
+    }
+
+    /// Entries that are added up to its last ID are none that it has yet to read.
+    #[test]
+    fn lag_of_a_group_ahead_of_its_stream_does_not_count_what_it_skips() {
+        let mut pair = Pair { stream: Stream::default(), live: BTreeSet::new() };
+        pair.stream.create_group(b"g", ConsumerGroup::new(StreamId::MIN, None));
+        [Step::Add(1), Step::Move(3, true)].iter().for_each(|step| pair.run(step));
+        for (step, lag) in [(1, Some(0)), (1, Some(0)), (1, None)] {
+            pair.run(&Step::Add(step));
+            assert_eq!(pair.stream.group(b"g").unwrap().lag(pair.stream.log()), lag);
+        }
     }
 }

@@ -460,8 +460,8 @@ impl StreamLog {
         removed as u64
     }
 
-    /// What `XSETID` changes; the caller has checked that entries and IDs stay in order.
-    pub fn set_ids(
+    /// What `XSETID` changes here; the caller has checked that entries and IDs stay in order.
+    pub(super) fn set_ids(
         &mut self,
         last_id: StreamId,
         entries_added: Option<u64>,
@@ -498,17 +498,18 @@ impl StreamLog {
     }
 
     /// Whether no entry behind the first one has been removed.
-    fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         self.max_deleted_id == StreamId::MIN || self.max_deleted_id < self.first_id
     }
 
     /// Whether an entry behind `start` has been removed, and not merely trimmed away, so that counting
     /// entries from there may miscount.
     pub(super) fn has_gaps_behind(&self, start: StreamId) -> bool {
-        self.len > 0 && !self.is_whole() && start <= self.max_deleted_id
+        self.len > 0 && !self.is_whole() && start < self.max_deleted_id
     }
 
-    /// The number of an entry among all ever added, counted from 1, where it can be known.
+    /// The number of an entry among all ever added, counted from 1, where it can be known; of an ID without an entry, how
+    /// many are not behind it.
     pub(crate) fn number_of(&self, id: StreamId) -> Option<u64> {
         if self.entries_added == 0 {
             return Some(0);
@@ -520,9 +521,9 @@ impl StreamLog {
             return None;
         }
         match id.cmp(&self.first_id) {
-            std::cmp::Ordering::Less if self.is_whole() => Some(self.entries_added.wrapping_sub(self.len)),
+            std::cmp::Ordering::Less if self.is_whole() => Some(self.entries_added.saturating_sub(self.len)),
             std::cmp::Ordering::Equal if self.is_whole() => {
-                Some(self.entries_added.wrapping_sub(self.len) + 1)
+                Some(self.entries_added.saturating_sub(self.len) + 1)
             }
             _ => None,
         }

@@ -100,6 +100,21 @@ impl Stream {
         Self { log, ..Self::default() }
     }
 
+    /// What `XSETID` changes; the caller has checked that entries and IDs stay in order.
+    pub fn set_ids(
+        &mut self,
+        last_id: StreamId,
+        entries_added: Option<u64>,
+        max_deleted_id: Option<StreamId>,
+    ) {
+        let before = self.log.entries_added();
+        self.log.set_ids(last_id, entries_added, max_deleted_id);
+        for group in self.groups.values_mut() {
+            group.entries_added_set(before, self.log.entries_added());
+            group.doubt_count(&self.log);
+        }
+    }
+
     /// The groups by name.
     pub fn groups(&self) -> &BTreeMap<Box<[u8]>, ConsumerGroup> {
         &self.groups
@@ -124,10 +139,11 @@ impl Stream {
     }
 
     /// Adds a group; whether the name was free.
-    pub fn create_group(&mut self, name: &[u8], group: ConsumerGroup) -> bool {
+    pub fn create_group(&mut self, name: &[u8], mut group: ConsumerGroup) -> bool {
         if self.groups.contains_key(name) {
             return false;
         }
+        group.doubt_count(&self.log);
         self.group_bytes += Self::bytes_of_group(name, &group);
         self.groups.insert(name.into(), group);
         true

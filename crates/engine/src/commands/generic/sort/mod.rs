@@ -120,7 +120,7 @@ impl Lookup for Found<'_> {
 
 fn sort(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let key = args.word();
-    let mut options = Options::parse(args, true)?;
+    let mut options = Options::parse(args, true, context.environment().in_script)?;
     if has_patterns(args.words()) {
         let sorted = Sorted::of(context, key, &mut options)?;
         return match options.store {
@@ -169,7 +169,7 @@ fn store(context: &mut WriteContext<'_>, destination: &[u8], list: List, reply: 
 
 fn sort_ro(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let key = args.word();
-    let mut options = Options::parse(args, false)?;
+    let mut options = Options::parse(args, false, context.environment().in_script)?;
     // Not `find`: what is looked up counts as a use of the key, which is only to happen once.
     let elements = context.peek(key).map_or(0, elements_about);
     context.weigh(elements)?;
@@ -305,8 +305,8 @@ fn elements_of(
         }
         Object::List(list) => list.iter().for_each(&mut add),
         Object::Set(set) => {
-            // What is stored must not depend on how the set happens to be laid out.
-            if options.keep_order && options.store.is_some() {
+            // What is stored, and what a script does, must not depend on how the set happens to be laid out.
+            if options.keep_order && (options.store.is_some() || options.in_script) {
                 (options.keep_order, options.as_texts, options.by) = (false, true, None);
             }
             set.for_each(&mut add);

@@ -27,12 +27,14 @@ pub(super) struct Options<'a> {
     pub(super) gets: Vec<Get<'a>>,
     /// Where the result goes instead of to the client.
     pub(super) store: Option<&'a [u8]>,
+    /// Whether a script asks.
+    pub(super) in_script: bool,
 }
 
 impl<'a> Options<'a> {
     /// Reads the words behind the key.
-    pub(super) fn parse(args: &mut Args<'a>, may_store: bool) -> Result<Self, CommandError> {
-        let mut options = Self::default();
+    pub(super) fn parse(args: &mut Args<'a>, may_store: bool, in_script: bool) -> Result<Self, CommandError> {
+        let mut options = Self { in_script, ..Self::default() };
         while !args.is_empty() {
             if args.token("ASC") {
                 options.descending = false;
