@@ -15,6 +15,7 @@ use std::{
 use dunlin_engine::Garbage;
 
 use crate::{
+    allocator,
     durability::rewrite_if_due,
     monitor::SAMPLE_INTERVAL,
     persistence::save_if_due,
@@ -22,8 +23,11 @@ use crate::{
     shared::Shared,
 };
 
-/// How often memory is given back.
+/// How often the pages of the keyspace that are free are given back.
 const RELEASE_INTERVAL: Duration = Duration::from_millis(250);
+/// How often the general allocator gives back what is free: seldom enough that memory in use by turns mostly stays
+/// (docs/decisions/0024).
+const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a worker leaves to the thread.
 #[derive(Debug)]
@@ -65,13 +69,15 @@ impl Maintenance {
 
 /// Starts the thread; it ends with the server.
 pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result<()> {
+    allocator::leave_to_collect();
     let shared = Arc::downgrade(shared);
     thread::Builder::new().name("maintenance".to_owned()).spawn(move || {
         lower_priority();
         let mut next_release = Instant::now() + RELEASE_INTERVAL;
+        let mut next_collect = Instant::now() + COLLECT_INTERVAL;
         let mut next_sample = Instant::now();
         loop {
-            let next = next_release.min(next_sample);
+            let next = next_release.min(next_collect).min(next_sample);
             match orders.recv_timeout(next.saturating_duration_since(Instant::now())) {
                 Ok(Order::Discard(garbage)) => drop(garbage),
                 Ok(Order::WarmUp) => {
@@ -96,6 +102,10 @@ pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result
             if now >= next_release {
                 shared.engine.release_memory(shared.engine.keyspace.pool().pages_to_keep());
                 next_release = Instant::now() + RELEASE_INTERVAL;
+            }
+            if now >= next_collect {
+                allocator::collect();
+                next_collect = Instant::now() + COLLECT_INTERVAL;
             }
         }
     })?;

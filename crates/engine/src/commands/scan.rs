@@ -6,7 +6,7 @@ use dunlin_structures::Element;
 use crate::{
     command::{Args, CommandError, CommandResult},
     context::ReadContext,
-    glob,
+    glob::{self, Glob},
     value::Collection,
 };
 
@@ -44,18 +44,18 @@ pub(super) enum Omission {
 
 /// The options of a walk through a collection.
 #[derive(Debug)]
-struct CollectionScan<'a> {
+struct CollectionScan {
     /// What elements must match.
-    pattern: Option<&'a [u8]>,
+    pattern: Option<Glob>,
     /// How many elements a call visits, about.
     count: usize,
     /// Whether the answer has the elements' values.
     values: bool,
 }
 
-impl<'a> CollectionScan<'a> {
+impl CollectionScan {
     /// Reads the options; `omission` says which of them leaves the values out.
-    fn parse(args: &mut Args<'a>, omission: Omission) -> Result<Self, CommandError> {
+    fn parse(args: &mut Args<'_>, omission: Omission) -> Result<Self, CommandError> {
         let mut options = Self { pattern: None, count: COUNT_DEFAULT, values: true };
         while !args.is_empty() {
             if args.token_with("COUNT", 1) {
@@ -64,7 +64,7 @@ impl<'a> CollectionScan<'a> {
                 let wanted = usize::try_from(wanted).ok().filter(|count| *count > 0);
                 options.count = wanted.ok_or(CommandError::Syntax)?;
             } else if args.token_with("MATCH", 1) {
-                options.pattern = Some(args.word()).filter(|pattern| *pattern != b"*");
+                options.pattern = glob::filter(args.word())?;
             } else if args.token("NOVALUES") {
                 if omission != Omission::Values {
                     return Err(CommandError::text("ERR NOVALUES option can only be used in HSCAN"));
@@ -85,20 +85,20 @@ impl<'a> CollectionScan<'a> {
     /// Whether an element is asked for.
     #[inline]
     fn wants(&self, element: &[u8]) -> bool {
-        self.pattern.is_none_or(|pattern| glob::matches(pattern, element))
+        self.pattern.as_ref().is_none_or(|pattern| pattern.matches(element))
     }
 }
 
 /// What a walk through a collection has found.
-pub(super) struct Found<'a> {
-    options: CollectionScan<'a>,
+pub(super) struct Found {
+    options: CollectionScan,
     /// In RESP2: scores are bulk strings here whatever the protocol.
     elements: ReplyBuffer,
     count: usize,
     visited: usize,
 }
 
-impl Found<'_> {
+impl Found {
     /// Visits an element, and tells it and its value, if it has one, where they are asked for.
     pub(super) fn element(&mut self, name: Element<'_>, value: Option<impl FnOnce(&mut ReplyBuffer)>) {
         self.visited += 1;
@@ -125,7 +125,7 @@ pub(super) fn scan_collection<T: Collection + 'static>(
     reply: &mut ReplyBuffer,
     omission: Omission,
     len: impl FnOnce(&T) -> usize,
-    step: impl Fn(&T, u64, &mut Found<'_>) -> u64,
+    step: impl Fn(&T, u64, &mut Found) -> u64,
 ) -> CommandResult {
     let key = args.word();
     let mut cursor = parse_cursor(args)?;

@@ -4,7 +4,7 @@ use dunlin_engine::{
     command::{
         Args, Argument, Arity, Command, CommandError, CommandResult, Entry, Flags, Group, Run, describe,
     },
-    glob,
+    glob::Glob,
 };
 use dunlin_resp::ReplyBuffer;
 
@@ -155,6 +155,9 @@ fn docs(context: &mut Context<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuf
     Ok(())
 }
 
+/// Which commands LIST is to show.
+type Filter<'a> = Box<dyn Fn(&Entry) -> bool + 'a>;
+
 fn list(context: &mut Context<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let table = &context.shared.commands;
     let names: Vec<String> = if args.is_empty() {
@@ -163,20 +166,26 @@ fn list(context: &mut Context<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuf
         if !args.token("FILTERBY") {
             return Err(CommandError::Syntax);
         }
-        let filter: &dyn Fn(&Entry, &[u8]) -> bool = if args.token("MODULE") {
-            &|_, _| false
+        let filter: fn(&[u8]) -> Filter<'_> = if args.token("MODULE") {
+            |_| Box::new(|_| false)
         } else if args.token("ACLCAT") {
-            &|entry, category| {
-                entry.categories().iter().any(|own| own.as_bytes().eq_ignore_ascii_case(category))
+            |category| {
+                Box::new(|entry| {
+                    entry.categories().iter().any(|own| own.as_bytes().eq_ignore_ascii_case(category))
+                })
             }
         } else if args.token("PATTERN") {
-            &|entry, pattern| glob::matches_ignoring_case(pattern, entry.full_name().as_bytes())
+            |pattern| {
+                // No name is as long as what a pattern that is too complex would match.
+                let glob = Glob::ignoring_case(pattern).unwrap_or(Glob::NOTHING);
+                Box::new(move |entry| glob.matches(entry.full_name().as_bytes()))
+            }
         } else {
             return Err(CommandError::Syntax);
         };
-        let wanted = args.word();
+        let filter = filter(args.word());
         args.finish()?;
-        let entries = table.entries().iter().filter(|entry| filter(entry, wanted));
+        let entries = table.entries().iter().filter(|entry| filter(entry));
         entries.map(Entry::full_name).collect()
     };
     reply.array(names.len());

@@ -12,7 +12,8 @@ use std::{
 use dunlin_engine::{
     Request,
     command::{Args, Arity, Command, CommandError, CommandResult, CommandTable, Flags, Group, Run},
-    commands, glob,
+    commands,
+    glob::Glob,
 };
 use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
@@ -336,8 +337,9 @@ fn string_match_length(
     if length > context.executor.environment.string_bytes_max as u64 {
         return Err(CommandError::StringTooLong);
     }
+    let glob = Glob::new(words[2])?;
     let text = vec![b'a'; length as usize];
-    reply.integer(glob::matches(words[2], &text).into());
+    reply.integer(glob.matches(&text).into());
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use dunlin_engine::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
-    glob,
+    glob::Glob,
 };
 use dunlin_resp::ReplyBuffer;
 
@@ -288,7 +288,8 @@ fn list(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut Re
         }
     }
     let libraries = context.shared.libraries.now();
-    let matches = |name: &[u8]| pattern.is_none_or(|pattern| glob::matches_ignoring_case(pattern, name));
+    let glob = pattern.map(Glob::ignoring_case).transpose()?;
+    let matches = |name: &[u8]| glob.as_ref().is_none_or(|glob| glob.matches(name));
     let listed: Vec<_> = libraries.iter().filter(|library| matches(&library.name)).collect();
     reply.array(listed.len());
     for library in listed {

@@ -2,8 +2,11 @@
 //!
 //! Texts and flags are those of redis-server 7.0.
 
-use dunlin_engine::command::{
-    Args, Argument, Arity, Command, CommandError, CommandResult, Entry, Flags, Group, KeySpec, Run,
+use dunlin_engine::{
+    command::{
+        Args, Argument, Arity, Command, CommandError, CommandResult, Entry, Flags, Group, KeySpec, Run,
+    },
+    glob::Glob,
 };
 use dunlin_resp::ReplyBuffer;
 
@@ -306,6 +309,9 @@ fn subscribe(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut Repl
 }
 
 fn psubscribe(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    for pattern in args.rest() {
+        Glob::new(pattern)?;
+    }
     join(context, "psubscribe", Kind::Pattern, args, reply)
 }
 
@@ -369,7 +375,8 @@ fn list(
             "'. Try PUBSUB HELP.",
         ));
     }
-    let names = context.shared.exchange.names(kind, pattern);
+    let pattern = pattern.map(Glob::new).transpose()?;
+    let names = context.shared.exchange.names(kind, pattern.as_ref());
     reply.array(names.len());
     names.iter().for_each(|name| reply.bulk(name));
     Ok(())

@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use dunlin_engine::glob;
+use dunlin_engine::glob::{self, Glob};
 
 use super::directive::ValueError;
 use super::foreign;
@@ -214,11 +214,13 @@ fn expand(base: &Path, pattern: &[u8]) -> Result<Vec<PathBuf>, (PathBuf, io::Err
     let mut paths = vec![start];
     for part in pattern.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
         let mut next = Vec::new();
+        // No file's name is as long as what a part that is too complex would match.
+        let glob = glob::literal(part).is_none().then(|| Glob::new(part).unwrap_or(Glob::NOTHING));
         for path in paths {
-            if glob::literal(part).is_some() {
+            let Some(glob) = &glob else {
                 next.push(path.join(OsStr::from_bytes(part)));
                 continue;
-            }
+            };
             let listed = if path.as_os_str().is_empty() { Path::new(".") } else { &path };
             let entries = match std::fs::read_dir(listed) {
                 Ok(entries) => entries,
@@ -233,7 +235,7 @@ fn expand(base: &Path, pattern: &[u8]) -> Result<Vec<PathBuf>, (PathBuf, io::Err
                 let name = entry.map_err(|error| (path.clone(), error))?.file_name();
                 let bytes = name.as_bytes();
                 let hidden = bytes.starts_with(b".") && !part.starts_with(b".");
-                if !hidden && glob::matches(part, bytes) {
+                if !hidden && glob.matches(bytes) {
                     next.push(path.join(name));
                 }
             }

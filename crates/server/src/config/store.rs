@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
-use dunlin_engine::{command::CommandError, glob};
+use dunlin_engine::{command::CommandError, glob::Glob};
 
 use super::directive::{Change, Directive, ValueError};
 use super::rewrite;
@@ -137,9 +137,14 @@ impl ConfigStore {
     /// name that is asked for without wildcards is spelled as in the question, where the client looks for it.
     pub fn get<'a>(&self, patterns: &[&'a [u8]]) -> Vec<(&'a [u8], Vec<u8>)> {
         let config = self.current.load();
+        let patterns: Vec<(&[u8], Option<Glob>)> =
+            patterns.iter().map(|pattern| (*pattern, compile(pattern))).collect();
         let spelling = |name: &'static str| {
-            let pattern =
-                patterns.iter().find(|pattern| glob::matches_ignoring_case(pattern, name.as_bytes()))?;
+            let matches = |(pattern, glob): &&(&[u8], Option<Glob>)| match glob {
+                Some(glob) => glob.matches(name.as_bytes()),
+                None => pattern.eq_ignore_ascii_case(name.as_bytes()),
+            };
+            let (pattern, _) = patterns.iter().find(matches)?;
             Some(if pattern.eq_ignore_ascii_case(name.as_bytes()) { *pattern } else { name.as_bytes() })
         };
         let mut found: Vec<_> = names()
@@ -266,6 +271,13 @@ impl ConfigReader {
     pub fn store(&self) -> &Arc<ConfigStore> {
         &self.store
     }
+}
+
+/// A pattern of CONFIG GET, compiled; `None` for a name, in which nothing is special.
+fn compile(pattern: &[u8]) -> Option<Glob> {
+    let is_name = !pattern.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
+    // No name is as long as what a pattern that is too complex would match.
+    (!is_name).then(|| Glob::ignoring_case(pattern).unwrap_or(Glob::NOTHING))
 }
 
 #[cfg(test)]

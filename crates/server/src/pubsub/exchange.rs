@@ -22,7 +22,7 @@ use std::{
     },
 };
 
-use dunlin_engine::glob;
+use dunlin_engine::glob::Glob;
 
 use super::{
     Kind,
@@ -91,6 +91,35 @@ fn leave(audiences: &mut Audiences, name: &[u8], worker: usize) {
     }
 }
 
+/// The audiences of patterns, and the patterns as they are matched.
+#[derive(Debug, Default)]
+struct Patterns {
+    audiences: Audiences,
+    globs: HashMap<Arc<[u8]>, Glob>,
+}
+
+impl Patterns {
+    fn join(&mut self, pattern: &[u8], worker: usize) -> Arc<[u8]> {
+        let name = join(&mut self.audiences, pattern, worker);
+        // Who subscribes has made sure that it is not too complex.
+        let compile = || Glob::new(pattern).unwrap_or(Glob::NOTHING);
+        self.globs.entry(Arc::clone(&name)).or_insert_with(compile);
+        name
+    }
+
+    fn leave(&mut self, pattern: &[u8], worker: usize) {
+        leave(&mut self.audiences, pattern, worker);
+        if !self.audiences.contains_key(pattern) {
+            self.globs.remove(pattern);
+        }
+    }
+
+    fn matching(&self, channel: &[u8]) -> impl Iterator<Item = (&Arc<[u8]>, &Audience)> {
+        let matching = self.globs.iter().filter(|(_, glob)| glob.matches(channel));
+        matching.filter_map(|(pattern, _)| self.audiences.get_key_value(pattern))
+    }
+}
+
 /// The audiences of a namespace of channels.
 #[derive(Debug)]
 struct Channels {
@@ -127,7 +156,7 @@ pub(crate) struct Exchange {
     subscriptions: AtomicUsize,
     channels: Channels,
     shard_channels: Channels,
-    patterns: RwLock<Audiences>,
+    patterns: RwLock<Patterns>,
     /// By worker.
     backlogs: Box<[Backlog]>,
 }
@@ -154,23 +183,34 @@ impl Exchange {
     /// that the subscription gets.
     pub(super) fn join(&self, kind: Kind, name: &[u8], worker: usize) -> (Arc<[u8]>, u64) {
         self.subscriptions.fetch_add(1, SeqCst);
-        self.change(kind, name, |audiences| {
-            let name = join(audiences, name, worker);
-            (name, self.sequence.load(SeqCst))
-        })
+        let sequence = || self.sequence.load(SeqCst);
+        match self.channels(kind) {
+            Some(channels) => {
+                let mut stripe = channels.stripe(name);
+                (join(&mut stripe, name, worker), sequence())
+            }
+            None => {
+                let mut patterns = self.patterns.write().unwrap_or_else(PoisonError::into_inner);
+                (patterns.join(name, worker), sequence())
+            }
+        }
     }
 
     /// Takes a subscriber of this worker away.
     pub(super) fn leave(&self, kind: Kind, name: &[u8], worker: usize) {
-        self.change(kind, name, |audiences| leave(audiences, name, worker));
+        match self.channels(kind) {
+            Some(channels) => leave(&mut channels.stripe(name), name, worker),
+            None => self.patterns.write().unwrap_or_else(PoisonError::into_inner).leave(name, worker),
+        }
         self.subscriptions.fetch_sub(1, SeqCst);
     }
 
-    fn change<R>(&self, kind: Kind, name: &[u8], change: impl FnOnce(&mut Audiences) -> R) -> R {
+    /// The namespace of a kind; `None` for patterns.
+    fn channels(&self, kind: Kind) -> Option<&Channels> {
         match kind {
-            Kind::Pattern => change(&mut self.patterns.write().unwrap_or_else(PoisonError::into_inner)),
-            Kind::Channel => change(&mut self.channels.stripe(name)),
-            Kind::ShardChannel => change(&mut self.shard_channels.stripe(name)),
+            Kind::Pattern => None,
+            Kind::Channel => Some(&self.channels),
+            Kind::ShardChannel => Some(&self.shard_channels),
         }
     }
 
@@ -193,11 +233,8 @@ impl Exchange {
         let audience = stripe.get_key_value(channel);
         // Held until the letters are posted, or a pattern's subscriber might leave meanwhile.
         let patterns = (!is_sharded).then(|| self.patterns.read().unwrap_or_else(PoisonError::into_inner));
-        let matching: Vec<(&Arc<[u8]>, &Audience)> = patterns
-            .iter()
-            .flat_map(|patterns| patterns.iter())
-            .filter(|(pattern, _)| glob::matches(pattern, channel))
-            .collect();
+        let matching: Vec<(&Arc<[u8]>, &Audience)> =
+            patterns.iter().flat_map(|patterns| patterns.matching(channel)).collect();
         let direct = audience.map(|(_, audience)| audience);
         let all = || direct.into_iter().chain(matching.iter().map(|(_, audience)| *audience));
         let subscribers: usize = all().map(Audience::total).sum();
@@ -236,10 +273,10 @@ impl Exchange {
     }
 
     /// The names with subscribers that match `pattern`. O(names).
-    pub(crate) fn names(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Arc<[u8]>> {
+    pub(crate) fn names(&self, kind: Kind, pattern: Option<&Glob>) -> Vec<Arc<[u8]>> {
         let mut names = Vec::new();
         self.visit(kind, |audiences| {
-            let wanted = |name: &&Arc<[u8]>| pattern.is_none_or(|pattern| glob::matches(pattern, name));
+            let wanted = |name: &&Arc<[u8]>| pattern.is_none_or(|pattern| pattern.matches(name));
             names.extend(audiences.keys().filter(wanted).cloned());
         });
         names
@@ -254,14 +291,17 @@ impl Exchange {
 
     /// How many subscribers a name has.
     pub(crate) fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
-        self.change(kind, name, |audiences| audiences.get(name).map_or(0, Audience::total))
+        let count = |audiences: &Audiences| audiences.get(name).map_or(0, Audience::total);
+        match self.channels(kind) {
+            Some(channels) => count(&channels.stripe(name)),
+            None => count(&self.patterns.read().unwrap_or_else(PoisonError::into_inner).audiences),
+        }
     }
 
     fn visit(&self, kind: Kind, mut visit: impl FnMut(&Audiences)) {
-        match kind {
-            Kind::Pattern => visit(&self.patterns.read().unwrap_or_else(PoisonError::into_inner)),
-            Kind::Channel => self.channels.stripes.iter().for_each(|stripe| visit(&lock(stripe))),
-            Kind::ShardChannel => self.shard_channels.stripes.iter().for_each(|stripe| visit(&lock(stripe))),
+        match self.channels(kind) {
+            Some(channels) => channels.stripes.iter().for_each(|stripe| visit(&lock(stripe))),
+            None => visit(&self.patterns.read().unwrap_or_else(PoisonError::into_inner).audiences),
         }
     }
 }

@@ -78,8 +78,9 @@ fn keys(context: &mut KeyspaceContext<'_>, args: &mut Args<'_>, reply: &mut Repl
         }
     } else {
         let shard = context.shard_of_pattern(pattern);
+        let filter = glob::filter(pattern)?;
         context.for_each(shard, |entry| {
-            if glob::matches(pattern, entry.key()) {
+            if filter.as_ref().is_none_or(|glob| glob.matches(entry.key())) {
                 reply.bulk(entry.key());
                 count += 1;
             }
@@ -114,9 +115,10 @@ fn scan(context: &mut KeyspaceContext<'_>, args: &mut Args<'_>, reply: &mut Repl
         }
     }
     let shard = pattern.and_then(|pattern| context.shard_of_pattern(pattern));
+    let filter = pattern.map(glob::filter).transpose()?.flatten();
     let (mut keys, mut found) = (ReplyBuffer::default(), 0);
     let cursor = context.scan(cursor, count, shard, |entry| {
-        let wanted = pattern.is_none_or(|pattern| glob::matches(pattern, entry.key()))
+        let wanted = filter.as_ref().is_none_or(|glob| glob.matches(entry.key()))
             && type_name.is_none_or(|name| name.eq_ignore_ascii_case(entry.value_type().name().as_bytes()));
         if wanted {
             keys.bulk(entry.key());

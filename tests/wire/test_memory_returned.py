@@ -1,0 +1,110 @@
+"""Memory that is free goes back to the system by itself, within seconds, without MEMORY PURGE."""
+
+import pytest
+
+from harness import Server
+from wire import Session, command, eventually, exactly
+
+MIB = 1 << 20
+# What a server keeps ready for growth, and what its threads have set aside for small blocks.
+KEPT_BYTES_MAX = 24 * MIB
+
+
+def resident_bytes(server):
+    with open(f"/proc/{server.process.pid}/status") as lines:
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS"))
+
+
+@pytest.fixture
+def own_server():
+    """A server whose memory nobody else's test has used."""
+    with Server("--enable-debug-command", "yes") as server:
+        yield server
+
+
+def pipeline(client, commands, reply):
+    """Sends a thousand commands at a time, and expects the same reply to each."""
+    for start in range(0, len(commands), 1000):
+        part = commands[start : start + 1000]
+        client.sendall(b"".join(part))
+        assert exactly(client, len(reply) * len(part)) == reply * len(part)
+
+
+def assert_returned(server, before):
+    eventually(
+        lambda: resident_bytes(server) < before + KEPT_BYTES_MAX,
+        "the memory stays resident",
+        timeout_s=60,
+    )
+
+
+def test_memory_of_a_large_value_returns(own_server):
+    before = resident_bytes(own_server)
+    with Session(own_server) as client:
+        assert client("SET", "k", b"x" * (100 * MIB)) == "OK"
+        assert len(client("GET", "k")) == 100 * MIB
+        assert resident_bytes(own_server) > before + 90 * MIB
+        assert client("FLUSHALL") == "OK"
+        assert_returned(own_server, before)
+
+
+def test_memory_of_replies_returns(own_server):
+    with Session(own_server) as client:
+        assert client("RPUSH", "k", *[b"x" * 10_000] * 10_000) == 10_000
+    clients = [Session(own_server) for _ in range(4)]
+    before = resident_bytes(own_server)
+    for client in clients:
+        client.send("LRANGE", "k", 0, -1)
+    for client in clients:
+        assert len(client.read()) == 10_000
+    assert_returned(own_server, before)
+    for client in clients:
+        client.hang_up()
+
+
+@pytest.mark.parametrize("removal", ["FLUSHALL", "UNLINK"])
+def test_memory_of_many_collections_returns(own_server, removal):
+    before = resident_bytes(own_server)
+    with own_server.connect() as client:
+        member = b"m" * 40
+        for name, words in [
+            ("RPUSH", [member] * 6),
+            ("HSET", [b"field", member, b"other", member]),
+            ("SADD", [b"%d%s" % (number, member) for number in range(6)]),
+        ]:
+            commands = [command(name, f"{name}{number}", *words) for number in range(60_000)]
+            pipeline(client, commands, b":2\r\n" if name == "HSET" else b":6\r\n")
+        assert resident_bytes(own_server) > before + 40 * MIB
+        if removal == "FLUSHALL":
+            pipeline(client, [command("FLUSHALL")], b"+OK\r\n")
+        else:
+            for name in ["RPUSH", "HSET", "SADD"]:
+                commands = [command("UNLINK", f"{name}{number}") for number in range(60_000)]
+                pipeline(client, commands, b":1\r\n")
+        assert_returned(own_server, before)
+
+
+@pytest.mark.parametrize("how", ["BGSAVE", "DEBUG RELOAD"])
+def test_memory_of_files_returns(own_server, how):
+    with Session(own_server) as client:
+        assert client("SET", "k", b"x" * (60 * MIB)) == "OK"
+        assert client("RPUSH", "l", *[b"x" * 1000] * 20_000) == 20_000
+        eventually(lambda: resident_bytes(own_server) < 110 * MIB, "the input's memory stays", timeout_s=60)
+        before = resident_bytes(own_server)
+        client(*how.split())
+        eventually(
+            lambda: b"rdb_bgsave_in_progress:0" in client("INFO", "persistence"), "a snapshot", timeout_s=60
+        )
+        assert_returned(own_server, before)
+
+
+def test_memory_of_clients_that_left_returns(own_server):
+    before = resident_bytes(own_server)
+    begun = command("SET", "k", b"x" * 30_000)[:-1]
+    clients = [own_server.connect() for _ in range(3000)]
+    for client in clients:
+        client.sendall(begun)
+    eventually(lambda: resident_bytes(own_server) > before + 60 * MIB, "the requests arrive", timeout_s=60)
+    for client in clients:
+        client.close()
+    assert_returned(own_server, before)
