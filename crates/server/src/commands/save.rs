@@ -132,6 +132,7 @@ fn background_save(
             ));
         }
         Err(SaveError::NoThread) => return Err(CommandError::text("ERR")),
+        Err(SaveError::InUse(reason)) => return Err(CommandError::owned(format!("ERR {reason}"))),
     }
     Ok(())
 }
