@@ -9,6 +9,7 @@
 //! the log are reached through [`Storage`], which tests make fail.
 
 pub mod aof;
+mod lease;
 pub mod manifest;
 pub mod rdb;
 mod removed;
@@ -17,6 +18,7 @@ mod ring;
 pub mod storage;
 mod synced;
 
+pub use lease::is_being_written;
 pub use removed::Removed;
 pub use replace::{Replacement, directory_and_name, replace_file};
 pub use ring::{Ring, RingReader, RingSizes};

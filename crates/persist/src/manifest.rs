@@ -4,6 +4,7 @@
 //! file appendonly.aof.1.base.rdb seq 1 type b       the state that the log begins with; none or one
 //! file appendonly.aof.3.incr.aof seq 3 type i       commands since then, in the order of seq; the last grows
 //! file appendonly.aof.2.incr.aof seq 2 type h       superseded: to be removed
+//! # log 0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c    whose changes these are; Redis and Valkey pass over comments
 //! # a comment
 //! ```
 //!
@@ -16,6 +17,10 @@ use std::fmt;
 pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 /// Longest line, as in Redis.
 const LINE_BYTES_MAX: usize = 1024;
+/// What the comment begins with that names the log.
+const ID_PREFIX: &[u8] = b"# log ";
+/// Hexadecimal digits of a log's name.
+const ID_DIGITS: usize = 40;
 
 /// A file of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,12 +43,17 @@ pub enum BaseFormat {
 /// The files of the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Manifest {
+    /// The name of the history of changes that the files hold: 40 hexadecimal digits. Redis writes none.
+    pub id: Option<String>,
     /// The state that the log begins with: an RDB file, or commands that make it.
     pub base: Option<LogFile>,
     /// Commands since then, oldest first; the last file grows.
     pub increments: Vec<LogFile>,
     /// Files that a newer base has made superfluous.
     pub history: Vec<LogFile>,
+    /// Files of another log whose place this one takes. They are kept, so no name of theirs is used; a file does not say
+    /// this.
+    pub kept: Vec<LogFile>,
 }
 
 /// What is wrong with a manifest.
@@ -83,6 +93,7 @@ impl Manifest {
                 return Err(error("the line does not end: the file was cut"));
             };
             if line.starts_with(b"#") {
+                manifest.id = line.strip_prefix(ID_PREFIX).and_then(parse_id).or(manifest.id);
                 continue;
             }
             let line = line.trim_ascii();
@@ -140,6 +151,9 @@ impl Manifest {
     /// The manifest as a file.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
+        if let Some(id) = &self.id {
+            out.extend([ID_PREFIX, id.as_bytes(), b"\n"].concat());
+        }
         let base = self.base.iter().map(|file| (file, 'b'));
         let history = self.history.iter().map(|file| (file, 'h'));
         let increments = self.increments.iter().map(|file| (file, 'i'));
@@ -177,7 +191,15 @@ impl Manifest {
     /// The highest number of some files, and of those that are to be removed: no name is used again while
     /// there may be something under it.
     fn sequences(&self, files: &[LogFile]) -> u64 {
-        files.iter().chain(&self.history).map(|file| file.sequence).max().unwrap_or(0)
+        files.iter().chain(&self.history).chain(&self.kept).map(|file| file.sequence).max().unwrap_or(0)
+    }
+
+    /// Makes room for another log, beside which the files of this one are kept.
+    pub fn set_aside(&mut self) {
+        self.kept.extend(self.base.take());
+        self.kept.append(&mut self.increments);
+        self.kept.append(&mut self.history);
+        self.id = None;
     }
 
     /// Makes everything history.
@@ -193,6 +215,13 @@ impl Manifest {
         let behind = self.increments.partition_point(|file| file.sequence < since);
         self.history.extend(self.increments.drain(..behind));
     }
+}
+
+/// Reads what stands behind [`ID_PREFIX`].
+fn parse_id(text: &[u8]) -> Option<String> {
+    let text = text.trim_ascii();
+    let is_id = text.len() == ID_DIGITS && text.iter().all(u8::is_ascii_hexdigit);
+    String::from_utf8(text.to_vec()).ok().filter(|_| is_id)
 }
 
 fn needs_quotes(word: &[u8]) -> bool {
@@ -285,6 +314,7 @@ mod tests {
                 base: Some(file("appendonly.aof.2.base.rdb", 2)),
                 increments: vec![file("appendonly.aof.2.incr.aof", 2)],
                 history: vec![file("appendonly.aof.1.incr.aof", 1)],
+                ..Manifest::default()
             }
         );
         assert_eq!(String::from_utf8(manifest.encode()).unwrap(), REDIS);
@@ -295,6 +325,29 @@ mod tests {
         assert_eq!(Manifest::parse(text.as_bytes()), Ok(quoted));
         let lax = "# comment\nSEQ 1 TYPE i FILE 'a b' startoffset 7\n";
         assert_eq!(Manifest::parse(lax.as_bytes()).unwrap().increments, [file("a b", 1)]);
+    }
+
+    #[test]
+    fn manifest_names_its_log_in_a_comment() {
+        let id = "0123456789abcdef0123456789abcdef01234567";
+        let text = format!("# log {id}\nfile a seq 1 type i\n");
+        let manifest = Manifest::parse(text.as_bytes()).unwrap();
+        assert_eq!(manifest.id.as_deref(), Some(id));
+        assert_eq!(String::from_utf8(manifest.encode()).unwrap(), text);
+        for other in ["# log", "# log 12", "# log x123456789abcdef0123456789abcdef01234567", "#log"] {
+            let manifest = Manifest::parse(format!("{other}\nfile a seq 1 type i\n").as_bytes()).unwrap();
+            assert_eq!(manifest.id, None, "{other}");
+        }
+    }
+
+    #[test]
+    fn manifest_uses_no_name_of_a_log_that_is_kept() {
+        let mut manifest = Manifest::parse(REDIS.as_bytes()).unwrap();
+        manifest.set_aside();
+        assert_eq!(manifest.kept.len(), 3);
+        assert_eq!(manifest.next_base("a", BaseFormat::Rdb).name, "a.3.base.rdb");
+        assert_eq!(manifest.push_increment("a").name, "a.3.incr.aof");
+        assert_eq!(String::from_utf8(manifest.encode()).unwrap(), "file a.3.incr.aof seq 3 type i\n");
     }
 
     #[test]

@@ -11,6 +11,8 @@
 
 use std::{fs::File, os::unix::fs::MetadataExt, path::Path};
 
+use crate::lease::is_open_once;
+
 /// What is given back at once: a disk that discards half a gigabyte a second is at it for some 60 ms.
 const PIECE_BYTES: u64 = 32 << 20;
 
@@ -39,27 +41,6 @@ impl Removed {
         let left = data.len().saturating_sub(PIECE_BYTES);
         left > 0 && data.nlink() == 0 && is_open_once(file) && file.set_len(left).is_ok()
     }
-}
-
-/// Whether nobody else has the file open. The system gives leases to write to such files alone; where it gives none,
-/// nobody knows.
-#[cfg(target_os = "linux")]
-fn is_open_once(file: &File) -> bool {
-    use std::os::fd::AsRawFd;
-    /// Which signal tells that a lease has to end; the system's headers have it, libc for this target has not.
-    const F_SETSIG: libc::c_int = 10;
-    let control = |command, argument: libc::c_int| {
-        // SAFETY: the descriptor is open, and the commands touch no memory of ours.
-        unsafe { libc::fcntl(file.as_raw_fd(), command, argument) == 0 }
-    };
-    // Whoever opens it through `/proc` within these microseconds has a signal sent, which must not end the process.
-    let is_alone = control(F_SETSIG, libc::SIGURG) && control(libc::F_SETLEASE, libc::F_WRLCK);
-    is_alone && control(libc::F_SETLEASE, libc::F_UNLCK)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn is_open_once(_: &File) -> bool {
-    false
 }
 
 #[cfg(all(test, not(loom)))]

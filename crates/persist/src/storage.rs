@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::fs;
-use std::io::{self, IoSlice, Seek, SeekFrom, Write};
+use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
 #[cfg(target_os = "linux")]
 use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -15,6 +15,9 @@ use rustix::{
     fs::{Advice, FallocateFlags, fadvise, fallocate},
     io::Errno,
 };
+
+/// Longest file that [`Storage::read`] reads.
+const READ_BYTES_MAX: u64 = crate::manifest::MANIFEST_BYTES_MAX;
 
 /// A place for files.
 pub trait Storage: Debug + Send + Sync {
@@ -33,6 +36,15 @@ pub trait Storage: Debug + Send + Sync {
 
     /// Bytes of a file.
     fn len(&self, path: &Path) -> io::Result<u64>;
+
+    /// All of a small file; `None` where there is none.
+    fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>>;
+
+    /// Gives a file that nobody writes a further name, or makes a durable copy of it where there are no further names.
+    fn copy(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Gives a file another name, unless that is taken.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file, which takes its room for as long as what is answered.
     fn remove(&self, path: &Path) -> io::Result<Removed>;
@@ -66,8 +78,8 @@ pub trait File: Debug + Send {
     /// Its length in bytes.
     fn length(&self) -> io::Result<u64>;
 
-    /// Whether it still has the name that it was opened with.
-    fn is_linked(&self) -> io::Result<bool>;
+    /// Its length in bytes, as whoever opens its name would find it; `None` where it has lost that name.
+    fn named_length(&self) -> io::Result<Option<u64>>;
 }
 
 /// The system's file system.
@@ -114,6 +126,33 @@ impl Storage for Disk {
         Ok(fs::metadata(path)?.len())
     }
 
+    fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+        let mut bytes = Vec::new();
+        match fs::File::open(path) {
+            Ok(file) => file.take(READ_BYTES_MAX).read_to_end(&mut bytes).map(|_| Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match fs::hard_link(from, to) {
+            Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) => {
+                fs::copy(from, to)?;
+                fs::File::open(to)?.sync_all()
+            }
+            linked => linked,
+        }
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match fs::symlink_metadata(to) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => fs::rename(from, to),
+            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+            Err(error) => Err(error),
+        }
+    }
+
     fn remove(&self, path: &Path) -> io::Result<Removed> {
         let removed = Removed::about_to_be(path);
         fs::remove_file(path).map(|()| removed)
@@ -135,18 +174,18 @@ struct Identity {
 }
 
 impl Identity {
-    /// Of the file that has that name now.
+    /// Of the file that has that name now, and its length in bytes.
     ///
     /// Asks for no times: where somebody has seen a file's times, Linux (6.13 and later) gives its next write one of its
     /// own, to the nanosecond, so that each sync would have to write the inode, too.
-    fn of(path: &Path) -> io::Result<Self> {
+    fn with_length(path: &Path) -> io::Result<(Self, u64)> {
         #[cfg(target_os = "linux")]
         {
             use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
-            match statx(CWD, path, AtFlags::empty(), StatxFlags::INO) {
+            match statx(CWD, path, AtFlags::empty(), StatxFlags::INO | StatxFlags::SIZE) {
                 Ok(data) => {
                     let device = makedev(data.stx_dev_major, data.stx_dev_minor);
-                    return Ok(Self { device, inode: data.stx_ino });
+                    return Ok((Self { device, inode: data.stx_ino }, data.stx_size));
                 }
                 // An old system, or a container that does not let it pass.
                 Err(Errno::NOSYS | Errno::PERM) => {}
@@ -154,7 +193,7 @@ impl Identity {
             }
         }
         let data = fs::metadata(path)?;
-        Ok(Self { device: data.dev(), inode: data.ino() })
+        Ok((Self { device: data.dev(), inode: data.ino() }, data.len()))
     }
 }
 
@@ -196,11 +235,11 @@ impl File for DiskFile {
         Ok(self.file.metadata()?.len())
     }
 
-    fn is_linked(&self) -> io::Result<bool> {
-        match Identity::of(&self.path) {
-            Ok(named) => Ok(named == self.identity),
+    fn named_length(&self) -> io::Result<Option<u64>> {
+        match Identity::with_length(&self.path) {
+            Ok((named, length)) => Ok((named == self.identity).then_some(length)),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                Ok(false)
+                Ok(None)
             }
             Err(error) => Err(error),
         }
@@ -326,6 +365,18 @@ pub(crate) mod faulty {
             Disk.len(path)
         }
 
+        fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+            Disk.read(path)
+        }
+
+        fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+            Disk.copy(from, to)
+        }
+
+        fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+            Disk.rename(from, to)
+        }
+
         fn remove(&self, path: &Path) -> io::Result<Removed> {
             Disk.remove(path)
         }
@@ -384,8 +435,8 @@ pub(crate) mod faulty {
             self.file.length()
         }
 
-        fn is_linked(&self) -> io::Result<bool> {
-            self.file.is_linked()
+        fn named_length(&self) -> io::Result<Option<u64>> {
+            self.file.named_length()
         }
     }
 }
@@ -393,8 +444,6 @@ pub(crate) mod faulty {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use std::io::Read;
-
     #[test]
     fn what_is_read_ahead_is_what_is_there() {
         let directory = tempfile::tempdir().unwrap();

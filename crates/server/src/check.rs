@@ -32,6 +32,7 @@ use dunlin_persist::{
 use crate::{
     commands,
     config::describe,
+    data_directory::{expect_unused, expect_unwritten},
     durability::{BEGINS_INSIDE, ENDS_OUTSIDE, TORN_IN_ROOM, entry_in_log},
     files::{self, DataSet},
 };
@@ -50,7 +51,7 @@ Examples:
   After a crash, when the server refuses the end of its log (with aof-load-truncated yes it cuts by itself):
       dunlin check --fix /data/appendonlydir
 
-The server must not run. The end is 0 where everything is good, or was made so, and 1 where not.";
+The server must not run: --fix refuses files of one that does. The end is 0 where everything is good, or was made so, and 1 where not.";
 
 /// Verifies files of a server: RDB, append-only files, manifests.
 #[derive(Debug, Parser)]
@@ -114,6 +115,13 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments = Arguments::parse_from(words);
     let mut all_good = true;
     for path in &arguments.paths {
+        if let Err(reason) = expect_unused(path) {
+            eprintln!("dunlin: {reason}");
+            if arguments.fix {
+                all_good = false;
+                continue;
+            }
+        }
         match check(path) {
             Ok(findings) => {
                 for finding in findings {
@@ -138,6 +146,10 @@ fn fix(finding: &Finding, without_asking: bool) -> bool {
         println!("{}: cannot be repaired by cutting", finding.path.display());
         return false;
     };
+    if let Err(reason) = expect_unused(&finding.path).and_then(|()| expect_unwritten(&finding.path)) {
+        eprintln!("dunlin: {reason}");
+        return false;
+    }
     if !without_asking && !ask(&format!("Cut {} at byte {at}? [y/N] ", finding.path.display())) {
         return false;
     }

@@ -9,6 +9,7 @@ mod command_log;
 mod commands;
 pub mod config;
 pub mod convert;
+mod data_directory;
 mod durability;
 mod executor;
 mod expiry;

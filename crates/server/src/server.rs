@@ -100,6 +100,7 @@ impl Server {
         let (stopper, orders) = channel();
         let Assembled { shared, ring, discarded } = assemble(store, threads, stopper.clone())?;
         let shared = Arc::new(shared);
+        take_directory(&shared)?;
         let health = match http.is_empty() {
             true => None,
             false => Some(
@@ -160,7 +161,9 @@ impl Server {
         self.shared.durability.end_rewriting();
         // The last replies may have waited for it.
         self.shared.durability.order(Order::Stop);
-        join_log(self.log)
+        let ended = join_log(self.log);
+        self.shared.directory.release();
+        ended
     }
 }
 
@@ -330,6 +333,22 @@ fn register_hooks(store: &ConfigStore, log: Option<LogHandle>, published: Arc<Ar
             Ok(())
         }),
     );
+}
+
+/// Takes the data directory, from now on if the server keeps something there, and whenever it begins to.
+fn take_directory(shared: &Shared) -> Result<(), String> {
+    let config = shared.config.snapshot();
+    if config.keeps_data() {
+        let held = shared.directory.hold(&config);
+        held.map_err(|in_use| format!("{in_use}: stop that server, or give this one another --dir"))?;
+    }
+    let directory = Arc::clone(&shared.directory);
+    let follow = move |_: &Config, new: &mut Config| {
+        let taken = if new.keeps_data() { directory.hold(new).map(drop) } else { directory.follow(new) };
+        taken.map_err(|in_use| in_use.to_string())
+    };
+    shared.config.on_change(&["dir", "save"], Box::new(follow));
+    Ok(())
 }
 
 /// Has `bind` and `port` take effect while the server runs.

@@ -16,6 +16,7 @@ use crate::{
     blocked::BlockedClients,
     commands,
     config::ConfigStore,
+    data_directory::DataDirectory,
     durability::Durability,
     feed::Feed,
     hot_keys::HotKeys,
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) commands: CommandTable,
     pub(crate) config: Arc<ConfigStore>,
+    pub(crate) directory: Arc<DataDirectory>,
     /// How many workers there are.
     pub(crate) workers: usize,
     pub(crate) maintenance: Maintenance,
@@ -97,6 +99,7 @@ impl Shared {
             engine,
             commands,
             config,
+            directory: Arc::default(),
             workers,
             maintenance,
             apart: Apart::new(),

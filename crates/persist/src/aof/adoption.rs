@@ -6,9 +6,12 @@
 //! ```
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::WriterOptions;
+use super::aside::Aside;
+use super::intrusion::KnownManifest;
 use crate::manifest::{LogFile, Manifest};
 use crate::removed::Removed;
 use crate::storage::Storage;
@@ -20,9 +23,11 @@ pub struct Adoption {
     pub(super) options: WriterOptions,
     /// With the base.
     pub(super) manifest: Manifest,
+    pub(super) known: KnownManifest,
     pub(super) base: LogFile,
     pub(super) since: u64,
     pub(super) older_bytes: u64,
+    pub(super) aside: Option<Aside>,
 }
 
 impl Adoption {
@@ -34,14 +39,25 @@ impl Adoption {
         let older = self.manifest.base.iter().chain(&self.manifest.increments[..newest]);
         let bytes = |file: &LogFile| self.storage.len(&self.options.directory.join(&file.name));
         self.older_bytes = older.map(bytes).sum::<io::Result<u64>>()?;
+        if !self.manifest.kept.is_empty() {
+            self.aside = Some(Aside::begin(&*self.storage, &self.options, self.known.bytes())?);
+        }
         // Where it fails the base's file stays: the manifest may be in place nonetheless.
-        self.storage.replace(&self.options.manifest_path(), &self.manifest.encode())
+        self.known.replace(&*self.storage, &self.options, &self.manifest)
+    }
+
+    /// Moves the files of another log, whose place this one has taken, to where they are kept; that directory, if there were
+    /// any.
+    pub fn keep_others(&mut self) -> io::Result<Option<PathBuf>> {
+        let Some(aside) = self.aside.take() else { return Ok(None) };
+        aside.take(&*self.storage, &self.options, &self.manifest.kept)?;
+        Ok(Some(aside.directory().to_owned()))
     }
 
     /// Removes the files that the base, which is in place, has made superfluous; they take their room until what is
     /// answered is dropped.
     pub fn remove_history(&mut self) -> io::Result<Vec<Removed>> {
-        remove_history(&*self.storage, &self.options, &mut self.manifest)
+        remove_history(&*self.storage, &self.options, &mut self.manifest, &mut self.known)
     }
 }
 
@@ -50,11 +66,13 @@ pub(super) fn remove_history(
     storage: &dyn Storage,
     options: &WriterOptions,
     manifest: &mut Manifest,
+    known: &mut KnownManifest,
 ) -> io::Result<Vec<Removed>> {
     let mut removed = Vec::new();
     if manifest.history.is_empty() {
         return Ok(removed);
     }
+    known.expect(storage, options)?;
     let mut shorter = manifest.clone();
     for file in std::mem::take(&mut shorter.history) {
         match storage.remove(&options.directory.join(&file.name)) {
@@ -63,7 +81,7 @@ pub(super) fn remove_history(
             Err(error) => return Err(error),
         }
     }
-    storage.replace(&options.manifest_path(), &shorter.encode())?;
+    known.replace(storage, options, &shorter)?;
     *manifest = shorter;
     Ok(removed)
 }

@@ -15,15 +15,19 @@
 //! docs/formats/aof.md has the whole story.
 
 mod adoption;
+mod aside;
 mod base;
 mod check;
+mod intrusion;
 mod reader;
 mod room;
 mod writer;
 
 pub use adoption::Adoption;
+pub use aside::Aside;
 pub use base::BaseWriter;
 pub use check::{Check, Checksum};
+pub use intrusion::is_intrusion;
 pub use reader::{Progress, ReadError, Reader};
 pub use room::{Roomy, Tail};
-pub use writer::{FinishedSync, Outgrown, PendingSync, Writer, WriterOptions};
+pub use writer::{FinishedSync, Outgrown, PendingSync, Resume, Writer, WriterOptions};

@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use super::adoption::{Adoption, remove_history};
 use super::check::{Check, Checksum};
+use super::intrusion::{Extent, KnownManifest, intrusion, is_intrusion};
 use super::room;
 use crate::manifest::{BaseFormat, Manifest};
 use crate::ring::RingReader;
@@ -59,6 +60,15 @@ impl WriterOptions {
     pub fn manifest_path(&self) -> PathBuf {
         self.directory.join(format!("{}.manifest", self.filename))
     }
+}
+
+/// What was read of the newest file of a log that is gone on with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resume {
+    /// Where the file ended.
+    pub bytes: u64,
+    /// What it has behind its last check, which gets one.
+    pub unproven: Option<(Checksum, u64)>,
 }
 
 /// A point of the log, and where it is in the file.
@@ -127,8 +137,13 @@ pub struct Writer {
     storage: Arc<dyn Storage>,
     options: WriterOptions,
     manifest: Manifest,
+    /// The one on disk.
+    known: KnownManifest,
     ring: RingReader,
     file: Box<dyn File>,
+    extent: Extent,
+    /// Somebody else has changed the files: nothing more is written.
+    intruded: bool,
     written: Point,
     synced: Point,
     /// What lies before it has been given up, be it durable or left to the system.
@@ -162,20 +177,20 @@ impl fmt::Debug for Writer {
 
 impl Writer {
     /// Goes on with the newest file of a manifest, whose log ends where the ring begins; begins one where
-    /// there is none. `unproven` is what that file has behind its last check: it gets one. The ring comes
+    /// there is none. Where `resume` says what was read of the file, nobody may have written to it since. The ring comes
     /// back with an error.
     pub fn open(
         storage: Arc<dyn Storage>,
         options: WriterOptions,
         manifest: Manifest,
-        unproven: Option<(Checksum, u64)>,
+        resume: Option<Resume>,
         ring: RingReader,
     ) -> Result<Self, (RingReader, io::Error)> {
-        Self::open_or_begin(storage, options, manifest, unproven, ring, false)
+        Self::open_or_begin(storage, options, manifest, resume, ring, false)
     }
 
     /// Begins a log whose base is yet to come: until [`Self::adopt_base`] the manifest on disk stays as it
-    /// is. `manifest` names what the log will take the place of, as history. The ring comes back with an
+    /// is. `manifest` names what the log will take the place of, as history or to be kept. The ring comes back with an
     /// error.
     pub fn begin_apart(
         storage: Arc<dyn Storage>,
@@ -190,7 +205,7 @@ impl Writer {
         storage: Arc<dyn Storage>,
         options: WriterOptions,
         mut manifest: Manifest,
-        unproven: Option<(Checksum, u64)>,
+        resume: Option<Resume>,
         ring: RingReader,
         apart: bool,
     ) -> Result<Self, (RingReader, io::Error)> {
@@ -203,14 +218,18 @@ impl Writer {
             }
             let newest = manifest.increments.last().expect("there is one");
             let mut file = storage.append(&options.directory.join(&newest.name))?;
-            if is_new {
+            match resume {
                 // A crash may have left one behind that no manifest names.
-                file.truncate(0)?;
+                _ if is_new => file.truncate(0)?,
+                Some(Resume { bytes, .. }) if file.length()? != bytes => return Err(intrusion(&newest.name)),
+                _ => {}
             }
-            if is_new && !apart {
-                storage.replace(&options.manifest_path(), &manifest.encode())?;
+            let mut known = KnownManifest::read(&*storage, &options)?;
+            let is_named = || known.bytes().is_some_and(|bytes| names(bytes, &manifest));
+            if !apart && (is_new || !is_named()) {
+                known.replace(&*storage, &options, &manifest)?;
             }
-            if let Some((sum, length)) = unproven {
+            if let Some((sum, length)) = resume.and_then(|resume| resume.unproven) {
                 let line = Check { lsn: offset, length }.line(sum);
                 write_all(&mut *file, &mut [IoSlice::new(&line)])?;
             }
@@ -222,18 +241,21 @@ impl Writer {
             let older = manifest.base.iter().chain(manifest.increments.iter().rev().skip(1));
             let older = older.map(|file| storage.len(&options.directory.join(&file.name)));
             let older_bytes = older.sum::<io::Result<u64>>()?;
-            Ok((file, bytes, older_bytes))
+            Ok((file, known, bytes, older_bytes))
         };
         match open() {
-            Ok((file, bytes, older_bytes)) => {
+            Ok((file, known, bytes, older_bytes)) => {
                 let start = Point { offset, bytes };
                 let (written, synced, kept) = (start, start, start);
                 Ok(Self {
                     storage,
                     options,
                     manifest,
+                    known,
                     ring,
                     file,
+                    extent: Extent::exactly(bytes),
+                    intruded: false,
                     written,
                     synced,
                     kept,
@@ -253,9 +275,9 @@ impl Writer {
     }
 
     /// Ends the writing; the ring can be given to another writer.
-    pub fn close(self) -> RingReader {
+    pub fn close(mut self) -> RingReader {
         // What is in doubt is for the next writer, as is what cannot be given back; room is what was reserved, too.
-        if !self.in_doubt {
+        if !self.in_doubt && self.expect_untouched().is_ok() {
             let end = self.reserved_bytes.max(self.room_end);
             Outgrown { file: self.file, bytes: self.written.bytes, end }.end_reserving();
         }
@@ -269,7 +291,7 @@ impl Writer {
 
     /// Removes the files that a newer base has made superfluous.
     pub fn remove_history(&mut self) -> io::Result<()> {
-        remove_history(&*self.storage, &self.options, &mut self.manifest).map(drop)
+        remove_history(&*self.storage, &self.options, &mut self.manifest, &mut self.known).map(drop)
     }
 
     /// The files.
@@ -317,6 +339,7 @@ impl Writer {
         if to <= from {
             return Ok(false);
         }
+        self.expect_untouched()?;
         self.make_room(to - from)?;
         self.reserve(to - from);
         let stamp = stamp_s.filter(|now_s| *now_s != self.stamped_s).map(|now_s| format!("#TS:{now_s}\r\n"));
@@ -326,6 +349,7 @@ impl Writer {
         let length = stamp.len() as u64 + (to - from);
         let (check, padding) = self.frame(to, length);
         self.in_doubt = true;
+        self.extent.grow(self.written.bytes + check.length + room::CHECK_BYTES_MAX);
         let line = match self.ring.slices(from, to) {
             Some(slices) => {
                 slices.iter().for_each(|part| sum.add(part));
@@ -346,6 +370,7 @@ impl Writer {
         };
         self.in_doubt = false;
         self.written = Point { offset: to, bytes: self.written.bytes + check.length + line.len() as u64 };
+        self.settle_extent();
         self.stamped_s = stamp_s.unwrap_or(self.stamped_s);
         Ok(true)
     }
@@ -415,8 +440,12 @@ impl Writer {
         let more = (self.written.bytes / RESERVED_PART).clamp(ROOM_BYTES.0, ROOM_BYTES.1);
         self.room_end = (needed + more).next_multiple_of(room::LINE_BYTES);
         self.room_asked = self.room_end;
+        self.extent.grow(self.room_end);
         match self.file.write_ahead(from, &room::bytes(from, self.room_end)) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.settle_extent();
+                Ok(())
+            }
             Err(_) => self.end_room(),
         }
     }
@@ -430,10 +459,18 @@ impl Writer {
     /// Cuts the room off. What is written next must not be mixed up with it.
     fn end_room(&mut self) -> io::Result<()> {
         if self.room_end > self.written.bytes {
+            self.expect_untouched()?;
             self.file.truncate(self.written.bytes)?;
+            self.room_end = 0;
+            self.settle_extent();
         }
         self.room_end = 0;
         Ok(())
+    }
+
+    /// All that was done to the file has lasted.
+    fn settle_extent(&mut self) {
+        self.extent = Extent::exactly(self.written.bytes.max(self.room_end));
     }
 
     /// Makes durable what was written. No other sync is under way.
@@ -456,12 +493,13 @@ impl Writer {
 
     /// Takes note of what became of a sync.
     pub fn end_sync(&mut self, sync: FinishedSync) -> io::Result<()> {
-        if let Err(error) = sync.result.and_then(|()| self.expect_linked()) {
+        if let Err(error) = sync.result.and_then(|()| self.expect_untouched()) {
             if self.kept.offset > self.synced.offset && self.torn.is_none() {
                 self.torn = Some(Tear { offset: self.synced.offset, increment: self.increment() });
             }
             self.written = self.kept;
             self.in_doubt = true;
+            self.extent.doubt();
             return Err(error);
         }
         self.synced = sync.to;
@@ -479,7 +517,7 @@ impl Writer {
     /// Leaves it to the system when what was written becomes durable.
     pub fn trust_system(&mut self) -> io::Result<()> {
         if self.kept != self.written {
-            self.expect_linked()?;
+            self.expect_untouched()?;
             self.give_up(self.written);
         }
         Ok(())
@@ -488,19 +526,30 @@ impl Writer {
     /// Cuts off what a failed attempt has left behind.
     fn settle_doubt(&mut self) -> io::Result<()> {
         if self.in_doubt {
-            self.expect_linked()?;
+            self.expect_untouched()?;
             self.file.truncate(self.written.bytes)?;
             self.in_doubt = false;
             (self.reserved_bytes, self.room_end, self.room_asked) = (0, 0, 0);
+            self.settle_extent();
         }
         Ok(())
     }
 
-    fn expect_linked(&self) -> io::Result<()> {
-        if self.file.is_linked()? {
-            return Ok(());
+    /// Looks whether the newest file is the one that this writer has left.
+    fn expect_untouched(&mut self) -> io::Result<()> {
+        let length = self.file.named_length()?.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, "the append-only file has been moved away or removed")
+        })?;
+        self.intruded |= !self.extent.allows(length);
+        if self.intruded {
+            return Err(intrusion(self.manifest.increments.last().map_or("it", |file| &file.name)));
         }
-        Err(io::Error::new(io::ErrorKind::NotFound, "the append-only file has been moved away or removed"))
+        Ok(())
+    }
+
+    /// Whether all that the files hold is this writer's.
+    pub fn is_untouched(&mut self) -> bool {
+        self.expect_untouched().is_ok() && self.known.expect(&*self.storage, &self.options).is_ok()
     }
 
     /// Whether the log has no base yet, see [`Self::begin_apart`].
@@ -521,13 +570,16 @@ impl Writer {
         let mut manifest = self.manifest.clone();
         let base = manifest.next_base(&options.filename, format);
         manifest.replace_base(base.clone(), since);
-        Adoption { storage, options, manifest, base, since, older_bytes: 0 }
+        let known = self.known.clone();
+        Adoption { storage, options, manifest, known, base, since, older_bytes: 0, aside: None }
     }
 
     /// Takes note of a base that is in place.
     pub fn end_adopting(&mut self, adoption: Adoption) {
         self.older_bytes = adoption.older_bytes;
         self.manifest = adoption.manifest;
+        self.manifest.kept.clear();
+        self.known = adoption.known;
         self.apart = false;
         self.torn = self.torn.filter(|tear| tear.increment >= adoption.since);
     }
@@ -544,13 +596,13 @@ impl Writer {
         let mut file = self.storage.append(&path)?;
         // As in `open`.
         file.truncate(0)?;
-        let announce = || match self.apart {
-            true => Ok(()),
-            false => self.storage.replace(&self.options.manifest_path(), &manifest.encode()),
-        };
         // Where it fails the file stays: the manifest may be in place nonetheless. One that no manifest names
         // does no harm, and is used again.
-        announce()?;
+        if !self.apart {
+            let replaced = self.known.replace(&*self.storage, &self.options, &manifest);
+            self.intruded |= replaced.as_ref().is_err_and(is_intrusion);
+            replaced?;
+        }
         let file = std::mem::replace(&mut self.file, file);
         let end = std::mem::take(&mut self.reserved_bytes);
         let outgrown = Outgrown { file, bytes: self.written.bytes, end };
@@ -559,13 +611,24 @@ impl Writer {
         self.written.bytes = 0;
         self.synced = self.written;
         self.kept = self.written;
+        self.settle_extent();
         Ok(outgrown)
+    }
+
+    /// Where its files are, and how they are called.
+    pub fn options(&self) -> &WriterOptions {
+        &self.options
     }
 
     /// The directory of the files.
     pub fn directory(&self) -> &Path {
         &self.options.directory
     }
+}
+
+/// Whether a manifest on disk names the same log.
+fn names(bytes: &[u8], manifest: &Manifest) -> bool {
+    Manifest::parse(bytes).is_ok_and(|found| found.id == manifest.id)
 }
 
 fn write_all(file: &mut dyn File, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {

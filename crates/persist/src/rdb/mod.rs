@@ -20,5 +20,5 @@ mod reader;
 mod summed;
 mod writer;
 
-pub use reader::{Item, ReadError, ReadOptions, Reader};
+pub use reader::{Head, Item, ReadError, ReadOptions, Reader};
 pub use writer::Writer;

@@ -93,6 +93,37 @@ struct Attributes {
     idle_seconds: Option<u64>,
 }
 
+/// What stands in front of the data of a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Head {
+    /// Names and values of auxiliary fields, in their order.
+    pub fields: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Nothing follows: neither keys nor libraries.
+    pub is_all: bool,
+}
+
+impl Head {
+    /// Reads it: a few hundred bytes, however long the file is. A checksum is not looked at.
+    pub fn read<R: io::Read>(source: R) -> Result<Self, ReadError> {
+        let mut reader = Reader::open(source, ReadOptions { checksum: false, known_versions: false })?;
+        let mut head = Self::default();
+        let end = head.read_fields(&mut reader.input);
+        head.is_all =
+            end.map_err(|cause| ReadError { offset: reader.offset(), key: None, cause })? == opcode::END;
+        Ok(head)
+    }
+
+    /// The opcode behind the fields.
+    fn read_fields<R: io::Read>(&mut self, input: &mut Input<SummedSource<R>>) -> Result<u8, RdbError> {
+        loop {
+            match input.byte()? {
+                opcode::AUX => self.fields.push((input.string()?, input.string()?)),
+                other => return Ok(other),
+            }
+        }
+    }
+}
+
 impl<R: io::Read> Reader<R> {
     /// Begins with a file.
     pub fn open(source: R, options: ReadOptions) -> Result<Self, ReadError> {

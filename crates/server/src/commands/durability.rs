@@ -59,6 +59,7 @@ fn bgrewriteaof(
                 "ERR Can't execute an AOF background rewriting. Please check the server logs for more information.",
             ));
         }
+        Err(SaveError::InUse(reason)) => return Err(CommandError::owned(format!("ERR {reason}"))),
     }
     Ok(())
 }

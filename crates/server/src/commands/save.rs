@@ -133,6 +133,7 @@ fn background_save(
         }
         Err(SaveError::KeptOut) => return Err(CommandError::Busy),
         Err(SaveError::NoThread) => return Err(CommandError::text("ERR")),
+        Err(SaveError::InUse(reason)) => return Err(CommandError::owned(format!("ERR {reason}"))),
     }
     Ok(())
 }

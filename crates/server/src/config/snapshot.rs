@@ -208,6 +208,11 @@ impl Config {
         }
     }
 
+    /// Whether the server keeps its data set in files by itself.
+    pub fn keeps_data(&self) -> bool {
+        self.appendonly || !self.save.is_empty()
+    }
+
     /// `bind`, understood: `*` and `::*` are all IPv4 and all IPv6 addresses, and a leading `-`
     /// marks an address that may be missing on this host.
     pub fn bind_addresses(&self) -> Vec<BindAddress> {

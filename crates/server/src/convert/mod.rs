@@ -44,6 +44,7 @@ use self::bar::watched;
 use crate::{
     check,
     config::{Config, ConfigStore, describe},
+    data_directory::{expect_unused, expect_unwritten},
     durability::{Base, load_files, replace_log},
     executor::environment,
     files::{self, DataSet, Part},
@@ -189,7 +190,11 @@ fn convert(arguments: &Arguments) -> Result<Done, String> {
                 .to_owned(),
         );
     }
+    for path in [&arguments.source, &arguments.destination] {
+        expect_unused(path)?;
+    }
     let sources = sources(&arguments.source)?;
+    sources.iter().try_for_each(|part| expect_unwritten(&part.path))?;
     expect_room(arguments, target)?;
     let shared = load(arguments, &sources)?;
     let mut environment = environment(&shared.config.snapshot());

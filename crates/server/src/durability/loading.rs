@@ -15,13 +15,14 @@ use std::path::Path;
 
 use dunlin_persist::{
     Disk, ReadAhead, Storage,
-    aof::{Checksum, Progress, ReadError, Reader, Roomy, Tail, WriterOptions},
+    aof::{Progress, ReadError, Reader, Resume, Roomy, Tail, WriterOptions},
     manifest::{LogFile, Manifest},
 };
 
 use super::{LogThread, replay::Replay};
 use crate::{
     config::{Config, describe},
+    data_directory,
     files::{self, Part},
     loading::{Expired, LoadError, Reporter, load_snapshot},
     net::Now,
@@ -43,8 +44,8 @@ const VALKEY_MAGIC: &[u8] = b"VALKE";
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
     pub(super) manifest: Manifest,
-    /// What the last file has behind its last check.
-    pub(super) unproven: Option<(Checksum, u64)>,
+    /// What was read of the last file, where there is one to go on with.
+    pub(super) resume: Option<Resume>,
     /// The log's offset.
     pub(super) lsn: u64,
     /// The database that the last file leaves selected, which is not 0 where Redis has written it.
@@ -62,6 +63,14 @@ pub(super) fn read_manifest(options: &WriterOptions) -> Result<Option<Manifest>,
     files::read_manifest(&path)
         .map(|(manifest, _)| Some(manifest))
         .map_err(|reason| format!("the manifest {}: {reason}", path.display()))
+}
+
+/// Refuses a log that another process is writing: a server that knows nothing of the lock on the directory.
+pub(super) fn expect_unwritten(config: &Config) -> Result<(), String> {
+    let options = LogThread::options(config);
+    let manifest = read_manifest(&options)?.unwrap_or_default();
+    let newest = manifest.increments.last().map(|file| options.directory.join(&file.name));
+    newest.map_or(Ok(()), |path| data_directory::expect_unwritten(&path))
 }
 
 /// Loads the log that the configuration names into an engine that nobody else changes meanwhile.
@@ -84,8 +93,9 @@ pub(super) fn load(shared: &Shared, config: &Config) -> Result<Loaded, LoadError
             let may_cut = config.aof_load_truncated && part.is_last;
             let progress = loader.part(&part, if may_cut { Cut::Torn } else { Cut::Room })?;
             if part.is_increment {
-                loaded.unproven =
-                    (progress.unproven_bytes > 0).then_some((progress.unproven_sum, progress.unproven_bytes));
+                let unproven = (progress.unproven_sum, progress.unproven_bytes);
+                let unproven = Some(unproven).filter(|(_, bytes)| *bytes > 0);
+                loaded.resume = Some(Resume { bytes: progress.offset, unproven });
             }
         }
         loaded.lsn = loader.lsn.unwrap_or(0);

@@ -138,7 +138,15 @@ pub(crate) fn begin_rewrite(
     }
     let config = shared.config.snapshot();
     let directory = durability.status().directory.clone();
-    let directory = directory.unwrap_or_else(|| LogThread::options(&config).directory);
+    let directory = match directory {
+        Some(directory) => directory,
+        // There is no log that has it.
+        None => {
+            let held = shared.directory.hold(&config);
+            held.map_err(|in_use| SaveError::InUse(in_use.to_string()))?;
+            LogThread::options(&config).directory
+        }
+    };
     begin(shared, directory, &config, |work| {
         alone(&mut |context| {
             work(context).inspect(|_| {

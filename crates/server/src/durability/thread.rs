@@ -21,8 +21,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_persist::{
     Disk, Removed, RingReader, Storage,
-    aof::{Adoption, FinishedSync, Writer, WriterOptions},
-    manifest::Manifest,
+    aof::{Adoption, Aside, FinishedSync, Writer, WriterOptions, is_intrusion},
+    manifest::{LogFile, Manifest},
 };
 
 use dunlin_engine::write_command;
@@ -34,6 +34,7 @@ use super::status::SYNC_INTERVAL;
 use super::syncer::Syncer;
 use super::{Durability, PAUSE, ROOM_BYTES};
 use crate::config::{AppendFsync, Config, ConfigReader, describe};
+use crate::data_directory::DirectoryLock;
 use crate::loading::{LoadError, load_dump};
 use crate::net::Now;
 use crate::persistence::{cancelled, is_cancellation};
@@ -93,6 +94,25 @@ pub(crate) struct LogThread {
     /// The first file behind the cut of the snapshot that is to be the base; `None` where there is none, or
     /// the log was turned off.
     cut_at: Option<u64>,
+    /// That of the directory where the log is, while it is on.
+    lock: Option<Arc<DirectoryLock>>,
+    /// What the directory holds since the log was turned off.
+    left: Option<LeftLog>,
+}
+
+/// A log that this process has written and that nobody writes now.
+struct LeftLog {
+    manifest: Manifest,
+    /// Of all its files.
+    bytes: u64,
+}
+
+impl LeftLog {
+    /// Whether a directory holds this log and nothing else.
+    fn is_in(&self, options: &WriterOptions, found: &Manifest) -> bool {
+        let bytes = |file: &LogFile| Disk.len(&options.directory.join(&file.name)).unwrap_or(0);
+        *found == self.manifest && found.files().map(bytes).sum::<u64>() == self.bytes
+    }
 }
 
 enum State {
@@ -131,6 +151,8 @@ impl LogThread {
             retry_at: None,
             company: Company::default(),
             cut_at: None,
+            lock: None,
+            left: None,
         })
     }
 
@@ -160,6 +182,10 @@ impl LogThread {
         let started = Instant::now();
         let shared = Arc::clone(&self.shared);
         let config = shared.config.snapshot();
+        self.lock = Some(shared.directory.hold(&config).map_err(|in_use| in_use.to_string())?);
+        if matches!(self.state, State::Off(_)) {
+            loading::expect_unwritten(&config)?;
+        }
         let loaded = loading::load(&shared, &config)?;
         tracing::info!(
             "{} commands of the append-only log loaded in {:.3} seconds",
@@ -174,7 +200,7 @@ impl LogThread {
         ring.restart(loaded.lsn);
         let options = Self::options(&config);
         let directory = options.directory.clone();
-        match Writer::open(Arc::new(Disk), options, loaded.manifest, loaded.unproven, ring) {
+        match Writer::open(Arc::new(Disk), options, loaded.manifest, loaded.resume, ring) {
             Ok(writer) => {
                 if loaded.database != 0 {
                     // Our records begin in database 0.
@@ -465,11 +491,17 @@ impl LogThread {
         durability.failing.store(true, SeqCst);
         if is_new {
             let State::On(writer) = &self.state else { return };
-            tracing::warn!(
-                "cannot write the append-only log in {}: {reason}. Writes are refused until it works again, which is tried once a second: {}",
-                writer.directory().display(),
-                remedy(error)
-            );
+            let directory = writer.directory().display();
+            if is_intrusion(error) {
+                tracing::error!(
+                    "cannot write the append-only log in {directory}: {reason}. Writes are refused, and the files are left as they are. Stop the other server; then begin a new log with CONFIG SET appendonly no and then yes, which keeps these files and holds all that this server has acknowledged"
+                );
+            } else {
+                tracing::warn!(
+                    "cannot write the append-only log in {directory}: {reason}. Writes are refused until it works again, which is tried once a second: {}",
+                    remedy(error)
+                );
+            }
         }
         self.retry_at = Some(now + RETRY);
     }
@@ -485,9 +517,16 @@ impl LogThread {
             unreachable!("turned by this thread alone");
         };
         let shared = Arc::clone(&self.shared);
-        shared.durability.lacks_base.store(true, SeqCst);
         let config = shared.config.snapshot();
-        let begun = begin_log(&config, ring).and_then(|writer| {
+        let lock = match shared.directory.hold(&config) {
+            Ok(lock) => lock,
+            Err(in_use) => {
+                self.state = State::Off(ring);
+                return Err(format!("Unable to turn on AOF: {in_use}"));
+            }
+        };
+        shared.durability.lacks_base.store(true, SeqCst);
+        let begun = begin_log(&config, self.left.as_ref(), ring).and_then(|writer| {
             let directory = writer.directory().to_owned();
             let begun = rewrite::begin(&shared, directory, &config, |work| {
                 shared.alone_unless_long(|context| {
@@ -502,6 +541,7 @@ impl LogThread {
         match begun {
             Ok(writer) => {
                 self.cut_at = Some(writer.increment());
+                self.lock = Some(lock);
                 shared.durability.status().directory = Some(writer.directory().to_owned());
                 self.state = State::On(Box::new(writer));
             }
@@ -556,10 +596,14 @@ impl LogThread {
             State::Off(_) => {
                 let options = Self::options(&self.shared.config.snapshot());
                 let manifest = loading::read_manifest(&options).map_err(io::Error::other)?;
-                replace_log(&options, manifest.unwrap_or_default(), base).map(|files| {
-                    give_back(files);
-                    false
-                })
+                let manifest = manifest.unwrap_or_default();
+                if self.left.as_ref().is_none_or(|left| !left.is_in(&options, &manifest)) {
+                    keep_log(&options, &manifest)?;
+                }
+                let files = replace_log(&options, manifest, base)?;
+                give_back(files);
+                self.left = left_log(&options);
+                Ok(false)
             }
             State::Turning => Err(cancelled()),
         });
@@ -669,8 +713,16 @@ impl LogThread {
         shared.durability.status().directory = None;
         self.flush();
         let state = std::mem::replace(&mut self.state, State::Turning);
+        self.lock = None;
         let mut ring = match state {
-            State::On(writer) => writer.close(),
+            State::On(mut writer) => {
+                let is_own = !writer.is_apart() && writer.is_untouched();
+                let (options, ring) = (writer.options().clone(), writer.close());
+                if is_own {
+                    self.left = left_log(&options);
+                }
+                ring
+            }
             State::Off(ring) => ring,
             State::Turning => unreachable!("turned by this thread alone"),
         };
@@ -710,6 +762,10 @@ impl LogThread {
 /// Puts a base in the place of what is before its cut, and removes that.
 fn put_in_place(mut adoption: Adoption, base: Base) -> io::Result<Adoption> {
     adoption.put_in_place(|name| base.file.put_in_place(name).map(drop))?;
+    match adoption.keep_others() {
+        Ok(kept) => kept.iter().for_each(|directory| tell_kept(directory)),
+        Err(error) => tracing::warn!("cannot move the files of the log before: {}", describe(&error)),
+    }
     match adoption.remove_history() {
         Ok(files) => give_back(files),
         Err(error) => warn_of_history(&error),
@@ -745,18 +801,53 @@ fn recover(durability: &Durability, retry_at: &mut Option<Instant>) {
     tracing::warn!("the append-only log can be written again; writes are accepted");
 }
 
-/// Begins a new log that has no base yet. What the directory has is to become history; until then it stays
-/// as it is. On an error the ring comes back.
-fn begin_log(config: &Config, ring: RingReader) -> Result<Writer, (RingReader, String)> {
+/// Begins a new log that has no base yet. What the directory has is to become history, where this process has `left` it, and
+/// to be kept otherwise; until then it stays as it is. On an error the ring comes back.
+fn begin_log(
+    config: &Config,
+    left: Option<&LeftLog>,
+    ring: RingReader,
+) -> Result<Writer, (RingReader, String)> {
     let options = LogThread::options(config);
     let mut manifest = match loading::read_manifest(&options) {
         Ok(manifest) => manifest.unwrap_or_default(),
         Err(reason) => return Err((ring, reason)),
     };
-    manifest.supersede();
+    match left {
+        Some(left) if left.is_in(&options, &manifest) => manifest.supersede(),
+        _ => manifest.set_aside(),
+    }
     let directory = options.directory.clone();
     Writer::begin_apart(Arc::new(Disk), options, manifest, ring)
         .map_err(|(ring, error)| (ring, format!("{}: {}", directory.display(), describe(&error))))
+}
+
+/// What the directory of a log holds that this process has just left there.
+fn left_log(options: &WriterOptions) -> Option<LeftLog> {
+    let manifest = loading::read_manifest(options).ok().flatten()?;
+    let bytes = |file: &LogFile| Disk.len(&options.directory.join(&file.name)).unwrap_or(0);
+    let bytes = manifest.files().map(bytes).sum();
+    Some(LeftLog { manifest, bytes })
+}
+
+/// Keeps a copy of a log that is about to be replaced, by further names of its files.
+fn keep_log(options: &WriterOptions, manifest: &Manifest) -> io::Result<()> {
+    let files: Vec<LogFile> = manifest.files().chain(&manifest.history).cloned().collect();
+    if files.is_empty() {
+        return Ok(());
+    }
+    let aside = Aside::begin(&Disk, options, Some(&manifest.encode()))?;
+    aside.copy(&Disk, options, &files)?;
+    tell_kept(aside.directory());
+    Ok(())
+}
+
+/// Tells where a log is that was replaced and that nobody has loaded.
+pub(super) fn tell_kept(directory: &std::path::Path) {
+    tracing::warn!(
+        "The log that was there before, which this server has not loaded, is kept in {}; 'dunlin check' shows what it holds. Remove it when it is not needed",
+        directory.display()
+    );
 }
 
 /// Puts a base in the place of a log that nobody writes, of that manifest; the old files take their room for as long as what is answered.

@@ -104,7 +104,7 @@ pub(super) struct Saving {
 }
 
 /// Why a snapshot did not begin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SaveError {
     /// One is under way.
     InProgress,
@@ -114,6 +114,8 @@ pub(crate) enum SaveError {
     KeptOut,
     /// The system has no room for a thread, or the server is ending.
     NoThread,
+    /// Another process has the directory: a line without a prefix.
+    InUse(String),
 }
 
 impl fmt::Display for SaveError {
@@ -123,6 +125,7 @@ impl fmt::Display for SaveError {
             Self::Busy => "there are too many under way",
             Self::KeptOut => "a script has been running for long",
             Self::NoThread => "there is no thread for it",
+            Self::InUse(reason) => reason,
         })
     }
 }
@@ -359,7 +362,12 @@ pub(crate) fn begin_save(
     }
     let config = shared.config.snapshot();
     let path = path(&config);
-    let (thread, order) = thread_for_cut(shared, move |shared, cut| save(shared, cut, &path))?;
+    // Until it is written, whatever becomes of `dir` meanwhile.
+    let lock = shared.directory.hold(&config).map_err(|in_use| SaveError::InUse(in_use.to_string()))?;
+    let (thread, order) = thread_for_cut(shared, move |shared, cut| {
+        save(shared, cut, &path);
+        drop(lock);
+    })?;
     let mut begun = Err(SaveError::KeptOut);
     alone(&mut |context| {
         // Here, where two that want to begin come one after the other.

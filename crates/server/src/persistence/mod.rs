@@ -154,6 +154,11 @@ impl Shared {
     pub(crate) fn save(&self, context: &ExclusiveContext<'_>) -> Result<(), String> {
         let config = self.config.snapshot();
         let (path, begun) = (path(&config), Instant::now());
+        let _lock = self.directory.hold(&config).map_err(|in_use| {
+            let reason = format!("cannot write {}: {in_use}", path.display());
+            tracing::warn!("{reason}");
+            reason
+        })?;
         let written = replace_file(&path, |file| self.write(context, &config, file));
         self.note_saved(&path, written, self.changes(), begun)
     }

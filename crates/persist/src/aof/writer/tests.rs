@@ -327,6 +327,124 @@ fn a_file_that_is_gone_is_noticed() {
     assert_eq!(bench.writer.synced(), 100);
 }
 
+/// Appends to a file of the log behind the writer's back.
+fn intrude(bench: &Bench, name: &str, text: &[u8]) {
+    let path = bench.directory.path().join("log").join(name);
+    let mut file = std::fs::OpenOptions::new().append(true).open(path).unwrap();
+    io::Write::write_all(&mut file, text).unwrap();
+}
+
+#[test]
+fn writer_stops_where_somebody_else_has_written() {
+    for keeps_room in [false, true] {
+        let mut bench = Bench::new();
+        bench.writer.keep_room(keeps_room).unwrap();
+        bench.ring.append(0, b"first\n");
+        bench.writer.write(None).unwrap();
+        bench.writer.sync().unwrap();
+        intrude(&bench, "a.aof.1.incr.aof", b"theirs\n");
+        let before = bench.text("a.aof.1.incr.aof");
+        bench.ring.append(0, b"second\n");
+        for _ in 0..2 {
+            let error = bench.writer.write(None).unwrap_err();
+            assert!(is_intrusion(&error), "{error}");
+            assert_eq!(error.to_string(), "another process has changed a.aof.1.incr.aof");
+        }
+        assert!(is_intrusion(&bench.writer.rotate().unwrap_err()));
+        assert!(keeps_room || bench.writer.keep_room(false).is_ok());
+        drop(bench.writer.close());
+        let text = std::fs::read_to_string(bench.directory.path().join("log/a.aof.1.incr.aof")).unwrap();
+        assert_eq!(text, before, "nothing of theirs is destroyed");
+    }
+}
+
+#[test]
+fn writer_acknowledges_nothing_behind_what_somebody_else_has_written() {
+    let mut bench = Bench::new();
+    bench.ring.append(0, b"first\n");
+    bench.writer.write(None).unwrap();
+    intrude(&bench, "a.aof.1.incr.aof", b"theirs\n");
+    assert!(is_intrusion(&bench.writer.sync().unwrap_err()));
+    assert_eq!(bench.writer.synced(), 100);
+    // Nor is theirs cut off by who tries again.
+    assert!(is_intrusion(&bench.writer.write(None).unwrap_err()));
+    assert!(bench.text("a.aof.1.incr.aof").ends_with("theirs\n"));
+}
+
+#[test]
+fn writer_stops_where_its_file_was_cut() {
+    let mut bench = Bench::new();
+    bench.ring.append(0, b"first\n");
+    bench.writer.write(None).unwrap();
+    let path = bench.directory.path().join("log/a.aof.1.incr.aof");
+    std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(3).unwrap();
+    bench.ring.append(0, b"second\n");
+    assert!(is_intrusion(&bench.writer.write(None).unwrap_err()));
+}
+
+#[test]
+fn writer_puts_no_manifest_in_the_place_of_somebody_elses() {
+    let mut bench = Bench::new();
+    let path = bench.directory.path().join("log/a.aof.manifest");
+    let theirs = "file theirs.1.incr.aof seq 1 type i\n";
+    let put = |name: &str| std::fs::write(bench.directory.path().join("log").join(name), "base");
+    bench.writer.rotate().unwrap().end_reserving();
+    std::fs::write(&path, theirs).unwrap();
+    assert!(is_intrusion(&adopt(&mut bench.writer, 2, put).unwrap_err()));
+    assert!(is_intrusion(&bench.writer.rotate().unwrap_err()));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), theirs);
+    bench.ring.append(0, b"lost\n");
+    assert!(is_intrusion(&bench.writer.write(None).unwrap_err()), "no manifest names what is written");
+}
+
+#[test]
+fn writer_does_not_go_on_with_a_file_that_has_grown_since_it_was_read() {
+    let mut bench = Bench::new();
+    bench.ring.append(0, b"first\n");
+    bench.writer.write(None).unwrap();
+    let (options, manifest) = (bench.writer.options.clone(), bench.writer.manifest().clone());
+    let bytes = bench.writer.log_bytes();
+    let mut ring = bench.writer.close();
+    for (bytes, is_good) in [(bytes - 1, false), (bytes, true)] {
+        let resume = Some(Resume { bytes, unproven: None });
+        let storage = Arc::new(crate::storage::Disk);
+        ring = match Writer::open(storage, options.clone(), manifest.clone(), resume, ring) {
+            Ok(writer) => {
+                assert!(is_good);
+                writer.close()
+            }
+            Err((ring, error)) => {
+                assert!(!is_good && is_intrusion(&error), "{error}");
+                ring
+            }
+        };
+    }
+}
+
+#[test]
+fn adoption_keeps_the_files_of_another_log() {
+    let bench = Bench::new();
+    let directory = bench.writer.directory().to_owned();
+    let before = bench.text("a.aof.manifest");
+    let options = WriterOptions { directory: directory.clone(), filename: "a.aof".to_owned() };
+    let mut manifest = bench.writer.manifest().clone();
+    manifest.set_aside();
+    let (_ring, reader) = Ring::new(SIZES, 1, 100);
+    let mut writer = Writer::begin_apart(Arc::new(crate::storage::Disk), options, manifest, reader).unwrap();
+    let mut adoption = writer.begin_adopting(writer.increment(), BaseFormat::Rdb);
+    adoption.put_in_place(|name| std::fs::write(directory.join(name), "base")).unwrap();
+    assert_eq!(adoption.keep_others().unwrap(), Some(directory.join("kept-1")));
+    assert!(adoption.remove_history().unwrap().is_empty());
+    writer.end_adopting(adoption);
+    assert_eq!(
+        bench.text("a.aof.manifest"),
+        "file a.aof.2.base.rdb seq 2 type b\nfile a.aof.2.incr.aof seq 2 type i\n"
+    );
+    assert_eq!(bench.text("kept-1/a.aof.manifest"), before);
+    assert_eq!(bench.text("kept-1/a.aof.1.incr.aof"), "");
+    assert!(!directory.join("a.aof.1.incr.aof").exists());
+}
+
 #[test]
 fn the_log_goes_on_in_the_next_file() {
     let mut bench = Bench::new();

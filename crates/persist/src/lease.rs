@@ -1,0 +1,75 @@
+//! Whether other processes have a file open. The system knows: it gives a lease only to the one who is alone.
+//!
+//! ```text
+//! lease to write   given where nobody else has the file open
+//! lease to read    given where nobody else has it open for writing
+//! ```
+//!
+//! A lease is given back at once. Where the system gives none (another owner, a network's file system), nobody knows.
+
+use std::{fs::File, path::Path};
+
+/// Whether nobody else has the file open; `false` where nobody knows. The file is open for writing.
+pub(crate) fn is_open_once(file: &File) -> bool {
+    #[cfg(target_os = "linux")]
+    return matches!(lease(file, libc::F_WRLCK), Ok(()));
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = file;
+        false
+    }
+}
+
+/// Whether a process has the file open for writing, which may be this one; `false` where nobody knows.
+pub fn is_being_written(path: &Path) -> bool {
+    #[cfg(target_os = "linux")]
+    return File::open(path).is_ok_and(|file| matches!(lease(&file, libc::F_RDLCK), Err(libc::EAGAIN)));
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = path;
+        false
+    }
+}
+
+/// Takes a lease and gives it back; the system's error number where it gives none.
+#[cfg(target_os = "linux")]
+fn lease(file: &File, kind: libc::c_int) -> Result<(), libc::c_int> {
+    use std::os::fd::AsRawFd;
+    /// Which signal tells that a lease has to end; the system's headers have it, libc for this target has not.
+    const F_SETSIG: libc::c_int = 10;
+    let control = |command, argument: libc::c_int| {
+        // SAFETY: the descriptor is open, and the commands touch no memory of ours.
+        match unsafe { libc::fcntl(file.as_raw_fd(), command, argument) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
+        }
+    };
+    // Whoever opens the file within these microseconds has a signal sent, which must not end the process.
+    control(F_SETSIG, libc::SIGURG)?;
+    control(libc::F_SETLEASE, kind)?;
+    control(libc::F_SETLEASE, libc::F_UNLCK)
+}
+
+#[cfg(all(test, not(loom), target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lease_tells_readers_from_writers() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let writer = File::create(&path).unwrap();
+        if !is_open_once(&writer) {
+            // This file system knows no leases.
+            return;
+        }
+        assert!(is_being_written(&path));
+        let reader = File::open(&path).unwrap();
+        assert!(!is_open_once(&writer));
+        drop(writer);
+        assert!(!is_being_written(&path), "a reader does not write");
+        drop(reader);
+        assert!(!is_being_written(&path));
+        assert!(!is_being_written(&directory.path().join("none")));
+    }
+}
