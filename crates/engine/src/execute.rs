@@ -208,6 +208,7 @@ impl Engine {
     /// Records a change of something that the keyspace does not hold. The caller is inside the gate, and
     /// holds what brings such changes into an order.
     pub fn record(&self, database: usize, worker: &mut Worker, words: &[&[u8]]) {
+        worker.statistics.changes.add(1);
         worker.effects.begin(&self.log);
         worker.effects.tell(database, words);
         worker.effects.publish(&self.log, worker.id());
@@ -404,9 +405,8 @@ pub(crate) fn run_locked(
             let shards = locked.shards();
             let mut context = WriteContext::new(shards, database, request.keys, environment, worker);
             context.finish_with(computed);
-            let changes_before = context.changes();
             let result = handler(&mut context, args, reply);
-            context.settle_effect(request.words, changes_before);
+            context.settle_effect(request.words);
             result
         }
         Run::Block(handler) => {
@@ -414,9 +414,8 @@ pub(crate) fn run_locked(
             let shards = locked.shards();
             let mut context = WriteContext::new(shards, database, request.keys, environment, worker);
             context.finish_with(computed);
-            let changes_before = context.changes();
             let result = handler(&mut context, args, reply);
-            context.settle_effect(request.words, changes_before);
+            context.settle_effect(request.words);
             result.map(|blocking| match blocking {
                 Blocking::Done => {}
                 Blocking::Wait(wait) if environment.deny_blocking => (wait.refused)(reply),

@@ -248,9 +248,8 @@ fn run(
     reply.set_protocol(waiter.protocol);
     let mark = reply.mark();
     let mut context = WriteContext::serving(locked.shards(), waiter.database, environment, worker);
-    let changes_before = context.changes();
     let result = handler(&mut context, &mut Args::new(&words, 1), &mut reply);
-    context.settle_effect(&words, changes_before);
+    context.settle_effect(&words);
     match result {
         Ok(Blocking::Done) => {}
         Ok(Blocking::Wait(wait)) => return Err(wait.again_ms),

@@ -210,6 +210,7 @@ impl Transaction<'_> {
     /// Records a change of something that the keyspace does not hold, made by a command of the host whose
     /// footprint is everything.
     pub fn record(&self, database: usize, worker: &mut Worker, words: &[&[u8]]) {
+        worker.statistics.changes.add(1);
         worker.effects.begin(self.log);
         worker.effects.tell(database, words);
     }

@@ -114,12 +114,17 @@ fn events_tell_of_fields_that_expire_and_of_hashes_that_go_with_them() {
         ("HGETEX h FIELDS 1 a", vec![]),
         ("HGETEX h EX 10 FIELDS 1 a", vec!["hexpire h"]),
         ("HGETEX h PERSIST FIELDS 1 a", vec!["hpersist h"]),
-        ("HGETEX h EX 0 FIELDS 1 a", vec!["hexpired h", "del h"]),
+        ("HGETEX h EX 0 FIELDS 1 a", vec!["hdel h", "del h"]),
         ("HSETEX h FIELDS 2 a 1 b 2", vec!["hset h"]),
         ("HGETDEL h FIELDS 1 a", vec!["hdel h"]),
-        ("HEXPIRE h 0 FIELDS 1 b", vec!["hexpired h", "del h"]),
+        ("HEXPIRE h 0 FIELDS 1 b", vec!["hdel h", "del h"]),
         ("HSETEX h FIELDS 1 a 1", vec!["hset h"]),
         ("HGETDEL h FIELDS 1 a", vec!["hdel h", "del h"]),
+        ("HSETEX h PXAT 1 FIELDS 1 a 1", vec!["hset h", "hdel h", "del h"]),
+        ("HSET h a 1 b 2", vec!["hset h"]),
+        ("HSETEX h PXAT 1 FIELDS 2 a 1 missing 2", vec!["hset h", "hdel h"]),
+        ("HSETEX h PXAT 1 FIELDS 1 missing 2", vec!["hset h", "hdel h"]),
+        ("HSETEX h PXAT 1 FIELDS 1 b 2", vec!["hset h", "hdel h", "del h"]),
     ] {
         assert_eq!(told(&mut client, line), events, "{line}");
     }

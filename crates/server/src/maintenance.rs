@@ -5,7 +5,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread,
@@ -44,19 +44,50 @@ pub(crate) struct Maintenance {
     orders: Sender<Order>,
     /// Whether warming up has been ordered and has not begun.
     warm_up_ordered: AtomicBool,
+    /// Values and keys that wait to be freed.
+    pending_objects: AtomicUsize,
+    /// Those that the thread has freed since the statistics were reset.
+    freed_objects: AtomicU64,
 }
 
 impl Maintenance {
     /// The workers' end and the thread's.
     pub(crate) fn new() -> (Self, Receiver<Order>) {
         let (sender, receiver) = channel();
-        (Self { orders: sender, warm_up_ordered: AtomicBool::new(false) }, receiver)
+        let maintenance = Self {
+            orders: sender,
+            warm_up_ordered: AtomicBool::new(false),
+            pending_objects: AtomicUsize::new(0),
+            freed_objects: AtomicU64::new(0),
+        };
+        (maintenance, receiver)
     }
 
     /// Has garbage freed elsewhere, soon.
     pub(crate) fn discard(&self, garbage: Garbage) {
+        self.pending_objects.fetch_add(garbage.objects(), Ordering::Relaxed);
         // The thread ends only when the server does; then freeing here is as good.
         let _ = self.orders.send(Order::Discard(garbage));
+    }
+
+    /// Values and keys that wait to be freed (`lazyfree_pending_objects`).
+    pub(crate) fn pending_objects(&self) -> usize {
+        self.pending_objects.load(Ordering::Relaxed)
+    }
+
+    /// Values and keys freed in the background (`lazyfreed_objects`).
+    pub(crate) fn freed_objects(&self) -> u64 {
+        self.freed_objects.load(Ordering::Relaxed)
+    }
+
+    /// `CONFIG RESETSTAT`.
+    pub(crate) fn reset_freed_objects(&self) {
+        self.freed_objects.store(0, Ordering::Relaxed);
+    }
+
+    fn note_freed(&self, objects: usize) {
+        self.freed_objects.fetch_add(objects as u64, Ordering::Relaxed);
+        self.pending_objects.fetch_sub(objects, Ordering::Relaxed);
     }
 
     /// Has memory put behind pages that will soon be wanted.
@@ -79,7 +110,12 @@ pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result
         loop {
             let next = next_release.min(next_collect).min(next_sample);
             match orders.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                Ok(Order::Discard(garbage)) => drop(garbage),
+                Ok(Order::Discard(garbage)) => {
+                    let objects = garbage.objects();
+                    drop(garbage);
+                    let Some(shared) = shared.upgrade() else { return };
+                    shared.maintenance.note_freed(objects);
+                }
                 Ok(Order::WarmUp) => {
                     let Some(shared) = shared.upgrade() else { return };
                     shared.maintenance.warm_up_ordered.store(false, Ordering::Relaxed);

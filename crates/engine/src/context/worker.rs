@@ -84,6 +84,11 @@ impl Garbage {
         std::mem::take(self)
     }
 
+    /// How many values and keys there are, which INFO calls objects.
+    pub fn objects(&self) -> usize {
+        self.values.len() + self.databases.iter().map(Database::len).sum::<usize>()
+    }
+
     /// Whether there is nothing.
     #[inline]
     pub fn is_empty(&self) -> bool {

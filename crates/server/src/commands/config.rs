@@ -156,6 +156,7 @@ fn reset_statistics(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     context.shared.monitor.reset();
+    context.shared.maintenance.reset_freed_objects();
     reply.ok();
     Ok(())
 }

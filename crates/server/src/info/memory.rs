@@ -69,7 +69,9 @@ pub(super) fn memory(source: &Source<'_>, lines: &mut Lines) {
     lines.add("mem_clients_normal", buffers);
     lines.add_all(&["mem_cluster_links", "mem_aof_buffer"], 0);
     lines.add("mem_allocator", "mimalloc");
-    lines.add_all(&["active_defrag_running", "lazyfree_pending_objects", "lazyfreed_objects"], 0);
+    lines.add("active_defrag_running", 0);
+    lines.add("lazyfree_pending_objects", shared.maintenance.pending_objects());
+    lines.add("lazyfreed_objects", shared.maintenance.freed_objects());
 }
 
 pub(super) fn keyspace(source: &Source<'_>, lines: &mut Lines) {

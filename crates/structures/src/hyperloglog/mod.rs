@@ -158,20 +158,20 @@ pub fn forget_cardinality(bytes: &mut [u8]) {
     bytes[HEADER_BYTES - 1] |= OUT_OF_DATE;
 }
 
-/// Adds elements to a dense HyperLogLog and answers whether that changed it; `None`, and nothing
+/// Adds elements to a dense HyperLogLog and returns how many of them changed it; `None`, and nothing
 /// done, where it is none.
 #[inline]
-pub fn add_to_dense(bytes: &mut [u8], elements: &[&[u8]]) -> Option<bool> {
+pub fn add_to_dense(bytes: &mut [u8], elements: &[&[u8]]) -> Option<usize> {
     HyperLogLog::read(bytes).filter(|hyperloglog| hyperloglog.is_dense())?;
-    let mut changed = false;
+    let mut changes = 0;
     for element in elements {
         let (index, value) = place(element);
-        changed |= dense::raise(&mut bytes[HEADER_BYTES..], index, value);
+        changes += usize::from(dense::raise(&mut bytes[HEADER_BYTES..], index, value));
     }
-    if changed {
+    if changes > 0 {
         forget_cardinality(bytes);
     }
-    Some(changed)
+    Some(changes)
 }
 
 /// Adds an element to a HyperLogLog and answers whether that changed it. A sparse one whose bytes

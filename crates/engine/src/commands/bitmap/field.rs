@@ -205,9 +205,10 @@ fn bitfield(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
         return Ok(());
     };
     reply.array(operations.len());
-    // Every operation runs, whether or not one before it has changed something.
+    let mut changes = 0;
     let mut run_all = |text: &mut [u8]| {
-        operations.iter().fold(false, |changed, operation| operation.run(text, reply) | changed)
+        changes = operations.iter().filter(|operation| operation.run(text, reply)).count();
+        changes > 0
     };
     let both = |changed: bool| (changed, changed);
     let fits = |text: &mut [u8]| (bytes <= text.len()).then(|| both(run_all(text)));
@@ -220,6 +221,7 @@ fn bitfield(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
         })?,
     };
     if changed {
+        context.count_changes(changes);
         context.notify(EventClass::String, "setbit", key);
     }
     Ok(())

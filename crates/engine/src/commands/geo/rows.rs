@@ -284,6 +284,7 @@ fn find_and_store(
     })??;
     let searches = form == Form::Search { stores: true };
     let event = if searches { "geosearchstore" } else { "georadiusstore" };
+    context.count_changes(result.len());
     store(context, target.key, result, event, reply);
     Ok(())
 }

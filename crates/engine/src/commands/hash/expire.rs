@@ -135,12 +135,13 @@ fn set(
         }
         ((changed, hash.is_empty()), changed > 0)
     })?;
+    context.count_changes(touched.len());
     match outcome {
         None => reply_to_all(reply, fields, NO_FIELD),
         Some((0, _)) => {}
-        Some((removed, is_empty)) if deadline_ms <= now_ms => {
+        Some((_, is_empty)) if deadline_ms <= now_ms => {
             record_removal(context, key, &touched);
-            context.report_expired_fields(key, removed, is_empty)
+            notify_removal(context, key, is_empty);
         }
         Some(_) => {
             record_deadline(context, key, deadline_ms, &touched);
@@ -156,26 +157,38 @@ fn hpersist(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
     let (now_ms, layout) = (context.now_ms(), context.layout());
     let changed = context.update(key, |hash: &mut Hash| {
         reply.array(fields.len());
-        let mut changed = false;
+        let mut changed = 0;
         for field in fields {
             reply.integer(match hash.deadline_ms(field, now_ms) {
                 None => NO_FIELD,
                 Some(None) => NO_DEADLINE,
                 Some(Some(_)) => {
                     hash.set_deadline(field, None, layout);
-                    changed = true;
+                    changed += 1;
                     CHANGED
                 }
             });
         }
-        (changed, changed)
+        (changed, changed > 0)
     })?;
     match changed {
         None => reply_to_all(reply, fields, NO_FIELD),
-        Some(true) => context.notify(EventClass::Hash, "hpersist", key),
-        Some(false) => {}
+        Some(0) => {}
+        Some(changed) => {
+            context.count_changes(changed);
+            context.notify(EventClass::Hash, "hpersist", key);
+        }
     }
     Ok(())
+}
+
+/// Reports that fields were removed, and the hash with the last of them where it `is_empty`. Fields that are given a
+/// time in the past are removed by the command, as in Redis: they have not expired.
+pub(super) fn notify_removal(context: &mut WriteContext<'_>, key: &[u8], is_empty: bool) {
+    context.notify(EventClass::Hash, "hdel", key);
+    if is_empty {
+        context.notify(EventClass::Generic, "del", key);
+    }
 }
 
 /// Records that fields were removed.

@@ -66,6 +66,7 @@ fn set_pairs(context: &mut WriteContext<'_>, args: &mut Args<'_>, name: &str) ->
             .filter(|pair| hash.set(pair[0], pair[1], ExpiryChange::Clear, now_ms, layout))
             .count()
     })?;
+    context.count_changes(pairs.len() / 2);
     context.notify(EventClass::Hash, "hset", key);
     Ok(added)
 }
@@ -117,11 +118,13 @@ fn hdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         let removed = fields.iter().filter(|field| hash.remove(field, now_ms)).count();
         (removed, removed > 0)
     })?;
-    if removed.is_some_and(|removed| removed > 0) {
+    let removed = removed.unwrap_or(0);
+    context.count_changes(removed);
+    if removed > 0 {
         context.notify(EventClass::Hash, "hdel", key);
         context.notify_if_gone(key);
     }
-    reply.count(removed.unwrap_or(0));
+    reply.count(removed);
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use dunlin_resp::ReplyBuffer;
 
 use super::{
-    expire::{record_deadline, record_removal},
+    expire::{notify_removal, record_deadline, record_removal},
     fields::reply_value,
     named::{FIELDS, WRONG_COUNT, behind_fields, counted, split_options},
 };
@@ -109,10 +109,11 @@ fn hgetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         }
         ((changes, hash.is_empty()), changes > 0)
     })?;
+    context.count_changes(touched.len());
     match outcome {
         None => fields.iter().for_each(|_| reply.null()),
         Some((0, _)) => {}
-        Some((changes, is_empty)) => match deadlines {
+        Some((_, is_empty)) => match deadlines {
             Deadlines::Keep => {}
             Deadlines::Clear => {
                 if context.is_recorded() {
@@ -128,7 +129,7 @@ fn hgetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
             }
             Deadlines::Passed => {
                 record_removal(context, key, &touched);
-                context.report_expired_fields(key, changes, is_empty);
+                notify_removal(context, key, is_empty);
             }
         },
     }
@@ -151,25 +152,23 @@ fn hgetdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     let now_ms = context.now_ms();
     let outcome = context.update(key, |hash: &mut Hash| {
         reply.array(fields.len());
-        let mut removed = false;
+        let mut removed = 0;
         for field in fields {
             reply_value(reply, hash.get(field, now_ms));
-            removed |= hash.remove(field, now_ms);
+            removed += usize::from(hash.remove(field, now_ms));
         }
-        ((removed, hash.is_empty()), removed)
+        ((removed, hash.is_empty()), removed > 0)
     })?;
     match outcome {
         None => {
             reply.array(fields.len());
             fields.iter().for_each(|_| reply.null());
         }
-        Some((false, _)) => {}
-        Some((true, is_empty)) => {
+        Some((0, _)) => {}
+        Some((removed, is_empty)) => {
+            context.count_changes(removed);
             record_removal(context, key, fields);
-            context.notify(EventClass::Hash, "hdel", key);
-            if is_empty {
-                context.notify(EventClass::Generic, "del", key);
-            }
+            notify_removal(context, key, is_empty);
         }
     }
     Ok(())
@@ -264,11 +263,17 @@ fn hsetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
                 let removed = pairs.chunks_exact(2).filter(|pair| hash.remove(pair[0], now_ms)).count();
                 ((removed, hash.is_empty()), removed > 0)
             })?;
-            if let Some((removed, is_empty)) = outcome.filter(|(removed, _)| *removed > 0) {
+            if outcome.is_some_and(|(removed, _)| removed > 0) {
                 let fields: Vec<&[u8]> = pairs.chunks_exact(2).map(|pair| pair[0]).collect();
+                context.count_changes(fields.len());
                 record_removal(context, key, &fields);
-                context.report_expired_fields(key, removed, is_empty);
             }
+            // As in Redis, the events are those of fields that are set and then removed.
+            if outcome.is_none() {
+                context.notify(EventClass::New, "new", key);
+            }
+            context.notify(EventClass::Hash, "hset", key);
+            notify_removal(context, key, outcome.is_none_or(|(_, is_empty)| is_empty));
             reply.integer(1);
             return Ok(());
         }
@@ -282,6 +287,7 @@ fn hsetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
             hash.set(pair[0], pair[1], expiry, now_ms, layout);
         }
     })?;
+    context.count_changes(pairs.len() / 2);
     if context.is_recorded() {
         record_values(context, key, expiry, pairs);
     }

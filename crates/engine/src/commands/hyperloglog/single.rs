@@ -36,13 +36,14 @@ fn pfadd(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 
 /// Adds elements to what a key holds; whether that changed it, or created it.
 fn add(context: &mut WriteContext<'_>, key: &[u8], elements: &[&[u8]]) -> Result<bool, CommandError> {
-    let mut dense_changed = None;
+    let mut dense_changes = None;
     context.edit_string_in_place(key, |bytes| {
-        dense_changed = hyperloglog::add_to_dense(bytes, elements);
-        dense_changed?.then_some(((), true))
+        dense_changes = hyperloglog::add_to_dense(bytes, elements);
+        (dense_changes? > 0).then_some(((), true))
     });
-    if let Some(changed) = dense_changed {
-        return Ok(changed);
+    if let Some(changes) = dense_changes {
+        context.count_changes(changes);
+        return Ok(changes > 0);
     }
     // Missing or sparse. Most additions to a sketch change nothing, so that is found out first.
     if let Some(string) = context.string(key)? {
@@ -52,14 +53,20 @@ fn add(context: &mut WriteContext<'_>, key: &[u8], elements: &[&[u8]]) -> Result
         }
     }
     let sparse_bytes_max = context.layout().limits.hll_sparse_max_bytes;
+    let mut changes = 0;
     let added = context.edit_string(key, |bytes| {
         if bytes.is_empty() {
+            changes = 1;
             *bytes = hyperloglog::new_hyperloglog();
             hyperloglog::forget_cardinality(bytes);
         }
         // What was added before the runs turned out to be broken stays, as in Redis.
-        elements.iter().try_for_each(|element| hyperloglog::add(bytes, element, sparse_bytes_max).map(drop))
+        elements.iter().try_for_each(|element| {
+            changes += usize::from(hyperloglog::add(bytes, element, sparse_bytes_max)?);
+            Ok(())
+        })
     })?;
+    context.count_changes(changes);
     added.map(|()| true).map_err(corrupt)
 }
 

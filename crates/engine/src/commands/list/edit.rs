@@ -99,6 +99,7 @@ fn lrem(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
     };
     reply.count(removed);
     if removed > 0 {
+        context.count_changes(removed);
         context.notify(EventClass::List, "lrem", key);
         notify_emptied(context, key, is_empty);
     }
@@ -123,10 +124,12 @@ fn ltrim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
         let kept = inclusive(start, stop, len);
         let taken = [kept.end..len, 0..kept.start].map(|range| list.take_range(range).1);
         list.settle(layout);
-        ((list.is_empty(), taken), list.len() < len)
+        let removed = len - list.len();
+        ((list.is_empty(), taken, removed), removed > 0)
     })?;
     reply.ok();
-    if let Some((is_empty, taken)) = trimmed {
+    if let Some((is_empty, taken, removed)) = trimmed {
+        context.count_changes(removed);
         taken.into_iter().for_each(|blocks| discard(context, blocks));
         context.notify(EventClass::List, "ltrim", key);
         notify_emptied(context, key, is_empty);

@@ -181,6 +181,7 @@ fn remove_many(
         (removed, taken, list.is_empty())
     })?;
     let Some((removed, taken, is_empty)) = outcome else { return Ok(0) };
+    context.count_changes(removed);
     discard(context, taken);
     notify_pop(context, end, key, is_empty);
     Ok(removed)

@@ -54,6 +54,7 @@ fn push(
         list.push(end, texts, layout);
         list.len()
     })?;
+    context.count_changes(texts.len());
     reply.count(len);
     notify_push(context, end, key);
     Ok(())
@@ -94,6 +95,7 @@ fn push_existing(
         list.push(end, texts, layout);
         list.len()
     })?;
+    context.count_changes(texts.len());
     reply.count(len.unwrap_or(0));
     if len.is_some() {
         notify_push(context, end, key);

@@ -33,6 +33,7 @@ fn sadd(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         let added = members.iter().filter(|member| set.insert(member, layout)).count();
         (added, added > 0)
     })?;
+    context.count_changes(added);
     if added > 0 {
         context.notify(EventClass::Set, "sadd", key);
     }
@@ -56,11 +57,13 @@ fn srem(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         let removed = members.iter().filter(|member| set.remove(member)).count();
         (removed, removed > 0)
     })?;
-    if removed.is_some_and(|removed| removed > 0) {
+    let removed = removed.unwrap_or(0);
+    context.count_changes(removed);
+    if removed > 0 {
         context.notify(EventClass::Set, "srem", key);
         context.notify_if_gone(key);
     }
-    reply.count(removed.unwrap_or(0));
+    reply.count(removed);
     Ok(())
 }
 

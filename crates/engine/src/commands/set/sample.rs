@@ -82,8 +82,10 @@ fn pop_many(
     }
     let Some(set) = context.collection::<Set>(key)? else { return Ok(()) };
     if count >= set.len() {
-        reply.set(set.len());
+        let popped = set.len();
+        reply.set(popped);
         set.for_each(|member| reply_member(reply, member));
+        context.count_changes(popped);
         remove_all(context, key);
         return Ok(());
     }
@@ -98,6 +100,7 @@ fn pop_many(
             set.remove(member);
         }
     })?;
+    context.count_changes(popped.len());
     if context.is_recorded() {
         record_removal(context, key, &popped);
     }
@@ -141,6 +144,8 @@ enum Left {
 
 /// Members that were popped from a set apart from it.
 struct Popped {
+    count: usize,
+    /// All of them, unless the set goes with them.
     members: Set,
     left: Left,
     reply: Vec<Arc<Vec<u8>>>,
@@ -150,7 +155,8 @@ impl Popped {
     fn of(set: &Set, count: usize, random: &mut Random, protocol: Protocol, layout: Layout<'_>) -> Self {
         let mut reply = ReplyBuffer::default();
         reply.set_protocol(protocol);
-        reply.set(count.min(set.len()));
+        let popped = count.min(set.len());
+        reply.set(popped);
         let mut members = Set::for_members(count as u64, layout);
         let left = if count >= set.len() {
             set.for_each(|member| reply_member(&mut reply, member));
@@ -174,12 +180,13 @@ impl Popped {
             });
             Left::Copied(rest)
         };
-        Self { members, left, reply: reply.take_pieces() }
+        Self { count: popped, members, left, reply: reply.take_pieces() }
     }
 
     /// Leaves the rest under the key that all were found under.
     fn finish(self, context: &mut WriteContext<'_>, key: &[u8], reply: &mut ReplyBuffer) -> CommandResult {
         reply.append_pieces(&self.reply);
+        context.count_changes(self.count);
         match self.left {
             Left::Copied(rest) if rest.is_empty() => {
                 remove_all(context, key);

@@ -204,6 +204,7 @@ pub(in crate::commands) fn put<'m>(
     } else {
         context.update_or_create(key, edit)??
     };
+    context.count_changes(outcome.added + outcome.updated);
     if outcome.added + outcome.updated > 0 {
         let event = if conditions.increment { "zincr" } else { "zadd" };
         context.notify(EventClass::SortedSet, event, key);

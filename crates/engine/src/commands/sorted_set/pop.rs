@@ -239,7 +239,8 @@ fn remove(
         set.remove_range(ranks);
         ((count, set.is_empty()), count > 0)
     })?;
-    if let Some((1.., is_empty)) = popped {
+    if let Some((count @ 1.., is_empty)) = popped {
+        context.count_changes(count);
         notify_removal(context, if end == End::Min { "zpopmin" } else { "zpopmax" }, key, is_empty);
     }
     Ok(popped.map(|(count, _)| count))

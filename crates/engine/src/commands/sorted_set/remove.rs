@@ -67,6 +67,7 @@ fn zrem(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         ((removed, set.is_empty()), removed > 0)
     })?;
     let (removed, is_empty) = removed.unwrap_or_default();
+    context.count_changes(removed);
     if removed > 0 {
         notify_removal(context, "zrem", key, is_empty);
     }
@@ -118,6 +119,7 @@ fn remove_range(
         ((removed, set.is_empty()), removed > 0)
     })?;
     let (removed, is_empty) = removed.unwrap_or_default();
+    context.count_changes(removed);
     if removed > 0 {
         notify_removal(context, event, key, is_empty);
     }

@@ -199,6 +199,7 @@ fn xclaim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         reply.array_since(mark, claimed);
         ((is_new, touched), changed || is_new || claimed > 0)
     })?;
+    context.count_changes(usize::from(is_new) + ids.len());
     let has_read = options.last_id > StreamId::MIN && ids.is_empty();
     record_deliveries(context, &Deliveries { key, group: name, consumer, is_new, ids, has_read });
     if is_new {
@@ -376,6 +377,7 @@ fn xautoclaim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut R
     };
     let Takeover { claimed, deleted, .. } = takeover;
     let (ids, has_read) = ([claimed, deleted].concat(), false);
+    context.count_changes(usize::from(is_new) + ids.len());
     record_deliveries(context, &Deliveries { key, group: name, consumer, is_new, ids, has_read });
     if is_new {
         context.notify(EventClass::Stream, "xgroup-createconsumer", key);

@@ -37,6 +37,7 @@ fn xdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         Err(error) => (Err(error), false),
     })?;
     let deleted = deleted.transpose()?.unwrap_or(0);
+    context.count_changes(deleted);
     if deleted > 0 {
         context.notify(EventClass::Stream, "xdel", key);
     }
@@ -179,7 +180,9 @@ fn answer(
     reply: &mut ReplyBuffer,
 ) {
     let outcomes = outcomes.unwrap_or_else(|| vec![Outcome::Missing; count]);
-    if outcomes.contains(&Outcome::Deleted) {
+    let deleted = outcomes.iter().filter(|outcome| **outcome == Outcome::Deleted).count();
+    context.count_changes(deleted);
+    if deleted > 0 {
         context.notify(EventClass::Stream, "xdel", key);
     }
     reply.array(outcomes.len());

@@ -38,7 +38,9 @@ fn xack(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         (acknowledged, Change::of_groups(changed))
     })?;
     context.count_lookup(key, acknowledged.is_some());
-    reply.count(acknowledged.transpose()?.unwrap_or(0));
+    let acknowledged = acknowledged.transpose()?.unwrap_or(0);
+    context.count_changes(acknowledged);
+    reply.count(acknowledged);
     Ok(())
 }
 

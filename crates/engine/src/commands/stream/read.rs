@@ -545,7 +545,8 @@ impl GroupReading<'_> {
 
     /// Records and tells what reading a stream has done.
     fn record(&self, context: &mut WriteContext<'_>, key: &[u8], done: Done) {
-        let Done { is_new, has_read, ids, .. } = done;
+        let Done { is_new, has_read, ids, has_answered, .. } = done;
+        context.count_changes(usize::from(is_new) + usize::from(has_answered));
         if is_new || has_read || !ids.is_empty() {
             let (group, consumer) = (self.name, self.consumer);
             record_deliveries(context, &Deliveries { key, group, consumer, is_new, ids, has_read });

@@ -209,6 +209,7 @@ fn xtrim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     })?;
     let removed = removed.map_or(0, |trimmed| discard(context, trimmed));
     if removed > 0 {
+        context.count_changes(removed as usize);
         record_edit(context, key, args.words(), None);
         context.notify(EventClass::Stream, "xtrim", key);
     }

@@ -34,6 +34,10 @@ pub struct WriteContext<'a> {
     /// Whether a waiter's command is being run again.
     serving: bool,
     phase: Phase<'a>,
+    /// Changes of keys so far.
+    changed_keys: u64,
+    /// What the command has said of the number of its changes.
+    declared_changes: Option<u64>,
 }
 
 impl<'a> WriteContext<'a> {
@@ -53,6 +57,8 @@ impl<'a> WriteContext<'a> {
             worker,
             serving: false,
             phase: Phase::Whole,
+            changed_keys: 0,
+            declared_changes: None,
         }
     }
 
@@ -256,14 +262,6 @@ impl<'a> WriteContext<'a> {
         Layout { limits: &self.environment.collection_limits, resources: self.resources() }
     }
 
-    /// Counts and reports fields of a hash that a command has removed because their time had come, and
-    /// that the hash went with them, if it did.
-    pub fn report_expired_fields(&mut self, key: &[u8], fields: usize, is_empty: bool) {
-        self.worker.statistics.expired_fields.add(fields as u64);
-        let what = if is_empty { Expiration::LastElement } else { Expiration::Elements };
-        self.report_expiration(self.database, key, what);
-    }
-
     /// Reclaims the expired elements of a collection that is about to change, for the record's sake: the
     /// command would find them there again in a replay, which knows no time.
     #[cold]
@@ -277,7 +275,8 @@ impl<'a> WriteContext<'a> {
         self.locked.publish_usage(key.shard, self.database);
         if !gone.is_empty() {
             self.worker.effects.add_removal(self.database, key.bytes, &gone);
-            self.report_expired_fields(key.bytes, gone.len(), false);
+            self.worker.statistics.expired_fields.add(gone.len() as u64);
+            self.report_expiration(self.database, key.bytes, Expiration::Elements);
         }
     }
 
@@ -468,7 +467,7 @@ impl<'a> WriteContext<'a> {
     /// [`Self::changed`] where the value takes as much memory as before, or that has been published.
     #[inline(always)]
     fn changed_in_place(&mut self, database: usize, key: &Key<'_>) {
-        self.worker.statistics.changes.add(1);
+        self.changed_keys += 1;
         self.show_change(database, key);
     }
 
@@ -529,17 +528,21 @@ impl<'a> WriteContext<'a> {
         self.effect(&[removal_word(self.environment.lazyfree_expire), key]);
     }
 
-    /// How many changes have been made so far.
+    /// Counts so many changes for the command, rather than one for each key that it changes: elements, as
+    /// `rdb_changes_since_last_save` does in Redis. Several counts add up. Nothing counts where no key changes.
     #[inline]
-    pub(crate) fn changes(&self) -> u64 {
-        self.worker.statistics.changes.get()
+    pub fn count_changes(&mut self, changes: usize) {
+        self.declared_changes = Some(self.declared_changes.unwrap_or(0) + changes as u64);
     }
 
-    /// The command has ended: unless it has said what it changes, its words do, if there had been
-    /// `changes_before` changes when it began.
+    /// The command has ended: its changes are counted, and unless it has said what it changes, its words do.
     #[inline]
-    pub(crate) fn settle_effect(&mut self, words: &[&[u8]], changes_before: u64) {
-        let changed = self.changes() != changes_before;
+    pub(crate) fn settle_effect(&mut self, words: &[&[u8]]) {
+        let changed = self.changed_keys > 0;
+        if changed {
+            let changes = self.declared_changes.unwrap_or(self.changed_keys).max(1);
+            self.worker.statistics.changes.add(changes);
+        }
         self.worker.effects.settle(self.database, words, changed);
     }
 

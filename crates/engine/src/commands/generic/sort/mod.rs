@@ -158,6 +158,7 @@ fn sort(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
 /// Stores what was sorted, and answers how many elements it has.
 fn store(context: &mut WriteContext<'_>, destination: &[u8], list: List, reply: &mut ReplyBuffer) {
     reply.count(list.len());
+    context.count_changes(list.len());
     let (is_empty, was_there) = (list.is_empty(), context.find(destination).is_some());
     context.set_collection(destination, list, ExpiryChange::Clear);
     if !is_empty {
