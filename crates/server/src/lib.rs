@@ -10,6 +10,7 @@ mod commands;
 pub mod config;
 pub mod convert;
 mod durability;
+mod error_counts;
 mod executor;
 mod expiry;
 mod feed;

@@ -158,7 +158,7 @@ fn docs(context: &mut Context<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuf
 fn list(context: &mut Context<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let table = &context.shared.commands;
     let names: Vec<String> = if args.is_empty() {
-        table.commands().map(Entry::full_name).collect()
+        table.entries().iter().map(Entry::full_name).collect()
     } else {
         if !args.token("FILTERBY") {
             return Err(CommandError::Syntax);
