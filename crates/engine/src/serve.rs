@@ -48,6 +48,8 @@ pub struct Served {
     /// The reply; without one it waits on, but is to be looked at again earlier than it was to be
     /// ([`Waiter::again_ms`]).
     pub reply: Option<Vec<u8>>,
+    /// How long serving it took, by [`Worker::clock_ns`].
+    pub nanoseconds: u64,
 }
 
 /// What is left to do for the waiters of a key.
@@ -80,12 +82,12 @@ pub(crate) fn block(
             keys.push((keyspace.shard_of(key), Box::from(*key)));
         }
     }
-    let words = wait.words.unwrap_or_else(|| request.words.iter().map(|word| Box::from(*word)).collect());
     let waiter = Arc::new(Waiter {
         client: environment.client,
         protocol: reply.protocol(),
         command: request.entry.command,
-        words,
+        words: request.words.iter().map(|word| Box::from(*word)).collect(),
+        settled_words: wait.words,
         database,
         keys,
         shards,
@@ -217,18 +219,20 @@ fn serve_key(
         if !locked.holds(&waiter.shards) {
             return Progress::Needs(waiter.shards);
         }
+        let begun = (worker.clock_ns)();
         let reply = run(locked, &waiter, environment, worker);
+        let nanoseconds = (worker.clock_ns)().saturating_sub(begun);
         worker.effects.publish(log, worker.id());
         match reply {
             Ok(reply) => {
                 remove(locked, &waiter);
-                worker.served.push(Served { waiter, reply: Some(reply) });
+                worker.served.push(Served { waiter, reply: Some(reply), nanoseconds });
             }
             Err(again_ms) => {
                 passed += 1;
                 let again_ms = again_ms.unwrap_or(NEVER);
                 if again_ms < waiter.again_ms.swap(again_ms, Relaxed) {
-                    worker.served.push(Served { waiter, reply: None });
+                    worker.served.push(Served { waiter, reply: None, nanoseconds });
                 }
             }
         }
@@ -243,7 +247,8 @@ fn run(
     worker: &mut Worker,
 ) -> Result<Vec<u8>, Option<u64>> {
     let Run::Block(handler) = waiter.command.run else { unreachable!("only such commands wait") };
-    let words: Vec<&[u8]> = waiter.words.iter().map(|word| &**word).collect();
+    let words = waiter.settled_words.as_ref().unwrap_or(&waiter.words);
+    let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
     let mut reply = ReplyBuffer::default();
     reply.set_protocol(waiter.protocol);
     let mark = reply.mark();

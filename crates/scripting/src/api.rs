@@ -5,7 +5,7 @@ use sha1::{Digest, Sha1};
 
 use crate::{
     LogLevel,
-    convert::{push_error_table, push_reply},
+    convert::{OF_COMMAND, push_error_table, push_reply},
     library,
     number::format_general,
     state::{Kind, NativeFn, NativeResult, Raised, Stack, native},
@@ -121,7 +121,7 @@ fn run_command(stack: Stack<'_>) -> bool {
     match failed {
         Some(true) => {
             stack.push_boolean(true);
-            stack.raw_set_field(-2, "ignore_error_stats_update");
+            stack.raw_set_field(-2, OF_COMMAND);
             true
         }
         Some(false) => false,

@@ -160,6 +160,20 @@ impl<'r> Reader<'_, 'r> {
     }
 }
 
+/// The field that says of the table of an error that a command has answered it, as scripts see it in Redis, too.
+pub(crate) const OF_COMMAND: &str = "ignore_error_stats_update";
+
+/// Whether the value on top is the table of an error that a command has answered.
+pub(crate) fn is_of_command(stack: Stack<'_>) -> bool {
+    if stack.kind(-1) != Kind::Table {
+        return false;
+    }
+    stack.raw_get_field(-1, OF_COMMAND);
+    let is_set = stack.boolean(-1);
+    stack.pop(1);
+    is_set
+}
+
 /// Pushes the table of an error whose line has its code first.
 pub(crate) fn push_error_table(stack: Stack<'_>, line: impl AsRef<[u8]>) {
     stack.push_table(0, 4);
@@ -167,8 +181,13 @@ pub(crate) fn push_error_table(stack: Stack<'_>, line: impl AsRef<[u8]>) {
     stack.raw_set_field(-2, "err");
 }
 
-/// Writes the value on top as a reply and pops it.
-pub(crate) fn write_reply(stack: Stack<'_>, script_protocol: Protocol, reply: &mut ReplyBuffer) {
+/// Writes the value on top as a reply and pops it. `note_error` learns of errors in it that no command has answered.
+pub(crate) fn write_reply(
+    stack: Stack<'_>,
+    script_protocol: Protocol,
+    reply: &mut ReplyBuffer,
+    note_error: &mut dyn FnMut(&[u8]),
+) {
     if !stack.ensure(4) {
         reply.error("ERR reached lua stack limit");
         return stack.pop(1);
@@ -181,7 +200,7 @@ pub(crate) fn write_reply(stack: Stack<'_>, script_protocol: Protocol, reply: &m
             (Protocol::Resp2, true) => reply.integer(1),
             (Protocol::Resp2, false) => reply.null(),
         },
-        Kind::Table => write_table(stack, script_protocol, reply),
+        Kind::Table => write_table(stack, script_protocol, reply, note_error),
         _ => reply.null(),
     }
     stack.pop(1);
@@ -193,7 +212,12 @@ fn to_integer(value: f64) -> i64 {
     if (-LIMIT..LIMIT).contains(&value) { value as i64 } else { i64::MIN }
 }
 
-fn write_table(stack: Stack<'_>, script_protocol: Protocol, reply: &mut ReplyBuffer) {
+fn write_table(
+    stack: Stack<'_>,
+    script_protocol: Protocol,
+    reply: &mut ReplyBuffer,
+    note_error: &mut dyn FnMut(&[u8]),
+) {
     let field = |name: &str, kind: Kind| {
         stack.raw_get_field(-1, name);
         let found = stack.kind(-1) == kind;
@@ -203,9 +227,12 @@ fn write_table(stack: Stack<'_>, script_protocol: Protocol, reply: &mut ReplyBuf
         found
     };
     if field("err", Kind::String) {
-        let line = stack.text(-1).to_vec();
+        let line = one_line(stack.text(-1));
         stack.pop(1);
-        return reply.error(one_line(&line));
+        if !is_of_command(stack) {
+            note_error(&line);
+        }
+        return reply.error(line);
     }
     if field("ok", Kind::String) {
         reply.raw(b"+");
@@ -220,8 +247,8 @@ fn write_table(stack: Stack<'_>, script_protocol: Protocol, reply: &mut ReplyBuf
         while stack.next(-2) {
             // The key is wanted by `next` again, the copy is used up.
             stack.push_copy(-2);
-            write_reply(stack, script_protocol, reply);
-            write_reply(stack, script_protocol, reply);
+            write_reply(stack, script_protocol, reply, note_error);
+            write_reply(stack, script_protocol, reply, note_error);
         }
     } else if field("set", Kind::Table) {
         let members = count_fields(stack);
@@ -230,7 +257,7 @@ fn write_table(stack: Stack<'_>, script_protocol: Protocol, reply: &mut ReplyBuf
         while stack.next(-2) {
             stack.pop(1);
             stack.push_copy(-1);
-            write_reply(stack, script_protocol, reply);
+            write_reply(stack, script_protocol, reply, note_error);
         }
     } else if field("big_number", Kind::String) {
         let digits = one_line(stack.text(-1));
@@ -245,16 +272,21 @@ fn write_table(stack: Stack<'_>, script_protocol: Protocol, reply: &mut ReplyBuf
             _ => {
                 // Not a verbatim string after all: an array, and one without elements.
                 stack.pop(1);
-                return write_array(stack, script_protocol, reply);
+                return write_array(stack, script_protocol, reply, note_error);
             }
         }
     } else {
-        return write_array(stack, script_protocol, reply);
+        return write_array(stack, script_protocol, reply, note_error);
     }
     stack.pop(1);
 }
 
-fn write_array(stack: Stack<'_>, script_protocol: Protocol, reply: &mut ReplyBuffer) {
+fn write_array(
+    stack: Stack<'_>,
+    script_protocol: Protocol,
+    reply: &mut ReplyBuffer,
+    note_error: &mut dyn FnMut(&[u8]),
+) {
     let mut length = 0;
     loop {
         stack.raw_get_index(-1, length + 1);
@@ -268,7 +300,7 @@ fn write_array(stack: Stack<'_>, script_protocol: Protocol, reply: &mut ReplyBuf
     reply.array(length as usize);
     for index in 1..=length {
         stack.raw_get_index(-1, index);
-        write_reply(stack, script_protocol, reply);
+        write_reply(stack, script_protocol, reply, note_error);
     }
 }
 

@@ -41,6 +41,9 @@ pub trait Caller {
     /// Whether the script's user may run a command; `None` where there is no such command.
     fn may_call(&mut self, words: &[&[u8]]) -> Option<bool>;
 
+    /// The script answers an error, or one among the elements of its reply, that none of its commands has answered.
+    fn note_error(&mut self, _line: &[u8]) {}
+
     /// Writes a line to the host's log.
     fn log(&mut self, level: LogLevel, message: &[u8]);
 

@@ -14,7 +14,7 @@ use crate::{
     Caller, INSTRUCTIONS,
     api::{hex, raise_error},
     cjson::Settings,
-    convert::{field_text, write_reply},
+    convert::{field_text, is_of_command, write_reply},
     proof::{self, Judge},
     sandbox::{self, Purpose, Sandbox},
     state::{Call, Kind, Raised, Reference, Stack, State},
@@ -133,12 +133,17 @@ impl Core {
             Ok(()) => match returned_error(stack) {
                 Some(line) => Err(line),
                 None => {
-                    write_reply(stack, protocol, reply);
+                    write_reply(stack, protocol, reply, &mut |line| call.caller.note_error(line));
                     Ok(())
                 }
             },
             Err(Raised) => Err(raised_error(stack, name().as_ref())),
         };
+        if let Err(line) = &result
+            && !is_of_command(stack)
+        {
+            call.caller.note_error(line);
+        }
         stack.set_top(0);
         self.settle();
         result

@@ -53,7 +53,6 @@ pub(crate) struct Unstored {
 /// A command that has been run.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    pub(crate) index: usize,
     /// The words of the command, the name first.
     pub(crate) words: Vec<Box<[u8]>>,
     /// The reply, encoded; no piece is empty.
@@ -108,7 +107,7 @@ fn run(jobs: &Mutex<Receiver<Job>>, shared: &Weak<Shared>, number: usize) {
         let nanoseconds = started.elapsed().as_nanos() as u64;
         match outcome {
             Outcome::Answered { words, mut reply } => {
-                let finished = Finished { index, words, reply: reply.take_pieces(), nanoseconds };
+                let finished = Finished { words, reply: reply.take_pieces(), nanoseconds };
                 post.send(client, Letter::Finished(Arc::new(finished)));
             }
             Outcome::Computed(computed) => {

@@ -43,9 +43,30 @@ impl Ending {
     }
 
     /// The answer, encoded for a client.
-    pub(crate) fn encode(self, waiter: &Waiter) -> Vec<u8> {
-        encode(waiter.protocol, |reply| self.answer(reply))
+    pub(crate) fn encode(self, waiter: &Waiter) -> Unblocked {
+        Unblocked::with(encode(waiter.protocol, |reply| self.answer(reply)))
     }
+}
+
+/// What a client that has waited is to be told.
+#[derive(Debug)]
+pub struct Unblocked {
+    /// The reply, encoded.
+    pub(crate) reply: Vec<u8>,
+    /// The time that it took to serve the command, which is not the time that it has waited.
+    pub(crate) nanoseconds: u64,
+}
+
+impl Unblocked {
+    /// With a reply that took no time.
+    pub(crate) fn with(reply: Vec<u8>) -> Self {
+        Self { reply, nanoseconds: 0 }
+    }
+}
+
+/// The line of a whole reply, where that is an error.
+pub(crate) fn error_line(encoded: &[u8]) -> Option<&[u8]> {
+    encoded.strip_prefix(b"-")?.strip_suffix(b"\r\n")
 }
 
 /// An answer, encoded for a client.
@@ -104,9 +125,9 @@ impl BlockedClients {
         }
     }
 
-    /// Removes a client that waits no more. Its worker only.
-    pub(crate) fn leave(&self, address: Address) {
-        self.table(address).remove(&address.id);
+    /// Removes a client that waits no more; what it has waited with. Its worker only.
+    pub(crate) fn leave(&self, address: Address) -> Option<Arc<Waiter>> {
+        self.table(address).remove(&address.id)
     }
 
     /// Ends the wait of a client; what it waited with, unless it waits for nothing or has been served. Refused where

@@ -1,12 +1,12 @@
 //! Commands worth a second look: slow ones, and those with a large request or reply.
 //!
 //! Three bounded logs, newest first, for `SLOWLOG` and `COMMANDLOG`. An entry keeps a short form of
-//! the request; what may be a password is never kept.
+//! the request; a secret is never kept.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use dunlin_engine::command::{Entry, Flags};
+use dunlin_engine::command::Entry;
 
 use crate::config::Config;
 
@@ -106,13 +106,10 @@ impl CommandLogs {
 /// The form in which a request is kept.
 pub(crate) fn shorten(entry: &Entry, words: &[&[u8]]) -> Vec<Vec<u8>> {
     let kept = words.len().min(WORDS_MAX);
-    let is_secret = entry.command.flags.has(Flags::SENSITIVE);
     let mut short: Vec<Vec<u8>> = Vec::with_capacity(kept);
-    for (position, word) in words[..kept].iter().enumerate() {
+    for (position, word) in entry.redacted(words).take(kept).enumerate() {
         if words.len() > WORDS_MAX && position == WORDS_MAX - 1 {
             short.push(format!("... ({} more arguments)", words.len() - WORDS_MAX + 1).into_bytes());
-        } else if is_secret && position >= entry.name_words() {
-            short.push(b"(redacted)".to_vec());
         } else if word.len() > WORD_BYTES_MAX {
             let more = format!("... ({} more bytes)", word.len() - WORD_BYTES_MAX);
             short.push([&word[..WORD_BYTES_MAX], more.as_bytes()].concat());
@@ -151,12 +148,13 @@ mod tests {
     #[test]
     fn requests_are_shortened_and_secrets_left_out() {
         const OPEN: Command = Command { name: "open", ..Command::DEFAULT };
-        const SECRET: Command = Command { name: "secret", flags: Flags::SENSITIVE, ..Command::DEFAULT };
+        const SECRET: Command =
+            Command { name: "secret", secrets: Some(|words| vec![words.len() - 1]), ..Command::DEFAULT };
         let table = CommandTable::new(&[&[OPEN, SECRET]]);
         let shortened = |words: &[&[u8]]| shorten(table.find(words[0]).unwrap(), words);
         let long = vec![b'x'; 200];
 
-        assert_eq!(shortened(&[b"secret", b"name", b"word"]), [&b"secret"[..], b"(redacted)", b"(redacted)"]);
+        assert_eq!(shortened(&[b"secret", b"name", b"word"]), [&b"secret"[..], b"name", b"(redacted)"]);
         let word = &shortened(&[b"open", &long])[1];
         assert_eq!(word, &[&long[..128], b"... (72 more bytes)"].concat());
 

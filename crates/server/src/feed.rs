@@ -78,19 +78,19 @@ pub(crate) fn write_line(
     origin: Origin<'_>,
 ) {
     if !entry.command.flags.has(Flags::ADMIN) && !entry.command.flags.has(Flags::SKIP_MONITOR) {
-        write_words(lines, words, first_secret(entry, words), database, origin);
+        write_words(lines, entry.redacted(words), database, origin);
     }
 }
 
-/// Appends the line of the command that runs a script, which comes before those of what the script calls.
+/// Appends the line of a command that runs a script, which comes before those of what the script calls, and whether or
+/// not there is such a script.
 pub(crate) fn write_script(lines: &mut Vec<u8>, words: &[&[u8]], database: usize, transport: &Transport) {
-    write_words(lines, words, words.len(), database, Origin::Client(transport));
+    write_words(lines, words.iter().copied(), database, Origin::Client(transport));
 }
 
-fn write_words(
+fn write_words<'w>(
     lines: &mut Vec<u8>,
-    words: &[&[u8]],
-    first_secret: usize,
+    words: impl Iterator<Item = &'w [u8]>,
     database: usize,
     origin: Origin<'_>,
 ) {
@@ -103,25 +103,11 @@ fn write_words(
         Origin::Script => lines.extend_from_slice(b"lua"),
     }
     lines.push(b']');
-    for (position, word) in words.iter().enumerate() {
+    for word in words {
         lines.push(b' ');
-        if position >= first_secret {
-            lines.extend_from_slice(b"\"(redacted)\"");
-        } else {
-            quote(lines, word);
-        }
+        quote(lines, word);
     }
     lines.extend_from_slice(b"\r\n");
-}
-
-/// The first word that is shown to nobody: an argument of `AUTH`, or what stands behind `AUTH` in the
-/// arguments of another command with secrets.
-fn first_secret(entry: &Entry, words: &[&[u8]]) -> usize {
-    if !entry.command.flags.has(Flags::SENSITIVE) {
-        return words.len();
-    }
-    let keyword = words.iter().position(|word| word.eq_ignore_ascii_case(b"AUTH"));
-    keyword.map_or(entry.name_words(), |keyword| keyword + 1)
 }
 
 /// Appends a word in quotes, with what is not printable escaped.
@@ -145,6 +131,8 @@ fn quote(out: &mut Vec<u8>, word: &[u8]) {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use dunlin_engine::command::Argument;
 
     use super::*;
     use crate::commands;
@@ -170,8 +158,54 @@ mod tests {
     fn secrets_and_operators_commands_are_not_shown() {
         let shown = |words: &str| line(&words.split(' ').map(str::as_bytes).collect::<Vec<_>>());
         assert_eq!(shown("AUTH me secret"), "[3 unix:/tmp/s] \"AUTH\" \"(redacted)\" \"(redacted)\"\r\n");
-        let hello = shown("HELLO 3 auth me secret");
-        assert_eq!(hello, "[3 unix:/tmp/s] \"HELLO\" \"3\" \"auth\" \"(redacted)\" \"(redacted)\"\r\n");
         assert_eq!(shown("CONFIG SET requirepass secret"), "");
+    }
+
+    #[test]
+    fn secrets_are_redacted_and_nothing_else_is() {
+        for (request, expected) in [
+            ("AUTH secret", "AUTH *"),
+            ("AUTH me secret", "AUTH * *"),
+            ("HELLO", "HELLO"),
+            ("HELLO 3", "HELLO 3"),
+            ("HELLO 3 SETNAME auth", "HELLO 3 SETNAME auth"),
+            ("HELLO 3 SETNAME auth AUTH me secret", "HELLO 3 SETNAME auth AUTH * *"),
+            ("hello 3 auth me secret setname auth", "hello 3 auth * * setname auth"),
+            ("HELLO 3 AUTH secret", "HELLO 3 AUTH *"),
+            ("HELLO AUTH me secret", "HELLO AUTH * *"),
+            ("HELLO 3 BY AUTH me secret", "HELLO 3 BY AUTH * *"),
+            ("CONFIG GET requirepass", "CONFIG GET requirepass"),
+            ("CONFIG SET hz 10 RequirePass secret", "CONFIG SET hz 10 RequirePass *"),
+            ("CONFIG SET requirepass secret hz 10", "CONFIG SET requirepass * hz 10"),
+            ("CONFIG SET requirepass my secret", "CONFIG SET requirepass * *"),
+            ("CONFIG SET hz", "CONFIG SET hz"),
+            ("CONFIG SET masterauth secret masteruser me", "CONFIG SET masterauth * masteruser *"),
+            ("CONFIG SET tls-key-file-pass secret", "CONFIG SET tls-key-file-pass *"),
+            ("SET requirepass secret", "SET requirepass secret"),
+            ("ECHO AUTH", "ECHO AUTH"),
+        ] {
+            let words: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
+            let table = commands::table();
+            let entry = table.resolve(table.find(words[0]).unwrap(), &words);
+            let shown: Vec<&[u8]> = entry.redacted(&words).collect();
+            let shown = String::from_utf8(shown.join(&b' ')).unwrap().replace("(redacted)", "*");
+            assert_eq!(shown, expected, "{request}");
+        }
+    }
+
+    /// A row whose documented arguments have a password in them must say where it stands.
+    #[test]
+    fn rows_with_passwords_say_where_these_stand() {
+        fn names_a_password(arguments: &[Argument]) -> bool {
+            let is_one = |argument: &Argument| argument.name.contains("password");
+            arguments.iter().any(|argument| is_one(argument) || names_a_password(argument.children))
+        }
+        let table = commands::table();
+        let with_passwords = table.entries().iter().filter(|entry| names_a_password(entry.command.args));
+        let names: Vec<String> = with_passwords
+            .inspect(|entry| assert!(entry.command.secrets.is_some(), "{}", entry.full_name()))
+            .map(Entry::full_name)
+            .collect();
+        assert_eq!(names, ["auth", "hello"]);
     }
 }

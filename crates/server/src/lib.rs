@@ -11,6 +11,7 @@ pub mod config;
 pub mod convert;
 mod data_directory;
 mod durability;
+mod error_counts;
 mod executor;
 mod expiry;
 mod feed;

@@ -12,6 +12,7 @@ use dunlin_engine::{Engine, Statistics, command::CommandTable};
 
 use crate::{
     command_log::CommandLogs,
+    error_counts::ErrorCodes,
     latency::LatencyMonitor,
     net::{Clients, SHARED_BYTES, Traffic},
     process::Process,
@@ -30,6 +31,8 @@ pub(crate) struct Monitor {
     pub(crate) workers: Box<[Arc<WorkerStatistics>]>,
     /// By worker: what it did to the keyspace.
     pub(crate) keyspace: Box<[Arc<Statistics>]>,
+    /// The codes of errors that all workers count by their names.
+    codes: Arc<ErrorCodes>,
     pub(crate) logs: CommandLogs,
     pub(crate) latency: LatencyMonitor,
     pub(crate) process: Process,
@@ -148,8 +151,10 @@ impl Samples {
 impl Monitor {
     pub(crate) fn new(engine: &Engine, table: &CommandTable, workers: usize, process: Process) -> Self {
         let startup_bytes = engine.keyspace.fixed_bytes() + workers * SHARED_BYTES;
+        let codes = Arc::default();
         Self {
-            workers: (0..workers).map(|_| Arc::new(WorkerStatistics::new(table))).collect(),
+            workers: (0..workers).map(|_| Arc::new(WorkerStatistics::new(table, &codes))).collect(),
+            codes,
             keyspace: (0..workers).map(|_| Arc::default()).collect(),
             logs: CommandLogs::default(),
             latency: LatencyMonitor::default(),
@@ -237,6 +242,7 @@ impl Monitor {
 
     /// Starts all statistics anew: `CONFIG RESETSTAT`.
     pub(crate) fn reset(&self) {
+        self.codes.reset();
         self.workers.iter().for_each(|worker| worker.reset());
         self.keyspace.iter().for_each(|worker| worker.reset());
         *lock(&self.baseline) = self.moved_ever();

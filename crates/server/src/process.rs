@@ -1,7 +1,7 @@
 //! Facts about this process and its host, for `INFO`.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What does not change while the process runs.
@@ -55,6 +55,12 @@ fn random_id() -> Result<String, String> {
     let mut bytes = [0; 20];
     getrandom::fill(&mut bytes).map_err(|error| format!("cannot draw a random identity: {error}"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Nanoseconds of a monotonic clock since some moment of the process's.
+pub(crate) fn monotonic_ns() -> u64 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    START.elapsed().as_nanos() as u64
 }
 
 /// Microseconds since 1970.

@@ -89,6 +89,19 @@ pub(crate) struct DurabilityWait {
     pub(crate) counts_local: bool,
 }
 
+/// A command that has begun, and is answered later: its part in the statistics is counted when that happens.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    /// Its place in the command table.
+    pub(crate) index: usize,
+    /// Its words, where nobody else keeps them.
+    pub(crate) words: Vec<Box<[u8]>>,
+    /// Bytes of its request.
+    pub(crate) request_bytes: usize,
+    /// How long it has taken so far; the time that it waits is not its own.
+    pub(crate) nanoseconds: u64,
+}
+
 /// What is kept for a connection.
 #[derive(Debug)]
 pub struct Session {
@@ -129,8 +142,11 @@ pub struct Session {
     pub(crate) waits_for_room: bool,
     /// What it waits for with WAIT or WAITAOF, and whether it wants the answer.
     pub(crate) durability: Option<(DurabilityWait, IsHeard)>,
-    /// What to answer when the deadline of a parked connection has passed.
-    pub(crate) answer_later: Option<fn(&mut ReplyBuffer)>,
+    /// Since when a command has been asleep that takes time for the sake of taking time, and whether its client wants
+    /// to hear of it.
+    pub(crate) asleep: Option<(Instant, IsHeard)>,
+    /// The command that is answered later, if there is one.
+    pub(crate) unfinished: Option<Box<Unfinished>>,
 }
 
 impl Session {
@@ -157,7 +173,8 @@ impl Session {
             held_since: None,
             waits_for_room: false,
             durability: None,
-            answer_later: None,
+            asleep: None,
+            unfinished: None,
         }
     }
 

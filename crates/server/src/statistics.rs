@@ -12,10 +12,12 @@
 //! A run ends where the kind changes, behind a command that is not of constant time or has moved
 //! much data, and with the window. In exact mode, which low thresholds of the slow log and the
 //! latency monitor ask for, or a session of HOTKEYS, every command is a run.
+//!
+//! Between the commands of a script there is Lua, so they form no runs: of those that are known to be short one in
+//! [`CALLS_PER_SAMPLE`] is timed, and its time is taken for that of the next ones, too.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use dunlin_engine::{
@@ -23,14 +25,17 @@ use dunlin_engine::{
     command::{CommandTable, Entry, Flags, KeyShape, Run},
 };
 
-use crate::config::Config;
+use crate::{
+    config::Config,
+    error_counts::{ErrorCodes, ErrorCounts},
+};
 
 /// Requests and replies above this many bytes end their run.
 const LARGE_BYTES: usize = 64 * 1024;
+/// Calls of a short command by scripts of which one is timed.
+const CALLS_PER_SAMPLE: u8 = 16;
 /// Thresholds of the slow log below this many microseconds need exact times.
 const EXACT_BELOW_US: i64 = 1000;
-/// Different error codes that are counted; a client cannot make us remember more.
-const ERROR_CODES_MAX: usize = 128;
 
 /// What one worker has counted of one command.
 #[derive(Debug, Default)]
@@ -52,8 +57,8 @@ pub(crate) struct CommandCounters {
 pub(crate) struct WorkerStatistics {
     /// By [`Entry::index`].
     pub(crate) commands: Box<[CommandCounters]>,
-    /// Error replies by code; only errors take the lock.
-    errors: Mutex<BTreeMap<String, u64>>,
+    /// The errors that it has answered.
+    pub(crate) errors: ErrorCounts,
     /// Rounds of background expiry that ran out of time, and the time all rounds took.
     pub(crate) expiry_caps: Counter,
     pub(crate) expiry_us: Counter,
@@ -63,28 +68,14 @@ pub(crate) struct WorkerStatistics {
 }
 
 impl WorkerStatistics {
-    pub(crate) fn new(table: &CommandTable) -> Self {
+    pub(crate) fn new(table: &CommandTable, codes: &Arc<ErrorCodes>) -> Self {
         Self {
             commands: table.entries().iter().map(|_| CommandCounters::default()).collect(),
-            errors: Mutex::default(),
+            errors: ErrorCounts::new(Arc::clone(codes)),
             expiry_caps: Counter::default(),
             expiry_us: Counter::default(),
             user_us: Counter::default(),
             system_us: Counter::default(),
-        }
-    }
-
-    pub(crate) fn errors(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
-        self.errors.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts an error reply with this code.
-    pub(crate) fn count_error(&self, code: &str) {
-        let mut errors = self.errors();
-        if let Some(count) = errors.get_mut(code) {
-            *count += 1;
-        } else if errors.len() < ERROR_CODES_MAX {
-            errors.insert(code.to_owned(), 1);
         }
     }
 
@@ -97,7 +88,7 @@ impl WorkerStatistics {
             command.failed.reset();
             command.histogram.get().inspect(|histogram| histogram.reset());
         }
-        self.errors().clear();
+        self.errors.reset();
         self.expiry_caps.reset();
         self.expiry_us.reset();
     }
@@ -291,6 +282,14 @@ pub(crate) struct Stopwatch {
     alone: bool,
 }
 
+/// What was measured last of a command that scripts have called.
+#[derive(Debug, Default, Clone, Copy)]
+struct CallSample {
+    nanoseconds: u64,
+    /// How many more calls it stands for.
+    calls_left: u8,
+}
+
 /// The stopwatch of one worker.
 #[derive(Debug)]
 pub(crate) struct Meter {
@@ -299,6 +298,8 @@ pub(crate) struct Meter {
     /// By [`Entry::index`]: takes so little time, whatever its arguments of usual size, that runs
     /// are as good as single measurements.
     brief: Box<[bool]>,
+    /// By [`Entry::index`].
+    samples: Box<[CallSample]>,
     /// The command of the current run and how many of it there were.
     index: usize,
     count: u64,
@@ -315,12 +316,14 @@ pub(crate) struct Meter {
 
 impl Meter {
     pub(crate) fn new(statistics: Arc<WorkerStatistics>, table: &CommandTable, config: &Config) -> Self {
-        let brief = table.entries().iter().map(is_brief).collect();
+        let brief: Box<[bool]> = table.entries().iter().map(is_brief).collect();
+        let samples = vec![CallSample::default(); brief.len()].into();
         let thresholds = Thresholds::new(config);
         let mut meter = Self {
             statistics,
             thresholds,
             brief,
+            samples,
             index: 0,
             count: 0,
             since: Instant::now(),
@@ -381,6 +384,39 @@ impl Meter {
         self.count -= 1;
     }
 
+    /// The command that was begun last is left unfinished: it is counted when it ends. How long it has taken so far;
+    /// nothing where it is one of a run, whose time that is.
+    pub(crate) fn set_aside(&mut self) -> u64 {
+        self.count -= 1;
+        if self.finish().is_some() {
+            return 0;
+        }
+        Instant::now().duration_since(self.since).as_nanos() as u64
+    }
+
+    /// A script is about to call a command; when that begins, where it is to be timed.
+    #[inline]
+    pub(crate) fn begin_call(&mut self, index: usize) -> Option<Instant> {
+        let sample = &mut self.samples[index];
+        if sample.calls_left > 0 && self.brief[index] && !self.thresholds.exact {
+            sample.calls_left -= 1;
+            return None;
+        }
+        Some(Instant::now())
+    }
+
+    /// Counts a command that a script has called; its time, where it was timed.
+    #[inline]
+    pub(crate) fn end_call(&mut self, index: usize, begun: Option<Instant>) -> Option<u64> {
+        if let Some(begun) = begun {
+            let nanoseconds = begun.elapsed().as_nanos() as u64;
+            self.samples[index] = CallSample { nanoseconds, calls_left: CALLS_PER_SAMPLE - 1 };
+        }
+        let nanoseconds = self.samples[index].nanoseconds;
+        self.count_apart(index, nanoseconds);
+        begun.map(|_| nanoseconds)
+    }
+
     /// Stops in the middle of a run, so that others can be measured.
     pub(crate) fn stop(&mut self) -> Stopwatch {
         let stopped =
@@ -395,7 +431,7 @@ impl Meter {
         Stopwatch { index: self.index, count: self.count, since: self.since, alone: self.alone } = stopped;
     }
 
-    /// Counts a command that was run apart from its worker.
+    /// Counts a command that was timed by itself.
     pub(crate) fn count_apart(&self, index: usize, nanoseconds: u64) -> Measured {
         let counters = &self.statistics.commands[index];
         counters.calls.add(1);
@@ -486,7 +522,7 @@ mod tests {
         let table = CommandTable::new(dunlin_engine::commands::FAMILIES);
         let mut config = Config::default();
         change(&mut config);
-        let statistics = Arc::new(WorkerStatistics::new(&table));
+        let statistics = Arc::new(WorkerStatistics::new(&table, &Arc::default()));
         let index = |name: &[u8]| table.find(name).unwrap().index;
         (Meter::new(statistics, &table, &config), index(b"get"), index(b"set"), index(b"incr"))
     }
@@ -505,6 +541,46 @@ mod tests {
         assert_eq!((last.index, last.count), (set, 2));
         assert_eq!((calls(&meter, get), calls(&meter, set)), (3, 2));
         assert_eq!(meter.finish(), None);
+    }
+
+    #[test]
+    fn a_command_left_unfinished_is_counted_when_it_ends() {
+        let (mut meter, get, set, _) = meter(|_| ());
+        let calls = |meter: &Meter, index: usize| meter.statistics.commands[index].calls.get();
+        meter.start();
+        meter.begin(get);
+        meter.begin(set);
+        meter.set_aside();
+        assert_eq!(meter.finish(), None);
+        assert_eq!((calls(&meter, get), calls(&meter, set)), (1, 0));
+        meter.count_apart(set, 7);
+        assert_eq!((calls(&meter, set), meter.statistics.commands[set].nanoseconds.get()), (1, 7));
+
+        meter.start();
+        meter.begin(get);
+        meter.begin(get);
+        assert_eq!(meter.set_aside(), 0, "it is one of a run");
+        assert_eq!((calls(&meter, get), meter.finish()), (2, None));
+    }
+
+    #[test]
+    fn calls_of_scripts_are_all_counted_and_some_of_the_short_ones_are_timed() {
+        let timed = |meter: &mut Meter, index: usize| -> usize {
+            let calls = (0..2 * usize::from(CALLS_PER_SAMPLE)).map(|_| {
+                let begun = meter.begin_call(index);
+                meter.end_call(index, begun)
+            });
+            calls.flatten().count()
+        };
+        let (mut meter, get, ..) = meter(|_| ());
+        assert_eq!(timed(&mut meter, get), 2);
+        let counters = &meter.statistics.commands[get];
+        assert_eq!((counters.calls.get(), CommandTotals::of(&[Arc::clone(&meter.statistics)], get).latencies.count()), (32, 32));
+        let (mut exact, get, ..) = self::meter(|config| config.slowlog_log_slower_than = 0);
+        assert_eq!(timed(&mut exact, get), 32);
+        let table = CommandTable::new(dunlin_engine::commands::FAMILIES);
+        let keys = table.find(b"keys").unwrap().index;
+        assert_eq!(timed(&mut meter, keys), 32, "it may take long");
     }
 
     #[test]
@@ -535,16 +611,5 @@ mod tests {
             meter.begin(get);
             assert_eq!(meter.is_due(0, 0), exact, "{slower_than_us} {monitor_ms}");
         }
-    }
-
-    #[test]
-    fn error_codes_are_counted_up_to_a_bound() {
-        let statistics = WorkerStatistics::new(&CommandTable::new(&[]));
-        for number in 0..2 * ERROR_CODES_MAX {
-            statistics.count_error(&format!("E{number}"));
-        }
-        statistics.count_error("E0");
-        assert_eq!(statistics.errors().len(), ERROR_CODES_MAX);
-        assert_eq!(statistics.errors()["E0"], 2);
     }
 }

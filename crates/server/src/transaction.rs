@@ -295,12 +295,6 @@ impl Executor {
             let request =
                 QueuedRequest { request: Request { entry, words, keys: &keys, encoded: &[] }, transaction };
             match self.run_queued(shared, session, request, turn, reply) {
-                // Nobody sleeps here: what was to be answered later is answered now.
-                Flow::Stop(Next::Park { .. }) => {
-                    if let Some(answer) = session.answer_later.take() {
-                        answer(reply);
-                    }
-                }
                 stop @ Flow::Stop(Next::CloseAfterReply | Next::CloseNow) => flow = stop,
                 Flow::Continue | Flow::Retry | Flow::Postpone { .. } | Flow::Stop(_) => {}
             }

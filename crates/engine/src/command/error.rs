@@ -96,12 +96,6 @@ impl CommandError {
         };
         Cow::Borrowed(text.as_bytes())
     }
-
-    /// The code: the first word of the line, what `INFO errorstats` counts.
-    pub fn code(line: &[u8]) -> &str {
-        let code = line.split(|byte| *byte == b' ').next().unwrap_or(line);
-        std::str::from_utf8(code).unwrap_or("ERR")
-    }
 }
 
 impl std::fmt::Display for CommandError {

@@ -28,6 +28,12 @@ use crate::context::{ExclusiveContext, KeyspaceContext, ReadContext, WriteContex
 /// A question about the words of a request.
 pub type WordsTest = fn(&[&[u8]]) -> bool;
 
+/// Finds the words of a request that hold secrets: their positions, in ascending order.
+pub type SecretWords = fn(&[&[u8]]) -> Vec<usize>;
+
+/// Stands for a secret wherever a request is shown.
+pub const REDACTED: &[u8] = b"(redacted)";
+
 /// A command or subcommand: its row.
 #[derive(Debug)]
 pub struct Command {
@@ -57,6 +63,8 @@ pub struct Command {
     /// Where words stand that name elements of the collection under its only key: they are fetched from
     /// memory ahead (docs/decisions/0011). Words that name none cost a little time and do no harm.
     pub elements: Option<ElementWords>,
+    /// Where words stand that nobody may see: passwords. Whoever shows a request shows [`Entry::redacted`].
+    pub secrets: Option<SecretWords>,
     /// Its arguments, for `COMMAND DOCS`.
     pub args: &'static [Argument],
     /// Advice to clients and proxies of a cluster (`request_policy:…`), as `COMMAND INFO` shows it.
@@ -80,6 +88,7 @@ impl Command {
         keys: &[],
         strays: None,
         elements: None,
+        secrets: None,
         args: &[],
         tips: &[],
         subcommands: &[],
@@ -363,8 +372,6 @@ flags! {
     DANGEROUS,
     /// The access-control category `keyspace`, for commands outside the generic group.
     KEYSPACE,
-    /// Arguments that can be passwords: shown to nobody.
-    SENSITIVE,
     /// May run with no key where a cluster would otherwise demand one.
     NO_MANDATORY_KEYS,
     /// The access-control category `connection` in place of the group's, for commands outside the connection group.

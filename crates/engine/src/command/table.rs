@@ -3,7 +3,7 @@
 //! Names are found with one multiplication and, nearly always, one comparison: a name of up to
 //! eight bytes is loaded as one word, folded to lower case and hashed into a sparse array.
 
-use super::{Access, BeginSearch, Command, ElementWords, FindKeys};
+use super::{Access, BeginSearch, Command, ElementWords, FindKeys, REDACTED};
 
 /// Slots of the index per command, at least.
 const SPARSENESS: usize = 4;
@@ -55,6 +55,17 @@ impl Entry {
     pub fn key_positions<'a>(&self, words: &'a [&'a [u8]]) -> impl Iterator<Item = usize> + use<'a> {
         let specs = self.command.keys.iter().filter(|spec| spec.is_of_keys());
         specs.flat_map(move |spec| spec.positions(words))
+    }
+
+    /// The words of a request as logs and `MONITOR` show them: [`REDACTED`] stands for each secret.
+    pub fn redacted<'w, 'a>(&self, words: &'w [&'a [u8]]) -> impl Iterator<Item = &'a [u8]> + use<'w, 'a> {
+        let secrets = self.command.secrets.map_or_else(Vec::new, |find| find(words));
+        let mut secrets = secrets.into_iter().peekable();
+        let shown = move |(at, word): (usize, &&'a [u8])| match secrets.next_if_eq(&at) {
+            Some(_) => REDACTED,
+            None => *word,
+        };
+        words.iter().enumerate().map(shown)
     }
 
     /// Whether a request may look at keys that are not among [`Self::key_positions`].

@@ -102,6 +102,8 @@ pub struct Worker {
     id: usize,
     /// Its counters.
     pub statistics: Arc<Statistics>,
+    /// A monotonic clock of the host's, in nanoseconds: what clients that have waited are served with is timed by it.
+    pub clock_ns: fn() -> u64,
     /// What its commands have thrown away.
     pub garbage: Garbage,
     /// What they have changed, until it is in the log.
@@ -135,6 +137,7 @@ impl Worker {
         Self {
             id,
             statistics: Arc::default(),
+            clock_ns: || 0,
             garbage: Garbage::default(),
             effects: Effects::default(),
             events: Vec::new(),

@@ -33,7 +33,10 @@ pub struct Waiter {
     /// What its reply is encoded in.
     pub protocol: Protocol,
     pub(crate) command: &'static Command,
+    /// The words of the command as it was sent.
     pub(crate) words: Vec<Box<[u8]>>,
+    /// Those that it is run again with, where what depended on the moment of the request has been settled.
+    pub(crate) settled_words: Option<Vec<Box<[u8]>>>,
     pub(crate) database: usize,
     /// The keys it waits for, without repetitions, each with its shard.
     pub(crate) keys: Vec<(usize, Box<[u8]>)>,
@@ -63,6 +66,11 @@ impl Waiter {
     /// ([`Engine::look_again`](crate::Engine::look_again)).
     pub fn again_ms(&self) -> Option<u64> {
         Some(self.again_ms.load(Relaxed)).filter(|again_ms| *again_ms != NEVER)
+    }
+
+    /// The words of the command as it was sent.
+    pub fn words(&self) -> impl Iterator<Item = &[u8]> {
+        self.words.iter().map(|word| &**word)
     }
 
     /// Whether the client has gone.

@@ -161,7 +161,7 @@ type Filter<'a> = Box<dyn Fn(&Entry) -> bool + 'a>;
 fn list(context: &mut Context<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let table = &context.shared.commands;
     let names: Vec<String> = if args.is_empty() {
-        table.commands().map(Entry::full_name).collect()
+        table.entries().iter().map(Entry::full_name).collect()
     } else {
         if !args.token("FILTERBY") {
             return Err(CommandError::Syntax);

@@ -6,6 +6,7 @@ use dunlin_engine::command::{
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
+    config::is_secret,
     executor::{Handler, ServerContext},
     shared::Shared,
 };
@@ -82,9 +83,21 @@ const SET: Command = Command {
     flags: OPERATOR,
     args: &[Argument::block("parameter_value", &[Argument::string("parameter"), Argument::string("value")])
         .multiple()],
+    secrets: Some(secret_values),
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     ..Command::DEFAULT
 };
+
+/// The values of secret directives in a request of `CONFIG SET`. Where a value has no name, as where blanks in a
+/// password are not quoted, all words behind the first secret may be parts of it.
+fn secret_values(words: &[&[u8]]) -> Vec<usize> {
+    let mut secrets = (2..words.len()).step_by(2).filter(|at| is_secret(words[*at])).map(|at| at + 1);
+    if words.len().is_multiple_of(2) {
+        secrets.filter(|at| *at < words.len()).collect()
+    } else {
+        secrets.next().map_or_else(Vec::new, |first| (first..words.len()).collect())
+    }
+}
 
 fn get(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let found = context.shared.config.get(args.take_rest());

@@ -34,7 +34,8 @@ const AUTH: Command = Command {
     complexity: "O(n) in the number of passwords that the user has",
     arity: Arity::AtLeast(2),
     run: Run::Host(&Handler(auth)),
-    flags: HANDSHAKE.and(Flags::SENSITIVE),
+    flags: HANDSHAKE,
+    secrets: Some(|words| (1..words.len()).collect()),
     args: &[Argument::string("username").since("6.0.0").optional(), Argument::string("password")],
     ..Command::DEFAULT
 };
@@ -58,7 +59,8 @@ const HELLO: Command = Command {
     group: Group::Connection,
     arity: Arity::AtLeast(1),
     run: Run::Host(&Handler(hello)),
-    flags: HANDSHAKE.and(Flags::SENSITIVE),
+    flags: HANDSHAKE,
+    secrets: Some(credentials_of_hello),
     args: &[Argument::block(
         "arguments",
         &[
@@ -157,6 +159,22 @@ fn authenticate(context: &mut ServerContext<'_, '_>, user: &[u8], password: &[u8
 fn echo(_: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     reply.bulk(args.word());
     Ok(())
+}
+
+/// The user and the password in a request of `HELLO`, wherever `AUTH` stands: a request that is refused for something
+/// before it may hold a password, too.
+fn credentials_of_hello(words: &[&[u8]]) -> Vec<usize> {
+    let (mut found, mut at) = (Vec::new(), 1);
+    while let Some(option) = words.get(at) {
+        at += 1;
+        if option.eq_ignore_ascii_case(b"AUTH") {
+            found.extend((at..at + 2).filter(|at| *at < words.len()));
+            at += 2;
+        } else if option.eq_ignore_ascii_case(b"SETNAME") {
+            at += 1;
+        }
+    }
+    found
 }
 
 fn hello(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {

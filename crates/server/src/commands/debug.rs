@@ -23,7 +23,7 @@ use crate::{
     executor::{Flow, Handler, QUOTED_BYTES_MAX, ServerContext},
     net::Next,
     persistence::Existing,
-    session::Replies,
+    session::{IsHeard, Replies},
 };
 
 pub(super) const COMMANDS: &[Command] = &[DEBUG];
@@ -317,10 +317,11 @@ fn sleep(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut Reply
     // What is not a number is no time, as in Redis.
     let seconds = std::str::from_utf8(words[1]).ok().and_then(|text| text.trim().parse::<f64>().ok());
     let wanted = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default();
-    match Instant::now().checked_add(wanted) {
-        Some(until) if !wanted.is_zero() => {
-            let is_heard = context.session.replies == Replies::On;
-            context.session.answer_later = is_heard.then_some(ReplyBuffer::ok);
+    let now = Instant::now();
+    match now.checked_add(wanted) {
+        // Nobody sleeps in a transaction, where others would wait.
+        Some(until) if !wanted.is_zero() && !context.in_transaction => {
+            context.session.asleep = Some((now, IsHeard(context.session.replies == Replies::On)));
             context.flow = Flow::Stop(Next::Park { until: Some(until) });
         }
         _ => reply.ok(),

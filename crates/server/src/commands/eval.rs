@@ -118,6 +118,7 @@ fn eval(
     read_only: bool,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
+    scripting::show(context, args.words());
     let operands = operands(args, CommandError::NotInteger)?;
     let script = scripting::load(context, operands.name)?;
     scripting::run(context, &script, operands, read_only, reply)
@@ -130,6 +131,7 @@ fn evalsha(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     const UNKNOWN: CommandError = CommandError::text("NOSCRIPT No matching script. Please use EVAL.");
+    scripting::show(context, args.words());
     if args.peek().is_some_and(|sha| sha.len() != 40) {
         return Err(UNKNOWN);
     }

@@ -183,6 +183,7 @@ fn fcall(
     read_only: bool,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
+    scripting::show(context, args.words());
     let name = args.peek().unwrap_or_default();
     let operands = || operands(args, CommandError::text("ERR Bad number of keys provided"));
     scripting::call(context, name, operands, read_only, reply)

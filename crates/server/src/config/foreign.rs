@@ -6,7 +6,7 @@
 //! password, durability, encryption) is refused.
 
 use super::snapshot::Config;
-use super::source::Origin;
+use super::{source::Origin, table::find};
 
 /// One directive of others, or a family of them.
 struct Foreign {
@@ -96,6 +96,25 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["server_cpulist", "server-cpulist", "bio_cpulist", "bio-cpulist", "aof_rewrite_cpulist", "bgsave_cpulist"], obeyed: &[], otherwise: Ignored("threads are not bound to cores; use taskset or CPUAffinity= in a systemd unit") },
     Foreign { names: &["ignore-warnings"], obeyed: &["", "arm64-cow-bug"], otherwise: Ignored("there is no such warning") },
 ];
+
+/// Directives of others whose values are passwords, or say whose password it is.
+const SECRETS: &[&str] = &[
+    "masterauth",
+    "masteruser",
+    "primaryauth",
+    "primaryuser",
+    "sentinel-pass",
+    "sentinel-user",
+    "tls-client-key-file-pass",
+    "tls-key-file-pass",
+    "user",
+];
+
+/// Whether the value of a directive, ours or another server's, is shown to nobody.
+pub(crate) fn is_secret(name: &[u8]) -> bool {
+    find(name).is_some_and(|directive| directive.is_secret())
+        || SECRETS.iter().any(|secret| secret.as_bytes().eq_ignore_ascii_case(name))
+}
 
 /// What becomes of a line of another server: `None` for a name that nobody knows, an error that says
 /// what to do where it must not be ignored.

@@ -29,6 +29,7 @@ pub use command_line::{Launch, Request, command, parse};
 pub use directive::{Change, Directive, Group, ValueError};
 pub use events::KeyspaceEvents;
 pub use foreign::IgnoredLine;
+pub(crate) use foreign::is_secret;
 pub use snapshot::{
     AppendFsync, BindAddress, Config, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits,
     Permission, Sanitize, SavePoint, Secret, ShutdownFlags, VersionCheck,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use dunlin_engine::glob::{self, Glob};
 
 use super::directive::ValueError;
-use super::foreign;
+use super::foreign::{self, is_secret};
 use super::snapshot::{Config, SavePoint};
 use super::table::{find, names};
 use super::words;
@@ -251,8 +251,8 @@ fn expand(base: &Path, pattern: &[u8]) -> Result<Vec<PathBuf>, (PathBuf, io::Err
 fn shown(line: &[u8]) -> String {
     const LENGTH_MAX: usize = 200;
     let name = line.split(u8::is_ascii_whitespace).next().unwrap_or_default();
-    if let Some(secret) = find(name).filter(|directive| directive.is_secret()) {
-        return format!("{} (redacted)", secret.name);
+    if is_secret(name) {
+        return format!("{} (redacted)", String::from_utf8_lossy(name).to_ascii_lowercase());
     }
     let text = String::from_utf8_lossy(line.get(..LENGTH_MAX).unwrap_or(line));
     let mut shown: String = text.chars().flat_map(escape_control).collect();

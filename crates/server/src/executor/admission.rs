@@ -109,7 +109,7 @@ impl Executor {
         // As in Redis, PING tells too that something is wrong.
         if durability.is_failing() && (writes || command.name == "ping") {
             let line = self.refuse(session, Some(entry), &durability.refusal(), inside);
-            self.count_error(Some(entry), &line, false);
+            self.count_rejection(Some(entry), &line);
             reply.error(&line);
             return Some(Flow::Continue);
         }

@@ -11,11 +11,11 @@ use dunlin_engine::{
 };
 use dunlin_resp::ReplyBuffer;
 
-use super::{Executor, Flow, Letter};
+use super::{Executor, Finish, Flow, Letter};
 use crate::{
     apart::{Finished, Job, Unstored},
-    blocked,
-    net::Next,
+    blocked::{self, error_line},
+    net::{Next, PostOffice},
     session::{ClientFlags, IsHeard, Replies, Session},
     shared::Shared,
 };
@@ -24,15 +24,14 @@ impl Executor {
     /// Has a command run apart from the worker; its client waits for the reply.
     #[cold]
     pub(super) fn run_apart(
-        &mut self,
         shared: &Shared,
         session: &mut Session,
         entry: &Entry,
         deferred: Box<Deferred>,
+        post: PostOffice<Letter>,
     ) -> Flow {
-        self.meter.take_back();
         session.apart = Some(IsHeard(session.replies == Replies::On));
-        let (client, post) = (session.client.address, self.post.clone());
+        let client = session.client.address;
         shared.apart.run(Job { deferred, index: entry.index, client, post, rounds: 0 });
         Flow::Stop(Next::Park { until: None })
     }
@@ -110,16 +109,22 @@ impl Executor {
             // Others have taken what it was to get: now it waits.
             shared.blocked.enter(&connected, &blocked.waiter);
             let timeout = blocked.timeout_ms.map(|timeout_ms| Duration::from_millis(timeout_ms.get()));
-            return self.post.send(client, Letter::Waits { timeout });
+            return self.post.send(client, Letter::Waits { timeout, nanoseconds });
         }
-        let finished = Finished { index, words, reply: reply.take_pieces(), nanoseconds };
+        let finished = Finished { words, reply: reply.take_pieces(), nanoseconds };
         self.post.send(client, Letter::Finished(Arc::new(finished)));
     }
 
     /// Has a client wait whose command was computed apart, and came too late with it.
-    pub(super) fn wait_after_all(&self, session: &mut Session, timeout: Option<Duration>) -> Option<Next> {
+    pub(super) fn wait_after_all(
+        &self,
+        session: &mut Session,
+        timeout: Option<Duration>,
+        nanoseconds: u64,
+    ) -> Option<Next> {
         // Nothing where it has been served before it came to know of its wait.
         session.waiting = Some(session.apart.take()?);
+        session.unfinished.iter_mut().for_each(|unfinished| unfinished.nanoseconds += nanoseconds);
         session.flags.set(ClientFlags::BLOCKED, true);
         session.waits_until = timeout.and_then(|timeout| self.now.instant.checked_add(timeout));
         Some(Next::Park { until: self.next_look(session) })
@@ -140,18 +145,12 @@ impl Executor {
         finished: &Finished,
         reply: &mut ReplyBuffer,
     ) -> Next {
-        let measured = self.meter.count_apart(finished.index, finished.nanoseconds);
         let words: Vec<&[u8]> = finished.words.iter().map(|word| &**word).collect();
-        let bytes = |lengths: &mut dyn Iterator<Item = usize>| lengths.sum();
-        let request_bytes = bytes(&mut words.iter().map(|word| word.len()));
-        let reply_bytes = bytes(&mut finished.reply.iter().map(|piece| piece.len()));
-        let shared = Arc::clone(&self.shared);
-        self.log_measured(&shared, session, &measured, &words, request_bytes, reply_bytes);
+        let reply_bytes = finished.reply.iter().map(|piece| piece.len()).sum();
         let last = finished.reply.last().map(|piece| &piece[..]).unwrap_or_default();
-        if last.starts_with(b"-") && finished.reply.len() == 1 {
-            let line = &last[1..last.len() - 2];
-            self.count_error(Some(&shared.commands.entries()[finished.index]), line, true);
-        }
+        let error = error_line(last).filter(|_| finished.reply.len() == 1);
+        let nanoseconds = finished.nanoseconds;
+        self.finish(session, &words, &Finish { nanoseconds, reply_bytes, error, event: None });
         if session.apart.take() == Some(IsHeard(true)) {
             reply.set_protocol(session.protocol);
             reply.append_pieces(&finished.reply);

@@ -41,16 +41,18 @@ use self::{
 };
 use crate::{
     apart::{Finished, Unstored},
+    blocked::Unblocked,
     command_log::{LogEntry, LogKind, shorten},
     config::{Config, ConfigReader, VersionCheck},
+    error_counts::ErrorSource,
     expiry::ExpiryCycle,
     feed::{self, Origin},
     hot_keys::HotKeySession,
     net::{Address, Clients, Neighbours, Next, Now, PostOffice, REPLY_BYTES_MAX, WorkerContext},
-    process::ProcessorTime,
+    process::{self, ProcessorTime},
     pubsub::{Kind, Message, Subscribers},
     scripting::{Compiled, LoadedLibraries},
-    session::{ClientFlags, Replies, Session},
+    session::{ClientFlags, Replies, Session, Unfinished},
     shared::Shared,
     statistics::{Measured, Meter},
     tracking::Invalidated,
@@ -75,8 +77,8 @@ pub enum Letter {
     Published(Arc<Message>),
     /// To a client: encoded already.
     Lines(Arc<Vec<u8>>),
-    /// To a client: the encoded reply to its command that has waited for a key.
-    Unblocked(Arc<Vec<u8>>),
+    /// To a client: its command that has waited has been answered.
+    Unblocked(Arc<Unblocked>),
     /// To a client: what it waits for comes of age earlier than it was to.
     Sooner,
     /// To a client: what became of its command that was run apart from the worker.
@@ -85,6 +87,8 @@ pub enum Letter {
     Waits {
         /// Without, for ever.
         timeout: Option<Duration>,
+        /// How long it has taken so far.
+        nanoseconds: u64,
     },
     /// To a worker: a command of one of its clients has computed what it will store. Taken once.
     Computed(Arc<Mutex<Option<Unstored>>>),
@@ -170,6 +174,7 @@ impl Executor {
     /// The executor of worker `worker.id()`, with its connections to the others.
     pub(crate) fn new(shared: Arc<Shared>, mut worker: Worker, context: WorkerContext<Letter>) -> Self {
         worker.statistics = Arc::clone(&shared.monitor.keyspace[worker.id()]);
+        worker.clock_ns = process::monotonic_ns;
         let config = ConfigReader::new(Arc::clone(&shared.config));
         let environment = environment(config.config());
         let subscribers = Subscribers::new(worker.id());
@@ -369,7 +374,7 @@ impl Executor {
         reply_bytes: usize,
     ) {
         let Some(measured) = self.meter.finish() else { return };
-        self.log_measured(shared, session, &measured, words, request_bytes, reply_bytes);
+        self.log_measured(shared, session, &measured, words, (request_bytes, reply_bytes), None);
     }
 
     /// Logs what was measured if it is remarkable, and notes what its keys have cost where somebody collects that.
@@ -379,28 +384,43 @@ impl Executor {
         session: &Session,
         measured: &Measured,
         words: &[&[u8]],
-        request_bytes: usize,
-        reply_bytes: usize,
+        (request_bytes, reply_bytes): (usize, usize),
+        event: Option<&'static str>,
     ) {
         let entry = &shared.commands.entries()[measured.index];
         if self.hot_keys.0.is_some() && measured.count == 1 {
             self.note_hot_keys(entry, words, measured.nanoseconds, (request_bytes + reply_bytes) as u64);
         }
-        let thresholds = self.meter.thresholds();
         // A run of several has taken its time together: none of them is to blame.
-        let nanoseconds = if measured.count == 1 { measured.nanoseconds } else { 0 };
-        let (request, response) = (request_bytes as u64, reply_bytes as u64);
+        let nanoseconds = (measured.count == 1).then_some(measured.nanoseconds);
+        let bytes = (request_bytes as u64, reply_bytes as u64);
+        self.log_remarkable(shared, session, entry, words, (nanoseconds, bytes), event);
+    }
+
+    /// Logs a command that took long, where that is known, or has a large request or reply. `event` is what the latency
+    /// monitor calls it, unless that follows from the command.
+    fn log_remarkable(
+        &self,
+        shared: &Shared,
+        session: &Session,
+        entry: &Entry,
+        words: &[&[u8]],
+        (nanoseconds, (request, response)): (Option<u64>, (u64, u64)),
+        event: Option<&'static str>,
+    ) {
+        let thresholds = self.meter.thresholds();
         let time_s = self.environment.now_ms / 1000;
-        if nanoseconds / 1_000_000 >= thresholds.event_ms {
+        let (took, is_timed) = (nanoseconds.unwrap_or(0), nanoseconds.is_some());
+        if took / 1_000_000 >= thresholds.event_ms {
             let is_fast = entry.command.flags.has(Flags::FAST);
-            let event = if is_fast { "fast-command" } else { "command" };
-            shared.monitor.latency.record(event, time_s, nanoseconds / 1_000_000);
+            let event = event.unwrap_or(if is_fast { "fast-command" } else { "command" });
+            shared.monitor.latency.record(event, time_s, took / 1_000_000);
         }
         if entry.command.flags.has(Flags::SKIP_SLOWLOG) {
             return;
         }
         let kinds = [
-            (LogKind::Slow, measured.count == 1 && nanoseconds >= thresholds.slow_ns, nanoseconds / 1000),
+            (LogKind::Slow, is_timed && took >= thresholds.slow_ns, took / 1000),
             (LogKind::LargeRequest, request > thresholds.request_bytes, request),
             (LogKind::LargeReply, response > thresholds.reply_bytes, response),
         ];
@@ -414,6 +434,60 @@ impl Executor {
                 client_name: session.client.names().name.clone(),
             };
             shared.monitor.logs.add(kind, kind.entries_max(self.config.config()), logged);
+        }
+    }
+
+    /// Leaves a command whose client is parked: it is counted and logged when it has been answered ([`Self::finish`]).
+    #[cold]
+    fn leave_unfinished(&mut self, session: &mut Session, request: &Request<'_>) {
+        // Who waits for keys, or for a thread of its own, has its words with what it waits for.
+        let are_kept = session.waiting.is_some() || session.apart.is_some();
+        let words = if are_kept { &[] } else { request.words };
+        session.unfinished = Some(Box::new(Unfinished {
+            index: request.entry.index,
+            words: words.iter().map(|word| Box::from(*word)).collect(),
+            request_bytes: request.encoded.len(),
+            nanoseconds: self.meter.set_aside(),
+        }));
+    }
+
+    /// Counts a command that was left unfinished and has been answered, after so much more time of its own, and logs it
+    /// if it is remarkable.
+    #[cold]
+    fn finish(&mut self, session: &mut Session, words: &[&[u8]], ending: &Finish<'_>) {
+        let Some(unfinished) = session.unfinished.take() else { return };
+        let Unfinished { index, words: own, request_bytes, nanoseconds } = *unfinished;
+        let shared = Arc::clone(&self.shared);
+        let own: Vec<&[u8]> = own.iter().map(|word| &**word).collect();
+        let words = if own.is_empty() { words } else { &own };
+        let measured = self.meter.count_apart(index, nanoseconds + ending.nanoseconds);
+        let bytes = (request_bytes, ending.reply_bytes);
+        self.log_measured(&shared, session, &measured, words, bytes, ending.event);
+        if let Some(line) = ending.error {
+            self.count_failure(&shared.commands.entries()[index], line);
+        }
+    }
+
+    /// A script is about to call a command; when that begins, where it is to be timed.
+    #[inline]
+    pub(crate) fn begin_call(&mut self, entry: &Entry) -> Option<Instant> {
+        self.meter.begin_call(entry.index)
+    }
+
+    /// Counts a command that a script has called, and logs it if it is remarkable.
+    #[inline]
+    pub(crate) fn end_call(
+        &mut self,
+        shared: &Shared,
+        session: &Session,
+        (entry, words): (&Entry, &[&[u8]]),
+        begun: Option<Instant>,
+        reply_bytes: usize,
+    ) {
+        let nanoseconds = self.meter.end_call(entry.index, begun);
+        if nanoseconds.is_some() || reply_bytes as u64 > self.meter.thresholds().reply_bytes {
+            // Its request did not come over the network.
+            self.log_remarkable(shared, session, entry, words, (nanoseconds, (0, reply_bytes as u64)), None);
         }
     }
 
@@ -434,22 +508,32 @@ impl Executor {
         self.meter.time_each(self.hot_keys.0.is_some(), self.config.config());
     }
 
-    /// Counts an error reply, and a command that was not run at all as rejected.
+    /// Counts an error reply to a command that has not run; `None` where there is no such command.
     #[cold]
-    pub(crate) fn count_error(&self, entry: Option<&Entry>, line: &[u8], has_run: bool) {
-        let statistics = self.meter.statistics();
-        statistics.count_error(CommandError::code(line));
+    pub(crate) fn count_rejection(&self, entry: Option<&Entry>, line: &[u8]) {
+        self.count_error(line, ErrorSource::Server);
         if let Some(entry) = entry {
-            let counters = &statistics.commands[entry.index];
-            let counter = if has_run { &counters.failed } else { &counters.rejected };
-            counter.add(1);
+            self.meter.statistics().commands[entry.index].rejected.add(1);
         }
     }
 
-    /// Counts a command that a script has called.
-    #[inline]
-    pub(crate) fn count_call(&self, entry: &Entry) {
-        self.meter.statistics().commands[entry.index].calls.add(1);
+    /// Counts an error reply to a command that has run.
+    #[cold]
+    pub(crate) fn count_failure(&self, entry: &Entry, line: &[u8]) {
+        self.count_error(line, ErrorSource::Server);
+        self.count_failed(entry);
+    }
+
+    /// Counts a command that has failed and whose errors have been counted.
+    #[cold]
+    fn count_failed(&self, entry: &Entry) {
+        self.meter.statistics().commands[entry.index].failed.add(1);
+    }
+
+    /// Counts an error reply.
+    #[cold]
+    pub(crate) fn count_error(&self, line: &[u8], source: ErrorSource) {
+        self.meter.statistics().errors.count(line, source);
     }
 
     /// Runs one command, or tells why not.
@@ -481,7 +565,7 @@ impl Executor {
                 let exists =
                     |entry: &&Entry| !matches!(entry.command.run, Run::Container) || words.len() == 1;
                 let entry = entry.map(|entry| shared.commands.resolve(entry, words)).filter(exists);
-                self.count_error(entry, &line, false);
+                self.count_rejection(entry, &line);
                 reply.error(&line);
                 return Flow::Continue;
             }
@@ -504,7 +588,7 @@ impl Executor {
         }
         if self.is_kept_out(shared, entry, turn) {
             let line = self.refuse(session, Some(entry), &shared.running.busy(), turn.inside.as_ref());
-            self.count_error(Some(entry), &line, false);
+            self.count_rejection(Some(entry), &line);
             reply.error(&line);
             return Flow::Continue;
         }
@@ -551,7 +635,8 @@ impl Executor {
     ) -> Flow {
         let Request { entry, words, .. } = request;
         self.meter.begin(entry.index);
-        let mut flow = Flow::Continue;
+        let (mut flow, mut has_failed) = (Flow::Continue, false);
+        let is_queued = transaction.is_some();
         let result = match (entry.command.run.host(), transaction) {
             (Some(handler), transaction) => {
                 let Handler(handler) = handler.downcast_ref().expect("the server's own handlers");
@@ -562,12 +647,13 @@ impl Executor {
                     session,
                     turn,
                     shared,
-                    in_transaction: transaction.is_some(),
+                    in_transaction: is_queued,
                     transaction,
                     flow: Flow::Continue,
+                    has_failed: false,
                 };
                 let result = handler(&mut context, &mut args, reply);
-                flow = context.flow;
+                (flow, has_failed) = (context.flow, context.has_failed);
                 if result.is_err() {
                     reply.rewind(mark);
                 }
@@ -585,7 +671,7 @@ impl Executor {
                     flow = self.wait(shared, session, &blocked);
                 }
                 if let Some(deferred) = self.worker.deferred.take() {
-                    flow = self.run_apart(shared, session, entry, deferred);
+                    flow = Self::run_apart(shared, session, entry, deferred, self.post.clone());
                 }
                 result
             }
@@ -605,8 +691,17 @@ impl Executor {
                 error = shared.running.busy();
             }
             let line = error.line();
-            self.count_error(Some(entry), &line, true);
+            if has_failed {
+                self.count_failed(entry);
+            } else {
+                self.count_failure(entry, &line);
+            }
             reply.error(&line);
+        } else if has_failed {
+            self.count_failed(entry);
+        }
+        if matches!(flow, Flow::Stop(Next::Park { .. })) && !is_queued {
+            self.leave_unfinished(session, &request);
         }
         if shared.feed.is_watched() && flow != Flow::Retry {
             let origin = Origin::Client(&session.client.transport);
@@ -722,6 +817,18 @@ pub(crate) fn environment(config: &Config) -> Environment {
     }
 }
 
+/// How a command ends that was left unfinished.
+#[derive(Debug, Default)]
+struct Finish<'r> {
+    /// Time that it has taken since it was left, without that for which it has waited.
+    nanoseconds: u64,
+    reply_bytes: usize,
+    /// The line of its reply, where that is an error.
+    error: Option<&'r [u8]>,
+    /// What the latency monitor calls it, unless that follows from the command.
+    event: Option<&'static str>,
+}
+
 /// A handler of the server: what [`Run::Host`] holds in the rows of this crate.
 pub(crate) struct Handler(
     pub(crate) fn(&mut ServerContext<'_, '_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult,
@@ -747,6 +854,8 @@ pub(crate) struct ServerContext<'a, 'k> {
     pub(crate) transaction: Option<&'a mut Transaction<'k>>,
     /// How the connection goes on.
     pub(crate) flow: Flow,
+    /// Whether its reply is or has an error that has been counted already: one of a script's.
+    pub(crate) has_failed: bool,
 }
 
 impl ServerContext<'_, '_> {

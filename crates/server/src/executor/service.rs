@@ -118,8 +118,10 @@ impl Service for Executor {
                     break Served { consumed: position, next: Next::Read, wanted };
                 }
                 Err(error) => {
+                    let line = format!("ERR {error}");
+                    self.count_rejection(None, line.as_bytes());
                     if session.replies == Replies::On {
-                        reply.error(format!("ERR {error}"));
+                        reply.error(line);
                     }
                     break Served { consumed: input.len(), next: Next::CloseAfterReply, wanted: 0 };
                 }
@@ -151,10 +153,7 @@ impl Service for Executor {
         if session.durability.is_some() {
             return self.end_durability_wait(session, reply);
         }
-        if let Some(answer) = session.answer_later.take() {
-            reply.set_protocol(session.protocol);
-            answer(reply);
-        }
+        self.wake(session, reply);
         Next::Read
     }
 
@@ -170,17 +169,15 @@ impl Service for Executor {
                 let is_held = session.flags.has(ClientFlags::BLOCKED) && !is_waiting;
                 is_held.then_some(Next::Again)
             }
-            Letter::Unblocked(encoded) if session.durability.is_some() => {
-                Some(self.stop_durability_wait(session, reply, |_, reply| reply.raw(&encoded)))
+            Letter::Unblocked(unblocked) if session.durability.is_some() => {
+                Some(self.stop_durability_wait(session, reply, &unblocked))
             }
-            Letter::Unblocked(encoded) => {
+            Letter::Unblocked(unblocked) => {
                 // It may have been served before it was told of its wait (`Letter::Waits`).
                 session.waiting = session.waiting.take().or_else(|| session.apart.take());
-                Some(self.stop_waiting(session, reply, |reply| {
-                    reply.raw(&encoded);
-                }))
+                Some(self.stop_waiting(session, reply, &unblocked))
             }
-            Letter::Waits { timeout } => self.wait_after_all(session, timeout),
+            Letter::Waits { timeout, nanoseconds } => self.wait_after_all(session, timeout, nanoseconds),
             Letter::Sooner => session.waiting.map(|_| Next::Park { until: self.next_look(session) }),
             Letter::Finished(finished) => Some(self.finish_apart(session, &finished, reply)),
             Letter::Lines(lines) => {

@@ -8,9 +8,9 @@ use std::{
 use dunlin_engine::{Blocked, Served as ServedWaiter, keyspace::Inside};
 use dunlin_resp::ReplyBuffer;
 
-use super::{Executor, Flow, Letter};
+use super::{Executor, Finish, Flow, Letter};
 use crate::{
-    blocked::{self, Ending},
+    blocked::{self, Ending, Unblocked, error_line},
     commands::WITHOUT_LOG,
     config::AppendFsync,
     net::{Address, Next, PostOffice},
@@ -48,6 +48,19 @@ impl RoomWaits {
     /// Tells all of them, who came first first.
     pub(super) fn tell(&mut self, post: &PostOffice<Letter>) {
         self.0.drain(..).for_each(|client| post.send(client, Letter::HasRoom));
+    }
+}
+
+impl<'r> Finish<'r> {
+    /// Of a command that has waited.
+    fn of(unblocked: &'r Unblocked) -> Self {
+        let Unblocked { reply, nanoseconds } = unblocked;
+        Self {
+            nanoseconds: *nanoseconds,
+            reply_bytes: reply.len(),
+            error: error_line(reply),
+            event: Some("command-unblocking"),
+        }
     }
 }
 
@@ -107,25 +120,28 @@ impl Executor {
     /// Sends the replies to clients that a command has served, and tells those who are to be looked at sooner.
     #[cold]
     pub(crate) fn mail_served(&mut self) {
-        for ServedWaiter { waiter, reply } in self.worker.served.drain(..) {
-            let letter = reply.map_or(Letter::Sooner, |reply| Letter::Unblocked(Arc::new(reply)));
+        for ServedWaiter { waiter, reply, nanoseconds } in self.worker.served.drain(..) {
+            let unblocked = reply.map(|reply| Letter::Unblocked(Arc::new(Unblocked { reply, nanoseconds })));
+            let letter = unblocked.unwrap_or(Letter::Sooner);
             self.post.send(blocked::address(waiter.client), letter);
         }
     }
 
-    /// Goes on with a client whose command has waited, and answers it.
+    /// Goes on with a client whose command has waited for keys, and answers it.
     pub(super) fn stop_waiting(
         &mut self,
         session: &mut Session,
         reply: &mut ReplyBuffer,
-        answer: impl FnOnce(&mut ReplyBuffer),
+        unblocked: &Unblocked,
     ) -> Next {
-        self.shared.blocked.leave(session.client.address);
+        let waiter = self.shared.blocked.leave(session.client.address);
         session.flags.set(ClientFlags::BLOCKED, false);
         session.publish();
+        let words: Vec<&[u8]> = waiter.iter().flat_map(|waiter| waiter.words()).collect();
+        self.finish(session, &words, &Finish::of(unblocked));
         if session.waiting.take() == Some(IsHeard(true)) {
             reply.set_protocol(session.protocol);
-            answer(reply);
+            reply.raw(&unblocked.reply);
         }
         Next::Read
     }
@@ -137,7 +153,7 @@ impl Executor {
         let inside = self.pass(&shared.engine.keyspace);
         let ended = inside.map(|_| shared.blocked.end(&shared.engine, session.client.address));
         match ended {
-            Some(Ok(Some(_))) => self.stop_waiting(session, reply, |reply| Ending::Timeout.answer(reply)),
+            Some(Ok(Some(waiter))) => self.stop_waiting(session, reply, &Ending::Timeout.encode(&waiter)),
             Some(Ok(None)) => Next::Park { until: None },
             None | Some(Err(_)) => Next::Park { until: self.now.instant.checked_add(KEPT_OUT_PAUSE) },
         }
@@ -241,9 +257,11 @@ impl Executor {
     /// Ends a client's wait for the disk or for replicas, unless somebody else has, whose reply is on its way.
     pub(super) fn end_durability_wait(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
         match self.shared.blocked.end_durability(session.client.address) {
-            Some(wanted) => self.stop_durability_wait(session, reply, |executor, reply| {
-                executor.answer_durability(&wanted, reply);
-            }),
+            Some(wanted) => {
+                let answer = |reply: &mut ReplyBuffer| self.answer_durability(&wanted, reply);
+                let unblocked = Unblocked::with(blocked::encode(session.protocol, answer));
+                self.stop_durability_wait(session, reply, &unblocked)
+            }
             None => Next::Park { until: None },
         }
     }
@@ -253,16 +271,29 @@ impl Executor {
         &mut self,
         session: &mut Session,
         reply: &mut ReplyBuffer,
-        answer: impl FnOnce(&Self, &mut ReplyBuffer),
+        unblocked: &Unblocked,
     ) -> Next {
         session.flags.set(ClientFlags::BLOCKED, false);
         session.publish();
         self.durability_waits.retain(|(_, address)| *address != session.client.address);
+        self.finish(session, &[], &Finish::of(unblocked));
         if let Some((_, IsHeard(true))) = session.durability.take() {
             reply.set_protocol(session.protocol);
-            answer(self, reply);
+            reply.raw(&unblocked.reply);
         }
         Next::Again
+    }
+
+    /// Goes on with a client whose command has slept, and answers it.
+    pub(super) fn wake(&mut self, session: &mut Session, reply: &mut ReplyBuffer) {
+        let Some((since, is_heard)) = session.asleep.take() else { return };
+        let mark = reply.mark();
+        if is_heard == IsHeard(true) {
+            reply.set_protocol(session.protocol);
+            reply.ok();
+        }
+        let (nanoseconds, reply_bytes) = (since.elapsed().as_nanos() as u64, reply.bytes_since(mark));
+        self.finish(session, &[], &Finish { nanoseconds, reply_bytes, ..Finish::default() });
     }
 }
 

@@ -88,10 +88,7 @@ pub(super) fn stats(source: &Source<'_>, lines: &mut Lines) {
     lines.add("tracking_total_items", tracked_readers);
     lines.add("tracking_total_prefixes", source.shared.trackers.prefixes());
     lines.add("unexpected_error_replies", 0);
-    let errors = |worker: &std::sync::Arc<crate::statistics::WorkerStatistics>| -> u64 {
-        worker.errors().values().sum()
-    };
-    lines.add("total_error_replies", monitor.workers.iter().map(errors).sum::<u64>());
+    lines.add("total_error_replies", of_workers(|worker| &worker.errors.total));
     lines.add("dump_payload_sanitizations", 0);
     lines.add("total_reads_processed", moved.reads);
     lines.add("total_writes_processed", moved.writes);

@@ -30,7 +30,7 @@ pub(super) fn commands(source: &Source<'_>, lines: &mut Lines) {
 pub(super) fn errors(source: &Source<'_>, lines: &mut Lines) {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for worker in &source.shared.monitor.workers {
-        for (code, count) in worker.errors().iter() {
+        for (code, count) in worker.errors.by_code().iter() {
             *sums.entry(code.clone()).or_default() += count;
         }
     }

@@ -12,6 +12,7 @@ use dunlin_scripting::{Caller, LogLevel, ScriptFlags, Sha};
 use super::running::{Due, KILLED_LINE, Kind, Running, Watch};
 use crate::{
     commands,
+    error_counts::ErrorSource,
     executor::{Handler, Letter, ServerContext, UNSAVED},
     feed::{self, Origin},
 };
@@ -231,24 +232,35 @@ fn find<'k>(context: &ServerContext<'_, 'k>, words: &[&[u8]]) -> Option<&'k Entr
 
 impl Caller for Calls<'_, '_, '_> {
     fn call(&mut self, words: &[&[u8]], reply: &mut ReplyBuffer) {
-        let (entry, result) = match self.admit(words) {
-            Ok(entry) => {
-                self.context.executor.count_call(entry);
-                let database = self.database;
-                let result = self.run(entry, words, reply);
-                if self.context.shared.feed.is_watched() {
-                    let lines = &mut self.context.executor.lines;
-                    feed::write_line(lines, entry, words, database, Origin::Script);
-                }
-                (Some(entry), result)
+        let entry = match self.admit(words) {
+            Ok(entry) => entry,
+            Err(error) => {
+                let line = error.line();
+                let exists = |entry: &&Entry| !matches!(entry.command.run, Run::Container) || words.len() == 1;
+                self.context.executor.count_rejection(find(self.context, words).filter(exists), &line);
+                return reply.error(&line);
             }
-            Err(error) => (None, Err(error)),
         };
+        let begun = self.context.executor.begin_call(entry);
+        let mark = reply.mark();
+        let result = self.run(entry, words, reply);
+        if self.context.shared.feed.is_watched() {
+            let lines = &mut self.context.executor.lines;
+            feed::write_line(lines, entry, words, self.database, Origin::Script);
+        }
         if let Err(error) = result {
             let line = error.line();
-            self.context.executor.count_error(entry, &line, true);
+            self.context.executor.count_failure(entry, &line);
             reply.error(&line);
         }
+        let context = &mut *self.context;
+        let reply_bytes = reply.bytes_since(mark);
+        context.executor.end_call(context.shared, context.session, (entry, words), begun, reply_bytes);
+    }
+
+    fn note_error(&mut self, line: &[u8]) {
+        self.context.executor.count_error(line, ErrorSource::Script);
+        self.context.has_failed = true;
     }
 
     fn may_call(&mut self, words: &[&[u8]]) -> Option<bool> {

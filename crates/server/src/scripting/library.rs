@@ -1,136 +1,33 @@
-//! Libraries of functions: those that clients have loaded, and what each worker has of them.
+//! Loading libraries of functions, and what each worker has of them.
 
 use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    collections::{HashMap, HashSet},
+    rc::Rc,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use arc_swap::ArcSwap;
 use dunlin_engine::{
     command::{CommandError, CommandResult, CommandTable},
-    rdb::{Input, Output, Version, seal_dump, unseal_dump},
+    rdb::{Input, unseal_dump},
 };
 use dunlin_resp::ReplyBuffer;
 use dunlin_scripting::{Caller, Function, LibraryMachine, LoadError, Loaded, LogLevel, is_name};
 
-use super::{MACHINE_BYTES_MAX, calls, judge};
+use super::{
+    MACHINE_BYTES_MAX, calls, judge,
+    libraries::{Callable, Change, Library, LibraryCache, Missed},
+};
 use crate::config::words;
 
 /// In front of a library in an RDB file or a dump; the other is of a format that was never released.
-const FUNCTION: u8 = 245;
+pub(super) const FUNCTION: u8 = 245;
 const FUNCTION_PRE_GA: u8 = 246;
 
 /// How long a library may take to load.
 const LOAD_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A library.
-#[derive(Debug)]
-pub(crate) struct Library {
-    pub(crate) name: Vec<u8>,
-    /// The text as it came.
-    pub(crate) code: Vec<u8>,
-    pub(crate) functions: Vec<Function>,
-    /// Of each function, whether it keeps to the keys that a call declares.
-    keeps_to_declared: Vec<bool>,
-}
-
-/// All libraries at one moment.
-#[derive(Debug, Default)]
-pub(crate) struct Libraries {
-    by_name: BTreeMap<Vec<u8>, Arc<Library>>,
-    /// By name in lower case: the library, and the function's place in it.
-    functions: HashMap<Vec<u8>, (Arc<Library>, usize)>,
-}
-
-impl Libraries {
-    /// The libraries, by name.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Library>> {
-        self.by_name.values()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.by_name.len()
-    }
-
-    pub(crate) fn functions(&self) -> usize {
-        self.functions.len()
-    }
-
-    /// Bytes of the texts.
-    pub(crate) fn bytes(&self) -> usize {
-        self.iter().map(|library| library.code.len() + size_of::<Library>()).sum()
-    }
-
-    fn is_current(&self, library: &Arc<Library>) -> bool {
-        self.by_name.get(&library.name).is_some_and(|current| Arc::ptr_eq(current, library))
-    }
-
-    /// With one more library, in place of one of that name if there is.
-    fn with(&self, library: Arc<Library>) -> Result<Self, CommandError> {
-        let mut by_name = self.by_name.clone();
-        by_name.insert(library.name.clone(), library);
-        Self::of(by_name)
-    }
-
-    fn of(by_name: BTreeMap<Vec<u8>, Arc<Library>>) -> Result<Self, CommandError> {
-        let mut functions = HashMap::new();
-        for library in by_name.values() {
-            for (place, function) in library.functions.iter().enumerate() {
-                let key = function.name.to_ascii_lowercase();
-                if functions.insert(key, (Arc::clone(library), place)).is_some() {
-                    let name = String::from_utf8_lossy(&function.name);
-                    return Err(CommandError::owned(format!("ERR Function {name} already exists")));
-                }
-            }
-        }
-        Ok(Self { by_name, functions })
-    }
-}
-
-/// The libraries of all workers.
-#[derive(Debug)]
-pub(crate) struct LibraryCache {
-    current: ArcSwap<Libraries>,
-    /// Held by who replaces them.
-    writer: Mutex<()>,
-    /// Bytes of each worker's machine, as of its last call.
-    machines: Box<[AtomicUsize]>,
-}
-
 impl LibraryCache {
-    pub(crate) fn new(workers: usize) -> Self {
-        let machines = (0..workers).map(|_| AtomicUsize::new(0)).collect();
-        Self { current: ArcSwap::default(), writer: Mutex::default(), machines }
-    }
-
-    /// All of them now.
-    pub(crate) fn now(&self) -> Arc<Libraries> {
-        self.current.load_full()
-    }
-
-    /// Bytes of all machines.
-    pub(crate) fn machine_bytes(&self) -> usize {
-        self.machines.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
-    }
-
-    /// Takes a library out.
-    fn delete(&self, name: &[u8], record: impl FnOnce()) -> CommandResult {
-        self.change(record, |libraries| {
-            let mut by_name = libraries.by_name.clone();
-            by_name.remove(name).ok_or(CommandError::text("ERR Library not found"))?;
-            Libraries::of(by_name)
-        })
-    }
-
-    /// Takes all out.
-    pub(crate) fn flush(&self) {
-        self.current.store(Arc::default());
-    }
-
     /// Has these libraries in place of all others. One that does not load is an error, which is one line: if it were left out, the next
     /// snapshot would be without it.
     pub(crate) fn replace_all(&self, table: &CommandTable, codes: &[Vec<u8>]) -> Result<(), String> {
@@ -146,32 +43,6 @@ impl LibraryCache {
                 )
             })
         })
-    }
-
-    /// All libraries as FUNCTION RESTORE takes them: as they stand in an RDB file, with a footer.
-    pub(crate) fn dump(&self) -> Vec<u8> {
-        let mut dump = Vec::new();
-        let mut output = Output::new(&mut dump, None);
-        for library in self.current.load().iter() {
-            // Writing to a vector cannot fail.
-            let _ = output.byte(FUNCTION);
-            let _ = output.string(&library.code);
-        }
-        seal_dump(&mut dump, Version::Redis(10));
-        dump
-    }
-
-    /// Changes them, and records that, in the order in which others see it.
-    fn change(
-        &self,
-        record: impl FnOnce(),
-        change: impl FnOnce(&Libraries) -> Result<Libraries, CommandError>,
-    ) -> CommandResult {
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = change(&self.current.load())?;
-        self.current.store(Arc::new(changed));
-        record();
-        Ok(())
     }
 }
 
@@ -224,24 +95,43 @@ impl<'a> Header<'a> {
 pub(crate) struct LoadedLibraries {
     /// Made when it is first needed.
     machine: Option<Box<LibraryMachine>>,
-    known: Arc<Libraries>,
-    loaded: HashMap<Vec<u8>, (Arc<Library>, Loaded)>,
+    /// The changes of the cache that it has followed, and the removals among them.
+    version: u64,
+    removals: u64,
+    /// Functions that were called since the last change, by name in lower case. They are counted by this worker alone.
+    callables: HashMap<Vec<u8>, Rc<Callable>>,
+    /// By their numbers.
+    loaded: HashMap<u64, (Arc<Library>, Loaded)>,
 }
 
 impl LoadedLibraries {
     /// Lets go of what others have replaced or taken out.
+    #[inline]
     fn catch_up(&mut self, cache: &LibraryCache) {
-        let current = cache.current.load();
-        if Arc::ptr_eq(&current, &self.known) {
-            return;
+        if let Some(missed) = cache.missed(self.version, self.removals) {
+            self.follow(cache, missed);
         }
-        self.known = Arc::clone(&current);
-        let gone = self.loaded.extract_if(|_, (library, _)| !current.is_current(library));
-        for (_, (_, loaded)) in gone {
-            if let Some(machine) = &mut self.machine {
+    }
+
+    #[cold]
+    fn follow(&mut self, cache: &LibraryCache, missed: Missed) {
+        (self.version, self.removals) = (missed.version, missed.removals);
+        self.callables.clear();
+        let removed = missed.removed.unwrap_or_else(|| {
+            let is_gone = |(library, _): &&(Arc<Library>, Loaded)| !cache.is_current(library);
+            self.loaded.values().filter(is_gone).map(|(library, _)| library.id()).collect()
+        });
+        for id in removed {
+            if let (Some((_, loaded)), Some(machine)) = (self.loaded.remove(&id), &mut self.machine) {
                 machine.unload(loaded);
             }
         }
+    }
+
+    /// How many libraries are loaded here.
+    #[cfg(test)]
+    pub(super) fn loaded_count(&self) -> usize {
+        self.loaded.len()
     }
 
     fn machine(&mut self) -> &mut LibraryMachine {
@@ -249,20 +139,25 @@ impl LoadedLibraries {
     }
 
     /// The function of that name, in a library that is loaded here.
-    pub(super) fn find(&mut self, cache: &LibraryCache, name: &[u8]) -> Result<Callable, CommandError> {
+    pub(super) fn find(&mut self, cache: &LibraryCache, name: &[u8]) -> Result<Rc<Callable>, CommandError> {
         self.catch_up(cache);
-        let (library, place) = match self.known.functions.get(name) {
-            Some(found) => Some(found),
-            None => self.known.functions.get(&name.to_ascii_lowercase()),
+        if let Some(callable) = self.callables.get(name) {
+            return Ok(Rc::clone(callable));
         }
-        .cloned()
-        .ok_or(CommandError::text("ERR Function not found"))?;
-        if !self.loaded.contains_key(&library.name) {
+        let name = name.to_ascii_lowercase();
+        if let Some(callable) = self.callables.get(&name) {
+            return Ok(Rc::clone(callable));
+        }
+        let callable = cache.find(&name).ok_or(CommandError::text("ERR Function not found"))?;
+        let library = &callable.library;
+        if !self.loaded.contains_key(&library.id()) {
             let code = Header::parse(&library.code)?.code;
             let (loaded, _) = self.machine().load(code, &mut Loader::new()).map_err(not_loaded)?;
-            self.loaded.insert(library.name.clone(), (Arc::clone(&library), loaded));
+            self.loaded.insert(library.id(), (Arc::clone(library), loaded));
         }
-        Ok(Callable { library, place })
+        let callable = Rc::new(callable);
+        self.callables.insert(name, Rc::clone(&callable));
+        Ok(callable)
     }
 
     /// Makes a change, and has it recorded in its place among others; the name of a library that was loaded.
@@ -277,8 +172,15 @@ impl LoadedLibraries {
             LibraryChange::Load { code, replace } => {
                 return self.load(cache, table, (code, replace), record).map(Some);
             }
-            LibraryChange::Delete { name } => cache.delete(name, record)?,
-            LibraryChange::Flush => cache.change(record, |_| Ok(Libraries::default()))?,
+            LibraryChange::Delete { name } => cache.change(record, |current| {
+                let is_there = current.contains(name);
+                let removed = HashSet::from([name.to_vec()]);
+                let change = Change { removed, ..Change::default() };
+                is_there.then_some(change).ok_or(CommandError::text("ERR Library not found"))
+            })?,
+            LibraryChange::Flush => {
+                cache.change(record, |_| Ok(Change { empties: true, ..Change::default() }))?;
+            }
             LibraryChange::Restore { dump, policy } => self.restore(cache, table, (dump, policy), record)?,
         }
         Ok(None)
@@ -298,7 +200,7 @@ impl LoadedLibraries {
             CommandError::owned(format!("ERR Library '{name}' already exists"))
         };
         self.catch_up(cache);
-        if !replace && self.known.by_name.contains_key(&name) {
+        if !replace && cache.contains(&name) {
             return Err(exists());
         }
         let machine = self.machine();
@@ -312,21 +214,22 @@ impl LoadedLibraries {
                 .proves(&loaded, &function.name, &|words, list| judge::keeps_to_declared(table, words, list))
         };
         let keeps_to_declared = functions.iter().map(prove).collect();
-        let library =
-            Arc::new(Library { name: name.clone(), code: text.to_vec(), functions, keeps_to_declared });
-        let changed = cache.change(record, |libraries| {
+        let library = Arc::new(Library::new(name.clone(), text, functions, keeps_to_declared));
+        let changed = cache.change(record, |current| {
             // Another worker may have been faster.
-            if !replace && libraries.by_name.contains_key(&name) {
+            if !replace && current.contains(&name) {
                 return Err(exists());
             }
-            libraries.with(Arc::clone(&library))
+            let (removed, added) = (HashSet::from([name.clone()]), vec![Arc::clone(&library)]);
+            Ok(Change { removed, added, ..Change::default() })
         });
         if let Err(error) = changed {
             self.machine().unload(loaded);
             return Err(error);
         }
+        // Before it is looked at what others have taken out: it may be among that already.
+        self.loaded.insert(library.id(), (library, loaded));
         self.catch_up(cache);
-        self.loaded.insert(name.clone(), (library, loaded));
         Ok(name)
     }
 
@@ -344,19 +247,17 @@ impl LoadedLibraries {
         for code in &codes {
             loader.load(&apart, table, (code, false), || ())?;
         }
-        let restored = apart.now();
+        let restored: Vec<_> = apart.now().iter().cloned().collect();
         cache.change(record, |current| {
-            let mut by_name = match policy {
-                RestorePolicy::Flush => BTreeMap::new(),
-                RestorePolicy::Append | RestorePolicy::Replace => current.by_name.clone(),
-            };
-            for (name, library) in &restored.by_name {
-                let old = by_name.insert(name.clone(), Arc::clone(library));
-                if old.is_some() && policy == RestorePolicy::Append {
-                    return Err(CommandError::quoting_within("ERR Library ", name, " already exists"));
-                }
+            let taken = restored.iter().find(|library| current.contains(&library.name));
+            if let (Some(library), RestorePolicy::Append) = (taken, policy) {
+                return Err(CommandError::quoting_within("ERR Library ", &library.name, " already exists"));
             }
-            Libraries::of(by_name)
+            Ok(Change {
+                empties: policy == RestorePolicy::Flush,
+                removed: restored.iter().map(|library| library.name.clone()).collect(),
+                added: restored,
+            })
         })
     }
 
@@ -369,7 +270,7 @@ impl LoadedLibraries {
         caller: &mut calls::Calls<'_, '_, '_>,
         reply: &mut ReplyBuffer,
     ) -> Result<(), Vec<u8>> {
-        let (_, loaded) = &self.loaded[&callable.library.name];
+        let (_, loaded) = &self.loaded[&callable.library.id()];
         let machine = self.machine.as_mut().expect("the library is loaded in it");
         machine.call(loaded, &callable.function().name, keys, arguments, caller, reply)
     }
@@ -377,7 +278,7 @@ impl LoadedLibraries {
     /// Tells how much the machine takes.
     pub(super) fn publish_bytes(&self, cache: &LibraryCache, worker: usize) {
         let bytes = self.machine.as_ref().map_or(0, |machine| machine.used_bytes());
-        cache.machines[worker].store(bytes, Ordering::Relaxed);
+        cache.publish_machine_bytes(worker, bytes);
     }
 }
 
@@ -422,22 +323,6 @@ fn codes_of(dump: &[u8]) -> Result<Vec<Vec<u8>>, CommandError> {
         }
     }
     Ok(codes)
-}
-
-/// A function that can be called.
-pub(super) struct Callable {
-    library: Arc<Library>,
-    place: usize,
-}
-
-impl Callable {
-    pub(super) fn function(&self) -> &Function {
-        &self.library.functions[self.place]
-    }
-
-    pub(super) fn keeps_to_declared(&self) -> bool {
-        self.library.keeps_to_declared[self.place]
-    }
 }
 
 fn not_loaded(error: LoadError) -> CommandError {

@@ -12,6 +12,7 @@
 mod cache;
 mod calls;
 mod judge;
+mod libraries;
 mod library;
 mod running;
 
@@ -27,7 +28,8 @@ use dunlin_scripting::{CompileError, ScriptFlags, Sha, Shebang};
 pub(crate) use self::cache::{Compiled, CompiledScript, Script, ScriptCache};
 pub(crate) use self::calls::log;
 use self::calls::{Calls, Name, Who};
-pub(crate) use self::library::{Libraries, LibraryCache, LibraryChange, LoadedLibraries, RestorePolicy};
+pub(crate) use self::libraries::{Libraries, LibraryCache};
+pub(crate) use self::library::{LibraryChange, LoadedLibraries, RestorePolicy};
 pub(crate) use self::running::{Kind, RunningScripts};
 use crate::{
     commands::Operands,
@@ -100,6 +102,15 @@ fn compile(compiled: &mut Compiled, script: &Arc<Script>) -> Result<Rc<CompiledS
     Ok(compiled.add(script))
 }
 
+/// Shows a command that runs a script to who watches, before anything else is done.
+#[inline]
+pub(crate) fn show(context: &mut ServerContext<'_, '_>, words: &[&[u8]]) {
+    if context.shared.feed.is_watched() {
+        let (lines, client) = (&mut context.executor.lines, &context.session.client);
+        feed::write_script(lines, words, context.session.database, &client.transport);
+    }
+}
+
 /// Runs a script for a client and appends its reply.
 pub(crate) fn run(
     context: &mut ServerContext<'_, '_>,
@@ -159,10 +170,6 @@ impl Plan<'_> {
         script: impl FnOnce(&mut Calls<'_, 'a, 'k>) -> Result<(), Vec<u8>>,
     ) -> CommandResult {
         let shared = context.shared;
-        if shared.feed.is_watched() {
-            let (lines, client) = (&mut context.executor.lines, &context.session.client);
-            feed::write_script(lines, self.who.words, context.session.database, &client.transport);
-        }
         let short_of_memory = context.executor.is_short_of_memory();
         let no_writes = self.flags.has(ScriptFlags::NO_WRITES);
         if !self.flags.has(ScriptFlags::COMPATIBLE) {
@@ -219,6 +226,8 @@ impl Plan<'_> {
         if context.executor.is_abandoned {
             context.flow = Flow::Stop(Next::CloseNow);
         }
+        // A command of the script has counted the error, or `Calls::note_error` has.
+        context.has_failed |= result.is_err();
         result.map_err(|line| CommandError::Text(line.into()))
     }
 }

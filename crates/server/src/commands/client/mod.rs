@@ -15,7 +15,7 @@ use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
 use self::filter::{Filter, Purpose};
 use crate::{
-    blocked::{self, Ending},
+    blocked::{self, Ending, Unblocked},
     executor::{Flow, Letter, QUOTED_BYTES_MAX, ServerContext},
     net::{Next, Now},
     pause::Held,
@@ -256,18 +256,18 @@ fn unblock(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyB
         },
     };
     reply.integer(ended.is_some().into());
-    if let Some((address, encoded)) = ended {
-        context.executor.post().send(address, Letter::Unblocked(Arc::new(encoded)));
+    if let Some((address, unblocked)) = ended {
+        context.executor.post().send(address, Letter::Unblocked(Arc::new(unblocked)));
     }
     Ok(())
 }
 
 /// The answer to WAIT or WAITAOF whose wait was ended; it is the same in both protocols.
-fn encode_durability(context: &ServerContext<'_, '_>, ending: Ending, wanted: &DurabilityWait) -> Vec<u8> {
-    blocked::encode(Protocol::Resp2, |reply| match ending {
+fn encode_durability(context: &ServerContext<'_, '_>, ending: Ending, wanted: &DurabilityWait) -> Unblocked {
+    Unblocked::with(blocked::encode(Protocol::Resp2, |reply| match ending {
         Ending::Timeout => context.executor.answer_durability(wanted, reply),
         Ending::Error => ending.answer(reply),
-    })
+    }))
 }
 
 fn too_many(args: &Args<'_>) -> CommandError {
