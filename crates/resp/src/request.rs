@@ -19,8 +19,10 @@ const LINE_BYTES_MAX: usize = 64 * 1024;
 const ARGUMENTS_MAX: i64 = i32::MAX as i64;
 /// Most arguments of a request before the client has authenticated.
 const UNAUTHENTICATED_ARGUMENTS_MAX: i64 = 10;
-/// Longest argument, in bytes, before the client has authenticated.
-const UNAUTHENTICATED_BULK_BYTES_MAX: i64 = 16 * 1024;
+/// Longest argument, header line and inline request, in bytes, before the client has authenticated.
+const UNAUTHENTICATED_BULK_BYTES_MAX: usize = 16 * 1024;
+/// Longest request, in bytes, before the client has authenticated: one argument that is as long as may be, and its headers.
+const UNAUTHENTICATED_REQUEST_BYTES_MAX: usize = UNAUTHENTICATED_BULK_BYTES_MAX + 1024;
 /// Marks a span into [`Batch::text`] instead of the input; inputs stay below 2 GiB.
 const IN_TEXT: u32 = 1 << 31;
 
@@ -31,6 +33,13 @@ pub struct Limits {
     pub bulk_bytes_max: u64,
     /// Whether the client has shown who it is; strangers get far less room.
     pub authenticated: bool,
+}
+
+impl Limits {
+    /// Longest header line, and longest inline request, in bytes.
+    fn line_bytes_max(&self) -> usize {
+        if self.authenticated { LINE_BYTES_MAX } else { UNAUTHENTICATED_BULK_BYTES_MAX }
+    }
 }
 
 /// Where one argument lies.
@@ -171,7 +180,7 @@ pub enum ProtocolError {
     ExpectedDollar(u8),
     /// Not a number, negative, or over the limit.
     InvalidLength,
-    /// A longer argument than a stranger may send.
+    /// A longer argument, or longer arguments together, than a stranger may send.
     UnauthenticatedLength,
     /// The bytes behind an argument are not CR LF.
     MissingLineEnd,
@@ -242,7 +251,7 @@ impl RequestDecoder {
                     None => return Ok(Decoded::Incomplete { wanted: 0 }),
                     Some(b'*') => {}
                     Some(_) => {
-                        match decode_inline(&input[start..], start, batch)? {
+                        match decode_inline(&input[start..], start, batch, limits)? {
                             0 => return Ok(Decoded::Incomplete { wanted: 0 }),
                             length => *position += length,
                         }
@@ -279,7 +288,7 @@ impl RequestDecoder {
         } else if remaining == 0 {
             let (count, next) = match read_short(input, at, b'*') {
                 Some(header) => header,
-                None => match read_header(input, at + 1) {
+                None => match read_header(input, at + 1, limits) {
                     Header::Value(count, next) => (count, next),
                     Header::Incomplete => return Ok(Err(0)),
                     Header::Invalid => return Err(ProtocolError::InvalidCount),
@@ -304,7 +313,7 @@ impl RequestDecoder {
         while remaining > 0 {
             let (length, data) = match name.take().or_else(|| read_short(input, at, b'$')) {
                 Some(header) => header,
-                None => match read_length(input, at)? {
+                None => match read_length(input, at, limits)? {
                     Some(header) => header,
                     None => break,
                 },
@@ -312,10 +321,13 @@ impl RequestDecoder {
             if length < 0 || length as u64 > limits.bulk_bytes_max {
                 return Err(ProtocolError::InvalidLength);
             }
-            if length > UNAUTHENTICATED_BULK_BYTES_MAX && !limits.authenticated {
+            let end = data + length as usize;
+            if !limits.authenticated
+                && (length as usize > UNAUTHENTICATED_BULK_BYTES_MAX
+                    || end - start > UNAUTHENTICATED_REQUEST_BYTES_MAX)
+            {
                 return Err(ProtocolError::UnauthenticatedLength);
             }
-            let end = data + length as usize;
             match input.get(end..).and_then(<[u8]>::first_chunk) {
                 Some(b"\r\n") => {}
                 Some(_) => return Err(ProtocolError::MissingLineEnd),
@@ -393,13 +405,13 @@ fn read_short(input: &[u8], at: usize, kind: u8) -> Option<(i64, usize)> {
 
 /// The header of an argument from `at`: its length, and where its bytes begin; `None` where that has not arrived.
 #[inline(never)]
-fn read_length(input: &[u8], at: usize) -> Result<Option<(i64, usize)>, ProtocolError> {
+fn read_length(input: &[u8], at: usize, limits: &Limits) -> Result<Option<(i64, usize)>, ProtocolError> {
     match input.get(at) {
         None => return Ok(None),
         Some(b'$') => {}
         Some(&other) => return Err(ProtocolError::ExpectedDollar(other)),
     }
-    match read_header(input, at + 1) {
+    match read_header(input, at + 1, limits) {
         Header::Value(length, data) => Ok(Some((length, data))),
         Header::Incomplete => Ok(None),
         Header::Invalid => Err(ProtocolError::InvalidLength),
@@ -409,10 +421,10 @@ fn read_length(input: &[u8], at: usize) -> Result<Option<(i64, usize)>, Protocol
 
 /// The number from `at` up to CR LF.
 #[inline(never)]
-fn read_header(input: &[u8], at: usize) -> Header {
+fn read_header(input: &[u8], at: usize, limits: &Limits) -> Header {
     let line = &input[at.min(input.len())..];
     match memchr::memchr(b'\r', line) {
-        None if line.len() > LINE_BYTES_MAX => Header::TooLong,
+        None if line.len() > limits.line_bytes_max() => Header::TooLong,
         None => Header::Incomplete,
         Some(length) => match (line.get(length + 1), parse_integer(&line[..length])) {
             (None, Some(_)) => Header::Incomplete,
@@ -423,9 +435,14 @@ fn read_header(input: &[u8], at: usize) -> Header {
 }
 
 /// One inline request: how many bytes it took, 0 when its end has not arrived.
-fn decode_inline(input: &[u8], start: usize, batch: &mut Batch) -> Result<usize, ProtocolError> {
+fn decode_inline(
+    input: &[u8],
+    start: usize,
+    batch: &mut Batch,
+    limits: &Limits,
+) -> Result<usize, ProtocolError> {
     let Some(length) = memchr::memchr(b'\n', input) else {
-        return if input.len() > LINE_BYTES_MAX { Err(ProtocolError::InlineTooLong) } else { Ok(0) };
+        return if input.len() > limits.line_bytes_max() { Err(ProtocolError::InlineTooLong) } else { Ok(0) };
     };
     let line = input[..length].strip_suffix(b"\r").unwrap_or(&input[..length]);
     let first = batch.spans.len();
@@ -645,7 +662,7 @@ mod tests {
         for text in texts {
             for tail in ["\r\n$3\r\nabc", "\r\n", "\r", "\n\r\n\r\n\r\n", "\n\n\n\n\n\n\n\n"] {
                 let input = format!("${text}{tail}");
-                let long = match read_header(input.as_bytes(), 1) {
+                let long = match read_header(input.as_bytes(), 1, &LIMITS) {
                     Header::Value(value, next) => Some((value, next)),
                     _ => None,
                 };
@@ -664,6 +681,14 @@ mod tests {
         let error = |input: &str| decode_pieces(input.as_bytes(), 1, &stranger).unwrap_err();
         assert_eq!(error("*11\r\n"), ProtocolError::UnauthenticatedCount);
         assert_eq!(error("*1\r\n$16385\r\n"), ProtocolError::UnauthenticatedLength);
+        // As much in several arguments as one may have.
+        let bulk = format!("${}\r\n{}\r\n", 6000, "x".repeat(6000));
+        assert!(decode_pieces(format!("*2\r\n{bulk}{bulk}").as_bytes(), 4096, &stranger).is_ok());
+        assert_eq!(error(&format!("*3\r\n{bulk}{bulk}$6000\r\n")), ProtocolError::UnauthenticatedLength);
+        let long = "1".repeat(UNAUTHENTICATED_BULK_BYTES_MAX + 1);
+        assert_eq!(error(&long), ProtocolError::InlineTooLong);
+        assert_eq!(error(&format!("*{long}")), ProtocolError::CountLineTooLong);
+        assert_eq!(error(&format!("*1\r\n${long}")), ProtocolError::LengthLineTooLong);
         assert!(decode_pieces(b"*1\r\n$4\r\nPING\r\n", 1, &stranger).is_ok());
     }
 

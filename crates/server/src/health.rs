@@ -9,11 +9,12 @@
 //! One thread, which never touches the keyspace or waits for a worker: the answer comes at once however
 //! busy these are. Nothing secret is told, so there is no password.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use hyper::{Method, Request, Response, StatusCode, server::conn::http1, service:
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::Socket;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::{sync::oneshot, task::AbortHandle};
 
 use crate::net::HTTP_CLIENTS_MAX;
 use crate::shared::Shared;
@@ -57,7 +58,7 @@ impl HealthServer {
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<_>>()?;
         let serve = move || {
             runtime.block_on(async move {
-                let connections = Arc::new(Semaphore::new(HTTP_CLIENTS_MAX as usize));
+                let connections = Arc::new(Mutex::new(Connections::default()));
                 for listener in listeners {
                     tokio::spawn(accept(listener, Arc::clone(&connections), Arc::clone(&shared)));
                 }
@@ -91,9 +92,27 @@ impl fmt::Debug for HealthServer {
     }
 }
 
-async fn accept(listener: TcpListener, connections: Arc<Semaphore>, shared: Arc<Shared>) {
+/// The open connections, the oldest first. Where there are as many as may be, it gives way to the next: an answer takes
+/// less than a millisecond, so whoever holds a connection for long has no right to keep others out.
+#[derive(Debug, Default)]
+struct Connections(VecDeque<AbortHandle>);
+
+impl Connections {
+    fn enter(&mut self, connection: AbortHandle) {
+        if self.0.len() >= HTTP_CLIENTS_MAX as usize {
+            self.0.retain(|connection| !connection.is_finished());
+        }
+        if self.0.len() >= HTTP_CLIENTS_MAX as usize
+            && let Some(oldest) = self.0.pop_front()
+        {
+            oldest.abort();
+        }
+        self.0.push_back(connection);
+    }
+}
+
+async fn accept(listener: TcpListener, connections: Arc<Mutex<Connections>>, shared: Arc<Shared>) {
     loop {
-        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -103,7 +122,7 @@ async fn accept(listener: TcpListener, connections: Arc<Semaphore>, shared: Arc<
             }
         };
         let shared = Arc::clone(&shared);
-        tokio::spawn(async move {
+        let connection = tokio::spawn(async move {
             let service = service_fn(|request| {
                 let response = respond(&request, &shared);
                 async move { Ok::<_, Infallible>(response) }
@@ -112,8 +131,8 @@ async fn accept(listener: TcpListener, connections: Arc<Semaphore>, shared: Arc<
             http.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).max_buf_size(HEAD_BYTES_MAX);
             // What goes wrong here is a client's doing, and its connection ends.
             let _ = http.serve_connection(TokioIo::new(stream), service).await;
-            drop(permit);
         });
+        connections.lock().unwrap_or_else(PoisonError::into_inner).enter(connection.abort_handle());
     }
 }
 

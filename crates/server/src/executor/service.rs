@@ -47,6 +47,11 @@ impl Service for Executor {
         Session::new(client, access::is_open(self.newest_config()))
     }
 
+    #[inline]
+    fn is_stranger(&self, session: &Session) -> bool {
+        Executor::is_stranger(self, session)
+    }
+
     fn tick(&mut self, now: Now) {
         self.now = now;
         self.environment.now_ms = now.unix_ms;

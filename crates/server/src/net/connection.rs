@@ -19,6 +19,9 @@
 //! While stalled or parked, input is still received, up to [`HELD_BYTES_MAX`]: a client that writes
 //! its whole pipeline before it reads the first reply must not wait for us while we wait for it.
 //!
+//! A *stranger*, who has not authenticated, has less of everything: input is read in pieces of [`STRANGER_INPUT_BYTES_MAX`]
+//! and held up to about as much, and it is closed where it leaves more than [`STRANGER_OUTPUT_BYTES_MAX`] of replies unread.
+//!
 //! Invariants:
 //! - `readable` stays set until a read has come back short, and `writable` until a write has: the
 //!   poller reports edges only.
@@ -28,7 +31,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dunlin_resp::ReplyBuffer;
 use mio::unix::SourceFd;
@@ -47,6 +50,12 @@ pub(crate) const SHARED_BYTES: usize = 64 * 1024;
 const STALLED_BYTES_MIN: usize = 1024 * 1024;
 /// Input received for a connection that is not served.
 const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Input that is read for a stranger at once, and held where it is not served.
+const STRANGER_INPUT_BYTES_MAX: usize = 16 * 1024;
+/// Above this many bytes of replies that a stranger does not read, it is closed.
+const STRANGER_OUTPUT_BYTES_MAX: usize = 4 * 1024;
+/// How long a stranger may stay while nobody else can connect.
+const STRANGER_AGE_MAX: Duration = Duration::from_secs(10);
 /// Requests are decoded with 31-bit offsets, so no setting may let input grow beyond.
 const INPUT_BYTES_MAX: u64 = (1 << 31) - (1 << 24);
 /// Reply memory that a worker keeps between requests.
@@ -58,13 +67,27 @@ const DISCARDED_BYTES_MAX: usize = 1024 * 1024;
 pub(super) struct Kit<'s, S> {
     pub(super) service: &'s mut S,
     /// Input of the connection whose turn it is, unless it needs a buffer of its own.
-    pub(super) shared: Vec<u8>,
+    shared: Vec<u8>,
+    /// The same where it is a stranger's.
+    strangers: Vec<u8>,
     pub(super) reply: ReplyBuffer,
 }
 
 impl<'s, S> Kit<'s, S> {
     pub(super) fn new(service: &'s mut S) -> Self {
-        Self { service, shared: Vec::with_capacity(SHARED_BYTES), reply: ReplyBuffer::default() }
+        let shared = Vec::with_capacity(SHARED_BYTES);
+        Self { service, shared, strangers: Vec::new(), reply: ReplyBuffer::default() }
+    }
+
+    /// The buffer that connections share, with the unserved beginning of a request in it and room for a read.
+    fn begin_shared(&mut self, stranger: bool, held: &[u8]) -> &mut Vec<u8> {
+        let shared = if stranger { &mut self.strangers } else { &mut self.shared };
+        shared.clear();
+        if stranger {
+            shared.reserve_exact(held.len() + STRANGER_INPUT_BYTES_MAX);
+        }
+        shared.extend_from_slice(held);
+        shared
     }
 }
 
@@ -90,6 +113,8 @@ pub(super) enum Outcome {
 pub(super) struct Connection<T> {
     pub(super) client: Arc<Client>,
     pub(super) session: T,
+    /// Nothing it has said yet was said by somebody who had authenticated.
+    stranger: bool,
     /// Whether the worker has it on its list for the next tick.
     pub(super) queued: bool,
     /// Whether the worker has it on its list of those that mail has something to say to.
@@ -135,8 +160,10 @@ impl<T> Connection<T> {
     ) -> io::Result<Self> {
         let token = Token(client.address.slot as usize);
         neighbours.poll.registry().register(&mut SourceFd(&socket.as_raw_fd()), token, Interest::READABLE)?;
+        let session = service.open(&client);
         Ok(Self {
-            session: service.open(&client),
+            stranger: service.is_stranger(&session),
+            session,
             client,
             queued: false,
             addressed: false,
@@ -229,10 +256,9 @@ impl<T> Connection<T> {
         // Short beginnings of requests go back to the shared buffer, which takes larger reads.
         let in_shared = serving && self.input.len() + self.wanted <= SHARED_BYTES / 2;
         let arrived = if in_shared {
-            kit.shared.clear();
-            kit.shared.extend_from_slice(self.input.held());
+            let shared = kit.begin_shared(self.stranger, self.input.held());
             self.input = Input::default();
-            self.read_into(&mut kit.shared)
+            self.read_into(shared)
         } else {
             let mut input = std::mem::take(&mut self.input);
             let arrived = self.read_into(input.with_room(self.wanted));
@@ -260,7 +286,8 @@ impl<T> Connection<T> {
         if serving {
             !self.backlog
         } else {
-            self.input.len() < HELD_BYTES_MAX.min(query_buffer_max(&neighbours.limits))
+            let held_max = if self.stranger { STRANGER_INPUT_BYTES_MAX } else { HELD_BYTES_MAX };
+            self.input.len() < held_max.min(query_buffer_max(&neighbours.limits))
         }
     }
 
@@ -294,11 +321,13 @@ impl<T> Connection<T> {
         neighbours: &mut Neighbours<S>,
         in_shared: bool,
     ) -> io::Result<Outcome> {
-        let input = if in_shared { &kit.shared[..] } else { self.input.held() };
+        let shared = if self.stranger { &kit.strangers } else { &kit.shared };
+        let input = if in_shared { &shared[..] } else { self.input.held() };
         if input.is_empty() {
             self.backlog = false;
             return Ok(Outcome::Wait);
         }
+        let was_stranger = kit.service.is_stranger(&self.session);
         let lent = neighbours.lend();
         let Served { consumed, next, wanted } =
             kit.service.serve(&mut self.session, input, &mut kit.reply, lent);
@@ -306,9 +335,10 @@ impl<T> Connection<T> {
         neighbours.departures.note_served(consumed);
         if !in_shared {
             self.input.consume(consumed);
-        } else if consumed < kit.shared.len() {
-            self.input.hold(&kit.shared[consumed..]);
+        } else if consumed < shared.len() {
+            self.input.hold(&shared[consumed..]);
         }
+        self.stranger = was_stranger && kit.service.is_stranger(&self.session);
         self.wanted = wanted;
         self.backlog = false;
         if !self.apply(next) {
@@ -461,6 +491,14 @@ impl<T> Connection<T> {
         if self.closing && self.output.is_empty() && self.withheld.is_empty() && !self.departing {
             return Outcome::Close;
         }
+        if self.stranger && self.waiting_bytes() > STRANGER_OUTPUT_BYTES_MAX {
+            tracing::warn!(
+                "closing {}: it has not authenticated, and does not read its replies",
+                self.client
+            );
+            neighbours.traffic().output_buffer_disconnections.add(1);
+            return Outcome::Close;
+        }
         let threshold = if self.stalled { STALLED_BYTES_MIN / 2 } else { STALLED_BYTES_MIN };
         self.stalled = self.waiting_bytes() > threshold;
         if self.exceeds_output_limit(neighbours) {
@@ -559,7 +597,8 @@ impl<T> Connection<T> {
         self.apply(next)
     }
 
-    /// The checks that only time brings about: the idle `timeout` and the soft limit of output.
+    /// The checks that only time brings about: the idle `timeout`, the soft limit of output, and strangers that keep others
+    /// out.
     pub(super) fn is_overdue<S: Service<Session = T>>(&mut self, neighbours: &Neighbours<S>) -> bool {
         let idle_for = neighbours.now.instant.duration_since(self.last_active);
         let is_listening =
@@ -567,6 +606,11 @@ impl<T> Connection<T> {
         let may_idle = self.parked.is_some() || is_listening;
         if !may_idle && neighbours.limits.idle_max.is_some_and(|idle_max| idle_for >= idle_max) {
             tracing::debug!("closing {}: idle for {idle_for:?}", self.client);
+            return true;
+        }
+        let age_ms = neighbours.now.unix_ms.saturating_sub(self.client.created_ms);
+        if self.stranger && neighbours.is_crowded() && age_ms >= STRANGER_AGE_MAX.as_millis() as u64 {
+            tracing::debug!("closing {}: it has not authenticated, and others cannot connect", self.client);
             return true;
         }
         self.exceeds_output_limit(neighbours)

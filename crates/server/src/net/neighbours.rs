@@ -539,6 +539,11 @@ impl<S: Service> Neighbours<S> {
         connection::finish(&socket);
     }
 
+    /// Whether nobody else can connect.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.shared.clients.connected() >= self.limits.clients_max
+    }
+
     /// Takes charge of a connection.
     fn adopt(&mut self, kit: &mut Kit<'_, S>, Newcomer { id, socket, transport }: Newcomer) {
         let slot = self.free_slots.pop().unwrap_or(self.connections.len() as u32);

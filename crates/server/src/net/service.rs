@@ -83,6 +83,12 @@ pub trait Service: Sized + 'static {
     /// A connection has been accepted.
     fn open(&mut self, client: &Arc<Client>) -> Self::Session;
 
+    /// Whether a client has yet to show who it is. It is given very little room, and closed where it would take more.
+    fn is_stranger(&self, session: &Self::Session) -> bool {
+        let _ = session;
+        false
+    }
+
     /// A tick begins: this is the time until the next.
     fn tick(&mut self, now: Now);
 
