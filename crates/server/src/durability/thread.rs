@@ -35,9 +35,11 @@ use super::syncer::Syncer;
 use super::{Durability, PAUSE, ROOM_BYTES};
 use crate::config::{AppendFsync, Config, ConfigReader, describe};
 use crate::data_directory::DirectoryLock;
-use crate::loading::{LoadError, load_dump};
+use crate::files;
+use crate::loading::LoadError;
 use crate::net::Now;
 use crate::persistence::{cancelled, is_cancellation};
+use crate::process::random_id;
 use crate::removal::{apart, give_back};
 use crate::shared::{Shared, Stop};
 
@@ -96,6 +98,8 @@ pub(crate) struct LogThread {
     cut_at: Option<u64>,
     /// That of the directory where the log is, while it is on.
     lock: Option<Arc<DirectoryLock>>,
+    /// The name of the log that this process writes, also while it is off: its offset only grows.
+    id: Option<String>,
     /// What the directory holds since the log was turned off.
     left: Option<LeftLog>,
 }
@@ -152,6 +156,7 @@ impl LogThread {
             company: Company::default(),
             cut_at: None,
             lock: None,
+            id: None,
             left: None,
         })
     }
@@ -177,16 +182,38 @@ impl LogThread {
         Ok(thread)
     }
 
-    /// Loads the log and goes on with it. Nobody changes anything meanwhile.
-    fn load(&mut self) -> Result<(), LoadError> {
+    /// Loads the best of what the directory holds, and goes on with the log if there is to be one.
+    fn begin(&mut self) -> Result<(), LoadError> {
+        let shared = Arc::clone(&self.shared);
+        let config = shared.config.snapshot();
+        if config.keeps_data() {
+            files::remove_unfinished(&config.dir);
+            files::remove_unfinished(&Self::options(&config).directory);
+        }
+        let first = loading::First::find(&config)?;
+        if config.appendonly {
+            return self.load(Some(first));
+        }
+        if loading::load_apart(&shared, &config, first)? {
+            self.left = left_log(&Self::options(&config));
+        }
+        Ok(())
+    }
+
+    /// Loads the log, or at a start what it is to begin with, and goes on with it. Nobody changes anything meanwhile.
+    fn load(&mut self, first: Option<loading::First>) -> Result<(), LoadError> {
         let started = Instant::now();
         let shared = Arc::clone(&self.shared);
         let config = shared.config.snapshot();
         self.lock = Some(shared.directory.hold(&config).map_err(|in_use| in_use.to_string())?);
-        if matches!(self.state, State::Off(_)) {
-            loading::expect_unwritten(&config)?;
-        }
-        let loaded = loading::load(&shared, &config)?;
+        let mut loaded = match first {
+            Some(first) => loading::load_first(&shared, &config, first)?,
+            None => loading::load_again(&shared, &config)?,
+        };
+        let id = loaded.manifest.id.take().or_else(|| self.id.take());
+        let id = id.map_or_else(random_id, Ok)?;
+        loaded.manifest.id = Some(id.clone());
+        self.id = Some(id);
         tracing::info!(
             "{} commands of the append-only log loaded in {:.3} seconds",
             loaded.commands,
@@ -208,6 +235,9 @@ impl LogThread {
                     write_command(&mut record, &[b"SELECT", b"0"]);
                     writer.ring().ring().append(shared.loader(), &record);
                 }
+                if let Some(directory) = writer.others() {
+                    tell_kept(directory);
+                }
                 self.state = State::On(Box::new(writer));
             }
             Err((ring, error)) => {
@@ -226,7 +256,9 @@ impl LogThread {
         let mut status = shared.durability.status();
         status.base_bytes = self.log_bytes();
         status.directory = Some(directory);
+        status.id.clone_from(&self.id);
         drop(status);
+        loaded.recognized.iter().for_each(|path| shared.persistence.recognize(path));
         Ok(())
     }
 
@@ -250,7 +282,7 @@ impl LogThread {
         self.flush();
         shared.alone(|context| context.flush(None, false));
         shared.libraries.flush();
-        let result = self.load();
+        let result = self.load(None);
         shared.loading.end();
         match result {
             Ok(()) => Ok(()),
@@ -263,8 +295,7 @@ impl LogThread {
         let shared = Arc::clone(&self.shared);
         let durability = &shared.durability;
         durability.bell.attach();
-        let data = if self.config.config().appendonly { self.load() } else { load_dump(&shared) };
-        match data {
+        match self.begin() {
             Ok(()) => shared.loading.end(),
             Err(LoadError::Failed(line)) => {
                 tracing::error!("{line}");
@@ -526,7 +557,8 @@ impl LogThread {
             }
         };
         shared.durability.lacks_base.store(true, SeqCst);
-        let begun = begin_log(&config, self.left.as_ref(), ring).and_then(|writer| {
+        let id = self.id.clone().map_or_else(random_id, Ok);
+        let begun = begin_log(&config, id, self.left.as_ref(), ring).and_then(|writer| {
             let directory = writer.directory().to_owned();
             let begun = rewrite::begin(&shared, directory, &config, |work| {
                 shared.alone_unless_long(|context| {
@@ -542,7 +574,11 @@ impl LogThread {
             Ok(writer) => {
                 self.cut_at = Some(writer.increment());
                 self.lock = Some(lock);
-                shared.durability.status().directory = Some(writer.directory().to_owned());
+                self.id.clone_from(&writer.manifest().id);
+                let mut status = shared.durability.status();
+                status.directory = Some(writer.directory().to_owned());
+                status.id.clone_from(&self.id);
+                drop(status);
                 self.state = State::On(Box::new(writer));
             }
             Err((ring, reason)) => {
@@ -710,7 +746,10 @@ impl LogThread {
         self.settle_rewriting();
         shared.durability.rewriting().scheduled = false;
         shared.durability.ring.lift_boundary();
-        shared.durability.status().directory = None;
+        {
+            let mut status = shared.durability.status();
+            (status.directory, status.id) = (None, None);
+        }
         self.flush();
         let state = std::mem::replace(&mut self.state, State::Turning);
         self.lock = None;
@@ -805,6 +844,7 @@ fn recover(durability: &Durability, retry_at: &mut Option<Instant>) {
 /// to be kept otherwise; until then it stays as it is. On an error the ring comes back.
 fn begin_log(
     config: &Config,
+    id: Result<String, String>,
     left: Option<&LeftLog>,
     ring: RingReader,
 ) -> Result<Writer, (RingReader, String)> {
@@ -816,6 +856,10 @@ fn begin_log(
     match left {
         Some(left) if left.is_in(&options, &manifest) => manifest.supersede(),
         _ => manifest.set_aside(),
+    }
+    match id {
+        Ok(id) => manifest.id = Some(id),
+        Err(reason) => return Err((ring, reason)),
     }
     let directory = options.directory.clone();
     Writer::begin_apart(Arc::new(Disk), options, manifest, ring)
@@ -857,6 +901,8 @@ pub(crate) fn replace_log(
     base: Base,
 ) -> io::Result<Vec<Removed>> {
     manifest.supersede();
+    // It holds what there is, not what a log has recorded.
+    manifest.id = None;
     let file = manifest.next_base(&options.filename, base.format);
     base.file.put_in_place(&file.name)?;
     manifest.base = Some(file);
