@@ -274,7 +274,8 @@ mod tests {
         let angle = meters / EARTH_RADIUS_METERS;
         let latitude = center.latitude.to_radians();
         let sine = latitude.sin() * angle.cos() + latitude.cos() * angle.sin() * direction.cos();
-        let east = (direction.sin() * angle.sin() * latitude.cos()).atan2(angle.cos() - latitude.sin() * sine);
+        let east =
+            (direction.sin() * angle.sin() * latitude.cos()).atan2(angle.cos() - latitude.sin() * sine);
         let longitude = (center.longitude + east.to_degrees() + 540.0).rem_euclid(360.0) - LONGITUDE_MAX;
         let latitude = sine.clamp(-1.0, 1.0).asin().to_degrees();
         Place { longitude, latitude: latitude.clamp(-LATITUDE_MAX, LATITUDE_MAX) }
@@ -352,7 +353,8 @@ mod tests {
     fn a_polar_circle_is_no_half_of_the_earth() {
         let center = Place { longitude: 0.0, latitude: 85.0 };
         let ranges = covering(center, 2e6, Bounds::around(center, 2e6, 2e6), Bounds::of_circle(center, 2e6));
-        let numbers: u64 = ranges.iter().map(|range| range.end.min(MAP_END).saturating_sub(range.start)).sum();
+        let numbers: u64 =
+            ranges.iter().map(|range| range.end.min(MAP_END).saturating_sub(range.start)).sum();
         assert!(numbers <= MAP_END / 4, "{ranges:?}");
     }
 }

@@ -47,8 +47,19 @@ const COMMAND_NAME: Arg = Pick(&[
 ]);
 
 /// How many keys follow: also such as no request has. Redis takes `1x` for 1, which Dunlin refuses.
-const KEY_COUNT: Arg =
-    Pick(&["1", "2", "3", "4", "0", "-1", "-2", "x", "9223372036854775807", "-9223372036854775808", "9223372036854775808"]);
+const KEY_COUNT: Arg = Pick(&[
+    "1",
+    "2",
+    "3",
+    "4",
+    "0",
+    "-1",
+    "-2",
+    "x",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "9223372036854775808",
+]);
 
 /// The table.
 pub const FAMILY: Family = Family {

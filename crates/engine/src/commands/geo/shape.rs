@@ -109,9 +109,7 @@ mod tests {
     use super::*;
 
     fn place() -> impl Strategy<Value = Place> {
-        let degrees = |max: f64| {
-            prop_oneof![4 => -max..=max, 1 => max - 2.0..=max, 1 => -max..=2.0 - max, 1 => Just(-max), 1 => Just(max)]
-        };
+        let degrees = |max: f64| prop_oneof![4 => -max..=max, 1 => max - 2.0..=max, 1 => -max..=2.0 - max, 1 => Just(-max), 1 => Just(max)];
         (degrees(LONGITUDE_MAX), degrees(LATITUDE_MAX))
             .prop_map(|(longitude, latitude)| Place { longitude, latitude })
     }

@@ -11,9 +11,7 @@ use dunlin_structures::Slot;
 use crate::{
     command::CommandError,
     effect::removal_word,
-    keyspace::{
-        EntryRef, Expiration, Invalidation, Key, LockedShards, access_clock, access_clock_ago,
-    },
+    keyspace::{EntryRef, Expiration, Invalidation, Key, LockedShards, access_clock, access_clock_ago},
     notify::{Event, EventClass},
     value::{Layout, NewValue, Object, Resources, StringRef, ValueType},
 };

@@ -439,7 +439,8 @@ mod tests {
             match *step {
                 Step::Add(ms) => {
                     let id = StreamId::new(self.stream.log().last_id().ms + ms, 0);
-                    let limits = CollectionLimits { stream_node_max_entries: 3, ..CollectionLimits::default() };
+                    let limits =
+                        CollectionLimits { stream_node_max_entries: 3, ..CollectionLimits::default() };
                     self.stream.log_mut().add(NewId::Exactly(id), &[b"f", b"v"], 0, &limits).unwrap();
                     self.live.insert(id);
                 }
@@ -458,7 +459,11 @@ mod tests {
                 }
                 Step::Read(count) => self.edit(|group, log| {
                     let unread = log.range(group.last_id().next().unwrap(), StreamId::MAX).take(count);
-                    unread.map(|entry| entry.id).collect::<Vec<_>>().iter().for_each(|id| group.read(*id, log));
+                    unread
+                        .map(|entry| entry.id)
+                        .collect::<Vec<_>>()
+                        .iter()
+                        .for_each(|id| group.read(*id, log));
                 }),
                 Step::Advance(ms) => self.edit(|group, log| group.advance(StreamId::new(ms, 0), log)),
                 Step::Move(ms, counts) => {
