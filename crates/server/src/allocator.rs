@@ -19,7 +19,6 @@ pub(crate) fn leave_to_collect() {
 }
 
 /// Gives free memory back to the system: all of the process's but for what other threads have set aside for small blocks.
-/// Takes the kernel some ten milliseconds for a gigabyte, and holds up nobody else.
 pub(crate) fn collect() {
     // SAFETY: it takes no pointers and may be called at any time.
     unsafe { mimalloc::mi_collect(true) };
