@@ -118,14 +118,15 @@ mod tests {
     #[test]
     fn code_is_the_first_word_made_safe() {
         let longest = "A".repeat(CODE_BYTES_MAX);
+        let (fits, is_too_long) = (format!("{longest} x"), format!("{longest}A x"));
         for (line, expected) in [
             ("ERR no", "ERR"),
             ("WRONGTYPE Operation", "WRONGTYPE"),
             ("no_blank", "ERR"),
             ("", "ERR"),
             (" x", ""),
-            (&format!("{longest} x"), &longest),
-            (&format!("{longest}A x"), "ERR"),
+            (fits.as_str(), longest.as_str()),
+            (is_too_long.as_str(), "ERR"),
             ("ERR\r\n-ERR FAKE", "ERR"),
             ("A:B#C x", "A_B_C"),
             ("\u{e9}\0 x", "___"),
