@@ -95,7 +95,10 @@ impl ErrorCounts {
 /// The code of an error. What would break the lines of `INFO`, or the pairs in them, is replaced.
 fn code_of(line: &[u8]) -> String {
     let head = &line[..line.len().min(CODE_BYTES_MAX + 1)];
-    let Some(end) = head.iter().position(|byte| *byte == b' ') else { return DEFAULT.to_owned() };
+    // Line breaks become blanks where the error is sent.
+    let Some(end) = head.iter().position(|byte| matches!(byte, b' ' | b'\r' | b'\n')) else {
+        return DEFAULT.to_owned();
+    };
     let safe = |byte: &u8| match byte {
         b'#' | b':' => '_',
         byte if byte.is_ascii_graphic() => char::from(*byte),
@@ -115,15 +118,17 @@ mod tests {
     #[test]
     fn code_is_the_first_word_made_safe() {
         let longest = "A".repeat(CODE_BYTES_MAX);
+        let (fits, is_too_long) = (format!("{longest} x"), format!("{longest}A x"));
         for (line, expected) in [
             ("ERR no", "ERR"),
             ("WRONGTYPE Operation", "WRONGTYPE"),
             ("no_blank", "ERR"),
             ("", "ERR"),
             (" x", ""),
-            (&format!("{longest} x"), &longest),
-            (&format!("{longest}A x"), "ERR"),
-            ("A:B\r\n#C x", "A_B___C"),
+            (fits.as_str(), longest.as_str()),
+            (is_too_long.as_str(), "ERR"),
+            ("ERR\r\n-ERR FAKE", "ERR"),
+            ("A:B#C x", "A_B_C"),
             ("\u{e9}\0 x", "___"),
         ] {
             assert_eq!(code_of(line.as_bytes()), expected, "{line:?}");

@@ -1,7 +1,7 @@
 //! The latency monitor: events that took `latency-monitor-threshold` milliseconds or more, as short
 //! time series for `LATENCY`.
 //!
-//! An event is a kind of work (`command`, `fast-command`, `expire-cycle`, …). Its series keeps one
+//! An event is a kind of work (`command`, `fast-command`, `command-unblocking`, `expire-cycle`, …). Its series keeps one
 //! sample a second, the worst of that second, and the 160 newest of these.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -142,8 +142,7 @@ pub struct Session {
     pub(crate) waits_for_room: bool,
     /// What it waits for with WAIT or WAITAOF, and whether it wants the answer.
     pub(crate) durability: Option<(DurabilityWait, IsHeard)>,
-    /// Since when a command has been asleep that takes time for the sake of taking time, and whether its client wants
-    /// to hear of it.
+    /// Since when `DEBUG SLEEP` has been asleep, and whether its client wants the reply.
     pub(crate) asleep: Option<(Instant, IsHeard)>,
     /// The command that is answered later, if there is one.
     pub(crate) unfinished: Option<Box<Unfinished>>,

@@ -575,7 +575,13 @@ mod tests {
         let (mut meter, get, ..) = meter(|_| ());
         assert_eq!(timed(&mut meter, get), 2);
         let counters = &meter.statistics.commands[get];
-        assert_eq!((counters.calls.get(), CommandTotals::of(&[Arc::clone(&meter.statistics)], get).latencies.count()), (32, 32));
+        assert_eq!(
+            (
+                counters.calls.get(),
+                CommandTotals::of(&[Arc::clone(&meter.statistics)], get).latencies.count()
+            ),
+            (32, 32)
+        );
         let (mut exact, get, ..) = self::meter(|config| config.slowlog_log_slower_than = 0);
         assert_eq!(timed(&mut exact, get), 32);
         let table = CommandTable::new(dunlin_engine::commands::FAMILIES);

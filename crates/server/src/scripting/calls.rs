@@ -236,7 +236,8 @@ impl Caller for Calls<'_, '_, '_> {
             Ok(entry) => entry,
             Err(error) => {
                 let line = error.line();
-                let exists = |entry: &&Entry| !matches!(entry.command.run, Run::Container) || words.len() == 1;
+                let exists =
+                    |entry: &&Entry| !matches!(entry.command.run, Run::Container) || words.len() == 1;
                 self.context.executor.count_rejection(find(self.context, words).filter(exists), &line);
                 return reply.error(&line);
             }

@@ -305,14 +305,23 @@ impl LibraryCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{commands, scripting::{LibraryChange, LoadedLibraries, RestorePolicy}};
+    use crate::{
+        commands,
+        scripting::{LibraryChange, LoadedLibraries, RestorePolicy},
+    };
 
     fn text(name: usize, function: &str) -> Vec<u8> {
-        let code = format!("#!lua name=l{name}\nredis.register_function('{function}', function() return 1 end)");
+        let code =
+            format!("#!lua name=l{name}\nredis.register_function('{function}', function() return 1 end)");
         code.into_bytes()
     }
 
-    fn load(cache: &LibraryCache, worker: &mut LoadedLibraries, name: usize, function: &str) -> Result<(), String> {
+    fn load(
+        cache: &LibraryCache,
+        worker: &mut LoadedLibraries,
+        name: usize,
+        function: &str,
+    ) -> Result<(), String> {
         let code = text(name, function);
         let change = LibraryChange::Load { code: &code, replace: true };
         let loaded = worker.apply(cache, &commands::table(), &change, || ());
@@ -391,7 +400,8 @@ mod tests {
             let (mut one, mut other) = (LoadedLibraries::default(), LoadedLibraries::default());
             load(&cache, &mut one, 0, "kept").unwrap();
             (1..=count).for_each(|name| load(&cache, &mut one, name, &format!("f{name}")).unwrap());
-            let called = |worker: &mut LoadedLibraries, name: &str| worker.find(&cache, name.as_bytes()).is_ok();
+            let called =
+                |worker: &mut LoadedLibraries, name: &str| worker.find(&cache, name.as_bytes()).is_ok();
             assert!(called(&mut one, "F1") && called(&mut other, "f1") && called(&mut other, "kept"));
             (1..=count).for_each(|name| delete(&cache, &mut one, name));
             assert_eq!((one.loaded_count(), other.loaded_count()), (1, 2));

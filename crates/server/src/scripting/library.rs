@@ -183,6 +183,7 @@ impl LoadedLibraries {
             }
             LibraryChange::Restore { dump, policy } => self.restore(cache, table, (dump, policy), record)?,
         }
+        self.catch_up(cache);
         Ok(None)
     }
 
