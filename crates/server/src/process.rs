@@ -51,8 +51,7 @@ impl Process {
     }
 }
 
-/// 40 hexadecimal digits that nobody else has drawn.
-pub(crate) fn random_id() -> Result<String, String> {
+fn random_id() -> Result<String, String> {
     let mut bytes = [0; 20];
     getrandom::fill(&mut bytes).map_err(|error| format!("cannot draw a random identity: {error}"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

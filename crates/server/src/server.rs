@@ -36,7 +36,6 @@ use crate::{
         Limits, ListenOptions, Listening, OutputLimit, Running, WorkerContext, Workers, listen_on,
         reserve_open_files,
     },
-    persistence,
     process::Process,
     shared::{Shared, Stop},
     startup::{self, PidFile},
@@ -337,7 +336,7 @@ fn register_hooks(store: &ConfigStore, log: Option<LogHandle>, published: Arc<Ar
 }
 
 /// Takes the data directory, from now on if the server keeps something there, and whenever it begins to.
-fn take_directory(shared: &Arc<Shared>) -> Result<(), String> {
+fn take_directory(shared: &Shared) -> Result<(), String> {
     let config = shared.config.snapshot();
     if config.keeps_data() {
         let held = shared.directory.hold(&config);
@@ -349,13 +348,6 @@ fn take_directory(shared: &Arc<Shared>) -> Result<(), String> {
         taken.map_err(|in_use| in_use.to_string())
     };
     shared.config.on_change(&["dir", "save"], Box::new(follow));
-    // Whoever names a file wants it written, whatever it holds.
-    let named = Arc::downgrade(shared);
-    let recognize = move |_: &Config, new: &mut Config| {
-        named.upgrade().iter().for_each(|shared| shared.persistence.recognize(&persistence::path(new)));
-        Ok(())
-    };
-    shared.config.on_change(&["dbfilename"], Box::new(recognize));
     Ok(())
 }
 

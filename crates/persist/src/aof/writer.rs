@@ -25,7 +25,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::adoption::{Adoption, remove_history};
-use super::aside::Aside;
 use super::check::{Check, Checksum};
 use super::intrusion::{Extent, KnownManifest, intrusion, is_intrusion};
 use super::room;
@@ -166,8 +165,6 @@ pub struct Writer {
     stamped_s: u64,
     /// The manifest on disk is that of another log: this one has no base yet.
     apart: bool,
-    /// Where the files are kept of a log whose place this one has taken.
-    others: Option<PathBuf>,
 }
 
 impl fmt::Debug for Writer {
@@ -213,7 +210,6 @@ impl Writer {
         apart: bool,
     ) -> Result<Self, (RingReader, io::Error)> {
         let offset = ring.ring().tail();
-        let mut others = None;
         let mut open = || {
             storage.create_directory(&options.directory)?;
             let is_new = manifest.increments.is_empty();
@@ -231,15 +227,7 @@ impl Writer {
             let mut known = KnownManifest::read(&*storage, &options)?;
             let is_named = || known.bytes().is_some_and(|bytes| names(bytes, &manifest));
             if !apart && (is_new || !is_named()) {
-                let aside = match manifest.kept.is_empty() {
-                    true => None,
-                    false => Some(Aside::begin(&*storage, &options, known.bytes())?),
-                };
                 known.replace(&*storage, &options, &manifest)?;
-                if let Some(aside) = aside {
-                    aside.take(&*storage, &options, &std::mem::take(&mut manifest.kept))?;
-                    others = Some(aside.directory().to_owned());
-                }
             }
             if let Some((sum, length)) = resume.and_then(|resume| resume.unproven) {
                 let line = Check { lsn: offset, length }.line(sum);
@@ -280,7 +268,6 @@ impl Writer {
                     older_bytes,
                     stamped_s: 0,
                     apart,
-                    others,
                 })
             }
             Err(error) => Err((ring, error)),
@@ -626,11 +613,6 @@ impl Writer {
         self.kept = self.written;
         self.settle_extent();
         Ok(outgrown)
-    }
-
-    /// Where the files are kept of a log whose place this one took when it was opened.
-    pub fn others(&self) -> Option<&Path> {
-        self.others.as_deref()
     }
 
     /// Where its files are, and how they are called.

@@ -2,11 +2,8 @@
 //!
 //! ```text
 //! manifest ─▶ base ─▶ incremental files ─▶ where to go on: manifest, the log's offset, what has no check
-//! a file `appendonly.aof` as Redis before 7 has it ─▶ it becomes the base
-//! an RDB file ─▶ a copy of it becomes the base
+//! no manifest, but a file `appendonly.aof` as Redis before 7 has it ─▶ it becomes the base
 //! ```
-//!
-//! Which of them is loaded [`super::source`] says.
 //!
 //! A last file that was cut by a crash is cut back to its last whole command or transaction, and what was
 //! cut is told, unless `aof-load-truncated no`. Anything else that is wrong ends the start: nothing of the
@@ -14,23 +11,21 @@
 
 use std::fs;
 use std::io::{self, Read, Seek};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use dunlin_persist::{
-    Disk, ReadAhead, Replacement, Storage,
-    aof::{Aside, Progress, ReadError, Reader, Resume, Roomy, Tail, WriterOptions},
-    manifest::{BaseFormat, Manifest},
+    Disk, ReadAhead, Storage,
+    aof::{Progress, ReadError, Reader, Resume, Roomy, Tail, WriterOptions},
+    manifest::{LogFile, Manifest},
 };
 
-use super::source::{self, Found, LogFacts, Source};
-use super::{LogThread, replay::Replay, thread::tell_kept};
+use super::{LogThread, replay::Replay};
 use crate::{
     config::{Config, describe},
     data_directory,
     files::{self, Part},
-    loading::{Expired, LoadError, Reporter, load_dump, load_snapshot},
+    loading::{Expired, LoadError, Reporter, load_snapshot},
     net::Now,
-    persistence,
     shared::Shared,
 };
 
@@ -57,8 +52,6 @@ pub(super) struct Loaded {
     pub(super) database: usize,
     /// Commands replayed.
     pub(super) commands: u64,
-    /// The snapshot, where the engine holds all that it does.
-    pub(super) recognized: Option<PathBuf>,
 }
 
 /// The manifest, `None` where there is none.
@@ -72,154 +65,31 @@ pub(super) fn read_manifest(options: &WriterOptions) -> Result<Option<Manifest>,
         .map_err(|reason| format!("the manifest {}: {reason}", path.display()))
 }
 
-/// What a start has found and is to load.
-#[derive(Debug)]
-pub(super) struct First {
-    found: Found,
-    source: Source,
-}
-
-impl First {
-    /// Looks at what a directory holds, and says what becomes of it where that is not plain.
-    pub(super) fn find(config: &Config) -> Result<Self, LoadError> {
-        let found = source::find(config)?;
-        let source = match source::choose(&found) {
-            Ok(source) => source,
-            // Nothing of it is touched.
-            Err(lacks) if !config.appendonly => {
-                tracing::warn!(
-                    "{lacks}. The log is off, so it is left as it is, and nothing of it is loaded"
-                );
-                found.snapshot.as_ref().map_or(Source::Nothing, |_| Source::Snapshot)
-            }
-            Err(lacks) => {
-                let directory = LogThread::options(config).directory;
-                return Err(LoadError::Failed(format!(
-                    "{lacks}. Nothing was changed. Put the files back as they were; or move {} away, to start without this log",
-                    directory.display()
-                )));
-            }
-        };
-        let first = Self { found, source };
-        first.tell(config);
-        Ok(first)
-    }
-
-    fn tell(&self, config: &Config) {
-        let snapshot = persistence::path(config);
-        let (snapshot, log) = (snapshot.display(), LogThread::options(config).directory);
-        let log = log.display();
-        match (self.source, &self.found.snapshot, &self.found.log) {
-            (Source::Snapshot, _, Some(facts)) if facts.lacks.is_none() && !facts.is_void => tracing::warn!(
-                "{snapshot} is newer than the append-only log in {log}, so it is what is loaded"
-            ),
-            (Source::Log, Some(facts), Some(log_facts)) if !facts.is_of(log_facts) => tracing::info!(
-                "{snapshot} is older than the append-only log in {log}, so the log is what is loaded; the next snapshot keeps that file under another name"
-            ),
-            _ => {}
-        }
-        if self.source == Source::Log && self.found.log.as_ref().is_some_and(|facts| facts.is_guessed) {
-            tracing::warn!("{log} has no manifest; the names of its files say in which order they belong");
-        }
-    }
-}
-
-/// Loads what a start has found, for a log to go on with, into an engine that nobody else changes meanwhile.
-pub(super) fn load_first(shared: &Shared, config: &Config, first: First) -> Result<Loaded, LoadError> {
-    let options = LogThread::options(config);
-    let First { found, source } = first;
-    match (source, found.log) {
-        (Source::Log, Some(facts)) => {
-            let mut manifest = facts.manifest.clone();
-            if facts.is_single {
-                manifest = adopt_single_file(&options, manifest, found.older_log.unwrap_or_default())?;
-            }
-            move_single_file(config, &options, &manifest)?;
-            expect_unwritten(&options, &manifest)?;
-            let mut loaded = load(shared, config, manifest)?;
-            let snapshot = found.snapshot.filter(|snapshot| snapshot.is_of(&facts));
-            match snapshot.and_then(|snapshot| snapshot.log) {
-                Some((_, lsn)) if loaded.lsn < lsn => {
-                    tracing::warn!(
-                        "The append-only log ends at offset {}, and {} holds it up to offset {lsn}, so that is what is loaded",
-                        loaded.lsn,
-                        persistence::path(config).display()
-                    );
-                    shared.alone(|context| context.flush(None, false));
-                    shared.libraries.flush();
-                    load_as_base(shared, config, &options, loaded.manifest)
-                }
-                Some(_) => {
-                    loaded.recognized = Some(persistence::path(config));
-                    Ok(loaded)
-                }
-                None => Ok(loaded),
-            }
-        }
-        (Source::Snapshot, facts) => {
-            let is_of_manifest = |facts: &LogFacts| !facts.is_guessed && !facts.is_single;
-            let older = facts.filter(is_of_manifest).map(|facts| facts.manifest).or(found.older_log);
-            if older.is_none() {
-                set_aside(&options)?;
-            }
-            load_as_base(shared, config, &options, older.unwrap_or_default())
-        }
-        (Source::Nothing | Source::Log, _) => load(shared, config, Manifest::default()),
-    }
-}
-
-/// Loads the log again that this server writes.
-pub(super) fn load_again(shared: &Shared, config: &Config) -> Result<Loaded, LoadError> {
-    let manifest = read_manifest(&LogThread::options(config))?.unwrap_or_default();
-    load(shared, config, manifest)
-}
-
-/// Loads what a start has found, where no log is to be written: no file is changed. Whether that was the log.
-pub(super) fn load_apart(shared: &Shared, config: &Config, first: First) -> Result<bool, LoadError> {
-    let First { found, source } = first;
-    let log = match (source, found.log) {
-        (Source::Log, Some(log)) => log,
-        _ => return load_dump(shared).map(|()| false),
-    };
-    let options = LogThread::options(config);
-    let parts = match log.is_single {
-        true => vec![Part::alone(config.dir.join(&config.appendfilename))],
-        false => files::parts(&options.manifest_path(), &log.manifest),
-    };
-    tracing::warn!(
-        "appendonly is off, but the append-only log holds what is newest: it is loaded and left as it is; from now on only snapshots keep changes"
-    );
-    expect_bytes(shared, &parts);
-    let commands = Loader::with(shared, config, |loader| {
-        for part in &parts {
-            let forgives = config.aof_load_truncated && part.is_last;
-            loader.part(part, if forgives { Cut::Forgiven } else { Cut::Nothing })?;
-        }
-        Ok(loader.replay.commands())
-    })?;
-    tracing::info!("{commands} commands of the append-only log loaded");
-    Ok(!log.is_single && !log.is_guessed)
-}
-
 /// Refuses a log that another process is writing: a server that knows nothing of the lock on the directory.
-fn expect_unwritten(options: &WriterOptions, manifest: &Manifest) -> Result<(), String> {
+pub(super) fn expect_unwritten(config: &Config) -> Result<(), String> {
+    let options = LogThread::options(config);
+    let manifest = read_manifest(&options)?.unwrap_or_default();
     let newest = manifest.increments.last().map(|file| options.directory.join(&file.name));
     newest.map_or(Ok(()), |path| data_directory::expect_unwritten(&path))
 }
 
-fn expect_bytes(shared: &Shared, parts: &[Part]) {
-    let bytes = |part: &Part| fs::metadata(&part.path).map_or(0, |data| data.len());
-    shared.loading.expect(parts.iter().map(bytes).sum());
-}
-
-/// Loads a log that can be gone on with.
-fn load(shared: &Shared, config: &Config, manifest: Manifest) -> Result<Loaded, LoadError> {
+/// Loads the log that the configuration names into an engine that nobody else changes meanwhile.
+pub(super) fn load(shared: &Shared, config: &Config) -> Result<Loaded, LoadError> {
     let options = LogThread::options(config);
-    let parts = files::parts(&options.manifest_path(), &manifest);
-    expect_bytes(shared, &parts);
+    let manifest = match read_manifest(&options)? {
+        Some(manifest) => manifest,
+        None => {
+            set_aside(&options)?;
+            adopt_single_file(config, &options)?
+        }
+    };
+    move_single_file(config, &options, &manifest)?;
+    let bytes =
+        |file: &LogFile| fs::metadata(options.directory.join(&file.name)).map_or(0, |data| data.len());
+    shared.loading.expect(manifest.files().map(bytes).sum());
     let mut loaded = Loader::with(shared, config, |loader| {
         let mut loaded = Loaded::default();
-        for part in parts {
+        for part in files::parts(&options.manifest_path(), &manifest) {
             let may_cut = config.aof_load_truncated && part.is_last;
             let progress = loader.part(&part, if may_cut { Cut::Torn } else { Cut::Room })?;
             if part.is_increment {
@@ -236,50 +106,12 @@ fn load(shared: &Shared, config: &Config, manifest: Manifest) -> Result<Loaded, 
     Ok(loaded)
 }
 
-/// Loads the snapshot and makes a copy of it the base of a log. The log that was there before is to be kept.
-///
-/// A copy, not another name: whoever later writes into the snapshot's file is not to change the log.
-fn load_as_base(
-    shared: &Shared,
-    config: &Config,
-    options: &WriterOptions,
-    mut manifest: Manifest,
-) -> Result<Loaded, LoadError> {
-    let path = persistence::path(config);
-    let unwritable = |error: io::Error| {
-        let (path, directory) = (path.display(), options.directory.display());
-        format!("{path} was to become the base of the append-only log in {directory}: {}", describe(&error))
-    };
-    Disk.create_directory(&options.directory).map_err(unwritable)?;
-    let beside = format!("temp-base-{}.rdb", std::process::id());
-    let mut base = Replacement::create(&options.directory, &beside).map_err(unwritable)?;
-    let mut copy = || {
-        io::copy(&mut fs::File::open(&path)?, base.file())?;
-        base.sync()
-    };
-    copy().map_err(unwritable)?;
-    let parts = [Part::alone(path.clone())];
-    expect_bytes(shared, &parts);
-    Loader::with(shared, config, |loader| {
-        parts.iter().try_for_each(|part| loader.part(part, Cut::Nothing).map(drop))
-    })?;
-    manifest.set_aside();
-    let file = manifest.next_base(&options.filename, BaseFormat::Rdb);
-    base.put_in_place(&file.name).map_err(unwritable)?;
-    tracing::warn!(
-        "{} is loaded, and a copy of it is the base of the append-only log: {}",
-        path.display(),
-        options.directory.join(&file.name).display()
-    );
-    manifest.base = Some(file);
-    Ok(Loaded { manifest, recognized: Some(path), ..Loaded::default() })
-}
-
 /// Loads the files of one data set, in order, into an engine that nobody else uses. What is cut or damaged is refused.
 pub(crate) fn load_files(shared: &Shared, parts: &[Part]) -> Result<(), LoadError> {
     let config = shared.config.snapshot();
     shared.loading.begin(Now::read().unix_ms);
-    expect_bytes(shared, parts);
+    let bytes = |part: &Part| fs::metadata(&part.path).map_or(0, |data| data.len());
+    shared.loading.expect(parts.iter().map(bytes).sum());
     Loader::with(shared, &config, |loader| {
         parts.iter().try_for_each(|part| loader.part(part, Cut::Nothing).map(drop))
     })?;
@@ -288,25 +120,16 @@ pub(crate) fn load_files(shared: &Shared, parts: &[Part]) -> Result<(), LoadErro
 }
 
 /// Takes over the file of a Redis before 7, as Redis 7 does: it becomes the base of a new log. First there is a
-/// manifest that names it: whatever happens before the file is moved, the next start goes on from there. A log that is older
-/// than the file is kept.
-fn adopt_single_file(
-    options: &WriterOptions,
-    manifest: Manifest,
-    mut older: Manifest,
-) -> Result<Manifest, String> {
-    let mut name = || {
+/// manifest that names it: whatever happens before the file is moved, the next start goes on from there.
+fn adopt_single_file(config: &Config, options: &WriterOptions) -> Result<Manifest, String> {
+    if !config.dir.join(&config.appendfilename).is_file() {
+        return Ok(Manifest::default());
+    }
+    let base = LogFile { name: options.filename.clone(), sequence: 1 };
+    let manifest = Manifest { base: Some(base), ..Manifest::default() };
+    let name = || {
         Disk.create_directory(&options.directory)?;
-        let path = options.manifest_path();
-        let before = Disk.read(&path)?;
-        let aside = before.as_ref().map(|before| Aside::begin(&Disk, options, Some(before))).transpose()?;
-        Disk.replace(&path, &manifest.encode())?;
-        if let Some(aside) = aside {
-            older.set_aside();
-            aside.take(&Disk, options, &older.kept)?;
-            tell_kept(aside.directory());
-        }
-        io::Result::Ok(())
+        Disk.replace(&options.manifest_path(), &manifest.encode())
     };
     name().map_err(|error| format!("{}: {}", options.directory.display(), describe(&error)))?;
     Ok(manifest)
@@ -365,8 +188,6 @@ fn move_single_file(config: &Config, options: &WriterOptions, manifest: &Manifes
 enum Cut {
     /// It is to stay as it is.
     Nothing,
-    /// It is to stay as it is, and what a crash has torn is passed over.
-    Forgiven,
     /// Room, which holds nothing: what is written next goes there.
     Room,
     /// Also what a crash has torn.
@@ -429,9 +250,8 @@ impl<'a> Loader<'a, '_> {
             // Where its beginning is gone, it is no log that happens to be short.
             return Err(named(&files::NO_RDB).into());
         }
-        let end = settle_room(&file, part, may_cut)?;
-        let source = ReadAhead::new(file, start).take(end.saturating_sub(start));
-        let mut reader = Reader::new(source, start).going_on_from(lsn);
+        settle_room(&file, part, may_cut)?;
+        let mut reader = Reader::new(ReadAhead::new(file, start), start).going_on_from(lsn);
         // What was read before the transaction, in one.
         let mut transaction = None;
         self.replay.begin_file();
@@ -470,15 +290,6 @@ impl<'a> Loader<'a, '_> {
                 );
                 Ok(whole)
             }
-            Err(ReadError::Cut) if may_cut == Cut::Forgiven => {
-                tracing::warn!(
-                    "{} ends in the middle of a command, as after a crash, at byte {}; the {} commands before are loaded",
-                    path.display(),
-                    whole.offset,
-                    whole.commands
-                );
-                Ok(whole)
-            }
             Err(ReadError::Io(error)) => Err(named(&describe(&error)).into()),
             Err(error) => Err(damaged(part, reader.progress().offset, &error, whole.offset)),
         }
@@ -496,19 +307,14 @@ impl<'a> Loader<'a, '_> {
     }
 }
 
-/// Cuts off the room that a file ends with, and before it what a crash has torn: nothing of that was acknowledged. Where what
-/// is to be read ends.
-fn settle_room(file: &fs::File, part: &Part, may_cut: Cut) -> Result<u64, LoadError> {
+/// Cuts off the room that a file ends with, and before it what a crash has torn: nothing of that was acknowledged.
+fn settle_room(file: &fs::File, part: &Part, may_cut: Cut) -> Result<(), LoadError> {
     let path = &part.path;
     let named = |error: io::Error| format!("{}: {}", path.display(), describe(&error));
-    let Some(roomy) = Roomy::find(file).map_err(named)? else { return Ok(u64::MAX) };
+    let Some(roomy) = Roomy::find(file).map_err(named)? else { return Ok(()) };
     match (roomy.tail, may_cut) {
-        (Tail::Whole, Cut::Nothing | Cut::Forgiven) => Ok(roomy.room),
-        (Tail::Whole, Cut::Room | Cut::Torn) => {
-            cut(path, roomy.room).map_err(named)?;
-            Ok(roomy.room)
-        }
-        (Tail::Torn, Cut::Forgiven) => Ok(roomy.proven),
+        (Tail::Whole, Cut::Nothing) => {}
+        (Tail::Whole, Cut::Room | Cut::Torn) => cut(path, roomy.room).map_err(named)?,
         (Tail::Torn, Cut::Torn) => {
             cut(path, roomy.proven).map_err(named)?;
             tracing::warn!(
@@ -517,11 +323,11 @@ fn settle_room(file: &fs::File, part: &Part, may_cut: Cut) -> Result<u64, LoadEr
                 roomy.room - roomy.proven,
                 roomy.proven
             );
-            Ok(roomy.proven)
         }
-        (Tail::Torn, _) => Err(damaged(part, roomy.proven, &TORN_IN_ROOM, roomy.proven)),
-        (Tail::Damaged, _) => Err(damaged(part, roomy.proven, &DAMAGED, roomy.proven)),
+        (Tail::Torn, _) => return Err(damaged(part, roomy.proven, &TORN_IN_ROOM, roomy.proven)),
+        (Tail::Damaged, _) => return Err(damaged(part, roomy.proven, &DAMAGED, roomy.proven)),
     }
+    Ok(())
 }
 
 /// A file makes no sense from some place on; it is good up to `whole`.

@@ -18,7 +18,6 @@ mod loading;
 mod replay;
 mod rewrite;
 mod scripts;
-mod source;
 mod status;
 mod syncer;
 mod thread;
@@ -139,13 +138,6 @@ impl Durability {
     /// Whether there is no log, or it was turned off.
     pub(crate) fn is_off(&self) -> bool {
         self.status().directory.is_none()
-    }
-
-    /// The name of the log and its offset, where it holds all that there is; the caller is behind the closed gate.
-    pub(crate) fn position(&self) -> Option<(String, u64)> {
-        let is_whole = !self.lacks_base.load(SeqCst) && !self.is_failing();
-        let id = self.status().id.clone().filter(|_| is_whole)?;
-        Some((id, self.tail()))
     }
 
     /// Asks for a letter when the log is on disk up to `mark`; `false`: it is.

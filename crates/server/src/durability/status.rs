@@ -11,8 +11,6 @@ pub(super) const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Status {
     /// Why the log cannot be written, in the system's words; `None` where it can.
     pub(crate) write_error: Option<String>,
-    /// The name of the log, while it is on.
-    pub(crate) id: Option<String>,
     /// Where its files are, while it is on.
     pub(crate) directory: Option<PathBuf>,
     /// Bytes of the files of the log.

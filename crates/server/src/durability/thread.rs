@@ -35,11 +35,9 @@ use super::syncer::Syncer;
 use super::{Durability, PAUSE, ROOM_BYTES};
 use crate::config::{AppendFsync, Config, ConfigReader, describe};
 use crate::data_directory::DirectoryLock;
-use crate::files;
-use crate::loading::LoadError;
+use crate::loading::{LoadError, load_dump};
 use crate::net::Now;
 use crate::persistence::{cancelled, is_cancellation};
-use crate::process::random_id;
 use crate::removal::{apart, give_back};
 use crate::shared::{Shared, Stop};
 
@@ -98,8 +96,6 @@ pub(crate) struct LogThread {
     cut_at: Option<u64>,
     /// That of the directory where the log is, while it is on.
     lock: Option<Arc<DirectoryLock>>,
-    /// The name of the log that this process writes, also while it is off: its offset only grows.
-    id: Option<String>,
     /// What the directory holds since the log was turned off.
     left: Option<LeftLog>,
 }
@@ -156,7 +152,6 @@ impl LogThread {
             company: Company::default(),
             cut_at: None,
             lock: None,
-            id: None,
             left: None,
         })
     }
@@ -182,38 +177,16 @@ impl LogThread {
         Ok(thread)
     }
 
-    /// Loads the best of what the directory holds, and goes on with the log if there is to be one.
-    fn begin(&mut self) -> Result<(), LoadError> {
-        let shared = Arc::clone(&self.shared);
-        let config = shared.config.snapshot();
-        if config.keeps_data() {
-            files::remove_unfinished(&config.dir);
-            files::remove_unfinished(&Self::options(&config).directory);
-        }
-        let first = loading::First::find(&config)?;
-        if config.appendonly {
-            return self.load(Some(first));
-        }
-        if loading::load_apart(&shared, &config, first)? {
-            self.left = left_log(&Self::options(&config));
-        }
-        Ok(())
-    }
-
-    /// Loads the log, or at a start what it is to begin with, and goes on with it. Nobody changes anything meanwhile.
-    fn load(&mut self, first: Option<loading::First>) -> Result<(), LoadError> {
+    /// Loads the log and goes on with it. Nobody changes anything meanwhile.
+    fn load(&mut self) -> Result<(), LoadError> {
         let started = Instant::now();
         let shared = Arc::clone(&self.shared);
         let config = shared.config.snapshot();
         self.lock = Some(shared.directory.hold(&config).map_err(|in_use| in_use.to_string())?);
-        let mut loaded = match first {
-            Some(first) => loading::load_first(&shared, &config, first)?,
-            None => loading::load_again(&shared, &config)?,
-        };
-        let id = loaded.manifest.id.take().or_else(|| self.id.take());
-        let id = id.map_or_else(random_id, Ok)?;
-        loaded.manifest.id = Some(id.clone());
-        self.id = Some(id);
+        if matches!(self.state, State::Off(_)) {
+            loading::expect_unwritten(&config)?;
+        }
+        let loaded = loading::load(&shared, &config)?;
         tracing::info!(
             "{} commands of the append-only log loaded in {:.3} seconds",
             loaded.commands,
@@ -235,9 +208,6 @@ impl LogThread {
                     write_command(&mut record, &[b"SELECT", b"0"]);
                     writer.ring().ring().append(shared.loader(), &record);
                 }
-                if let Some(directory) = writer.others() {
-                    tell_kept(directory);
-                }
                 self.state = State::On(Box::new(writer));
             }
             Err((ring, error)) => {
@@ -256,9 +226,7 @@ impl LogThread {
         let mut status = shared.durability.status();
         status.base_bytes = self.log_bytes();
         status.directory = Some(directory);
-        status.id.clone_from(&self.id);
         drop(status);
-        loaded.recognized.iter().for_each(|path| shared.persistence.recognize(path));
         Ok(())
     }
 
@@ -282,7 +250,7 @@ impl LogThread {
         self.flush();
         shared.alone(|context| context.flush(None, false));
         shared.libraries.flush();
-        let result = self.load(None);
+        let result = self.load();
         shared.loading.end();
         match result {
             Ok(()) => Ok(()),
@@ -295,7 +263,8 @@ impl LogThread {
         let shared = Arc::clone(&self.shared);
         let durability = &shared.durability;
         durability.bell.attach();
-        match self.begin() {
+        let data = if self.config.config().appendonly { self.load() } else { load_dump(&shared) };
+        match data {
             Ok(()) => shared.loading.end(),
             Err(LoadError::Failed(line)) => {
                 tracing::error!("{line}");
@@ -557,8 +526,7 @@ impl LogThread {
             }
         };
         shared.durability.lacks_base.store(true, SeqCst);
-        let id = self.id.clone().map_or_else(random_id, Ok);
-        let begun = begin_log(&config, id, self.left.as_ref(), ring).and_then(|writer| {
+        let begun = begin_log(&config, self.left.as_ref(), ring).and_then(|writer| {
             let directory = writer.directory().to_owned();
             let begun = rewrite::begin(&shared, directory, &config, |work| {
                 shared.alone_unless_long(|context| {
@@ -574,11 +542,7 @@ impl LogThread {
             Ok(writer) => {
                 self.cut_at = Some(writer.increment());
                 self.lock = Some(lock);
-                self.id.clone_from(&writer.manifest().id);
-                let mut status = shared.durability.status();
-                status.directory = Some(writer.directory().to_owned());
-                status.id.clone_from(&self.id);
-                drop(status);
+                shared.durability.status().directory = Some(writer.directory().to_owned());
                 self.state = State::On(Box::new(writer));
             }
             Err((ring, reason)) => {
@@ -746,10 +710,7 @@ impl LogThread {
         self.settle_rewriting();
         shared.durability.rewriting().scheduled = false;
         shared.durability.ring.lift_boundary();
-        {
-            let mut status = shared.durability.status();
-            (status.directory, status.id) = (None, None);
-        }
+        shared.durability.status().directory = None;
         self.flush();
         let state = std::mem::replace(&mut self.state, State::Turning);
         self.lock = None;
@@ -844,7 +805,6 @@ fn recover(durability: &Durability, retry_at: &mut Option<Instant>) {
 /// to be kept otherwise; until then it stays as it is. On an error the ring comes back.
 fn begin_log(
     config: &Config,
-    id: Result<String, String>,
     left: Option<&LeftLog>,
     ring: RingReader,
 ) -> Result<Writer, (RingReader, String)> {
@@ -856,10 +816,6 @@ fn begin_log(
     match left {
         Some(left) if left.is_in(&options, &manifest) => manifest.supersede(),
         _ => manifest.set_aside(),
-    }
-    match id {
-        Ok(id) => manifest.id = Some(id),
-        Err(reason) => return Err((ring, reason)),
     }
     let directory = options.directory.clone();
     Writer::begin_apart(Arc::new(Disk), options, manifest, ring)
@@ -901,8 +857,6 @@ pub(crate) fn replace_log(
     base: Base,
 ) -> io::Result<Vec<Removed>> {
     manifest.supersede();
-    // It holds what there is, not what a log has recorded.
-    manifest.id = None;
     let file = manifest.next_base(&options.filename, base.format);
     base.file.put_in_place(&file.name)?;
     manifest.base = Some(file);

@@ -98,7 +98,6 @@ pub(crate) fn load_dump(shared: &Shared) -> Result<(), LoadError> {
             LoadError::Abandoned => error,
         })?;
     shared.note_loaded(loaded.keys, loaded.expired);
-    shared.persistence.recognize(&path);
     tracing::info!(
         "DB loaded from disk: {:.3} seconds, keys loaded: {}, keys expired: {}, empty keys skipped: {}",
         begun.elapsed().as_secs_f64(),

@@ -171,8 +171,7 @@ impl Shared {
             cancelled: AtomicBool::new(false),
         });
         let cut_ms = context.environment().now_ms;
-        let log = self.durability.position().filter(|_| !is_base);
-        let head = Head { cut_ms, used_bytes, is_base, form, libraries: self.libraries.now(), log };
+        let head = Head { cut_ms, used_bytes, is_base, form, libraries: self.libraries.now() };
         Some(Cut { snapshot, head, changes: self.changes(), progress })
     }
 
@@ -415,11 +414,11 @@ pub(crate) fn thread_for_cut(
 fn save(shared: &Shared, cut: Cut, path: &Path) {
     let (changes, progress) = (cut.changes, Arc::clone(&cut.progress));
     let write = || {
-        let (directory, _) = directory_and_name(path)?;
+        let (directory, name) = directory_and_name(path)?;
         let written = shared.write_cut(cut, directory, &format!("temp-bg-{}.rdb", std::process::id()))?;
         // Who cancels holds this lock, and may then write a newer snapshot to the same file.
         let _installing = shared.persistence.installing();
-        if progress.is_cancelled() { Err(cancelled()) } else { shared.put_in_place(written, path) }
+        if progress.is_cancelled() { Err(cancelled()) } else { written.put_in_place(name) }
     };
     let written = write();
     let mut failed = false;

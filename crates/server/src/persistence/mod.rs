@@ -5,7 +5,6 @@
 //! the background is in [`background`].
 
 mod background;
-mod known;
 mod pace;
 
 use std::{
@@ -25,10 +24,10 @@ use dunlin_engine::{
     snapshot::{Chunk, DatabaseSize, Form},
 };
 use dunlin_persist::{
-    Removed, Replacement, SyncedFile, SyncedFileOptions,
+    Removed, SyncedFile, SyncedFileOptions,
     aof::BaseWriter,
-    directory_and_name,
     rdb::{self, Item, ReadOptions, Reader},
+    replace_file,
 };
 
 use crate::{
@@ -46,7 +45,6 @@ pub(crate) use background::{
     CancelledSave, Cut, Progress, SaveError, begin_save, cancelled, is_cancellation, save_if_due,
     thread_for_cut,
 };
-use known::KnownFiles;
 
 /// Writes a file of a snapshot.
 #[expect(clippy::large_enum_variant, reason = "there is one at a time, and it is not moved")]
@@ -95,7 +93,6 @@ pub(crate) struct Persistence {
     /// Keys that had expired when they were to be loaded last.
     pub(crate) expired_keys: AtomicU64,
     saving: Mutex<Saving>,
-    known: KnownFiles,
     /// Held while a snapshot is put in place, and by who takes care that it is not.
     installing: Mutex<()>,
 }
@@ -127,7 +124,6 @@ impl Persistence {
             loaded_keys: AtomicU64::default(),
             expired_keys: AtomicU64::default(),
             saving: Mutex::default(),
-            known: KnownFiles::default(),
             installing: Mutex::default(),
         }
     }
@@ -142,20 +138,10 @@ impl Persistence {
         self.installing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A snapshot may take the place of the file that has that name now: this server holds all that it does.
-    pub(crate) fn recognize(&self, path: &Path) {
-        self.known.recognize(path);
-    }
-
     fn saving(&self) -> MutexGuard<'_, Saving> {
         self.saving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-/// The auxiliary field with the time of the cut in unix milliseconds: `ctime` has seconds.
-pub(crate) const TIME_FIELD: &str = "dunlin-time";
-/// The one with the log that was recording then: its name, a blank, its offset.
-pub(crate) const LOG_FIELD: &str = "dunlin-log";
 
 /// The file of the snapshot.
 pub(crate) fn path(config: &Config) -> PathBuf {
@@ -173,32 +159,8 @@ impl Shared {
             tracing::warn!("{reason}");
             reason
         })?;
-        let write = || {
-            let (directory, _) = directory_and_name(&path)?;
-            let mut replacement =
-                Replacement::create(directory, &format!("temp-{}.rdb", std::process::id()))?;
-            self.write(context, &config, replacement.file())?;
-            self.put_in_place(replacement, &path)
-        };
-        let written = write();
+        let written = replace_file(&path, |file| self.write(context, &config, file));
         self.note_saved(&path, written, self.changes(), begun)
-    }
-
-    /// Puts a snapshot in the place of the one before; of any other file that is there, under another name beside it.
-    fn put_in_place(&self, replacement: Replacement, path: &Path) -> io::Result<Removed> {
-        // Before that, so that nothing is kept for the sake of a snapshot that is not written.
-        replacement.sync()?;
-        let (_, name) = directory_and_name(path)?;
-        if let Some(kept) = self.persistence.known.keep_unknown(path)? {
-            tracing::warn!(
-                "{} was not written by this server, which has not loaded it either: it is kept as {}. Remove it when it is not needed",
-                path.display(),
-                kept.display()
-            );
-        }
-        let replaced = replacement.put_in_place(name)?;
-        self.persistence.known.recognize(path);
-        Ok(replaced)
     }
 
     /// Notes how writing a snapshot has ended, which holds so many changes and was begun at that time, and gives back the room of
@@ -263,7 +225,6 @@ impl Shared {
             is_base,
             form,
             libraries: self.libraries.now(),
-            log: self.durability.position().filter(|_| !is_base),
         };
         // Nobody else wants the memory, and it may be for a restart.
         let uncached = false;
@@ -388,8 +349,6 @@ struct Head {
     is_base: bool,
     form: Form,
     libraries: Arc<Libraries>,
-    /// The log that is recording, by name, and its offset at the cut.
-    log: Option<(String, u64)>,
 }
 
 /// Writes a file; its keys are `keys`'s to write. `uncached`: [`SyncedFileOptions::uncached`].
@@ -444,13 +403,6 @@ impl Head {
         writer.aux("ctime", &number(self.cut_ms / 1000))?;
         writer.aux("used-mem", &number(self.used_bytes as u64))?;
         writer.aux("aof-base", if self.is_base { b"1" } else { b"0" })?;
-        // Where it is known: `dunlin convert` writes what was there at no time.
-        if self.cut_ms > 0 {
-            writer.aux(TIME_FIELD, &number(self.cut_ms))?;
-        }
-        if let Some((id, lsn)) = &self.log {
-            writer.aux(LOG_FIELD, format!("{id} {lsn}").as_bytes())?;
-        }
         Ok(writer)
     }
 }
