@@ -17,6 +17,17 @@ fi
 
 # Quick to build, and a panic unwinds to libFuzzer: the workspace's release profile is for the server.
 export CARGO_PROFILE_RELEASE_LTO=false CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_PANIC=unwind
+# Lua's C code is watched like our own, by clang: addresses, overflows, its own assertions, and coverage, in the form
+# that rustc's runtime knows. Stacks move whenever they could (HARDSTACKTESTS), so that who kept a pointer is caught.
+clang=$(compgen -c clang | grep -xE 'clang(-[0-9]+)?' | sort -uV | tail -n 1 || true)
+if [ -n "$clang" ]; then
+    export CC="$clang"
+    export CFLAGS="-g -fsanitize=address,signed-integer-overflow,bounds -fsanitize-trap=signed-integer-overflow,bounds \
+-fsanitize-coverage=inline-8bit-counters,pc-table,trace-cmp,indirect-calls \
+-DLUA_USE_APICHECK -DHARDSTACKTESTS -Dlua_assert=assert -include assert.h"
+else
+    echo "fuzz: no clang, so Lua's C code is built as usual: its faults are found only where they crash"
+fi
 
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(fuzz list)

@@ -5,10 +5,11 @@ use sha1::{Digest, Sha1};
 
 use crate::{
     LogLevel,
-    convert::{OF_COMMAND, push_error_table, push_reply},
+    budget::STEP_BYTES,
+    convert::{OF_COMMAND, Pushed, push_error_table, push_reply},
     library,
     number::format_general,
-    state::{Kind, NativeFn, NativeResult, Raised, Stack, native},
+    stack::{Kind, NativeFn, NativeResult, Raised, Stack, native},
 };
 
 /// The version of Redis that scripts and clients are told, since they choose features by it: the highest of which everything
@@ -86,8 +87,7 @@ fn push_error(stack: Stack<'_>, text: &str) {
 
 /// Raises the table of an error.
 pub(crate) fn raise_error(stack: Stack<'_>, text: &str) -> Raised {
-    push_error(stack, text);
-    Raised
+    stack.raise_table(|stack| push_error(stack, text))
 }
 
 fn call(stack: Stack<'_>) -> NativeResult {
@@ -105,26 +105,28 @@ fn run_command(stack: Stack<'_>) -> bool {
     if !words.read(stack) {
         return true;
     }
-    let failed = stack.with_call(|call| {
+    let pushed = stack.with_call(|call| {
         let mut reply = call.scratch.take().unwrap_or_default();
         reply.set_protocol(call.protocol);
         call.caller.call(words.get(), &mut reply);
-        let failed = if reply.is_contiguous() {
+        // Their places are room for the reply.
+        stack.set_top(0);
+        let pushed = if reply.is_contiguous() {
             push_reply(stack, reply.bytes())
         } else {
             push_reply(stack, &reply.chunks().collect::<Vec<_>>().concat())
         };
         reply.clear(SCRATCH_BYTES_MAX);
         call.scratch = Some(reply);
-        failed
+        pushed
     });
-    match failed {
-        Some(true) => {
+    match pushed {
+        Some(Pushed::Error) => {
             stack.push_boolean(true);
             stack.raw_set_field(-2, OF_COMMAND);
             true
         }
-        Some(false) => false,
+        Some(Pushed::Value) => false,
         None => {
             push_error(stack, "redis.call/pcall can only be called inside a script invocation");
             true
@@ -134,6 +136,9 @@ fn run_command(stack: Stack<'_>) -> bool {
 
 /// Memory kept for the replies of a script's commands, in bytes.
 const SCRATCH_BYTES_MAX: usize = 64 * 1024;
+
+/// Most bytes of a line in the log: of the rest nothing is kept.
+const LOGGED_BYTES_MAX: usize = 64 * 1024;
 
 /// The words of a command.
 #[derive(Default)]
@@ -207,8 +212,15 @@ fn log(stack: Stack<'_>) -> NativeResult {
         3 => LogLevel::Warning,
         _ => return Err(raise_error(stack, "Invalid debug level.")),
     };
-    let parts: Vec<&[u8]> = (2..=count).map(|at| stack.text(at)).collect();
-    let message = parts.join(&b' ');
+    let mut message = Vec::new();
+    for at in 2..=count {
+        if at > 2 {
+            message.push(b' ');
+        }
+        let room = LOGGED_BYTES_MAX.saturating_sub(message.len());
+        let text = stack.text(at);
+        message.extend_from_slice(&text[..text.len().min(room)]);
+    }
     stack.with_call(|call| call.caller.log(level, &message));
     Ok(0)
 }
@@ -262,7 +274,9 @@ fn sha1hex(stack: Stack<'_>) -> NativeResult {
     if stack.top() != 1 {
         return Err(raise_error(stack, "wrong number of arguments"));
     }
-    stack.push_bytes(hex(&Sha1::digest(stack.text(1)).into()));
+    let text = stack.text(1);
+    stack.steps(text.len() / STEP_BYTES)?;
+    stack.push_bytes(hex(&Sha1::digest(text).into()));
     Ok(1)
 }
 

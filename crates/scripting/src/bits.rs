@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use crate::state::{NativeFn, NativeResult, Raised, Stack, native};
+use crate::stack::{NativeFn, NativeResult, Raised, Stack, native};
 
 /// Makes the table and leaves it on the stack.
 pub(crate) fn push_table(stack: Stack<'_>) {
@@ -28,13 +28,9 @@ pub(crate) fn push_table(stack: Stack<'_>) {
 }
 
 /// The argument modulo 2^32, rounded to the nearest integer: the low bits of the sum with 2^52 + 2^51.
-fn argument(stack: Stack<'_>, at: c_int, function: &str) -> Result<u32, Raised> {
+fn argument(stack: Stack<'_>, at: c_int) -> Result<u32, Raised> {
     const MAGIC: f64 = 6_755_399_441_055_744.0;
-    if !stack.is_numeric(at) {
-        let got = stack.type_name(at);
-        return Err(stack.raise_argument(at, function, &format!("number expected, got {got}")));
-    }
-    Ok((stack.number(at) + MAGIC).to_bits() as u32)
+    Ok((stack.number_argument(at)? + MAGIC).to_bits() as u32)
 }
 
 fn answer(stack: Stack<'_>, value: u32) -> NativeResult {
@@ -42,67 +38,67 @@ fn answer(stack: Stack<'_>, value: u32) -> NativeResult {
     Ok(1)
 }
 
-fn fold(stack: Stack<'_>, function: &str, join: fn(u32, u32) -> u32) -> NativeResult {
-    let mut value = argument(stack, 1, function)?;
+fn fold(stack: Stack<'_>, join: fn(u32, u32) -> u32) -> NativeResult {
+    let mut value = argument(stack, 1)?;
     for at in 2..=stack.top() {
-        value = join(value, argument(stack, at, function)?);
+        value = join(value, argument(stack, at)?);
     }
     answer(stack, value)
 }
 
-fn shift(stack: Stack<'_>, function: &str, shift: fn(u32, u32) -> u32) -> NativeResult {
-    let (value, places) = (argument(stack, 1, function)?, argument(stack, 2, function)?);
+fn shift(stack: Stack<'_>, shift: fn(u32, u32) -> u32) -> NativeResult {
+    let (value, places) = (argument(stack, 1)?, argument(stack, 2)?);
     answer(stack, shift(value, places & 31))
 }
 
 fn to_bit(stack: Stack<'_>) -> NativeResult {
-    answer(stack, argument(stack, 1, "tobit")?)
+    answer(stack, argument(stack, 1)?)
 }
 
 fn not(stack: Stack<'_>) -> NativeResult {
-    answer(stack, !argument(stack, 1, "bnot")?)
+    answer(stack, !argument(stack, 1)?)
 }
 
 fn and(stack: Stack<'_>) -> NativeResult {
-    fold(stack, "band", |one, other| one & other)
+    fold(stack, |one, other| one & other)
 }
 
 fn or(stack: Stack<'_>) -> NativeResult {
-    fold(stack, "bor", |one, other| one | other)
+    fold(stack, |one, other| one | other)
 }
 
 fn xor(stack: Stack<'_>) -> NativeResult {
-    fold(stack, "bxor", |one, other| one ^ other)
+    fold(stack, |one, other| one ^ other)
 }
 
 fn shift_left(stack: Stack<'_>) -> NativeResult {
-    shift(stack, "lshift", |value, places| value << places)
+    shift(stack, |value, places| value << places)
 }
 
 fn shift_right(stack: Stack<'_>) -> NativeResult {
-    shift(stack, "rshift", |value, places| value >> places)
+    shift(stack, |value, places| value >> places)
 }
 
 fn shift_arithmetic(stack: Stack<'_>) -> NativeResult {
-    shift(stack, "arshift", |value, places| (value as i32 >> places) as u32)
+    shift(stack, |value, places| (value as i32 >> places) as u32)
 }
 
 fn rotate_left(stack: Stack<'_>) -> NativeResult {
-    shift(stack, "rol", u32::rotate_left)
+    shift(stack, u32::rotate_left)
 }
 
 fn rotate_right(stack: Stack<'_>) -> NativeResult {
-    shift(stack, "ror", u32::rotate_right)
+    shift(stack, u32::rotate_right)
 }
 
 fn swap_bytes(stack: Stack<'_>) -> NativeResult {
-    answer(stack, argument(stack, 1, "bswap")?.swap_bytes())
+    answer(stack, argument(stack, 1)?.swap_bytes())
 }
 
 /// The second argument is how many digits, negative for upper case.
 fn to_hex(stack: Stack<'_>) -> NativeResult {
-    let value = argument(stack, 1, "tohex")?;
-    let digits = if stack.top() < 2 { 8 } else { argument(stack, 2, "tohex")? as i32 };
+    let value = argument(stack, 1)?;
+    let digits = if stack.top() < 2 { 8 } else { argument(stack, 2)? as i32 };
     let text = if digits < 0 { format!("{value:08X}") } else { format!("{value:08x}") };
     let shown = digits.unsigned_abs().min(8) as usize;
     stack.push_bytes(&text[8 - shown..]);

@@ -3,9 +3,16 @@
 use std::{ffi::c_int, ptr};
 
 use crate::{
+    budget::STEP_BYTES,
     number::{format_general, parse_prefix},
-    state::{Kind, NativeFn, NativeResult, Raised, Stack, native},
+    stack::{Kind, NativeFn, NativeResult, Raised, Stack, native},
 };
+
+/// Deepest nesting that is read or written, whatever the configuration says.
+const DEPTH_MAX: i32 = 1_000;
+
+/// Bytes of a string that are written between two looks at the memory.
+const STRING_PART_BYTES: usize = 64 << 10;
 
 /// What the functions of configuration change, until the script ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,33 +93,28 @@ fn change(stack: Stack<'_>, set: impl FnOnce(&mut Settings)) {
 }
 
 /// Fills up with nil to this many arguments.
-fn arguments(stack: Stack<'_>, function: &str, count: c_int) -> Result<(), Raised> {
+fn arguments(stack: Stack<'_>, count: c_int) -> Result<(), Raised> {
     if stack.top() > count {
-        return Err(stack.raise_argument(count + 1, function, "found too many arguments"));
+        return Err(stack.raise_argument(count + 1, "found too many arguments"));
     }
     stack.set_top(count);
     Ok(())
 }
 
 /// An integer within bounds, if one is given.
-fn integer(stack: Stack<'_>, function: &str, at: c_int, min: i32, max: i32) -> Result<Option<i32>, Raised> {
+fn integer(stack: Stack<'_>, at: c_int, min: i32, max: i32) -> Result<Option<i32>, Raised> {
     if stack.kind(at) == Kind::Nil {
         return Ok(None);
     }
-    if !stack.is_numeric(at) {
-        let got = stack.type_name(at);
-        return Err(stack.raise_argument(at, function, &format!("number expected, got {got}")));
-    }
-    let value = stack.number(at) as i32;
+    let value = stack.number_argument(at)? as i32;
     if !(min..=max).contains(&value) {
-        let message = format!("expected integer between {min} and {max}");
-        return Err(stack.raise_argument(1, function, &message));
+        return Err(stack.raise_argument(1, &format!("expected integer between {min} and {max}")));
     }
     Ok(Some(value))
 }
 
 /// One of some words, or a boolean for the first two, if one is given.
-fn choice(stack: Stack<'_>, function: &str, at: c_int, words: &[&str]) -> Result<Option<usize>, Raised> {
+fn choice(stack: Stack<'_>, at: c_int, words: &[&str]) -> Result<Option<usize>, Raised> {
     match stack.kind(at) {
         Kind::Nil => Ok(None),
         Kind::Boolean => Ok(Some(usize::from(stack.boolean(at)))),
@@ -120,26 +122,22 @@ fn choice(stack: Stack<'_>, function: &str, at: c_int, words: &[&str]) -> Result
             let text = stack.text(at);
             words.iter().position(|word| word.as_bytes() == text).map(Some).ok_or_else(|| {
                 let message = format!("invalid option '{}'", String::from_utf8_lossy(text));
-                stack.raise_argument(at, function, &message)
+                stack.raise_argument(at, &message)
             })
         }
-        _ => {
-            let got = stack.type_name(at);
-            Err(stack.raise_argument(at, function, &format!("string expected, got {got}")))
-        }
+        _ => Err(stack.raise_type(at, "string")),
     }
 }
 
 fn encode_sparse_array(stack: Stack<'_>) -> NativeResult {
-    const NAME: &str = "encode_sparse_array";
-    arguments(stack, NAME, 3)?;
-    if let Some(convert) = choice(stack, NAME, 1, &["off", "on"])? {
+    arguments(stack, 3)?;
+    if let Some(convert) = choice(stack, 1, &["off", "on"])? {
         change(stack, |settings| settings.sparse_convert = convert == 1);
     }
-    if let Some(ratio) = integer(stack, NAME, 2, 0, i32::MAX)? {
+    if let Some(ratio) = integer(stack, 2, 0, i32::MAX)? {
         change(stack, |settings| settings.sparse_ratio = ratio);
     }
-    if let Some(safe) = integer(stack, NAME, 3, 0, i32::MAX)? {
+    if let Some(safe) = integer(stack, 3, 0, i32::MAX)? {
         change(stack, |settings| settings.sparse_safe = safe);
     }
     let settings = stack.machine().json.get();
@@ -150,14 +148,9 @@ fn encode_sparse_array(stack: Stack<'_>) -> NativeResult {
 }
 
 /// Sets an integer and answers it.
-fn set_integer(
-    stack: Stack<'_>,
-    function: &str,
-    max: i32,
-    place: fn(&mut Settings) -> &mut i32,
-) -> NativeResult {
-    arguments(stack, function, 1)?;
-    if let Some(value) = integer(stack, function, 1, 1, max)? {
+fn set_integer(stack: Stack<'_>, max: i32, place: fn(&mut Settings) -> &mut i32) -> NativeResult {
+    arguments(stack, 1)?;
+    if let Some(value) = integer(stack, 1, 1, max)? {
         change(stack, |settings| *place(settings) = value);
     }
     stack.push_number(f64::from(*place(&mut stack.machine().json.get())));
@@ -165,20 +158,20 @@ fn set_integer(
 }
 
 fn encode_max_depth(stack: Stack<'_>) -> NativeResult {
-    set_integer(stack, "encode_max_depth", i32::MAX, |settings| &mut settings.encode_depth_max)
+    set_integer(stack, i32::MAX, |settings| &mut settings.encode_depth_max)
 }
 
 fn decode_max_depth(stack: Stack<'_>) -> NativeResult {
-    set_integer(stack, "decode_max_depth", i32::MAX, |settings| &mut settings.decode_depth_max)
+    set_integer(stack, i32::MAX, |settings| &mut settings.decode_depth_max)
 }
 
 fn encode_number_precision(stack: Stack<'_>) -> NativeResult {
-    set_integer(stack, "encode_number_precision", 14, |settings| &mut settings.precision)
+    set_integer(stack, 14, |settings| &mut settings.precision)
 }
 
 fn encode_keep_buffer(stack: Stack<'_>) -> NativeResult {
-    arguments(stack, "encode_keep_buffer", 1)?;
-    if let Some(keep) = choice(stack, "encode_keep_buffer", 1, &["off", "on"])? {
+    arguments(stack, 1)?;
+    if let Some(keep) = choice(stack, 1, &["off", "on"])? {
         change(stack, |settings| settings.keep_buffer = keep == 1);
     }
     stack.push_boolean(stack.machine().json.get().keep_buffer);
@@ -186,8 +179,8 @@ fn encode_keep_buffer(stack: Stack<'_>) -> NativeResult {
 }
 
 fn encode_invalid_numbers(stack: Stack<'_>) -> NativeResult {
-    arguments(stack, "encode_invalid_numbers", 1)?;
-    if let Some(chosen) = choice(stack, "encode_invalid_numbers", 1, &["off", "on", "null"])? {
+    arguments(stack, 1)?;
+    if let Some(chosen) = choice(stack, 1, &["off", "on", "null"])? {
         let invalid = [Invalid::Refuse, Invalid::Write, Invalid::Null][chosen];
         change(stack, |settings| settings.encode_invalid = invalid);
     }
@@ -199,8 +192,8 @@ fn encode_invalid_numbers(stack: Stack<'_>) -> NativeResult {
 }
 
 fn decode_invalid_numbers(stack: Stack<'_>) -> NativeResult {
-    arguments(stack, "decode_invalid_numbers", 1)?;
-    if let Some(on) = choice(stack, "decode_invalid_numbers", 1, &["off", "on"])? {
+    arguments(stack, 1)?;
+    if let Some(on) = choice(stack, 1, &["off", "on"])? {
         change(stack, |settings| settings.decode_invalid = on == 1);
     }
     stack.push_boolean(stack.machine().json.get().decode_invalid);
@@ -209,54 +202,54 @@ fn decode_invalid_numbers(stack: Stack<'_>) -> NativeResult {
 
 fn encode(stack: Stack<'_>) -> NativeResult {
     if stack.top() != 1 {
-        return Err(stack.raise_argument(1, "encode", "expected 1 argument"));
+        return Err(stack.raise_argument(1, "expected 1 argument"));
     }
-    let mut writer = Writer { stack, settings: stack.machine().json.get(), text: Vec::new() };
-    writer.value(0)?;
-    stack.push_bytes(writer.text);
+    let mut writer = Writer { settings: stack.machine().json.get(), text: Vec::new() };
+    writer.value(stack, 0)?;
+    stack.push_result(writer.text)?;
     Ok(1)
 }
 
-struct Writer<'s> {
-    stack: Stack<'s>,
+struct Writer {
     settings: Settings,
     text: Vec<u8>,
 }
 
-impl Writer<'_> {
-    fn refuse(&self, reason: &str) -> Raised {
-        let kind = self.stack.type_name(-1);
-        self.stack.raise(format!("Cannot serialise {kind}: {reason}"))
-    }
+/// Why the value on top cannot be written.
+fn refuse(stack: Stack<'_>, reason: &str) -> Raised {
+    let kind = stack.type_name(-1);
+    stack.raise(format!("Cannot serialise {kind}: {reason}"))
+}
 
+impl Writer {
     /// Writes the value on top, which stays.
-    fn value(&mut self, depth: i32) -> Result<(), Raised> {
-        let stack = self.stack;
+    fn value(&mut self, stack: Stack<'_>, depth: i32) -> Result<(), Raised> {
+        stack.step(self.text.len())?;
         match stack.kind(-1) {
-            Kind::String => self.string(stack.text(-1)),
-            Kind::Number => self.number(stack.number(-1))?,
+            Kind::String => self.string(stack, stack.text(-1))?,
+            Kind::Number => self.number(stack, stack.number(-1))?,
             Kind::Boolean => self.text.extend_from_slice(if stack.boolean(-1) { b"true" } else { b"false" }),
             Kind::Nil => self.text.extend_from_slice(b"null"),
             Kind::LightUserdata if stack.pointer(-1).is_null() => self.text.extend_from_slice(b"null"),
-            Kind::Table => self.table(depth + 1)?,
-            _ => return Err(self.refuse("type not supported")),
+            Kind::Table => self.table(stack, depth + 1)?,
+            _ => return Err(refuse(stack, "type not supported")),
         }
         Ok(())
     }
 
-    fn table(&mut self, depth: i32) -> Result<(), Raised> {
-        if depth > self.settings.encode_depth_max || !self.stack.ensure(6) {
-            return Err(self.stack.raise(format!("Cannot serialise, excessive nesting ({depth})")));
-        }
-        match self.array_length()? {
-            Some(length) => self.array(length, depth),
-            None => self.object(depth),
+    fn table(&mut self, stack: Stack<'_>, depth: i32) -> Result<(), Raised> {
+        let depth_max = self.settings.encode_depth_max.min(DEPTH_MAX);
+        let Some(stack) = stack.room(4).filter(|_| depth <= depth_max) else {
+            return Err(stack.raise(format!("Cannot serialise, excessive nesting ({depth})")));
+        };
+        match self.array_length(stack)? {
+            Some(length) => self.array(stack, length, depth),
+            None => self.object(stack, depth),
         }
     }
 
     /// The largest index, if all keys are indexes and there are any.
-    fn array_length(&self) -> Result<Option<i64>, Raised> {
-        let stack = self.stack;
+    fn array_length(&self, stack: Stack<'_>) -> Result<Option<i64>, Raised> {
         let (mut largest, mut count) = (0_i64, 0_i64);
         stack.push_nil();
         while stack.next(-2) {
@@ -276,29 +269,28 @@ impl Writer<'_> {
             || (sparse_ratio > 0 && largest > dense && largest > i64::from(sparse_safe))
         {
             if !self.settings.sparse_convert {
-                return Err(self.refuse("excessively sparse array"));
+                return Err(refuse(stack, "excessively sparse array"));
             }
             return Ok(None);
         }
         Ok((largest > 0).then_some(largest))
     }
 
-    fn array(&mut self, length: i64, depth: i32) -> Result<(), Raised> {
+    fn array(&mut self, stack: Stack<'_>, length: i64, depth: i32) -> Result<(), Raised> {
         self.text.push(b'[');
         for index in 1..=length {
             if index > 1 {
                 self.text.push(b',');
             }
-            self.stack.raw_get_index(-1, index as c_int);
-            self.value(depth)?;
-            self.stack.pop(1);
+            stack.raw_get_index(-1, index as c_int);
+            self.value(stack, depth)?;
+            stack.pop(1);
         }
         self.text.push(b']');
         Ok(())
     }
 
-    fn object(&mut self, depth: i32) -> Result<(), Raised> {
-        let stack = self.stack;
+    fn object(&mut self, stack: Stack<'_>, depth: i32) -> Result<(), Raised> {
         self.text.push(b'{');
         let mut first = true;
         stack.push_nil();
@@ -307,29 +299,29 @@ impl Writer<'_> {
                 self.text.push(b',');
             }
             match stack.kind(-2) {
-                Kind::String => self.string(stack.text(-2)),
+                Kind::String => self.string(stack, stack.text(-2))?,
                 Kind::Number => {
                     self.text.push(b'"');
-                    self.number(stack.number(-2))?;
+                    self.number(stack, stack.number(-2))?;
                     self.text.push(b'"');
                 }
                 _ => {
                     stack.pop(1);
-                    return Err(self.refuse("table key must be a number or string"));
+                    return Err(refuse(stack, "table key must be a number or string"));
                 }
             }
             self.text.push(b':');
-            self.value(depth)?;
+            self.value(stack, depth)?;
             stack.pop(1);
         }
         self.text.push(b'}');
         Ok(())
     }
 
-    fn number(&mut self, value: f64) -> Result<(), Raised> {
+    fn number(&mut self, stack: Stack<'_>, value: f64) -> Result<(), Raised> {
         if !value.is_finite() {
             match self.settings.encode_invalid {
-                Invalid::Refuse => return Err(self.refuse("must not be NaN or Inf")),
+                Invalid::Refuse => return Err(refuse(stack, "must not be NaN or Inf")),
                 Invalid::Null => self.text.extend_from_slice(b"null"),
                 Invalid::Write if value.is_nan() => self.text.extend_from_slice(b"nan"),
                 Invalid::Write => {
@@ -346,9 +338,19 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn string(&mut self, text: &[u8]) {
-        self.text.reserve(text.len() + 2);
+    fn string(&mut self, stack: Stack<'_>, text: &[u8]) -> Result<(), Raised> {
         self.text.push(b'"');
+        for part in text.chunks(STRING_PART_BYTES) {
+            stack.steps(part.len() / STEP_BYTES)?;
+            stack.has_memory(self.text.len() + part.len())?;
+            self.string_part(part);
+        }
+        self.text.push(b'"');
+        Ok(())
+    }
+
+    fn string_part(&mut self, text: &[u8]) {
+        self.text.reserve(text.len());
         for byte in text {
             let escaped: &[u8] = match byte {
                 b'"' => b"\\\"",
@@ -370,25 +372,20 @@ impl Writer<'_> {
             };
             self.text.extend_from_slice(escaped);
         }
-        self.text.push(b'"');
     }
 }
 
 fn decode(stack: Stack<'_>) -> NativeResult {
     if stack.top() != 1 {
-        return Err(stack.raise_argument(1, "decode", "expected 1 argument"));
+        return Err(stack.raise_argument(1, "expected 1 argument"));
     }
-    if !matches!(stack.kind(1), Kind::String | Kind::Number) {
-        let got = stack.type_name(1);
-        return Err(stack.raise_argument(1, "decode", &format!("string expected, got {got}")));
-    }
-    let text = stack.text(1);
+    let text = stack.text_argument(1)?;
     if let [0, _, ..] | [_, 0, ..] = text {
         return Err(stack.raise("JSON parser does not support UTF-16 or UTF-32"));
     }
     let mut parser = Parser { stack, settings: stack.machine().json.get(), text, at: 0, string: Vec::new() };
     let first = parser.token();
-    parser.value(first, 0)?;
+    parser.value(stack, first, 0)?;
     match parser.token() {
         (_, Token::End) => Ok(1),
         other => Err(parser.unexpected("the end", other)),
@@ -578,31 +575,31 @@ impl Parser<'_> {
         Some(())
     }
 
-    fn descend(&self, depth: i32) -> Result<(), Raised> {
-        if depth > self.settings.decode_depth_max || !self.stack.ensure(6) {
+    /// Room for the values of a table that begins.
+    fn descend<'a>(&self, stack: Stack<'a>, depth: i32) -> Result<Stack<'a>, Raised> {
+        let depth_max = self.settings.decode_depth_max.min(DEPTH_MAX);
+        stack.room(4).filter(|_| depth <= depth_max).ok_or_else(|| {
             let text = format!("Found too many nested data structures ({depth}) at character {}", self.at);
-            return Err(self.stack.raise(text));
-        }
-        Ok(())
+            stack.raise(text)
+        })
     }
 
-    fn value(&mut self, found: Found, depth: i32) -> Result<(), Raised> {
-        let stack = self.stack;
+    fn value(&mut self, stack: Stack<'_>, found: Found, depth: i32) -> Result<(), Raised> {
+        stack.step(self.string.len())?;
         match found.1 {
-            Token::String => stack.push_bytes(&self.string),
+            Token::String => stack.push_result(&self.string)?,
             Token::Number(value) => stack.push_number(value),
             Token::Boolean(value) => stack.push_boolean(value),
             Token::Null => stack.push_pointer(ptr::null_mut()),
-            Token::ObjectBegin => self.object(depth + 1)?,
-            Token::ArrayBegin => self.array(depth + 1)?,
+            Token::ObjectBegin => self.object(stack, depth + 1)?,
+            Token::ArrayBegin => self.array(stack, depth + 1)?,
             _ => return Err(self.unexpected("value", found)),
         }
         Ok(())
     }
 
-    fn object(&mut self, depth: i32) -> Result<(), Raised> {
-        self.descend(depth)?;
-        let stack = self.stack;
+    fn object(&mut self, stack: Stack<'_>, depth: i32) -> Result<(), Raised> {
+        let stack = self.descend(stack, depth)?;
         stack.push_table(0, 0);
         let mut found = self.token();
         if found.1 == Token::ObjectEnd {
@@ -612,13 +609,13 @@ impl Parser<'_> {
             if found.1 != Token::String {
                 return Err(self.unexpected("object key string", found));
             }
-            stack.push_bytes(&self.string);
+            stack.push_result(&self.string)?;
             found = self.token();
             if found.1 != Token::Colon {
                 return Err(self.unexpected("colon", found));
             }
             found = self.token();
-            self.value(found, depth)?;
+            self.value(stack, found, depth)?;
             stack.raw_set(-3);
             match self.token() {
                 (_, Token::ObjectEnd) => return Ok(()),
@@ -629,16 +626,15 @@ impl Parser<'_> {
         }
     }
 
-    fn array(&mut self, depth: i32) -> Result<(), Raised> {
-        self.descend(depth)?;
-        let stack = self.stack;
+    fn array(&mut self, stack: Stack<'_>, depth: i32) -> Result<(), Raised> {
+        let stack = self.descend(stack, depth)?;
         stack.push_table(0, 0);
         let mut found = self.token();
         if found.1 == Token::ArrayEnd {
             return Ok(());
         }
         for index in 1.. {
-            self.value(found, depth)?;
+            self.value(stack, found, depth)?;
             stack.raw_set_index(-2, index);
             match self.token() {
                 (_, Token::ArrayEnd) => break,

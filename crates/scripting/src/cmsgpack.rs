@@ -4,10 +4,16 @@
 
 use std::ffi::c_int;
 
-use crate::state::{Kind, NativeFn, NativeResult, Raised, Stack, native};
+use crate::stack::{Kind, NativeFn, NativeResult, Raised, Stack, TABLE_ROOM_MAX, native};
 
 /// Deepest table that is packed; what is deeper becomes nil.
 const DEPTH_MAX: usize = 16;
+
+/// Deepest nesting that is unpacked.
+const UNPACKED_DEPTH_MAX: usize = 1_000;
+
+/// Bytes that an element or a field takes in a table that is made with room for it, at most.
+const FIELD_BYTES: usize = 80;
 
 /// Makes the table and leaves it on the stack.
 pub(crate) fn push_table(stack: Stack<'_>) {
@@ -37,31 +43,38 @@ pub(crate) fn push_table(stack: Stack<'_>) {
 fn pack(stack: Stack<'_>) -> NativeResult {
     let values = stack.top();
     if values == 0 {
-        return Err(stack.raise_argument(0, "pack", "MessagePack pack needs input."));
+        return Err(stack.raise_argument(0, "MessagePack pack needs input."));
     }
+    let stack = stack.room_or_raise(1, "in function mp_pack")?;
     let mut packed = Vec::new();
     for at in 1..=values {
         stack.push_copy(at);
-        write(stack, &mut packed, 0);
+        write(stack, &mut packed, 0)?;
     }
-    stack.push_bytes(packed);
+    stack.push_result(packed)?;
     Ok(1)
 }
 
 /// Packs the value on top and pops it.
-fn write(stack: Stack<'_>, packed: &mut Vec<u8>, depth: usize) {
+fn write(stack: Stack<'_>, packed: &mut Vec<u8>, depth: usize) -> Result<(), Raised> {
+    stack.step(packed.len())?;
     match stack.kind(-1) {
         Kind::String => {
             let text = stack.text(-1);
+            stack.has_memory(packed.len().saturating_add(text.len()))?;
             write_head(packed, text.len(), (0xa0, 32), &[0xd9, 0xda, 0xdb]);
             packed.extend_from_slice(text);
         }
         Kind::Boolean => packed.push(if stack.boolean(-1) { 0xc3 } else { 0xc2 }),
         Kind::Number => write_number(packed, stack.number(-1)),
-        Kind::Table if depth < DEPTH_MAX && stack.ensure(5) => write_table(stack, packed, depth + 1),
+        Kind::Table if depth < DEPTH_MAX => {
+            let room = stack.room_or_raise(4, "in function mp_pack")?;
+            write_table(room, packed, depth + 1)?;
+        }
         _ => packed.push(0xc0),
     }
     stack.pop(1);
+    Ok(())
 }
 
 /// A type with a length: in the byte of the type where it is below `small.1`, or else behind it.
@@ -111,13 +124,13 @@ fn write_integer(packed: &mut Vec<u8>, value: i64) {
     packed.extend_from_slice(&value.to_be_bytes()[8 - bytes..]);
 }
 
-fn write_table(stack: Stack<'_>, packed: &mut Vec<u8>, depth: usize) {
+fn write_table(stack: Stack<'_>, packed: &mut Vec<u8>, depth: usize) -> Result<(), Raised> {
     match array_length(stack) {
         Some(length) => {
             write_head(packed, length, (0x90, 16), &[0xdc, 0xdd]);
             for index in 1..=length {
                 stack.raw_get_index(-1, index as c_int);
-                write(stack, packed, depth);
+                write(stack, packed, depth)?;
             }
         }
         None => {
@@ -131,11 +144,12 @@ fn write_table(stack: Stack<'_>, packed: &mut Vec<u8>, depth: usize) {
             stack.push_nil();
             while stack.next(-2) {
                 stack.push_copy(-2);
-                write(stack, packed, depth);
-                write(stack, packed, depth);
+                write(stack, packed, depth)?;
+                write(stack, packed, depth)?;
             }
         }
     }
+    Ok(())
 }
 
 /// How many elements the table on top has, if its keys are 1 to that.
@@ -158,43 +172,24 @@ fn array_length(stack: Stack<'_>) -> Option<usize> {
 }
 
 fn unpack(stack: Stack<'_>) -> NativeResult {
-    unpack_values(stack, "unpack", None)
+    unpack_values(stack, None)
 }
 
 fn unpack_one(stack: Stack<'_>) -> NativeResult {
-    let offset = optional_integer(stack, 2, "unpack_one")?;
-    unpack_values(stack, "unpack_one", Some((1, offset)))
+    let offset = stack.optional_integer(2, 0)? as i32;
+    unpack_values(stack, Some((1, offset)))
 }
 
 fn unpack_limit(stack: Stack<'_>) -> NativeResult {
-    if !stack.is_numeric(2) {
-        let got = stack.type_name(2);
-        return Err(stack.raise_argument(2, "unpack_limit", &format!("number expected, got {got}")));
-    }
-    let limit = stack.number(2) as i32;
-    let offset = optional_integer(stack, 3, "unpack_limit")?;
-    unpack_values(stack, "unpack_limit", Some((limit, offset)))
-}
-
-fn optional_integer(stack: Stack<'_>, at: c_int, function: &str) -> Result<i32, Raised> {
-    match stack.kind(at) {
-        Kind::None | Kind::Nil => Ok(0),
-        _ if stack.is_numeric(at) => Ok(stack.number(at) as i32),
-        _ => {
-            let got = stack.type_name(at);
-            Err(stack.raise_argument(at, function, &format!("number expected, got {got}")))
-        }
-    }
+    let limit = stack.integer_argument(2)? as i32;
+    let offset = stack.optional_integer(3, 0)? as i32;
+    unpack_values(stack, Some((limit, offset)))
 }
 
 /// Pushes the values of the first argument, all, or so many from an offset; then the next offset, or -1
 /// at the end, comes first.
-fn unpack_values(stack: Stack<'_>, function: &str, part: Option<(i32, i32)>) -> NativeResult {
-    if !matches!(stack.kind(1), Kind::String | Kind::Number) {
-        let got = stack.type_name(1);
-        return Err(stack.raise_argument(1, function, &format!("string expected, got {got}")));
-    }
-    let data = stack.text(1);
+fn unpack_values(mut stack: Stack<'_>, part: Option<(i32, i32)>) -> NativeResult {
+    let data = stack.text_argument(1)?;
     stack.set_top(1);
     let (limit, offset) = part.unwrap_or((i32::MAX, 0));
     let length = data.len();
@@ -206,18 +201,19 @@ fn unpack_values(stack: Stack<'_>, function: &str, part: Option<(i32, i32)>) -> 
     let Some(rest) = data.get(offset as usize..) else {
         return Err(stack.raise(format!("Start offset {offset} greater than input length {length}.")));
     };
-    let mut reader = Reader { stack, rest };
+    let mut reader = Reader { rest };
     let mut results = 0;
     while !reader.rest.is_empty() && results < limit {
-        match reader.push() {
+        // The value, and the offset at the end.
+        let message = "too many return values at once; use unpack_one or unpack_limit instead.";
+        stack = stack.room_or_raise(2, message)?;
+        match reader.push(stack, UNPACKED_DEPTH_MAX) {
             Ok(()) => results += 1,
             Err(Fault::Missing) => return Err(stack.raise("Missing bytes in input.")),
             Err(Fault::Format) => return Err(stack.raise("Bad data format in input.")),
             Err(Fault::Key(what)) => return Err(stack.raise(format!("table index is {what}"))),
-            Err(Fault::Stack) => {
-                let message = "too many return values at once; use unpack_one or unpack_limit instead.";
-                return Err(stack.raise(format!("stack overflow ({message})")));
-            }
+            Err(Fault::Depth) => return Err(stack.raise("stack overflow (too many nested values)")),
+            Err(Fault::Refused(raised)) => return Err(raised),
         }
     }
     if part.is_some() {
@@ -233,15 +229,16 @@ enum Fault {
     Missing,
     Format,
     Key(&'static str),
-    Stack,
+    Depth,
+    /// The script is to end, or has no memory.
+    Refused(Raised),
 }
 
-struct Reader<'s, 'd> {
-    stack: Stack<'s>,
+struct Reader<'d> {
     rest: &'d [u8],
 }
 
-impl<'d> Reader<'_, 'd> {
+impl<'d> Reader<'d> {
     fn take(&mut self, count: usize) -> Result<&'d [u8], Fault> {
         let (taken, rest) = self.rest.split_at_checked(count).ok_or(Fault::Missing)?;
         self.rest = rest;
@@ -253,16 +250,13 @@ impl<'d> Reader<'_, 'd> {
         Ok(self.take(bytes)?.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }
 
-    fn push(&mut self) -> Result<(), Fault> {
-        let stack = self.stack;
-        if !stack.ensure(4) {
-            return Err(Fault::Stack);
-        }
+    fn push(&mut self, stack: Stack<'_>, depth: usize) -> Result<(), Fault> {
+        stack.step(0).map_err(Fault::Refused)?;
         let kind = self.take(1)?[0];
         match kind {
             0x00..=0x7f => stack.push_number(f64::from(kind)),
-            0x80..=0x8f => self.push_map(usize::from(kind & 0xf))?,
-            0x90..=0x9f => self.push_array(usize::from(kind & 0xf))?,
+            0x80..=0x8f => self.push_map(stack, usize::from(kind & 0xf), depth)?,
+            0x90..=0x9f => self.push_array(stack, usize::from(kind & 0xf), depth)?,
             0xa0..=0xbf => stack.push_bytes(self.take(usize::from(kind & 0x1f))?),
             0xc0 => stack.push_nil(),
             0xc2 | 0xc3 => stack.push_boolean(kind == 0xc3),
@@ -280,11 +274,11 @@ impl<'d> Reader<'_, 'd> {
             }
             0xdc | 0xdd => {
                 let length = self.number(2 << (kind - 0xdc))? as usize;
-                self.push_array(length)?;
+                self.push_array(stack, length, depth)?;
             }
             0xde | 0xdf => {
                 let length = self.number(2 << (kind - 0xde))? as usize;
-                self.push_map(length)?;
+                self.push_map(stack, length, depth)?;
             }
             0xe0..=0xff => stack.push_number(f64::from(kind as i8)),
             _ => return Err(Fault::Format),
@@ -292,25 +286,36 @@ impl<'d> Reader<'_, 'd> {
         Ok(())
     }
 
-    fn push_array(&mut self, length: usize) -> Result<(), Fault> {
-        // As many as there can be: every element takes a byte.
-        self.stack.push_table(length.min(self.rest.len()), 0);
+    /// Room for the values of a table with so many elements or fields, as many as there can be.
+    fn descend<'s>(stack: Stack<'s>, depth: usize, count: usize) -> Result<(Stack<'s>, usize), Fault> {
+        let depth = depth.checked_sub(1).ok_or(Fault::Depth)?;
+        stack.has_memory(count.min(TABLE_ROOM_MAX) * FIELD_BYTES).map_err(Fault::Refused)?;
+        Ok((stack.room(4).ok_or(Fault::Depth)?, depth))
+    }
+
+    fn push_array(&mut self, stack: Stack<'_>, length: usize, depth: usize) -> Result<(), Fault> {
+        // Every element takes a byte.
+        let count = length.min(self.rest.len());
+        let (stack, depth) = Self::descend(stack, depth, count)?;
+        stack.push_table(count, 0);
         for index in 1..=length {
-            self.push()?;
-            self.stack.raw_set_index(-2, c_int::try_from(index).map_err(|_| Fault::Format)?);
+            self.push(stack, depth)?;
+            stack.raw_set_index(-2, c_int::try_from(index).map_err(|_| Fault::Format)?);
         }
         Ok(())
     }
 
-    fn push_map(&mut self, length: usize) -> Result<(), Fault> {
-        self.stack.push_table(0, length.min(self.rest.len() / 2));
+    fn push_map(&mut self, stack: Stack<'_>, length: usize, depth: usize) -> Result<(), Fault> {
+        let count = length.min(self.rest.len() / 2);
+        let (stack, depth) = Self::descend(stack, depth, count)?;
+        stack.push_table(0, count);
         for _ in 0..length {
-            self.push()?;
-            self.push()?;
-            match self.stack.kind(-2) {
+            self.push(stack, depth)?;
+            self.push(stack, depth)?;
+            match stack.kind(-2) {
                 Kind::Nil => return Err(Fault::Key("nil")),
-                Kind::Number if self.stack.number(-2).is_nan() => return Err(Fault::Key("NaN")),
-                _ => self.stack.raw_set(-3),
+                Kind::Number if stack.number(-2).is_nan() => return Err(Fault::Key("NaN")),
+                _ => stack.raw_set(-3),
             }
         }
         Ok(())

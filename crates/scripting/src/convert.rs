@@ -18,61 +18,104 @@
 //! ~1 m                      {set = {m = true}}           set
 //! ```
 
-use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
+use dunlin_resp::{Mark, Protocol, ReplyBuffer, number::parse_integer};
 
-use crate::state::{Kind, Stack};
+use crate::{
+    budget::NO_MEMORY,
+    stack::{Kind, Stack, to_integer},
+};
 
 /// Deepest nesting of a reply that is converted; commands stay far below.
 const DEPTH_MAX: usize = 64;
 
-/// Pushes a reply of the server's own commands. Whether it was an error at its top.
-///
-/// What cannot be read, which no command writes, becomes nil.
-#[inline]
-pub(crate) fn push_reply(stack: Stack<'_>, encoded: &[u8]) -> bool {
-    let mut reader = Reader { stack, rest: encoded };
-    if reader.push(DEPTH_MAX).is_none() {
-        stack.push_nil();
-    }
-    encoded.first() == Some(&b'-')
+/// Deepest nesting of what a script returns.
+const RETURNED_DEPTH_MAX: usize = 1_000;
+
+/// What a script's own tables are too deep for.
+const STACK_LIMIT: &str = "ERR reached lua stack limit";
+
+/// What has been pushed for a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// A value.
+    Value,
+    /// The table of an error.
+    Error,
 }
 
-struct Reader<'s, 'r> {
-    stack: Stack<'s>,
+/// Why a reply is none for a script.
+#[derive(Debug, Clone, Copy)]
+enum Unfit {
+    /// No bytes of a reply: a fault of ours.
+    Unreadable,
+    /// There is no room for it.
+    Room,
+    /// There is no memory for it.
+    Memory,
+}
+
+/// Pushes a reply of the server's own commands; the table of an error where it cannot be converted.
+#[inline]
+pub(crate) fn push_reply(stack: Stack<'_>, encoded: &[u8]) -> Pushed {
+    let top = stack.top();
+    let unfit = match (Reader { rest: encoded }).push(stack, DEPTH_MAX) {
+        Ok(()) if encoded.first() == Some(&b'-') => return Pushed::Error,
+        Ok(()) => return Pushed::Value,
+        Err(unfit) => unfit,
+    };
+    stack.set_top(top);
+    push_error_table(
+        stack,
+        match unfit {
+            Unfit::Unreadable => "ERR the reply cannot be read".to_owned(),
+            Unfit::Room => STACK_LIMIT.to_owned(),
+            Unfit::Memory => format!("ERR {NO_MEMORY}"),
+        },
+    );
+    Pushed::Error
+}
+
+struct Reader<'r> {
     rest: &'r [u8],
 }
 
-impl<'r> Reader<'_, 'r> {
-    /// Pushes one value; `None`, with nothing pushed, where the bytes are no reply.
-    fn push(&mut self, depth: usize) -> Option<()> {
-        let stack = self.stack;
-        if !stack.ensure(4) {
-            return None;
+impl<'r> Reader<'r> {
+    /// Pushes one value; on an error, nobody knows what.
+    fn push(&mut self, stack: Stack<'_>, depth: usize) -> Result<(), Unfit> {
+        let stack = stack.room(6).ok_or(Unfit::Room)?;
+        if stack.machine().is_over() {
+            return Err(Unfit::Memory);
         }
+        self.push_value(stack, depth)
+    }
+
+    fn push_value(&mut self, stack: Stack<'_>, depth: usize) -> Result<(), Unfit> {
         let (kind, text) = self.line()?;
         match kind {
             b'$' => match self.payload(text)? {
                 Some(payload) => stack.push_bytes(payload),
                 None => stack.push_boolean(false),
             },
-            b':' => stack.push_number(parse_integer(text)? as f64),
-            b'+' => self.push_wrapped("ok", |stack| stack.push_bytes(text)),
+            b':' => stack.push_number(integer(text)? as f64),
+            b'+' => push_wrapped(stack, "ok", |stack| stack.push_bytes(text)),
             b'-' => push_error_table(stack, text),
-            b'*' => match parse_integer(text)? {
+            b'*' => match integer(text)? {
                 -1 => stack.push_boolean(false),
-                length => self.push_array(length, depth)?,
+                length => self.push_array(stack, length, depth)?,
             },
             b'_' => stack.push_nil(),
             b'#' => stack.push_boolean(text == b"t"),
             b',' => {
-                let value = std::str::from_utf8(text).ok()?.parse().ok()?;
-                self.push_wrapped("double", |stack| stack.push_number(value));
+                let value = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+                let value = value.ok_or(Unfit::Unreadable)?;
+                push_wrapped(stack, "double", |stack| stack.push_number(value));
             }
-            b'(' => self.push_wrapped("big_number", |stack| stack.push_bytes(text)),
+            b'(' => push_wrapped(stack, "big_number", |stack| stack.push_bytes(text)),
             b'=' => {
-                let payload = self.payload(text)??;
-                let (format, text) = (payload.get(..3)?, payload.get(4..)?);
-                self.push_wrapped("verbatim_string", |stack| {
+                let payload = self.payload(text)?.ok_or(Unfit::Unreadable)?;
+                let parts = payload.get(..3).zip(payload.get(4..));
+                let (format, text) = parts.ok_or(Unfit::Unreadable)?;
+                push_wrapped(stack, "verbatim_string", |stack| {
                     stack.push_table(0, 2);
                     stack.push_bytes(text);
                     stack.raw_set_field(-2, "string");
@@ -80,83 +123,79 @@ impl<'r> Reader<'_, 'r> {
                     stack.raw_set_field(-2, "format");
                 });
             }
-            b'%' => self.push_collection("map", parse_integer(text)?, depth, true)?,
-            b'~' => self.push_collection("set", parse_integer(text)?, depth, false)?,
-            b'>' => self.push_array(parse_integer(text)?, depth)?,
-            _ => return None,
+            b'%' => self.push_collection(stack, "map", integer(text)?, depth, true)?,
+            b'~' => self.push_collection(stack, "set", integer(text)?, depth, false)?,
+            b'>' => self.push_array(stack, integer(text)?, depth)?,
+            _ => return Err(Unfit::Unreadable),
         }
-        Some(())
+        Ok(())
     }
 
-    fn push_wrapped(&mut self, name: &str, push: impl FnOnce(Stack<'_>)) {
-        self.stack.push_table(0, 1);
-        push(self.stack);
-        self.stack.raw_set_field(-2, name);
-    }
-
-    fn push_array(&mut self, length: i64, depth: usize) -> Option<()> {
-        let (length, depth) = (i32::try_from(length).ok()?, depth.checked_sub(1)?);
-        self.stack.push_table(usize::try_from(length).ok()?.min(self.rest.len()), 0);
+    fn push_array(&mut self, stack: Stack<'_>, length: i64, depth: usize) -> Result<(), Unfit> {
+        let depth = depth.checked_sub(1).ok_or(Unfit::Room)?;
+        let length = i32::try_from(length).map_err(|_| Unfit::Unreadable)?;
+        let room = usize::try_from(length).map_err(|_| Unfit::Unreadable)?;
+        stack.push_table(room.min(self.rest.len()), 0);
         for index in 1..=length {
-            if self.push(depth).is_none() {
-                self.stack.pop(1);
-                return None;
-            }
-            self.stack.raw_set_index(-2, index);
+            self.push(stack, depth)?;
+            stack.raw_set_index(-2, index);
         }
-        Some(())
+        Ok(())
     }
 
     /// A map, or a set, whose members become keys of true.
-    fn push_collection(&mut self, name: &str, length: i64, depth: usize, pairs: bool) -> Option<()> {
-        let (stack, depth) = (self.stack, depth.checked_sub(1)?);
-        let top = stack.top();
+    fn push_collection(
+        &mut self,
+        stack: Stack<'_>,
+        name: &str,
+        length: i64,
+        depth: usize,
+        pairs: bool,
+    ) -> Result<(), Unfit> {
+        let depth = depth.checked_sub(1).ok_or(Unfit::Room)?;
+        let room = usize::try_from(length).map_err(|_| Unfit::Unreadable)?;
         stack.push_table(0, 1);
-        stack.push_table(0, usize::try_from(length).ok()?.min(self.rest.len()));
+        stack.push_table(0, room.min(self.rest.len()));
         for _ in 0..length {
-            let pushed = self.push(depth).and_then(|()| match pairs {
-                true => self.push(depth),
-                false => {
-                    stack.push_boolean(true);
-                    Some(())
-                }
-            });
+            self.push(stack, depth)?;
+            match pairs {
+                true => self.push(stack, depth)?,
+                false => stack.push_boolean(true),
+            }
             // Neither nil nor NaN can be a key.
-            let key = pushed.map(|()| stack.kind(-2));
-            match key {
-                Some(Kind::Nil) => stack.pop(2),
-                Some(Kind::Number) if stack.number(-2).is_nan() => stack.pop(2),
-                Some(_) => stack.raw_set(-3),
-                None => {
-                    stack.set_top(top);
-                    return None;
-                }
+            match stack.kind(-2) {
+                Kind::Nil => stack.pop(2),
+                Kind::Number if stack.number(-2).is_nan() => stack.pop(2),
+                _ => stack.raw_set(-3),
             }
         }
         stack.raw_set_field(-2, name);
-        Some(())
+        Ok(())
     }
 
     #[inline]
-    fn line(&mut self) -> Option<(u8, &'r [u8])> {
-        let end = self.rest.iter().position(|byte| *byte == b'\r')?;
+    fn line(&mut self) -> Result<(u8, &'r [u8]), Unfit> {
+        let end = self.rest.iter().position(|byte| *byte == b'\r').ok_or(Unfit::Unreadable)?;
         let (line, rest) = self.rest.split_at(end);
-        self.rest = rest.get(2..)?;
-        let (kind, text) = line.split_first()?;
-        Some((*kind, text))
+        self.rest = rest.get(2..).ok_or(Unfit::Unreadable)?;
+        let (kind, text) = line.split_first().ok_or(Unfit::Unreadable)?;
+        Ok((*kind, text))
     }
 
-    /// The payload that a header announces; `Some(None)` for the null one.
+    /// The payload that a header announces; `None` for the null one.
     #[inline]
-    fn payload(&mut self, length: &[u8]) -> Option<Option<&'r [u8]>> {
-        let length = parse_integer(length)?;
+    fn payload(&mut self, length: &[u8]) -> Result<Option<&'r [u8]>, Unfit> {
+        let length = integer(length)?;
         if length == -1 {
-            return Some(None);
+            return Ok(None);
         }
-        let length = usize::try_from(length).ok()?;
-        let payload = self.rest.get(..length)?;
-        self.rest = self.rest.get(length.checked_add(2)?..)?;
-        Some(Some(payload))
+        let parts = usize::try_from(length).ok().and_then(|length| {
+            let behind = length.checked_add(2)?;
+            Some((self.rest.get(..length)?, self.rest.get(behind..)?))
+        });
+        let (payload, rest) = parts.ok_or(Unfit::Unreadable)?;
+        self.rest = rest;
+        Ok(Some(payload))
     }
 }
 
@@ -174,6 +213,17 @@ pub(crate) fn is_of_command(stack: Stack<'_>) -> bool {
     is_set
 }
 
+fn push_wrapped(stack: Stack<'_>, name: &str, push: impl FnOnce(Stack<'_>)) {
+    stack.push_table(0, 1);
+    push(stack);
+    stack.raw_set_field(-2, name);
+}
+
+#[inline]
+fn integer(text: &[u8]) -> Result<i64, Unfit> {
+    parse_integer(text).ok_or(Unfit::Unreadable)
+}
+
 /// Pushes the table of an error whose line has its code first.
 pub(crate) fn push_error_table(stack: Stack<'_>, line: impl AsRef<[u8]>) {
     stack.push_table(0, 4);
@@ -181,126 +231,146 @@ pub(crate) fn push_error_table(stack: Stack<'_>, line: impl AsRef<[u8]>) {
     stack.raw_set_field(-2, "err");
 }
 
-/// Writes the value on top as a reply and pops it. `note_error` learns of errors in it that no command has answered.
+/// Writes the value on top, which a script has returned, as a reply and pops it; or nothing, and the line of the error
+/// that ends it. `note_error` learns of errors in it that no command has answered. It is bounded like the script's memory:
+/// a few tables that share others come to any number of elements.
 pub(crate) fn write_reply(
     stack: Stack<'_>,
     script_protocol: Protocol,
     reply: &mut ReplyBuffer,
     note_error: &mut dyn FnMut(&[u8]),
-) {
-    if !stack.ensure(4) {
-        reply.error("ERR reached lua stack limit");
-        return stack.pop(1);
+) -> Result<(), String> {
+    let start = reply.mark();
+    let bytes_max = stack.machine().used_bytes_max();
+    let mut writer = Writer { script_protocol, reply, start, bytes_max, note_error };
+    let result = writer.write(stack, RETURNED_DEPTH_MAX);
+    if result.is_err() {
+        writer.reply.rewind(start);
     }
-    match stack.kind(-1) {
-        Kind::String => reply.bulk(stack.text(-1)),
-        Kind::Number => reply.integer(to_integer(stack.number(-1))),
-        Kind::Boolean => match (script_protocol, stack.boolean(-1)) {
-            (Protocol::Resp3, value) => reply.boolean(value),
-            (Protocol::Resp2, true) => reply.integer(1),
-            (Protocol::Resp2, false) => reply.null(),
-        },
-        Kind::Table => write_table(stack, script_protocol, reply, note_error),
-        _ => reply.null(),
-    }
-    stack.pop(1);
+    result
 }
 
-/// Toward zero; what no integer can be becomes the least, as the processors that Redis runs on have it.
-fn to_integer(value: f64) -> i64 {
-    const LIMIT: f64 = 9_223_372_036_854_775_808.0;
-    if (-LIMIT..LIMIT).contains(&value) { value as i64 } else { i64::MIN }
-}
-
-fn write_table(
-    stack: Stack<'_>,
+struct Writer<'r> {
     script_protocol: Protocol,
-    reply: &mut ReplyBuffer,
-    note_error: &mut dyn FnMut(&[u8]),
-) {
-    let field = |name: &str, kind: Kind| {
-        stack.raw_get_field(-1, name);
-        let found = stack.kind(-1) == kind;
-        if !found {
+    reply: &'r mut ReplyBuffer,
+    start: Mark,
+    bytes_max: usize,
+    note_error: &'r mut dyn FnMut(&[u8]),
+}
+
+impl Writer<'_> {
+    /// Writes the value on top and pops it.
+    fn write(&mut self, stack: Stack<'_>, depth: usize) -> Result<(), String> {
+        let Some(stack) = stack.room(6).filter(|_| depth > 0) else {
+            self.reply.error(STACK_LIMIT);
             stack.pop(1);
+            return Ok(());
+        };
+        let more = if stack.kind(-1) == Kind::String { stack.length(-1) } else { 0 };
+        if self.reply.bytes_since(self.start).saturating_add(more) > self.bytes_max {
+            return Err(format!("ERR the reply of the script is larger than {} bytes", self.bytes_max));
         }
-        found
-    };
-    if field("err", Kind::String) {
-        let line = one_line(stack.text(-1));
+        if let Some(text) = stack.machine().ask_after_steps(1) {
+            return Err(format!("ERR {text}"));
+        }
+        match stack.kind(-1) {
+            Kind::String => self.reply.bulk(stack.text(-1)),
+            Kind::Number => self.reply.integer(to_integer(stack.number(-1))),
+            Kind::Boolean => match (self.script_protocol, stack.boolean(-1)) {
+                (Protocol::Resp3, value) => self.reply.boolean(value),
+                (Protocol::Resp2, true) => self.reply.integer(1),
+                (Protocol::Resp2, false) => self.reply.null(),
+            },
+            Kind::Table => self.write_table(stack, depth - 1)?,
+            _ => self.reply.null(),
+        }
         stack.pop(1);
-        if !is_of_command(stack) {
-            note_error(&line);
-        }
-        return reply.error(line);
+        Ok(())
     }
-    if field("ok", Kind::String) {
-        reply.raw(b"+");
-        reply.raw(&one_line(stack.text(-1)));
-        reply.raw(b"\r\n");
-    } else if field("double", Kind::Number) {
-        reply.double(stack.number(-1));
-    } else if field("map", Kind::Table) {
-        let pairs = count_fields(stack);
-        reply.map(pairs);
-        stack.push_nil();
-        while stack.next(-2) {
-            // The key is wanted by `next` again, the copy is used up.
-            stack.push_copy(-2);
-            write_reply(stack, script_protocol, reply, note_error);
-            write_reply(stack, script_protocol, reply, note_error);
-        }
-    } else if field("set", Kind::Table) {
-        let members = count_fields(stack);
-        reply.set(members);
-        stack.push_nil();
-        while stack.next(-2) {
-            stack.pop(1);
-            stack.push_copy(-1);
-            write_reply(stack, script_protocol, reply, note_error);
-        }
-    } else if field("big_number", Kind::String) {
-        let digits = one_line(stack.text(-1));
-        reply.big_number(&String::from_utf8_lossy(&digits));
-    } else if field("verbatim_string", Kind::Table) {
-        let (string, format) = (field_text(stack, "string"), field_text(stack, "format"));
-        match (string, format.as_deref()) {
-            (Some(text), Some([a, b, c, ..])) if [a, b, c].iter().all(|byte| byte.is_ascii()) => {
-                let format = [*a, *b, *c];
-                reply.verbatim(std::str::from_utf8(&format).unwrap_or("txt"), &text);
-            }
-            _ => {
-                // Not a verbatim string after all: an array, and one without elements.
+
+    fn write_table(&mut self, stack: Stack<'_>, depth: usize) -> Result<(), String> {
+        let field = |name: &str, kind: Kind| {
+            stack.raw_get_field(-1, name);
+            let found = stack.kind(-1) == kind;
+            if !found {
                 stack.pop(1);
-                return write_array(stack, script_protocol, reply, note_error);
             }
+            found
+        };
+        if field("err", Kind::String) {
+            let line = one_line(stack.text(-1));
+            stack.pop(1);
+            if !is_of_command(stack) {
+                (self.note_error)(&line);
+            }
+            self.reply.error(line);
+            return Ok(());
         }
-    } else {
-        return write_array(stack, script_protocol, reply, note_error);
-    }
-    stack.pop(1);
-}
-
-fn write_array(
-    stack: Stack<'_>,
-    script_protocol: Protocol,
-    reply: &mut ReplyBuffer,
-    note_error: &mut dyn FnMut(&[u8]),
-) {
-    let mut length = 0;
-    loop {
-        stack.raw_get_index(-1, length + 1);
-        let at_end = stack.kind(-1) == Kind::Nil;
+        if field("ok", Kind::String) {
+            self.reply.raw(b"+");
+            self.reply.raw(&one_line(stack.text(-1)));
+            self.reply.raw(b"\r\n");
+        } else if field("double", Kind::Number) {
+            self.reply.double(stack.number(-1));
+        } else if field("map", Kind::Table) {
+            let pairs = count_fields(stack);
+            self.reply.map(pairs);
+            stack.push_nil();
+            while stack.next(-2) {
+                // The key is wanted by `next` again, the copy is used up.
+                stack.push_copy(-2);
+                self.write(stack, depth)?;
+                self.write(stack, depth)?;
+            }
+        } else if field("set", Kind::Table) {
+            let members = count_fields(stack);
+            self.reply.set(members);
+            stack.push_nil();
+            while stack.next(-2) {
+                stack.pop(1);
+                stack.push_copy(-1);
+                self.write(stack, depth)?;
+            }
+        } else if field("big_number", Kind::String) {
+            let digits = one_line(stack.text(-1));
+            self.reply.big_number(&String::from_utf8_lossy(&digits));
+        } else if field("verbatim_string", Kind::Table) {
+            let (string, format) = (field_text(stack, "string"), field_text(stack, "format"));
+            match (string, format.as_deref()) {
+                (Some(text), Some([a, b, c, ..])) if [a, b, c].iter().all(|byte| byte.is_ascii()) => {
+                    let format = [*a, *b, *c];
+                    self.reply.verbatim(std::str::from_utf8(&format).unwrap_or("txt"), &text);
+                }
+                _ => {
+                    // Not a verbatim string after all: an array, and one without elements.
+                    stack.pop(1);
+                    return self.write_array(stack, depth);
+                }
+            }
+        } else {
+            return self.write_array(stack, depth);
+        }
         stack.pop(1);
-        if at_end {
-            break;
-        }
-        length += 1;
+        Ok(())
     }
-    reply.array(length as usize);
-    for index in 1..=length {
-        stack.raw_get_index(-1, index);
-        write_reply(stack, script_protocol, reply, note_error);
+
+    fn write_array(&mut self, stack: Stack<'_>, depth: usize) -> Result<(), String> {
+        let mut length = 0;
+        loop {
+            stack.raw_get_index(-1, length + 1);
+            let at_end = stack.kind(-1) == Kind::Nil;
+            stack.pop(1);
+            if at_end {
+                break;
+            }
+            length += 1;
+        }
+        self.reply.array(length as usize);
+        for index in 1..=length {
+            stack.raw_get_index(-1, index);
+            self.write(stack, depth)?;
+        }
+        Ok(())
     }
 }
 

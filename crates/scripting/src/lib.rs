@@ -2,8 +2,10 @@
 //! border. Knows no keys, no clients and no threads: a [`Caller`] runs the commands.
 //!
 //! ```text
-//! Machine ─▶ State      Lua's own, its memory counted           state.rs: the only module that calls Lua
-//!         ─▶ Sandbox    protected globals and libraries         sandbox.rs, api.rs, cjson.rs, …
+//! Machine ─▶ State      Lua's own, its memory counted           state.rs
+//!         ─▶ Stack      how values are read and made            stack.rs: who pushes has made sure of room
+//!         ─▶ Budget     what a script may do before it is asked budget.rs
+//!         ─▶ Sandbox    protected globals and libraries         sandbox.rs, api.rs, strings.rs, cjson.rs, …
 //!         ─▶ scripts    compiled, by SHA-1                      machine.rs
 //!         ─▶ functions  of libraries, by name                   library.rs
 //! ```
@@ -11,6 +13,7 @@
 mod api;
 mod bits;
 mod blocks;
+mod budget;
 mod cjson;
 mod cmsgpack;
 mod convert;
@@ -18,11 +21,15 @@ mod library;
 mod machine;
 mod number;
 mod packed;
+mod pattern;
 mod proof;
 mod random;
 mod sandbox;
 mod shebang;
+mod stack;
 mod state;
+mod strings;
+mod tables;
 
 use dunlin_resp::ReplyBuffer;
 
@@ -56,6 +63,11 @@ pub trait Caller {
 
 /// Instructions between two questions whether a script is to end.
 pub const INSTRUCTIONS: u32 = 10_000;
+
+/// Bytes of stack that a thread needs which compiles or runs scripts. All limits on nesting (200 levels of C's functions,
+/// 200 of the parser, 1,000 of values that are read or written) are reached within a quarter of it, without optimization,
+/// too: the tests of this crate run on that much.
+pub const STACK_BYTES: usize = 8 << 20;
 
 /// The levels of a script's lines in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

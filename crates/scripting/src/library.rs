@@ -16,7 +16,8 @@ use crate::{
     machine::{Core, compile, push_words},
     proof::{self, Judge},
     sandbox::Purpose,
-    state::{Call, Kind, NativeResult, Raised, Reference, Stack},
+    stack::{Kind, NativeResult, Raised, Reference, Stack},
+    state::Call,
 };
 
 /// The name of the chunk that a library is.
@@ -93,7 +94,7 @@ impl LibraryMachine {
         sandbox.show(stack, &sandbox.loading);
         *state.machine().registered.borrow_mut() = Some(Vec::new());
         let mut call = Call { caller, protocol: Protocol::Resp2, scratch: None };
-        let outcome = state.call(0, 0, 1, &mut call);
+        let outcome = state.serve(&mut call, |stack| stack.protected_call(0, 0, 1));
         let registered = state.machine().registered.borrow_mut().take().unwrap_or_default();
         sandbox.show(stack, &sandbox.globals);
         let mut loaded = Loaded { callbacks: HashMap::new() };

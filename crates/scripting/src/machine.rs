@@ -7,17 +7,18 @@ use std::{
 };
 
 use dunlin_resp::{Protocol, ReplyBuffer};
-use mlua_sys::{self as ffi, lua_Debug, lua_State};
 use sha1::{Digest, Sha1};
 
 use crate::{
-    Caller, INSTRUCTIONS,
-    api::{hex, raise_error},
+    Caller,
+    api::hex,
+    budget,
     cjson::Settings,
     convert::{field_text, is_of_command, write_reply},
     proof::{self, Judge},
     sandbox::{self, Purpose, Sandbox},
-    state::{Call, Kind, Raised, Reference, Stack, State},
+    stack::{Kind, Raised, Reference, Stack},
+    state::{Call, State},
 };
 
 /// The name of the chunk that a script is.
@@ -108,7 +109,7 @@ impl Core {
     pub(crate) fn new(used_bytes_max: usize, purpose: Purpose) -> Self {
         let state = State::new(used_bytes_max);
         let sandbox = sandbox::set_up(&state, purpose);
-        state.set_hook(hook, INSTRUCTIONS as c_int);
+        budget::watch(&state);
         Self { state, sandbox, scratch: None }
     }
 
@@ -126,19 +127,20 @@ impl Core {
         stack.push_reference(&self.sandbox.error_handler);
         let arguments = push(stack);
         let mut call = Call { caller, protocol: Protocol::Resp2, scratch: self.scratch.take() };
-        let outcome = self.state.call(arguments, 1, 1, &mut call);
-        let protocol = call.protocol;
-        self.scratch = call.scratch.take();
-        let result = match outcome {
+        let result = self.state.serve(&mut call, |stack| match stack.protected_call(arguments, 1, 1) {
             Ok(()) => match returned_error(stack) {
                 Some(line) => Err(line),
                 None => {
-                    write_reply(stack, protocol, reply, &mut |line| call.caller.note_error(line));
-                    Ok(())
+                    let protocol = stack.with_call(|call| call.protocol).unwrap_or_default();
+                    let mut note_error = |line: &[u8]| {
+                        stack.with_call(|call| call.caller.note_error(line));
+                    };
+                    write_reply(stack, protocol, reply, &mut note_error).map_err(String::into_bytes)
                 }
             },
             Err(Raised) => Err(raised_error(stack, name().as_ref())),
-        };
+        });
+        self.scratch = call.scratch.take();
         if let Err(line) = &result
             && !is_of_command(stack)
         {
@@ -151,9 +153,10 @@ impl Core {
 
     /// After a call: nothing of it is left but garbage.
     pub(crate) fn settle(&mut self) {
-        if self.state.machine().doomed.get() {
-            self.state.set_hook(hook, INSTRUCTIONS as c_int);
+        if self.state.machine().doom.take().is_some() {
+            budget::watch(&self.state);
         }
+        self.state.machine().steps.set(0);
         self.state.empty_if_full();
     }
 }
@@ -265,6 +268,10 @@ fn returned_error(stack: Stack<'_>) -> Option<Vec<u8>> {
 /// The line of the error that was raised and is on top: what, in which script, and where.
 fn raised_error(stack: Stack<'_>, name: &[u8]) -> Vec<u8> {
     if stack.kind(-1) != Kind::Table {
+        if let Some(text) = stack.machine().doom.get() {
+            // It has been refused memory for that.
+            return format!("ERR {text}").into_bytes();
+        }
         let message = stack.bytes(-1).unwrap_or(b"execution failure");
         let message = &message[..message.len().min(100)];
         return [b"ERR Error running script ", name, b", ", message].concat();
@@ -280,31 +287,4 @@ fn raised_error(stack: Stack<'_>, name: &[u8]) -> Vec<u8> {
         line.extend([b" script: ", name, b", on ", &source, b":", &number, b"."].concat());
     }
     line
-}
-
-/// Called by Lua every so often: ends the script if it is to end.
-unsafe extern "C-unwind" fn hook(state: *mut lua_State, _: *mut lua_Debug) {
-    // SAFETY: Lua calls with a live state, and nothing is left to drop when the error is raised.
-    unsafe {
-        let end = {
-            let stack = Stack::new(state);
-            let strict = stack.machine().strict.replace(false);
-            let end = interrupt(stack);
-            stack.machine().strict.set(strict);
-            end
-        };
-        if end {
-            // From now on at every line, so that catching the error leads nowhere.
-            ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKLINE | ffi::LUA_MASKCOUNT, 1);
-            ffi::lua_error(state);
-        }
-    }
-}
-
-/// Whether the script is to end; then its error is pushed.
-fn interrupt(stack: Stack<'_>) -> bool {
-    let Some(Some(text)) = stack.with_call(|call| call.caller.interrupted()) else { return false };
-    stack.machine().doomed.set(true);
-    let Raised = raise_error(stack, text);
-    true
 }

@@ -8,9 +8,10 @@
 //!                                                                        the number unpacked before says
 //! ```
 
-use std::ffi::c_int;
-
-use crate::state::{Kind, NativeFn, NativeResult, Raised, Stack, native};
+use crate::{
+    budget::STEP_BYTES,
+    stack::{NativeFn, NativeResult, Raised, Stack, native},
+};
 
 /// Largest integer that a format may ask for, in bytes.
 const INTEGER_BYTES_MAX: usize = 32;
@@ -39,7 +40,6 @@ struct Item {
 
 struct Format<'s> {
     stack: Stack<'s>,
-    function: &'static str,
     rest: &'s [u8],
     big_endian: bool,
     align: usize,
@@ -47,10 +47,10 @@ struct Format<'s> {
 
 impl<'s> Format<'s> {
     /// The first argument, up to its first NUL.
-    fn argument(stack: Stack<'s>, function: &'static str) -> Result<Self, Raised> {
-        let text = string(stack, 1, function)?;
+    fn argument(stack: Stack<'s>) -> Result<Self, Raised> {
+        let text = stack.text_argument(1)?;
         let rest = text.split(|byte| *byte == 0).next().unwrap_or_default();
-        Ok(Self { stack, function, rest, big_endian: cfg!(target_endian = "big"), align: 1 })
+        Ok(Self { stack, rest, big_endian: cfg!(target_endian = "big"), align: 1 })
     }
 
     fn next(&mut self) -> Result<Option<Item>, Raised> {
@@ -113,31 +113,15 @@ impl<'s> Format<'s> {
             }
             other => {
                 let message = format!("invalid format option '{}'", char::from(other));
-                return Err(self.stack.raise_argument(1, self.function, &message));
+                return Err(self.stack.raise_argument(1, &message));
             }
         }
         Ok(())
     }
 }
 
-fn string<'s>(stack: Stack<'s>, at: c_int, function: &str) -> Result<&'s [u8], Raised> {
-    if matches!(stack.kind(at), Kind::String | Kind::Number) {
-        return Ok(stack.text(at));
-    }
-    let got = stack.type_name(at);
-    Err(stack.raise_argument(at, function, &format!("string expected, got {got}")))
-}
-
-fn number(stack: Stack<'_>, at: c_int, function: &str) -> Result<f64, Raised> {
-    if stack.is_numeric(at) {
-        return Ok(stack.number(at));
-    }
-    let got = stack.type_name(at);
-    Err(stack.raise_argument(at, function, &format!("number expected, got {got}")))
-}
-
 fn pack(stack: Stack<'_>) -> NativeResult {
-    let mut format = Format::argument(stack, "pack")?;
+    let mut format = Format::argument(stack)?;
     let mut packed: Vec<u8> = Vec::new();
     let mut argument = 1;
     // Behind the last argument is nil, not nothing: complaints say so.
@@ -147,7 +131,7 @@ fn pack(stack: Stack<'_>) -> NativeResult {
         match item.option {
             b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
                 argument += 1;
-                let value = number(stack, argument, "pack")?;
+                let value = stack.number_argument(argument)?;
                 // What no integer can be becomes what the processors that Redis runs on make of it.
                 let value = match value {
                     value if value < 0.0 => value as i64 as u64,
@@ -162,20 +146,20 @@ fn pack(stack: Stack<'_>) -> NativeResult {
             b'x' => packed.push(0),
             b'f' => {
                 argument += 1;
-                let value = number(stack, argument, "pack")? as f32;
+                let value = stack.number_argument(argument)? as f32;
                 push_ordered(&mut packed, &mut value.to_le_bytes(), format.big_endian);
             }
             b'd' => {
                 argument += 1;
-                let value = number(stack, argument, "pack")?;
+                let value = stack.number_argument(argument)?;
                 push_ordered(&mut packed, &mut value.to_le_bytes(), format.big_endian);
             }
             b'c' | b's' => {
                 argument += 1;
-                let text = string(stack, argument, "pack")?;
+                let text = stack.text_argument(argument)?;
                 let bytes = if item.bytes == 0 { text.len() } else { item.bytes };
                 let Some(text) = text.get(..bytes) else {
-                    return Err(stack.raise_argument(argument + 1, "pack", "string too short"));
+                    return Err(stack.raise_argument(argument + 1, "string too short"));
                 };
                 packed.extend_from_slice(text);
                 if item.option == b's' {
@@ -187,8 +171,10 @@ fn pack(stack: Stack<'_>) -> NativeResult {
         if packed.len() > PACKED_BYTES_MAX {
             return Err(stack.raise("result too large"));
         }
+        stack.steps(item.bytes / STEP_BYTES + 1)?;
+        stack.has_memory(packed.len())?;
     }
-    stack.push_bytes(packed);
+    stack.push_result(packed)?;
     Ok(1)
 }
 
@@ -200,17 +186,15 @@ fn push_ordered(packed: &mut Vec<u8>, bytes: &mut [u8], big_endian: bool) {
     packed.extend_from_slice(bytes);
 }
 
-fn unpack(stack: Stack<'_>) -> NativeResult {
-    let mut format = Format::argument(stack, "unpack")?;
-    let data = string(stack, 2, "unpack")?;
-    let start = match stack.kind(3) {
-        Kind::None | Kind::Nil => 1,
-        _ => number(stack, 3, "unpack")? as i64,
-    };
+fn unpack(mut stack: Stack<'_>) -> NativeResult {
+    let mut format = Format::argument(stack)?;
+    let data = stack.text_argument(2)?;
+    let start = stack.optional_integer(3, 1)?;
     if start <= 0 {
-        return Err(stack.raise_argument(3, "unpack", "offset must be 1 or greater"));
+        return Err(stack.raise_argument(3, "offset must be 1 or greater"));
     }
-    let too_short = || stack.raise_argument(2, "unpack", "data string too short");
+    let arguments = stack;
+    let too_short = || arguments.raise_argument(2, "data string too short");
     let mut at = usize::try_from(start - 1).unwrap_or(usize::MAX);
     let mut results = 0;
     while let Some(item) = format.next()? {
@@ -218,9 +202,9 @@ fn unpack(stack: Stack<'_>) -> NativeResult {
         let rest = data.get(at..).ok_or_else(too_short)?;
         let mut bytes = item.bytes;
         let field = rest.get(..bytes).ok_or_else(too_short)?;
-        if !stack.ensure(2) {
-            return Err(stack.raise("stack overflow (too many results)"));
-        }
+        // One for the result, and one for the place behind it.
+        stack = stack.room_or_raise(2, "too many results")?;
+        stack.step(0)?;
         results += 1;
         match item.option {
             b'b' | b'h' | b'l' | b'i' => {
@@ -272,12 +256,12 @@ fn integer(field: &[u8], big_endian: bool) -> u64 {
 }
 
 fn size(stack: Stack<'_>) -> NativeResult {
-    let mut format = Format::argument(stack, "size")?;
+    let mut format = Format::argument(stack)?;
     let mut at: usize = 0;
     while let Some(item) = format.next()? {
         match (item.option, item.bytes) {
-            (b's', _) => return Err(stack.raise_argument(1, "size", "option 's' has no fixed size")),
-            (b'c', 0) => return Err(stack.raise_argument(1, "size", "option 'c0' has no fixed size")),
+            (b's', _) => return Err(stack.raise_argument(1, "option 's' has no fixed size")),
+            (b'c', 0) => return Err(stack.raise_argument(1, "option 'c0' has no fixed size")),
             (option, _) if !option.is_ascii_alphanumeric() => format.control(option)?,
             _ => {}
         }

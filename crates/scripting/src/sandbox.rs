@@ -20,9 +20,15 @@ use mlua_sys::{self as ffi, lua_State};
 
 use crate::{
     api::{self, Audience},
-    bits, cjson, cmsgpack, packed,
+    bits,
+    budget::STEP_BYTES,
+    cjson, cmsgpack, packed,
     random::Random48,
-    state::{Kind, NativeFn, NativeResult, Raised, Reference, Stack, State, native},
+    stack::{
+        Kind, NativeFn, NativeResult, Raised, Reference, SOURCE_BYTES_MAX, Stack, enter, native, run_native,
+    },
+    state::State,
+    strings, tables,
 };
 
 /// What scripts get of Lua's own globals.
@@ -59,6 +65,9 @@ const GLOBALS: &[&str] = &[
 static PROTECTED: u8 = 0;
 
 const READ_ONLY: &str = "Attempt to modify a readonly table";
+
+/// Native functions at most that stand between an error and the line of Lua that it is told with.
+const NATIVE_LEVELS_MAX: c_int = 4;
 
 /// What a sandbox is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +113,7 @@ pub(crate) fn set_up(state: &State, purpose: Purpose) -> Sandbox {
     ] {
         stack.open_library(open, name);
     }
-    assert!(stack.ensure(20), "an empty stack has room");
+    let stack = stack.room(20).expect("an empty stack has room");
     stack.push_globals();
     let lua = stack.top();
     replace_functions(stack, lua);
@@ -192,22 +201,34 @@ fn demand_names(stack: Stack<'_>, table: c_int) {
 fn replace_functions(stack: Stack<'_>, lua: c_int) {
     // (library, name, replacement); the replaced function is the first upvalue.
     let replaced: &[(&str, &str, NativeFn)] = &[
+        ("table", "foreach", calling),
+        ("table", "foreachi", calling),
+        ("table", "sort", sorting),
         ("", "rawset", guarded),
         ("", "setmetatable", guarded),
         ("table", "insert", guarded),
         ("table", "remove", guarded),
-        ("table", "sort", guarded),
         ("table", "setn", guarded),
         ("", "getmetatable", metatable_of),
         ("", "rawget", seen_through),
         ("", "next", seen_through),
         ("", "pcall", protected_call),
+        ("", "xpcall", handled_call),
+        ("", "unpack", native!(tables::unpack)),
         ("", "load", native!(load)),
         ("", "loadstring", native!(load_string)),
         ("", "collectgarbage", native!(collect_garbage)),
         ("math", "random", native!(random)),
         ("math", "randomseed", native!(random_seed)),
     ];
+    for (library, functions) in [("string", &strings::FUNCTIONS[..]), ("table", &tables::FUNCTIONS[..])] {
+        stack.raw_get_field(lua, library);
+        for (name, function) in functions {
+            stack.push_native(*function);
+            stack.raw_set_field(-2, name);
+        }
+        stack.pop(1);
+    }
     // `pairs` hands out the plain `next`, for speed: it must not see a protected table.
     stack.raw_get_field(lua, "next");
     stack.raw_get_field(lua, "pairs");
@@ -282,7 +303,8 @@ fn no_such_global(stack: Stack<'_>) -> NativeResult {
     Err(stack.raise(format!("Script attempted to access nonexistent global variable '{name}'")))
 }
 
-/// Calls the function that is the upvalue `nth`, on the same stack: an error of it passes through.
+/// Calls the function that is the upvalue `nth`, on the same stack: an error of it passes through. It has to be one of
+/// C's without upvalues of its own, since the running function stays what it was.
 ///
 /// # Safety
 /// `state` is live, runs a function with that upvalue, and the caller has nothing to drop.
@@ -294,50 +316,73 @@ unsafe fn call_original(state: *mut lua_State, nth: c_int) -> c_int {
     }
 }
 
+/// Refuses a protected table in the first place.
+fn guard(stack: Stack<'_>) -> NativeResult {
+    if is_protected(stack, 1) { Err(stack.raise_plain(READ_ONLY)) } else { Ok(0) }
+}
+
 /// A function that changes its first argument, which must not be a protected table.
 unsafe extern "C-unwind" fn guarded(state: *mut lua_State) -> c_int {
-    fn refuse(stack: Stack<'_>) -> NativeResult {
-        stack.push_bytes(READ_ONLY);
-        Err(Raised)
-    }
-    // SAFETY: Lua calls with a live state; nothing is left to drop when an error passes.
+    // SAFETY: Lua calls with a live state and 20 places; nothing is left to drop when an error passes.
     unsafe {
-        if is_protected(Stack::new(state), 1) {
-            return crate::state::run_native(state, refuse);
-        }
+        run_native(state, guard);
+        call_original(state, 1)
+    }
+}
+
+/// A function that calls its second argument again and again.
+unsafe extern "C-unwind" fn calling(state: *mut lua_State) -> c_int {
+    // SAFETY: as in `guarded`.
+    unsafe {
+        enter(state, tables::count_calls);
+        call_original(state, 1)
+    }
+}
+
+/// `table.sort`, which changes its first argument, and calls its second one.
+unsafe extern "C-unwind" fn sorting(state: *mut lua_State) -> c_int {
+    // SAFETY: as in `guarded`.
+    unsafe {
+        run_native(state, guard);
+        enter(state, tables::count_comparisons);
         call_original(state, 1)
     }
 }
 
 /// `getmetatable`: a protected table looks as if it had none.
 unsafe extern "C-unwind" fn metatable_of(state: *mut lua_State) -> c_int {
-    // SAFETY: as in `guarded`.
-    unsafe {
-        let stack = Stack::new(state);
-        if is_protected(stack, 1) {
+    fn hide(stack: Stack<'_>) -> bool {
+        let is_protected = is_protected(stack, 1);
+        if is_protected {
             stack.push_nil();
-            return 1;
         }
-        call_original(state, 1)
+        is_protected
     }
+    // SAFETY: as in `guarded`.
+    unsafe { if enter(state, hide) { 1 } else { call_original(state, 1) } }
 }
 
 /// A function that reads its first argument past metatables.
 unsafe extern "C-unwind" fn seen_through(state: *mut lua_State) -> c_int {
-    // SAFETY: as in `guarded`.
-    unsafe {
-        let stack = Stack::new(state);
+    fn see(stack: Stack<'_>) {
         if is_protected(stack, 1) {
             push_real(stack, 1);
             stack.replace(1);
         }
+    }
+    // SAFETY: as in `guarded`.
+    unsafe {
+        enter(state, see);
         call_original(state, 1)
     }
 }
 
 /// `pairs`: goes over a copy of a protected table. The upvalues are `next` and the original.
 unsafe extern "C-unwind" fn pairs(state: *mut lua_State) -> c_int {
-    fn copy(stack: Stack<'_>) -> NativeResult {
+    fn copy(stack: Stack<'_>) {
+        if !is_protected(stack, 1) {
+            return;
+        }
         push_real(stack, 1);
         stack.push_table(0, 0);
         stack.push_nil();
@@ -348,42 +393,64 @@ unsafe extern "C-unwind" fn pairs(state: *mut lua_State) -> c_int {
         }
         stack.replace(1);
         stack.set_top(1);
-        Ok(0)
     }
     // SAFETY: as in `guarded`.
     unsafe {
-        if is_protected(Stack::new(state), 1) {
-            crate::state::run_native(state, copy);
-        }
+        enter(state, copy);
         call_original(state, 2)
     }
 }
 
 /// `pcall`: of an error of `redis.call`, a table, it answers the text.
 unsafe extern "C-unwind" fn protected_call(state: *mut lua_State) -> c_int {
-    // SAFETY: Lua calls with a live state; nothing here is to be dropped when an error passes.
+    fn take_text(stack: Stack<'_>) {
+        stack.raw_get_field(-1, "err");
+        match stack.kind(-1) {
+            Kind::String | Kind::Number => stack.replace(-2),
+            _ => stack.pop(1),
+        }
+    }
+    // SAFETY: Lua calls with a live state and 20 places; nothing here is to be dropped when an error passes. An error
+    // takes fewer places than what was called.
     unsafe {
         ffi::luaL_checkany(state, 1);
         let arguments = ffi::lua_gettop(state) - 1;
         let failed = ffi::lua_pcall(state, arguments, ffi::LUA_MULTRET, 0) != 0;
         if failed && ffi::lua_type(state, -1) == ffi::LUA_TTABLE {
-            let stack = Stack::new(state);
-            let strict = stack.machine().strict.replace(false);
-            stack.raw_get_field(-1, "err");
-            stack.machine().strict.set(strict);
-            if ffi::lua_isstring(state, -1) != 0 {
-                ffi::lua_replace(state, -2);
-            } else {
-                ffi::lua_settop(state, -2);
-            }
+            enter(state, take_text);
         }
+        put_outcome_first(state, !failed)
+    }
+}
+
+/// `xpcall`: calls its first argument, with its second one to handle an error.
+unsafe extern "C-unwind" fn handled_call(state: *mut lua_State) -> c_int {
+    // SAFETY: as in `protected_call`.
+    unsafe {
+        ffi::luaL_checkany(state, 2);
+        ffi::lua_settop(state, 2);
+        ffi::lua_insert(state, 1);
+        let failed = ffi::lua_pcall(state, 0, ffi::LUA_MULTRET, 1) != 0;
+        ffi::lua_remove(state, 1);
+        put_outcome_first(state, !failed)
+    }
+}
+
+/// Whether it has gone well, and all that is on the stack. The original makes no sure of room: what was called may have
+/// answered as much as there is.
+///
+/// # Safety
+/// `state` is live and the caller has nothing to drop.
+unsafe fn put_outcome_first(state: *mut lua_State, went_well: bool) -> c_int {
+    // SAFETY: the caller vouches; there is room for one or two values when all others are gone.
+    unsafe {
         if ffi::lua_checkstack(state, 1) == 0 {
             ffi::lua_settop(state, 0);
             ffi::lua_pushboolean(state, 0);
             ffi::lua_pushstring_(state, c"stack overflow".as_ptr());
             return 2;
         }
-        ffi::lua_pushboolean(state, c_int::from(!failed));
+        ffi::lua_pushboolean(state, c_int::from(went_well));
         ffi::lua_insert(state, 1);
         ffi::lua_gettop(state)
     }
@@ -391,11 +458,7 @@ unsafe extern "C-unwind" fn protected_call(state: *mut lua_State) -> c_int {
 
 /// `loadstring`, for source only.
 fn load_string(stack: Stack<'_>) -> NativeResult {
-    if stack.kind(1) != Kind::String && stack.kind(1) != Kind::Number {
-        let got = stack.type_name(1);
-        return Err(stack.raise_argument(1, "loadstring", &format!("string expected, got {got}")));
-    }
-    let source = stack.text(1);
+    let source = stack.text_argument(1)?;
     let name = match stack.bytes(2) {
         Some(name) => chunk_name(name),
         None => chunk_name(source),
@@ -403,11 +466,10 @@ fn load_string(stack: Stack<'_>) -> NativeResult {
     compile(stack, source, &name)
 }
 
-/// `load`, for source only: the pieces that a function answers.
+/// `load`, for source only: the pieces that a function answers, as many as make a source that may be compiled.
 fn load(stack: Stack<'_>) -> NativeResult {
     if stack.kind(1) != Kind::Function {
-        let got = stack.type_name(1);
-        return Err(stack.raise_argument(1, "load", &format!("function expected, got {got}")));
+        return Err(stack.raise_type(1, "function"));
     }
     let name = stack.bytes(2).map_or_else(|| chunk_name(b"=(load)"), chunk_name);
     let mut source = Vec::new();
@@ -421,7 +483,12 @@ fn load(stack: Stack<'_>) -> NativeResult {
         match stack.kind(-1) {
             Kind::Nil => break,
             Kind::String | Kind::Number if stack.text(-1).is_empty() => break,
-            Kind::String | Kind::Number => source.extend_from_slice(stack.text(-1)),
+            Kind::String | Kind::Number => {
+                let piece = stack.text(-1);
+                stack.steps(piece.len() / STEP_BYTES + 1)?;
+                stack.has_memory(source.len() + piece.len())?;
+                source.extend_from_slice(piece);
+            }
             _ => {
                 stack.push_nil();
                 stack.push_bytes("reader function must return a string");
@@ -429,6 +496,9 @@ fn load(stack: Stack<'_>) -> NativeResult {
             }
         }
         stack.pop(1);
+        if source.len() > SOURCE_BYTES_MAX {
+            break;
+        }
     }
     compile(stack, &source, &name)
 }
@@ -456,7 +526,13 @@ fn collect_garbage(stack: Stack<'_>) -> NativeResult {
     let state = stack.raw();
     // SAFETY: the state is live; collecting runs no code of a script.
     let collect = |what: c_int, data: c_int| unsafe { ffi::lua_gc(state, what, data) };
-    let option = if stack.top() == 0 || stack.kind(1) == Kind::Nil { b"collect" } else { stack.text(1) };
+    let option = match stack.kind(1) {
+        Kind::None | Kind::Nil => b"collect",
+        _ => stack.text_argument(1)?,
+    };
+    if matches!(option, b"collect" | b"step") {
+        stack.steps(stack.machine().used_bytes() / STEP_BYTES)?;
+    }
     match option {
         b"collect" => stack.push_number(f64::from(collect(ffi::LUA_GCCOLLECT, 0))),
         b"count" => {
@@ -470,7 +546,7 @@ fn collect_garbage(stack: Stack<'_>) -> NativeResult {
         b"stop" | b"restart" | b"setpause" | b"setstepmul" => stack.push_number(0.0),
         other => {
             let message = format!("invalid option '{}'", String::from_utf8_lossy(other));
-            return Err(stack.raise_argument(1, "collectgarbage", &message));
+            return Err(stack.raise_argument(1, &message));
         }
     }
     Ok(1)
@@ -483,13 +559,7 @@ fn random(stack: Stack<'_>) -> NativeResult {
     let drawn = generator.next() % Random48::RANGE;
     cell.set(generator);
     let unit = f64::from(drawn) / f64::from(Random48::RANGE);
-    let bound = |at: c_int| -> Result<i64, Raised> {
-        if stack.is_numeric(at) {
-            return Ok(stack.number(at) as i64);
-        }
-        let got = stack.type_name(at);
-        Err(stack.raise_argument(at, "random", &format!("number expected, got {got}")))
-    };
+    let bound = |at: c_int| stack.number_argument(at).map(|bound| bound as i64);
     let (low, high) = match stack.top() {
         0 => {
             stack.push_number(unit);
@@ -500,7 +570,7 @@ fn random(stack: Stack<'_>) -> NativeResult {
         _ => return Err(stack.raise("wrong number of arguments")),
     };
     if low > high {
-        return Err(stack.raise_argument(stack.top(), "random", "interval is empty"));
+        return Err(stack.raise_argument(stack.top(), "interval is empty"));
     }
     let width = (high as f64) - (low as f64) + 1.0;
     stack.push_number((unit * width).floor() + low as f64);
@@ -508,20 +578,16 @@ fn random(stack: Stack<'_>) -> NativeResult {
 }
 
 fn random_seed(stack: Stack<'_>) -> NativeResult {
-    if !stack.is_numeric(1) {
-        let got = stack.type_name(1);
-        return Err(stack.raise_argument(1, "randomseed", &format!("number expected, got {got}")));
-    }
-    stack.machine().random.set(Random48::new(stack.number(1) as i64 as u32));
+    let seed = stack.number_argument(1)?;
+    stack.machine().random.set(Random48::new(seed as i64 as u32));
     Ok(0)
 }
 
 /// Makes a table of whatever was raised, with where: `{err = …, source = …, line = …}`.
 fn handle_error(stack: Stack<'_>) -> NativeResult {
-    let position = stack.position(1).map(|position| match position.is_native {
-        true => stack.position(2),
-        false => Some(position),
-    });
+    // The innermost function of Lua, past those that call each other on its behalf.
+    let position =
+        (1..=NATIVE_LEVELS_MAX).map_while(|level| stack.position(level)).find(|found| !found.is_native);
     stack.set_top(1);
     if stack.kind(1) != Kind::Table || is_protected(stack, 1) {
         let text = match stack.kind(1) {
@@ -534,7 +600,7 @@ fn handle_error(stack: Stack<'_>) -> NativeResult {
         stack.raw_set_field(-2, "err");
         stack.replace(1);
     }
-    if let Some(position) = position.flatten() {
+    if let Some(position) = position {
         stack.push_bytes(position.source);
         stack.raw_set_field(1, "source");
         stack.push_number(position.line as f64);

@@ -41,9 +41,17 @@ pub type Judge<'j> = &'j dyn Fn(&[Word<'_>], Option<Word<'_>>) -> bool;
 /// Most times that an instruction is looked at, on average: more than that, and the proof gives up.
 const VISITS_MAX: usize = 64;
 
+/// Most registers that are kept at a time, of all instructions of a function and those around it: a function that large
+/// is not proven.
+const KEPT_MAX: usize = 1 << 20;
+
+/// Most registers that are looked at in one proof.
+const LOOKED_AT_MAX: usize = 1 << 26;
+
 /// Whether a compiled script calls only commands that `judge` accepts, whatever its keys and arguments.
 pub(crate) fn holds(dump: &[u8], judge: Judge<'_>) -> bool {
-    chunk::read(dump).is_some_and(|main| check(&main, &[], Role::Main, judge).is_some())
+    chunk::read(dump)
+        .is_some_and(|main| check(&main, &[], Role::Main, judge, &mut Effort::default()).is_some())
 }
 
 /// [`holds`] of a function that is called with a table of keys and a table of arguments. What it shares
@@ -51,8 +59,20 @@ pub(crate) fn holds(dump: &[u8], judge: Judge<'_>) -> bool {
 pub(crate) fn holds_of_function(dump: &[u8], judge: Judge<'_>) -> bool {
     chunk::read(dump).is_some_and(|function| {
         let upvalues = vec![Value::Unknown; function.upvalues];
-        check(&function, &upvalues, Role::Callback, judge).is_some()
+        check(&function, &upvalues, Role::Callback, judge, &mut Effort::default()).is_some()
     })
+}
+
+/// What a proof may still cost.
+struct Effort {
+    kept: usize,
+    looked_at: usize,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self { kept: KEPT_MAX, looked_at: LOOKED_AT_MAX }
+    }
 }
 
 /// How a function is called, and by whom.
@@ -162,9 +182,18 @@ impl Registers {
 
 /// Checks a function with what is known of its upvalues, and those inside it. `None` where the proof
 /// has to give up.
-fn check(function: &Function, upvalues: &[Value], role: Role, judge: Judge<'_>) -> Option<()> {
+fn check(
+    function: &Function,
+    upvalues: &[Value],
+    role: Role,
+    judge: Judge<'_>,
+    effort: &mut Effort,
+) -> Option<()> {
+    let registers = function.registers.max(function.parameters);
+    let kept = function.code.len().checked_mul(registers.max(1))?;
+    effort.kept = effort.kept.checked_sub(kept)?;
     // Parameters, and nil.
-    let mut values = vec![Value::Other; function.registers.max(function.parameters)];
+    let mut values = vec![Value::Other; registers];
     if role == Role::Callback && function.parameters > 0 {
         values[0] = Value::Keys;
     }
@@ -179,6 +208,7 @@ fn check(function: &Function, upvalues: &[Value], role: Role, judge: Judge<'_>) 
         if visits > VISITS_MAX * function.code.len() {
             return None;
         }
+        effort.looked_at = effort.looked_at.checked_sub(registers.max(1))?;
         for (next, registers) in step.run(at, known[at].clone()?)? {
             let changed = match known.get_mut(next)? {
                 Some(before) => before.join(&registers)?,
@@ -199,9 +229,10 @@ fn check(function: &Function, upvalues: &[Value], role: Role, judge: Judge<'_>) 
             let inner = function.functions.get(instruction.bx())?;
             let shown = step.captured(at, inner, registers)?;
             let shown: Vec<Value> = shown.into_iter().map(|(_, value)| value).collect();
-            check(inner, &shown, Role::Inner, judge)?;
+            check(inner, &shown, Role::Inner, judge, effort)?;
         }
     }
+    effort.kept += kept;
     Some(())
 }
 

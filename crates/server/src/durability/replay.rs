@@ -27,6 +27,7 @@ use dunlin_engine::{
     keyspace::Inside,
 };
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
+use dunlin_scripting::STACK_BYTES;
 
 use super::scripts::{self, Scripts, Surroundings};
 use crate::{
@@ -190,7 +191,9 @@ impl<'a> Replay<'a> {
                 let (environment, refused) = (environment.clone(), Arc::clone(&refused));
                 let run =
                     move || Runner::new(shared, index, environment, refused).run_all(batches, give_back);
-                let thread = thread::Builder::new().name("log-replay".to_owned()).spawn_scoped(scope, run);
+                // A log may hold scripts.
+                let thread = thread::Builder::new().name("log-replay".to_owned()).stack_size(STACK_BYTES);
+                let thread = thread.spawn_scoped(scope, run);
                 thread.map(|_| Lane { batch: Batch::default(), queue, given_back, under_way: 0 })
             };
             let lanes = (0..helpers(shared.workers)).map(lane).collect::<io::Result<_>>()?;

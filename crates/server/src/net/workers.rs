@@ -117,7 +117,9 @@ impl Workers {
             };
             let listeners = std::mem::replace(&mut listeners, stand_ins);
             let (make, shared) = (make.clone(), shared.clone());
-            let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+            let thread = std::thread::Builder::new().name(format!("worker-{index}"));
+            // Workers run scripts.
+            let thread = thread.stack_size(dunlin_scripting::STACK_BYTES).spawn(move || {
                 shorten_slice();
                 Worker::new(index, poll, make(context), shared, listeners)?.run()
             })?;

@@ -4,6 +4,7 @@ use std::{
     collections::{HashMap, HashSet},
     rc::Rc,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -12,7 +13,7 @@ use dunlin_engine::{
     rdb::{Input, unseal_dump},
 };
 use dunlin_resp::ReplyBuffer;
-use dunlin_scripting::{Caller, Function, LibraryMachine, LoadError, Loaded, LogLevel, is_name};
+use dunlin_scripting::{Caller, Function, LibraryMachine, LoadError, Loaded, LogLevel, STACK_BYTES, is_name};
 
 use super::{
     MACHINE_BYTES_MAX, calls, judge,
@@ -32,16 +33,29 @@ impl LibraryCache {
     /// snapshot would be without it.
     pub(crate) fn replace_all(&self, table: &CommandTable, codes: &[Vec<u8>]) -> Result<(), String> {
         self.flush();
-        let mut loader = LoadedLibraries::default();
-        codes.iter().try_for_each(|code| {
-            loader.load(self, table, (code, true), || ()).map(drop).map_err(|error| {
-                let first_line = code.split(|byte| *byte == b'\n').next().unwrap_or_default();
-                let reason = String::from_utf8_lossy(&error.line()).into_owned();
-                format!(
-                    "the library of functions that begins with \"{}\" does not load: {reason}",
-                    first_line.escape_ascii()
-                )
+        if codes.is_empty() {
+            return Ok(());
+        }
+        let load = || {
+            let mut loader = LoadedLibraries::default();
+            codes.iter().try_for_each(|code| {
+                loader.load(self, table, (code, true), || ()).map(drop).map_err(|error| {
+                    let first_line = code.split(|byte| *byte == b'\n').next().unwrap_or_default();
+                    let reason = String::from_utf8_lossy(&error.line()).into_owned();
+                    format!(
+                        "the library of functions that begins with \"{}\" does not load: {reason}",
+                        first_line.escape_ascii()
+                    )
+                })
             })
+        };
+        // Whoever reads a file may be on any thread: libraries need the stack that scripts are promised.
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().name("libraries".to_owned()).stack_size(STACK_BYTES);
+            let thread = thread
+                .spawn_scoped(scope, load)
+                .map_err(|error| format!("there is no thread to load libraries of functions: {error}"))?;
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 }
