@@ -18,7 +18,8 @@ const USED_BYTES_MAX: usize = 16 << 20;
 /// Questions after which a script has run for long enough; it is asked every 10,000 instructions.
 const QUESTIONS_MAX: u32 = 20;
 
-const LIMITS: ReplyLimits = ReplyLimits { bulk_bytes_max: 1 << 26, elements_max: 1 << 24, depth_max: 1 << 10 };
+const LIMITS: ReplyLimits =
+    ReplyLimits { bulk_bytes_max: 1 << 26, elements_max: 1 << 24, depth_max: 1 << 10 };
 
 /// In front of an input that is no text: no text begins so.
 const GRAMMAR: u8 = 0xff;
@@ -38,7 +39,8 @@ impl Caller for Host {
                 reply.bulk(key);
             }
             [b"nest", depth, ..] => {
-                let depth = std::str::from_utf8(depth).ok().and_then(|depth| depth.parse().ok()).unwrap_or(0_u8);
+                let depth =
+                    std::str::from_utf8(depth).ok().and_then(|depth| depth.parse().ok()).unwrap_or(0_u8);
                 (0..depth).for_each(|_| reply.array(1));
                 reply.integer(1);
             }
@@ -66,7 +68,9 @@ impl Caller for Host {
 
 fn judge(words: &[Word<'_>], list: Option<Word<'_>>) -> bool {
     match words {
-        [Word::Text(name), key] if name.eq_ignore_ascii_case(b"get") => *key == Word::Declared && list.is_none(),
+        [Word::Text(name), key] if name.eq_ignore_ascii_case(b"get") => {
+            *key == Word::Declared && list.is_none()
+        }
         [Word::Text(name), ..] => !name.eq_ignore_ascii_case(b"get"),
         _ => false,
     }
