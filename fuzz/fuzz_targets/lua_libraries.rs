@@ -81,7 +81,8 @@ fuzz_target!(|data: &[u8]| {
         let mut reply = ReplyBuffer::default();
         for protocol in [Protocol::Resp2, Protocol::Resp3] {
             reply.set_protocol(protocol);
-            let result = machine.run(&Sha::of(script.as_bytes()), &[], &[format, data], &mut Host, &mut reply);
+            let result =
+                machine.run(&Sha::of(script.as_bytes()), &[], &[format, data], &mut Host, &mut reply);
             let error = result.err().unwrap_or_default();
             let error = String::from_utf8_lossy(&error);
             assert!(!error.contains(": broken"), "{error}");

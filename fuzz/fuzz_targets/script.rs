@@ -11,7 +11,8 @@ const USED_BYTES_MAX: usize = 16 << 20;
 /// Questions after which a script has run for long enough; it is asked every 10,000 instructions.
 const QUESTIONS_MAX: u32 = 20;
 
-const LIMITS: ReplyLimits = ReplyLimits { bulk_bytes_max: 1 << 26, elements_max: 1 << 24, depth_max: 1 << 10 };
+const LIMITS: ReplyLimits =
+    ReplyLimits { bulk_bytes_max: 1 << 26, elements_max: 1 << 24, depth_max: 1 << 10 };
 
 /// A host that knows `GET key` and nothing else.
 struct Host {
@@ -47,7 +48,9 @@ impl Caller for Host {
 
 fn judge(words: &[Word<'_>], list: Option<Word<'_>>) -> bool {
     match words {
-        [Word::Text(name), key] if name.eq_ignore_ascii_case(b"get") => *key == Word::Declared && list.is_none(),
+        [Word::Text(name), key] if name.eq_ignore_ascii_case(b"get") => {
+            *key == Word::Declared && list.is_none()
+        }
         [Word::Text(name), ..] => !name.eq_ignore_ascii_case(b"get"),
         _ => false,
     }
