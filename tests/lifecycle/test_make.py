@@ -54,3 +54,35 @@ def test_installing_says_where_and_whether_it_is_found(world, tmp_path):
     (tmp_path / "file").write_text("")
     code, _, error = script(world, "install.sh", PREFIX=str(tmp_path / "file"), DESTDIR="")
     assert code == 1 and "make install PREFIX=" in error and "sudo install" in error
+
+
+CARGO = r"""#!/bin/sh
+# Three crates, of which the last is a program; where FRESH is set all are up to date.
+artifact() { echo '{"reason":"compiler-artifact","target":{"kind":["'$1'"],"name":"'$2'"},"executable":'$3',"fresh":'${FRESH:-false}'}'; }
+case $1 in
+tree) printf 'one v1\ntwo v1\ntwo v1 (*)\nprogram v1\n' ;;
+build)
+    artifact custom-build build-script-build null
+    artifact lib one null
+    artifact lib two null
+    [ -z "$BROKEN" ] || { echo "error: broken" >&2; exit 101; }
+    artifact bin program '"/target/release/program"'
+    ;;
+esac
+"""
+
+
+def test_building_shows_its_progress_and_where_the_program_is(world, tmp_path):
+    cargo = tmp_path / "cargo"
+    cargo.write_text(CARGO)
+    cargo.chmod(0o755)
+    words = ("build.sh", "--release", "-p", "program", "--no-default-features")
+    code, _, error = script(world, *words, CARGO=str(cargo))
+    lines = error.splitlines()
+    assert code == 0 and lines[0] == "building: 1 of 3 crates, one"
+    assert lines[1] == "building: optimizing the program as a whole"
+    assert "program" in lines[-1] and lines[-1].endswith(" s: /target/release/program")
+    code, _, error = script(world, *words, CARGO=str(cargo), FRESH="true")
+    assert code == 0 and "building" not in error and "/target/release/program" in error
+    code, _, error = script(world, *words, CARGO=str(cargo), BROKEN="1")
+    assert code == 101 and "error: broken" in error and "/target" not in error
