@@ -294,3 +294,44 @@ def test_a_script_that_takes_memory_without_end_is_ended(crowded, growth):
     caught = f"local ok, e = pcall(function() {script} end) return {{tostring(ok), e}}"
     assert crowded("EVAL", caught, 0) == [b"false", b"not enough memory"]
     assert crowded("EVAL", "return #('x'):rep(1000000)", 0) == 1000000
+
+
+ALL = "local t = {} for i = 1, %d do t[i] = 'x' end "
+
+# script → its reply, or what its error says. Each of them once ended the server, or answered something else.
+HOSTILE = {
+    "return {unpack({1, 2, 3}, -2, 2147483647)}": "too many results to unpack",
+    ALL % 7995 + "return redis.pcall('incrby', 'a', unpack(t))": "Wrong number of args calling Redis command from script",
+    ALL % 7995 + "return redis.pcall('nosuch', unpack(t))": "Unknown Redis command called from script",
+    ALL % 7995 + "return redis.call('rpush', 'list', unpack(t))": 7995,
+    ALL % 7995 + "return coroutine.wrap(function() return redis.call('rpush', 'list', unpack(t)) end)()": 7995,
+    "return string.find(string.rep('x', 40000), string.rep('x?', 40000))": "pattern too complex",
+    "local t = {1} for i = 1, 7900 do t = {t} end return #cjson.encode(t)": "Cannot serialise, excessive nesting (1001)",
+    "return #string.rep('x', 2^31 - 1)": "not enough memory",
+    "local s = string.rep('x', 2^26) error(select(2, load(function() return s end)))": "chunk has too many bytes",
+    "local function f() return coroutine.wrap(f)() end return f()": "C stack overflow",
+}
+
+
+@pytest.mark.skipif(is_redis(DUNLIN), reason="redis-server 7.0 ends here")
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("script", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_scripts_end_in_an_error(session, script, protocol):
+    session("HELLO", protocol)
+    library = f"#!lua name=hostile\nredis.register_function('hostile', function() {script} end)"
+    assert session("FUNCTION", "LOAD", library) == b"hostile"
+    for words in [("EVAL", script, 0), ("FCALL", "hostile", 0)]:
+        session("DEL", "list")
+        reply, expected = session(*words), HOSTILE[script]
+        if isinstance(expected, str):
+            assert reply.startswith("-ERR ") and expected in reply
+        else:
+            assert reply == expected
+        assert session("PING") == "PONG"
+
+
+def test_deep_replies_end_where_the_stack_of_scripts_does(session):
+    reply, depth = session("EVAL", "local t = {} for i = 1, 100 do t = {t} end return t", 0), 0
+    while reply:
+        (reply,), depth = reply, depth + 1
+    assert depth == 100

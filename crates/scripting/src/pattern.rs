@@ -379,8 +379,11 @@ fn is_of_class(byte: u8, class: u8) -> bool {
 mod tests {
     use super::*;
 
-    /// Where the first match begins and ends, with as many steps as a test may take.
-    fn find(subject: &str, pattern: &str) -> Result<Option<(usize, usize, Vec<Captured>)>, Fault<()>> {
+    /// Where a match begins and ends, and its captures.
+    type Found = Option<(usize, usize, Vec<Captured>)>;
+
+    /// The first match, found with as many steps as a test may take.
+    fn find(subject: &str, pattern: &str) -> Result<Found, Fault<()>> {
         let (pattern, is_anchored) = anchored(pattern.as_bytes());
         let mut left = 100_000_usize;
         let pace = |steps| left.checked_sub(steps).map(|rest| left = rest).ok_or(());
