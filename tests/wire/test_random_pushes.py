@@ -30,13 +30,17 @@ def sortable(item):
     return repr(sorted(map(sortable, item)) if isinstance(item, list) else item)
 
 
+# Facts of HELLO that are the server's own: the client's number, and the version that is announced.
+OWN_FACTS = ("id", "version")
+
+
 def without_id(item):
-    """An answer; that of HELLO without the client's number, wherever it stands."""
+    """An answer; that of HELLO without the facts that are the server's own, wherever they stand."""
     if isinstance(item, dict):
-        return {name: value for name, value in item.items() if name != "id"}
+        return {name: value for name, value in item.items() if name not in OWN_FACTS}
     if isinstance(item, list) and "id" in item:
-        at = item.index("id")
-        return item[:at] + item[at + 2 :]
+        pairs = zip(item[::2], item[1::2])
+        return [part for name, value in pairs if name not in OWN_FACTS for part in (name, value)]
     return [without_id(part) for part in item] if isinstance(item, list) else item
 
 
