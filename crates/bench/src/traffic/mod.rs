@@ -61,17 +61,19 @@ mod tests {
     use crate::cli::BenchArguments;
 
     /// The flags of a subcommand that name a server.
-    fn server_flags(command: &clap::Command) -> Vec<String> {
+    fn server_flags(mut command: clap::Command) -> Vec<String> {
+        command.build();
         let of_server = |flag: &&clap::Arg| flag.get_help_heading() == Some("Server");
         command.get_arguments().filter(of_server).map(|flag| format!("{flag}")).collect()
     }
 
     #[test]
     fn record_and_replay_take_the_flags_of_bench_that_name_a_server() {
-        let expected = server_flags(&BenchArguments::command());
+        let expected = server_flags(BenchArguments::command());
         assert!(expected.len() >= 10, "{expected:?}");
         for command in [record::RecordArguments::command(), replay::ReplayArguments::command()] {
-            assert_eq!(server_flags(&command), expected, "{}", command.get_name());
+            let name = command.get_name().to_string();
+            assert_eq!(server_flags(command), expected, "{name}");
         }
         let words = "record -h db -p 7000 -a secret --user ann --commands 5 traffic.txt".split(' ');
         let recorded = record::RecordArguments::try_parse_from(words).unwrap();

@@ -471,7 +471,7 @@ impl<'a> WriteContext<'a> {
 
     /// [`Self::changed_in_place`] where those who watch the key, or keep copies of it, need not know.
     fn changed_groups(&mut self, database: usize, key: &Key<'_>) {
-        self.worker.statistics.changes.add(1);
+        self.changed_keys += 1;
         if self.locked.shard(key.shard).queues().is_some() {
             self.note_ready(database, key);
         }
