@@ -204,9 +204,7 @@ pub(crate) const OF_COMMAND: &str = "ignore_error_stats_update";
 
 /// Whether the value on top is the table of an error that a command has answered.
 pub(crate) fn is_of_command(stack: Stack<'_>) -> bool {
-    if stack.kind(-1) != Kind::Table {
-        return false;
-    }
+    let Some(stack) = stack.room(2).filter(|stack| stack.kind(-1) == Kind::Table) else { return false };
     stack.raw_get_field(-1, OF_COMMAND);
     let is_set = stack.boolean(-1);
     stack.pop(1);

@@ -347,14 +347,4 @@ mod tests {
         assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start));
         assert_eq!((ranges[0].start, ranges[5].end), (0, 4 * MAP_END));
     }
-
-    /// Beside the meridian of Greenwich and on it: two cells of the coarsest grid are far more than is searched.
-    #[test]
-    fn a_polar_circle_is_no_half_of_the_earth() {
-        let center = Place { longitude: 0.0, latitude: 85.0 };
-        let ranges = covering(center, 2e6, Bounds::around(center, 2e6, 2e6), Bounds::of_circle(center, 2e6));
-        let numbers: u64 =
-            ranges.iter().map(|range| range.end.min(MAP_END).saturating_sub(range.start)).sum();
-        assert!(numbers <= MAP_END / 4, "{ranges:?}");
-    }
 }

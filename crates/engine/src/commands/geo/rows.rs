@@ -346,7 +346,7 @@ mod tests {
             > GEOSEARCH g FROMMEMBER over BYRADIUS 1 km ASC
             *2 $4 over $4 same
             > GEOSEARCH g FROMLONLAT 10 85 BYBOX 20000 1 km ASC
-            *3 $4 here $4 same $4 over
+            *3 $4 here $4 over $4 same
             > GEOSEARCH g FROMMEMBER east BYRADIUS 23 km ASC
             *3 $4 east $7 between $4 west
             > GEOSEARCH g FROMMEMBER west BYBOX 50 1 km ASC
