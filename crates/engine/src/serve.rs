@@ -120,6 +120,7 @@ impl Engine {
             while let Progress::Needs(mut shards) = progress {
                 shards.insert(shard);
                 if !locked.extend(&shards) {
+                    worker.tell(environment.client);
                     drop(locked);
                     let Some(all) = self.keyspace.lock_set_unless_long(shards) else {
                         locked = self.keyspace.lock_set(ShardSet::EMPTY);
@@ -131,6 +132,7 @@ impl Engine {
                 progress = serve_key(&mut locked, &self.log, (shard, database, &key), environment, worker);
             }
         }
+        worker.tell(environment.client);
     }
 
     /// Serves the clients that a script has kept from being served, where it has ended. The caller is inside the gate and

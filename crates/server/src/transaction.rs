@@ -216,6 +216,7 @@ impl Executor {
             let text = [b"EXECABORT Transaction discarded because of: ", &reason[..]].concat();
             return Err(CommandError::Text(text.into()));
         };
+        self.worker.mark_client();
         self.saw_data = true;
         self.environment.deny_blocking = true;
         let executed = if self.end_watches(session, &mut transaction) {
@@ -302,7 +303,7 @@ impl Executor {
                     }
                 }
                 stop @ Flow::Stop(Next::CloseAfterReply | Next::CloseNow) => flow = stop,
-                Flow::Continue | Flow::Retry | Flow::Postpone { .. } | Flow::Stop(_) => {}
+                Flow::Continue | Flow::Postpone { .. } | Flow::Stop(_) => {}
             }
             if self.is_abandoned {
                 break;

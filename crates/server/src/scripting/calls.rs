@@ -234,9 +234,10 @@ impl Caller for Calls<'_, '_, '_> {
                 self.context.executor.count_call(entry);
                 let database = self.database;
                 let result = self.run(entry, words, reply);
-                if self.context.shared.feed.is_watched() {
-                    let lines = &mut self.context.executor.lines;
-                    feed::write_line(lines, entry, words, database, Origin::Script);
+                let feed = &self.context.shared.feed;
+                if feed.is_watched() {
+                    let line = feed::line(entry, words, database, Origin::Script);
+                    feed.show(line, self.context.executor.post());
                 }
                 (Some(entry), result)
             }

@@ -160,8 +160,9 @@ impl Plan<'_> {
     ) -> CommandResult {
         let shared = context.shared;
         if shared.feed.is_watched() {
-            let (lines, client) = (&mut context.executor.lines, &context.session.client);
-            feed::write_script(lines, self.who.words, context.session.database, &client.transport);
+            let (database, client) = (context.session.database, &context.session.client);
+            let line = feed::script_line(self.who.words, database, &client.transport);
+            shared.feed.show(line, context.executor.post());
         }
         let short_of_memory = context.executor.is_short_of_memory();
         let no_writes = self.flags.has(ScriptFlags::NO_WRITES);
@@ -196,7 +197,13 @@ impl Plan<'_> {
                 } else {
                     footprint = Footprint::everything();
                 }
-                begun.insert(engine.begin(&footprint, &context.executor.worker, &mut context.turn.inside)?)
+                let begun = begun.insert(engine.begin(
+                    &footprint,
+                    &context.executor.worker,
+                    &mut context.turn.inside,
+                )?);
+                context.executor.worker.mark_client();
+                begun
             }
         };
         context.executor.saw_data = true;
