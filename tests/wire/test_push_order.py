@@ -12,6 +12,7 @@ import pytest
 
 from harness import DUNLIN, Server, is_redis
 from peer import Failure, Peer, Push
+from wire import eventually
 
 ROUNDS = 200
 THREADS = [1] if is_redis(DUNLIN) else [1, 2, 4]
@@ -295,3 +296,81 @@ def test_a_listener_that_reads_a_later_change_has_the_push_before(listeners, oth
         for listener in listeners:
             listener.peer.pending()
     assert late == 0, f"{late} pushes of {ROUNDS * len(listeners)} were late"
+
+
+@pytest.mark.skipif(is_redis(DUNLIN), reason="Redis has no commands that run apart")
+@pytest.mark.parametrize("mode", ["", " BCAST"])
+def test_a_reply_that_takes_its_time_comes_before_pushes_about_later_changes(mode):
+    """A read that runs apart from its worker answers what the key held when it began: had the push about a later change come
+    before the reply, the client would keep a copy that nobody invalidates any more."""
+    with Server("--threads", "2", "--enable-debug-command", "yes") as server:
+        with Peer(server, 3, unix=True) as cache, Peer(server, unix=True) as writer:
+            assert writer.line("DEBUG VISITS-MAX 10") == "OK"
+            cache.line(f"CLIENT TRACKING ON{mode}")
+            for number in range(200):
+                writer.line("DEL list")
+                writer.ask("RPUSH", "list", *range(500))
+                cache.pending()
+                cache.line("ECHO begin")
+                cache.send("LRANGE", "list", 0, -1)
+                writer.line(f"RPUSH list end{number}")
+                copy = None
+                while True:
+                    item = cache.read()
+                    if isinstance(item, Push):
+                        copy = None
+                    elif isinstance(item, list):
+                        copy = item
+                        cache.send("ECHO", "end")
+                    elif item == "end":
+                        break
+                assert copy is None or copy[-1] == f"end{number}", f"a stale copy in round {number}"
+
+
+@pytest.mark.skipif(is_redis(DUNLIN), reason="Redis has one thread, which the script would take")
+def test_a_listener_whose_worker_is_busy_is_sent_its_pushes():
+    """Nobody waits for that worker: others write for it. What the script itself has published leaves while it runs."""
+    with Server("--threads", "2", "--busy-reply-threshold", "60000") as server:
+        peers = [Peer(server, 3, unix=True) for _ in range(8)]
+        for peer in peers:
+            peer.line("CLIENT TRACKING ON BCAST PREFIX k")
+            peer.line("SUBSCRIBE begun")
+        busy = Peer(server, unix=True)
+        busy.send("EVAL", "redis.call('publish','begun','x') while true do end", 1, "other")
+        for peer in peers:
+            assert peer.read() == ["message", "begun", "x"]
+            peer.send("PING")
+        free = []
+
+        def answered():
+            free.extend(peer for peer in peers if peer not in free and "PONG" in peer.pending())
+            return len(free) == len(peers) // 2
+
+        eventually(answered, "the clients of the other worker are served")
+        assert free[0].line("SET k 1") == "OK"
+        for peer in peers[::-1]:
+            # One's own changes come behind the reply.
+            assert (peer.read() if peer is free[0] else peer.pending()[0]) == ["invalidate", ["k"]]
+        eventually(lambda: free[0].line("SCRIPT KILL") == "OK", "the script can be ended")
+        assert busy.read().startswith("ERR Script killed by user")
+        for peer in peers:
+            assert peer in free or peer.read() == "PONG"
+            peer.close()
+        busy.close()
+
+
+@pytest.mark.skipif(is_redis(DUNLIN), reason="its order of several clients' writes is none")
+def test_pushes_to_a_full_socket_come_in_order():
+    """A listener that does not read holds up nobody, and gets everything when it does, in one order with its replies."""
+    with Server("--threads", "2", "--client-output-buffer-limit", "pubsub 0 0 0") as server:
+        with Peer(server, 3, unix=True) as slow, Peer(server, unix=True) as one, Peer(server, unix=True) as other:
+            slow.line("SUBSCRIBE news")
+            payload = "x" * 5000
+            for number in range(300):
+                (one, other)[number % 2].ask("PUBLISH", "news", f"{number} {payload}")
+                if number % 50 == 0:
+                    slow.send("ECHO", number)
+            seen = [slow.read() for _ in range(306)]
+            messages = [int(item[2].split(" ")[0]) for item in seen if isinstance(item, Push)]
+            assert messages == list(range(300))
+            assert [item for item in seen if not isinstance(item, Push)] == [str(number) for number in range(0, 300, 50)]

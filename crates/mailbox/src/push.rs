@@ -146,8 +146,7 @@ impl<T, D, W> PushQueue<T, D, W> {
     }
 
     /// Has the pushes written, unless the owner holds the queue: `write` takes off the front what it has written. `false`
-    /// where something is left, which is the owner's then, who is to be told. Any thread that holds no locks of data that
-    /// others may wait for with this queue's state in their hands, which is: any.
+    /// where something is left, which is the owner's then, who is to be told. Any thread.
     pub fn flush(&self, write: impl FnOnce(&mut W, &mut VecDeque<(u64, T)>)) -> bool {
         let mut writer = lock(&self.writer);
         let mut pushes = {
@@ -228,6 +227,12 @@ impl<T, D, W> PushQueue<T, D, W> {
         }
         self.has_pushes.store(!state.pushes.is_empty(), Relaxed);
         around
+    }
+
+    /// Whether there may be pushes. Owner only: others post them at any time.
+    #[inline]
+    pub fn has_pushes(&self) -> bool {
+        self.has_pushes.load(Relaxed)
     }
 
     /// Makes it possible to write to the client. Owner only.

@@ -27,6 +27,9 @@ impl Herald {
     }
 
     fn publish(&self, Event { name, database, key, .. }: &Event) {
+        if !self.shared.exchange.is_heard() {
+            return;
+        }
         let kinds = self.config.config().notify_keyspace_events;
         let publish = |channel: &[u8], payload: &[u8]| {
             self.shared.exchange.publish(Kind::Channel, channel, payload, &self.post)

@@ -529,8 +529,8 @@ impl Executor {
     ) -> Flow {
         let Request { entry, words, .. } = request;
         self.meter.begin(entry.index);
-        let is_alone = transaction.is_none();
-        if shared.feed.is_watched() && !feed::is_shown_afterwards(entry) {
+        let (is_watched, is_alone) = (shared.feed.is_watched(), transaction.is_none());
+        if is_watched && !feed::is_shown_afterwards(entry) {
             self.show(session, entry, words, is_alone);
         }
         let mut flow = Flow::Continue;
@@ -587,7 +587,7 @@ impl Executor {
             self.count_error(Some(entry), &line, true);
             reply.error(&line);
         }
-        if shared.feed.is_watched() && feed::is_shown_afterwards(entry) {
+        if is_watched && feed::is_shown_afterwards(entry) {
             self.show(session, entry, words, is_alone);
         }
         flow

@@ -267,6 +267,8 @@ impl Service for Executor {
 
     fn background(&mut self, now: Now) -> Duration {
         let started = Instant::now();
+        // No client's commands are what is done here.
+        self.environment.client = ClientToken::default();
         if self.is_abandoned {
             return Duration::from_secs(1) / self.config.config().hz;
         }
@@ -274,8 +276,6 @@ impl Service for Executor {
             self.clear_away();
         }
         self.environment.broadcasts = self.shared.trackers.broadcasts();
-        // What it changes nobody has.
-        self.environment.client = ClientToken::default();
         self.limit_tracked();
         let config = self.config.config();
         let pause = if self.shared.active_expire.load(Ordering::Relaxed) {

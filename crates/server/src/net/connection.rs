@@ -207,8 +207,11 @@ impl<T> Connection<T> {
         kit: &mut Kit<'_, S>,
         neighbours: &mut Neighbours<S>,
     ) -> io::Result<Outcome> {
-        if self.client.pushes.get().is_some() {
-            self.begin_pushed_turn(kit.service.owes_reply(&self.session), neighbours)?;
+        if let Some(pushes) = self.client.pushes.get() {
+            let is_open = !self.holds_pushes && !pushes.queue.has_pushes();
+            if !is_open {
+                self.begin_pushed_turn(kit.service.owes_reply(&self.session), neighbours)?;
+            }
         } else if !self.output.is_empty() && self.writable {
             self.flush(neighbours)?;
         }
@@ -224,7 +227,6 @@ impl<T> Connection<T> {
     }
 
     /// Sends what waits, pushes that others have left to the owner included.
-    #[cold]
     fn begin_pushed_turn<S: Service<Session = T>>(
         &mut self,
         owes_reply: bool,
@@ -369,12 +371,12 @@ impl<T> Connection<T> {
         neighbours: &mut Neighbours<S>,
         in_shared: bool,
     ) -> io::Result<Outcome> {
-        if in_shared && kit.shared.is_empty() || !in_shared && self.input.held().is_empty() {
+        self.hold_pushes();
+        let input = if in_shared { &kit.shared[..] } else { self.input.held() };
+        if input.is_empty() {
             self.backlog = false;
             return Ok(Outcome::Wait);
         }
-        self.hold_pushes();
-        let input = if in_shared { &kit.shared[..] } else { self.input.held() };
         let lent = neighbours.lend();
         let Served { consumed, next, wanted } =
             kit.service.serve(&mut self.session, input, &mut kit.reply, lent);
