@@ -12,11 +12,13 @@
 //!
 //! The crate does no I/O and knows no commands.
 
+mod blocks;
 pub mod number;
 mod reply;
 mod request;
 mod value;
 
+pub use blocks::{ArrivingBlock, BLOCK_BYTES_MIN};
 pub use reply::{Mark, Protocol, ReplyBuffer};
 pub use request::{Batch, Decoded, Limits, ProtocolError, RequestDecoder, Span};
 pub use value::{ReplyLimits, Value, ValueDecoder, ValueError};

@@ -5,12 +5,18 @@
 //! arguments, where each lies) is kept, so that a command of a million arguments is scanned once
 //! however many pieces it comes in.
 //!
+//! An argument of [`BLOCK_BYTES_MIN`] bytes and more can be taken out of the input while it arrives
+//! ([`RequestDecoder::detach`]): its bytes then go to a block, and are stored where they are.
+//!
 //! Invariants:
 //! - A span in a [`Batch`] lies inside the input that the batch was decoded from (or inside the
-//!   batch's own text, for quoted inline words).
+//!   batch's own text, for quoted inline words, or is one of its blocks).
 //! - Nothing is allocated for an announced length; memory follows the bytes that have arrived.
 //! - After an error the connection must be closed: the input cannot be resynchronized.
 
+use std::sync::Arc;
+
+use crate::blocks::{ArrivingBlock, BLOCK_BYTES_MIN, Blocks, Place};
 use crate::number::parse_integer;
 
 /// Longest header line, and longest inline request, in bytes.
@@ -25,6 +31,8 @@ const UNAUTHENTICATED_BULK_BYTES_MAX: usize = 16 * 1024;
 const UNAUTHENTICATED_REQUEST_BYTES_MAX: usize = UNAUTHENTICATED_BULK_BYTES_MAX + 1024;
 /// Marks a span into [`Batch::text`] instead of the input; inputs stay below 2 GiB.
 const IN_TEXT: u32 = 1 << 31;
+/// Marks a span that is one of [`Batch::blocks`], beside [`IN_TEXT`]: text stays far below 1 GiB.
+const IS_BLOCK: u32 = 1 << 30;
 
 /// What a request may ask for.
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +67,10 @@ impl Span {
         if self.start & IN_TEXT != 0 { self } else { Self { start: self.start + offset as u32, ..self } }
     }
 
+    fn relative_to(self, offset: usize) -> Self {
+        if self.start & IN_TEXT != 0 { self } else { Self { start: self.start - offset as u32, ..self } }
+    }
+
     /// Length in bytes.
     #[inline]
     #[allow(clippy::len_without_is_empty, reason = "a span is a place, not a container")]
@@ -75,6 +87,8 @@ pub struct Batch {
     ends: Vec<(u32, u32)>,
     /// Unquoted words of inline requests.
     text: Vec<u8>,
+    /// Long arguments of the first command.
+    blocks: Vec<Arc<Vec<u8>>>,
 }
 
 impl Batch {
@@ -86,6 +100,13 @@ impl Batch {
         self.ends.clear();
         self.text.clear();
         self.text.shrink_to(LINE_BYTES_MAX);
+        self.blocks.clear();
+    }
+
+    /// Blocks that arguments of the first command arrived in, in order. Whoever stores one shares it.
+    #[inline]
+    pub fn blocks(&self) -> &[Arc<Vec<u8>>] {
+        &self.blocks
     }
 
     /// How many commands.
@@ -138,8 +159,16 @@ impl Batch {
     /// The bytes of one argument and whatever stands behind it.
     #[inline]
     pub fn text_from<'a>(&'a self, input: &'a [u8], span: Span) -> &'a [u8] {
-        let source = if span.start & IN_TEXT == 0 { input } else { &self.text };
-        &source[(span.start & !IN_TEXT) as usize..]
+        if span.start & IN_TEXT == 0 { &input[span.start as usize..] } else { self.own_text_from(span) }
+    }
+
+    #[cold]
+    fn own_text_from(&self, span: Span) -> &[u8] {
+        let start = (span.start & !IN_TEXT) as usize;
+        match span.start & IS_BLOCK {
+            0 => &self.text[start..],
+            _ => &self.blocks[start & !(IS_BLOCK as usize)],
+        }
     }
 
     fn finish_command(&mut self, input_end: usize) {
@@ -223,6 +252,8 @@ pub struct RequestDecoder {
     scanned: usize,
     /// Arguments already complete, relative to the command's first byte.
     spans: Vec<Span>,
+    /// Its arguments that are taken out of the input, where there are any.
+    blocks: Option<Box<Blocks>>,
 }
 
 impl RequestDecoder {
@@ -231,6 +262,48 @@ impl RequestDecoder {
         self.remaining = 0;
         self.scanned = 0;
         self.spans.clear();
+        if let Some(blocks) = &mut self.blocks {
+            blocks.restart();
+        }
+    }
+
+    /// The first command has run: its input will not be presented again.
+    #[inline]
+    pub fn release_blocks(&mut self) {
+        self.blocks = None;
+    }
+
+    /// Takes the argument that is arriving out of the input, where it is long. To be called when
+    /// [`Self::decode`] has found the input incomplete from `input[0]` on. So many bytes at the end of the input are
+    /// in the argument's block now and must not be presented again; what follows them on the connection is to be put
+    /// into [`Self::arriving`] until that is full.
+    pub fn detach(&mut self, input: &[u8], limits: &Limits) -> usize {
+        if self.remaining == 0 || input.len() <= self.scanned || !limits.authenticated {
+            return 0;
+        }
+        let Ok(Some((length, data))) = read_length(input, self.scanned, limits) else { return 0 };
+        let length = length as usize;
+        let arrived = input.len() - data;
+        if length < BLOCK_BYTES_MIN
+            || arrived >= length
+            || self.blocks.as_ref().is_some_and(|blocks| blocks.has(data))
+        {
+            return 0;
+        }
+        self.blocks.get_or_insert_default().begin(data, length, &input[data..]);
+        arrived
+    }
+
+    /// The block that the connection's next bytes belong into, while there is one.
+    #[inline]
+    pub fn arriving(&mut self) -> Option<&mut ArrivingBlock> {
+        self.blocks.as_mut()?.arriving()
+    }
+
+    /// Bytes that have arrived in blocks.
+    #[inline]
+    pub fn block_bytes(&self) -> usize {
+        self.blocks.as_ref().map_or(0, |blocks| blocks.bytes())
     }
 
     /// Takes complete commands off `input[*position..]` into `batch`, at most `commands_max`, and
@@ -321,12 +394,28 @@ impl RequestDecoder {
             if length < 0 || length as u64 > limits.bulk_bytes_max {
                 return Err(ProtocolError::InvalidLength);
             }
-            let end = data + length as usize;
+            let mut end = data + length as usize;
             if !limits.authenticated
                 && (length as usize > UNAUTHENTICATED_BULK_BYTES_MAX
                     || end - start > UNAUTHENTICATED_REQUEST_BYTES_MAX)
             {
                 return Err(ProtocolError::UnauthenticatedLength);
+            }
+            let mut span = None;
+            if length as usize >= BLOCK_BYTES_MIN
+                && let Some(blocks) = &mut self.blocks
+            {
+                match blocks.find(data - start) {
+                    Place::Input => {}
+                    Place::Arriving(missing) => {
+                        wanted = missing + 2;
+                        break;
+                    }
+                    Place::Block(index) => {
+                        end = data;
+                        span = Some(Span { start: index as u32 | IN_TEXT | IS_BLOCK, length: length as u32 });
+                    }
+                }
             }
             match input.get(end..).and_then(<[u8]>::first_chunk) {
                 Some(b"\r\n") => {}
@@ -336,22 +425,30 @@ impl RequestDecoder {
                     break;
                 }
             }
-            batch.spans.push(Span::new(data, length as usize));
+            batch.spans.push(span.unwrap_or_else(|| Span::new(data, length as usize)));
+            if span.is_some()
+                && let Some(blocks) = &mut self.blocks
+            {
+                blocks.pass();
+            }
             at = end + 2;
             remaining -= 1;
         }
         if remaining == 0 {
             self.remaining = 0;
             self.scanned = 0;
+            if let Some(blocks) = &self.blocks
+                && batch.is_empty()
+            {
+                batch.blocks.extend(blocks.share());
+            }
             batch.finish_command(at);
             return Ok(Ok(at));
         }
         self.remaining = remaining;
         self.scanned = at - start;
         let unfinished = batch.unfinished_from();
-        self.spans.extend(
-            batch.spans.drain(unfinished..).map(|span| Span::new(span.start as usize - start, span.len())),
-        );
+        self.spans.extend(batch.spans.drain(unfinished..).map(|span| span.relative_to(start)));
         Ok(Err(wanted))
     }
 }
@@ -701,5 +798,115 @@ mod tests {
         let decoded = decoder.decode(input, &mut position, &mut batch, &LIMITS, 10);
         assert_eq!(decoded, Ok(Decoded::Incomplete { wanted: 99 }));
         assert_eq!(position, 0);
+    }
+
+    /// Drives the decoder as a connection does that has long arguments arrive in blocks, with pieces of these lengths; each
+    /// third command is decoded anew before it counts as run. The commands, and how many blocks they came in.
+    fn decode_with_blocks(stream: &[u8], mut piece: impl FnMut() -> usize) -> (Vec<Vec<Vec<u8>>>, usize) {
+        let (mut decoder, mut batch) = (RequestDecoder::default(), Batch::default());
+        let (mut input, mut rest, mut found) = (Vec::new(), stream, Vec::new());
+        let (mut turns, mut blocks) = (0, 0);
+        while !rest.is_empty() {
+            let count = piece().clamp(1, rest.len());
+            if let Some(block) = decoder.arriving() {
+                let (bytes, missing) = block.room();
+                let count = count.min(missing).min(bytes.capacity() - bytes.len());
+                bytes.extend_from_slice(&rest[..count]);
+                rest = &rest[count..];
+                continue;
+            }
+            input.extend_from_slice(&rest[..count]);
+            rest = &rest[count..];
+            loop {
+                batch.clear();
+                let mut position = 0;
+                let decoded = decoder.decode(&input, &mut position, &mut batch, &LIMITS, 1).unwrap();
+                turns += 1;
+                if !batch.is_empty() && turns % 3 == 0 {
+                    decoder.restart();
+                    continue;
+                }
+                for index in 0..batch.len() {
+                    let words = batch.spans(index).iter().map(|span| batch.bytes(&input, *span).to_vec());
+                    found.push(words.collect());
+                    blocks += batch.blocks().len();
+                    decoder.release_blocks();
+                }
+                input.drain(..position);
+                if let Decoded::Incomplete { wanted } = decoded {
+                    if wanted > 0 {
+                        let detached = decoder.detach(&input, &LIMITS);
+                        input.truncate(input.len() - detached);
+                    }
+                    break;
+                }
+            }
+        }
+        assert!(input.is_empty() && decoder.block_bytes() == 0);
+        (found, blocks)
+    }
+
+    #[test]
+    fn long_arguments_arrive_in_blocks() {
+        let long = |length: usize| (0..length).map(|at| (at % 251) as u8).collect::<Vec<u8>>();
+        let commands = [
+            vec![b"SET".to_vec(), b"k".to_vec(), long(BLOCK_BYTES_MIN)],
+            vec![b"PING".to_vec()],
+            vec![b"MSET".to_vec(), long(100_000), long(3_000_000), b"b".to_vec(), long(BLOCK_BYTES_MIN)],
+            vec![b"SET".to_vec(), b"k".to_vec(), long(BLOCK_BYTES_MIN - 1), b"XX".to_vec()],
+            vec![long(200_000)],
+            vec![b"PING".to_vec()],
+        ];
+        let mut stream = Vec::new();
+        for command in &commands {
+            stream.extend_from_slice(format!("*{}\r\n", command.len()).as_bytes());
+            for word in command {
+                stream.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+                stream.extend_from_slice(word);
+                stream.extend_from_slice(b"\r\n");
+            }
+        }
+        for piece in [1000, 1, 7, 16_384, 65_536, 1_000_003] {
+            let mut state = piece as u64;
+            let lengths = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                1 + (state >> 33) as usize % piece
+            };
+            let (found, blocks) = decode_with_blocks(&stream, lengths);
+            assert!(found == commands, "pieces of up to {piece}");
+            assert!(piece > 65_536 || blocks == 5, "{blocks} blocks with pieces of up to {piece}");
+        }
+        let (found, blocks) = decode_with_blocks(&stream, || stream.len());
+        assert!(found == commands && blocks == 0, "what is there already is not moved");
+    }
+
+    #[test]
+    fn a_block_without_its_line_end_is_refused() {
+        let mut decoder = RequestDecoder::default();
+        let mut batch = Batch::default();
+        let input = format!("*1\r\n${BLOCK_BYTES_MIN}\r\nx");
+        decoder.decode(input.as_bytes(), &mut 0, &mut batch, &LIMITS, 1).unwrap();
+        assert_eq!(decoder.detach(input.as_bytes(), &LIMITS), 1);
+        let (bytes, missing) = decoder.arriving().expect("it has begun").room();
+        bytes.resize(bytes.len() + missing, b'x');
+        assert!(decoder.arriving().is_none(), "it is full");
+        let input = [&input.as_bytes()[..input.len() - 1], b"xx"].concat();
+        let decoded = decoder.decode(&input, &mut 0, &mut batch, &LIMITS, 1);
+        assert_eq!(decoded, Err(ProtocolError::MissingLineEnd));
+    }
+
+    #[test]
+    fn a_block_has_room_for_little_more_than_has_arrived() {
+        let mut decoder = RequestDecoder::default();
+        let input = b"*1\r\n$536870912\r\nx";
+        decoder.decode(input, &mut 0, &mut Batch::default(), &LIMITS, 1).unwrap();
+        assert_eq!(decoder.detach(input, &LIMITS), 1);
+        let stranger = Limits { authenticated: false, ..LIMITS };
+        assert_eq!(RequestDecoder::default().detach(input, &stranger), 0);
+        let block = decoder.arriving().expect("it has begun");
+        assert_eq!(block.room().0.capacity(), 1 << 20);
+        let (bytes, _) = block.room();
+        bytes.resize(1 << 20, b'x');
+        assert_eq!(block.room().0.capacity(), 16 << 20);
     }
 }

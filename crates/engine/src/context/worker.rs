@@ -117,6 +117,8 @@ pub struct Worker {
     pub deferred: Option<Box<Deferred>>,
     /// What the command about to run has computed before, apart from the worker.
     pub computed: Option<Box<Computed>>,
+    /// Blocks that long arguments of the command about to run have arrived in: they are stored where they are.
+    pub blocks: Vec<Arc<Vec<u8>>>,
     /// Where short texts are edited before they are stored again.
     pub(super) scratch: Vec<u8>,
     /// For strings in dumps.
@@ -140,6 +142,7 @@ impl Worker {
             blocked: None,
             deferred: None,
             computed: None,
+            blocks: Vec::new(),
             scratch: Vec::new(),
             compressor: Compressor::default(),
             random: Random::new(seed),
@@ -150,6 +153,13 @@ impl Worker {
     #[inline]
     pub fn id(&self) -> usize {
         self.id
+    }
+
+    /// The block that an argument has arrived in.
+    #[inline]
+    pub(crate) fn block_of(&self, argument: &[u8]) -> Option<Arc<Vec<u8>>> {
+        let is_it = |block: &&Arc<Vec<u8>>| std::ptr::eq(block.as_slice(), argument);
+        self.blocks.iter().find(is_it).map(Arc::clone)
     }
 
     /// Whether clients are to be served as soon as a script has ended ([`Engine::serve_kept_out`]).

@@ -174,6 +174,15 @@ impl<'a> NewString<'a> {
         }
     }
 
+    /// [`Self::from_text`] of an argument; where it arrived in a block of its own, that is shared, not copied.
+    #[inline]
+    pub(crate) fn from_argument(text: &'a [u8], block: Option<Arc<Vec<u8>>>) -> Self {
+        match block {
+            Some(block) if text.len() > INLINE_BYTES_MAX => Self::Shared(block),
+            _ => Self::from_text(text),
+        }
+    }
+
     /// The same string, its bytes moved to `buffer` where it borrows them.
     pub(crate) fn copied_to(self, buffer: &mut Vec<u8>) -> NewString<'_> {
         let mut copy = |bytes: &[u8]| {

@@ -303,6 +303,8 @@ impl Executor {
             }
         }
         let (mut words_start, mut keys_start, mut input_start) = (0, 0, 0);
+        // Those of the first command, which is then the only one.
+        let block_bytes: usize = self.worker.blocks.iter().map(|block| block.len()).sum();
         let mut reply_bytes = reply.len();
         let mut last: (&[&[u8]], usize) = (&[], 0);
         let mut outcome = (window.commands.len(), Flow::Continue);
@@ -339,10 +341,11 @@ impl Executor {
             let reply_end = reply.len();
             let reply_len = reply_end - reply_bytes;
             reply_bytes = reply_end;
-            if self.meter.is_due(prepared.bytes, reply_len) {
-                self.measure(shared, session, words, prepared.bytes, reply_len);
+            let request_bytes = prepared.bytes + block_bytes;
+            if self.meter.is_due(request_bytes, reply_len) {
+                self.measure(shared, session, words, request_bytes, reply_len);
             }
-            last = (words, prepared.bytes);
+            last = (words, request_bytes);
             let flow = match flow {
                 Flow::Continue if reply_end >= REPLY_BYTES_MAX => Flow::Stop(Next::Again),
                 other => other,

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_resp::{Decoded, ReplyBuffer};
+use dunlin_resp::{ArrivingBlock, Decoded, ReplyBuffer};
 
 use super::{
     Executor, Flow, Letter, Turn,
@@ -52,6 +52,16 @@ impl Service for Executor {
         Executor::is_stranger(self, session)
     }
 
+    #[inline]
+    fn arriving<'s>(&mut self, session: &'s mut Session) -> Option<&'s mut ArrivingBlock> {
+        session.decoder.arriving()
+    }
+
+    #[inline]
+    fn block_bytes(&self, session: &Session) -> usize {
+        session.decoder.block_bytes()
+    }
+
     fn tick(&mut self, now: Now) {
         self.now = now;
         self.environment.now_ms = now.unix_ms;
@@ -78,7 +88,7 @@ impl Service for Executor {
         neighbours: Option<&mut Neighbours<Self>>,
     ) -> Served {
         if session.client.is_killed() {
-            return Served { consumed: input.len(), next: Next::CloseNow, wanted: 0 };
+            return Served { consumed: input.len(), next: Next::CloseNow, wanted: 0, detached: 0 };
         }
         reply.set_protocol(session.protocol);
         session.flags.set(ClientFlags::BLOCKED, false);
@@ -95,8 +105,9 @@ impl Service for Executor {
         let served = loop {
             batch.clear();
             let limits = self.limits(session);
-            // What a stranger says first decides how the rest is to be read.
-            let depth = if limits.authenticated { WINDOW } else { 1 };
+            // What a stranger says first decides how the rest is to be read, and who changes what the one before has
+            // stored should not find it shared with the request.
+            let depth = if limits.authenticated && session.decoder.block_bytes() == 0 { WINDOW } else { 1 };
             let decoded = session.decoder.decode(input, &mut position, &mut batch, &limits, depth);
             let mut current = window.recycle();
             Self::prepare(
@@ -108,25 +119,44 @@ impl Service for Executor {
                 session.database,
                 &mut current,
             );
+            if !batch.blocks().is_empty() {
+                self.worker.blocks.extend_from_slice(batch.blocks());
+            }
             let (run, flow) = self.run_window(&shared, session, &current, &mut turn, reply);
             window = current.recycle();
             if run > 0 {
                 consumed = batch.input_end(run - 1);
             }
+            if !batch.blocks().is_empty() {
+                self.worker.blocks.clear();
+                if run > 0 {
+                    session.decoder.release_blocks();
+                }
+            }
             if let Flow::Stop(next) = flow {
                 session.decoder.restart();
-                break Served { consumed, next, wanted: 0 };
+                break Served { consumed, next, wanted: 0, detached: 0 };
             }
             match decoded {
                 Ok(Decoded::Full) => {}
                 Ok(Decoded::Incomplete { wanted }) => {
-                    break Served { consumed: position, next: Next::Read, wanted };
+                    let detached = match wanted {
+                        0 => 0,
+                        _ => session.decoder.detach(&input[position..], &limits),
+                    };
+                    let wanted = if detached > 0 { 0 } else { wanted };
+                    break Served { consumed: position, next: Next::Read, wanted, detached };
                 }
                 Err(error) => {
                     if session.replies == Replies::On {
                         reply.error(format!("ERR {error}"));
                     }
-                    break Served { consumed: input.len(), next: Next::CloseAfterReply, wanted: 0 };
+                    break Served {
+                        consumed: input.len(),
+                        next: Next::CloseAfterReply,
+                        wanted: 0,
+                        detached: 0,
+                    };
                 }
             }
         };
@@ -140,6 +170,7 @@ impl Service for Executor {
             self.show_lines();
         }
         self.dispose();
+        batch.clear();
         self.batch = batch;
         self.window = window;
         served

@@ -12,12 +12,26 @@
 //! Memory follows what has arrived: the buffer grows by what a request announces only up to
 //! [`ANNOUNCED_BYTES_MAX`] or by what is held already, whichever is more.
 
+use std::os::fd::AsFd;
+
+use rustix::{io::Errno, net::RecvFlags};
+
 /// Smallest room offered to one read.
 const ROOM_BYTES_MIN: usize = 16 * 1024;
 /// An announcement alone, with few bytes behind it, is good for this much memory.
 const ANNOUNCED_BYTES_MAX: usize = 1024 * 1024;
 /// A buffer above this is given back when little of it is in use.
 const IDLE_CAPACITY_MAX: usize = 64 * 1024;
+
+/// One read from a socket behind the bytes of a vector, up to `bytes_max` and as far as it has room.
+pub(super) fn receive(socket: impl AsFd, bytes: &mut Vec<u8>, bytes_max: usize) -> Result<usize, Errno> {
+    let spare = bytes.spare_capacity_mut();
+    let room = spare.len().min(bytes_max);
+    let count = rustix::net::recv(socket, &mut spare[..room], RecvFlags::empty())?.0.0.len();
+    // SAFETY: the first `count` spare bytes have just been written.
+    unsafe { bytes.set_len(bytes.len() + count) };
+    Ok(count)
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Input {
@@ -65,6 +79,13 @@ impl Input {
         debug_assert_eq!(self.len(), 0);
         self.start = 0;
         self.bytes = rest.to_vec();
+    }
+
+    /// Drops `count` bytes off the end: they are elsewhere now.
+    pub(super) fn detach(&mut self, count: usize) {
+        debug_assert!(count <= self.len());
+        self.bytes.truncate(self.bytes.len() - count);
+        self.consume(0);
     }
 
     /// Drops `count` served bytes off the front, and memory that is no longer needed.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use dunlin_resp::ReplyBuffer;
+use dunlin_resp::{ArrivingBlock, ReplyBuffer};
 
 use super::{Client, Neighbours, Outbox};
 
@@ -53,6 +53,8 @@ pub struct Served {
     pub next: Next,
     /// How many bytes the argument that is arriving still needs, 0 when unknown: sizes the buffer.
     pub wanted: usize,
+    /// Bytes at the end of the input that were moved to a block ([`Service::arriving`]): they are not presented again.
+    pub detached: usize,
 }
 
 /// Whom a service's letter is for.
@@ -87,6 +89,19 @@ pub trait Service: Sized + 'static {
     fn is_stranger(&self, session: &Self::Session) -> bool {
         let _ = session;
         false
+    }
+
+    /// The block that the next bytes of a connection belong into, while there is one. Once it is full, what follows is input
+    /// again.
+    fn arriving<'s>(&mut self, session: &'s mut Self::Session) -> Option<&'s mut ArrivingBlock> {
+        let _ = session;
+        None
+    }
+
+    /// Bytes of the request at hand that have arrived in blocks.
+    fn block_bytes(&self, session: &Self::Session) -> usize {
+        let _ = session;
+        0
     }
 
     /// A tick begins: this is the time until the next.

@@ -6,7 +6,7 @@ use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ExpiryChange, ReadContext, WriteContext},
     notify::EventClass,
-    value::{NewString, StringRef},
+    value::StringRef,
 };
 
 pub(super) const APPEND: Command = Command {
@@ -32,7 +32,7 @@ fn append(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         Ok(text.len())
     })?;
     if length.is_none() {
-        context.set_string(key, NewString::from_text(tail), ExpiryChange::Clear);
+        context.set_argument(key, tail, ExpiryChange::Clear);
     }
     context.notify(EventClass::String, "append", key);
     reply.count(length.unwrap_or(tail.len()));

@@ -103,7 +103,7 @@ impl<'a> SetOptions<'a> {
 fn set(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, value) = (args.word(), args.word());
     if args.is_empty() {
-        context.set_string(key, NewString::from_text(value), ExpiryChange::Clear);
+        context.set_argument(key, value, ExpiryChange::Clear);
         context.notify(EventClass::String, "set", key);
         reply.ok();
         return Ok(());
@@ -114,6 +114,7 @@ fn set(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
         let found = context.find(key).is_some();
         context.count_lookup(key, found);
     }
+    let block = context.block_of(value);
     let stored = context.replace_string(key, expiry, |entry| {
         if options.get {
             reply_or_null(entry.map(string_of).transpose()?, reply);
@@ -127,7 +128,7 @@ fn set(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
                 None => comparison.holds_for_missing(),
             },
         };
-        Ok(holds.then(|| NewString::from_text(value)))
+        Ok(holds.then(|| NewString::from_argument(value, block)))
     })?;
     if stored {
         notify_set(context, key, expiry);
@@ -192,8 +193,9 @@ pub(super) const SETNX: Command = Command {
 
 fn setnx(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, value) = (args.word(), args.word());
+    let block = context.block_of(value);
     let stored = context.replace_string(key, ExpiryChange::Clear, |entry| {
-        Ok(entry.is_none().then(|| NewString::from_text(value)))
+        Ok(entry.is_none().then(|| NewString::from_argument(value, block)))
     })?;
     if stored {
         context.notify(EventClass::String, "set", key);
@@ -248,7 +250,7 @@ fn set_for(
     let (key, amount, value) = (args.word(), args.word(), args.word());
     let at = clock.at(amount, context.now_ms(), command)?;
     let expiry = ExpiryChange::At(at);
-    context.set_string(key, NewString::from_text(value), expiry);
+    context.set_argument(key, value, expiry);
     record_set(context, key, value, expiry);
     notify_set(context, key, expiry);
     reply.ok();

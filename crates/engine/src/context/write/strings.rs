@@ -1,5 +1,7 @@
 //! Changing strings.
 
+use std::sync::Arc;
+
 use dunlin_structures::Slot;
 
 use crate::{
@@ -11,6 +13,19 @@ use crate::{
 use super::{ExpiryChange, WriteContext, string_of};
 
 impl WriteContext<'_> {
+    /// The block that an argument of the command has arrived in, for [`NewString::from_argument`].
+    #[inline]
+    pub fn block_of(&self, argument: &[u8]) -> Option<Arc<Vec<u8>>> {
+        self.worker.block_of(argument)
+    }
+
+    /// Stores an argument as a string, whatever the key held; see [`Self::set_string`].
+    #[inline]
+    pub fn set_argument(&mut self, key: &[u8], argument: &[u8], expiry: ExpiryChange) {
+        let value = NewString::from_argument(argument, self.block_of(argument));
+        self.set_string(key, value, expiry);
+    }
+
     /// Stores a string, whatever the key held. With an expiry that has passed, the key is removed.
     pub fn set_string(&mut self, key: &[u8], value: NewString<'_>, expiry: ExpiryChange) {
         self.set_string_in(self.database, key, value, expiry);
