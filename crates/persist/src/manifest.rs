@@ -4,8 +4,8 @@
 //! file appendonly.aof.1.base.rdb seq 1 type b       the state that the log begins with; none or one
 //! file appendonly.aof.3.incr.aof seq 3 type i       commands since then, in the order of seq; the last grows
 //! file appendonly.aof.2.incr.aof seq 2 type h       superseded: to be removed
-//! # log 0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c    whose changes these are; Redis and Valkey pass over comments
-//! # a comment
+//! # log 0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c 4711    the log's name, and its offset in front of the increments
+//! # a comment, as that line is one to Redis and Valkey
 //! ```
 //!
 //! Names with blanks or quotes stand in double quotes with backslash escapes. Only a manifest that was
@@ -45,6 +45,8 @@ pub enum BaseFormat {
 pub struct Manifest {
     /// The name of the history of changes that the files hold: 40 hexadecimal digits. Redis writes none.
     pub id: Option<String>,
+    /// The log's offset in front of the oldest increment; `None` where nobody knows, as without a name.
+    pub begins_at: Option<u64>,
     /// The state that the log begins with: an RDB file, or commands that make it.
     pub base: Option<LogFile>,
     /// Commands since then, oldest first; the last file grows.
@@ -93,7 +95,9 @@ impl Manifest {
                 return Err(error("the line does not end: the file was cut"));
             };
             if line.starts_with(b"#") {
-                manifest.id = line.strip_prefix(ID_PREFIX).and_then(parse_id).or(manifest.id);
+                if let Some((id, lsn)) = line.strip_prefix(ID_PREFIX).and_then(parse_id) {
+                    (manifest.id, manifest.begins_at) = (Some(id), lsn);
+                }
                 continue;
             }
             let line = line.trim_ascii();
@@ -152,7 +156,8 @@ impl Manifest {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(id) = &self.id {
-            out.extend([ID_PREFIX, id.as_bytes(), b"\n"].concat());
+            let lsn = self.begins_at.map(|lsn| format!(" {lsn}")).unwrap_or_default();
+            out.extend([ID_PREFIX, id.as_bytes(), lsn.as_bytes(), b"\n"].concat());
         }
         let base = self.base.iter().map(|file| (file, 'b'));
         let history = self.history.iter().map(|file| (file, 'h'));
@@ -199,7 +204,7 @@ impl Manifest {
         self.kept.extend(self.base.take());
         self.kept.append(&mut self.increments);
         self.kept.append(&mut self.history);
-        self.id = None;
+        (self.id, self.begins_at) = (None, None);
     }
 
     /// Makes everything history.
@@ -218,10 +223,12 @@ impl Manifest {
 }
 
 /// Reads what stands behind [`ID_PREFIX`].
-fn parse_id(text: &[u8]) -> Option<String> {
-    let text = text.trim_ascii();
-    let is_id = text.len() == ID_DIGITS && text.iter().all(u8::is_ascii_hexdigit);
-    String::from_utf8(text.to_vec()).ok().filter(|_| is_id)
+fn parse_id(text: &[u8]) -> Option<(String, Option<u64>)> {
+    let text = std::str::from_utf8(text).ok()?;
+    let mut words = text.split_ascii_whitespace();
+    let id =
+        words.next().filter(|id| id.len() == ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+    Some((id.to_owned(), words.next().and_then(|lsn| lsn.parse().ok())))
 }
 
 fn needs_quotes(word: &[u8]) -> bool {
@@ -330,10 +337,12 @@ mod tests {
     #[test]
     fn manifest_names_its_log_in_a_comment() {
         let id = "0123456789abcdef0123456789abcdef01234567";
-        let text = format!("# log {id}\nfile a seq 1 type i\n");
-        let manifest = Manifest::parse(text.as_bytes()).unwrap();
-        assert_eq!(manifest.id.as_deref(), Some(id));
-        assert_eq!(String::from_utf8(manifest.encode()).unwrap(), text);
+        for (lsn, begins_at) in [("", None), (" 4711", Some(4711))] {
+            let text = format!("# log {id}{lsn}\nfile a seq 1 type i\n");
+            let manifest = Manifest::parse(text.as_bytes()).unwrap();
+            assert_eq!((manifest.id.as_deref(), manifest.begins_at), (Some(id), begins_at));
+            assert_eq!(String::from_utf8(manifest.encode()).unwrap(), text);
+        }
         for other in ["# log", "# log 12", "# log x123456789abcdef0123456789abcdef01234567", "#log"] {
             let manifest = Manifest::parse(format!("{other}\nfile a seq 1 type i\n").as_bytes()).unwrap();
             assert_eq!(manifest.id, None, "{other}");

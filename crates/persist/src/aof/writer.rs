@@ -145,6 +145,8 @@ pub struct Writer {
     extent: Extent,
     /// Somebody else has changed the files: nothing more is written.
     intruded: bool,
+    /// The log's offset in front of the newest file, where it was begun by this writer.
+    newest_begins_at: Option<u64>,
     written: Point,
     synced: Point,
     /// What lies before it has been given up, be it durable or left to the system.
@@ -219,6 +221,7 @@ impl Writer {
             let is_new = manifest.increments.is_empty();
             if is_new {
                 manifest.push_increment(&options.filename);
+                manifest.begins_at = Some(offset);
             }
             let newest = manifest.increments.last().expect("there is one");
             let mut file = storage.append(&options.directory.join(&newest.name))?;
@@ -253,10 +256,10 @@ impl Writer {
             let older = manifest.base.iter().chain(manifest.increments.iter().rev().skip(1));
             let older = older.map(|file| storage.len(&options.directory.join(&file.name)));
             let older_bytes = older.sum::<io::Result<u64>>()?;
-            Ok((file, known, bytes, older_bytes))
+            Ok((file, known, bytes, older_bytes, is_new.then_some(offset)))
         };
         match open() {
-            Ok((file, known, bytes, older_bytes)) => {
+            Ok((file, known, bytes, older_bytes, newest_begins_at)) => {
                 let start = Point { offset, bytes };
                 let (written, synced, kept) = (start, start, start);
                 Ok(Self {
@@ -268,6 +271,7 @@ impl Writer {
                     file,
                     extent: Extent::exactly(bytes),
                     intruded: false,
+                    newest_begins_at,
                     written,
                     synced,
                     kept,
@@ -583,6 +587,7 @@ impl Writer {
         let mut manifest = self.manifest.clone();
         let base = manifest.next_base(&options.filename, format);
         manifest.replace_base(base.clone(), since);
+        manifest.begins_at = self.newest_begins_at.filter(|_| since == self.increment());
         let known = self.known.clone();
         Adoption { storage, options, manifest, known, base, since, older_bytes: 0, aside: None }
     }
@@ -621,6 +626,7 @@ impl Writer {
         let outgrown = Outgrown { file, bytes: self.written.bytes, end };
         self.manifest = manifest;
         self.older_bytes += self.written.bytes;
+        self.newest_begins_at = Some(self.written.offset);
         self.written.bytes = 0;
         self.synced = self.written;
         self.kept = self.written;
@@ -646,7 +652,7 @@ impl Writer {
 
 /// Whether a manifest on disk names the same log.
 fn names(bytes: &[u8], manifest: &Manifest) -> bool {
-    Manifest::parse(bytes).is_ok_and(|found| found.id == manifest.id)
+    Manifest::parse(bytes).is_ok_and(|found| found.id == manifest.id && found.begins_at == manifest.begins_at)
 }
 
 fn write_all(file: &mut dyn File, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {

@@ -53,6 +53,8 @@ pub(super) struct Loaded {
     pub(super) resume: Option<Resume>,
     /// The log's offset.
     pub(super) lsn: u64,
+    /// The files tell it; otherwise it begins anew.
+    pub(super) knows_lsn: bool,
     /// The database that the last file leaves selected, which is not 0 where Redis has written it.
     pub(super) database: usize,
     /// Commands replayed.
@@ -137,7 +139,7 @@ pub(super) fn load_first(shared: &Shared, config: &Config, first: First) -> Resu
             move_single_file(config, &options, &manifest)?;
             expect_unwritten(&options, &manifest)?;
             let mut loaded = load(shared, config, manifest)?;
-            let snapshot = found.snapshot.filter(|snapshot| snapshot.is_of(&facts));
+            let snapshot = found.snapshot.filter(|snapshot| snapshot.is_of(&facts) && loaded.knows_lsn);
             match snapshot.and_then(|snapshot| snapshot.log) {
                 Some((_, lsn)) if loaded.lsn < lsn => {
                     tracing::warn!(
@@ -218,7 +220,8 @@ fn load(shared: &Shared, config: &Config, manifest: Manifest) -> Result<Loaded, 
     let parts = files::parts(&options.manifest_path(), &manifest);
     expect_bytes(shared, &parts);
     let mut loaded = Loader::with(shared, config, |loader| {
-        let mut loaded = Loaded::default();
+        let mut loaded = Loaded { knows_lsn: manifest.begins_at.is_some(), ..Loaded::default() };
+        loader.begins_at = manifest.begins_at.unwrap_or(0);
         for part in parts {
             let may_cut = config.aof_load_truncated && part.is_last;
             let progress = loader.part(&part, if may_cut { Cut::Torn } else { Cut::Room })?;
@@ -226,9 +229,10 @@ fn load(shared: &Shared, config: &Config, manifest: Manifest) -> Result<Loaded, 
                 let unproven = (progress.unproven_sum, progress.unproven_bytes);
                 let unproven = Some(unproven).filter(|(_, bytes)| *bytes > 0);
                 loaded.resume = Some(Resume { bytes: progress.offset, unproven });
+                loaded.knows_lsn |= progress.batches > 0;
             }
         }
-        loaded.lsn = loader.lsn.unwrap_or(0);
+        loaded.lsn = loader.lsn.unwrap_or(loader.begins_at);
         (loaded.commands, loaded.database) = (loader.replay.commands(), loader.replay.database());
         Ok(loaded)
     })?;
@@ -381,6 +385,8 @@ struct Loader<'a, 'b> {
     replay: &'b mut Replay<'a>,
     /// The log's offset behind the last increment, if there was one.
     lsn: Option<u64>,
+    /// The log's offset in front of the first one, as far as that is known.
+    begins_at: u64,
 }
 
 impl<'a> Loader<'a, '_> {
@@ -392,7 +398,14 @@ impl<'a> Loader<'a, '_> {
     ) -> Result<R, LoadError> {
         let now_ms = Now::read().unix_ms;
         let loaded = Replay::with(shared, config, now_ms, |replay| {
-            work(&mut Loader { shared, reporter: Reporter::new(&shared.loading), now_ms, replay, lsn: None })
+            work(&mut Loader {
+                shared,
+                reporter: Reporter::new(&shared.loading),
+                now_ms,
+                replay,
+                lsn: None,
+                begins_at: 0,
+            })
         });
         loaded.unwrap_or_else(|error| {
             Err(LoadError::Failed(format!("cannot load the log: {}", describe(&error))))
@@ -404,7 +417,7 @@ impl<'a> Loader<'a, '_> {
         let progress = self.file(part, may_cut, self.lsn.filter(|_| part.is_increment))?;
         self.reporter.next_file(progress.offset);
         if part.is_increment {
-            self.lsn = Some(progress.log_end(self.lsn.unwrap_or(0)));
+            self.lsn = Some(progress.log_end(self.lsn.unwrap_or(self.begins_at)));
         }
         Ok(progress)
     }

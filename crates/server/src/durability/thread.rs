@@ -210,7 +210,8 @@ impl LogThread {
             Some(first) => loading::load_first(&shared, &config, first)?,
             None => loading::load_again(&shared, &config)?,
         };
-        let id = loaded.manifest.id.take().or_else(|| self.id.take());
+        // The offsets of a log must not begin anew.
+        let id = loaded.manifest.id.take().filter(|_| loaded.knows_lsn);
         let id = id.map_or_else(random_id, Ok)?;
         loaded.manifest.id = Some(id.clone());
         self.id = Some(id);
@@ -902,7 +903,7 @@ pub(crate) fn replace_log(
 ) -> io::Result<Vec<Removed>> {
     manifest.supersede();
     // It holds what there is, not what a log has recorded.
-    manifest.id = None;
+    (manifest.id, manifest.begins_at) = (None, None);
     let file = manifest.next_base(&options.filename, base.format);
     base.file.put_in_place(&file.name)?;
     manifest.base = Some(file);
