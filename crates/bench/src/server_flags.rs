@@ -8,45 +8,47 @@ use crate::target::{Address, Credentials, Target};
 use crate::tls::TlsOptions;
 use crate::uri;
 
+/// The heading above these flags, which those behind them do not share.
+const HEADING: &str = "Server";
+
 /// Which server, and how to introduce oneself to it.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Server")]
 pub struct ServerFlags {
     /// Server's host name or address
-    #[arg(short = 'h', value_name = "HOST", default_value = "127.0.0.1")]
+    #[arg(help_heading = HEADING, short = 'h', value_name = "HOST", default_value = "127.0.0.1")]
     pub host: String,
     /// Server's port
-    #[arg(short = 'p', value_name = "PORT", default_value_t = 6379)]
+    #[arg(help_heading = HEADING, short = 'p', value_name = "PORT", default_value_t = 6379)]
     pub port: u16,
     /// Server's Unix domain socket (instead of host and port)
-    #[arg(short = 's', value_name = "PATH")]
+    #[arg(help_heading = HEADING, short = 's', value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Server as a URI: redis[s]://[[USER:]PASSWORD@]HOST[:PORT][/DATABASE] or unix://PATH
-    #[arg(short = 'u', long = "target", value_name = "URI", conflicts_with_all = ["host", "port", "socket"])]
+    #[arg(help_heading = HEADING, short = 'u', long = "target", value_name = "URI", conflicts_with_all = ["host", "port", "socket"])]
     pub uri: Option<String>,
     /// Password for AUTH
-    #[arg(short = 'a', value_name = "PASSWORD")]
+    #[arg(help_heading = HEADING, short = 'a', value_name = "PASSWORD")]
     pub password: Option<String>,
     /// User for AUTH
-    #[arg(long, value_name = "USER", requires = "password")]
+    #[arg(help_heading = HEADING, long, value_name = "USER", requires = "password")]
     pub user: Option<String>,
     /// Speak TLS, trusting the certificates that the system trusts
-    #[arg(long)]
+    #[arg(help_heading = HEADING, long)]
     pub tls: bool,
     /// Trust the certificates in this file instead (implies --tls, as do the other flags of TLS)
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = HEADING, long, value_name = "FILE")]
     pub cacert: Option<PathBuf>,
     /// The client's own certificate
-    #[arg(long, value_name = "FILE", requires = "key")]
+    #[arg(help_heading = HEADING, long, value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
     /// The key of the client's certificate
-    #[arg(long, value_name = "FILE", requires = "cert")]
+    #[arg(help_heading = HEADING, long, value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
     /// Name that the server's certificate must have, when it is not the host's
-    #[arg(long, value_name = "HOST")]
+    #[arg(help_heading = HEADING, long, value_name = "HOST")]
     pub sni: Option<String>,
     /// Trust any server (TLS)
-    #[arg(long)]
+    #[arg(help_heading = HEADING, long)]
     pub insecure: bool,
 }
 
