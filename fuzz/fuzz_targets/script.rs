@@ -7,6 +7,7 @@
 
 #![no_main]
 
+#[path = "../src/lua_grammar.rs"]
 mod lua_grammar;
 
 use dunlin_resp::{ReplyBuffer, ReplyLimits, ValueDecoder};
