@@ -211,7 +211,7 @@ fn unpack_values(mut stack: Stack<'_>, part: Option<(i32, i32)>) -> NativeResult
             Ok(()) => results += 1,
             Err(Fault::Missing) => return Err(stack.raise("Missing bytes in input.")),
             Err(Fault::Format) => return Err(stack.raise("Bad data format in input.")),
-            Err(Fault::Key(what)) => return Err(stack.raise(format!("table index is {what}"))),
+            Err(Fault::Key(what)) => return Err(stack.raise_plain(&format!("table index is {what}"))),
             Err(Fault::Depth) => return Err(stack.raise("stack overflow (too many nested values)")),
             Err(Fault::Refused(raised)) => return Err(raised),
         }

@@ -10,6 +10,7 @@
 //! ```
 //!
 //! 1. The old manifest is copied. 2. The new one takes its place. 3. The files that only the old one names follow the copy.
+//!
 //! After a crash between these the files are where they were or beside the copy; nothing removes them.
 
 use std::{
