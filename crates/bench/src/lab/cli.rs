@@ -210,7 +210,7 @@ impl LabArguments {
         Ok(results)
     }
 
-    /// What the experiments share. Peers whose programs are missing are left out, with a line about each.
+    /// Builds the state that the experiments share. Peers whose programs are missing are left out, with a line about each.
     fn lab(&self, left_out: &mut Vec<String>) -> Result<Lab, String> {
         let mut contenders = Vec::new();
         if !self.without_dunlin {

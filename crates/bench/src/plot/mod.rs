@@ -52,7 +52,7 @@ pub struct Curve {
 /// A stretch of the x axis that is set off.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Band {
-    /// What happens in it; begins with the server's name.
+    /// Its event; the text begins with the server's name.
     pub label: String,
     /// Where it begins.
     pub from: f64,

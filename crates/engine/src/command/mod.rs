@@ -63,7 +63,7 @@ pub struct Command {
     /// Where words stand that name elements of the collection under its only key: they are fetched from
     /// memory ahead (docs/decisions/0011). Words that name none cost a little time and do no harm.
     pub elements: Option<ElementWords>,
-    /// Where words stand that nobody may see: passwords. Whoever shows a request shows [`Entry::redacted`].
+    /// Positions of words that nobody may see: passwords. Logs and MONITOR show [`Entry::redacted`].
     pub secrets: Option<SecretWords>,
     /// Its arguments, for `COMMAND DOCS`.
     pub args: &'static [Argument],

@@ -9,7 +9,7 @@
 //! is kept, since a later one would leave less room for the rest. So matching is O(text), whatever the pattern; a run with
 //! `?` or classes that has to be searched for takes a step for each 64 elements and byte.
 //!
-//! What matches is what `stringmatchlen` of redis-server 7.0 says, its peculiarities included:
+//! Patterns match as `stringmatchlen` of redis-server 7.0 has them, its peculiarities included:
 //! - a class that is not closed ends with the pattern, and bytes in ranges have a sign;
 //! - in any letter case an escaped byte of a class stands for itself alone, and the ends of a range are put in order before
 //!   they are folded;

@@ -12,7 +12,7 @@ use crate::{
 
 use super::{ExpiryChange, WriteContext, collection_of};
 
-/// What working on a collection has changed.
+/// The part of a collection that a command has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// Nothing.

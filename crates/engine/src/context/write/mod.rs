@@ -34,7 +34,7 @@ pub struct WriteContext<'a> {
     phase: Phase<'a>,
     /// Changes of keys so far.
     changed_keys: u64,
-    /// What the command has said of the number of its changes.
+    /// The number of changes that the command has declared.
     declared_changes: Option<u64>,
 }
 
