@@ -207,3 +207,17 @@ def test_slow_http_clients_do_not_keep_others_out():
         client.close()
         for client in idle:
             client.close()
+
+
+def test_a_burst_of_http_clients_is_answered_to_the_last():
+    port = free_port()
+    with Server("--http-port", port):
+        clients = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(200)]
+        for client in clients:
+            client.connect()
+        for client in clients:
+            client.request("GET", "/health", headers={"Connection": "close"})
+        for client in clients:
+            response = client.getresponse()
+            assert (response.status, response.read()) == (200, b"ok\n")
+            client.close()

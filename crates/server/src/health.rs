@@ -14,7 +14,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -25,7 +25,9 @@ use hyper::{Method, Request, Response, StatusCode, server::conn::http1, service:
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::Socket;
 use tokio::net::TcpListener;
-use tokio::{sync::oneshot, task::AbortHandle};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout};
 
 use crate::net::HTTP_CLIENTS_MAX;
 use crate::shared::Shared;
@@ -36,6 +38,8 @@ const HEAD_MAX: Duration = Duration::from_secs(5);
 const HEAD_BYTES_MAX: usize = 8 * 1024;
 /// Pause after an accept has failed for lack of descriptors or memory.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// How long a connection is safe from being closed in favour of the next. An answer takes less than a millisecond.
+const HOLD_MIN: Duration = Duration::from_millis(100);
 
 /// The thread that answers; it ends when this is dropped.
 pub(crate) struct HealthServer {
@@ -58,7 +62,7 @@ impl HealthServer {
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<_>>()?;
         let serve = move || {
             runtime.block_on(async move {
-                let connections = Arc::new(Mutex::new(Connections::default()));
+                let connections = Arc::new(Connections::new());
                 for listener in listeners {
                     tokio::spawn(accept(listener, Arc::clone(&connections), Arc::clone(&shared)));
                 }
@@ -92,26 +96,60 @@ impl fmt::Debug for HealthServer {
     }
 }
 
-/// The open connections, the oldest first. Where there are as many as may be, it gives way to the next: an answer takes
-/// less than a millisecond, so whoever holds a connection for long has no right to keep others out.
-#[derive(Debug, Default)]
-struct Connections(VecDeque<AbortHandle>);
+/// The open connections. Where there are as many as may be, the next one waits until one of them ends, or until the
+/// oldest has had [`HOLD_MIN`] and is closed: nobody keeps others out by holding a connection, and a burst of clients
+/// is answered one after the other.
+#[derive(Debug)]
+struct Connections {
+    free: Arc<Semaphore>,
+    /// The oldest first, with the time since when it is open. Some have ended.
+    open: Mutex<VecDeque<(Instant, AbortHandle)>>,
+}
 
 impl Connections {
-    fn enter(&mut self, connection: AbortHandle) {
-        if self.0.len() >= HTTP_CLIENTS_MAX as usize {
-            self.0.retain(|connection| !connection.is_finished());
+    fn new() -> Self {
+        Self { free: Arc::new(Semaphore::new(HTTP_CLIENTS_MAX as usize)), open: Mutex::default() }
+    }
+
+    /// Room for one connection, for as long as the permit is kept.
+    async fn room(&self) -> OwnedSemaphorePermit {
+        loop {
+            let permit = Arc::clone(&self.free).acquire_owned();
+            match timeout(self.wait_max(), permit).await {
+                Ok(permit) => return permit.expect("nobody closes the semaphore"),
+                Err(_) => self.close_oldest(),
+            }
+            // A closed connection gives its room back when the runtime comes to it.
+            tokio::task::yield_now().await;
         }
-        if self.0.len() >= HTTP_CLIENTS_MAX as usize
-            && let Some(oldest) = self.0.pop_front()
-        {
-            oldest.abort();
+    }
+
+    /// Until the oldest connection has been open for [`HOLD_MIN`].
+    fn wait_max(&self) -> Duration {
+        let open = self.lock();
+        HOLD_MIN.saturating_sub(open.front().map_or(Duration::ZERO, |(since, _)| since.elapsed()))
+    }
+
+    /// Closes the oldest connection, if it has been open for [`HOLD_MIN`].
+    fn close_oldest(&self) {
+        let mut open = self.lock();
+        if let Some((_, connection)) = open.pop_front_if(|(since, _)| since.elapsed() >= HOLD_MIN) {
+            connection.abort();
         }
-        self.0.push_back(connection);
+    }
+
+    fn enter(&self, connection: AbortHandle) {
+        let mut open = self.lock();
+        open.retain(|(_, connection)| !connection.is_finished());
+        open.push_back((Instant::now(), connection));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, AbortHandle)>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn accept(listener: TcpListener, connections: Arc<Mutex<Connections>>, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, connections: Arc<Connections>, shared: Arc<Shared>) {
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -121,8 +159,10 @@ async fn accept(listener: TcpListener, connections: Arc<Mutex<Connections>>, sha
                 continue;
             }
         };
+        let room = connections.room().await;
         let shared = Arc::clone(&shared);
         let connection = tokio::spawn(async move {
+            let _room = room;
             let service = service_fn(|request| {
                 let response = respond(&request, &shared);
                 async move { Ok::<_, Infallible>(response) }
@@ -132,7 +172,7 @@ async fn accept(listener: TcpListener, connections: Arc<Mutex<Connections>>, sha
             // What goes wrong here is a client's doing, and its connection ends.
             let _ = http.serve_connection(TokioIo::new(stream), service).await;
         });
-        connections.lock().unwrap_or_else(PoisonError::into_inner).enter(connection.abort_handle());
+        connections.enter(connection.abort_handle());
     }
 }
 
