@@ -232,7 +232,8 @@ impl Engine {
     }
 
     /// Removes expired keys and fields of one shard, looking at no more than `buckets_max` buckets that
-    /// may hold some; whether nothing more is due there. The caller is inside the gate.
+    /// may hold some; whether nothing more is to be done there now: what a script has been holding for long is left for
+    /// later. The caller is inside the gate.
     pub fn expire(
         &self,
         shard: usize,
@@ -240,13 +241,13 @@ impl Engine {
         buckets_max: usize,
         worker: &mut Worker,
     ) -> bool {
+        let Some(mut locked) = self.keyspace.lock_one_unless_long(shard) else { return true };
         let now_ms = environment.now_ms;
         if !environment.lazyfree_expire {
             worker.garbage.free_soon();
         }
         let word = removal_word(environment.lazyfree_expire);
         let id = worker.id();
-        let mut locked = self.keyspace.lock_one(shard);
         worker.effects.begin(&self.log);
         let is_waited_for = locked.shard(shard).queues().is_some();
         let mut shards = locked.shards();
@@ -302,7 +303,7 @@ impl Engine {
     /// Forgets keys of one shard that clients keep copies of, and tells them, until there are no more
     /// than `keys_max` in the whole keyspace or none in this shard. The caller is inside the gate.
     pub fn limit_tracked(&self, shard: usize, keys_max: usize, worker: &mut Worker) {
-        let mut locked = self.keyspace.lock_one(shard);
+        let Some(mut locked) = self.keyspace.lock_one_unless_long(shard) else { return };
         let mut shards = locked.shards();
         while self.keyspace.tracked().0 > keys_max
             && let Some((key, readers)) = shards.untrack_any(shard)
