@@ -21,6 +21,9 @@ use crate::config::describe;
 /// nothing.
 const UNFINISHED: &[u8] = b"temp-";
 
+/// What stands in the name of a file between the name of the one that it was cut off from, and the byte.
+pub(crate) const CUT_OFF: &str = ".cut-";
+
 /// Files that belong together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DataSet {
@@ -171,8 +174,10 @@ pub(crate) fn strays(path: &Path, manifest: &Manifest) -> Vec<PathBuf> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut paths = entries(directory).unwrap_or_default();
     paths.retain(|path| {
-        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        name.starts_with(&prefix) && !has_extension(path, "manifest") && !named(name)
+        let name = path.file_name().unwrap_or_default();
+        let is_cut_off = name.to_string_lossy().contains(CUT_OFF);
+        let name = name.as_encoded_bytes();
+        name.starts_with(&prefix) && !has_extension(path, "manifest") && !is_cut_off && !named(name)
     });
     paths
 }

@@ -80,9 +80,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens, loads the data set, and starts the worker threads, which answer LOADING where that takes its time; a line
-    /// of the log says when commands are served. What belongs to the whole process (working directory, log, signals, pidfile) is the caller's; `log` is
-    /// what `CONFIG SET loglevel` changes. The error is one line for the operator.
+    /// Listens, loads the data set, and starts the worker threads, which answer LOADING where that takes its time. A line
+    /// of the log says when commands are served. The caller owns what belongs to the whole process: working directory,
+    /// log, signals, pidfile. `log` is what `CONFIG SET loglevel` changes. The error is one line for the operator.
     pub fn start(launch: Launch, log: Option<LogHandle>) -> Result<Self, String> {
         let Launch { mut config, file } = launch;
         let wanted = config.maxclients as usize;
@@ -295,9 +295,7 @@ fn run(mut launch: Launch) -> Result<(), String> {
         .map_err(|reason| format!("cannot enter dir {}: {reason}", config.dir.display()))?;
     // Before there is a thread. A supervisor wants to see the process that it has started.
     let daemon = match config.daemonize && Supervisor::find(config).is_none() {
-        true => {
-            Some(Daemon::detach().map_err(|error| format!("cannot go on in the background: {error}"))?)
-        }
+        true => Some(Daemon::detach().map_err(|error| format!("cannot go on in the background: {error}"))?),
         false => None,
     };
     let log = log::install(config.loglevel, &config.logfile)
@@ -357,7 +355,9 @@ fn obey_signals(mut signals: Signals, stopper: Stopper) -> io::Result<()> {
             }
             let has_failed = *lock(&failed_at) == Some(stopper.saves());
             if signal == SIGINT && has_failed {
-                tracing::warn!("Received SIGINT after the data set could not be saved, shutting down without");
+                tracing::warn!(
+                    "Received SIGINT after the data set could not be saved, shutting down without"
+                );
                 flags = ShutdownFlags { save: false, nosave: true, ..flags };
             } else {
                 tracing::warn!("Received {name}, shutting down");

@@ -35,9 +35,8 @@ impl Supervisor {
     }
 
     fn at(name: &OsString) -> Option<Self> {
-        let found = address(name).and_then(|address| {
-            Ok(Self(Arc::new(Socket { socket: UnixDatagram::unbound()?, address })))
-        });
+        let found = address(name)
+            .and_then(|address| Ok(Self(Arc::new(Socket { socket: UnixDatagram::unbound()?, address }))));
         found
             .inspect_err(|error| {
                 tracing::warn!("cannot reach the supervisor at {}: {}", name.display(), describe(error));

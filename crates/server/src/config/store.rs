@@ -148,7 +148,8 @@ impl ConfigStore {
             let (pattern, _) = patterns.iter().find(matches)?;
             Some(if pattern.eq_ignore_ascii_case(name.as_bytes()) { *pattern } else { name.as_bytes() })
         };
-        let own = names().filter_map(|(name, directive)| Some((name, spelling(name)?, directive.print(&config))));
+        let own =
+            names().filter_map(|(name, directive)| Some((name, spelling(name)?, directive.print(&config))));
         let facts = foreign::facts().filter_map(|(name, value)| Some((name, spelling(name)?, value.into())));
         let mut found: Vec<_> = own.chain(facts).collect();
         found.sort_unstable_by_key(|(name, ..)| *name);
@@ -441,7 +442,10 @@ mod tests {
     #[test]
     fn what_other_servers_would_have_is_shown_as_it_is_here() {
         let store = store();
-        assert_eq!(get(&store, &["SUPERVISED", "cluster-en*", "tls-port"]), "cluster-enabled=no;SUPERVISED=no;tls-port=0");
+        assert_eq!(
+            get(&store, &["SUPERVISED", "cluster-en*", "tls-port"]),
+            "cluster-enabled=no;SUPERVISED=no;tls-port=0"
+        );
         store.set(&pairs("replicaof=;cluster-enabled=NO;hz=20"), true).unwrap();
         assert_eq!(get(&store, &["hz", "replicaof"]), "hz=20;replicaof=");
         let error = store.set(&pairs("hz=30;io-threads=4"), true).unwrap_err().to_string();
@@ -480,7 +484,7 @@ mod tests {
             store.set(&pairs(set), true).unwrap();
             assert_eq!(get(&store, patterns), expected, "{set}");
         }
-        assert_eq!(get(&store, &["unixsocket*"]), "unixsocket=;unixsocketperm=0");
+        assert_eq!(get(&store, &["unixsocket*"]), "unixsocket=;unixsocketgroup=;unixsocketperm=0");
     }
 
     #[test]

@@ -734,9 +734,9 @@ pub static DIRECTIVES: &[Directive] = &[
         change: Change::AtStart,
         doc: "Tell systemd when commands are served and when the server ends (`Type=notify` in the unit), where NOTIFY_SOCKET is set: `systemd` and `auto`. The server stays in the foreground then. upstart is refused.",
         settle: |config| match config.supervised {
-            Supervised::Upstart => {
-                Err("upstart is not told of anything: use 'no', or 'systemd' with Type=notify in a systemd unit")
-            }
+            Supervised::Upstart => Err(
+                "upstart is not told of anything: use 'no', or 'systemd' with Type=notify in a systemd unit",
+            ),
             _ => Ok(()),
         },
     },
