@@ -681,3 +681,38 @@ def test_nobody_is_told_to_cut_a_file_that_others_follow(tmp_path):
     assert "cuts the log's last file only" in said and "--fix" not in said, said
     code, told = check("--fix", "--yes", manifest)
     assert code == 1 and "cannot be repaired by cutting" in told, told
+
+
+def test_check_cuts_no_file_that_is_none_of_ours(tmp_path):
+    for name, text in [("notes.txt", b"dear diary\n"), ("list.md", b"* one\n* two\n"), ("title.md", b"# notes\ntext\n"), ("run.aof", b"#!/bin/sh\n:\n")]:
+        path = tmp_path / name
+        path.write_bytes(text)
+        code, told = check("--fix", "--yes", path)
+        assert code == 1 and "it begins neither as an append-only file" in told and "cannot be repaired" in told, told
+        assert path.read_bytes() == text
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_check_keeps_what_it_cuts_off(tmp_path):
+    whole, torn = encoded(b"SET", b"a", b"1"), b"*3\r\n$3\r\nSET\r\n$1\r\nb"
+    path, kept = tmp_path / "log.aof", tmp_path / f"log.aof.cut-{len(whole)}"
+    for copy in (kept, tmp_path / f"{kept.name}-2"):
+        path.write_bytes(whole + torn)
+        code, told = check("--fix", "--yes", path)
+        assert code == 0 and f"loses {len(torn)} bytes" in told and str(copy) in told, told
+        assert told.index("loses") < told.index("are kept in")
+        assert path.read_bytes() == whole and copy.read_bytes() == torn
+    path.write_bytes(torn)
+    assert check("--fix", "--yes", path)[0] == 0
+    assert path.read_bytes() == b"" and (tmp_path / "log.aof.cut-0").read_bytes() == torn
+
+
+def test_check_and_a_start_pass_over_what_was_cut_off(tmp_path):
+    files = tmp_path / "appendonlydir"
+    files.mkdir()
+    (files / "appendonly.aof.1.incr.aof.cut-7").write_bytes(b"x")
+    with Server(*LOG, "--dir", tmp_path) as server:
+        assert Client(server).call("set", "a", 1) == "+OK"
+    code, told = check(files)
+    assert code == 0 and ".cut-7" not in told, told
+    assert (files / "appendonly.aof.1.incr.aof.cut-7").exists()

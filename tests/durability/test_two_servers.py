@@ -28,6 +28,7 @@ def refused(*arguments):
     said = (result.stderr + result.stdout).decode()
     assert result.returncode == 1, said
     (line,) = [line for line in said.splitlines() if line.startswith("dunlin: ")]
+    assert "Ready to accept" not in said
     return line
 
 

@@ -165,18 +165,54 @@ def test_signals_end_it_cleanly(number):
         server.stop()
 
 
-def test_a_signal_that_could_not_save_leaves_everything_as_it_was():
+def test_sigterm_that_could_not_save_goes_on_and_says_how_to_end_without():
     """The next one tries again; it does not end the process as a second one does while the first is being obeyed."""
     with Server("--save", "3600 1") as server, server.connect() as client:
         (server.folder / "dump.rdb").mkdir()
         client.sendall(b"SET k v\r\n")
         assert client.recv(64) == b"+OK\r\n"
         for times in (1, 2):
-            server.process.send_signal(signal.SIGINT)
+            server.process.send_signal(signal.SIGTERM)
             eventually(lambda: str(server.log().count("so the server goes on")), str(times))
+        assert "SHUTDOWN NOSAVE" in server.log() and "SIGINT" in server.log()
         client.sendall(b"GET k\r\n")
         assert client.recv(64) == b"$1\r\nv\r\n"
         (server.folder / "dump.rdb").rmdir()
+    
+
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def test_sigint_after_a_save_that_failed_ends_the_server_without(first):
+    with Server("--save", "3600 1") as server, server.connect() as client:
+        (server.folder / "dump.rdb").mkdir()
+        client.sendall(b"SET k v\r\n")
+        assert client.recv(64) == b"+OK\r\n"
+        server.process.send_signal(first)
+        eventually(server.log, "so the server goes on")
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(20) == 0
+        assert (server.folder / "dump.rdb").is_dir()
+
+
+def test_sigint_saves_again_once_a_snapshot_was_written():
+    server = Server("--save", "3600 1")
+    try:
+        with server.connect() as client:
+            (server.folder / "dump.rdb").mkdir()
+            client.sendall(b"SET k v\r\n")
+            assert client.recv(64) == b"+OK\r\n"
+            server.process.send_signal(signal.SIGINT)
+            eventually(server.log, "so the server goes on")
+            (server.folder / "dump.rdb").rmdir()
+            client.sendall(b"SAVE\r\n")
+            assert client.recv(64) == b"+OK\r\n"
+            written = (server.folder / "dump.rdb").stat().st_ino
+            client.sendall(b"SET k w\r\n")
+            assert client.recv(64) == b"+OK\r\n"
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(20) == 0
+        assert (server.folder / "dump.rdb").stat().st_ino != written
+    finally:
+        server.stop()
 
 
 @pytest.mark.parametrize("words", ["SHUTDOWN", "SHUTDOWN NOSAVE", "shutdown nosave now force"])

@@ -9,6 +9,11 @@
 
 use std::{fs::File, path::Path};
 
+/// Whether no process has the file open; `false` where nobody knows.
+pub fn is_unused(path: &Path) -> bool {
+    File::options().write(true).open(path).is_ok_and(|file| is_open_once(&file))
+}
+
 /// Whether nobody else has the file open; `false` where nobody knows. The file is open for writing.
 pub(crate) fn is_open_once(file: &File) -> bool {
     #[cfg(target_os = "linux")]

@@ -18,7 +18,7 @@ mod ring;
 pub mod storage;
 mod synced;
 
-pub use lease::is_being_written;
+pub use lease::{is_being_written, is_unused};
 pub use removed::Removed;
 pub use replace::{Replacement, directory_and_name, replace_file};
 pub use ring::{Ring, RingReader, RingSizes};

@@ -11,8 +11,11 @@
 //! With `--fix`, a file of commands that is damaged is cut at the end of its last good command or
 //! transaction, after asking. What is behind is lost, so a damage in the middle is told with what it costs; one in a file
 //! of a log that is not its last is not cut, as what follows would then follow something else.
+//!
+//! A file that does not begin as one of ours is none, and is not cut. What is cut off is kept beside the file, as
+//! `NAME.cut-BYTE`, until the user removes it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
 use std::io::{self, BufRead, Read, Seek, Write};
@@ -36,6 +39,15 @@ use crate::{
     durability::{BEGINS_INSIDE, ENDS_OUTSIDE, TORN_IN_ROOM, entry_in_log},
     files::{self, DataSet},
 };
+
+/// What is wrong with a file that no server has written.
+const NOT_OURS: &str = "it begins neither as an append-only file nor as an RDB file";
+/// Lines that an append-only file may begin with besides a command: a time, a check, room.
+const FIRST_COMMENTS: [&[u8]; 3] = [b"#TS:", b"#CRC32C:", b"####"];
+/// Bytes of a file that show how it begins.
+const HEAD_BYTES: u64 = 64;
+/// So many parts that were cut off at one byte of a file are kept.
+const KEPT_MAX: u32 = 99;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -150,17 +162,25 @@ fn fix(finding: &Finding, without_asking: bool) -> bool {
         eprintln!("dunlin: {reason}");
         return false;
     }
-    if !without_asking && !ask(&format!("Cut {} at byte {at}? [y/N] ", finding.path.display())) {
+    let (path, lost) = (finding.path.display(), finding.bytes - at);
+    let question =
+        format!("Cut {path} at byte {at}? The {lost} bytes behind are kept in a file beside it. [y/N] ");
+    if !without_asking && !ask(&question) {
         return false;
     }
     let cut = || {
+        let kept = keep_end(&finding.path, at)?;
         let file = fs::OpenOptions::new().write(true).open(&finding.path)?;
         file.set_len(at)?;
-        file.sync_all()
+        file.sync_all()?;
+        Ok::<_, io::Error>(kept)
     };
     match cut() {
-        Ok(()) => {
-            println!("{}: cut at byte {at}", finding.path.display());
+        Ok(kept) => {
+            println!(
+                "{path}: cut at byte {at}; the {lost} bytes behind are kept in {}: remove it when it is not needed",
+                kept.display()
+            );
             true
         }
         Err(error) => {
@@ -168,6 +188,38 @@ fn fix(finding: &Finding, without_asking: bool) -> bool {
             false
         }
     }
+}
+
+/// Copies the end of a file, from a byte on, durably into a file beside it; which.
+fn keep_end(path: &Path, at: u64) -> io::Result<PathBuf> {
+    let mut end = fs::File::open(path)?;
+    end.seek(io::SeekFrom::Start(at))?;
+    let name = path.file_name().map(OsStr::to_owned).unwrap_or_default();
+    for number in 1..=KEPT_MAX {
+        let mut beside = name.clone();
+        beside.push(format!("{}{at}", files::CUT_OFF));
+        if number > 1 {
+            beside.push(format!("-{number}"));
+        }
+        let beside = path.with_file_name(beside);
+        let mut kept = match fs::OpenOptions::new().write(true).create_new(true).open(&beside) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            opened => opened?,
+        };
+        let copied = io::copy(&mut end, &mut kept).and_then(|_| kept.sync_all()).and_then(|()| {
+            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            fs::File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+        });
+        return match copied {
+            Ok(()) => Ok(beside),
+            Err(error) => {
+                // Half of it is of no use to anybody, and the file itself is whole.
+                let _ = fs::remove_file(&beside);
+                Err(error)
+            }
+        };
+    }
+    Err(io::Error::other(format!("{KEPT_MAX} parts that were cut off there are kept beside it: remove some")))
 }
 
 fn ask(question: &str) -> bool {
@@ -241,11 +293,11 @@ fn check_part(path: &Path, lsn: Option<u64>) -> (Finding, Option<u64>) {
 fn check_file(path: &Path, lsn: Option<u64>, note: &dyn Fn(u64)) -> io::Result<(Finding, u64, Option<u64>)> {
     let mut file = fs::File::open(path)?;
     let bytes = file.metadata()?.len();
-    let mut magic = Vec::new();
-    (&mut file).take(5).read_to_end(&mut magic)?;
+    let mut head = Vec::new();
+    (&mut file).take(HEAD_BYTES).read_to_end(&mut head)?;
     file.rewind()?;
     let (mut start, mut good, mut count) = (0, String::new(), 0);
-    if matches!(magic.as_slice(), b"REDIS" | b"VALKE") {
+    if head.starts_with(b"REDIS") || head.starts_with(b"VALKE") {
         match check_snapshot(&file, note) {
             Ok((keys, end)) => (start, good, count) = (end, format!("an RDB file of {keys} keys"), keys),
             Err((offset, reason)) => {
@@ -286,8 +338,28 @@ fn check_file(path: &Path, lsn: Option<u64>, note: &dyn Fn(u64)) -> io::Result<(
         good += &format!("{joint}{commands} commands in {batches} checked batches{unproven}{room}");
         count += if start == 0 { commands } else { 0 };
     }
+    if start == 0 && whole.commands == 0 && damage.is_some() && !begins_as_log(&head) {
+        damage = Some(Damage { offset: 0, reason: NOT_OURS.to_owned(), cut_at: None });
+    }
     let end = damage.is_none().then(|| whole.log_end(lsn.unwrap_or(0)));
     Ok((Finding { path: path.to_owned(), bytes, good, damage }, count, end))
+}
+
+/// Whether a file begins as servers begin an append-only file, a crash considered: with the head of a command, a comment
+/// of theirs, or nothing that was written.
+fn begins_as_log(head: &[u8]) -> bool {
+    match head {
+        [b'*', rest @ ..] => {
+            let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let behind = &rest[digits..];
+            let is_torn = digits == rest.len() || behind.iter().all(|byte| *byte == 0) || behind == b"\r";
+            is_torn || (digits > 0 && (behind.starts_with(b"\r\n") || behind.starts_with(b"\r\0")))
+        }
+        [b'#', ..] => {
+            FIRST_COMMENTS.iter().any(|comment| head.starts_with(comment) || comment.starts_with(head))
+        }
+        _ => head.iter().all(|byte| *byte == 0),
+    }
 }
 
 /// Keys of an RDB file, and where it ends; or where it is damaged, and how.
@@ -359,4 +431,34 @@ fn check_commands(
     let Err((error, reason)) = ended else { return Ok((progress, None)) };
     let good = reader.good_before(&error, transaction);
     Ok((good, Some(Damage { offset: progress.offset, reason, cut_at: Some(good.offset) })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::ScratchDir;
+
+    #[test]
+    fn a_log_is_told_from_other_files_by_its_beginning() {
+        for head in
+            ["", "*", "*3", "*3\r", "*3\r\n$3", "*3\0\0", "#TS:1\r\n", "#T", "#CRC32C:", "#####", "\0\0"]
+        {
+            assert!(begins_as_log(head.as_bytes()), "{head:?}");
+        }
+        for head in
+            ["notes", "* a list", "*3 apples", "*3\n", "# a title", "#!/bin/sh", "\0\0x", "{}", "PK\x03"]
+        {
+            assert!(!begins_as_log(head.as_bytes()), "{head:?}");
+        }
+    }
+
+    #[test]
+    fn ends_that_are_cut_off_are_kept_beside() {
+        let dir = ScratchDir::new("cut-off");
+        dir.write("a.aof", "0123456789");
+        assert_eq!(keep_end(&dir.path("a.aof"), 4).unwrap(), dir.path("a.aof.cut-4"));
+        assert_eq!(keep_end(&dir.path("a.aof"), 4).unwrap(), dir.path("a.aof.cut-4-2"));
+        assert_eq!(fs::read_to_string(dir.path("a.aof.cut-4-2")).unwrap(), "456789");
+        assert!(keep_end(&dir.path("none.aof"), 4).is_err());
+    }
 }

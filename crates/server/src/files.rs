@@ -21,6 +21,9 @@ use crate::config::describe;
 /// nothing.
 const UNFINISHED: &[u8] = b"temp-";
 
+/// What stands in the name of a file between the name of the one that it was cut off from, and the byte.
+pub(crate) const CUT_OFF: &str = ".cut-";
+
 /// Files that belong together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DataSet {
@@ -100,6 +103,26 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
+/// Removes what servers have left behind in a directory that ended while they wrote it. What somebody has open stays.
+pub(crate) fn remove_unfinished(directory: &Path) {
+    let is_left = |name: &str| {
+        let number = name.strip_prefix("temp-").and_then(|name| name.strip_suffix(".rdb"));
+        let number = number.map(|number| number.trim_start_matches("bg-").trim_start_matches("base-"));
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    // Where it cannot be read, a start has more to say of it.
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_file && entry.file_name().to_str().is_some_and(is_left) && dunlin_persist::is_unused(&path) {
+            match fs::remove_file(&path) {
+                Ok(()) => tracing::info!("{} was never finished, and is removed", path.display()),
+                Err(error) => tracing::warn!("cannot remove {}: {}", path.display(), describe(&error)),
+            }
+        }
+    }
+}
+
 /// Reads a manifest. The error is one line, without the path.
 pub(crate) fn read_manifest(path: &Path) -> Result<(Manifest, u64), String> {
     let file = fs::File::open(path).map_err(|error| describe(&error))?;
@@ -151,8 +174,10 @@ pub(crate) fn strays(path: &Path, manifest: &Manifest) -> Vec<PathBuf> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut paths = entries(directory).unwrap_or_default();
     paths.retain(|path| {
-        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        name.starts_with(&prefix) && !has_extension(path, "manifest") && !named(name)
+        let name = path.file_name().unwrap_or_default();
+        let is_cut_off = name.to_string_lossy().contains(CUT_OFF);
+        let name = name.as_encoded_bytes();
+        name.starts_with(&prefix) && !has_extension(path, "manifest") && !is_cut_off && !named(name)
     });
     paths
 }
@@ -161,6 +186,31 @@ pub(crate) fn strays(path: &Path, manifest: &Manifest) -> Vec<PathBuf> {
 mod tests {
     use super::*;
     use crate::config::tests::ScratchDir;
+
+    #[test]
+    fn unfinished_files_are_removed_where_nobody_writes_them() {
+        let dir = ScratchDir::new("unfinished");
+        let stays = ["dump.rdb", "temp-x.rdb", "temp-.rdb", "temp-1.aof", "temp-convert-1"];
+        for name in stays.iter().chain(&["temp-12.rdb", "temp-bg-7.rdb", "temp-base-3.rdb", "temp-9.rdb"]) {
+            dir.write(name, "");
+        }
+        fs::create_dir(dir.path("temp-5.rdb")).unwrap();
+        let open = fs::File::options().write(true).open(dir.path("temp-9.rdb")).unwrap();
+        remove_unfinished(&dir.path(""));
+        remove_unfinished(&dir.path("none"));
+        let mut left: Vec<_> = fs::read_dir(dir.path(""))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        drop(open);
+        let mut expected = [&stays[..], &["temp-5.rdb", "temp-9.rdb"]].concat();
+        expected.sort_unstable();
+        // Where the system gives no leases, nobody knows whether they are written.
+        if left.len() == expected.len() {
+            assert_eq!(left, expected);
+        }
+    }
 
     #[test]
     fn data_sets_are_found_wherever_they_are() {

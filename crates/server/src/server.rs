@@ -7,8 +7,8 @@ use std::{
     path::Path,
     process::ExitCode,
     sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
         mpsc::{Receiver, Sender, channel},
     },
     thread::JoinHandle,
@@ -26,19 +26,22 @@ use signal_hook::{
 use crate::{
     apart,
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags},
+    daemon::Daemon,
     durability::{Durability, LogThread, Order, RING},
     executor::{Executor, Letter},
+    files,
     health::HealthServer,
     loading::helpers,
     log::{self, LogHandle},
     maintenance::{self, Maintenance},
     net::{
-        Limits, ListenOptions, Listening, OutputLimit, Running, WorkerContext, Workers, listen_on,
+        Limits, ListenOptions, Listening, Now, OutputLimit, Running, WorkerContext, Workers, listen_on,
         reserve_open_files,
     },
     process::Process,
     shared::{Shared, Stop},
     startup::{self, PidFile},
+    supervisor::Supervisor,
 };
 
 /// `dunlin server …`: runs until it is told to stop. `words` are the words behind `server`.
@@ -53,11 +56,12 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Says why a server did not start or ended: a line for each reason.
 fn report(result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(line) => {
-            eprintln!("dunlin: {line}");
+        Err(lines) => {
+            lines.lines().for_each(|line| eprintln!("dunlin: {line}"));
             ExitCode::FAILURE
         }
     }
@@ -69,15 +73,16 @@ pub struct Server {
     running: Running<Letter>,
     log: JoinHandle<Result<(), String>>,
     health: Option<HealthServer>,
+    supervisor: Option<Supervisor>,
     /// Kept so that orders can be given before anyone asks for them.
     stopper: Sender<Stop>,
     orders: Receiver<Stop>,
 }
 
 impl Server {
-    /// Starts the worker threads. What belongs to the whole process (working directory, log, signals,
-    /// pidfile) is the caller's; `log` is what `CONFIG SET loglevel` changes. The error is one line
-    /// for the operator.
+    /// Listens, loads the data set, and starts the worker threads, which answer LOADING where that takes its time. A line
+    /// of the log says when commands are served. The caller owns what belongs to the whole process: working directory,
+    /// log, signals, pidfile. `log` is what `CONFIG SET loglevel` changes. The error is one line for the operator.
     pub fn start(launch: Launch, log: Option<LogHandle>) -> Result<Self, String> {
         let Launch { mut config, file } = launch;
         let wanted = config.maxclients as usize;
@@ -88,6 +93,9 @@ impl Server {
             );
             config.maxclients = room as u32;
         }
+        startup::announcement(&config, file.as_deref()).iter().for_each(|line| tracing::info!("{line}"));
+        startup::warnings(&config).iter().for_each(|line| tracing::warn!("{line}"));
+        let supervisor = Supervisor::find(&config);
         let threads = config.worker_count();
         let limits = Arc::new(ArcSwap::from_pointee(limits(&config)));
         let workers = Workers { threads, listen: listen_options(&config), limits: Arc::clone(&limits) };
@@ -101,6 +109,9 @@ impl Server {
         let Assembled { shared, ring, discarded } = assemble(store, threads, stopper.clone())?;
         let shared = Arc::new(shared);
         take_directory(&shared)?;
+        let listened = workers.listen().map_err(|error| error.to_string())?;
+        shared.loading.begin(Now::read().unix_ms);
+        supervisor.iter().for_each(Supervisor::loading);
         let health = match http.is_empty() {
             true => None,
             false => Some(
@@ -109,11 +120,8 @@ impl Server {
         };
         maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         apart::start(&shared).map_err(|error| format!("cannot start a thread: {error}"))?;
-        let log = LogThread::new(Arc::clone(&shared), ring).and_then(LogThread::start);
-        let log = log.map_err(|error| format!("cannot start a thread: {error}"))?;
-        if log.is_finished() {
-            return Err(join_log(log).err().unwrap_or_else(|| "the log's thread has ended".to_owned()));
-        }
+        let log = LogThread::new(Arc::clone(&shared), ring)
+            .map_err(|error| format!("cannot start a thread: {error}"))?;
         let make = {
             let shared = Arc::clone(&shared);
             move |context: WorkerContext<_>| {
@@ -123,9 +131,23 @@ impl Server {
                 Executor::new(Arc::clone(&shared), Worker::new(context.worker, seed), context)
             }
         };
-        let running = workers.start(make).map_err(|error| error.to_string())?;
+        let http = health.as_ref().map_or(&[][..], HealthServer::addresses);
+        let addresses = addresses(&shared.config.snapshot(), &listened.addresses(), http);
+        let readiness = Arc::new(Readiness::new(addresses, supervisor.clone()));
+        let loaded = {
+            let readiness = Arc::clone(&readiness);
+            move || readiness.advance()
+        };
+        let log = log.start(loaded).map_err(|error| format!("cannot start a thread: {error}"))?;
+        if log.is_finished() {
+            shared.directory.release();
+            return Err(join_log(log).err().unwrap_or_else(|| "the log's thread has ended".to_owned()));
+        }
+        let running =
+            listened.start(make).map_err(|error| format!("cannot start the worker threads: {error}"))?;
         register_listening(&shared.config, Arc::clone(running.listening()));
-        Ok(Self { shared, running, log, health, stopper, orders })
+        readiness.advance();
+        Ok(Self { shared, running, log, health, supervisor, stopper, orders })
     }
 
     /// The TCP addresses that it has listened on from the start.
@@ -153,6 +175,7 @@ impl Server {
     pub fn wait(self) -> Result<(), String> {
         // It holds a sender of its own: there is always somebody who may give an order.
         if let Ok(stop) = self.orders.recv() {
+            self.supervisor.iter().for_each(Supervisor::stopping);
             self.shared.loading.abandon();
             self.running.shutdown(stop.grace);
         }
@@ -164,6 +187,28 @@ impl Server {
         let ended = join_log(self.log);
         self.shared.directory.release();
         ended
+    }
+}
+
+/// Says once that commands are served: when the data set has been loaded and the workers have started, whichever comes last.
+struct Readiness {
+    /// Where the server listens.
+    addresses: Vec<String>,
+    supervisor: Option<Supervisor>,
+    missing: AtomicU32,
+}
+
+impl Readiness {
+    fn new(addresses: Vec<String>, supervisor: Option<Supervisor>) -> Self {
+        Self { addresses, supervisor, missing: AtomicU32::new(2) }
+    }
+
+    /// One of the two has come.
+    fn advance(&self) {
+        if self.missing.fetch_sub(1, Relaxed) == 1 {
+            tracing::info!("Ready to accept connections on {}", self.addresses.join(", "));
+            self.supervisor.iter().for_each(Supervisor::ready);
+        }
     }
 }
 
@@ -224,6 +269,11 @@ impl Stopper {
         let _ = self.orders.send(Stop { grace });
         true
     }
+
+    /// Snapshots written so far.
+    fn saves(&self) -> u64 {
+        self.shared.persistence.saves.load(Relaxed)
+    }
 }
 
 /// Whether a snapshot is written before the end: when it is asked for, or there are save points; never of a
@@ -243,22 +293,39 @@ fn run(mut launch: Launch) -> Result<(), String> {
     let config = &mut launch.config;
     startup::enter_directory(config)
         .map_err(|reason| format!("cannot enter dir {}: {reason}", config.dir.display()))?;
+    // Before there is a thread. A supervisor wants to see the process that it has started.
+    let daemon = match config.daemonize && Supervisor::find(config).is_none() {
+        true => Some(Daemon::detach().map_err(|error| format!("cannot go on in the background: {error}"))?),
+        false => None,
+    };
     let log = log::install(config.loglevel, &config.logfile)
         .map_err(|error| format!("cannot open logfile {}: {error}", config.logfile.display()))?;
+    let has_logfile = !config.logfile.as_os_str().is_empty();
+    let ended = run_logged(launch, log, daemon);
+    if has_logfile && let Err(line) = &ended {
+        // Standard error, where it is printed, is somebody else's.
+        tracing::error!("{line}");
+    }
+    ended
+}
+
+/// The same, once there is a log and perhaps a terminal that was left.
+fn run_logged(launch: Launch, log: LogHandle, daemon: Option<Daemon>) -> Result<(), String> {
     // Redis's own configuration file names one that only root can write.
-    let pidfile = PidFile::write(&config.pidfile).unwrap_or_else(|reason| {
+    let pidfile = PidFile::write(&launch.config.pidfile).unwrap_or_else(|reason| {
         tracing::warn!("{reason}");
         None
     });
-    let file = launch.file.clone();
     let signals =
         Signals::new([SIGTERM, SIGINT]).map_err(|error| format!("cannot handle signals: {error}"))?;
     // A file that must not grow is an error of the write, not the end of the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default())
         .map_err(|error| format!("cannot handle signals: {error}"))?;
     let server = Server::start(launch, Some(log))?;
-    announce(&server.config(), file.as_deref(), server.addresses(), server.http_addresses());
     obey_signals(signals, server.stopper()).map_err(|error| format!("cannot start a thread: {error}"))?;
+    if let Some(daemon) = daemon {
+        daemon.started().map_err(|error| format!("cannot give up standard error: {error}"))?;
+    }
     server.wait()?;
     drop(pidfile);
     tracing::warn!("Dunlin is now ready to exit, bye bye");
@@ -266,13 +333,16 @@ fn run(mut launch: Launch) -> Result<(), String> {
 }
 
 /// Makes SIGTERM and SIGINT stop the server, as `shutdown-on-sigterm` and `shutdown-on-sigint` say. While it is being
-/// stopped, SIGINT ends the process at once.
+/// stopped, SIGINT ends the process at once. Where the data set could not be saved, SIGTERM tries again, as a supervisor
+/// wants it, and SIGINT, as of somebody who has read why, ends the server without.
 fn obey_signals(mut signals: Signals, stopper: Stopper) -> io::Result<()> {
     let obey = move || {
         let stopping = Arc::new(AtomicBool::new(false));
+        // Snapshots that had been written when a signal could not have one written.
+        let failed_at = Arc::new(Mutex::new(None));
         for signal in signals.forever() {
             let config = stopper.shared.config.snapshot();
-            let (name, flags) = match signal {
+            let (name, mut flags) = match signal {
                 SIGTERM => ("SIGTERM", config.shutdown_on_sigterm),
                 _ => ("SIGINT", config.shutdown_on_sigint),
             };
@@ -283,13 +353,25 @@ fn obey_signals(mut signals: Signals, stopper: Stopper) -> io::Result<()> {
                 }
                 continue;
             }
-            tracing::warn!("Received {name}, shutting down");
-            let (stopper, is_stopping) = (stopper.clone(), Arc::clone(&stopping));
+            let has_failed = *lock(&failed_at) == Some(stopper.saves());
+            if signal == SIGINT && has_failed {
+                tracing::warn!(
+                    "Received SIGINT after the data set could not be saved, shutting down without"
+                );
+                flags = ShutdownFlags { save: false, nosave: true, ..flags };
+            } else {
+                tracing::warn!("Received {name}, shutting down");
+            }
+            let (stopper, is_stopping, failed_at) =
+                (stopper.clone(), Arc::clone(&stopping), Arc::clone(&failed_at));
             // Apart from this thread, since the snapshot may take long, or fail; then all is as before.
             let stop = move || {
                 if !stopper.stop(flags) {
+                    *lock(&failed_at) = Some(stopper.saves());
                     is_stopping.store(false, Relaxed);
-                    tracing::warn!("The data set could not be saved, so the server goes on");
+                    tracing::warn!(
+                        "The data set could not be saved, so the server goes on. Remove the cause and send SIGTERM again; to end without saving, send SIGINT now, or use SHUTDOWN NOSAVE"
+                    );
                 }
             };
             if let Err(error) = std::thread::Builder::new().name("shutdown".to_owned()).spawn(stop) {
@@ -299,6 +381,10 @@ fn obey_signals(mut signals: Signals, stopper: Stopper) -> io::Result<()> {
         }
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(obey).map(drop)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Registers what a change of the configuration sets in motion.
@@ -341,6 +427,8 @@ fn take_directory(shared: &Shared) -> Result<(), String> {
     if config.keeps_data() {
         let held = shared.directory.hold(&config);
         held.map_err(|in_use| format!("{in_use}: stop that server, or give this one another --dir"))?;
+        files::remove_unfinished(&config.dir);
+        files::remove_unfinished(&config.dir.join(&config.appenddirname));
     }
     let directory = Arc::clone(&shared.directory);
     let follow = move |_: &Config, new: &mut Config| {
@@ -370,18 +458,14 @@ fn register_listening(store: &ConfigStore, listening: Arc<Listening<Letter>>) {
     );
 }
 
-fn announce(config: &Config, file: Option<&Path>, tcp: &[SocketAddr], http: &[SocketAddr]) {
+/// Where a server listens, as an operator would write it.
+fn addresses(config: &Config, tcp: &[SocketAddr], http: &[SocketAddr]) -> Vec<String> {
     let mut addresses: Vec<String> = tcp.iter().map(ToString::to_string).collect();
     if !config.unixsocket.as_os_str().is_empty() {
         addresses.push(config.unixsocket.display().to_string());
     }
     addresses.extend(http.iter().map(|address| format!("http://{address}/health")));
-    for line in startup::announcement(config, file, &addresses) {
-        tracing::info!("{line}");
-    }
-    for line in startup::warnings(config) {
-        tracing::warn!("{line}");
-    }
+    addresses
 }
 
 fn seeds() -> Result<[u64; 4], String> {

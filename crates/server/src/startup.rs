@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::config::{Config, ConfigStore, describe};
+use crate::config::{Config, ConfigStore, Supervised, describe};
 use crate::log::LogHandle;
 
 /// Makes `dir` the working directory, and absolute. The error is what the system says.
@@ -92,8 +92,8 @@ pub fn bind_failure(address: &str, error: &io::Error) -> String {
     format!("cannot listen on {address}: {reason}: {remedy}")
 }
 
-/// The lines that a starting server logs at level notice, once it listens on `addresses`.
-pub fn announcement(config: &Config, file: Option<&Path>, addresses: &[String]) -> Vec<String> {
+/// The lines that a starting server logs at level notice.
+pub fn announcement(config: &Config, file: Option<&Path>) -> Vec<String> {
     let workers = config.worker_count();
     let memory = match config.maxmemory {
         0 => "no memory limit".to_owned(),
@@ -115,13 +115,18 @@ pub fn announcement(config: &Config, file: Option<&Path>, addresses: &[String]) 
                 config.dir.display()
             ),
         },
-        format!("Ready to accept connections on {}", addresses.join(", ")),
     ]
 }
 
 /// What an operator should know about this configuration on this host, as lines of level warning.
 pub fn warnings(config: &Config) -> Vec<String> {
     let mut warnings: Vec<String> = config.ignored.iter().map(ToString::to_string).collect();
+    if config.supervised == Supervised::Systemd && std::env::var_os("NOTIFY_SOCKET").is_none() {
+        warnings.push(
+            "supervised systemd: NOTIFY_SOCKET is not set, so nobody is told of the start; use Type=notify in the unit"
+                .to_owned(),
+        );
+    }
     let somaxconn = std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok();
     if config.port != 0 {
         warnings.extend(somaxconn.and_then(|text| backlog_warning(config.tcp_backlog, &text)));
@@ -204,19 +209,8 @@ mod tests {
     fn announcements_name_what_matters_and_no_password() {
         let mut config = Config { maxmemory: 1024, threads: 2, dir: "/data".into(), ..Config::default() };
         crate::config::find(b"requirepass").unwrap().assign_argument(b"hush", &mut config).unwrap();
-        let lines = announcement(
-            &config,
-            Some(Path::new("/etc/dunlin.conf")),
-            &["127.0.0.1:1".into(), "/tmp/s".into()],
-        );
-        let text = lines.join("\n");
-        for part in [
-            "2 worker threads",
-            "memory limit 1024 bytes",
-            "/etc/dunlin.conf",
-            "/data",
-            "127.0.0.1:1, /tmp/s",
-        ] {
+        let text = announcement(&config, Some(Path::new("/etc/dunlin.conf"))).join("\n");
+        for part in ["2 worker threads", "memory limit 1024 bytes", "/etc/dunlin.conf", "/data"] {
             assert!(text.contains(part), "{text}");
         }
         assert!(!text.contains("hush"));

@@ -70,21 +70,27 @@ pub fn parse(words: impl IntoIterator<Item = OsString>, input: &mut dyn Read) ->
     }
 
     let mut config = Config::default();
-    let file = file.map(|file| open(&file, &mut config)).transpose()?;
+    let mut mistakes = Vec::new();
+    let mut note = |loaded: Result<(), LoadError>| mistakes.extend(loaded.err());
+    if let Some(file) = &file {
+        note(load_file(file, &mut config));
+    }
     if has_input {
         let mut text = Vec::new();
         let unreadable = |error| LoadError::Unreadable { path: "standard input".into(), from: None, error };
         input.read_to_end(&mut text).map_err(unreadable)?;
-        load_text(&text, None, &mut config)?;
+        note(load_text(&text, None, &mut config));
     }
     for flag in words.chunk_by(|_, next| !next.starts_with(b"--") && next != b"-p") {
-        load_words(&Origin::Flag, &flag_words(flag)?, &mut config)?;
+        note(flag_words(flag).and_then(|line| load_words(&Origin::Flag, &line, &mut config)));
     }
+    LoadError::all(mistakes)?;
+    let file = file.map(|file| absolute(&file)).transpose()?;
     Ok(Request::Run(Box::new(Launch { config, file })))
 }
 
-fn open(file: &std::path::Path, config: &mut Config) -> Result<PathBuf, LoadError> {
-    load_file(file, config)?;
+/// The absolute path of a file, since `dir` is entered later.
+fn absolute(file: &std::path::Path) -> Result<PathBuf, LoadError> {
     std::path::absolute(file).map_err(|error| LoadError::Unreadable {
         path: file.to_owned(),
         from: None,
@@ -320,6 +326,15 @@ mod tests {
                  k, m, g (powers of 1000), none for bytes; default 0)",
             ),
             (&["--prot", "1"], "--prot 1: unknown directive; did you mean port?"),
+            (
+                &["--replicaof", "a", "1"],
+                "--replicaof a 1: not supported: replication is not available in this version; leave this option out",
+            ),
+            (
+                &["--prot", "1", "--hz", "x"],
+                "--prot 1: unknown directive; did you mean port?\n\
+                 --hz x: argument couldn't be parsed into an integer (hz: integer, 0 or more; default 10)",
+            ),
             (
                 &["--requirepass", "a", "b"],
                 "--requirepass (redacted): wrong number of arguments (requirepass: text; default \"\")",

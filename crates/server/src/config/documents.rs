@@ -75,6 +75,13 @@ fn configuration_page() -> String {
         };
         let _ = writeln!(out, "| {} | {} | {otherwise} |", quoted(names), quoted(obeyed));
     }
+    out.push_str("\nCONFIG GET also answers these, with the one value that is true here: ");
+    let facts = super::foreign::facts().map(|(name, value)| match value {
+        "" => format!("`{name}`"),
+        value => format!("`{name} {value}`"),
+    });
+    out.push_str(&facts.collect::<Vec<_>>().join(", "));
+    out.push_str(". CONFIG SET refuses other values and gives the reason.\n");
     out
 }
 

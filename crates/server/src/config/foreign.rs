@@ -4,6 +4,8 @@
 //! something that does not exist here, and whose absence harms nobody, has no effect: that is told at
 //! start, in a line each, never passed over in silence. One whose absence would break a promise (a
 //! password, durability, encryption) is refused.
+//!
+//! CONFIG GET answers those of [`FACTS`], which tools ask for, with the value that is true here.
 
 use super::snapshot::Config;
 use super::{source::Origin, table::find};
@@ -57,45 +59,131 @@ const NO_TLS: Otherwise =
 static FOREIGN: &[Foreign] = &[
     Foreign { names: &["loadmodule"], obeyed: &[], otherwise: Refused("modules cannot be loaded; remove the line") },
     Foreign { names: &["bind-source-addr"], obeyed: &[""], otherwise: NO_REPLICATION },
+    Foreign { names: &["mptcp", "repl-mptcp"], obeyed: &["no"], otherwise: Ignored("clients connect by plain TCP") },
+    Foreign { names: &["rdma-*"], obeyed: &[], otherwise: Refused("RDMA is not available in this version; remove the line") },
+    Foreign { names: &["unixsocketgroup"], obeyed: &[""], otherwise: Refused("the socket keeps the group of the process; remove the line, and use unixsocketperm or Group= in a systemd unit") },
+    Foreign { names: &["max-new-connections-per-cycle", "max-new-tls-connections-per-cycle"], obeyed: &[], otherwise: Ignored("a worker accepts connections in rounds of its own") },
     Foreign { names: &["socket-mark-id"], obeyed: &["0"], otherwise: Refused("sockets are not marked; remove the line") },
     Foreign { names: &["tls-port"], obeyed: &["0"], otherwise: NO_TLS },
-    Foreign { names: &["tls-*"], obeyed: &[], otherwise: NO_TLS },
-    Foreign { names: &["supervised"], obeyed: &["no", "auto"], otherwise: Refused("no supervisor is told of the start; use 'no', and Type=simple in a systemd unit") },
+    Foreign { names: &["tls-cluster", "tls-replication"], obeyed: &["no"], otherwise: NO_TLS },
+    Foreign { names: &["tls-*"], obeyed: &[""], otherwise: NO_TLS },
     Foreign { names: &["crash-log-enabled", "crash-memcheck-enabled"], obeyed: &["no"], otherwise: Ignored("a crash leaves one line on standard error") },
     Foreign { names: &["syslog-enabled"], obeyed: &["no"], otherwise: Refused("nothing is sent to syslog; use 'no', and logfile or standard output") },
     Foreign { names: &["syslog-ident", "syslog-facility"], obeyed: &[], otherwise: Ignored("nothing is sent to syslog") },
     Foreign { names: &["always-show-logo"], obeyed: &["no"], otherwise: Ignored("there is no logo") },
+    Foreign { names: &["hide-user-data-from-log"], obeyed: &[], otherwise: Ignored("the log shows data of users only where a file is damaged: a key, or the name of a command") },
+    Foreign { names: &["log-format", "log-timestamp-format"], obeyed: &[], otherwise: Ignored("the log has one form: the process id, the time in UTC, the level and a line") },
     Foreign { names: &["set-proc-title"], obeyed: &["no"], otherwise: Ignored("the process keeps the title that it was started with") },
     Foreign { names: &["proc-title-template"], obeyed: &[], otherwise: Ignored("the process keeps the title that it was started with") },
     Foreign { names: &["locale-collate"], obeyed: &[], otherwise: Ignored("nothing is sorted by a locale in this version") },
     Foreign { names: &["rdb-del-sync-files"], obeyed: &["no"], otherwise: NO_REPLICATION },
-    Foreign { names: &["replicaof", "slaveof"], obeyed: &["no one"], otherwise: Refused("replication is not available in this version; remove the line") },
+    Foreign { names: &["replicaof", "slaveof"], obeyed: &["no one", ""], otherwise: Refused("replication is not available in this version; remove the line") },
     Foreign { names: &["min-replicas-to-write", "min-slaves-to-write"], obeyed: &["0"], otherwise: Refused("replication is not available in this version, so no write could be accepted; use 0") },
-    Foreign { names: &["masterauth", "masteruser", "primaryauth", "primaryuser", "min-replicas-max-lag", "min-slaves-max-lag", "repl-*", "replica-*", "slave-*", "propagation-error-behavior"], obeyed: &[], otherwise: NO_REPLICATION },
-    Foreign { names: &["user", "aclfile"], obeyed: &[], otherwise: NO_ACCESS_LISTS },
+    Foreign { names: &["masterauth", "masteruser", "primaryauth", "primaryuser", "min-replicas-max-lag", "min-slaves-max-lag", "repl-*", "replica-*", "slave-*", "dual-channel-replication-enabled", "propagation-error-behavior"], obeyed: &[], otherwise: NO_REPLICATION },
+    Foreign { names: &["aclfile"], obeyed: &[""], otherwise: NO_ACCESS_LISTS },
+    Foreign { names: &["user"], obeyed: &[], otherwise: NO_ACCESS_LISTS },
     Foreign { names: &["acllog-max-len", "acl-pubsub-default"], obeyed: &[], otherwise: Ignored("access control lists are not available in this version") },
     Foreign { names: &["rename-command"], obeyed: &[], otherwise: Refused("commands cannot be renamed; remove the line and keep untrusted clients away from the port") },
     Foreign { names: &["enable-module-command"], obeyed: &["no"], otherwise: Refused("modules cannot be loaded; use 'no'") },
     Foreign { names: &["maxmemory-clients"], obeyed: &["0"], otherwise: Refused("clients are not evicted; use 0, and client-output-buffer-limit") },
     Foreign { names: &["maxmemory-samples", "maxmemory-eviction-tenacity", "lfu-log-factor", "lfu-decay-time", "lazyfree-lazy-eviction"], obeyed: &[], otherwise: NO_EVICTION },
     Foreign { names: &["replica-ignore-maxmemory", "slave-ignore-maxmemory"], obeyed: &[], otherwise: NO_REPLICATION },
-    Foreign { names: &["io-threads", "io-threads-do-reads", "events-per-io-thread"], obeyed: &[], otherwise: Ignored("every worker thread reads, executes and replies; see threads") },
+    Foreign { names: &["io-threads"], obeyed: &["1"], otherwise: Ignored("every worker thread reads, executes and replies; see threads") },
+    Foreign { names: &["io-threads-do-reads"], obeyed: &["no"], otherwise: Ignored("every worker thread reads, executes and replies; see threads") },
+    Foreign { names: &["events-per-io-thread", "prefetch-batch-max-size"], obeyed: &[], otherwise: Ignored("every worker thread reads, executes and replies; see threads") },
     Foreign { names: &["dynamic-hz"], obeyed: &["no"], otherwise: Ignored("background work does not grow with the number of clients") },
     Foreign { names: &["oom-score-adj"], obeyed: &["no"], otherwise: Refused("the score is left alone; use 'no', and OOMScoreAdjust= in a systemd unit") },
     Foreign { names: &["oom-score-adj-values"], obeyed: &[], otherwise: Ignored("the score is left alone") },
     Foreign { names: &["disable-thp"], obeyed: &["no"], otherwise: Ignored("huge pages are used where the system offers them, and nothing is forked that they could slow down") },
     Foreign { names: &["aof-rewrite-incremental-fsync", "aof-disable-auto-gc"], obeyed: &[], otherwise: Ignored("files are made durable by the policy of appendfsync alone, and superseded ones are removed") },
     Foreign { names: &["cluster-enabled"], obeyed: &["no"], otherwise: Refused("the cluster is not available in this version; use 'no'") },
-    Foreign { names: &["cluster-*"], obeyed: &[], otherwise: NO_CLUSTER },
+    Foreign { names: &["cluster-*", "slot-migration-*"], obeyed: &[], otherwise: NO_CLUSTER },
+    Foreign { names: &["availability-zone"], obeyed: &[""], otherwise: Ignored("clients are not told of availability zones") },
+    Foreign { names: &["extended-redis-compatibility"], obeyed: &[], otherwise: Ignored("INFO and HELLO always name a version of Redis") },
+    Foreign { names: &["import-mode"], obeyed: &["no"], otherwise: Refused("keys expire on time always; use 'no'") },
+    Foreign { names: &["hash-seed"], obeyed: &[], otherwise: Ignored("every start draws a seed of its own") },
     Foreign { names: &["list-max-ziplist-entries", "list-max-ziplist-value"], obeyed: &[], otherwise: Ignored("list-max-listpack-size is what limits the blocks of lists") },
     Foreign { names: &["list-compress-depth"], obeyed: &["0"], otherwise: Ignored("the blocks of lists are not compressed") },
-    Foreign { names: &["activerehashing"], obeyed: &[], otherwise: Ignored("tables grow a bucket at a time and are never rehashed") },
+    Foreign { names: &["activerehashing"], obeyed: &["no"], otherwise: Ignored("tables grow a bucket at a time and are never rehashed") },
     Foreign { names: &["activedefrag"], obeyed: &["no"], otherwise: Refused("memory is not moved about; use 'no'") },
     Foreign { names: &["active-defrag-*"], obeyed: &[], otherwise: Ignored("memory is not moved about") },
     Foreign { names: &["jemalloc-bg-thread"], obeyed: &[], otherwise: Ignored("the allocator is not jemalloc") },
-    Foreign { names: &["server_cpulist", "server-cpulist", "bio_cpulist", "bio-cpulist", "aof_rewrite_cpulist", "bgsave_cpulist"], obeyed: &[], otherwise: Ignored("threads are not bound to cores; use taskset or CPUAffinity= in a systemd unit") },
+    Foreign { names: &["server_cpulist", "server-cpulist", "bio_cpulist", "bio-cpulist", "aof_rewrite_cpulist", "aof-rewrite-cpulist", "bgsave_cpulist", "bgsave-cpulist"], obeyed: &[""], otherwise: Ignored("threads are not bound to cores; use taskset or CPUAffinity= in a systemd unit") },
     Foreign { names: &["ignore-warnings"], obeyed: &["", "arm64-cow-bug"], otherwise: Ignored("there is no such warning") },
 ];
+
+/// Directives of others that CONFIG GET answers, and the one value that is true here. Sorted.
+#[rustfmt::skip]
+static FACTS: &[(&str, &str)] = &[
+    ("aclfile", ""),
+    ("activedefrag", "no"),
+    ("activerehashing", "no"),
+    ("always-show-logo", "no"),
+    ("bind-source-addr", ""),
+    ("cluster-enabled", "no"),
+    ("crash-log-enabled", "no"),
+    ("crash-memcheck-enabled", "no"),
+    ("disable-thp", "no"),
+    ("dynamic-hz", "no"),
+    ("enable-module-command", "no"),
+    ("io-threads", "1"),
+    ("io-threads-do-reads", "no"),
+    ("list-compress-depth", "0"),
+    ("masterauth", ""),
+    ("masteruser", ""),
+    ("maxmemory-clients", "0"),
+    ("min-replicas-to-write", "0"),
+    ("min-slaves-to-write", "0"),
+    ("oom-score-adj", "no"),
+    ("primaryauth", ""),
+    ("primaryuser", ""),
+    ("repl-backlog-size", "0"),
+    ("replica-announce-ip", ""),
+    ("replica-announce-port", "0"),
+    ("replica-priority", "0"),
+    ("replicaof", ""),
+    ("set-proc-title", "no"),
+    ("slave-announce-ip", ""),
+    ("slave-announce-port", "0"),
+    ("slave-priority", "0"),
+    ("slaveof", ""),
+    ("socket-mark-id", "0"),
+    ("syslog-enabled", "no"),
+    ("tls-ca-cert-dir", ""),
+    ("tls-ca-cert-file", ""),
+    ("tls-cert-file", ""),
+    ("tls-cluster", "no"),
+    ("tls-key-file", ""),
+    ("tls-port", "0"),
+    ("tls-replication", "no"),
+    ("unixsocketgroup", ""),
+];
+
+/// What CONFIG GET answers besides the table: names and values.
+pub(super) fn facts() -> impl Iterator<Item = (&'static str, &'static str)> {
+    FACTS.iter().copied()
+}
+
+/// Whether CONFIG SET may have this value for a directive of others: `None` for a name that CONFIG GET does not answer,
+/// an error that says why not.
+pub(super) fn set(name: &[u8], value: &[u8]) -> Option<Result<(), &'static str>> {
+    let (name, fact) = FACTS.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name))?;
+    if fact.as_bytes().eq_ignore_ascii_case(value) {
+        return Some(Ok(()));
+    }
+    Some(Err(row(name).map_or("", |row| match row.otherwise {
+        Refused(why) | Ignored(why) => why,
+    })))
+}
+
+/// The row of a name in lowercase.
+fn row(name: &str) -> Option<&'static Foreign> {
+    let is_meant = |known: &&str| match known.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => name == *known,
+    };
+    FOREIGN.iter().find(|foreign| foreign.names.iter().any(is_meant))
+}
 
 /// Directives of others whose values are passwords, or say whose password it is.
 const SECRETS: &[&str] = &[
@@ -125,11 +213,7 @@ pub(super) fn load(
     config: &mut Config,
 ) -> Option<Result<(), &'static str>> {
     let name = String::from_utf8(name.to_ascii_lowercase()).ok()?;
-    let is_meant = |known: &&str| match known.strip_suffix('*') {
-        Some(beginning) => name.starts_with(beginning),
-        None => name == **known,
-    };
-    let foreign = FOREIGN.iter().find(|foreign| foreign.names.iter().any(&is_meant))?;
+    let foreign = row(&name)?;
     let value = values.join(&b' ').to_ascii_lowercase();
     if foreign.obeyed.iter().any(|obeyed| obeyed.as_bytes() == value) {
         return Some(Ok(()));
@@ -212,13 +296,12 @@ mod tests {
             ("CLUSTER-ENABLED yes", "the cluster is not available"),
             ("tls-cert-file /x", "TLS is not available"),
             ("user default off", "use requirepass"),
-            ("supervised systemd", "Type=simple"),
             ("min-replicas-to-write 1", "use 0"),
         ] {
             let error = load(line).unwrap_err();
             assert!(error.starts_with("/r.conf:1: '") && error.contains(expected), "{error}");
         }
-        assert!(load("supervised no\ncluster-enabled no\ntls-port 0\nreplicaof NO ONE").unwrap().is_empty());
+        assert!(load("cluster-enabled no\ntls-port 0\nreplicaof NO ONE").unwrap().is_empty());
     }
 
     #[test]
@@ -227,4 +310,32 @@ mod tests {
             assert!(find(name.as_bytes()).is_none(), "{name}");
         }
     }
+    #[test]
+    fn facts_are_sorted_values_that_a_file_may_have() {
+        assert!(FACTS.is_sorted_by(|one, next| one.0 < next.0));
+        for (name, value) in facts() {
+            assert!(find(name.as_bytes()).is_none() && row(name).is_some(), "{name}");
+            assert!(load(&format!("{name} \"{value}\"")).is_ok(), "{name}");
+            assert_eq!(set(name.to_uppercase().as_bytes(), value.as_bytes()), Some(Ok(())), "{name}");
+            assert!(matches!(set(name.as_bytes(), b"other"), Some(Err(why)) if !why.is_empty()), "{name}");
+        }
+        assert_eq!(set(b"repl-timeout", b"60"), None);
+    }
+
+    /// The names that Redis 7.0 and Valkey 9.1 show in CONFIG GET or set in the configuration files of their packages.
+    #[test]
+    fn every_directive_of_the_two_houses_is_known() {
+        let (mut known, mut unknown) = (0, Vec::new());
+        for line in HOUSES.lines().filter(|line| !line.is_empty()) {
+            let name = line.split(' ').next().unwrap_or_default();
+            match find(name.as_bytes()).is_some() || row(name).is_some() {
+                true => known += 1,
+                false => unknown.push(name),
+            }
+        }
+        assert!(unknown.is_empty() && known > 200, "{unknown:?}");
+    }
+
+    /// One name a line.
+    const HOUSES: &str = include_str!("../../tests/directives-of-redis-and-valkey.txt");
 }

@@ -32,7 +32,7 @@ pub use foreign::IgnoredLine;
 pub(crate) use foreign::is_secret;
 pub use snapshot::{
     AppendFsync, BindAddress, Config, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits,
-    Permission, Sanitize, SavePoint, Secret, ShutdownFlags, VersionCheck,
+    Permission, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, VersionCheck,
 };
 pub use source::{LoadError, Origin};
 pub(crate) use source::{describe, escape_control};

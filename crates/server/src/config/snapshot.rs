@@ -62,7 +62,7 @@ snapshot! {
     commandlog_large_request_max_len: u64,
     /// Bytes of a request from which the command is logged; -1 for never.
     commandlog_request_larger_than: i64,
-    /// Always `false`.
+    /// Go on in the background.
     daemonize: bool,
     /// Number of databases.
     databases: u32,
@@ -168,6 +168,8 @@ snapshot! {
     stream_node_max_bytes: u64,
     /// Entries of a node of a stream; 0 for no limit.
     stream_node_max_entries: u64,
+    /// Who is told when the server is ready.
+    supervised: Supervised,
     /// Connections that wait to be accepted.
     tcp_backlog: u32,
     /// Seconds between probes; 0 for off.
@@ -338,6 +340,21 @@ words! {
         "strict" => Strict,
         /// They are read as far as they hold what is known.
         "relaxed" => Relaxed,
+    }
+}
+
+words! {
+    /// `supervised`.
+    Supervised {
+        /// Nobody.
+        #[default]
+        "no" => Nobody,
+        /// Refused.
+        "upstart" => Upstart,
+        /// systemd, where NOTIFY_SOCKET is set.
+        "systemd" => Systemd,
+        /// The same.
+        "auto" => Auto,
     }
 }
 

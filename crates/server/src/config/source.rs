@@ -2,7 +2,8 @@
 //!
 //! Lines apply in order, so the last one wins. `include PATH` reads another file in its place; the
 //! path may be a glob pattern, and a relative one starts at the directory of the file that names it.
-//! The first mistake ends the reading and says where it is and what would be right.
+//! Every mistake is reported, with its place and what would be right, so that a file of another server takes one
+//! round of corrections.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -18,6 +19,8 @@ use super::snapshot::{Config, SavePoint};
 use super::table::{find, names};
 use super::words;
 
+/// Mistakes that are reported at most: a file that is no configuration has one in every line.
+const MISTAKES_MAX: usize = 100;
 /// Files that include one another at most this deep; more is taken for a circle.
 const INCLUDE_DEPTH_MAX: usize = 16;
 
@@ -32,7 +35,7 @@ pub enum Origin {
     Flag,
 }
 
-/// Why the server cannot start with this configuration. One line that says what to do.
+/// Why the server cannot start with this configuration. Each mistake is one line that says what to do.
 #[derive(Debug)]
 pub enum LoadError {
     /// A file that cannot be read.
@@ -55,6 +58,38 @@ pub enum LoadError {
     },
     /// The command line has a word where none belongs.
     Usage(String),
+    /// Several mistakes, none of which is this one.
+    Several(Vec<LoadError>),
+}
+
+impl LoadError {
+    /// The mistakes of a configuration as one, if there are any.
+    pub(super) fn all(mistakes: Vec<Self>) -> Result<(), Self> {
+        let mut all = Vec::new();
+        for mistake in mistakes {
+            match mistake {
+                Self::Several(several) => all.extend(several),
+                one => all.push(one),
+            }
+        }
+        match all.pop() {
+            None => Ok(()),
+            Some(one) if all.is_empty() => Err(one),
+            Some(last) => {
+                all.push(last);
+                all.truncate(MISTAKES_MAX);
+                Err(Self::Several(all))
+            }
+        }
+    }
+
+    /// How many mistakes it is.
+    fn count(&self) -> usize {
+        match self {
+            Self::Several(several) => several.len(),
+            _ => 1,
+        }
+    }
 }
 
 impl fmt::Display for LoadError {
@@ -69,6 +104,10 @@ impl fmt::Display for LoadError {
             Self::Line { origin: Origin::Flag, line, reason } => write!(out, "--{line}: {reason}"),
             Self::Line { origin, line, reason } => write!(out, "{origin}: '{line}': {reason}"),
             Self::Usage(message) => out.write_str(message),
+            Self::Several(mistakes) => {
+                let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+                out.write_str(&lines.join("\n"))
+            }
         }
     }
 }
@@ -112,21 +151,29 @@ pub fn load_words(origin: &Origin, line: &[Vec<u8>], config: &mut Config) -> Res
 }
 
 fn load_nested(text: &[u8], path: Option<&Path>, config: &mut Config, depth: usize) -> Result<(), LoadError> {
+    let (mut mistakes, mut count) = (Vec::new(), 0);
     for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
         let origin = match path {
             Some(path) => Origin::File(path.to_owned(), index + 1),
             None => Origin::StandardInput(index + 1),
         };
-        match words::split(line) {
-            Ok(words) if words.is_empty() => {}
-            Ok(words) => load_directive(&origin, &words, config, depth)?,
+        let loaded = match words::split(line) {
+            Ok(words) if words.is_empty() => Ok(()),
+            Ok(words) => load_directive(&origin, &words, config, depth),
             Err(unbalanced) => {
                 let line = shown(line.trim_ascii());
-                return Err(LoadError::Line { origin, line, reason: unbalanced.to_string() });
+                Err(LoadError::Line { origin, line, reason: unbalanced.to_string() })
+            }
+        };
+        if let Err(mistake) = loaded {
+            count += mistake.count();
+            mistakes.push(mistake);
+            if count >= MISTAKES_MAX {
+                break;
             }
         }
     }
-    Ok(())
+    LoadError::all(mistakes)
 }
 
 fn load_directive(
@@ -172,6 +219,9 @@ fn load_directive(
     }
     match foreign::load(origin, name, values, config) {
         Some(Ok(())) => Ok(()),
+        Some(Err(why)) if *origin == Origin::Flag => {
+            fail(format!("not supported: {}", why.replace("remove the line", "leave this option out")))
+        }
         Some(Err(why)) => fail(format!("not supported: {why}")),
         None => fail(match nearest(name) {
             Some(near) => format!("unknown directive; did you mean {near}?"),
@@ -200,11 +250,15 @@ fn include(origin: &Origin, pattern: &[u8], config: &mut Config, depth: usize) -
     } else {
         vec![base.join(OsStr::from_bytes(pattern))]
     };
+    let mut mistakes = Vec::new();
     for path in paths {
-        let text = std::fs::read(&path).map_err(|error| unreadable(path.clone(), error))?;
-        load_nested(&text, Some(&path), config, depth)?;
+        let loaded = match std::fs::read(&path) {
+            Ok(text) => load_nested(&text, Some(&path), config, depth),
+            Err(error) => Err(unreadable(path, error)),
+        };
+        mistakes.extend(loaded.err());
     }
-    Ok(())
+    LoadError::all(mistakes)
 }
 
 /// The existing paths that a pattern names, in order. As in a shell, names that begin with a dot
@@ -316,7 +370,7 @@ mod tests {
     fn a_file_of_redis_loads() {
         let config = load(
             "# comment\n\nbind 127.0.0.1 -::1\r\nPORT 7000\nmaxmemory 100mb\nsave \"\"\nappendonly no\n\
-             daemonize no\nrequirepass \"a b\"\nunixsocketperm 700\nloglevel debug\n\
+             daemonize yes\nsupervised auto\nrequirepass \"a b\"\nunixsocketperm 700\nloglevel debug\n\
              client-output-buffer-limit normal 1mb 1kb 10\nclient-output-buffer-limit slave 1gb 0 0\nport 7001",
         )
         .unwrap();
@@ -389,6 +443,23 @@ mod tests {
         ] {
             assert_eq!(load(text).unwrap_err(), expected);
         }
+    }
+
+    #[test]
+    fn mistakes_are_reported_all_at_once() {
+        let error = load("hz 20\nfoo 1\nloadmodule /x.so\nport x\nhz 30").unwrap_err();
+        let lines: Vec<&str> = error.lines().collect();
+        assert_eq!(lines.len(), 3, "{error}");
+        for (line, expected) in lines.iter().zip([":2: 'foo 1'", ":3: 'loadmodule /x.so'", ":4: 'port x'"]) {
+            assert!(line.contains(expected), "{line}");
+        }
+        let noise = "noise of no sense\n".repeat(10_000);
+        assert_eq!(load(&noise).unwrap_err().lines().count(), MISTAKES_MAX);
+        let dir = ScratchDir::new("mistakes");
+        dir.write("a.conf", "a 1\ninclude b.conf\ninclude none.conf\nc 1\n");
+        dir.write("b.conf", "b 1\n");
+        let error = load_file(&dir.path("a.conf"), &mut Config::default()).unwrap_err();
+        assert_eq!(error.count(), 4, "{error}");
     }
 
     #[test]

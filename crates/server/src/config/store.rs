@@ -17,6 +17,7 @@ use arc_swap::ArcSwap;
 use dunlin_engine::{command::CommandError, glob::Glob};
 
 use super::directive::{Change, Directive, ValueError};
+use super::foreign;
 use super::rewrite;
 use super::snapshot::Config;
 use super::table::{find, find_name, names};
@@ -133,8 +134,8 @@ impl ConfigStore {
         self.lock().file.clone()
     }
 
-    /// CONFIG GET: names and aliases that match any pattern, each once, sorted, with their values. A
-    /// name that is asked for without wildcards is spelled as in the question, where the client looks for it.
+    /// CONFIG GET: names and aliases that match any pattern, each once, sorted, with their values, and directives of
+    /// other servers that have one true value here. A name that is asked for without wildcards is spelled as in the question, where the client looks for it.
     pub fn get<'a>(&self, patterns: &[&'a [u8]]) -> Vec<(&'a [u8], Vec<u8>)> {
         let config = self.current.load();
         let patterns: Vec<(&[u8], Option<Glob>)> =
@@ -147,9 +148,10 @@ impl ConfigStore {
             let (pattern, _) = patterns.iter().find(matches)?;
             Some(if pattern.eq_ignore_ascii_case(name.as_bytes()) { *pattern } else { name.as_bytes() })
         };
-        let mut found: Vec<_> = names()
-            .filter_map(|(name, directive)| Some((name, spelling(name)?, directive.print(&config))))
-            .collect();
+        let own =
+            names().filter_map(|(name, directive)| Some((name, spelling(name)?, directive.print(&config))));
+        let facts = foreign::facts().filter_map(|(name, value)| Some((name, spelling(name)?, value.into())));
+        let mut found: Vec<_> = own.chain(facts).collect();
         found.sort_unstable_by_key(|(name, ..)| *name);
         found.into_iter().map(|(_, spelling, value)| (spelling, value)).collect()
     }
@@ -194,10 +196,16 @@ fn resolve<'a>(
 ) -> Result<Vec<Resolved<'a>>, SetError> {
     let mut resolved: Vec<Resolved<'a>> = Vec::with_capacity(pairs.len());
     for &(typed, value) in pairs {
-        let Some((name, directive)) = find_name(typed) else { return Err(SetError::Unknown(typed.to_vec())) };
         let shown = String::from_utf8_lossy(typed);
         let failed =
             |reason: &str| Err(SetError::Failed { name: shown.to_string(), reason: reason.to_owned() });
+        let Some((name, directive)) = find_name(typed) else {
+            match foreign::set(typed, value) {
+                Some(Ok(())) => continue,
+                Some(Err(why)) => return failed(why),
+                None => return Err(SetError::Unknown(typed.to_vec())),
+            }
+        };
         match directive.change {
             Change::AtStart => return failed("can't set immutable config"),
             Change::Protected if !config.enable_protected_configs.allows(client_is_local) => {
@@ -432,6 +440,20 @@ mod tests {
     }
 
     #[test]
+    fn what_other_servers_would_have_is_shown_as_it_is_here() {
+        let store = store();
+        assert_eq!(
+            get(&store, &["SUPERVISED", "cluster-en*", "tls-port"]),
+            "cluster-enabled=no;SUPERVISED=no;tls-port=0"
+        );
+        store.set(&pairs("replicaof=;cluster-enabled=NO;hz=20"), true).unwrap();
+        assert_eq!(get(&store, &["hz", "replicaof"]), "hz=20;replicaof=");
+        let error = store.set(&pairs("hz=30;io-threads=4"), true).unwrap_err().to_string();
+        assert!(error.contains("'io-threads'") && error.contains("see threads"), "{error}");
+        assert_eq!(get(&store, &["hz"]), "hz=20");
+    }
+
+    #[test]
     fn values_are_set_together_and_shown_as_redis_shows_them() {
         let store = store();
         for (set, patterns, expected) in [
@@ -462,7 +484,7 @@ mod tests {
             store.set(&pairs(set), true).unwrap();
             assert_eq!(get(&store, patterns), expected, "{set}");
         }
-        assert_eq!(get(&store, &["unixsocket*"]), "unixsocket=;unixsocketperm=0");
+        assert_eq!(get(&store, &["unixsocket*"]), "unixsocket=;unixsocketgroup=;unixsocketperm=0");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::directive::{Change, Directive, Field, Group, Kind, Number, choice, field, number};
 use super::snapshot::{
-    AppendFsync, Config, LogLevel, MaxmemoryPolicy, Permission, Sanitize, VersionCheck, Words,
+    AppendFsync, Config, LogLevel, MaxmemoryPolicy, Permission, Sanitize, Supervised, VersionCheck, Words,
 };
 
 const INT_MAX: i64 = i32::MAX as i64;
@@ -206,15 +206,8 @@ pub static DIRECTIVES: &[Directive] = &[
         kind: Kind::Flag(field!(daemonize)),
         default: "no",
         change: Change::AtStart,
-        doc: "The server always stays in the foreground, so `yes` is refused: run it under systemd, a container or `nohup … &`.",
-        settle: |config| {
-            if config.daemonize {
-                return Err(
-                    "the server stays in the foreground: use 'no' and start it from systemd, a container or with nohup and &",
-                );
-            }
-            Ok(())
-        },
+        doc: "Leave the terminal and go on in the background; the command returns once the server listens, or has failed. Without effect where a supervisor starts the server (`supervised`). Without `logfile` nobody sees the log.",
+        settle: as_is,
     },
     Directive {
         name: "databases",
@@ -639,7 +632,7 @@ pub static DIRECTIVES: &[Directive] = &[
         kind: Kind::Shutdown(field!(shutdown_on_sigint)),
         default: "default",
         change: Change::Anytime,
-        doc: "What SIGINT does, as options of SHUTDOWN.",
+        doc: "What SIGINT does, as options of SHUTDOWN. While the server is being stopped, SIGINT ends the process at once; where a signal could not save the data set, SIGINT ends the server without.",
         settle: as_is,
     },
     Directive {
@@ -649,7 +642,7 @@ pub static DIRECTIVES: &[Directive] = &[
         kind: Kind::Shutdown(field!(shutdown_on_sigterm)),
         default: "default",
         change: Change::Anytime,
-        doc: "What SIGTERM does, as options of SHUTDOWN.",
+        doc: "What SIGTERM does, as options of SHUTDOWN. Where the data set cannot be saved, the server goes on, and the next SIGTERM tries again.",
         settle: as_is,
     },
     Directive {
@@ -731,6 +724,21 @@ pub static DIRECTIVES: &[Directive] = &[
         change: Change::Anytime,
         doc: "Entries up to which a stream fills a node; 0 for no limit.",
         settle: as_is,
+    },
+    Directive {
+        name: "supervised",
+        aliases: &[],
+        group: Group::Process,
+        kind: choice!(supervised: Supervised),
+        default: "no",
+        change: Change::AtStart,
+        doc: "Tell systemd when commands are served and when the server ends (`Type=notify` in the unit), where NOTIFY_SOCKET is set: `systemd` and `auto`. The server stays in the foreground then. upstart is refused.",
+        settle: |config| match config.supervised {
+            Supervised::Upstart => Err(
+                "upstart is not told of anything: use 'no', or 'systemd' with Type=notify in a systemd unit",
+            ),
+            _ => Ok(()),
+        },
     },
     Directive {
         name: "tcp-backlog",
@@ -905,13 +913,14 @@ mod tests {
                 "2mb",
                 "600",
                 "relaxed",
+                "systemd",
                 "KEx",
             ];
             let changed = other.iter().any(|value| {
                 directive.assign_argument(value.as_bytes(), &mut config).is_ok()
                     && !directive.is_same(&config, &Config::default())
             });
-            let refuses_all = ["daemonize", "maxmemory-policy"].contains(&directive.name);
+            let refuses_all = ["maxmemory-policy"].contains(&directive.name);
             assert_eq!(changed, !refuses_all, "{}", directive.name);
             for untouched in DIRECTIVES.iter().filter(|row| row.name != directive.name) {
                 assert!(

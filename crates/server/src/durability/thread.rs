@@ -45,8 +45,8 @@ use crate::shared::{Shared, Stop};
 const YIELDS_MAX: usize = 8;
 /// How often the ring's room is fit to the data set.
 const SIZE_INTERVAL: Duration = Duration::from_millis(500);
-/// How long the start of the server waits for the log to be loaded, before clients are told of it.
-const QUICK_LOADING: Duration = Duration::from_millis(500);
+/// How long clients of a server that starts wait for the data set, before they are answered LOADING.
+const QUICK_LOADING: Duration = Duration::from_millis(100);
 /// How long after a failure the next attempt is made.
 const RETRY: Duration = Duration::from_secs(1);
 /// Bytes that are not durable at most before `everysec` does not wait for its second: the ring keeps them.
@@ -164,13 +164,15 @@ impl LogThread {
         }
     }
 
-    /// Starts it; it loads the data set first: the log, or the snapshot where there is to be none. What is loaded quickly is loaded when
-    /// this returns. The thread ends with an error, a line for the operator, where it cannot load, and
-    /// stops the server.
-    pub(crate) fn start(self) -> io::Result<JoinHandle<Result<(), String>>> {
-        self.shared.loading.begin(Now::read().unix_ms);
-        let (loaded, news) = channel();
-        let run = move || self.run(loaded);
+    /// Starts it; it loads the data set first, which has been said to be loading: the log, or the snapshot where there is to be
+    /// none. Then it calls `loaded`. What is loaded quickly is loaded when this returns. The thread ends with an error, a
+    /// line for the operator, where it cannot load, and stops the server.
+    pub(crate) fn start(
+        self,
+        loaded: impl FnOnce() + Send + 'static,
+    ) -> io::Result<JoinHandle<Result<(), String>>> {
+        let (quick, news) = channel();
+        let run = move || self.run(loaded, quick);
         let thread = thread::Builder::new().name("log".to_owned()).spawn(run)?;
         // Clients that come at once are not to be told to come again for the sake of milliseconds.
         let _ = news.recv_timeout(QUICK_LOADING);
@@ -259,21 +261,23 @@ impl LogThread {
         }
     }
 
-    fn run(mut self, loaded: Sender<()>) -> Result<(), String> {
+    fn run(mut self, loaded: impl FnOnce(), quick: Sender<()>) -> Result<(), String> {
         let shared = Arc::clone(&self.shared);
         let durability = &shared.durability;
         durability.bell.attach();
         let data = if self.config.config().appendonly { self.load() } else { load_dump(&shared) };
         match data {
-            Ok(()) => shared.loading.end(),
+            Ok(()) => {
+                shared.loading.end();
+                loaded();
+            }
             Err(LoadError::Failed(line)) => {
-                tracing::error!("{line}");
                 shared.stop(Stop { grace: Duration::ZERO });
                 return Err(line);
             }
             Err(LoadError::Abandoned) => return Ok(()),
         }
-        drop(loaded);
+        drop(quick);
         loop {
             for order in durability.take_orders() {
                 match order {

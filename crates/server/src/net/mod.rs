@@ -56,4 +56,4 @@ pub use outbox::{Outbox, Recipient};
 pub(crate) use post::Letters;
 pub use post::PostOffice;
 pub use service::{Next, Now, REPLY_BYTES_MAX, Served, Service, To};
-pub use workers::{Running, StartError, WorkerContext, Workers};
+pub use workers::{Listened, Running, StartError, WorkerContext, Workers};

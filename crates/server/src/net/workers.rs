@@ -74,8 +74,13 @@ impl From<io::Error> for StartError {
 }
 
 impl Workers {
-    /// Opens the listeners and starts the threads `worker-0`, `worker-1`, …; `make` builds each
-    /// worker's service on its thread. When this returns, clients can connect.
+    /// Opens the listeners: from now on clients can connect, and wait.
+    pub fn listen(self) -> Result<Listened, ListenError> {
+        let Self { threads, listen, limits } = self;
+        Ok(Listened { threads, listeners: listener::listen(&listen)?, limits })
+    }
+
+    /// Opens the listeners and starts the threads.
     ///
     /// # Panics
     /// When `threads` is 0.
@@ -83,9 +88,39 @@ impl Workers {
         self,
         make: impl Fn(WorkerContext<S::Letter>) -> S + Clone + Send + 'static,
     ) -> Result<Running<S::Letter>, StartError> {
+        Ok(self.listen()?.start(make)?)
+    }
+}
+
+/// Open listeners, for workers that are yet to start.
+#[derive(Debug)]
+pub struct Listened {
+    threads: usize,
+    listeners: Vec<Listener>,
+    limits: Arc<ArcSwap<Limits>>,
+}
+
+impl Listened {
+    /// The TCP addresses that are bound.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().filter_map(Listener::tcp_address).collect()
+    }
+
+    /// Starts the threads `worker-0`, `worker-1`, …; `make` builds each worker's service on its thread. When this
+    /// returns, clients are served.
+    ///
+    /// # Errors
+    /// When the system has no room for a poller or a thread.
+    ///
+    /// # Panics
+    /// When there is to be no thread.
+    pub fn start<S: Service>(
+        self,
+        make: impl Fn(WorkerContext<S::Letter>) -> S + Clone + Send + 'static,
+    ) -> io::Result<Running<S::Letter>> {
         assert!(self.threads > 0, "a server has at least one worker");
-        let mut listeners = listener::listen(&self.listen)?;
-        let addresses = listeners.iter().filter_map(Listener::tcp_address).collect();
+        let addresses = self.addresses();
+        let mut listeners = self.listeners;
         let mut polls = Vec::with_capacity(self.threads);
         let mut mailboxes = Vec::with_capacity(self.threads);
         for _ in 0..self.threads {
