@@ -563,32 +563,36 @@ mod loom_tests {
         builder.check(check);
     }
 
-    /// Whoever has seen what was set behind `k`, or is the one who has set it, finds the push written.
+    /// Whoever has seen the new `k`, or what was set behind it, finds the push written; so does the one who has set it.
     #[test]
-    fn loom_whoever_sees_a_later_change_has_had_the_push_written() {
-        model(|| {
-            let model = Model::new();
-            let writer = {
-                let model = model.clone();
-                thread::spawn(move || {
-                    model.change();
-                    model.flush();
-                    assert_eq!(model.stream(), [Item::Push], "the writer's own reply leaves now");
-                })
-            };
-            let reader = {
-                let model = model.clone();
-                thread::spawn(move || {
-                    let f = *model.f.lock().unwrap();
-                    model.flush();
-                    if f == 1 {
-                        assert_eq!(model.stream(), [Item::Push], "so does a third client's");
-                    }
-                })
-            };
-            writer.join().unwrap();
-            reader.join().unwrap();
-        });
+    fn loom_whoever_sees_the_change_or_a_later_one_has_had_the_push_written() {
+        for reads_k in [false, true] {
+            model(move || third_client_reads(reads_k));
+        }
+    }
+
+    fn third_client_reads(reads_k: bool) {
+        let model = Model::new();
+        let writer = {
+            let model = model.clone();
+            thread::spawn(move || {
+                model.change();
+                model.flush();
+                assert_eq!(model.stream(), [Item::Push], "the writer's own reply leaves now");
+            })
+        };
+        let reader = {
+            let model = model.clone();
+            thread::spawn(move || {
+                let seen = *if reads_k { &model.k } else { &model.f }.lock().unwrap();
+                model.flush();
+                if seen == 1 {
+                    assert_eq!(model.stream(), [Item::Push], "so does a third client's");
+                }
+            })
+        };
+        writer.join().unwrap();
+        reader.join().unwrap();
     }
 
     /// In the client's own stream the push precedes a reply that has seen what was set behind `k`, and follows one that has

@@ -1,4 +1,4 @@
-//! [`Herald`]: the audience of a worker's commands. It queues pushes for those who are to be told of what they do, while
+//! [`Notifier`]: the audience of a worker's commands. It queues pushes for those who are to be told of what they do, while
 //! that is still locked.
 
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use dunlin_engine::{Audience, Event, Notice, keyspace::ClientToken};
 use crate::{blocked, config::ConfigReader, executor::Letter, net::PostOffice, pubsub::Kind, shared::Shared};
 
 /// Tells subscribers of keyspace events, and clients that keep copies of keys.
-pub(crate) struct Herald {
+pub(crate) struct Notifier {
     shared: Arc<Shared>,
     config: ConfigReader,
     post: PostOffice<Letter>,
 }
 
-impl std::fmt::Debug for Herald {
+impl std::fmt::Debug for Notifier {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("Herald")
+        out.write_str("Notifier")
     }
 }
 
-impl Herald {
+impl Notifier {
     pub(crate) fn new(shared: &Arc<Shared>, post: &PostOffice<Letter>) -> Self {
         let config = ConfigReader::new(Arc::clone(&shared.config));
         Self { shared: Arc::clone(shared), config, post: post.clone() }
@@ -44,7 +44,7 @@ impl Herald {
     }
 }
 
-impl Audience for Herald {
+impl Audience for Notifier {
     fn tell(&mut self, notices: &[Notice], writer: ClientToken) {
         let mut has_invalidations = false;
         let mut has_events = false;

@@ -49,7 +49,7 @@ impl Feed {
         self.watched.store(watchers.len(), SeqCst);
     }
 
-    /// Shows a line to all watchers.
+    /// Shows a line to all watchers, unless it is empty.
     pub(crate) fn show<L>(&self, line: Vec<u8>, post: &PostOffice<L>) {
         if line.is_empty() {
             return;
@@ -94,11 +94,7 @@ pub(crate) fn plain_line(words: &[&[u8]], database: usize, origin: Origin<'_>) -
     line_of_words(words.iter().copied(), database, origin)
 }
 
-fn line_of_words<'w>(
-    words: impl Iterator<Item = &'w [u8]>,
-    database: usize,
-    origin: Origin<'_>,
-) -> Vec<u8> {
+fn line_of_words<'w>(words: impl Iterator<Item = &'w [u8]>, database: usize, origin: Origin<'_>) -> Vec<u8> {
     let mut line = Vec::new();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     // Writing to a vector cannot fail.

@@ -42,7 +42,7 @@ use self::{
 };
 use crate::{
     apart::{Finished, Unstored},
-    audience::Herald,
+    audience::Notifier,
     blocked::Unblocked,
     command_log::{LogEntry, LogKind, shorten},
     config::{Config, ConfigReader, VersionCheck},
@@ -154,7 +154,7 @@ impl Executor {
     pub(crate) fn new(shared: Arc<Shared>, mut worker: Worker, context: WorkerContext<Letter>) -> Self {
         worker.statistics = Arc::clone(&shared.monitor.keyspace[worker.id()]);
         worker.clock_ns = process::monotonic_ns;
-        worker.audience = Some(Box::new(Herald::new(&shared, &context.post)));
+        worker.audience = Some(Box::new(Notifier::new(&shared, &context.post)));
         let config = ConfigReader::new(Arc::clone(&shared.config));
         let environment = environment(config.config());
         let expiry = ExpiryCycle::new(worker.id(), shared.workers);
@@ -228,9 +228,13 @@ impl Executor {
         is_alone: bool,
         line: impl FnOnce(usize, Origin<'_>) -> Vec<u8>,
     ) {
-        if !std::mem::replace(&mut session.is_shown, is_alone) || !is_alone {
-            let origin = Origin::Client(&session.client.transport);
-            self.shared.feed.show(line(session.database, origin), &self.post);
+        if session.is_shown && is_alone {
+            return;
+        }
+        let line = line(session.database, Origin::Client(&session.client.transport));
+        if !line.is_empty() {
+            session.is_shown = is_alone;
+            self.shared.feed.show(line, &self.post);
         }
     }
 

@@ -242,8 +242,7 @@ impl Exchange {
 
     /// How many subscribers a name has.
     pub(crate) fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
-        let count =
-            |audiences: &Audiences| audiences.get(name).map_or(0, |audience| audience.members.len());
+        let count = |audiences: &Audiences| audiences.get(name).map_or(0, |audience| audience.members.len());
         match self.channels(kind) {
             Some(channels) => count(&channels.stripe(name)),
             None => count(&self.patterns.read().unwrap_or_else(PoisonError::into_inner).audiences),

@@ -107,9 +107,9 @@ fn compile(compiled: &mut Compiled, script: &Arc<Script>) -> Result<Rc<CompiledS
 pub(crate) fn show(context: &mut ServerContext<'_, '_>, words: &[&[u8]]) {
     if context.shared.feed.is_watched() {
         let is_alone = !context.in_transaction;
-        context.executor.show(context.session, is_alone, |database, origin| {
-            feed::plain_line(words, database, origin)
-        });
+        context
+            .executor
+            .show(context.session, is_alone, |database, origin| feed::plain_line(words, database, origin));
     }
 }
 
