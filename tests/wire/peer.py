@@ -2,6 +2,8 @@
 
 from wire import command
 
+TIMEOUT_S = 30
+
 
 class Push(list):
     """An out-of-band array of RESP3."""
@@ -14,8 +16,8 @@ class Failure(str):
 class Peer:
     """One connection."""
 
-    def __init__(self, server, protocol=2):
-        self.socket = server.connect()
+    def __init__(self, server, protocol=2, unix=False):
+        self.socket = server.connect(unix=unix)
         self.held = b""
         if protocol == 3:
             self.ask("HELLO", 3)
@@ -78,6 +80,21 @@ class Peer:
         if kind == b"%":
             return {self.read(): self.read() for _ in range(int(rest))}
         raise AssertionError(f"what is {line!r}?")
+
+    def pending(self):
+        """Replies and pushes that have arrived and are still to be read; does not wait."""
+        self.socket.setblocking(False)
+        try:
+            while True:
+                self._fill()
+        except BlockingIOError:
+            pass
+        finally:
+            self.socket.settimeout(TIMEOUT_S)
+        items = []
+        while self.held:
+            items.append(self.read())
+        return items
 
     def is_silent(self):
         """Whether nothing has been said so far: a PING is answered, and by nothing else."""

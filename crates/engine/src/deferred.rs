@@ -194,7 +194,7 @@ impl Running {
             }
             _ => unreachable!("nothing else is deferred"),
         };
-        worker.events.clear();
+        worker.notices.clear();
         if let Some(result) = computed {
             let Self { database, protocol, view, .. } = self;
             return Outcome::Computed(Computed { words: owned_words, database, protocol, view, result });

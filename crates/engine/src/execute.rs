@@ -10,8 +10,8 @@ use crate::{
     context::{Environment, ExclusiveContext, KeyspaceContext, ReadContext, Worker, WriteContext},
     deferred::Deferred,
     effect::{Log, LogSwitch, removal_word},
-    keyspace::{Expiration, Inside, Invalidation, Key, Keyspace, Locked, ShardSet},
-    notify::Event,
+    keyspace::{ClientToken, Expiration, Inside, Invalidation, Key, Keyspace, Locked, ShardSet},
+    notify::{Event, Notice},
     rdb, serve,
 };
 
@@ -102,6 +102,7 @@ impl Engine {
                     }
                     result => result,
                 };
+                worker.tell(environment.client);
                 if worker.ready.is_empty() {
                     locked.release();
                 } else {
@@ -122,7 +123,9 @@ impl Engine {
             }
             Run::Keyspace(handler) => {
                 let mut context = KeyspaceContext::new(&self.keyspace, database, environment, worker);
-                handler(&mut context, &mut args, reply)
+                let result = handler(&mut context, &mut args, reply);
+                worker.tell(environment.client);
+                result
             }
             Run::Exclusive(handler) => {
                 *inside = None;
@@ -259,7 +262,7 @@ impl Engine {
             if !stripe.has_due(now_ms) {
                 continue;
             }
-            let (events, ready) = (&mut worker.events, &mut worker.ready);
+            let (notices, ready) = (&mut worker.notices, &mut worker.ready);
             let (effects, log) = (&mut worker.effects, &self.log);
             let is_recorded = effects.are_recorded();
             let slice =
@@ -278,7 +281,8 @@ impl Engine {
                     effects.publish(log, id);
                     for (class, name) in what.events() {
                         if environment.notifications.has(*class) {
-                            events.push(Event { class: *class, name, database, key: entry.key().to_vec() });
+                            let key = entry.key().to_vec();
+                            notices.push(Notice::Event(Event { class: *class, name, database, key }));
                         }
                     }
                 });
@@ -287,7 +291,7 @@ impl Engine {
                 let readers = shards.untrack(shard, &key);
                 if readers.is_some() || environment.broadcasts {
                     let (key, readers) = (key.into(), readers.unwrap_or_default());
-                    worker.invalidations.push(Invalidation::Key { key, readers });
+                    worker.notices.push(Notice::Invalidation(Invalidation::Key { key, readers }));
                 }
             }
             worker.statistics.expired_keys.add(slice.keys as u64);
@@ -308,8 +312,9 @@ impl Engine {
         while self.keyspace.tracked().0 > keys_max
             && let Some((key, readers)) = shards.untrack_any(shard)
         {
-            worker.invalidations.push(Invalidation::Key { key, readers });
+            worker.notices.push(Notice::Invalidation(Invalidation::Key { key, readers }));
         }
+        worker.tell(ClientToken::default());
     }
 
     /// Gives memory that the keyspace no longer needs back to the system, keeping a reserve of

@@ -32,7 +32,7 @@ pub use deferred::{Computed, Deferred, Outcome};
 pub use dunlin_structures::{PAGE_BYTES, hyperloglog::self_test as hyperloglog_self_test};
 pub use effect::{Effects, Log, LogSwitch, write_command};
 pub use execute::{Engine, Request};
-pub use notify::{Event, EventClass, EventClasses};
+pub use notify::{Audience, ClientPosition, Event, EventClass, EventClasses, Notice};
 pub use serve::{Blocked, Served};
 pub use statistics::{Counter, Statistics};
 pub use transaction::{Footprint, Transaction};

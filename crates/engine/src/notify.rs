@@ -1,8 +1,18 @@
-//! Keyspace events: what happened to a key, for those who asked to be told.
+//! Notices: what commands do that others asked to be told of: keyspace events, and changes of keys that clients keep
+//! copies of.
 //!
-//! Handlers report events as they change keys ([`crate::WriteContext::notify`]); those of a wanted
-//! class gather in the worker, and whoever runs the engine publishes them once the locks are
-//! released, in order. Names and classes are those of Redis's keyspace notifications.
+//! ```text
+//! lock ─▶ handler ─▶ notices gather in the worker ─▶ its audience is told ─▶ unlock
+//! ```
+//!
+//! Handlers report events as they change keys ([`crate::WriteContext::notify`]); those of a wanted class gather. The host's
+//! [`Audience`] gets all of them, in order, before anybody can see what they are about: so whoever has seen a change
+//! finds that those were told who are to be told of it. Names and classes of events are those of Redis's keyspace
+//! notifications.
+
+use std::{fmt::Debug, sync::Arc};
+
+use crate::keyspace::{ClientToken, Invalidation};
 
 /// A kind of event; one bit of [`EventClasses`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,4 +92,29 @@ pub struct Event {
     pub database: usize,
     /// The key.
     pub key: Vec<u8>,
+}
+
+/// Something that commands have done, for others to be told.
+#[derive(Debug)]
+pub enum Notice {
+    /// An event of a key.
+    Event(Event),
+    /// Clients may keep copies of something that has changed.
+    Invalidation(Invalidation),
+    /// The client whose commands these are is told things itself: its place among all changes is decided under the locks
+    /// of each command. This one stays.
+    Client(Arc<dyn ClientPosition>),
+}
+
+/// The place of a client's command among all changes, as the host keeps it.
+pub trait ClientPosition: Debug + Send + Sync {
+    /// Decides it for the command at hand: what it looks at is locked. Called for one command as often as it takes locks.
+    fn mark(&self);
+}
+
+/// Whom a worker's notices are for.
+pub trait Audience: Debug + Send {
+    /// Takes notices, in order, of changes by a client (of id 0 for nobody). What they are about is locked, so this must
+    /// neither wait nor take long; whoever sees the changes has to find that this was done before.
+    fn tell(&mut self, notices: &[Notice], writer: ClientToken);
 }

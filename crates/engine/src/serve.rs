@@ -122,6 +122,7 @@ impl Engine {
             while let Progress::Needs(mut shards) = progress {
                 shards.insert(shard);
                 if !locked.extend(&shards) {
+                    worker.tell(environment.client);
                     drop(locked);
                     let Some(all) = self.keyspace.lock_set_unless_long(shards) else {
                         locked = self.keyspace.lock_set(ShardSet::EMPTY);
@@ -133,6 +134,7 @@ impl Engine {
                 progress = serve_key(&mut locked, &self.log, (shard, database, &key), environment, worker);
             }
         }
+        worker.tell(environment.client);
     }
 
     /// Serves the clients that a script has kept from being served, where it has ended. The caller is inside the gate and

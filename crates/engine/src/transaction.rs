@@ -121,6 +121,7 @@ impl Engine {
         // All that its commands have changed is one record.
         worker.effects.mute(false);
         worker.effects.publish(&self.log, worker.id());
+        worker.tell(environment.client);
         if worker.ready.is_empty() {
             drop(locked);
         } else {
@@ -195,8 +196,7 @@ impl Transaction<'_> {
     pub fn abandon(self, worker: &mut Worker, inside: &mut Option<Inside<'_>>) {
         worker.effects.forget();
         worker.ready.clear();
-        worker.events.clear();
-        worker.invalidations.clear();
+        worker.notices.clear();
         std::mem::forget(self.locked);
         std::mem::forget(inside.take());
     }

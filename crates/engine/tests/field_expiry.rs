@@ -3,7 +3,9 @@
 mod common;
 
 use common::{START_MS, Store};
-use dunlin_engine::{EventClass, EventClasses};
+use std::sync::{Arc, Mutex};
+
+use dunlin_engine::{Audience, EventClass, EventClasses, Notice, keyspace::ClientToken};
 
 /// Deadlines are rounded up to a tick.
 const TICK_MS: u64 = 64;
@@ -85,11 +87,28 @@ fn hints_survive_whatever_happens_to_the_key() {
     }
 }
 
+/// The events that a worker's audience was told.
+#[derive(Debug, Clone, Default)]
+struct Events(Arc<Mutex<Vec<String>>>);
+
+impl Audience for Events {
+    fn tell(&mut self, notices: &[Notice], _: ClientToken) {
+        let events = notices.iter().filter_map(|notice| match notice {
+            Notice::Event(event) => Some(format!("{} {}", event.name, String::from_utf8_lossy(&event.key))),
+            _ => None,
+        });
+        self.0.lock().unwrap().extend(events);
+    }
+}
+
 #[test]
 fn events_tell_of_fields_that_expire_and_of_hashes_that_go_with_them() {
     let store = Store::new(1);
     let mut client = store.client(0);
     client.environment.notifications = EventClasses::default().and(EventClass::Hash).and(EventClass::Generic);
+    let events = Events::default();
+    client.worker.audience = Some(Box::new(events.clone()));
+    let Events(events) = events;
     let told = |client: &mut common::Client<'_>, line: &str| -> Vec<String> {
         match line {
             "(time passes)" => {
@@ -98,10 +117,9 @@ fn events_tell_of_fields_that_expire_and_of_hashes_that_go_with_them() {
             }
             line => drop(client.say(line)),
         }
-        let events = client.worker.events.drain(..);
-        events.map(|event| format!("{} {}", event.name, String::from_utf8_lossy(&event.key))).collect()
+        std::mem::take(&mut *events.lock().unwrap())
     };
-    for (line, events) in [
+    for (line, expected) in [
         ("HSETEX h PX 10 FIELDS 2 a 1 b 2", vec!["hset h", "hexpire h"]),
         ("HSETEX h FIELDS 1 c 3", vec!["hset h"]),
         ("(time passes)", vec!["hexpired h"]),
@@ -126,10 +144,10 @@ fn events_tell_of_fields_that_expire_and_of_hashes_that_go_with_them() {
         ("HSETEX h PXAT 1 FIELDS 1 missing 2", vec!["hset h", "hdel h"]),
         ("HSETEX h PXAT 1 FIELDS 1 b 2", vec!["hset h", "hdel h", "del h"]),
     ] {
-        assert_eq!(told(&mut client, line), events, "{line}");
+        assert_eq!(told(&mut client, line), expected, "{line}");
     }
     client.say("HSETEX h PX 10 FIELDS 1 a 1");
-    client.worker.events.clear();
+    events.lock().unwrap().clear();
     client.environment.now_ms += 10;
     assert_eq!(told(&mut client, "EXISTS h"), ["hexpired h", "del h"], "seen by a command first");
 

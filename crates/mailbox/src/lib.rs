@@ -17,8 +17,14 @@
 //! begins still ends it). Only the first of many posters rings. The bell, which is a system call,
 //! is rung outside of the lock.
 //!
+//! Beside it [`PushQueue`], for what clients are sent without having asked: any thread queues it, any thread writes it.
+//!
 //! A crate of its own, since loom is to try every interleaving: `--cfg loom` takes the sockets out of the libraries that
 //! the server is built on.
+
+mod push;
+
+pub use push::{Around, PendingPushes, Posted, PushQueue};
 
 #[cfg(loom)]
 use loom::sync::{Mutex, MutexGuard};
@@ -59,6 +65,14 @@ impl<T, B: Bell> Mailbox<T, B> {
             desk.letters.push(letter);
             std::mem::take(&mut desk.asleep)
         };
+        if asleep {
+            self.bell.ring();
+        }
+    }
+
+    /// Wakes the worker when it sleeps, for what is no letter. Any thread.
+    pub fn wake(&self) {
+        let asleep = std::mem::take(&mut self.desk().asleep);
         if asleep {
             self.bell.ring();
         }

@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use dunlin_resp::{Batch, Decoded, Limits as RequestLimits, ReplyBuffer, RequestDecoder};
 use dunlin_server::net::{
-    Client, Limits, ListenOptions, Neighbours, Next, Now, Outbox, REPLY_BYTES_MAX, Running, Served, Service,
-    Workers,
+    Client, Limits, ListenOptions, Neighbours, Next, Now, REPLY_BYTES_MAX, Running, Served, Service, Workers,
 };
 
 const ANSWER: [u8; 100] = [b'x'; 100];
@@ -78,7 +77,7 @@ impl Service for Constant {
         None
     }
 
-    fn receive(&mut self, (): (), _: &mut Outbox<'_, RequestDecoder>) {}
+    fn receive(&mut self, (): ()) {}
 
     fn close(&mut self, _decoder: RequestDecoder) {}
 

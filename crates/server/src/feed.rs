@@ -4,9 +4,9 @@
 //! +1700000000.123456 [0 127.0.0.1:50000] "SET" "key" "va\nlue"
 //! ```
 //!
-//! A worker collects the lines of what it runs and mails them to the watchers once a turn. Commands
-//! for operators and passwords are not shown. Lines of one worker stand in the order of its
-//! commands; those of different workers are merged as they arrive, and their times tell more.
+//! The line of a command is queued for the watchers before others can see what the command does. Commands for operators
+//! and passwords are not shown. Lines of one worker stand in the order of its commands; those of different workers are
+//! merged as they come, and their times tell more.
 
 use std::{
     io::Write,
@@ -19,13 +19,13 @@ use std::{
 
 use dunlin_engine::command::{Entry, Flags};
 
-use crate::net::{Address, Transport};
+use crate::net::{Client, PostOffice, Push, Pushed, Transport};
 
 /// The clients that watch.
 #[derive(Debug, Default)]
 pub(crate) struct Feed {
     watched: AtomicUsize,
-    watchers: Mutex<Vec<Address>>,
+    watchers: Mutex<Vec<Arc<Client>>>,
 }
 
 impl Feed {
@@ -36,26 +36,32 @@ impl Feed {
     }
 
     /// Adds a client.
-    pub(crate) fn join(&self, client: Address) {
+    pub(crate) fn join(&self, client: &Arc<Client>) {
         let mut watchers = self.watchers();
-        watchers.push(client);
+        watchers.push(Arc::clone(client));
         self.watched.store(watchers.len(), SeqCst);
     }
 
     /// Takes a client away.
-    pub(crate) fn leave(&self, client: Address) {
+    pub(crate) fn leave(&self, client: u64) {
         let mut watchers = self.watchers();
-        watchers.retain(|watcher| *watcher != client);
+        watchers.retain(|watcher| watcher.id() != client);
         self.watched.store(watchers.len(), SeqCst);
     }
 
-    /// Hands lines to all watchers.
-    pub(crate) fn show(&self, lines: Vec<u8>, send: impl Fn(Address, Arc<Vec<u8>>)) {
-        let lines = Arc::new(lines);
-        self.watchers().iter().for_each(|watcher| send(*watcher, Arc::clone(&lines)));
+    /// Shows a line to all watchers, unless it is empty.
+    pub(crate) fn show<L>(&self, line: Vec<u8>, post: &PostOffice<L>) {
+        if line.is_empty() {
+            return;
+        }
+        let line = Arc::new(line);
+        for watcher in &*self.watchers() {
+            // Whoever has gone is about to leave.
+            let _: Pushed = post.push(watcher, |_| Some(Push::Bytes(Arc::clone(&line))));
+        }
     }
 
-    fn watchers(&self) -> MutexGuard<'_, Vec<Address>> {
+    fn watchers(&self) -> MutexGuard<'_, Vec<Arc<Client>>> {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -69,45 +75,42 @@ pub(crate) enum Origin<'a> {
     Script,
 }
 
-/// Appends the line of a command, unless it is one that is not shown.
-pub(crate) fn write_line(
-    lines: &mut Vec<u8>,
-    entry: &Entry,
-    words: &[&[u8]],
-    database: usize,
-    origin: Origin<'_>,
-) {
-    if !entry.command.flags.has(Flags::ADMIN) && !entry.command.flags.has(Flags::SKIP_MONITOR) {
-        write_words(lines, entry.redacted(words), database, origin);
+/// Whether the line of a command is shown after it has run: it names the database that the command has chosen, or follows
+/// those of the commands that it runs.
+pub(crate) fn is_shown_afterwards(entry: &Entry) -> bool {
+    matches!(entry.command.name, "exec" | "reset" | "select")
+}
+
+/// The line of a command; empty for one that is not shown.
+pub(crate) fn line(entry: &Entry, words: &[&[u8]], database: usize, origin: Origin<'_>) -> Vec<u8> {
+    if entry.command.flags.has(Flags::ADMIN) || entry.command.flags.has(Flags::SKIP_MONITOR) {
+        return Vec::new();
     }
+    line_of_words(entry.redacted(words), database, origin)
 }
 
-/// Appends the line of a command that runs a script, which comes before those of what the script calls, and whether or
-/// not there is such a script.
-pub(crate) fn write_script(lines: &mut Vec<u8>, words: &[&[u8]], database: usize, transport: &Transport) {
-    write_words(lines, words.iter().copied(), database, Origin::Client(transport));
+/// The line of a command without secrets.
+pub(crate) fn plain_line(words: &[&[u8]], database: usize, origin: Origin<'_>) -> Vec<u8> {
+    line_of_words(words.iter().copied(), database, origin)
 }
 
-fn write_words<'w>(
-    lines: &mut Vec<u8>,
-    words: impl Iterator<Item = &'w [u8]>,
-    database: usize,
-    origin: Origin<'_>,
-) {
+fn line_of_words<'w>(words: impl Iterator<Item = &'w [u8]>, database: usize, origin: Origin<'_>) -> Vec<u8> {
+    let mut line = Vec::new();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     // Writing to a vector cannot fail.
-    let _ = write!(lines, "+{}.{:06} [{database} ", now.as_secs(), now.subsec_micros());
+    let _ = write!(line, "+{}.{:06} [{database} ", now.as_secs(), now.subsec_micros());
     match origin {
-        Origin::Client(Transport::Tcp { peer, .. }) => drop(write!(lines, "{peer}")),
-        Origin::Client(Transport::Unix(path)) => drop(write!(lines, "unix:{}", path.display())),
-        Origin::Script => lines.extend_from_slice(b"lua"),
+        Origin::Client(Transport::Tcp { peer, .. }) => drop(write!(line, "{peer}")),
+        Origin::Client(Transport::Unix(path)) => drop(write!(line, "unix:{}", path.display())),
+        Origin::Script => line.extend_from_slice(b"lua"),
     }
-    lines.push(b']');
+    line.push(b']');
     for word in words {
-        lines.push(b' ');
-        quote(lines, word);
+        line.push(b' ');
+        quote(&mut line, word);
     }
-    lines.extend_from_slice(b"\r\n");
+    line.extend_from_slice(b"\r\n");
+    line
 }
 
 /// Appends a word in quotes, with what is not printable escaped.
@@ -140,9 +143,8 @@ mod tests {
     fn line(words: &[&[u8]]) -> String {
         let table = commands::table();
         let entry = table.resolve(table.find(words[0]).unwrap(), words);
-        let mut lines = Vec::new();
-        write_line(&mut lines, entry, words, 3, Origin::Client(&Transport::Unix(Path::new("/tmp/s").into())));
-        let line = String::from_utf8(lines).unwrap();
+        let origin = Transport::Unix(Path::new("/tmp/s").into());
+        let line = String::from_utf8(super::line(entry, words, 3, Origin::Client(&origin))).unwrap();
         line.split_once(' ').map_or(String::new(), |(_, rest)| rest.to_owned())
     }
 

@@ -35,8 +35,6 @@ impl ClientFlags {
 
     /// `CLIENT TRACKING`.
     pub(crate) const TRACKING: Self = Self(1 << 6);
-    /// Its invalidations go to a client that is no more.
-    pub(crate) const BROKEN_REDIRECT: Self = Self(1 << 7);
     /// `CLIENT TRACKING … BCAST`.
     pub(crate) const BROADCAST: Self = Self(1 << 8);
 
@@ -127,9 +125,10 @@ pub struct Session {
     pub(crate) watching: Option<Box<Watching>>,
     /// What the last command has written is a push: it leaves whichever replies are wanted.
     pub(crate) pushed: bool,
-    /// The number of the letter behind which its worker has read all mail of the time when it was
-    /// asked to unsubscribe; 0 when it was not.
-    pub(crate) settled_by: u64,
+    /// Whether it can be sent pushes: then the place of its commands among all changes matters.
+    pub(crate) is_pushed_to: bool,
+    /// Whether `MONITOR` has shown the command at hand, which is presented again.
+    pub(crate) is_shown: bool,
     /// Whether a command waits for keys, and then whether its client wants to hear of it.
     pub(crate) waiting: Option<IsHeard>,
     /// When that wait ends; `None` for never.
@@ -165,7 +164,8 @@ impl Session {
             queue: None,
             watching: None,
             pushed: false,
-            settled_by: 0,
+            is_pushed_to: false,
+            is_shown: false,
             waiting: None,
             waits_until: None,
             apart: None,
@@ -181,7 +181,7 @@ impl Session {
     /// the reply to `RESET` itself is to be skipped, it is.
     pub(crate) fn reset(&mut self, authenticated: bool) {
         self.database = 0;
-        self.protocol = Protocol::Resp2;
+        self.speak(Protocol::Resp2);
         self.authenticated = authenticated;
         if self.replies != Replies::Skip {
             self.replies = Replies::On;
@@ -191,6 +191,20 @@ impl Session {
         let mut names = self.client.names();
         names.name.clear();
         names.user.clear();
+    }
+
+    /// Makes it possible to send it pushes; those from now on come behind the reply to the command at hand.
+    pub(crate) fn take_pushes(&mut self) {
+        self.client.take_pushes(self.protocol).mark();
+        self.is_pushed_to = true;
+    }
+
+    /// Changes the protocol that it speaks, from the command at hand on.
+    pub(crate) fn speak(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
+        if let Some(pushes) = self.client.pushes.get() {
+            pushes.change(|listener| listener.protocol = protocol);
+        }
     }
 
     /// Whether it may do little more than listen: RESP2 cannot tell messages from replies.

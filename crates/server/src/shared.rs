@@ -91,7 +91,7 @@ impl Shared {
         let commands = commands::table();
         let monitor = Monitor::new(&engine, &commands, workers, process);
         let pause = Pause::new(Instant::now());
-        let exchange = Exchange::new(workers);
+        let exchange = Exchange::new();
         let feed = Feed::default();
         let trackers = Trackers::default();
         let active_expire = AtomicBool::new(true);

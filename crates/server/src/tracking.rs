@@ -2,19 +2,21 @@
 //! (`CLIENT TRACKING`).
 //!
 //! ```text
-//! by keys read    shard's table (the engine's) ─▶ one letter per reader of the changed key
-//! by prefix       Broadcasts: prefix ─▶ clients ─▶ one letter per client and turn, with all keys
+//! by keys read    shard's table (the engine's) ─▶ one push per reader of the changed key
+//! by prefix       prefix ─▶ clients            ─▶ one push per prefix and client, with all keys since the last was sent
 //!
-//! letter ─▶ session of the tracking client ─▶ its output, or a letter to the client it redirects to
+//! push ─▶ queue of the tracking client, or of the client it redirects to
 //! ```
 //!
-//! What was changed is told once the turn of the connection that changed it ends, before its
-//! replies leave. A client that tracks nothing costs its commands one look at a flag.
+//! Pushes are queued while what has changed is still locked, and written before any reply leaves that can have seen it
+//! ([`crate::net::ClientPushes`]). A client that tracks nothing costs its commands one look at a flag.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    ops::Bound,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
 };
@@ -24,13 +26,10 @@ use dunlin_resp::{Protocol, ReplyBuffer};
 
 use crate::{
     blocked,
-    executor::{Executor, Letter},
-    net::Address,
+    executor::Executor,
+    net::{Client, PostOffice, Push, PushList, Pushed},
     session::{ClientFlags, Session},
 };
-
-/// The channel under which clients that speak RESP2 are told.
-const CHANNEL: &[u8] = b"__redis__:invalidate";
 
 /// Which of the keys that a client reads are tracked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,8 +55,6 @@ pub(crate) struct Tracking {
     pub(crate) redirect: u64,
     /// `CLIENT CACHING` was said, for the next command.
     pub(crate) caching: bool,
-    /// The client that it redirects to has gone.
-    pub(crate) broken: bool,
 }
 
 impl Tracking {
@@ -72,57 +69,125 @@ impl Tracking {
     }
 }
 
-/// What has changed, on its way to a client that keeps copies.
+/// Where the array of keys begins in what a client is told.
+fn head(protocol: Protocol) -> &'static [u8] {
+    match protocol {
+        Protocol::Resp3 => b">2\r\n$10\r\ninvalidate\r\n",
+        Protocol::Resp2 => b"*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n",
+    }
+}
+
+/// What has changed.
 #[derive(Debug)]
-pub(crate) struct Invalidated {
+struct Invalidated {
     /// `None` for all keys.
-    keys: Option<Vec<Box<[u8]>>>,
+    keys: Option<Arc<Vec<Box<[u8]>>>>,
+    /// Why clients are told: those told for different reasons are told separately.
+    prefix: Option<Arc<[u8]>>,
     /// The client that has changed them, 0 for none.
     writer: u64,
-    /// Whether it is for those who want to know of all changes.
-    is_broadcast: bool,
+    /// Encoded for those who have read a key, by protocol.
+    encoded: [OnceCell<Arc<Vec<u8>>>; 2],
 }
 
 impl Invalidated {
-    fn write(&self, reply: &mut ReplyBuffer) {
-        match reply.protocol() {
-            Protocol::Resp3 => {
-                reply.push(2);
-                reply.bulk(b"invalidate");
+    fn new(keys: Option<Vec<Box<[u8]>>>, prefix: Option<Arc<[u8]>>, writer: u64) -> Self {
+        Self { keys: keys.map(Arc::new), prefix, writer, encoded: Default::default() }
+    }
+
+    fn push(&self, protocol: Protocol) -> Push {
+        if let (Some(keys), Some(prefix)) = (&self.keys, &self.prefix) {
+            let (group, items) = (Arc::clone(prefix), Arc::clone(keys));
+            return Push::List(PushList { head: head(protocol), group, items });
+        }
+        let encoded = self.encoded[usize::from(protocol == Protocol::Resp3)].get_or_init(|| {
+            let mut reply = ReplyBuffer::default();
+            reply.set_protocol(protocol);
+            reply.raw(head(protocol));
+            match &self.keys {
+                Some(keys) => {
+                    reply.array(keys.len());
+                    keys.iter().for_each(|key| reply.bulk(key));
+                }
+                None => reply.null(),
             }
-            Protocol::Resp2 => {
-                reply.array(3);
-                reply.bulk(b"message");
-                reply.bulk(CHANNEL);
+            Arc::new(reply.into_bytes())
+        });
+        Push::Bytes(Arc::clone(encoded))
+    }
+}
+
+/// A client that tracks, as whoever changes a key needs to know it.
+#[derive(Debug)]
+struct Tracker {
+    client: Arc<Client>,
+    is_broadcast: bool,
+    no_loop: bool,
+    /// The client that is told in its place.
+    redirect: Option<Arc<Client>>,
+}
+
+impl Tracker {
+    /// Tells it of a change, unless it does not want to know.
+    fn tell<L>(&self, invalidated: &Invalidated, post: &PostOffice<L>) {
+        if invalidated.keys.is_some() {
+            let is_own = self.no_loop && invalidated.writer == self.client.id();
+            // It may have changed its mind since it read a key.
+            if is_own || invalidated.prefix.is_some() != self.is_broadcast {
+                return;
             }
         }
-        match &self.keys {
-            Some(keys) => {
-                reply.array(keys.len());
-                keys.iter().for_each(|key| reply.bulk(key));
-            }
-            None => reply.null(),
+        let Some(target) = &self.redirect else {
+            // One that goes is not told any more.
+            let _: Pushed = post.push(&self.client, |listener| {
+                (listener.protocol == Protocol::Resp3).then(|| invalidated.push(Protocol::Resp3))
+            });
+            return;
+        };
+        // Whoever speaks RESP2 can be told only while he listens to messages.
+        let pushed = post.push(target, |listener| {
+            let is_able = listener.protocol == Protocol::Resp3 || listener.is_subscribed;
+            is_able.then(|| invalidated.push(listener.protocol))
+        });
+        if pushed == Pushed::Gone {
+            self.tell_broken(target.id(), post);
         }
+    }
+
+    #[cold]
+    fn tell_broken<L>(&self, target: u64, post: &PostOffice<L>) {
+        self.client.broken_redirection.set(1);
+        let _: Pushed = post.push(&self.client, |listener| {
+            if listener.protocol == Protocol::Resp2 {
+                return None;
+            }
+            let mut reply = ReplyBuffer::default();
+            reply.set_protocol(listener.protocol);
+            reply.push(2);
+            reply.bulk(b"tracking-redir-broken");
+            reply.integer(target as i64);
+            Some(Push::Bytes(Arc::new(reply.into_bytes())))
+        });
     }
 }
 
 /// The clients that track, as far as all workers need to know of them.
 #[derive(Debug, Default)]
 pub(crate) struct Trackers {
-    clients: AtomicUsize,
     broadcasts: AtomicUsize,
-    prefixes: RwLock<BTreeMap<Box<[u8]>, Vec<Address>>>,
+    by_id: RwLock<HashMap<u64, Arc<Tracker>>>,
+    prefixes: RwLock<BTreeMap<Arc<[u8]>, Vec<u64>>>,
 }
 
 impl Trackers {
     /// How many clients track.
     pub(crate) fn clients(&self) -> usize {
-        self.clients.load(SeqCst)
+        read(&self.by_id).len()
     }
 
     /// How many prefixes somebody wants to know all changes of.
     pub(crate) fn prefixes(&self) -> usize {
-        self.prefixes.read().unwrap_or_else(PoisonError::into_inner).len()
+        read(&self.prefixes).len()
     }
 
     /// Whether somebody wants to know of changes of keys that he has not read.
@@ -131,53 +196,112 @@ impl Trackers {
         self.broadcasts.load(SeqCst) != 0
     }
 
-    fn join(&self, client: Address, added: &[Box<[u8]>]) {
+    fn set(&self, tracker: Tracker) {
+        let id = tracker.client.id();
+        self.by_id.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(tracker));
+    }
+
+    fn remove(&self, client: u64) {
+        self.by_id.write().unwrap_or_else(PoisonError::into_inner).remove(&client);
+    }
+
+    fn join(&self, client: u64, added: &[Box<[u8]>]) {
         let mut prefixes = self.prefixes.write().unwrap_or_else(PoisonError::into_inner);
-        added.iter().for_each(|prefix| prefixes.entry(prefix.clone()).or_default().push(client));
+        added.iter().for_each(|prefix| prefixes.entry((&**prefix).into()).or_default().push(client));
         self.broadcasts.store(prefixes.len(), SeqCst);
     }
 
-    fn leave(&self, client: Address, left: &BTreeSet<Box<[u8]>>) {
+    fn leave(&self, client: u64, left: &BTreeSet<Box<[u8]>>) {
         let mut prefixes = self.prefixes.write().unwrap_or_else(PoisonError::into_inner);
         for prefix in left {
-            if let Some(clients) = prefixes.get_mut(prefix) {
+            if let Some(clients) = prefixes.get_mut(&**prefix) {
                 clients.retain(|other| *other != client);
                 if clients.is_empty() {
-                    prefixes.remove(prefix);
+                    prefixes.remove(&**prefix);
                 }
             }
         }
         self.broadcasts.store(prefixes.len(), SeqCst);
     }
 
-    /// Sends those who want to know of all changes those that concern them.
-    fn broadcast(&self, keys: &BTreeSet<Box<[u8]>>, writer: u64, send: impl Fn(Address, Letter)) {
-        for (prefix, clients) in &*self.prefixes.read().unwrap_or_else(PoisonError::into_inner) {
+    /// Tells those who keep copies what a client has changed (0: nobody). What has changed is locked.
+    pub(crate) fn tell<'n, L>(
+        &self,
+        invalidations: impl Iterator<Item = &'n Invalidation>,
+        writer: u64,
+        post: &PostOffice<L>,
+    ) {
+        let mut changed = BTreeSet::new();
+        for invalidation in invalidations {
+            match invalidation {
+                Invalidation::Everything => {
+                    let invalidated = Invalidated::new(None, None, writer);
+                    read(&self.by_id).values().for_each(|tracker| tracker.tell(&invalidated, post));
+                }
+                Invalidation::Key { key, readers } => {
+                    if !readers.is_empty() {
+                        let invalidated = Invalidated::new(Some(vec![key.clone()]), None, writer);
+                        let trackers = read(&self.by_id);
+                        let trackers =
+                            readers.iter().filter_map(|reader| trackers.get(&blocked::address(*reader).id));
+                        trackers.for_each(|tracker| tracker.tell(&invalidated, post));
+                    }
+                    changed.insert(&**key);
+                }
+            }
+        }
+        if self.broadcasts() {
+            self.broadcast(&changed, writer, post);
+        }
+    }
+
+    /// Tells those who want to know of all changes of those that concern them.
+    fn broadcast<L>(&self, changed: &BTreeSet<&[u8]>, writer: u64, post: &PostOffice<L>) {
+        for (prefix, clients) in &*read(&self.prefixes) {
             // In order, so those with a prefix stand together.
-            let concerned = keys.range(prefix.clone()..).take_while(|key| key.starts_with(prefix));
-            let concerned: Vec<Box<[u8]>> = concerned.cloned().collect();
+            let range = (Bound::Included(&**prefix), Bound::Unbounded);
+            let concerned = changed.range::<[u8], _>(range).take_while(|key| key.starts_with(prefix));
+            let concerned: Vec<Box<[u8]>> = concerned.map(|key| Box::from(*key)).collect();
             if concerned.is_empty() {
                 continue;
             }
-            let letter = Arc::new(Invalidated { keys: Some(concerned), writer, is_broadcast: true });
-            clients.iter().for_each(|client| send(*client, Letter::Invalidated(Arc::clone(&letter))));
+            let invalidated = Invalidated::new(Some(concerned), Some(Arc::clone(prefix)), writer);
+            let trackers = read(&self.by_id);
+            let trackers = clients.iter().filter_map(|client| trackers.get(client));
+            trackers.for_each(|tracker| tracker.tell(&invalidated, post));
         }
     }
 }
 
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Executor {
-    /// Makes a client track, or track differently. Prefixes that it had already are kept.
-    pub(crate) fn track(&mut self, session: &mut Session, mut tracking: Tracking) {
-        let trackers = &self.shared.trackers;
+    /// Makes a client track, or track differently, with another told in its place if there is one. Prefixes that it had
+    /// already are kept.
+    pub(crate) fn track(
+        &mut self,
+        session: &mut Session,
+        mut tracking: Tracking,
+        redirect: Option<Arc<Client>>,
+    ) {
         let before = session.tracking.take();
-        if before.is_none() {
-            trackers.clients.fetch_add(1, SeqCst);
-        }
+        session.take_pushes();
+        self.follow(session);
+        let trackers = &self.shared.trackers;
+        session.client.broken_redirection.set(0);
+        trackers.set(Tracker {
+            client: Arc::clone(&session.client),
+            is_broadcast: tracking.prefixes.is_some(),
+            no_loop: tracking.no_loop,
+            redirect,
+        });
         if let Some(prefixes) = &mut tracking.prefixes {
             let known = before.and_then(|before| before.prefixes).unwrap_or_default();
             let added: Vec<Box<[u8]>> = prefixes.difference(&known).cloned().collect();
             prefixes.extend(known);
-            trackers.join(session.client.address, &added);
+            trackers.join(session.client.id(), &added);
         }
         session.tracking = Some(Box::new(tracking));
         self.note_tracking(session);
@@ -188,9 +312,10 @@ impl Executor {
         let Some(tracking) = session.tracking.take() else { return };
         let trackers = &self.shared.trackers;
         if let Some(prefixes) = &tracking.prefixes {
-            trackers.leave(session.client.address, prefixes);
+            trackers.leave(session.client.id(), prefixes);
         }
-        trackers.clients.fetch_sub(1, SeqCst);
+        trackers.remove(session.client.id());
+        session.client.broken_redirection.set(0);
         self.note_tracking(session);
     }
 
@@ -200,10 +325,8 @@ impl Executor {
         self.environment.tracks = tracking.is_some_and(Tracking::tracks_next);
         session.client.redirection.set(tracking.map_or(0, |tracking| tracking.redirect + 1));
         let broadcasts = tracking.is_some_and(|tracking| tracking.prefixes.is_some());
-        let broken = tracking.is_some_and(|tracking| tracking.broken);
         session.flags.set(ClientFlags::TRACKING, tracking.is_some());
         session.flags.set(ClientFlags::BROADCAST, broadcasts);
-        session.flags.set(ClientFlags::BROKEN_REDIRECT, broken);
     }
 
     /// Forgets keys that clients keep copies of where there are more than `tracking-table-max-keys`.
@@ -220,80 +343,6 @@ impl Executor {
         }
         for shard in keyspace.shards() {
             self.shared.engine.limit_tracked(shard, keys_max, &mut self.worker);
-        }
-    }
-
-    /// Tells those who keep copies what has changed since this was last called; `writer` is who has
-    /// changed it, 0 for nobody.
-    #[cold]
-    pub(crate) fn tell_invalidations(&mut self, writer: u64) {
-        let trackers = &self.shared.trackers;
-        let mut changed = BTreeSet::new();
-        for invalidation in self.worker.invalidations.drain(..) {
-            match invalidation {
-                Invalidation::Everything if trackers.clients() == 0 => {}
-                Invalidation::Everything => {
-                    let letter = Invalidated { keys: None, writer, is_broadcast: false };
-                    self.post.send_to_everyone(Letter::Invalidated(Arc::new(letter)));
-                }
-                Invalidation::Key { key, readers } => {
-                    if !readers.is_empty() {
-                        let keys = Some(vec![key.clone()]);
-                        let letter = Arc::new(Invalidated { keys, writer, is_broadcast: false });
-                        for reader in readers {
-                            let letter = Letter::Invalidated(Arc::clone(&letter));
-                            self.post.send(blocked::address(reader), letter);
-                        }
-                    }
-                    changed.insert(key);
-                }
-            }
-        }
-        if trackers.broadcasts() {
-            trackers.broadcast(&changed, writer, |client, letter| self.post.send(client, letter));
-        }
-    }
-
-    /// Hands a client what has changed, or the client that it redirects to.
-    pub(crate) fn deliver_invalidated(
-        &self,
-        session: &mut Session,
-        invalidated: &Arc<Invalidated>,
-        reply: &mut ReplyBuffer,
-    ) {
-        let Some(tracking) = &mut session.tracking else { return };
-        if invalidated.keys.is_some() {
-            let own = tracking.no_loop && invalidated.writer == session.client.id();
-            // It may have changed its mind since the letter was sent.
-            if own || invalidated.is_broadcast != tracking.prefixes.is_some() {
-                return;
-            }
-        }
-        reply.set_protocol(session.protocol);
-        if tracking.redirect == 0 {
-            if session.protocol == Protocol::Resp3 {
-                invalidated.write(reply);
-            }
-        } else if let Some(other) = self.clients().find(tracking.redirect) {
-            self.post.send(other.address, Letter::Redirected(Arc::clone(invalidated)));
-        } else {
-            tracking.broken = true;
-            session.flags.set(ClientFlags::BROKEN_REDIRECT, true);
-            session.publish();
-            if session.protocol == Protocol::Resp3 {
-                reply.push(2);
-                reply.bulk(b"tracking-redir-broken");
-                reply.integer(session.tracking.as_ref().map_or(0, |tracking| tracking.redirect as i64));
-            }
-        }
-    }
-
-    /// Hands a client what has changed in place of another.
-    pub(crate) fn deliver_redirected(session: &Session, invalidated: &Invalidated, reply: &mut ReplyBuffer) {
-        reply.set_protocol(session.protocol);
-        // Who speaks RESP2 can be told only while he listens to messages.
-        if session.protocol == Protocol::Resp3 || session.subscriptions.is_some() {
-            invalidated.write(reply);
         }
     }
 }

@@ -18,6 +18,7 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     executor::{Executor, Flow, QueuedRequest, Turn},
+    feed,
     net::Next,
     session::Session,
     shared::Shared,
@@ -200,6 +201,7 @@ impl Executor {
         &mut self,
         shared: &'k Shared,
         session: &mut Session,
+        words: &[&[u8]],
         mut queue: Box<Queue>,
         turn: &mut Turn<'k>,
         reply: &mut ReplyBuffer,
@@ -216,6 +218,7 @@ impl Executor {
             let text = [b"EXECABORT Transaction discarded because of: ", &reason[..]].concat();
             return Err(CommandError::Text(text.into()));
         };
+        self.worker.mark_client();
         self.saw_data = true;
         self.environment.deny_blocking = true;
         let executed = if self.end_watches(session, &mut transaction) {
@@ -224,6 +227,10 @@ impl Executor {
             reply.array(queue.len());
             Executed::Done(self.run_queue(shared, session, &queue, &mut transaction, turn, reply))
         };
+        if shared.feed.is_watched() {
+            // Before others can see what its commands have done.
+            self.show(session, true, |database, origin| feed::plain_line(words, database, origin));
+        }
         self.environment.deny_blocking = false;
         self.end_transaction(shared, transaction, turn);
         self.spare_queue = queue.recycle();
@@ -296,7 +303,7 @@ impl Executor {
                 QueuedRequest { request: Request { entry, words, keys: &keys, encoded: &[] }, transaction };
             match self.run_queued(shared, session, request, turn, reply) {
                 stop @ Flow::Stop(Next::CloseAfterReply | Next::CloseNow) => flow = stop,
-                Flow::Continue | Flow::Retry | Flow::Postpone { .. } | Flow::Stop(_) => {}
+                Flow::Continue | Flow::Postpone { .. } | Flow::Stop(_) => {}
             }
             if self.is_abandoned {
                 break;

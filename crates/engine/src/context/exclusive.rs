@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use crate::{
     keyspace::{EntryRef, Invalidation, LockedShards, Usage},
+    notify::Notice,
     rdb,
     snapshot::{self, Chunk, Form, Snapshot, SnapshotOptions},
     value::Layout,
@@ -174,7 +175,7 @@ impl<'a> ExclusiveContext<'a> {
         for shard in self.locked.keyspace().shards() {
             self.locked.untrack_all(shard);
         }
-        self.worker.invalidations.push(Invalidation::Everything);
+        self.worker.notices.push(Notice::Invalidation(Invalidation::Everything));
         self.worker.statistics.changes.add(keys);
         // Recorded even where nothing was there, as Redis has it: somebody may wait for the word.
         self.changed = true;

@@ -3,7 +3,7 @@
 use crate::{
     command::{CommandError, CommandResult},
     keyspace::{EntryRef, Key, Keyspace, Locked, View, access_clock, idle_seconds},
-    notify::{Event, EventClass},
+    notify::{Event, EventClass, Notice},
     rdb::{Compressor, serialized_bytes, write_dump},
     value::{Collection, Layout, StringRef},
 };
@@ -159,7 +159,8 @@ impl<'a> ReadContext<'a> {
         self.worker.statistics.keyspace_misses.add(1);
         if self.environment.notifications.has(EventClass::KeyMiss) {
             let (class, database) = (EventClass::KeyMiss, self.database);
-            self.worker.events.push(Event { class, name: "keymiss", database, key: key.to_vec() });
+            let event = Event { class, name: "keymiss", database, key: key.to_vec() };
+            self.worker.notices.push(Notice::Event(event));
         }
     }
 

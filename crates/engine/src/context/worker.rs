@@ -5,8 +5,8 @@ use std::{any::Any, collections::VecDeque, sync::Arc};
 use crate::{
     deferred::{Computed, Deferred},
     effect::Effects,
-    keyspace::{Database, Invalidation},
-    notify::Event,
+    keyspace::{ClientToken, Database},
+    notify::{Audience, Notice},
     random::Random,
     rdb::Compressor,
     serve::{Blocked, Served},
@@ -108,10 +108,10 @@ pub struct Worker {
     pub garbage: Garbage,
     /// What they have changed, until it is in the log.
     pub effects: Effects,
-    /// What its commands have reported, in order, until it is published.
-    pub events: Vec<Event>,
-    /// What clients keep copies of and its commands have changed, in order, until they are told.
-    pub invalidations: Vec<Invalidation>,
+    /// What others are to be told of its commands, in order, until they are.
+    pub notices: Vec<Notice>,
+    /// Who is told. Without, nobody is.
+    pub audience: Option<Box<dyn Audience>>,
     /// Keys that its commands have changed and that somebody waits for, each with its database.
     pub(crate) ready: VecDeque<(usize, Box<[u8]>)>,
     /// Such keys whose clients cannot be served while a script holds other shards of theirs.
@@ -140,8 +140,8 @@ impl Worker {
             clock_ns: || 0,
             garbage: Garbage::default(),
             effects: Effects::default(),
-            events: Vec::new(),
-            invalidations: Vec::new(),
+            notices: Vec::new(),
+            audience: None,
             ready: VecDeque::new(),
             kept_out: Vec::new(),
             served: Vec::new(),
@@ -158,6 +158,35 @@ impl Worker {
     #[inline]
     pub fn id(&self) -> usize {
         self.id
+    }
+
+    /// Tells its audience what commands have done since this was last called, on behalf of a client. To be called before the
+    /// locks go.
+    #[inline]
+    pub fn tell(&mut self, writer: ClientToken) {
+        if !self.notices.is_empty() {
+            self.tell_notices(writer);
+        }
+    }
+
+    #[cold]
+    fn tell_notices(&mut self, writer: ClientToken) {
+        // First: clients get what their own commands have done behind the replies.
+        self.mark_client();
+        if let Some(audience) = &mut self.audience {
+            audience.tell(&self.notices, writer);
+        }
+        self.notices.retain(|notice| matches!(notice, Notice::Client(_)));
+    }
+
+    /// Decides the place among all changes of the command at hand, if that matters to its client. What it looks at is
+    /// locked, and stays so for a while.
+    pub fn mark_client(&self) {
+        for notice in &self.notices {
+            if let Notice::Client(client) = notice {
+                client.mark();
+            }
+        }
     }
 
     /// Whether clients are to be served as soon as a script has ended ([`Engine::serve_kept_out`]).

@@ -14,6 +14,7 @@ use crate::{
     executor::{Flow, Handler, ServerContext},
     info::REDIS_VERSION,
     net::Next,
+    pubsub::Subscriptions,
 };
 
 pub(super) const COMMANDS: &[Command] = &[AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT];
@@ -215,7 +216,7 @@ fn hello(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut R
         context.session.client.names().name = name.to_vec();
     }
     if let Some(protocol) = protocol {
-        context.session.protocol = protocol;
+        context.session.speak(protocol);
         reply.set_protocol(protocol);
     }
     describe_server(context, reply);
@@ -262,9 +263,7 @@ fn quit(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Reply
 }
 
 fn reset(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    if !super::pubsub::leave_all(context) {
-        return Ok(());
-    }
+    Subscriptions::unsubscribe_all(&context.shared.exchange, context.session);
     context.executor.stop_monitoring(context.session);
     context.executor.discard(context.session, context.turn.inside.as_ref());
     context.executor.stop_tracking(context.session);

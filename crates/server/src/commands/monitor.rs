@@ -29,7 +29,8 @@ fn monitor(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Re
     if !session.flags.has(ClientFlags::MONITOR) {
         session.flags.set(ClientFlags::MONITOR, true);
         session.client.listening.set(1);
-        context.shared.feed.join(session.client.address);
+        session.take_pushes();
+        context.shared.feed.join(&session.client);
     }
     reply.ok();
     Ok(())

@@ -11,8 +11,8 @@ use dunlin_engine::{
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
-    executor::{Flow, Handler, Letter, ServerContext},
-    pubsub::{Backlogged, Kind, Subscriptions},
+    executor::{Handler, ServerContext},
+    pubsub::{Kind, Subscriptions},
 };
 
 pub(super) const COMMANDS: &[Command] =
@@ -250,8 +250,7 @@ fn join(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     for name in args.take_rest() {
-        let exchange = &context.shared.exchange;
-        context.executor.subscribers.subscribe(exchange, context.session, kind, name);
+        Subscriptions::subscribe(&context.shared.exchange, context.session, kind, name);
         confirm(context, title, kind, Some(name), reply);
     }
     Ok(())
@@ -264,12 +263,8 @@ fn leave(
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    if !is_settled(context) {
-        return Ok(());
-    }
-    let exchange = &context.shared.exchange;
     let mut leave = |context: Context<'_, '_, '_>, name: &[u8]| {
-        context.executor.subscribers.unsubscribe(exchange, context.session, kind, name);
+        Subscriptions::unsubscribe(&context.shared.exchange, context.session, kind, name);
         confirm(context, title, kind, Some(name), reply);
     };
     if !args.is_empty() {
@@ -282,26 +277,6 @@ fn leave(
         confirm(context, title, kind, None, reply);
     }
     Ok(())
-}
-
-/// Ends all subscriptions without a word; `false` when the command is to be presented again.
-pub(super) fn leave_all(context: Context<'_, '_, '_>) -> bool {
-    let is_settled = is_settled(context);
-    if is_settled {
-        context.executor.subscribers.unsubscribe_all(&context.shared.exchange, context.session);
-    }
-    is_settled
-}
-
-/// Whether the client has been sent everything that it was counted for so far, so that it may leave.
-fn is_settled(context: Context<'_, '_, '_>) -> bool {
-    // A transaction cannot be presented again.
-    let need_not_wait = context.session.subscriptions.is_none() || context.in_transaction;
-    if need_not_wait || context.executor.settle(context.session) {
-        return true;
-    }
-    context.flow = Flow::Retry;
-    false
 }
 
 fn subscribe(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
@@ -350,13 +325,9 @@ fn send(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     let (channel, payload) = (args.word(), args.word());
-    let may_wait = !context.in_transaction;
-    let post = context.executor.post();
-    let deliver = |worker, message| post.send_to_service(worker, Letter::Published(message));
-    match context.shared.exchange.publish(kind, channel, payload, may_wait, deliver) {
-        Ok(subscribers) => reply.count(subscribers),
-        Err(Backlogged) => context.flow = Flow::Retry,
-    }
+    // What commands of the same transaction have done before comes first.
+    context.executor.worker.tell(context.executor.environment.client);
+    reply.count(context.shared.exchange.publish(kind, channel, payload, context.executor.post()));
     Ok(())
 }
 

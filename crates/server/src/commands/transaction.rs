@@ -94,7 +94,7 @@ fn multi(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer
     Ok(())
 }
 
-fn exec(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+fn exec(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let queue = context.session.queue.take_if(|queue| !queue.aborted);
     let Some(queue) = queue else {
         let aborted = context.session.queue.is_some();
@@ -105,7 +105,7 @@ fn exec(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer)
     };
     let (executor, session) = (&mut *context.executor, &mut *context.session);
     let replies = session.replies;
-    match executor.execute_queue(context.shared, session, queue, context.turn, reply)? {
+    match executor.execute_queue(context.shared, session, args.words(), queue, context.turn, reply)? {
         Executed::Done(flow) => context.flow = flow,
         Executed::Changed => reply.null_array(),
     }

@@ -426,8 +426,7 @@ impl<'a> Runner<'a> {
         };
         self.reply.clear(usize::MAX);
         // There is nobody to tell what has changed.
-        self.worker.invalidations.clear();
-        debug_assert!(self.worker.events.is_empty());
+        debug_assert!(self.worker.notices.is_empty());
         if !self.worker.garbage.is_empty() {
             drop(self.worker.garbage.take());
         }

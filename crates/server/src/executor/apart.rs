@@ -95,12 +95,6 @@ impl Executor {
         if !self.worker.served.is_empty() {
             self.mail_served();
         }
-        if !self.worker.events.is_empty() {
-            self.publish_events();
-        }
-        if !self.worker.invalidations.is_empty() {
-            self.tell_invalidations(client.id);
-        }
         self.dispose();
         if let Some(job) = job {
             return shared.apart.run(job);

@@ -9,22 +9,19 @@
 //! their end (events, invalidations, the record) stays there; what belongs to the client at hand is put aside.
 
 use dunlin_engine::{
-    Environment, Event,
-    keyspace::{Inside, Invalidation, Keyspace},
+    Environment, Notice,
+    keyspace::{Inside, Keyspace},
 };
 
 use super::{Executor, Letter, ServerContext};
-use crate::{net::Neighbours, statistics::Stopwatch};
+use crate::statistics::Stopwatch;
 
 /// What is put aside.
 pub(super) struct Meanwhile {
     environment: Environment,
     stopwatch: Stopwatch,
-    events: Vec<Event>,
-    invalidations: Vec<Invalidation>,
+    notices: Vec<Notice>,
     saw_data: bool,
-    /// Whether the script's client listens to something.
-    listens: bool,
 }
 
 impl Executor {
@@ -37,37 +34,27 @@ impl Executor {
         keyspace.enter_unless_long(self.worker.id())
     }
 
-    fn put_aside(&mut self, listens: bool) {
+    fn put_aside(&mut self) {
         self.meanwhile = Some(Meanwhile {
             environment: self.environment.clone(),
             stopwatch: self.meter.stop(),
-            events: std::mem::take(&mut self.worker.events),
-            invalidations: std::mem::take(&mut self.worker.invalidations),
+            notices: std::mem::take(&mut self.worker.notices),
             saw_data: self.saw_data,
-            listens,
         });
     }
 
     fn take_up(&mut self) {
         let Some(aside) = self.meanwhile.take() else { return };
-        debug_assert!(self.worker.events.is_empty() && self.worker.invalidations.is_empty());
+        debug_assert!(self.worker.notices.is_empty());
         self.environment = aside.environment;
         self.meter.go_on(aside.stopwatch);
-        self.worker.events = aside.events;
-        self.worker.invalidations = aside.invalidations;
+        self.worker.notices = aside.notices;
         self.saw_data = aside.saw_data;
     }
 
-    /// Whether a letter can be received now. Messages reach all subscribers in one order, so they wait for a client that
-    /// is not there to hear them; and what an aside computation has found is stored when the keyspace is to be had.
-    pub(super) fn may_receive(&self, letter: &Letter) -> bool {
-        match letter {
-            Letter::Published(_) | Letter::Settled(_) => {
-                self.meanwhile.as_ref().is_none_or(|aside| !aside.listens)
-            }
-            Letter::Computed(_) => false,
-            _ => true,
-        }
+    /// Whether a letter can be received now: what an aside computation has found is stored when the keyspace is to be had.
+    pub(super) fn may_receive(letter: &Letter) -> bool {
+        !matches!(letter, Letter::Computed(_))
     }
 
     /// Does what clients have left to be done in the keyspace, if that is to be had now.
@@ -88,14 +75,17 @@ impl ServerContext<'_, '_> {
     /// Lets replies to others leave that are ready.
     #[cold]
     pub(crate) fn send_gathered(&mut self) {
-        self.turn.neighbours.as_deref_mut().into_iter().for_each(Neighbours::depart);
+        if let Some(neighbours) = self.turn.neighbours.as_deref_mut() {
+            neighbours.depart();
+            neighbours.send_pushes();
+        }
     }
 
     /// Has the other clients of the worker attended to, once; whether the server is to stop meanwhile.
     #[cold]
     pub(crate) fn attend_meanwhile(&mut self) -> bool {
         let Some(neighbours) = self.turn.neighbours.as_deref_mut() else { return false };
-        self.executor.put_aside(self.session.subscriptions.is_some());
+        self.executor.put_aside();
         neighbours.attend(self.executor);
         self.executor.take_up();
         neighbours.is_stopping()

@@ -26,12 +26,13 @@ use std::{
 };
 
 use dunlin_engine::{
-    Environment, Event, Request, Transaction, Worker,
+    ClientPosition, Environment, Notice, Request, Transaction, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, Run},
     keyspace::{ClientToken, Inside, Key},
     value::{CollectionLimits, stream::ProducerLimits},
 };
-use dunlin_resp::{Batch, ReplyBuffer};
+use dunlin_mailbox::Around;
+use dunlin_resp::{Batch, Mark, ReplyBuffer};
 
 use self::{
     admission::{MemoryCheck, is_http},
@@ -41,6 +42,7 @@ use self::{
 };
 use crate::{
     apart::{Finished, Unstored},
+    audience::Notifier,
     blocked::Unblocked,
     command_log::{LogEntry, LogKind, shorten},
     config::{Config, ConfigReader, VersionCheck},
@@ -48,14 +50,12 @@ use crate::{
     expiry::ExpiryCycle,
     feed::{self, Origin},
     hot_keys::HotKeySession,
-    net::{Address, Clients, Neighbours, Next, Now, PostOffice, REPLY_BYTES_MAX, WorkerContext},
+    net::{Address, Clients, Neighbours, Next, Now, PostOffice, Push, REPLY_BYTES_MAX, WorkerContext},
     process::{self, ProcessorTime},
-    pubsub::{Kind, Message, Subscribers},
     scripting::{Compiled, LoadedLibraries},
     session::{ClientFlags, Replies, Session, Unfinished},
     shared::Shared,
     statistics::{Measured, Meter},
-    tracking::Invalidated,
     transaction::{Queue, Unwatched},
 };
 
@@ -73,10 +73,6 @@ pub enum Letter {
     HasRoom,
     /// To a worker: the log is durable farther than before. To a client: as far as it waits for.
     Durable,
-    /// To a worker: for its subscribers.
-    Published(Arc<Message>),
-    /// To a client: encoded already.
-    Lines(Arc<Vec<u8>>),
     /// To a client: its command that has waited has been answered.
     Unblocked(Arc<Unblocked>),
     /// To a client: what it waits for comes of age earlier than it was to.
@@ -92,12 +88,6 @@ pub enum Letter {
     },
     /// To a worker: a command of one of its clients has computed what it will store. Taken once.
     Computed(Arc<Mutex<Option<Unstored>>>),
-    /// To a client that keeps copies of keys: some have changed.
-    Invalidated(Arc<Invalidated>),
-    /// To a client that is told in place of another.
-    Redirected(Arc<Invalidated>),
-    /// From a worker to itself: what was posted before has been read.
-    Settled(u64),
 }
 
 /// One worker's executor.
@@ -109,15 +99,6 @@ pub struct Executor {
     now: Now,
     pub(crate) post: PostOffice<Letter>,
     clients: Arc<Clients>,
-    /// Those of its clients that listen to something.
-    pub(crate) subscribers: Subscribers,
-    /// What `MONITOR` is to show of the turn at hand.
-    pub(crate) lines: Vec<u8>,
-    /// Events were published faster than a worker delivers them: nothing is run until it has caught
-    /// up.
-    throttled: bool,
-    /// Numbers of the last [`Letter::Settled`] that was sent, and that has arrived.
-    settling: (u64, u64),
     expiry: ExpiryCycle,
     meter: Meter,
     /// The session of HOTKEYS while it collects, and what had happened to it when it was looked at last.
@@ -164,8 +145,6 @@ pub(crate) enum Flow {
         /// `None` for a moment beyond the clock.
         until: Option<Instant>,
     },
-    /// The command has not run: it is presented again in the next tick.
-    Retry,
     /// The layer below decides when.
     Stop(Next),
 }
@@ -175,9 +154,9 @@ impl Executor {
     pub(crate) fn new(shared: Arc<Shared>, mut worker: Worker, context: WorkerContext<Letter>) -> Self {
         worker.statistics = Arc::clone(&shared.monitor.keyspace[worker.id()]);
         worker.clock_ns = process::monotonic_ns;
+        worker.audience = Some(Box::new(Notifier::new(&shared, &context.post)));
         let config = ConfigReader::new(Arc::clone(&shared.config));
         let environment = environment(config.config());
-        let subscribers = Subscribers::new(worker.id());
         let expiry = ExpiryCycle::new(worker.id(), shared.workers);
         let statistics = Arc::clone(&shared.monitor.workers[worker.id()]);
         let meter = Meter::new(statistics, &shared.commands, config.config());
@@ -189,10 +168,6 @@ impl Executor {
             now: Now::read(),
             post: context.post,
             clients: context.clients,
-            subscribers,
-            lines: Vec::new(),
-            throttled: false,
-            settling: (0, 0),
             expiry,
             meter,
             hot_keys: (None, 0),
@@ -236,31 +211,50 @@ impl Executor {
         self.config.config()
     }
 
-    /// Whether all mail that was under way to this worker when the client's command first asked has
-    /// been read. Where not, the command is to be presented again.
-    pub(crate) fn settle(&mut self, session: &mut Session) -> bool {
-        if session.settled_by == 0 {
-            self.settling.0 += 1;
-            session.settled_by = self.settling.0;
-            self.post.send_to_service(self.worker.id(), Letter::Settled(session.settled_by));
-        }
-        self.settling.1 >= session.settled_by
-    }
-
     /// Ends `MONITOR` for a client.
     pub(crate) fn stop_monitoring(&self, session: &mut Session) {
         if session.flags.has(ClientFlags::MONITOR) {
             session.flags.set(ClientFlags::MONITOR, false);
             session.client.listening.set(0);
-            self.shared.feed.leave(session.client.address);
+            self.shared.feed.leave(session.client.id());
         }
     }
 
-    /// Mails what was collected for `MONITOR`.
+    /// Shows a client's command to whoever watches, unless it is presented again and was shown before.
     #[cold]
-    fn show_lines(&mut self) {
-        let lines = std::mem::take(&mut self.lines);
-        self.shared.feed.show(lines, |watcher, lines| self.post.send(watcher, Letter::Lines(lines)));
+    pub(crate) fn show(
+        &self,
+        session: &mut Session,
+        is_alone: bool,
+        line: impl FnOnce(usize, Origin<'_>) -> Vec<u8>,
+    ) {
+        if session.is_shown && is_alone {
+            return;
+        }
+        let line = line(session.database, Origin::Client(&session.client.transport));
+        if !line.is_empty() {
+            session.is_shown = is_alone;
+            self.shared.feed.show(line, &self.post);
+        }
+    }
+
+    /// Has the place of each command of a client among all changes decided under the command's locks.
+    pub(crate) fn follow(&mut self, session: &Session) {
+        if !self.worker.notices.iter().any(|notice| matches!(notice, Notice::Client(_))) {
+            let client: Arc<dyn ClientPosition> = session.client.clone();
+            self.worker.notices.push(Notice::Client(client));
+        }
+    }
+
+    /// Puts pushes around the reply to the command that has just run, which begins at a mark.
+    fn place_pushes(&self, session: &Session, mark: Mark, reply: &mut ReplyBuffer) {
+        let Some(pushes) = session.client.pushes.get() else { return };
+        let Some(Around { before, behind }) = pushes.settle(session.apart.is_none()) else { return };
+        let mut own = reply.split_off(mark);
+        let put = |push: Push, reply: &mut ReplyBuffer| reply.raw(&push.encode());
+        before.into_iter().for_each(|push| put(push, reply));
+        reply.append(&mut own);
+        behind.into_iter().for_each(|push| put(push, reply));
     }
 
     /// Takes a changed configuration over.
@@ -302,12 +296,6 @@ impl Executor {
         turn: &mut Turn<'k>,
         reply: &mut ReplyBuffer,
     ) -> (usize, Flow) {
-        if self.throttled {
-            self.throttled = shared.exchange.is_behind_anywhere();
-            if self.throttled {
-                return (0, Flow::Stop(Next::Again));
-            }
-        }
         let (mut words_start, mut keys_start, mut input_start) = (0, 0, 0);
         let mut reply_bytes = reply.len();
         let mut last: (&[&[u8]], usize) = (&[], 0);
@@ -325,22 +313,21 @@ impl Executor {
             let flow = self.run(shared, session, entry, words, keys, encoded, turn, reply);
             match flow {
                 Flow::Postpone { until } => {
+                    if session.is_pushed_to {
+                        self.place_pushes(session, mark, reply);
+                    }
                     outcome = (index, Flow::Stop(Next::Park { until }));
                     break;
                 }
-                Flow::Retry => {
-                    self.meter.take_back();
-                    outcome = (index, Flow::Stop(Next::Again));
-                    break;
-                }
-                Flow::Continue | Flow::Stop(_) => (session.settled_by, session.held_since) = (0, None),
+                Flow::Continue | Flow::Stop(_) => (session.is_shown, session.held_since) = (false, None),
             }
             session.commands += 1;
-            if session.tracking.is_some() {
-                self.end_caching(session);
-            }
             if session.replies != Replies::On {
                 session.settle_reply(mark, reply);
+            }
+            if session.is_pushed_to {
+                self.end_caching(session);
+                self.place_pushes(session, mark, reply);
             }
             let reply_end = reply.len();
             let reply_len = reply_end - reply_bytes;
@@ -635,8 +622,12 @@ impl Executor {
     ) -> Flow {
         let Request { entry, words, .. } = request;
         self.meter.begin(entry.index);
-        let (mut flow, mut has_failed) = (Flow::Continue, false);
         let is_queued = transaction.is_some();
+        let is_watched = shared.feed.is_watched();
+        if is_watched && !feed::is_shown_afterwards(entry) {
+            self.show(session, !is_queued, |database, origin| feed::line(entry, words, database, origin));
+        }
+        let (mut flow, mut has_failed) = (Flow::Continue, false);
         let result = match (entry.command.run.host(), transaction) {
             (Some(handler), transaction) => {
                 let Handler(handler) = handler.downcast_ref().expect("the server's own handlers");
@@ -680,9 +671,6 @@ impl Executor {
                 transaction.run(&request, session.database, environment, worker, reply)
             }
         };
-        if !self.worker.events.is_empty() {
-            self.publish_events();
-        }
         if let Err(mut error) = result {
             if error == CommandError::Viewed {
                 return self.hold(session);
@@ -703,9 +691,8 @@ impl Executor {
         if matches!(flow, Flow::Stop(Next::Park { .. })) && !is_queued {
             self.leave_unfinished(session, &request);
         }
-        if shared.feed.is_watched() && flow != Flow::Retry {
-            let origin = Origin::Client(&session.client.transport);
-            feed::write_line(&mut self.lines, entry, words, session.database, origin);
+        if is_watched && feed::is_shown_afterwards(entry) {
+            self.show(session, !is_queued, |database, origin| feed::line(entry, words, database, origin));
         }
         flow
     }
@@ -724,29 +711,6 @@ impl Executor {
             tracking.caching = false;
             self.note_tracking(session);
         }
-    }
-
-    /// Publishes what commands have reported of keys, in order.
-    #[cold]
-    fn publish_events(&mut self) {
-        let mut events = std::mem::take(&mut self.worker.events);
-        let (exchange, kinds) = (&self.shared.exchange, self.config.config().notify_keyspace_events);
-        let publish = |channel: &[u8], payload: &[u8]| {
-            let post = |worker, message| self.post.send_to_service(worker, Letter::Published(message));
-            let published = exchange.publish(Kind::Channel, channel, payload, false, post);
-            debug_assert!(published.is_ok(), "only who may wait is told to");
-        };
-        for Event { name, database, key, .. } in events.drain(..) {
-            if kinds.by_key {
-                let prefix = format!("__keyspace@{database}__:");
-                publish(&[prefix.as_bytes(), &key].concat(), name.as_bytes());
-            }
-            if kinds.by_event {
-                publish(format!("__keyevent@{database}__:{name}").as_bytes(), &key);
-            }
-        }
-        self.worker.events = events;
-        self.throttled = exchange.is_behind_anywhere();
     }
 
     /// Rings the log's bell if this worker has recorded something since it last did.

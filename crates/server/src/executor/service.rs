@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use dunlin_engine::{Notice, keyspace::ClientToken};
 use dunlin_resp::{Decoded, ReplyBuffer};
 
 use super::{
@@ -14,7 +15,8 @@ use super::{
 };
 use crate::{
     access, blocked,
-    net::{Client, Neighbours, Next, Now, Outbox, Served, Service},
+    net::{Client, Neighbours, Next, Now, Served, Service},
+    pubsub::Subscriptions,
     session::{ClientFlags, Replies, Session},
     shared::Shared,
     tracking::Tracking,
@@ -84,6 +86,10 @@ impl Service for Executor {
         session.flags.set(ClientFlags::BLOCKED, false);
         self.saw_data = false;
         let shared = Arc::clone(&self.shared);
+        session.is_pushed_to = session.client.pushes.get().is_some();
+        if session.is_pushed_to {
+            self.follow(session);
+        }
         let mut turn = Turn { inside: None, neighbours };
         if turn.neighbours.is_some() {
             turn.inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
@@ -133,14 +139,10 @@ impl Service for Executor {
             }
         };
         drop(turn);
+        debug_assert!(self.worker.notices.iter().all(|notice| matches!(notice, Notice::Client(_))));
+        self.worker.notices.clear();
         self.withhold_to = self.durability_mark();
         session.publish();
-        if !self.worker.invalidations.is_empty() {
-            self.tell_invalidations(session.client.id());
-        }
-        if !self.lines.is_empty() {
-            self.show_lines();
-        }
         self.dispose();
         self.batch = batch;
         self.window = window;
@@ -185,44 +187,29 @@ impl Service for Executor {
             Letter::Waits { timeout, nanoseconds } => self.wait_after_all(session, timeout, nanoseconds),
             Letter::Sooner => session.waiting.map(|_| Next::Park { until: self.next_look(session) }),
             Letter::Finished(finished) => Some(self.finish_apart(session, &finished, reply)),
-            Letter::Lines(lines) => {
-                if session.flags.has(ClientFlags::MONITOR) {
-                    reply.raw(&lines);
-                }
-                None
-            }
             Letter::Durable => {
                 let (wanted, _) = session.durability?;
                 self.is_fulfilled(&wanted).then(|| self.end_durability_wait(session, reply))
             }
-            Letter::Invalidated(invalidated) => {
-                self.deliver_invalidated(session, &invalidated, reply);
-                None
-            }
-            Letter::Redirected(invalidated) => {
-                Self::deliver_redirected(session, &invalidated, reply);
-                None
-            }
-            Letter::HeldUp | Letter::Published(_) | Letter::Settled(_) | Letter::Computed(_) => None,
+            Letter::HeldUp | Letter::Computed(_) => None,
         }
     }
 
-    fn receive(&mut self, letter: Letter, outbox: &mut Outbox<'_, Session>) {
+    fn owes_reply(&self, session: &Session) -> bool {
+        session.apart.is_some()
+    }
+
+    fn receive(&mut self, letter: Letter) {
         match letter {
             // Waking up is all that a released reply needs.
             Letter::Durable => self.tell_durable(),
             Letter::HasRoom => self.room_waits.tell(&self.post),
             Letter::Unpaused
             | Letter::HeldUp
-            | Letter::Lines(_)
             | Letter::Unblocked(_)
             | Letter::Waits { .. }
             | Letter::Sooner
-            | Letter::Finished(_)
-            | Letter::Invalidated(_)
-            | Letter::Redirected(_) => {}
-            Letter::Published(message) => self.subscribers.deliver(&self.shared.exchange, &message, outbox),
-            Letter::Settled(number) => self.settling.1 = number,
+            | Letter::Finished(_) => {}
             Letter::Computed(unstored) => {
                 let unstored = unstored.lock().unwrap_or_else(PoisonError::into_inner).take();
                 unstored.into_iter().for_each(|unstored| self.store_computed(unstored));
@@ -238,7 +225,7 @@ impl Service for Executor {
         if session.waits_for_room {
             self.room_waits.remove(session.client.address);
         }
-        self.subscribers.unsubscribe_all(&self.shared.exchange, &mut session);
+        Subscriptions::unsubscribe_all(&self.shared.exchange, &mut session);
         self.stop_monitoring(&mut session);
         self.stop_tracking(&mut session);
         // Who has a command run apart may wait already, and not know it yet.
@@ -258,7 +245,7 @@ impl Service for Executor {
     }
 
     fn may_receive_meanwhile(&self, letter: &Letter) -> bool {
-        self.may_receive(letter)
+        Self::may_receive(letter)
     }
 
     fn withhold_to(&self) -> u64 {
@@ -282,6 +269,8 @@ impl Service for Executor {
 
     fn background(&mut self, now: Now) -> Duration {
         let started = Instant::now();
+        // No client's commands are what is done here.
+        self.environment.client = ClientToken::default();
         if self.is_abandoned {
             return Duration::from_secs(1) / self.config.config().hz;
         }
@@ -298,12 +287,6 @@ impl Service for Executor {
         };
         self.ring_bell();
         self.note_background(started.elapsed(), pause.is_zero());
-        if !self.worker.invalidations.is_empty() {
-            self.tell_invalidations(0);
-        }
-        if !self.worker.events.is_empty() {
-            self.publish_events();
-        }
         if !self.worker.served.is_empty() {
             self.mail_served();
         }

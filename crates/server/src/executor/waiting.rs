@@ -100,15 +100,10 @@ impl Executor {
             && let Some(inside) = self.pass(&shared.engine.keyspace)
         {
             self.environment.broadcasts = shared.trackers.broadcasts();
+            self.environment.client = blocked::token(session.client.address);
             shared.engine.look_again(&waiter, &self.environment, &mut self.worker);
             drop(inside);
             self.mail_served();
-            if !self.worker.events.is_empty() {
-                self.publish_events();
-            }
-            if !self.worker.invalidations.is_empty() {
-                self.tell_invalidations(session.client.id());
-            }
             self.ring_bell();
             self.dispose();
         }
@@ -173,7 +168,7 @@ impl Executor {
 
     /// Has a command presented again: somebody has a view of what it may change.
     #[cold]
-    pub(super) fn hold(&mut self, session: &mut Session) -> Flow {
+    pub(crate) fn hold(&mut self, session: &mut Session) -> Flow {
         self.meter.take_back();
         session.held_since.get_or_insert(self.now.instant);
         Flow::Postpone { until: self.now.instant.checked_add(HOLD_PAUSE) }

@@ -16,7 +16,7 @@ pub(super) fn clients(source: &Source<'_>, lines: &mut Lines) {
         "client_recent_max_input_buffer",
         largest(|client| client.query_buffer_bytes.get()).unwrap_or(0),
     );
-    lines.add("client_recent_max_output_buffer", largest(|client| client.output_bytes.get()).unwrap_or(0));
+    lines.add("client_recent_max_output_buffer", largest(|client| client.waiting_bytes()).unwrap_or(0));
     let count = |is: fn(&crate::net::Client) -> bool| clients.iter().filter(|client| is(client)).count();
     lines.add("blocked_clients", count(|client| ClientFlags::of(client).has(ClientFlags::BLOCKED)));
     lines.add("tracking_clients", source.shared.trackers.clients());

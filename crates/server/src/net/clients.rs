@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dunlin_engine::keyspace::Watcher;
 
-use super::{Counter, Now};
+use super::{ClientPushes, Counter, Now};
 
 /// Where a client came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,6 +140,10 @@ pub struct Client {
     pub queued_bytes: Counter,
     /// `watch`: keys watched.
     pub watched_keys: Counter,
+    /// What it is sent without having asked; there once it can be.
+    pub pushes: OnceLock<Box<ClientPushes>>,
+    /// Not 0 where the client that it has redirected invalidations to has gone.
+    pub broken_redirection: Counter,
     /// Marked when a watched key changes; there once it has watched one.
     pub watcher: OnceLock<Watcher>,
     /// `argv-mem`: bytes of the request in progress, outside of the input buffer.
@@ -179,6 +183,8 @@ impl Client {
             queued_commands: zero(),
             queued_bytes: zero(),
             watched_keys: zero(),
+            pushes: OnceLock::new(),
+            broken_redirection: zero(),
             watcher: OnceLock::new(),
             argument_bytes: zero(),
             redirection: zero(),
@@ -267,7 +273,7 @@ impl Clients {
         let bytes = |client: &Arc<Client>| {
             client.query_buffer_bytes.get()
                 + client.query_buffer_free_bytes.get()
-                + client.output_bytes.get()
+                + client.waiting_bytes()
                 + client.argument_bytes.get()
                 + client.queued_bytes.get()
         };
@@ -306,6 +312,13 @@ impl Clients {
     fn by_id(&self) -> MutexGuard<'_, HashMap<u64, Arc<Client>>> {
         self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A client that is on no worker.
+#[cfg(test)]
+pub(crate) fn test_client(id: u64) -> Arc<Client> {
+    let address = Address { id, worker: 0, slot: id as u32 };
+    Arc::new(Client::new(address, Transport::Unix(Path::new("/tmp/socket").into()), 0, Now::read()))
 }
 
 #[cfg(test)]

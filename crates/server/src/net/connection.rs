@@ -13,6 +13,9 @@
 //! - *parked*: its service waits for a letter or a deadline;
 //! - *closing*: nothing more is served, the rest of the replies leaves.
 //!
+//! A client that is sent *pushes*, too, has them written by any worker ([`ClientPushes`](super::ClientPushes)) while the
+//! connection has nothing to send and no request is being served. Otherwise they wait, and leave with what is sent next.
+//!
 //! Replies may be *withheld* until the service releases them ([`Withheld`]); whatever is said after them
 //! waits behind them, and the connection is served on.
 //!
@@ -27,6 +30,8 @@
 //!   poller reports edges only.
 //! - `backlog` is set when held input may contain a complete request.
 //! - The poller watches for writability exactly while output waits.
+//! - Whoever holds its pushes back gives it another turn: from its turn's beginning, from a letter or a deadline, or while
+//!   something of its own waits to be sent.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -119,7 +124,7 @@ pub(super) struct Connection<T> {
     pub(super) queued: bool,
     /// Whether the worker has it on its list of those that mail has something to say to.
     pub(super) addressed: bool,
-    socket: Socket,
+    socket: Arc<Socket>,
     input: Input,
     /// Bytes that the request at hand still needs, as far as known.
     wanted: usize,
@@ -141,8 +146,10 @@ pub(super) struct Connection<T> {
     last_active: Instant,
     /// Since when the soft limit of output is exceeded.
     over_soft_limit: Option<Instant>,
-    /// Something was not queued because the hard limit of output was exceeded.
-    overflowed: bool,
+    /// Whether others do not write pushes.
+    holds_pushes: bool,
+    /// Whether pushes have the socket that it takes to write them.
+    has_writer: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -167,7 +174,7 @@ impl<T> Connection<T> {
             client,
             queued: false,
             addressed: false,
-            socket,
+            socket: Arc::new(socket),
             input: Input::default(),
             wanted: 0,
             output: Output::default(),
@@ -184,7 +191,8 @@ impl<T> Connection<T> {
             parked: None,
             last_active: neighbours.now.instant,
             over_soft_limit: None,
-            overflowed: false,
+            holds_pushes: true,
+            has_writer: false,
         })
     }
 
@@ -226,14 +234,83 @@ impl<T> Connection<T> {
         kit: &mut Kit<'_, S>,
         neighbours: &mut Neighbours<S>,
     ) -> io::Result<Outcome> {
-        if !self.output.is_empty() && self.writable {
+        if let Some(pushes) = self.client.pushes.get() {
+            let is_open = !self.holds_pushes && !pushes.queue.has_pushes();
+            if !is_open {
+                self.begin_pushed_turn(kit.service.owes_reply(&self.session), neighbours)?;
+            }
+        } else if !self.output.is_empty() && self.writable {
             self.flush(neighbours)?;
         }
         let serving = self.is_serving();
         if !self.closing && self.receive(kit, neighbours, serving)? == Outcome::Close {
             return Ok(Outcome::Close);
         }
-        Ok(self.settle(neighbours))
+        let outcome = self.settle(neighbours);
+        if self.client.pushes.get().is_some() && self.holds_pushes && self.output.is_empty() {
+            self.release_pushes(kit.service.owes_reply(&self.session), neighbours)?;
+        }
+        Ok(outcome)
+    }
+
+    /// Sends what waits, pushes that others have left to the owner included.
+    fn begin_pushed_turn<S: Service<Session = T>>(
+        &mut self,
+        owes_reply: bool,
+        neighbours: &Neighbours<S>,
+    ) -> io::Result<()> {
+        // Others may have found the socket full.
+        self.hold_pushes();
+        if !self.output.is_empty() && self.writable {
+            self.release_pushes(owes_reply, neighbours)?;
+        }
+        Ok(())
+    }
+
+    /// Lets nobody else write pushes, and queues those that come before whatever is said next.
+    #[inline]
+    fn hold_pushes(&mut self) {
+        if let Some(pushes) = self.client.pushes.get() {
+            self.holds_pushes = true;
+            let (withheld, output) = (&mut self.withheld, &mut self.output);
+            pushes.hold(|push| {
+                let (bytes, sent) = push.into_bytes();
+                if sent > 0 {
+                    output.push_rest(&bytes, sent);
+                } else if !withheld.push_shared(&bytes) {
+                    output.push_shared(&bytes);
+                }
+            });
+        }
+    }
+
+    /// Sends what waits, and lets others write pushes behind it if that is all there is.
+    fn release_pushes<S: Service<Session = T>>(
+        &mut self,
+        owes_reply: bool,
+        neighbours: &Neighbours<S>,
+    ) -> io::Result<()> {
+        if owes_reply || self.closing || self.departing || !self.withheld.is_empty() {
+            return if self.output.is_empty() { Ok(()) } else { self.flush(neighbours) };
+        }
+        neighbours.send_pushes();
+        let client = Arc::clone(&self.client);
+        let Some(pushes) = client.pushes.get() else { return Ok(()) };
+        if !std::mem::replace(&mut self.has_writer, true) {
+            pushes.queue.set_writer(Arc::clone(&self.socket));
+        }
+        let mut result = Ok(());
+        pushes.queue.release(|is_pending| {
+            if is_pending {
+                neighbours.shared.post.note_pending(&client);
+            }
+            if !self.output.is_empty() {
+                result = self.flush_output(neighbours);
+            }
+            self.holds_pushes = !self.output.is_empty();
+            !self.holds_pushes
+        });
+        result
     }
 
     fn is_serving(&self) -> bool {
@@ -321,6 +398,7 @@ impl<T> Connection<T> {
         neighbours: &mut Neighbours<S>,
         in_shared: bool,
     ) -> io::Result<Outcome> {
+        self.hold_pushes();
         let shared = if self.stranger { &kit.strangers } else { &kit.shared };
         let input = if in_shared { &shared[..] } else { self.input.held() };
         if input.is_empty() {
@@ -348,8 +426,14 @@ impl<T> Connection<T> {
         if withheld_to > 0 || !self.withheld.is_empty() {
             self.withheld.push(withheld_to, &mut kit.reply);
             kit.reply.clear(REPLY_CAPACITY_MAX);
-        } else {
+        } else if self.client.pushes.get().is_none() {
             self.send(&mut kit.reply, neighbours)?;
+        } else if !self.output.is_empty() || !kit.reply.is_empty() {
+            self.output.push(&mut kit.reply, 0);
+            kit.reply.clear(REPLY_CAPACITY_MAX);
+            if self.writable {
+                self.release_pushes(kit.service.owes_reply(&self.session), neighbours)?;
+            }
         }
         // Queued commands are requests that are not complete before EXEC.
         let held = self.input.len() + self.client.queued_bytes.get() as usize;
@@ -397,6 +481,7 @@ impl<T> Connection<T> {
             neighbours.departures.push(self.client.address, reply.bytes());
             self.departing = true;
         } else if reply.is_contiguous() {
+            neighbours.send_pushes();
             let taken = output::write(&self.socket, reply.bytes())?;
             self.count_sent(neighbours, taken);
             if taken < reply.bytes().len() {
@@ -443,6 +528,11 @@ impl<T> Connection<T> {
 
     /// Offers waiting output to the socket once.
     fn flush<S: Service<Session = T>>(&mut self, neighbours: &Neighbours<S>) -> io::Result<()> {
+        neighbours.send_pushes();
+        self.flush_output(neighbours)
+    }
+
+    fn flush_output<S: Service<Session = T>>(&mut self, neighbours: &Neighbours<S>) -> io::Result<()> {
         let (taken, full) = self.output.flush(&self.socket)?;
         self.writable = !full;
         self.count_sent(neighbours, taken);
@@ -478,6 +568,11 @@ impl<T> Connection<T> {
     /// Bytes of replies that have not left.
     fn waiting_bytes(&self) -> usize {
         self.output.len() + self.withheld.len()
+    }
+
+    /// Bytes of pushes that wait behind them, and whether there were too many.
+    fn waiting_pushes(&self) -> (usize, bool) {
+        self.client.pushes.get().map_or((0, false), |pushes| (pushes.bytes(), pushes.has_overflowed()))
     }
 
     /// Draws the conclusions at the end of a turn.
@@ -527,9 +622,10 @@ impl<T> Connection<T> {
     }
 
     fn exceeds_output_limit<S: Service<Session = T>>(&mut self, neighbours: &Neighbours<S>) -> bool {
-        let waiting = self.waiting_bytes() as u64;
+        let (pushed, has_overflowed) = self.waiting_pushes();
+        let waiting = (self.waiting_bytes() + pushed) as u64;
         let limit = &neighbours.limits.output[self.client.output_class() as usize];
-        let over_hard = self.overflowed || limit.is_over_hard(waiting);
+        let over_hard = has_overflowed || limit.is_over_hard(waiting);
         self.over_soft_limit = (limit.soft_bytes > 0 && waiting > limit.soft_bytes)
             .then(|| self.over_soft_limit.unwrap_or(neighbours.now.instant));
         let over_soft = self
@@ -555,20 +651,10 @@ impl<T> Connection<T> {
         if self.closing {
             return true;
         }
+        self.hold_pushes();
         let next = kit.service.deliver(&mut self.session, letter, &mut kit.reply);
         self.queue(kit.service.withhold_to(), &mut kit.reply);
         next.is_none_or(|next| self.apply(next))
-    }
-
-    /// Queues bytes that the service has encoded, for the next turn to send.
-    #[inline]
-    pub(super) fn push(&mut self, encoded: &Arc<Vec<u8>>, limits: &Limits) {
-        let limit = &limits.output[self.client.output_class() as usize];
-        if limit.is_over_hard(self.waiting_bytes() as u64) {
-            self.overflowed = true;
-        } else if !self.withheld.push_shared(encoded) {
-            self.output.push_shared(encoded);
-        }
     }
 
     /// Notes that the next turn has something to send.
@@ -579,12 +665,6 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Whether nothing more is served; the rest of the replies leaves.
-    #[inline]
-    pub(super) fn is_closing(&self) -> bool {
-        self.closing
-    }
-
     /// When a parked connection is to be resumed.
     pub(super) fn parked_until(&self) -> Option<Instant> {
         self.parked.and_then(|parked| parked.until)
@@ -592,6 +672,7 @@ impl<T> Connection<T> {
 
     /// Tells the service that the deadline has passed. `false`: close now.
     pub(super) fn resume<S: Service<Session = T>>(&mut self, kit: &mut Kit<'_, S>) -> bool {
+        self.hold_pushes();
         let next = kit.service.resume(&mut self.session, &mut kit.reply);
         self.queue(kit.service.withhold_to(), &mut kit.reply);
         self.apply(next)
@@ -623,6 +704,9 @@ impl<T> Connection<T> {
 
     /// Ends the connection; the service gets its session back.
     pub(super) fn close(self) -> T {
+        if let Some(pushes) = self.client.pushes.get() {
+            pushes.queue.close();
+        }
         if self.closing && !self.ended && self.output.is_empty() {
             finish(&self.socket);
         }

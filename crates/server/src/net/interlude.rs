@@ -133,7 +133,8 @@ impl<L: Clone> Interlude<L> {
                 self.kept_mail.push(Mail::Letter(To::Client(self.absent), letter.clone()));
                 false
             }
-            Mail::Newcomer(_) | Mail::Callers(_) | Mail::Doors(_) | Mail::Stop(_) => false,
+            // Whoever is back looks after its output by itself.
+            Mail::Newcomer(_) | Mail::Callers(_) | Mail::Doors(_) | Mail::Stop(_) | Mail::Full(_) => false,
         };
         if is_kept {
             self.kept_mail.push(mail);
@@ -172,6 +173,7 @@ impl<S: Service> Neighbours<S> {
         kit.service.end_tick();
         self.release(&mut kit);
         self.depart();
+        self.send_pushes();
         self.interlude.state = State::Ended;
     }
 

@@ -12,11 +12,14 @@
 //! ```
 //!
 //! One tick of a worker: poll → every ready connection reads once and is served; answers leave up to 16 in a
-//! row (`departures`) → mail → what mail made others say → a slice of background work.
+//! row (`departures`) → mail → what mail made others say → a slice of background work. Before replies leave, pushes
+//! do that may be about what they have seen, to whichever worker's clients (`pushes`).
 //!
 //! Invariants:
-//! - Everything of a connection is touched by its own worker only; other threads send mail.
-//! - A worker never blocks except in its poll, and holds no lock across a system call.
+//! - Everything of a connection is touched by its own worker only; other threads send mail, and write pushes while it has
+//!   nothing of its own to say.
+//! - A worker never blocks except in its poll, and for as long as another one writes pushes. The right to write these is
+//!   the only lock that is held across a system call.
 //! - Memory of a connection follows what has arrived, never what has been announced, and both
 //!   directions are bounded (see [`connection`]).
 //! - A ready socket costs one read and one write: readiness is edge triggered and a short read
@@ -33,15 +36,17 @@ mod listener;
 mod listening;
 mod neighbours;
 mod open_files;
-mod outbox;
 mod output;
 mod patience;
 mod post;
+mod pushes;
 mod service;
 mod withheld;
 mod worker;
 mod workers;
 
+#[cfg(test)]
+pub(crate) use clients::test_client;
 pub use clients::{Address, Client, Clients, Names, OutputClass, Transport};
 pub(crate) use connection::SHARED_BYTES;
 pub use connection::connection_bytes;
@@ -51,9 +56,9 @@ pub use listener::{ListenError, ListenOptions, listen_on};
 pub use listening::Listening;
 pub use neighbours::Neighbours;
 pub use open_files::{HTTP_CLIENTS_MAX, OpenFilesError, reserve_open_files};
-pub use outbox::{Outbox, Recipient};
 #[cfg(test)]
 pub(crate) use post::Letters;
 pub use post::PostOffice;
+pub use pushes::{ClientPushes, Listener, Push, PushList, Pushed};
 pub use service::{Next, Now, REPLY_BYTES_MAX, Served, Service, To};
 pub use workers::{Listened, Running, StartError, WorkerContext, Workers};

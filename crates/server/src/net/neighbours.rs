@@ -22,7 +22,6 @@ use super::connection::{self, Connection, Kit, Outcome};
 use super::departures::Departures;
 use super::interlude::Interlude;
 use super::listener::{self, Listener, Refusal};
-use super::outbox::Outbox;
 use super::patience::Patience;
 use super::post::{Mail, Newcomer};
 use super::worker::{BELL, Shared};
@@ -145,6 +144,7 @@ impl<S: Service> Neighbours<S> {
 
     /// Waits until there is something to do, with something else to do at `background_at`. Events are for the next tick.
     pub(super) fn wait(&mut self, events: &mut Events, background_at: Instant) -> io::Result<()> {
+        self.send_pushes();
         let Some(until) = self.rests_until(background_at) else {
             return self.poll.poll(events, Some(Duration::ZERO));
         };
@@ -284,6 +284,7 @@ impl<S: Service> Neighbours<S> {
         if self.departures.is_empty() {
             return;
         }
+        self.send_pushes();
         let departures = std::mem::take(&mut self.departures);
         for (Address { id, slot, .. }, reply) in departures.iter() {
             let Some(mut connection) = self.connections[slot as usize].take() else { continue };
@@ -294,6 +295,15 @@ impl<S: Service> Neighbours<S> {
             self.connections[slot as usize] = Some(connection);
         }
         self.departures = departures.recycle();
+    }
+
+    /// Writes the pushes that may be about what the next replies have seen, to clients of all workers. Before any reply is
+    /// written, and before the worker sleeps.
+    #[inline]
+    pub fn send_pushes(&self) {
+        if self.shared.post.has_pending_pushes() {
+            self.shared.post.flush_pushes(self.worker, self.traffic());
+        }
     }
 
     /// Sends replies that have been released meanwhile, and sees to it that the worker is woken for the
@@ -390,10 +400,13 @@ impl<S: Service> Neighbours<S> {
                         self.deliver(kit, slot as u32, letter.clone());
                     }
                 }
-                Mail::Letter(To::Service, letter) => {
-                    let (connections, addressed) = (&mut self.connections[..], &mut self.addressed);
-                    let limits = &*self.limits;
-                    kit.service.receive(letter, &mut Outbox { connections, addressed, limits });
+                Mail::Letter(To::Service, letter) => kit.service.receive(letter),
+                Mail::Full(address) => {
+                    if let Some(Some(connection)) = self.connections.get_mut(address.slot as usize)
+                        && connection.client.id() == address.id
+                    {
+                        connection.address(&mut self.addressed);
+                    }
                 }
                 Mail::Kill(address) => {
                     if self.find(address.slot, address.id).is_some() {

@@ -18,12 +18,12 @@ use dunlin_resp::ReplyBuffer;
 use rustix::{io::Errno, net::SendFlags};
 
 /// Slices of one vectored write.
-const SLICES_MAX: usize = 64;
+pub(super) const SLICES_MAX: usize = 64;
 /// Small replies are gathered in chunks of up to this many bytes.
 const GATHERED_BYTES_MAX: usize = 64 * 1024;
 /// Bytes offered to a socket at once. What it takes is copied there and then, on the loopback up to the reader's
 /// buffers: 6 MB and 2 to 3 ms, in which the worker's other clients wait.
-const OFFERED_BYTES_MAX: usize = 512 * 1024;
+pub(super) const OFFERED_BYTES_MAX: usize = 512 * 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Output {
@@ -82,6 +82,14 @@ impl Output {
         }
     }
 
+    /// Queues bytes of which the first `sent` have left already; then nothing else may be waiting.
+    pub(super) fn push_rest(&mut self, bytes: &Arc<Vec<u8>>, sent: usize) {
+        debug_assert!(self.is_empty() && sent < bytes.len());
+        self.bytes += bytes.len() - sent;
+        self.queue.push_back(Arc::clone(bytes));
+        self.sent = sent;
+    }
+
     /// Queues a copy of bytes behind what waits.
     pub(super) fn gather(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
@@ -121,7 +129,7 @@ impl Output {
                 break;
             }
         }
-        let taken = taken(rustix::io::writev(socket, &slices[..count]))?;
+        let taken = write_slices(socket, &slices[..count])?;
         self.bytes -= taken;
         self.skip_sent(taken);
         Ok((taken, taken < offered))
@@ -148,6 +156,11 @@ impl Output {
 #[inline]
 pub(super) fn write(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     taken(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL))
+}
+
+/// [`write`] of several runs of bytes.
+pub(super) fn write_slices(socket: impl AsFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    taken(rustix::io::writev(socket, slices))
 }
 
 /// A socket that would block, and a signal, are both "took nothing this time".

@@ -6,11 +6,13 @@ use std::sync::{
 };
 use std::time::Duration;
 
-use dunlin_mailbox::{Bell, Mailbox};
+use arc_swap::ArcSwap;
+use dunlin_mailbox::{Bell, Mailbox, PendingPushes, Posted};
+use dunlin_resp::Protocol;
 use socket2::{SockAddr, Socket};
 
-use super::listener::Listener;
-use super::{Address, To, Transport};
+use super::listener;
+use super::{Address, Client, Limits, Listener, Push, Pushed, To, Traffic, Transport};
 
 /// A connection on its way from the listener to its worker.
 #[derive(Debug)]
@@ -28,9 +30,11 @@ pub(super) enum Mail<L> {
     /// These have been accepted at doors that are about to be closed.
     Callers(Vec<(Socket, SockAddr)>),
     /// Listen for TCP with these from now on.
-    Doors(Vec<Listener>),
+    Doors(Vec<listener::Listener>),
     /// Answer what has been served, for at most this long, and end.
     Stop(Duration),
+    /// A client's socket has not taken all pushes, or it has not taken any before: it is to have a turn.
+    Full(Address),
 }
 
 /// Ends the wait of a worker's poller.
@@ -50,23 +54,30 @@ pub(super) type WorkerMailbox<L> = Mailbox<Mail<L>, PollerBell>;
 
 /// Posts mail to any worker, from any thread. Cheap to clone. A letter is received in the
 /// receiving worker's next tick; letters from one thread to one worker arrive in order.
+///
+/// Pushes are not mail: whoever queues one for a client need not leave it to the client's worker to send it.
 #[derive(Debug)]
 pub struct PostOffice<L> {
     mailboxes: Arc<[WorkerMailbox<L>]>,
     /// By worker: whether it is held up by one of its clients for the time being.
     held_up: Arc<[AtomicBool]>,
+    /// Clients with pushes to be written, by worker.
+    pending: Arc<PendingPushes<Arc<Client>>>,
+    limits: Arc<ArcSwap<Limits>>,
 }
 
 impl<L> Clone for PostOffice<L> {
     fn clone(&self) -> Self {
-        Self { mailboxes: self.mailboxes.clone(), held_up: self.held_up.clone() }
+        let (mailboxes, held_up) = (self.mailboxes.clone(), self.held_up.clone());
+        Self { mailboxes, held_up, pending: self.pending.clone(), limits: self.limits.clone() }
     }
 }
 
 impl<L> PostOffice<L> {
-    pub(super) fn new(mailboxes: Vec<WorkerMailbox<L>>) -> Self {
+    pub(super) fn new(mailboxes: Vec<WorkerMailbox<L>>, limits: Arc<ArcSwap<Limits>>) -> Self {
         let held_up = mailboxes.iter().map(|_| AtomicBool::new(false)).collect();
-        Self { mailboxes: mailboxes.into(), held_up }
+        let pending = Arc::new(PendingPushes::new(mailboxes.len()));
+        Self { mailboxes: mailboxes.into(), held_up, pending, limits }
     }
 
     /// How many workers there are.
@@ -122,6 +133,71 @@ impl<L> PostOffice<L> {
         self.post(client.worker as usize, Mail::Kill(client));
     }
 
+    /// Queues what `make` makes for a client, to be written before any reply leaves that is written from now on: by any
+    /// worker, unless the client has something else to be sent first. The caller holds the locks of what the push is
+    /// about. Any thread.
+    pub fn push(&self, client: &Arc<Client>, make: impl FnOnce(&Listener) -> Option<Push>) -> Pushed {
+        let Some(pushes) = client.pushes.get() else { return Pushed::Unable };
+        let is_over_hard = |waiting: u64| {
+            let limit = self.limits.load().output[client.output_class() as usize];
+            limit.is_over_hard(waiting + client.output_bytes.get())
+        };
+        let (posted, must_close) = pushes.post(is_over_hard, make);
+        match posted {
+            Posted::Gone => return Pushed::Gone,
+            Posted::Queued => {}
+            Posted::Pending => self.note_pending(client),
+        }
+        if must_close {
+            self.post(client.address.worker as usize, Mail::Full(client.address));
+        }
+        Pushed::Queued
+    }
+
+    /// Makes it possible to send pushes to a client of whichever worker, in this protocol; whether its worker is ready to.
+    pub fn prepare_pushes(&self, client: &Client, protocol: Protocol) -> bool {
+        let is_new = client.pushes.get().is_none();
+        let pushes = client.take_pushes(protocol);
+        if is_new {
+            // It is given a turn.
+            self.post(client.address.worker as usize, Mail::Full(client.address));
+        }
+        pushes.queue.has_writer()
+    }
+
+    pub(super) fn note_pending(&self, client: &Arc<Client>) {
+        self.pending.add(client.address.worker as usize, Arc::clone(client));
+    }
+
+    /// Whether pushes are to be written before replies leave.
+    #[inline]
+    pub(super) fn has_pending_pushes(&self) -> bool {
+        self.pending.any()
+    }
+
+    /// Writes all pushes that wait, those to a worker's own clients first.
+    #[cold]
+    pub(super) fn flush_pushes(&self, worker: usize, traffic: &Traffic) {
+        /// Where so many clients of another worker wait, it is woken, to write to them at the same time.
+        const SHARED_CLIENTS_MIN: usize = 32;
+        for other in (0..self.workers()).filter(|other| *other != worker) {
+            if self.pending.len(other) >= SHARED_CLIENTS_MIN {
+                self.mailboxes[other].wake();
+            }
+        }
+        self.pending.flush(worker, |client| {
+            let Some(pushes) = client.pushes.get() else { return };
+            let (written, is_full) = pushes.flush();
+            if written > 0 {
+                traffic.output_bytes.add(written as u64);
+                traffic.writes.add(1);
+            }
+            if is_full {
+                self.post(client.address.worker as usize, Mail::Full(client.address));
+            }
+        });
+    }
+
     /// Ends all workers: nothing more is accepted or read, what has been served is answered for at
     /// most `grace`.
     pub fn stop(&self, grace: Duration) {
@@ -151,8 +227,8 @@ impl<L> Letters<L> {
     pub(crate) fn of_workers(workers: usize) -> (PostOffice<L>, Self) {
         let polls: Vec<_> = (0..workers).map(|_| mio::Poll::new().unwrap()).collect();
         let bell = |poll: &mio::Poll| mio::Waker::new(poll.registry(), super::worker::BELL).unwrap();
-        let post =
-            PostOffice::new(polls.iter().map(|poll| WorkerMailbox::new(PollerBell(bell(poll)))).collect());
+        let mailboxes = polls.iter().map(|poll| WorkerMailbox::new(PollerBell(bell(poll)))).collect();
+        let post = PostOffice::new(mailboxes, Arc::default());
         (post.clone(), Self { post, _polls: polls })
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dunlin_resp::ReplyBuffer;
 
-use super::{Client, Neighbours, Outbox};
+use super::{Client, Neighbours};
 
 /// The clocks, read once a tick.
 #[derive(Debug, Clone, Copy)]
@@ -125,8 +125,15 @@ pub trait Service: Sized + 'static {
         true
     }
 
-    /// A letter for the service, which may answer it to any of its worker's clients.
-    fn receive(&mut self, letter: Self::Letter, outbox: &mut Outbox<'_, Self::Session>);
+    /// A letter for the service.
+    fn receive(&mut self, letter: Self::Letter);
+
+    /// Whether a request of this client has been served, its place among all changes decided, and its reply is still to come
+    /// ([`Self::deliver`]): pushes about later changes come behind that.
+    fn owes_reply(&self, session: &Self::Session) -> bool {
+        let _ = session;
+        false
+    }
 
     /// The connection is gone. Its client is still found in [`Clients`](super::Clients), and no more afterwards: what
     /// others are not to see of it any longer is to be undone here.

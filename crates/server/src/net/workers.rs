@@ -129,7 +129,7 @@ impl Listened {
             polls.push(poll);
         }
         let shared = Arc::new(Shared {
-            post: PostOffice::new(mailboxes),
+            post: PostOffice::new(mailboxes, Arc::clone(&self.limits)),
             clients: Arc::new(Clients::default()),
             limits: self.limits,
             traffic: (0..self.threads).map(|_| Traffic::default()).collect(),

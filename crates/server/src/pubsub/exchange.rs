@@ -1,69 +1,50 @@
-//! [`Exchange`]: what all workers know of subscriptions.
+//! [`Exchange`]: who has subscribed to what.
 //!
 //! ```text
-//! channels         STRIPES × lock │ name ─▶ [(worker, subscribers)]
-//! shard channels   STRIPES × lock │ name ─▶ [(worker, subscribers)]
-//! patterns                   lock │ pattern ─▶ [(worker, subscribers)]
+//! channels         STRIPES × lock │ name ─▶ clients
+//! shard channels   STRIPES × lock │ name ─▶ clients
+//! patterns                   lock │ pattern ─▶ clients
 //! ```
 //!
-//! A publisher holds the lock of its channel's stripe, then that of the patterns for reading, then
-//! those of mailboxes, one by one. Who subscribes holds one of the first two kinds. The number of a
-//! message is drawn under those locks, so that a subscription knows which messages it missed.
+//! A publisher holds the lock of its channel's stripe, then that of the patterns for reading, then those of clients' push
+//! queues, one by one. Who subscribes holds one of the first two kinds.
 
 use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{
-            AtomicU64, AtomicUsize,
-            Ordering::{Relaxed, SeqCst},
-        },
+        atomic::{AtomicUsize, Ordering::SeqCst},
     },
 };
 
 use dunlin_engine::glob::Glob;
 
-use super::{
-    Kind,
-    message::{Match, Message},
-};
+use super::{Kind, message::Message};
+use crate::net::{Client, Listener, PostOffice, Push, Pushed};
 
 /// Locks that the names of channels are spread over.
 const STRIPES: usize = 64;
-/// Bytes of messages under way to one worker above which publishers wait.
-const BACKLOG_BYTES_MAX: usize = 1024 * 1024;
 
-/// A worker that the message goes to is behind: try again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Backlogged;
-
-/// How many subscribers each worker has; workers without one are left out.
+/// The subscribers of one name. Adding and removing are O(1), publishing goes straight through.
 #[derive(Debug, Default)]
-struct Audience(Vec<(usize, usize)>);
+struct Audience {
+    members: Vec<Arc<Client>>,
+    /// Places in `members`, by the client's number.
+    places: HashMap<u64, usize>,
+}
 
 impl Audience {
-    fn total(&self) -> usize {
-        self.0.iter().map(|(_, subscribers)| subscribers).sum()
+    fn add(&mut self, client: &Arc<Client>) {
+        self.places.insert(client.id(), self.members.len());
+        self.members.push(Arc::clone(client));
     }
 
-    fn workers(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().map(|(worker, _)| *worker)
-    }
-
-    fn join(&mut self, worker: usize) {
-        match self.0.iter_mut().find(|(known, _)| *known == worker) {
-            Some((_, subscribers)) => *subscribers += 1,
-            None => self.0.push((worker, 1)),
-        }
-    }
-
-    fn leave(&mut self, worker: usize) {
-        let known = self.0.iter().position(|(known, _)| *known == worker);
-        let at = known.expect("who leaves has joined");
-        self.0[at].1 -= 1;
-        if self.0[at].1 == 0 {
-            self.0.swap_remove(at);
+    fn remove(&mut self, id: u64) {
+        let at = self.places.remove(&id).expect("who leaves has joined");
+        self.members.swap_remove(at);
+        if let Some(moved) = self.members.get(at) {
+            self.places.insert(moved.id(), at);
         }
     }
 }
@@ -71,22 +52,18 @@ impl Audience {
 type Audiences = HashMap<Arc<[u8]>, Audience>;
 
 /// Adds a subscriber; the name to be shared.
-fn join(audiences: &mut Audiences, name: &[u8], worker: usize) -> Arc<[u8]> {
-    if let Some((name, _)) = audiences.get_key_value(name) {
-        let name = Arc::clone(name);
-        audiences.get_mut(&name).expect("it was just there").join(worker);
-        return name;
-    }
-    let name: Arc<[u8]> = name.into();
-    audiences.entry(Arc::clone(&name)).or_default().join(worker);
+fn join(audiences: &mut Audiences, name: &[u8], client: &Arc<Client>) -> Arc<[u8]> {
+    let known = audiences.get_key_value(name).map(|(name, _)| Arc::clone(name));
+    let name = known.unwrap_or_else(|| name.into());
+    audiences.entry(Arc::clone(&name)).or_default().add(client);
     name
 }
 
 /// Takes a subscriber away.
-fn leave(audiences: &mut Audiences, name: &[u8], worker: usize) {
+fn leave(audiences: &mut Audiences, name: &[u8], client: u64) {
     let audience = audiences.get_mut(name).expect("who leaves has joined");
-    audience.leave(worker);
-    if audience.0.is_empty() {
+    audience.remove(client);
+    if audience.members.is_empty() {
         audiences.remove(name);
     }
 }
@@ -99,16 +76,16 @@ struct Patterns {
 }
 
 impl Patterns {
-    fn join(&mut self, pattern: &[u8], worker: usize) -> Arc<[u8]> {
-        let name = join(&mut self.audiences, pattern, worker);
+    fn join(&mut self, pattern: &[u8], client: &Arc<Client>) -> Arc<[u8]> {
+        let name = join(&mut self.audiences, pattern, client);
         // Who subscribes has made sure that it is not too complex.
         let compile = || Glob::new(pattern).unwrap_or(Glob::NOTHING);
         self.globs.entry(Arc::clone(&name)).or_insert_with(compile);
         name
     }
 
-    fn leave(&mut self, pattern: &[u8], worker: usize) {
-        leave(&mut self.audiences, pattern, worker);
+    fn leave(&mut self, pattern: &[u8], client: u64) {
+        leave(&mut self.audiences, pattern, client);
         if !self.audiences.contains_key(pattern) {
             self.globs.remove(pattern);
         }
@@ -142,34 +119,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes under way to a worker, on cache lines of their own: publishers add, the worker takes.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Backlog(AtomicUsize);
-
-/// What all workers know of subscriptions.
+/// Who has subscribed to what.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    /// The number of the next message.
-    sequence: AtomicU64,
     /// Subscriptions of all kinds: nobody looks further while there is none.
     subscriptions: AtomicUsize,
     channels: Channels,
     shard_channels: Channels,
     patterns: RwLock<Patterns>,
-    /// By worker.
-    backlogs: Box<[Backlog]>,
 }
 
 impl Exchange {
-    pub(crate) fn new(workers: usize) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
-            sequence: AtomicU64::new(0),
             subscriptions: AtomicUsize::new(0),
             channels: Channels::new(),
             shard_channels: Channels::new(),
             patterns: RwLock::default(),
-            backlogs: (0..workers).map(|_| Backlog::default()).collect(),
         }
     }
 
@@ -179,28 +145,20 @@ impl Exchange {
         self.subscriptions.load(SeqCst) != 0
     }
 
-    /// Adds a subscriber of this worker. The name, to be shared, and the number of the first message
-    /// that the subscription gets.
-    pub(super) fn join(&self, kind: Kind, name: &[u8], worker: usize) -> (Arc<[u8]>, u64) {
+    /// Adds a subscriber. The name, to be shared.
+    pub(super) fn join(&self, kind: Kind, name: &[u8], client: &Arc<Client>) -> Arc<[u8]> {
         self.subscriptions.fetch_add(1, SeqCst);
-        let sequence = || self.sequence.load(SeqCst);
         match self.channels(kind) {
-            Some(channels) => {
-                let mut stripe = channels.stripe(name);
-                (join(&mut stripe, name, worker), sequence())
-            }
-            None => {
-                let mut patterns = self.patterns.write().unwrap_or_else(PoisonError::into_inner);
-                (patterns.join(name, worker), sequence())
-            }
+            Some(channels) => join(&mut channels.stripe(name), name, client),
+            None => self.patterns.write().unwrap_or_else(PoisonError::into_inner).join(name, client),
         }
     }
 
-    /// Takes a subscriber of this worker away.
-    pub(super) fn leave(&self, kind: Kind, name: &[u8], worker: usize) {
+    /// Takes a subscriber away.
+    pub(super) fn leave(&self, kind: Kind, name: &[u8], client: u64) {
         match self.channels(kind) {
-            Some(channels) => leave(&mut channels.stripe(name), name, worker),
-            None => self.patterns.write().unwrap_or_else(PoisonError::into_inner).leave(name, worker),
+            Some(channels) => leave(&mut channels.stripe(name), name, client),
+            None => self.patterns.write().unwrap_or_else(PoisonError::into_inner).leave(name, client),
         }
         self.subscriptions.fetch_sub(1, SeqCst);
     }
@@ -214,62 +172,55 @@ impl Exchange {
         }
     }
 
-    /// Publishes to a channel: `post` is given each worker with a subscriber once, all in the one
-    /// order of the channel. How many subscribers there are, one that the message reaches in two
-    /// ways counted twice. With `may_wait`, workers that are far behind are spared.
-    pub(crate) fn publish(
+    /// Publishes to a channel. How many subscribers there are, one that the message reaches in two ways counted twice.
+    /// O(subscribers + patterns).
+    pub(crate) fn publish<L>(
         &self,
         kind: Kind,
         channel: &[u8],
         payload: &[u8],
-        may_wait: bool,
-        mut post: impl FnMut(usize, Arc<Message>),
-    ) -> Result<usize, Backlogged> {
+        post: &PostOffice<L>,
+    ) -> usize {
+        self.publish_with(kind, channel, payload, |client, make| {
+            // Whoever has gone is about to leave.
+            let _: Pushed = post.push(client, make);
+        })
+    }
+
+    /// [`Self::publish`]: `push` queues for each subscriber what it is given, in the one order of the channel.
+    fn publish_with(
+        &self,
+        kind: Kind,
+        channel: &[u8],
+        payload: &[u8],
+        push: impl Fn(&Arc<Client>, &mut dyn FnMut(&Listener) -> Option<Push>),
+    ) -> usize {
         if !self.is_heard() {
-            return Ok(0);
+            return 0;
         }
-        let is_sharded = kind == Kind::ShardChannel;
-        let stripe = if is_sharded { &self.shard_channels } else { &self.channels }.stripe(channel);
-        let audience = stripe.get_key_value(channel);
-        // Held until the letters are posted, or a pattern's subscriber might leave meanwhile.
-        let patterns = (!is_sharded).then(|| self.patterns.read().unwrap_or_else(PoisonError::into_inner));
-        let matching: Vec<(&Arc<[u8]>, &Audience)> =
-            patterns.iter().flat_map(|patterns| patterns.matching(channel)).collect();
-        let direct = audience.map(|(_, audience)| audience);
-        let all = || direct.into_iter().chain(matching.iter().map(|(_, audience)| *audience));
-        let subscribers: usize = all().map(Audience::total).sum();
-        if subscribers == 0 {
-            return Ok(0);
+        let send = |audience: &Audience, parts: &[&[u8]]| {
+            let mut message = Message::new(parts);
+            for member in &audience.members {
+                push(member, &mut |listener| {
+                    Some(Push::Bytes(Arc::clone(message.encoded(listener.protocol))))
+                });
+            }
+            audience.members.len()
+        };
+        let (channels, title): (_, &[u8]) = match kind {
+            Kind::ShardChannel => (&self.shard_channels, b"smessage"),
+            Kind::Channel | Kind::Pattern => (&self.channels, b"message"),
+        };
+        let stripe = channels.stripe(channel);
+        let audience = stripe.get(channel);
+        let mut subscribers = audience.map_or(0, |audience| send(audience, &[title, channel, payload]));
+        if kind != Kind::ShardChannel {
+            let patterns = self.patterns.read().unwrap_or_else(PoisonError::into_inner);
+            for (pattern, audience) in patterns.matching(channel) {
+                subscribers += send(audience, &[b"pmessage", pattern, channel, payload]);
+            }
         }
-        let mut workers: Vec<usize> = all().flat_map(Audience::workers).collect();
-        workers.sort_unstable();
-        workers.dedup();
-        if may_wait && workers.iter().any(|worker| self.is_behind(*worker)) {
-            return Err(Backlogged);
-        }
-        let sequence = self.sequence.fetch_add(1, SeqCst);
-        let name = audience.map_or_else(|| channel.into(), |(name, _)| Arc::clone(name));
-        let matches = matching.iter().map(|(pattern, _)| Match::new(pattern)).collect();
-        let message = Arc::new(Message::new(sequence, kind, name, payload, matches));
-        for worker in workers {
-            self.backlogs[worker].0.fetch_add(message.bytes(), Relaxed);
-            post(worker, Arc::clone(&message));
-        }
-        Ok(subscribers)
-    }
-
-    fn is_behind(&self, worker: usize) -> bool {
-        self.backlogs[worker].0.load(Relaxed) > BACKLOG_BYTES_MAX
-    }
-
-    /// Whether there is a worker that is far behind. O(workers).
-    pub(crate) fn is_behind_anywhere(&self) -> bool {
-        (0..self.backlogs.len()).any(|worker| self.is_behind(worker))
-    }
-
-    /// Notes that a worker has delivered a message.
-    pub(super) fn delivered(&self, worker: usize, message: &Message) {
-        self.backlogs[worker].0.fetch_sub(message.bytes(), Relaxed);
+        subscribers
     }
 
     /// The names with subscribers that match `pattern`. O(names).
@@ -291,7 +242,7 @@ impl Exchange {
 
     /// How many subscribers a name has.
     pub(crate) fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
-        let count = |audiences: &Audiences| audiences.get(name).map_or(0, Audience::total);
+        let count = |audiences: &Audiences| audiences.get(name).map_or(0, |audience| audience.members.len());
         match self.channels(kind) {
             Some(channels) => count(&channels.stripe(name)),
             None => count(&self.patterns.read().unwrap_or_else(PoisonError::into_inner).audiences),
@@ -308,71 +259,67 @@ impl Exchange {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::cell::RefCell;
 
-    /// Publishes and tells who was sent what was counted.
-    fn publish(exchange: &Exchange, kind: Kind, channel: &str) -> (usize, Vec<usize>) {
-        let mut workers = Vec::new();
-        let post = |worker, message: Arc<Message>| {
-            exchange.delivered(worker, &message);
-            workers.push(worker);
-        };
-        let count = exchange.publish(kind, channel.as_bytes(), b"payload", true, post).unwrap();
-        (count, workers)
+    use dunlin_resp::Protocol;
+
+    use super::*;
+    use crate::net::test_client;
+
+    /// Publishes; how many were counted, and which clients were sent what.
+    fn publish(exchange: &Exchange, kind: Kind, channel: &str) -> (usize, Vec<(u64, String)>) {
+        let sent = RefCell::new(Vec::new());
+        let listener = Listener { protocol: Protocol::Resp2, is_subscribed: true };
+        let count = exchange.publish_with(kind, channel.as_bytes(), b"payload", |client, make| {
+            let Some(Push::Bytes(bytes)) = make(&listener) else { panic!("messages are encoded") };
+            let text = String::from_utf8(bytes.to_vec()).unwrap();
+            sent.borrow_mut().push((client.id(), text.split("\r\n").nth(2).unwrap().to_owned()));
+        });
+        let mut sent = sent.into_inner();
+        sent.sort_unstable();
+        (count, sent)
     }
 
     #[test]
-    fn each_worker_with_a_subscriber_gets_one_letter() {
-        let exchange = Exchange::new(3);
+    fn publish_reaches_subscribers_of_channels_and_patterns_once_for_each() {
+        let exchange = Exchange::new();
         assert_eq!(publish(&exchange, Kind::Channel, "news"), (0, vec![]));
-        for (kind, name, worker) in [
+        let clients: Vec<_> = (0..4).map(test_client).collect();
+        for (kind, name, client) in [
             (Kind::Channel, "news", 2),
-            (Kind::Channel, "news", 2),
+            (Kind::Channel, "news", 3),
             (Kind::Pattern, "n*", 0),
             (Kind::Pattern, "*s", 2),
             (Kind::ShardChannel, "news", 1),
         ] {
-            exchange.join(kind, name.as_bytes(), worker);
+            exchange.join(kind, name.as_bytes(), &clients[client]);
         }
-        assert_eq!(publish(&exchange, Kind::Channel, "news"), (4, vec![0, 2]));
-        assert_eq!(publish(&exchange, Kind::Channel, "nothing"), (1, vec![0]));
-        assert_eq!(publish(&exchange, Kind::ShardChannel, "news"), (1, vec![1]));
+        let sent = |expected: &[(u64, &str)]| -> Vec<(u64, String)> {
+            expected.iter().map(|(client, title)| (*client, (*title).to_owned())).collect()
+        };
+        let all = sent(&[(0, "pmessage"), (2, "message"), (2, "pmessage"), (3, "message")]);
+        assert_eq!(publish(&exchange, Kind::Channel, "news"), (4, all));
+        assert_eq!(publish(&exchange, Kind::Channel, "nothing"), (1, sent(&[(0, "pmessage")])));
+        assert_eq!(publish(&exchange, Kind::ShardChannel, "news"), (1, sent(&[(1, "smessage")])));
         exchange.leave(Kind::Pattern, b"n*", 0);
         exchange.leave(Kind::Channel, b"news", 2);
-        assert_eq!(publish(&exchange, Kind::Channel, "news"), (2, vec![2]));
+        assert_eq!(publish(&exchange, Kind::Channel, "news"), (2, sent(&[(2, "pmessage"), (3, "message")])));
         assert_eq!(exchange.subscribers(Kind::Channel, b"news"), 1);
-        exchange.leave(Kind::Channel, b"news", 2);
+        exchange.leave(Kind::Channel, b"news", 3);
         assert_eq!((exchange.count(Kind::Channel), exchange.count(Kind::Pattern)), (0, 1));
     }
 
     #[test]
-    fn a_subscription_knows_which_messages_it_has_missed() {
-        let exchange = Exchange::new(1);
-        let (_, first) = exchange.join(Kind::Channel, b"news", 0);
-        let mut sequences = Vec::new();
-        let mut publish = || {
-            exchange.publish(Kind::Channel, b"news", b"", true, |_, message| sequences.push(message.sequence))
-        };
-        publish().unwrap();
-        let (_, second) = exchange.join(Kind::Pattern, b"*", 0);
-        publish().unwrap();
-        assert_eq!(sequences, [first, second]);
-    }
-
-    #[test]
-    fn publishers_wait_for_a_worker_that_is_behind() {
-        let exchange = Exchange::new(2);
-        exchange.join(Kind::Channel, b"news", 1);
-        let payload = vec![0; BACKLOG_BYTES_MAX];
-        let mut under_way = Vec::new();
-        let mut publish = |may_wait| {
-            exchange.publish(Kind::Channel, b"news", &payload, may_wait, |_, letter| under_way.push(letter))
-        };
-        assert_eq!(publish(true), Ok(1), "one message always fits");
-        assert_eq!(publish(true), Err(Backlogged));
-        assert_eq!(publish(false), Ok(1), "who cannot wait need not");
-        under_way.iter().for_each(|message| exchange.delivered(1, message));
-        under_way.clear();
-        assert_eq!(exchange.publish(Kind::Channel, b"news", b"", true, |_, _| ()), Ok(1));
+    fn audience_finds_members_however_others_come_and_go() {
+        let mut audience = Audience::default();
+        (0..100).for_each(|id| audience.add(&test_client(id)));
+        (0..100).filter(|id| id % 3 != 0).for_each(|id| audience.remove(id));
+        (200..210).for_each(|id| audience.add(&test_client(id)));
+        let mut left: Vec<u64> = audience.members.iter().map(|member| member.id()).collect();
+        left.sort_unstable();
+        let expected: Vec<u64> = (0..100).step_by(3).chain(200..210).collect();
+        assert_eq!(left, expected);
+        left.into_iter().for_each(|id| audience.remove(id));
+        assert!(audience.members.is_empty() && audience.places.is_empty());
     }
 }

@@ -1,31 +1,27 @@
 //! Publish and subscribe.
 //!
 //! ```text
-//! PUBLISH ─▶ Exchange: who has subscribers? ─▶ one letter per such worker ─▶ Subscribers: to each output
-//!            (channel's stripe locked)           Arc<Message>                (encoded once per protocol)
+//! PUBLISH ─▶ Exchange: who subscribes? ─▶ the push queue of each (encoded once per protocol)
+//!            (channel's stripe locked)
 //! ```
 //!
-//! The [`Exchange`] is shared and knows how many subscribers of what each worker has, never which. Each
-//! worker knows its own [`Subscribers`]. A message is encoded once for each protocol, whoever it goes to.
+//! The [`Exchange`] is shared. Whoever publishes queues the message for all subscribers, whatever workers they belong to,
+//! and they are sent it before any reply leaves from then on ([`crate::net::ClientPushes`]).
 //!
 //! Promises:
-//! - All subscribers of a channel see its messages in one order, whatever workers they belong to:
-//!   letters are posted under the lock of the channel's stripe, and mail arrives in order.
-//! - A subscriber gets what was published behind its subscription and nothing from before: the
-//!   exchange numbers messages, and a subscription begins at a number. Its confirmation precedes them,
-//!   since mail is read between turns.
-//! - What `PUBLISH` has counted a client for is sent to it unless its connection ends: who
-//!   unsubscribes first waits for the mail that is under way to his worker
-//!   ([`Executor::settle`](crate::executor::Executor::settle)).
-//! - Mail is bounded: who publishes to a worker that is behind waits until it has caught up.
+//! - All subscribers of a channel see its messages in one order: they are queued under the lock of the channel's stripe.
+//! - A subscriber gets what was published behind its subscription and nothing from before: it joins under the same lock.
+//!   Its confirmation precedes the messages, since its place was decided before.
+//! - What `PUBLISH` has counted a client for is sent to it unless its connection ends, and before it is told that it has
+//!   unsubscribed.
+//! - Whoever has seen an effect of a command, or anything later, comes after the messages and events of that command.
 
 mod exchange;
 mod message;
-mod subscribers;
+mod subscriptions;
 
-pub(crate) use exchange::{Backlogged, Exchange};
-pub(crate) use message::Message;
-pub(crate) use subscribers::{Subscribers, Subscriptions};
+pub(crate) use exchange::Exchange;
+pub(crate) use subscriptions::Subscriptions;
 
 /// What can be subscribed to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

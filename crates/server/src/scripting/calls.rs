@@ -95,6 +95,13 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         }
     }
 
+    /// Shows one of its commands to those who watch.
+    #[cold]
+    fn show(&self, entry: &Entry, words: &[&[u8]]) {
+        let line = feed::line(entry, words, self.database, Origin::Script);
+        self.context.shared.feed.show(line, self.context.executor.post());
+    }
+
     fn is_known(&self) -> bool {
         self.watch.as_ref().is_some_and(Watch::is_known)
     }
@@ -244,10 +251,13 @@ impl Caller for Calls<'_, '_, '_> {
         };
         let begun = self.context.executor.begin_call(entry);
         let mark = reply.mark();
+        let (is_watched, is_last) = (self.context.shared.feed.is_watched(), feed::is_shown_afterwards(entry));
+        if is_watched && !is_last {
+            self.show(entry, words);
+        }
         let result = self.run(entry, words, reply);
-        if self.context.shared.feed.is_watched() {
-            let lines = &mut self.context.executor.lines;
-            feed::write_line(lines, entry, words, self.database, Origin::Script);
+        if is_watched && is_last {
+            self.show(entry, words);
         }
         if let Err(error) = result {
             let line = error.line();

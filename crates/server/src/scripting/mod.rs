@@ -106,8 +106,10 @@ fn compile(compiled: &mut Compiled, script: &Arc<Script>) -> Result<Rc<CompiledS
 #[inline]
 pub(crate) fn show(context: &mut ServerContext<'_, '_>, words: &[&[u8]]) {
     if context.shared.feed.is_watched() {
-        let (lines, client) = (&mut context.executor.lines, &context.session.client);
-        feed::write_script(lines, words, context.session.database, &client.transport);
+        let is_alone = !context.in_transaction;
+        context
+            .executor
+            .show(context.session, is_alone, |database, origin| feed::plain_line(words, database, origin));
     }
 }
 
@@ -203,7 +205,13 @@ impl Plan<'_> {
                 } else {
                     footprint = Footprint::everything();
                 }
-                begun.insert(engine.begin(&footprint, &context.executor.worker, &mut context.turn.inside)?)
+                let begun = begun.insert(engine.begin(
+                    &footprint,
+                    &context.executor.worker,
+                    &mut context.turn.inside,
+                )?);
+                context.executor.worker.mark_client();
+                begun
             }
         };
         context.executor.saw_data = true;

@@ -22,9 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_resp::ReplyBuffer;
-use dunlin_server::net::{
-    Client, Neighbours, Next, Now, Outbox, REPLY_BYTES_MAX, Served, Service, WorkerContext,
-};
+use dunlin_server::net::{Client, Neighbours, Next, Now, REPLY_BYTES_MAX, Served, Service, WorkerContext};
 
 pub struct Lines {
     context: WorkerContext<String>,
@@ -173,7 +171,7 @@ impl Service for Lines {
         }
     }
 
-    fn receive(&mut self, letter: String, _: &mut Outbox<'_, Session>) {
+    fn receive(&mut self, letter: String) {
         panic!("nobody sends letters to services here: {letter}");
     }
 

@@ -12,7 +12,7 @@ use crate::{
     command::CommandError,
     effect::removal_word,
     keyspace::{EntryRef, Expiration, Invalidation, Key, LockedShards, access_clock, access_clock_ago},
-    notify::{Event, EventClass},
+    notify::{Event, EventClass, Notice},
     value::{Layout, NewValue, Object, Resources, StringRef, ValueType},
 };
 
@@ -549,7 +549,8 @@ impl<'a> WriteContext<'a> {
         let readers = self.locked.untrack(shard, key);
         if readers.is_some() || self.environment.broadcasts {
             let readers = readers.unwrap_or_default();
-            self.worker.invalidations.push(Invalidation::Key { key: key.into(), readers });
+            let invalidation = Invalidation::Key { key: key.into(), readers };
+            self.worker.notices.push(Notice::Invalidation(invalidation));
         }
     }
 
@@ -570,7 +571,8 @@ impl<'a> WriteContext<'a> {
     #[inline]
     pub fn notify_in(&mut self, database: usize, class: EventClass, name: &'static str, key: &[u8]) {
         if self.environment.notifications.has(class) {
-            self.worker.events.push(Event { class, name, database, key: key.to_vec() });
+            let event = Event { class, name, database, key: key.to_vec() };
+            self.worker.notices.push(Notice::Event(event));
         }
     }
 }

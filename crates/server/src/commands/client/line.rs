@@ -60,7 +60,7 @@ pub(super) fn flags(client: &Client) -> String {
         (client.queued_commands.get() > 0, 'x'),
         (own.has(ClientFlags::BLOCKED), 'b'),
         (own.has(ClientFlags::TRACKING), 't'),
-        (own.has(ClientFlags::BROKEN_REDIRECT), 'R'),
+        (client.broken_redirection.get() > 0, 'R'),
         (own.has(ClientFlags::BROADCAST), 'B'),
         (client.watcher.get().is_some_and(|watcher| watcher.is_dirty()), 'd'),
         (own.has(ClientFlags::CLOSING), 'c'),
@@ -97,8 +97,8 @@ pub(super) fn write(out: &mut String, client: &Client, commands: &CommandTable, 
         + query_free_bytes
         + client.argument_bytes.get()
         + client.queued_bytes.get()
-        + client.output_bytes.get();
-    let events = if client.output_bytes.get() > 0 { "rw" } else { "r" };
+        + client.waiting_bytes();
+    let events = if client.waiting_bytes() > 0 { "rw" } else { "r" };
     // Writing to a string cannot fail.
     let _ = write!(
         out,
@@ -123,14 +123,14 @@ pub(super) fn write(out: &mut String, client: &Client, commands: &CommandTable, 
         client.argument_bytes.get(),
         client.queued_bytes.get(),
         client.output_chunks.get(),
-        client.output_bytes.get(),
+        client.waiting_bytes(),
         command.as_deref().unwrap_or("NULL"),
         text(user(&names)),
         client.protocol.get(),
         text(&names.library_name),
         text(&names.library_version),
         client.input_bytes_total.get(),
-        client.output_bytes_total.get(),
+        client.sent_bytes_total(),
         client.commands_total.get(),
     );
 }

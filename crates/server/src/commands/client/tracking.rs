@@ -1,10 +1,15 @@
 //! `CLIENT TRACKING` and what belongs to it; what happens behind it is in [`crate::tracking`].
 
+use std::time::Duration;
+
 use dunlin_engine::command::{Args, CommandError, CommandResult};
-use dunlin_resp::{ReplyBuffer, number::parse_integer};
+use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
 use super::Context;
-use crate::tracking::{Choice, Tracking};
+use crate::{
+    net::Client,
+    tracking::{Choice, Tracking},
+};
 
 pub(super) fn tracking(
     context: Context<'_, '_, '_>,
@@ -12,17 +17,17 @@ pub(super) fn tracking(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     let switch = args.word();
-    let (mut redirect, mut prefixes) = (0, Vec::new());
+    let (mut redirect, mut prefixes) = (None, Vec::new());
     let (mut broadcast, mut opt_in, mut opt_out, mut no_loop) = (false, false, false, false);
     while !args.is_empty() {
         if args.token_with("REDIRECT", 1) {
-            if redirect != 0 {
+            if redirect.is_some() {
                 return Err(CommandError::text("ERR A client can only redirect to a single other client"));
             }
             let id = parse_integer(args.word()).ok_or(CommandError::NotInteger)?;
             let client = u64::try_from(id).ok().and_then(|id| context.executor.clients().find(id));
             let missing = CommandError::text("ERR The client ID you want redirect to does not exist");
-            redirect = client.ok_or(missing)?.id();
+            redirect = Some(client.ok_or(missing)?);
         } else if args.token("BCAST") {
             broadcast = true;
         } else if args.token("OPTIN") {
@@ -80,8 +85,15 @@ pub(super) fn tracking(
         _ => Choice::All,
     };
     let caching = before.is_some_and(|before| before.caching);
-    let tracking = Tracking { prefixes, choice, no_loop, redirect, caching, broken: false };
-    context.executor.track(context.session, tracking);
+    if let Some(target) = &redirect
+        && !is_ready(context, target)
+    {
+        context.flow = context.executor.hold(context.session);
+        return Ok(());
+    }
+    let target = redirect.as_ref().map_or(0, |target| target.id());
+    let tracking = Tracking { prefixes, choice, no_loop, redirect: target, caching };
+    context.executor.track(context.session, tracking, redirect);
     if broadcast {
         // Batches that are under way may not have seen it: wait for their end.
         context.outside_gate(|shared| drop(shared.engine.keyspace.close()));
@@ -89,6 +101,20 @@ pub(super) fn tracking(
     }
     reply.ok();
     Ok(())
+}
+
+/// Whether pushes to a client can be written by now. Where not, the command is presented again, unless it cannot be or that
+/// takes its time: then they wait for the client's worker.
+fn is_ready(context: Context<'_, '_, '_>, target: &Client) -> bool {
+    const WAIT_MAX: Duration = Duration::from_secs(1);
+    if target.id() == context.session.client.id() {
+        return true;
+    }
+    let protocol = if target.protocol.get() == 3 { Protocol::Resp3 } else { Protocol::Resp2 };
+    let is_ready = context.executor.post().prepare_pushes(target, protocol);
+    let now = context.executor.now().instant;
+    let has_waited = context.session.held_since.is_some_and(|since| now.duration_since(since) >= WAIT_MAX);
+    is_ready || context.in_transaction || has_waited
 }
 
 /// No prefix may begin another, or a key would be told of twice.
@@ -135,7 +161,7 @@ pub(super) fn tracking_info(
         (is(|tracking| tracking.choice == Choice::OptOut), "optout"),
         (is(|tracking| tracking.choice == Choice::OptOut && tracking.caching), "caching-no"),
         (is(|tracking| tracking.no_loop), "noloop"),
-        (is(|tracking| tracking.broken), "broken_redirect"),
+        (tracking.is_some() && context.session.client.broken_redirection.get() > 0, "broken_redirect"),
     ]
     .into_iter()
     .filter_map(|(holds, name)| holds.then_some(name))

@@ -1,0 +1,682 @@
+//! Pushes: what a client is sent without having asked at that moment, such as messages and invalidations. Any thread
+//! queues them, and any thread may write them to the socket.
+//!
+//! ```text
+//!  whoever changes data               whoever serves the client (its owner)     anybody, before sending replies
+//!  ────────────────────               ─────────────────────────────────────     ───────────────────────────────
+//!  lock the data, change it           hold: nobody else writes now              are pushes pending?
+//!  post the push, at the position     lock the data, read it, mark              flush all of them: each is written,
+//!    that its client has reached      unlock                                      unless its client is held
+//!  note the client as pending         settle: pushes of older positions         send the replies
+//!  unlock                               before the reply, the others behind
+//!                                     release, sending the replies: from
+//!                                       now on anybody may write behind
+//! ```
+//!
+//! A *position* is the number of a client's last request whose place among all changes is decided. It is decided under
+//! the locks of the data that the request has looked at.
+//!
+//! Promises, for a change, the push about it, and a reply that has seen the change or anything behind it:
+//! - *In the client's own stream the push precedes the reply.* The push was posted before the change was unlocked, so the
+//!   request was marked later, and the push has an older position.
+//! - *A reply that has not seen the change precedes its push*, for data that were locked when the request was marked: the
+//!   change came behind the mark, and so did the look at the position. A client that is told to forget what it has read has
+//!   read it before.
+//! - *A reply to somebody else leaves after the push was written.* Whoever has seen the change sees that the client is
+//!   pending, or that it was flushed since. The exceptions: the client is held, because a request of its own has not been
+//!   answered yet, or because its socket is full. Then the push waits in its place in the client's stream.
+//!
+//! Nobody waits for a thread that serves requests, only for one that is writing to sockets, which does not block.
+//!
+//! Locks, each taken with none behind it: those of data, then a queue's state, then a list of pending clients. The right to
+//! write is taken before a state, and never with data locked.
+
+use std::collections::VecDeque;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+#[cfg(loom)]
+use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU64, AtomicUsize},
+};
+#[cfg(not(loom))]
+use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU64, AtomicUsize},
+};
+
+/// The pushes of one client that have not been written: each a `T`. What posters have to know of the client is a `D`, what
+/// it takes to write to it a `W`.
+///
+/// It begins as held by its owner.
+#[derive(Debug)]
+pub struct PushQueue<T, D, W> {
+    /// The number of the request at hand; written by the owner.
+    current: AtomicU64,
+    /// The number of the last request whose place among changes is decided; written by the owner.
+    position: AtomicU64,
+    /// Whether there may be pushes: what the owner looks at after each request.
+    has_pushes: AtomicBool,
+    state: Mutex<State<T, D>>,
+    /// The right to write, and what it takes. Nothing until the client can be written to, and when it has gone.
+    writer: Mutex<Option<W>>,
+}
+
+#[derive(Debug)]
+struct State<T, D> {
+    /// In the order in which they were posted, with positions that grow.
+    pushes: VecDeque<(u64, T)>,
+    access: Access,
+    /// Whether the client is among those that are pending.
+    is_pending: bool,
+    /// The number of the last request that has been answered; others follow it without a gap.
+    answered: u64,
+    details: D,
+}
+
+/// Who may write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// Whoever has the writer.
+    Anybody,
+    /// The owner, who has something to send that comes first.
+    Owner,
+    /// The client has gone.
+    Nobody,
+}
+
+/// What became of a push.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Posted {
+    /// It is queued; the client is pending already, or its owner will write it.
+    Queued,
+    /// It is queued, and the caller has to note the client as pending, before any lock of data is released.
+    Pending,
+    /// The client has gone.
+    Gone,
+}
+
+/// Pushes that have a place around the reply at hand.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Around<T> {
+    /// Before it.
+    pub before: Vec<T>,
+    /// Behind it.
+    pub behind: Vec<T>,
+}
+
+impl<T, D, W> PushQueue<T, D, W> {
+    /// An empty queue.
+    pub fn new(details: D) -> Self {
+        let state =
+            State { pushes: VecDeque::new(), access: Access::Owner, is_pending: false, answered: 0, details };
+        Self {
+            current: AtomicU64::new(1),
+            position: AtomicU64::new(0),
+            has_pushes: AtomicBool::new(false),
+            state: Mutex::new(state),
+            writer: Mutex::new(None),
+        }
+    }
+
+    /// Queues a push, if `make` makes one; it may instead add to the last one that is at the same place of the client's
+    /// stream, which it is given. The caller holds the locks of the data that the push is about. Any thread.
+    pub fn post(&self, make: impl FnOnce(&mut D, Option<&mut T>) -> Option<T>) -> Posted {
+        let mut state = self.state();
+        let State { pushes, access, is_pending, details, .. } = &mut *state;
+        if *access == Access::Nobody {
+            return Posted::Gone;
+        }
+        // Looked at under the state's lock, so that positions grow along the queue.
+        let position = self.position.load(Relaxed);
+        let last = pushes.back_mut().and_then(|(at, last)| (*at == position).then_some(last));
+        if let Some(push) = make(details, last) {
+            pushes.push_back((position, push));
+        }
+        if pushes.is_empty() {
+            return Posted::Queued;
+        }
+        self.has_pushes.store(true, Relaxed);
+        if *access == Access::Anybody && !std::mem::replace(is_pending, true) {
+            return Posted::Pending;
+        }
+        Posted::Queued
+    }
+
+    /// Has the pushes written, unless the owner holds the queue: `write` takes off the front what it has written. `false`
+    /// where something is left, which is the owner's then, who is to be told. Any thread.
+    pub fn flush(&self, write: impl FnOnce(&mut W, &mut VecDeque<(u64, T)>)) -> bool {
+        let mut writer = lock(&self.writer);
+        let mut pushes = {
+            let mut state = self.state();
+            state.is_pending = false;
+            if state.access != Access::Anybody || state.pushes.is_empty() {
+                return true;
+            }
+            self.has_pushes.store(false, Relaxed);
+            std::mem::take(&mut state.pushes)
+        };
+        // Posters do not wait for this.
+        if let Some(writer) = &mut *writer {
+            write(writer, &mut pushes);
+        }
+        let mut state = self.state();
+        if pushes.is_empty() {
+            // The memory is used again.
+            if state.pushes.capacity() == 0 {
+                state.pushes = pushes;
+            }
+            return true;
+        }
+        pushes.append(&mut state.pushes);
+        state.pushes = pushes;
+        state.access = Access::Owner;
+        self.has_pushes.store(true, Relaxed);
+        false
+    }
+
+    /// What posters have to know of the client, to be read or changed. Any thread.
+    pub fn with_details<R>(&self, look: impl FnOnce(&mut D) -> R) -> R {
+        look(&mut self.state().details)
+    }
+
+    /// Lets nobody else write until [`Self::release`], and hands over the pushes whose place is behind what has been
+    /// answered so far. Owner only.
+    pub fn hold(&self, mut take: impl FnMut(T)) {
+        // Whoever is writing finishes.
+        let _writer = lock(&self.writer);
+        let mut state = self.state();
+        state.access = Access::Owner;
+        while state.pushes.front().is_some_and(|(position, _)| *position <= state.answered)
+            && let Some((_, push)) = state.pushes.pop_front()
+        {
+            take(push);
+        }
+        self.has_pushes.store(!state.pushes.is_empty(), Relaxed);
+    }
+
+    /// Decides the place of the request at hand among all changes. Under the locks of the data that it looks at, or, for
+    /// one that locks none, at any time while it runs; again for the same request does no harm. Owner only.
+    #[inline]
+    pub fn mark(&self) {
+        self.position.store(self.current.load(Relaxed), Relaxed);
+    }
+
+    /// Ends the request at hand, whose place is decided now if it was not before; the pushes around its reply. One that is
+    /// answered later, and has not been yet, takes only those before. Owner only.
+    #[inline]
+    pub fn settle(&self, is_answered: bool) -> Option<Around<T>> {
+        let current = self.current.load(Relaxed);
+        self.position.store(current, Relaxed);
+        self.current.store(current + 1, Relaxed);
+        // What the reply has seen is queued, and seen to be: locks were released and taken since.
+        self.has_pushes.load(Relaxed).then(|| self.take_around(current, is_answered))
+    }
+
+    #[cold]
+    fn take_around(&self, current: u64, is_answered: bool) -> Around<T> {
+        let mut state = self.state();
+        let mut around = Around { before: Vec::new(), behind: Vec::new() };
+        while state.pushes.front().is_some_and(|(position, _)| is_answered || *position < current)
+            && let Some((position, push)) = state.pushes.pop_front()
+        {
+            let side = if position < current { &mut around.before } else { &mut around.behind };
+            side.push(push);
+        }
+        self.has_pushes.store(!state.pushes.is_empty(), Relaxed);
+        around
+    }
+
+    /// Whether there may be pushes. Owner only: others post them at any time.
+    #[inline]
+    pub fn has_pushes(&self) -> bool {
+        self.has_pushes.load(Relaxed)
+    }
+
+    /// Makes it possible to write to the client. Owner only.
+    pub fn set_writer(&self, writer: W) {
+        *lock(&self.writer) = Some(writer);
+    }
+
+    /// Whether it is possible to write to the client. Any thread.
+    pub fn has_writer(&self) -> bool {
+        lock(&self.writer).is_some()
+    }
+
+    /// Ends what [`Self::hold`] began: `write` writes the answers to all requests served so far, and says whether nothing is
+    /// left. It is given whether it has to note the client as pending, before it writes. Owner only.
+    ///
+    /// Others may write from before the answers are, though they wait until these were: a client that has read its answer
+    /// is not held any more.
+    pub fn release(&self, write: impl FnOnce(bool) -> bool) {
+        let _writer = lock(&self.writer);
+        let is_pending = {
+            let mut state = self.state();
+            state.answered = self.position.load(Relaxed);
+            state.access = Access::Anybody;
+            !state.pushes.is_empty() && !std::mem::replace(&mut state.is_pending, true)
+        };
+        if !write(is_pending) {
+            self.state().access = Access::Owner;
+        }
+    }
+
+    /// The client has gone: nothing more is queued or written. Waits for whoever is writing. Owner only.
+    pub fn close(&self) {
+        let mut writer = lock(&self.writer);
+        let mut state = self.state();
+        state.access = Access::Nobody;
+        state.pushes = VecDeque::new();
+        *writer = None;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T, D>> {
+        lock(&self.state)
+    }
+}
+
+/// The clients whose pushes are to be written before replies leave, in lanes that are flushed side by side.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct PendingPushes<C> {
+    /// Of all lanes, those that are being flushed included.
+    count: AtomicUsize,
+    lanes: Box<[Lane<C>]>,
+}
+
+#[derive(Debug)]
+#[repr(align(128))]
+struct Lane<C> {
+    pending: Mutex<Vec<C>>,
+    /// Held by whoever flushes the lane; memory for what is flushed.
+    flushing: Mutex<Vec<C>>,
+}
+
+impl<C> PendingPushes<C> {
+    /// Nobody is pending.
+    pub fn new(lanes: usize) -> Self {
+        let lane = || Lane { pending: Mutex::new(Vec::new()), flushing: Mutex::new(Vec::new()) };
+        Self { count: AtomicUsize::new(0), lanes: (0..lanes).map(|_| lane()).collect() }
+    }
+
+    /// Notes a client as pending. Any thread, before it releases the locks of what the push is about.
+    pub fn add(&self, lane: usize, client: C) {
+        self.count.fetch_add(1, Relaxed);
+        lock(&self.lanes[lane].pending).push(client);
+    }
+
+    /// Whether anybody is pending. Whoever has seen a change sees its client here, or behind what `flush` has done for it.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.count.load(Acquire) != 0
+    }
+
+    /// How many clients of a lane wait to be flushed.
+    pub fn len(&self, lane: usize) -> usize {
+        lock(&self.lanes[lane].pending).len()
+    }
+
+    /// Flushes all clients that were pending when it was called; those that another thread flushes, it waits for. The
+    /// lane `first` comes first.
+    pub fn flush(&self, first: usize, mut flush: impl FnMut(&C)) {
+        for number in (0..self.lanes.len()).map(|number| (first + number) % self.lanes.len()) {
+            let lane = &self.lanes[number];
+            let mut clients = lock(&lane.flushing);
+            std::mem::swap(&mut *clients, &mut *lock(&lane.pending));
+            let count = clients.len();
+            clients.drain(..).for_each(|client| flush(&client));
+            self.count.fetch_sub(count, Release);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No critical section leaves anything half done that others would trip over.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    type Queue = PushQueue<&'static str, (), Vec<&'static str>>;
+
+    fn post(queue: &Queue, push: &'static str) -> Posted {
+        queue.post(|(), _| Some(push))
+    }
+
+    /// Writes so many pushes.
+    fn flush(queue: &Queue, most: usize) -> bool {
+        queue.flush(|written, pushes| {
+            written.extend(pushes.drain(..most.min(pushes.len())).map(|(_, push)| push));
+        })
+    }
+
+    fn written(queue: &Queue) -> Vec<&'static str> {
+        std::mem::take(lock(&queue.writer).as_mut().unwrap())
+    }
+
+    fn held(queue: &Queue) -> Vec<&'static str> {
+        let mut pushes = Vec::new();
+        queue.hold(|push| pushes.push(push));
+        pushes
+    }
+
+    fn around(queue: &Queue, is_answered: bool) -> (Vec<&'static str>, Vec<&'static str>) {
+        queue.settle(is_answered).map_or_else(Default::default, |around| (around.before, around.behind))
+    }
+
+    #[test]
+    fn pushes_are_written_by_others_unless_the_owner_holds_the_queue() {
+        let queue = Queue::new(());
+        queue.set_writer(Vec::new());
+        assert_eq!(post(&queue, "a"), Posted::Queued, "the owner has it");
+        assert!(flush(&queue, 9) && written(&queue).is_empty());
+        queue.release(|is_pending| {
+            assert!(is_pending, "from now on");
+            true
+        });
+        assert_eq!(post(&queue, "b"), Posted::Queued, "once is enough");
+        assert!(flush(&queue, 9));
+        assert_eq!(written(&queue), ["a", "b"]);
+        assert_eq!(post(&queue, "c"), Posted::Pending);
+        assert_eq!(held(&queue), ["c"]);
+        assert!(flush(&queue, 9) && written(&queue).is_empty());
+        queue.release(|_| false);
+        assert_eq!(post(&queue, "d"), Posted::Queued);
+        queue.close();
+        assert_eq!(post(&queue, "e"), Posted::Gone);
+        assert!(flush(&queue, 9));
+    }
+
+    #[test]
+    fn what_a_full_socket_leaves_is_the_owners() {
+        let queue = Queue::new(());
+        queue.set_writer(Vec::new());
+        queue.release(|_| true);
+        for push in ["a", "b", "c"] {
+            let _ = post(&queue, push);
+        }
+        assert!(!flush(&queue, 1), "the owner is told");
+        assert_eq!(post(&queue, "d"), Posted::Queued);
+        assert!(flush(&queue, 9));
+        assert_eq!(written(&queue), ["a"]);
+        assert_eq!(held(&queue), ["b", "c", "d"]);
+    }
+
+    #[test]
+    fn pushes_stand_before_replies_that_may_have_seen_their_changes() {
+        let queue = Queue::new(());
+        let _ = post(&queue, "seen");
+        queue.mark();
+        let _ = post(&queue, "unseen");
+        assert_eq!(around(&queue, true), (vec!["seen"], vec!["unseen"]));
+        assert_eq!(around(&queue, true), (vec![], vec![]));
+        // Without a mark of its own a request is taken to have seen everything.
+        let _ = post(&queue, "seen");
+        assert_eq!(around(&queue, true), (vec!["seen"], vec![]));
+        // One that is answered later.
+        let _ = post(&queue, "seen");
+        queue.mark();
+        let _ = post(&queue, "unseen");
+        assert_eq!(around(&queue, false), (vec!["seen"], vec![]));
+        assert!(held(&queue).is_empty(), "the answer comes first");
+        queue.release(|_| true);
+        assert_eq!(held(&queue), ["unseen"]);
+    }
+
+    #[test]
+    fn the_last_push_can_be_added_to_at_the_same_place() {
+        let queue = PushQueue::<String, (), ()>::new(());
+        let add = |text: &str| {
+            let _ = queue.post(|(), last| match last {
+                Some(last) => {
+                    last.push_str(text);
+                    None
+                }
+                None => Some(text.to_owned()),
+            });
+        };
+        add("a");
+        add("b");
+        queue.mark();
+        add("c");
+        let around = queue.settle(true).unwrap();
+        assert_eq!((around.before, around.behind), (vec!["ab".to_owned()], vec!["c".to_owned()]));
+    }
+
+    #[test]
+    fn each_pending_client_is_flushed_once() {
+        let pending = PendingPushes::new(3);
+        for (lane, client) in [(0, "a"), (2, "b"), (2, "c"), (1, "d")] {
+            pending.add(lane, client);
+        }
+        assert!(pending.any() && pending.len(2) == 2);
+        let mut flushed = Vec::new();
+        pending.flush(2, |client| flushed.push(*client));
+        assert_eq!(flushed, ["b", "c", "a", "d"]);
+        assert!(!pending.any());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::{
+        sync::{Arc, Mutex},
+        thread,
+    };
+
+    /// What the client finds in its stream.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Item {
+        /// `k` has changed.
+        Push,
+        /// A reply: what it has seen of `k` and `f`, as far as it has looked.
+        Saw { k: Option<u8>, f: Option<u8> },
+    }
+
+    /// Two data with locks of their own, and a client that keeps a copy of `k`.
+    struct Model {
+        k: Mutex<u8>,
+        f: Mutex<u8>,
+        stream: Mutex<Vec<Item>>,
+        queue: PushQueue<Item, (), ()>,
+        pending: PendingPushes<()>,
+    }
+
+    impl Model {
+        fn new() -> Arc<Self> {
+            let queue = PushQueue::new(());
+            queue.set_writer(());
+            queue.release(|_| true);
+            Arc::new(Self {
+                k: Mutex::new(0),
+                f: Mutex::new(0),
+                stream: Mutex::new(Vec::new()),
+                queue,
+                pending: PendingPushes::new(1),
+            })
+        }
+
+        fn write(&self, item: Item) {
+            self.stream.lock().unwrap().push(item);
+        }
+
+        fn stream(&self) -> Vec<Item> {
+            self.stream.lock().unwrap().clone()
+        }
+
+        /// What a thread does before it sends replies.
+        fn flush(&self) {
+            if self.pending.any() {
+                self.pending.flush(0, |()| {
+                    let all = self.queue.flush(|(), pushes| {
+                        pushes.drain(..).for_each(|(_, push)| self.write(push));
+                    });
+                    assert!(all);
+                });
+            }
+        }
+
+        /// Another client sets `k`, then `f`.
+        fn change(&self) {
+            let mut k = self.k.lock().unwrap();
+            *k = 1;
+            if self.queue.post(|(), _| Some(Item::Push)) == Posted::Pending {
+                self.pending.add(0, ());
+            }
+            drop(k);
+            *self.f.lock().unwrap() = 1;
+        }
+
+        /// The client's own thread serves a request that reads one of the two.
+        fn turn(&self, reads_k: bool) {
+            self.queue.hold(|push| self.write(push));
+            let datum = if reads_k { &self.k } else { &self.f };
+            let seen = {
+                let datum = datum.lock().unwrap();
+                self.queue.mark();
+                Some(*datum)
+            };
+            let reply = if reads_k { Item::Saw { k: seen, f: None } } else { Item::Saw { k: None, f: seen } };
+            let around = self.queue.settle(true).unwrap_or(Around { before: vec![], behind: vec![] });
+            self.flush();
+            self.queue.release(|is_pending| {
+                if is_pending {
+                    self.pending.add(0, ());
+                }
+                around.before.into_iter().for_each(|push| self.write(push));
+                self.write(reply);
+                around.behind.into_iter().for_each(|push| self.write(push));
+                true
+            });
+            self.flush();
+        }
+    }
+
+    fn model(check: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(check);
+    }
+
+    /// Whoever has seen the new `k`, or what was set behind it, finds the push written; so does the one who has set it.
+    #[test]
+    fn loom_whoever_sees_the_change_or_a_later_one_has_had_the_push_written() {
+        for reads_k in [false, true] {
+            model(move || third_client_reads(reads_k));
+        }
+    }
+
+    fn third_client_reads(reads_k: bool) {
+        let model = Model::new();
+        let writer = {
+            let model = model.clone();
+            thread::spawn(move || {
+                model.change();
+                model.flush();
+                assert_eq!(model.stream(), [Item::Push], "the writer's own reply leaves now");
+            })
+        };
+        let reader = {
+            let model = model.clone();
+            thread::spawn(move || {
+                let seen = *if reads_k { &model.k } else { &model.f }.lock().unwrap();
+                model.flush();
+                if seen == 1 {
+                    assert_eq!(model.stream(), [Item::Push], "so does a third client's");
+                }
+            })
+        };
+        writer.join().unwrap();
+        reader.join().unwrap();
+    }
+
+    /// In the client's own stream the push precedes a reply that has seen what was set behind `k`, and follows one that has
+    /// seen `k` as it was before: otherwise it would keep a copy that is stale.
+    #[test]
+    fn loom_a_push_has_its_place_in_the_clients_stream() {
+        for reads_k in [false, true] {
+            model(move || {
+                let model = Model::new();
+                let writer = {
+                    let model = model.clone();
+                    thread::spawn(move || {
+                        model.change();
+                        model.flush();
+                    })
+                };
+                model.turn(reads_k);
+                writer.join().unwrap();
+                let stream = model.stream();
+                let place = |wanted: fn(&Item) -> bool| stream.iter().position(wanted);
+                let push = place(|item| *item == Item::Push).expect("no push is lost");
+                let reply = place(|item| *item != Item::Push).expect("nor is a reply");
+                match stream[reply] {
+                    Item::Saw { f: Some(1), .. } => assert!(push < reply, "{stream:?}"),
+                    Item::Saw { k: Some(0), .. } => assert!(reply < push, "{stream:?}"),
+                    _ => {}
+                }
+                assert_eq!(stream.len(), 2, "{stream:?}");
+            });
+        }
+    }
+
+    /// A client that has read its answer is not held any more, whatever its thread still does.
+    #[test]
+    fn loom_an_answered_client_has_its_push_at_once() {
+        model(|| {
+            let model = Model::new();
+            let writer = {
+                let model = model.clone();
+                thread::spawn(move || {
+                    let has_answer = !model.stream().is_empty();
+                    model.change();
+                    model.flush();
+                    if has_answer {
+                        assert_eq!(model.stream().last(), Some(&Item::Push));
+                    }
+                })
+            };
+            model.turn(true);
+            writer.join().unwrap();
+        });
+    }
+
+    /// A third client reads while the push's client is being served: what it cannot have written yet is in the stream
+    /// in the end, and the rules of the stream hold all the same.
+    #[test]
+    fn loom_three_threads_lose_nothing() {
+        model(|| {
+            let model = Model::new();
+            let threads = [
+                {
+                    let model = model.clone();
+                    thread::spawn(move || {
+                        model.change();
+                        model.flush();
+                    })
+                },
+                {
+                    let model = model.clone();
+                    thread::spawn(move || {
+                        let _ = *model.f.lock().unwrap();
+                        model.flush();
+                    })
+                },
+            ];
+            model.turn(false);
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            let stream = model.stream();
+            assert_eq!(stream.iter().filter(|item| **item == Item::Push).count(), 1, "{stream:?}");
+            if let Some(reply) = stream.iter().position(|item| *item == Item::Saw { k: None, f: Some(1) }) {
+                assert_eq!((reply, stream[0]), (1, Item::Push));
+            }
+        });
+    }
+}
