@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use dunlin_resp::{Batch, Limits, Protocol, ReplyBuffer, RequestDecoder};
+use dunlin_resp::{Batch, Limits, Protocol, ReplyBuffer, RequestDecoder, SharedSlice};
 
 use crate::{
     Engine, Environment, Log, Request, Worker, command::CommandTable, commands, keyspace::Keyspace,
@@ -152,6 +152,10 @@ impl Log for Records {
         assert_eq!(record, canonical, "not in the log's form");
         self.0.lock().unwrap().push(commands.join("; "));
         0
+    }
+
+    fn append_shared(&self, participant: usize, record: Vec<SharedSlice>) -> u64 {
+        self.append(participant, &record.iter().flat_map(|part| part.to_vec()).collect::<Vec<u8>>())
     }
 }
 
