@@ -149,16 +149,24 @@ impl<'a, W: io::Write> Output<'a, W> {
     /// Writes a string that stands in chunks: compressed, where strings are and its compressed form does not take too much
     /// memory.
     pub(crate) fn rope(&mut self, rope: &StringRope) -> io::Result<()> {
-        if let Compression::Now(compressor) = &mut self.compression
-            && compressor.compress_pieces(rope.slices(0..rope.len()), rope.len(), &mut self.compressed)
-        {
-            self.compressed(rope.len())?;
-            // It may be large, and is of no use for short strings.
-            self.compressed = Vec::new();
+        if self.compressed_rope(rope)? {
             return Ok(());
         }
         self.length(rope.len() as u64)?;
         self.rope_bytes(rope)
+    }
+
+    /// Writes the compressed form of a rope, where that is worth it; whether it is.
+    pub(crate) fn compressed_rope(&mut self, rope: &StringRope) -> io::Result<bool> {
+        let Compression::Now(compressor) = &mut self.compression else { return Ok(false) };
+        let slices = rope.slices(0..rope.len());
+        let is_smaller = compressor.compress_pieces(slices, rope.len(), &mut self.compressed);
+        if is_smaller {
+            self.compressed(rope.len())?;
+        }
+        // It may be large, and short strings need little.
+        self.compressed = Vec::new();
+        Ok(is_smaller)
     }
 
     /// Writes the bytes of a rope as they are.

@@ -136,9 +136,7 @@ impl WriteContext<'_> {
             let stripe = stripe.expect("the slot was found in it");
             let length = length(string_of(stripe.entry(slot))?.len())?;
             if let Some((result, changed)) = stripe.edit_long(slot, length, &mut edit) {
-                if changed {
-                    self.changed(self.database, key);
-                }
+                self.settle_edit(key, changed);
                 return Ok(result);
             }
             text = std::mem::take(&mut self.worker.scratch);
@@ -156,13 +154,19 @@ impl WriteContext<'_> {
         };
         // Even where the bytes are the same: an integer has become a text.
         self.put(self.database, key, found, NewValue::String(value), ExpiryChange::Keep);
+        self.settle_edit(key, changed);
+        self.worker.scratch = text;
+        Ok(result)
+    }
+
+    /// A text was worked on. Even where its bytes are the same, it may take another amount of memory: it was copied because
+    /// it was shared, or has become a rope.
+    fn settle_edit(&mut self, key: &Key<'_>, changed: bool) {
         if changed {
             self.changed(self.database, key);
         } else {
             self.locked.publish_usage(key.shard, self.database);
         }
-        self.worker.scratch = text;
-        Ok(result)
     }
 
     /// Works on the bytes of the string under a key where its length does not change. `None`, and
@@ -177,9 +181,7 @@ impl WriteContext<'_> {
         let slot = self.slot(self.database, &key)?;
         let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
         let (edited, changed) = stripe.expect("the slot was found in it").edit_in_place(slot, edit)?;
-        if changed {
-            self.changed(self.database, &key);
-        }
+        self.settle_edit(&key, changed);
         Some(edited)
     }
 }
