@@ -79,6 +79,14 @@ impl Chunk {
         }
     }
 
+    /// Its part of an allocation, where it is one that nobody else holds.
+    pub(super) fn part_mut(&mut self) -> Option<&mut Part> {
+        match Arc::get_mut(&mut self.0)? {
+            ChunkBytes::Own(_) => None,
+            ChunkBytes::Part(part) => Some(part),
+        }
+    }
+
     /// Overwrites some of its first `length` bytes, which are all that the rope has of them.
     pub(super) fn write(&mut self, length: usize, at: usize, bytes: &[u8]) {
         debug_assert!(at + bytes.len() <= length && length <= self.bytes().len());

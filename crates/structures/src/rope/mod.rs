@@ -53,15 +53,13 @@ impl<const CHUNK_BYTES: usize> From<&[u8]> for Rope<CHUNK_BYTES> {
 /// The same bytes where they stand: nothing is copied. O(chunks).
 impl<const CHUNK_BYTES: usize> From<Vec<u8>> for Rope<CHUNK_BYTES> {
     fn from(bytes: Vec<u8>) -> Self {
-        let len = bytes.len();
-        let mut rope =
-            Self { chunks: Vec::with_capacity(len.div_ceil(CHUNK_BYTES)), len, chunk_heap_bytes: 0 };
-        if len > CHUNK_BYTES {
-            rope.chunks.extend(Part::divide(bytes, CHUNK_BYTES).map(Chunk::of_part));
-        } else if len > 0 {
-            rope.chunks.push(Chunk::new(bytes));
+        let mut rope = Self::default();
+        if bytes.len() > CHUNK_BYTES {
+            rope.adopt(bytes);
+        } else if !bytes.is_empty() {
+            rope.len = bytes.len();
+            rope.push_chunk(Chunk::new(bytes));
         }
-        rope.chunk_heap_bytes = rope.chunks.iter().map(Chunk::heap_bytes).sum();
         rope
     }
 }
@@ -152,6 +150,14 @@ impl<const CHUNK_BYTES: usize> Rope<CHUNK_BYTES> {
         self.chunks.push(chunk);
     }
 
+    /// Appends a vector where it stands, behind full chunks. O(chunks).
+    fn adopt(&mut self, bytes: Vec<u8>) {
+        debug_assert!(self.len.is_multiple_of(CHUNK_BYTES));
+        self.len += bytes.len();
+        self.chunks.reserve(bytes.len().div_ceil(CHUNK_BYTES));
+        Part::divide(bytes, CHUNK_BYTES).for_each(|part| self.push_chunk(Chunk::of_part(part)));
+    }
+
     /// Overwrites bytes from `at` on. O(bytes + `CHUNK_BYTES`).
     ///
     /// # Panics
@@ -178,6 +184,12 @@ impl<const CHUNK_BYTES: usize> Rope<CHUNK_BYTES> {
             self.edit_chunk(self.chunks.len() - 1, |chunk| chunk.append(last_length, part, CHUNK_BYTES));
             self.len += part.len();
         }
+        let (whole_chunks, tail) = rest.split_at(rest.len() - rest.len() % CHUNK_BYTES);
+        if whole_chunks.len() > CHUNK_BYTES {
+            // One large allocation takes far fewer page faults than many of the size of a chunk.
+            self.adopt(whole_chunks.to_vec());
+            rest = tail;
+        }
         for part in rest.chunks(CHUNK_BYTES) {
             // Whoever begins with few bytes may go on so.
             let capacity =
@@ -203,6 +215,13 @@ impl<const CHUNK_BYTES: usize> Rope<CHUNK_BYTES> {
             self.chunks.resize_with(len.div_ceil(CHUNK_BYTES), Chunk::zeros);
             self.len = len;
         }
+    }
+}
+
+impl<const CHUNK_BYTES: usize> Drop for Rope<CHUNK_BYTES> {
+    fn drop(&mut self) {
+        let mut parts: Vec<&mut Part> = self.chunks.iter_mut().filter_map(Chunk::part_mut).collect();
+        Part::prepare_drop(&mut parts);
     }
 }
 

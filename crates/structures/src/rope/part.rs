@@ -23,6 +23,8 @@ use crate::memory_map;
 pub(super) struct Part {
     start: NonNull<u8>,
     length: usize,
+    /// Whether its pages go back to the system as soon as it is dropped.
+    discards: bool,
     allocation: Arc<Allocation>,
 }
 
@@ -60,8 +62,19 @@ impl Part {
             // SAFETY: `at` is below the vector's length.
             start: unsafe { start.add(at) },
             length: part_bytes.min(length - at),
+            discards: true,
             allocation: Arc::clone(&allocation),
         })
+    }
+
+    /// Says that these parts are about to be dropped together. Where they are all that is left of their allocation, it is
+    /// freed at once then: to give the pages of each back first would be a system call for each.
+    pub(super) fn prepare_drop(parts: &mut [&mut Self]) {
+        for parts in parts.chunk_by_mut(|one, next| Arc::ptr_eq(&one.allocation, &next.allocation)) {
+            if Arc::strong_count(&parts[0].allocation) == parts.len() {
+                parts.iter_mut().for_each(|part| part.discards = false);
+            }
+        }
     }
 }
 
@@ -86,7 +99,7 @@ impl DerefMut for Part {
 impl Drop for Part {
     fn drop(&mut self) {
         // The last one frees everything at once, next.
-        if Arc::strong_count(&self.allocation) > 1 {
+        if self.discards && Arc::strong_count(&self.allocation) > 1 {
             // SAFETY: the bytes are the part's own, and nobody reads them again.
             unsafe { discard_pages(self.start, self.length) };
         }
@@ -155,6 +168,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn parts_that_are_all_of_their_allocations_are_freed_at_once() {
+        let mut first: Vec<Part> = Part::divide(numbers(100), 8).collect();
+        let mut second: Vec<Part> = Part::divide(numbers(100), 8).collect();
+        let kept = second.pop();
+        Part::prepare_drop(&mut first.iter_mut().chain(&mut second).collect::<Vec<_>>());
+        assert!(first.iter().all(|part| !part.discards));
+        assert!(second.iter().all(|part| part.discards), "one part is elsewhere");
+        drop((first, second));
+        assert_eq!(**kept.as_ref().unwrap(), numbers(100)[96..]);
+    }
+
     #[cfg(target_os = "linux")]
     #[test]
     #[cfg_attr(miri, ignore = "it asks the system")]
@@ -165,6 +190,9 @@ mod tests {
             text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * rustix::param::page_size()
         };
         let mut parts: Vec<Part> = Part::divide(vec![1; 64 << 20], PART_BYTES).collect();
+        // Not all of them: this changes nothing.
+        Part::prepare_drop(&mut parts[1..].iter_mut().collect::<Vec<_>>());
+        assert!(parts.iter().all(|part| part.discards));
         let before = resident_bytes();
         parts.drain(1..).for_each(drop);
         let after = resident_bytes();
