@@ -39,13 +39,20 @@ pub(crate) struct Digest([u8; 20]);
 impl Digest {
     /// Adds something whose place does not matter.
     fn xor(&mut self, bytes: &[u8]) {
-        let hash = Sha1::digest(bytes);
+        self.xor_hash(Sha1::digest(bytes).into());
+    }
+
+    fn xor_hash(&mut self, hash: [u8; 20]) {
         self.0.iter_mut().zip(hash).for_each(|(mine, other)| *mine ^= other);
     }
 
     /// Adds something whose place matters.
     fn mix(&mut self, bytes: &[u8]) {
-        self.xor(bytes);
+        self.mix_hash(Sha1::digest(bytes).into());
+    }
+
+    fn mix_hash(&mut self, hash: [u8; 20]) {
+        self.xor_hash(hash);
         self.0 = Sha1::digest(self.0).into();
     }
 
@@ -67,7 +74,10 @@ impl Digest {
         match entry.object() {
             None => {
                 self.mix(&TYPE_STRING.to_be_bytes());
-                self.mix(entry.string().text(&mut itoa::Buffer::new()));
+                let (string, mut hash) = (entry.string(), Sha1::new());
+                let mut buffer = itoa::Buffer::new();
+                string.pieces(&mut buffer, 0..string.len()).for_each(|(_, piece)| hash.update(piece));
+                self.mix_hash(hash.finalize().into());
             }
             Some(Object::Hash(hash)) => {
                 self.mix(&TYPE_HASH.to_be_bytes());

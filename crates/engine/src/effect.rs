@@ -15,6 +15,9 @@
 //! Clients encode commands in just this form. Where such a command is a record by itself, the bytes that it
 //! came in are handed to the log as they are (docs/decisions/0015).
 //!
+//! A word that is now the text of a long string is not copied: the record shares the string's chunks, which whoever changes
+//! them copies first (docs/decisions/0023).
+//!
 //! Invariants:
 //! - A record starts and ends in database 0: no state crosses records.
 //! - It is handed to the [`Log`] under the locks of everything it speaks of: the order of records is
@@ -28,13 +31,21 @@ use std::{
     },
 };
 
-use crate::execute::Request;
+use dunlin_resp::SharedSlice;
+
+use crate::{
+    execute::Request,
+    value::{StringRope, shared_slices},
+};
 
 /// Where records go.
 pub trait Log: fmt::Debug + Send + Sync {
     /// Appends one record; the offset behind it. `participant` is the caller's place in the gate.
     /// Called under locks: it must not wait for anything slow.
     fn append(&self, participant: usize, record: &[u8]) -> u64;
+
+    /// The same for a record that stands in parts, some of which others hold, too. O(parts): nothing is copied.
+    fn append_shared(&self, participant: usize, record: Vec<SharedSlice>) -> u64;
 }
 
 /// The store's connection to its log.
@@ -72,6 +83,48 @@ impl LogSwitch {
     }
 }
 
+/// Encoded commands, but for words that stand elsewhere.
+#[derive(Debug, Default)]
+struct Record {
+    bytes: Vec<u8>,
+    /// Long strings, each in front of a byte; in order.
+    long: Vec<(usize, Arc<StringRope>)>,
+}
+
+impl Record {
+    fn append(&mut self, other: &Self) {
+        let start = self.bytes.len();
+        self.long.extend(other.long.iter().map(|(at, rope)| (start + at, Arc::clone(rope))));
+        self.bytes.extend_from_slice(&other.bytes);
+    }
+
+    /// The parts that the record consists of.
+    #[cold]
+    fn parts(&self) -> Vec<SharedSlice> {
+        let (mut parts, mut written) = (Vec::new(), 0);
+        for (at, rope) in &self.long {
+            parts.push(self.bytes[written..*at].to_vec().into());
+            parts.extend(shared_slices(rope, 0..rope.len()));
+            written = *at;
+        }
+        parts.push(self.bytes[written..].to_vec().into());
+        parts
+    }
+
+    fn append_to(&self, log: &dyn Log, participant: usize) -> u64 {
+        match self.long.is_empty() {
+            true => log.append(participant, &self.bytes),
+            false => log.append_shared(participant, self.parts()),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES_MAX);
+        self.long = Vec::new();
+    }
+}
+
 /// The record that a worker's commands are making.
 #[derive(Debug, Default)]
 pub struct Effects {
@@ -82,7 +135,7 @@ pub struct Effects {
     /// That record is its own words, in database 0.
     own: bool,
     /// The commands so far, without the frame.
-    commands: Vec<u8>,
+    commands: Record,
     /// How many.
     count: usize,
     /// Databases that the first one and the next one run in.
@@ -92,7 +145,9 @@ pub struct Effects {
     /// What commands change is left out (`redis.set_repl`); what expires is not.
     muted: bool,
     /// A frame with commands inside, in databases and transactions.
-    framed: Vec<u8>,
+    framed: Record,
+    /// Words of the running command that are now long strings, each by its place and length.
+    stored: Vec<((usize, usize), Arc<StringRope>)>,
     /// The offset behind the last record.
     logged_to: u64,
 }
@@ -116,6 +171,7 @@ impl Effects {
         self.alone = false;
         self.told = false;
         self.muted = false;
+        self.stored.clear();
     }
 
     /// As [`Self::begin`], for a command that makes a record by itself: [`Self::publish_alone`] follows.
@@ -130,6 +186,13 @@ impl Effects {
         self.muted = muted;
     }
 
+    /// Says that a word of the running command is now a string: records of it share that.
+    #[cold]
+    pub(crate) fn note_stored(&mut self, word: &[u8], rope: Arc<StringRope>) {
+        debug_assert_eq!(word.len(), rope.len());
+        self.stored.push((place_of(word), rope));
+    }
+
     /// Adds a command to the record.
     pub(crate) fn add(&mut self, database: usize, words: &[&[u8]]) {
         debug_assert!(!self.own, "a command that has ended changes nothing");
@@ -139,11 +202,31 @@ impl Effects {
         if self.count == 0 {
             self.databases = (database, database);
         } else if self.databases.1 != database {
-            write_select(&mut self.commands, database);
+            write_select(&mut self.commands.bytes, database);
             self.databases.1 = database;
         }
         self.count += 1;
-        write_command(&mut self.commands, words);
+        if self.stored.is_empty() {
+            write_command(&mut self.commands.bytes, words);
+        } else {
+            self.write_sharing(words);
+        }
+    }
+
+    /// Writes a command of which some words stand elsewhere.
+    #[cold]
+    fn write_sharing(&mut self, words: &[&[u8]]) {
+        let Record { bytes, long } = &mut self.commands;
+        write_head(bytes, b'*', words.len());
+        for word in words {
+            let Some((_, rope)) = self.stored.iter().find(|(place, _)| *place == place_of(word)) else {
+                write_word(bytes, word);
+                continue;
+            };
+            write_head(bytes, b'$', word.len());
+            long.push((bytes.len(), Arc::clone(rope)));
+            bytes.extend_from_slice(b"\r\n");
+        }
     }
 
     /// Adds the removal of fields of a hash.
@@ -168,11 +251,13 @@ impl Effects {
     #[inline]
     pub(crate) fn settle(&mut self, database: usize, words: &[&[u8]], changed: bool) {
         if self.on && !std::mem::take(&mut self.told) && changed && !self.muted {
-            self.own = self.alone && self.count == 0 && database == 0;
+            self.own = self.alone && self.count == 0 && database == 0 && self.stored.is_empty();
             if !self.own {
                 self.add(database, words);
             }
         }
+        // The words of the next command may stand where these did.
+        self.stored.clear();
     }
 
     /// Hands the record over of a command that makes one by itself, if there is one. The locks are still held.
@@ -196,8 +281,8 @@ impl Effects {
     /// Gives the record up.
     pub(crate) fn forget(&mut self) {
         self.count = 0;
-        shrink(&mut self.commands);
-        shrink(&mut self.framed);
+        self.commands.clear();
+        self.framed.clear();
     }
 
     /// Hands the running command's own words over: the bytes that they came in, where these are canonical.
@@ -216,29 +301,33 @@ impl Effects {
     fn hand_over(&mut self, switch: &LogSwitch, participant: usize) {
         let plain = self.count == 1 && self.databases == (0, 0);
         let record = if plain { &self.commands } else { self.frame() };
-        self.logged_to = switch.log().append(participant, record);
-        self.count = 0;
-        shrink(&mut self.commands);
-        shrink(&mut self.framed);
+        self.logged_to = record.append_to(switch.log(), participant);
+        self.forget();
     }
 
-    fn frame(&mut self) -> &Vec<u8> {
+    fn frame(&mut self) -> &Record {
         let (first, last) = self.databases;
+        let framed = &mut self.framed;
         if first != 0 {
-            write_select(&mut self.framed, first);
+            write_select(&mut framed.bytes, first);
         }
         if self.count > 1 {
-            write_command(&mut self.framed, &[b"MULTI"]);
+            write_command(&mut framed.bytes, &[b"MULTI"]);
         }
-        self.framed.extend_from_slice(&self.commands);
+        framed.append(&self.commands);
         if self.count > 1 {
-            write_command(&mut self.framed, &[b"EXEC"]);
+            write_command(&mut framed.bytes, &[b"EXEC"]);
         }
         if last != 0 {
-            write_select(&mut self.framed, 0);
+            write_select(&mut framed.bytes, 0);
         }
-        &self.framed
+        framed
     }
+}
+
+/// Which word of the running command it is: no two of them stand at the same place but empty ones.
+fn place_of(word: &[u8]) -> (usize, usize) {
+    (word.as_ptr().addr(), word.len())
 }
 
 /// The word that removes a key whose freeing is left for later, or is not.
@@ -248,11 +337,6 @@ pub(crate) fn removal_word(lazy: bool) -> &'static [u8] {
 
 /// Memory that a worker keeps for its next record.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
-
-fn shrink(buffer: &mut Vec<u8>) {
-    buffer.clear();
-    buffer.shrink_to(KEPT_BYTES_MAX);
-}
 
 /// What is around a word at most, and the usual head of an array in the room that others leave.
 const WORD_FRAME_BYTES: usize = 16;

@@ -16,8 +16,6 @@
 //! They are the commands that Redis writes (`rewriteAppendOnlyFileRio`), so that it loads them. What commands cannot say
 //! is lost, as there: when a consumer was last seen.
 
-use std::sync::Arc;
-
 use dunlin_structures::Element;
 
 use crate::{
@@ -25,7 +23,7 @@ use crate::{
     keyspace::EntryRef,
     rdb::{Version, write_dump_in},
     value::{
-        Hash, Object, SortedSet, StringRef, exact_text,
+        Hash, LongText, Object, SortedSet, StringRef, exact_text,
         stream::{ConsumerGroup, Stream, StreamId},
     },
 };
@@ -41,17 +39,17 @@ pub(crate) fn write(
     version: Version,
     now_ms: u64,
     out: &mut Vec<u8>,
-    share: impl FnOnce(usize, Arc<Vec<u8>>),
+    share: impl FnOnce(usize, LongText),
     pass: &mut dyn FnMut(&mut Vec<u8>),
 ) {
     let key = entry.key();
-    match (entry.object(), entry.shared_block()) {
-        (None, Some(block)) => {
+    match (entry.object(), entry.long_text()) {
+        (None, Some(text)) => {
             write_head(out, b'*', 3);
             write_word(out, b"SET");
             write_word(out, key);
-            write_head(out, b'$', block.len());
-            share(out.len(), block);
+            write_head(out, b'$', text.len());
+            share(out.len(), text);
             out.extend_from_slice(b"\r\n");
         }
         (None, None) => write_string(key, entry.string(), out),
@@ -104,12 +102,7 @@ fn has_negative_zero(set: &SortedSet) -> bool {
 
 fn write_string(key: &[u8], string: StringRef<'_>, out: &mut Vec<u8>) {
     let mut number = itoa::Buffer::new();
-    let text = match &string {
-        StringRef::Integer(value) => number.format(*value).as_bytes(),
-        StringRef::Inline(text) => text,
-        StringRef::Shared(payload) => payload.bytes(),
-    };
-    write_command(out, &[b"SET", key, text]);
+    write_command(out, &[b"SET", key, &string.gathered(&mut number)]);
 }
 
 fn write_hash(key: &[u8], hash: &Hash, now_ms: u64, out: &mut Vec<u8>, pass: &mut dyn FnMut(&mut Vec<u8>)) {

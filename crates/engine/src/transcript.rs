@@ -7,9 +7,12 @@
 //! 3> HELLO …                      the same in RESP3
 //! ```
 
-use std::sync::{Arc, Mutex};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
-use dunlin_resp::{Batch, Limits, Protocol, ReplyBuffer, RequestDecoder};
+use dunlin_resp::{Batch, Limits, Protocol, ReplyBuffer, RequestDecoder, SharedSlice};
 
 use crate::{
     Engine, Environment, Log, Request, Worker, command::CommandTable, commands, keyspace::Keyspace,
@@ -128,12 +131,17 @@ impl Story {
 
 /// A log that keeps its records as lines: words separated by blanks, commands by `; `.
 #[derive(Debug, Default)]
-pub(crate) struct Records(Mutex<Vec<String>>);
+pub(crate) struct Records(Mutex<Vec<String>>, AtomicUsize);
 
 impl Records {
     /// The records since this was last asked.
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock().unwrap())
+    }
+
+    /// How many of all records shared some of their bytes.
+    pub(crate) fn shared(&self) -> usize {
+        self.1.load(Relaxed)
     }
 }
 
@@ -152,6 +160,11 @@ impl Log for Records {
         assert_eq!(record, canonical, "not in the log's form");
         self.0.lock().unwrap().push(commands.join("; "));
         0
+    }
+
+    fn append_shared(&self, participant: usize, record: Vec<SharedSlice>) -> u64 {
+        self.1.fetch_add(1, Relaxed);
+        self.append(participant, &record.iter().flat_map(|part| part.to_vec()).collect::<Vec<u8>>())
     }
 }
 

@@ -15,8 +15,10 @@
 pub mod number;
 mod reply;
 mod request;
+mod shared;
 mod value;
 
 pub use reply::{Mark, Protocol, ReplyBuffer};
 pub use request::{Batch, Decoded, Limits, ProtocolError, RequestDecoder, Span};
+pub use shared::{ReplyChunk, SharedSlice};
 pub use value::{ReplyLimits, Value, ValueDecoder, ValueError};

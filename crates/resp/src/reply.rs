@@ -14,7 +14,10 @@
 
 use std::sync::Arc;
 
-use crate::number::{exact_integer, write_double};
+use crate::{
+    number::{exact_integer, write_double},
+    shared::{ReplyChunk, SharedSlice},
+};
 
 /// The protocol version a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,7 +40,7 @@ pub struct Mark {
 struct Splice {
     /// The payload goes in front of this byte.
     at: usize,
-    payload: Arc<Vec<u8>>,
+    payload: SharedSlice,
 }
 
 /// Replies on their way to one connection.
@@ -97,8 +100,7 @@ impl ReplyBuffer {
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.splices.iter().map(|splice| splice.at));
         let ends = self.splices.iter().map(|splice| splice.at).chain(std::iter::once(self.bytes.len()));
-        let payloads =
-            self.splices.iter().map(|splice| splice.payload.as_slice()).chain(std::iter::once(&[][..]));
+        let payloads = self.splices.iter().map(|splice| &splice.payload[..]).chain(std::iter::once(&[][..]));
         starts
             .zip(ends)
             .zip(payloads)
@@ -119,49 +121,55 @@ impl ReplyBuffer {
     }
 
     /// Takes the pieces out as owned chunks, leaving the buffer empty.
-    pub fn take_chunks(&mut self) -> Vec<Arc<Vec<u8>>> {
-        let mut chunks = Vec::with_capacity(self.splices.len() * 2 + 1);
+    pub fn take_chunks(&mut self) -> Vec<ReplyChunk> {
+        let mut chunks = Vec::with_capacity(self.splices.len() + 2);
         let mut rest = std::mem::take(&mut self.bytes);
         for splice in self.splices.drain(..).rev() {
-            let tail = rest.split_off(splice.at);
-            if !tail.is_empty() {
-                chunks.push(Arc::new(tail));
+            // Payloads often stand side by side.
+            if splice.at < rest.len() {
+                chunks.push(ReplyChunk::Own(rest.split_off(splice.at)));
             }
-            chunks.push(splice.payload);
+            chunks.push(ReplyChunk::Shared(splice.payload));
         }
         if !rest.is_empty() {
-            chunks.push(Arc::new(rest));
+            chunks.push(ReplyChunk::Own(rest));
         }
         chunks.reverse();
         chunks
     }
 
-    /// Takes everything out in pieces of at most [`Self::PIECE_BYTES`]; payloads that others share, too, stay
-    /// whole. The last piece of many bytes is short, as [`Self::append_pieces`] copies it.
-    pub fn take_pieces(&mut self) -> Vec<Arc<Vec<u8>>> {
-        let mut pieces = Vec::new();
-        for chunk in self.take_chunks() {
-            match Arc::try_unwrap(chunk) {
-                Ok(bytes) if bytes.len() > Self::PIECE_BYTES => {
-                    pieces.extend(bytes.chunks(Self::PIECE_BYTES).map(|piece| Arc::new(piece.to_vec())));
+    /// Takes everything out in pieces of at most [`Self::PIECE_BYTES`]; payloads stay whole. The last piece of many
+    /// bytes is short, as [`Self::append_pieces`] copies it.
+    pub fn take_pieces(&mut self) -> Vec<SharedSlice> {
+        let mut chunks = self.take_chunks();
+        let tail = match chunks.last_mut() {
+            Some(ReplyChunk::Own(last)) if last.len() >= Self::SPLICE_BYTES_MIN => {
+                last.split_off(last.len() - TAIL_BYTES)
+            }
+            _ => Vec::new(),
+        };
+        let mut pieces = Vec::with_capacity(chunks.len() + 1);
+        for chunk in chunks {
+            match chunk {
+                ReplyChunk::Own(bytes) if bytes.len() > Self::PIECE_BYTES => {
+                    pieces.extend(
+                        bytes.chunks(Self::PIECE_BYTES).map(|piece| SharedSlice::from(piece.to_vec())),
+                    );
                 }
-                Ok(bytes) => pieces.push(Arc::new(bytes)),
-                Err(shared) => pieces.push(shared),
+                ReplyChunk::Own(bytes) => pieces.push(bytes.into()),
+                ReplyChunk::Shared(payload) => pieces.push(payload),
             }
         }
-        if let Some(last) = pieces.last_mut().and_then(Arc::get_mut)
-            && last.len() >= Self::SPLICE_BYTES_MIN
-        {
-            let tail = last.split_off(last.len() - TAIL_BYTES);
-            pieces.push(Arc::new(tail));
+        if !tail.is_empty() {
+            pieces.push(tail.into());
         }
         pieces
     }
 
     /// Appends pieces by reference, all but the last.
-    pub fn append_pieces(&mut self, pieces: &[Arc<Vec<u8>>]) {
+    pub fn append_pieces(&mut self, pieces: &[SharedSlice]) {
         let Some((last, others)) = pieces.split_last() else { return };
-        others.iter().for_each(|piece| self.raw_shared(piece));
+        others.iter().for_each(|piece| self.raw_shared(piece.clone()));
         self.raw(last);
     }
 
@@ -207,8 +215,8 @@ impl ReplyBuffer {
     }
 
     /// Appends encoded bytes by reference; something else has to follow them.
-    pub fn raw_shared(&mut self, encoded: &Arc<Vec<u8>>) {
-        self.splices.push(Splice { at: self.bytes.len(), payload: Arc::clone(encoded) });
+    pub fn raw_shared(&mut self, encoded: SharedSlice) {
+        self.splices.push(Splice { at: self.bytes.len(), payload: encoded });
     }
 
     /// Appends everything from `other`, leaving it empty.
@@ -267,8 +275,19 @@ impl ReplyBuffer {
         if payload.len() < Self::SPLICE_BYTES_MIN {
             return self.bulk(payload);
         }
-        self.header(b'$', payload.len() as i64);
-        self.splices.push(Splice { at: self.bytes.len(), payload: Arc::clone(payload) });
+        self.bulk_pieces(payload.len(), [Arc::clone(payload).into()]);
+    }
+
+    /// A bulk string of so many bytes that stand in pieces, which are shared.
+    pub fn bulk_pieces(&mut self, length: usize, pieces: impl IntoIterator<Item = SharedSlice>) {
+        self.header(b'$', length as i64);
+        let before = self.splices.len();
+        let at = self.bytes.len();
+        self.splices.extend(pieces.into_iter().map(|payload| Splice { at, payload }));
+        debug_assert_eq!(
+            self.splices[before..].iter().map(|splice| splice.payload.len()).sum::<usize>(),
+            length
+        );
         self.bytes.extend_from_slice(b"\r\n");
     }
 

@@ -17,6 +17,7 @@ use std::{
 };
 
 use dunlin_engine::{Computed, Deferred, Outcome, Worker};
+use dunlin_resp::SharedSlice;
 
 use crate::{
     executor::Letter,
@@ -56,7 +57,7 @@ pub(crate) struct Finished {
     /// The words of the command, the name first.
     pub(crate) words: Vec<Box<[u8]>>,
     /// The reply, encoded; no piece is empty.
-    pub(crate) reply: Vec<Arc<Vec<u8>>>,
+    pub(crate) reply: Vec<SharedSlice>,
     pub(crate) nanoseconds: u64,
 }
 

@@ -8,6 +8,7 @@
 //! IntSet      integers in one run of bytes
 //! OrderTree   scores and handles in order, with ranks
 //! LeafMap     an ordered map whose copies share what neither has changed
+//! Rope        a long string in chunks that copies share until they change them
 //! ```
 //!
 //! [`bits`] are algorithms on strings as arrays of bits, [`hyperloglog`] those on strings as sketches of sets.
@@ -32,6 +33,7 @@ mod memory_map;
 mod order_tree;
 mod page_pool;
 mod prefetch;
+mod rope;
 mod slab;
 mod tiers;
 
@@ -52,6 +54,7 @@ pub use listpack::{
 pub use order_tree::{Members, OrderRange, OrderTree, Scored};
 pub use page_pool::{PAGE_BYTES, PagePool, PoolUsage};
 pub use prefetch::{prefetch, prefetch_span, prefetch_span_for_write};
+pub use rope::{Chunk, Rope};
 pub use slab::{CELL_BYTES_MAX, CellPosition, Handle, PageDirectory, Slab, class_bytes};
 
 /// Ends the process with one clear line, because the system refused `bytes` bytes of memory.

@@ -1,4 +1,4 @@
-//! The five requests to the system behind the page pool, and nothing else.
+//! The five requests to the system behind the page pool and ropes, and nothing else.
 //!
 //! Under Miri, which knows no system calls, the general allocator stands in and advice is ignored.
 
@@ -59,7 +59,7 @@ pub(crate) unsafe fn unmap_region(region: NonNull<u8>) {
 /// bytes (zeroes on Linux).
 ///
 /// # Safety
-/// The range lies inside a region and nobody needs its contents.
+/// The range is whole pages of a region, or of an allocation, and nobody needs its contents.
 #[cfg(not(miri))]
 pub(crate) unsafe fn discard(start: NonNull<u8>, bytes: usize) {
     use rustix::mm::{Advice, madvise};

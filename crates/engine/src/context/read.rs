@@ -1,10 +1,12 @@
 //! For commands that read values.
 
+use dunlin_resp::SharedSlice;
+
 use crate::{
     command::{CommandError, CommandResult},
     keyspace::{EntryRef, Key, Keyspace, Locked, View, access_clock, idle_seconds},
     notify::{Event, EventClass, Notice},
-    rdb::{Compressor, serialized_bytes, write_dump},
+    rdb::{Compressor, serialized_bytes, write_dump_in_pieces},
     value::{Collection, Layout, StringRef},
 };
 
@@ -177,9 +179,9 @@ impl<'a> ReadContext<'a> {
         self.peek(key).map(EntryRef::memory_bytes)
     }
 
-    /// The entry's value as DUMP answers it. O(n).
-    pub fn dump(&mut self, entry: EntryRef<'_>) -> Vec<u8> {
-        write_dump(entry, self.environment.now_ms, self.compressor())
+    /// The entry's value as DUMP answers it, in pieces. O(n).
+    pub fn dump(&mut self, entry: EntryRef<'_>) -> Vec<SharedSlice> {
+        write_dump_in_pieces(entry, self.environment.now_ms, self.compressor())
     }
 
     /// What compresses strings of dumps, unless they stay as they are.

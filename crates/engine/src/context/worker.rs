@@ -43,7 +43,8 @@ impl Garbage {
         self.databases.push(database);
     }
 
-    pub(crate) fn push_other(&mut self, other: Box<dyn Any + Send>) {
+    /// Adds something that is no value.
+    pub fn push_other(&mut self, other: Box<dyn Any + Send>) {
         self.others.push(other);
     }
 
@@ -53,12 +54,19 @@ impl Garbage {
         self.freed_from.get_or_insert(self.values.len());
     }
 
-    /// Frees what [`Self::free_soon`] was said of. No lock is held.
+    /// Frees what [`Self::free_soon`] was said of, unless it is so much that the worker's other clients would wait for it:
+    /// then it is handed over with the rest. No lock is held.
     #[inline]
     pub(crate) fn free_marked(&mut self) {
-        if let Some(kept) = self.freed_from.take() {
+        if let Some(kept) = self.freed_from.take()
+            && self.bytes_from(kept) < LARGE_GARBAGE_BYTES_MIN
+        {
             self.values.truncate(kept);
         }
+    }
+
+    fn bytes_from(&self, kept: usize) -> usize {
+        self.values[kept..].iter().map(Owned::heap_bytes).sum()
     }
 
     /// Whether [`Self::free_soon`] was said of anything.
@@ -71,8 +79,7 @@ impl Garbage {
     #[inline]
     pub(crate) fn take_large_marked(&mut self) -> Option<Garbage> {
         let kept = self.freed_from?;
-        let bytes = self.values[kept..].iter().map(Owned::heap_bytes).sum::<usize>();
-        if bytes < LARGE_GARBAGE_BYTES_MIN {
+        if self.bytes_from(kept) < LARGE_GARBAGE_BYTES_MIN {
             return None;
         }
         self.freed_from = None;

@@ -25,7 +25,7 @@ use crate::{
     context::Garbage,
     notify::EventClass,
     snapshot::Piecemeal,
-    value::{Collection, NewString, NewValue, Object, Owned},
+    value::{Collection, NewString, NewValue, Object, Owned, TextMut},
 };
 
 /// Milliseconds to a tick of the table's deadlines, as a power of two: 64 ms.
@@ -428,7 +428,8 @@ impl Database {
         let heap_bytes = entry.value_heap_bytes() + entry.key_heap_bytes();
         // SAFETY: the entry is removed below, and its value not read again.
         let value = match unsafe { entry.take_owned() } {
-            Some(Owned::Block(payload)) => NewValue::String(NewString::Shared(payload)),
+            Some(Owned::Block(block)) => NewValue::String(NewString::Shared(block)),
+            Some(Owned::Rope(rope)) => NewValue::String(NewString::Rope(rope)),
             Some(Owned::Object(object)) => NewValue::Object(object),
             None => entry.to_new().copied_to(buffer),
         };
@@ -442,7 +443,7 @@ impl Database {
     }
 
     /// Works on the bytes of a text in place, where its length does not change; `None` for
-    /// integers, which have none, and where `edit` answers so.
+    /// integers, which have none, for ropes, and where `edit` answers so.
     pub(crate) fn edit_in_place<R>(
         &mut self,
         slot: Slot,
@@ -453,7 +454,7 @@ impl Database {
         if let Some(edited) = self.preserve(slot).edit_inline(&mut run) {
             return edited;
         }
-        self.edit_shared(slot, |bytes| run(bytes)).flatten()
+        self.edit_measured(slot, |mut entry| entry.edit_block(|bytes| run(bytes))).flatten()
     }
 
     /// Overwrites an integer in place; whether it could: another value, or one of another length, is a
@@ -488,14 +489,24 @@ impl Database {
         Some(result)
     }
 
-    /// Works on the block of a long string; `None` for other strings. Nothing is copied unless a
-    /// reply that is being sent still shares the block.
-    pub(crate) fn edit_shared<R>(&mut self, slot: Slot, edit: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {
+    /// Works on a long string, which needs room for `length` bytes; `None` for other strings. O(edit), and O(a chunk)
+    /// for each that replies or a snapshot share.
+    pub(crate) fn edit_long<R>(
+        &mut self,
+        slot: Slot,
+        length: usize,
+        edit: impl FnOnce(TextMut<'_>) -> R,
+    ) -> Option<R> {
+        self.edit_measured(slot, |mut entry| entry.edit_long(length, edit))
+    }
+
+    /// Works on an entry, and measures anew what its value takes.
+    fn edit_measured<R>(&mut self, slot: Slot, edit: impl FnOnce(EntryMut<'_>) -> R) -> R {
         self.preserve(slot);
         let before = self.entry(slot).value_heap_bytes();
-        let result = self.entry_mut(slot).edit_shared(edit)?;
+        let result = edit(self.entry_mut(slot));
         self.heap_bytes = self.heap_bytes - before + self.entry(slot).value_heap_bytes();
-        Some(result)
+        result
     }
 
     /// Removes an entry. O(1).

@@ -9,7 +9,8 @@
 //! expiry      EXPIRES: unix time in ms, 6 bytes little-endian; FAR where it takes more (from the year 10889 on)
 //! length      LONG_VALUE: high byte of the value's length
 //! value       Integer: 1–8 bytes little-endian, sign-extended │ Inline, Edited: bytes
-//!             Shared: pointer from Arc<Vec<u8>> │ Object: an Object, at the next multiple of 8
+//!             Shared: pointer from Arc<Vec<u8>> │ Rope: pointer from Arc<StringRope>
+//!             Object: an Object, at the next multiple of 8
 //! far expiry  of FAR: the time, 8 bytes little-endian
 //! ```
 //!
@@ -24,7 +25,10 @@
 
 use std::{cell::UnsafeCell, marker::PhantomData, ptr::NonNull, sync::Arc};
 
-use crate::value::{Collection, NewString, NewValue, Object, Owned, Payload, StringRef, ValueType};
+use crate::value::{
+    ArcRef, BLOCK_BYTES_MAX, Collection, LongText, NewString, NewValue, Object, Owned, StringRef, StringRope,
+    TextMut, ValueType, block_bytes,
+};
 
 /// Milliseconds to a tick of the access clock, as a power of two: 8.2 seconds.
 const ACCESS_TICK_SHIFT: u32 = 13;
@@ -86,6 +90,7 @@ pub(crate) enum Kind {
     Edited = 2,
     Shared = 3,
     Object = 4,
+    Rope = 5,
 }
 
 /// The layout of an entry to be written.
@@ -114,6 +119,7 @@ impl Shape {
             NewValue::String(NewString::Inline(bytes)) => (Kind::Inline, bytes.len()),
             NewValue::String(NewString::Edited(bytes)) => (Kind::Edited, bytes.len()),
             NewValue::String(NewString::Shared(_)) => (Kind::Shared, POINTER_BYTES),
+            NewValue::String(NewString::Rope(_)) => (Kind::Rope, POINTER_BYTES),
             NewValue::Object(_) => (Kind::Object, OBJECT_BYTES),
         };
         let long_key = key.len() > KEY_INLINE_BYTES_MAX;
@@ -205,6 +211,9 @@ impl Shape {
                 NewValue::String(NewString::Shared(payload)) => {
                     at.cast::<*const Vec<u8>>().write_unaligned(Arc::into_raw(payload));
                 }
+                NewValue::String(NewString::Rope(rope)) => {
+                    at.cast::<*const StringRope>().write_unaligned(Arc::into_raw(rope));
+                }
                 NewValue::Object(object) => cell.add(self.value_at()).cast::<Object>().write(object),
             }
         }
@@ -275,6 +284,7 @@ impl<'a> EntryRef<'a> {
             2 => Kind::Edited,
             3 => Kind::Shared,
             4 => Kind::Object,
+            5 => Kind::Rope,
             other => unreachable!("entry of kind {other}"),
         }
     }
@@ -400,7 +410,9 @@ impl<'a> EntryRef<'a> {
             Kind::Inline | Kind::Edited => StringRef::Inline(self.slice(at, length)),
             // SAFETY: Shared says that a pointer from Arc::into_raw stands here; the entry owns one
             // count of it.
-            Kind::Shared => StringRef::Shared(unsafe { Payload::new(&*self.shared_pointer(at)) }),
+            Kind::Shared => StringRef::Shared(unsafe { ArcRef::new(&*self.pointer(at)) }),
+            // SAFETY: Rope says the same.
+            Kind::Rope => StringRef::Rope(unsafe { ArcRef::new(&*self.pointer(at)) }),
             Kind::Object => unreachable!("an object is no string"),
         }
     }
@@ -445,9 +457,11 @@ impl<'a> EntryRef<'a> {
         })
     }
 
-    fn shared_pointer(self, at: usize) -> *const Vec<u8> {
-        // SAFETY: only called for Shared entries with the value's place.
-        unsafe { self.cell.add(at).cast::<*const Vec<u8>>().read_unaligned() }
+    /// The pointer that stands at `at`; what it points to is for the caller to know.
+    #[inline]
+    fn pointer<T>(self, at: usize) -> *const T {
+        // SAFETY: only called for Shared and Rope entries with the value's place.
+        unsafe { self.cell.add(at).cast::<*const T>().read_unaligned() }
     }
 
     /// The type of the value.
@@ -477,10 +491,7 @@ impl<'a> EntryRef<'a> {
     #[inline]
     pub(crate) fn value_heap_bytes(self) -> usize {
         match self.kind() {
-            Kind::Shared => match self.string() {
-                StringRef::Shared(payload) => payload.heap_bytes(),
-                _ => unreachable!("a shared entry holds a shared string"),
-            },
+            Kind::Shared | Kind::Rope => self.string().heap_bytes(),
             Kind::Object => self.object().map_or(0, Object::heap_bytes),
             _ => 0,
         }
@@ -547,16 +558,18 @@ impl<'a> EntryRef<'a> {
         unsafe { self.cell.write(head) };
     }
 
-    /// The block of a long string, shared with the entry.
-    pub(crate) fn shared_block(self) -> Option<Arc<Vec<u8>>> {
-        (self.kind() == Kind::Shared).then(|| {
-            let block = self.shared_pointer(self.value_range().0);
-            // SAFETY: the pointer came from Arc::into_raw, and the entry's own count keeps it alive.
-            unsafe {
-                Arc::increment_strong_count(block);
-                Arc::from_raw(block)
-            }
-        })
+    /// Whether the value is a string in chunks.
+    #[inline]
+    pub(crate) fn is_rope(self) -> bool {
+        self.kind() == Kind::Rope
+    }
+
+    /// The text of a long string, shared with the entry.
+    pub(crate) fn long_text(self) -> Option<LongText> {
+        match self.kind() {
+            Kind::Shared | Kind::Rope => self.string().to_new().long_text(),
+            Kind::Integer | Kind::Inline | Kind::Edited | Kind::Object => None,
+        }
     }
 
     /// Takes out what the value owns on the heap; the value must be overwritten or the cell freed.
@@ -568,7 +581,9 @@ impl<'a> EntryRef<'a> {
         match self.kind() {
             // SAFETY: the pointer came from Arc::into_raw; the count it stands for passes to the
             // result.
-            Kind::Shared => Some(Owned::Block(unsafe { Arc::from_raw(self.shared_pointer(at)) })),
+            Kind::Shared => Some(Owned::Block(unsafe { Arc::from_raw(self.pointer(at)) })),
+            // SAFETY: as above.
+            Kind::Rope => Some(Owned::Rope(unsafe { Arc::from_raw(self.pointer(at)) })),
             // SAFETY: Object says that one stands here; it passes to the result.
             Kind::Object => Some(Owned::Object(unsafe { self.cell.add(at).cast::<Object>().read() })),
             Kind::Integer | Kind::Inline | Kind::Edited => None,
@@ -587,18 +602,6 @@ impl<'a> EntryRef<'a> {
     }
 }
 
-impl Payload<'_> {
-    pub(crate) fn heap_bytes(self) -> usize {
-        block_bytes(self.capacity())
-    }
-}
-
-/// Heap bytes of a vector of this capacity in a box or `Arc` of its own.
-fn block_bytes(capacity: usize) -> usize {
-    const HEADER_BYTES: usize = size_of::<Vec<u8>>() + 2 * size_of::<usize>();
-    capacity + HEADER_BYTES
-}
-
 /// An entry outside any slab: what one in a database was at some moment. Long values are shared with that.
 pub(crate) struct LooseEntry {
     /// As aligned as a slab's cells are.
@@ -611,6 +614,7 @@ const _: () = {
     const fn is_free<T: Send + Sync>() {}
     is_free::<Object>();
     is_free::<Arc<Vec<u8>>>();
+    is_free::<Arc<StringRope>>();
 };
 
 impl LooseEntry {
@@ -807,43 +811,80 @@ impl<'a> EntryMut<'a> {
         Some((edited, before, after))
     }
 
-    /// Works on the block of a long string; `None` for other kinds. The block is copied first if a
-    /// reply still shares it.
-    pub(crate) fn edit_shared<R>(&mut self, edit: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {
+    /// Works on a long string, which needs room for `length` bytes; `None` for other kinds. Where replies or a snapshot
+    /// share it, a block is copied first, and of a rope each chunk that changes.
+    pub(crate) fn edit_long<R>(&mut self, length: usize, edit: impl FnOnce(TextMut<'_>) -> R) -> Option<R> {
+        if self.entry.kind() == Kind::Shared && length > BLOCK_BYTES_MAX {
+            self.block_to_rope();
+        }
+        match self.entry.kind() {
+            Kind::Rope => {
+                let (at, _) = self.entry.value_range();
+                // SAFETY: the entry owns one count of the Arc; it is taken out, and put back before anyone
+                // can look, even if `edit` unwinds.
+                let mut rope = unsafe { PutBack::<StringRope>::new(self.entry, at) };
+                Some(edit(TextMut::Rope(Arc::make_mut(&mut rope.value))))
+            }
+            _ => self.edit_block(|block| edit(TextMut::Flat(block))),
+        }
+    }
+
+    /// Works on the block of a string; `None` for other kinds. It is copied first where it is shared.
+    pub(crate) fn edit_block<R>(&mut self, edit: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {
         if self.entry.kind() != Kind::Shared {
             return None;
         }
         let (at, _) = self.entry.value_range();
-        // SAFETY: the entry owns one count of the Arc; it is taken out, and put back before anyone
-        // can look, even if `edit` unwinds.
-        let mut payload = unsafe { PutBack::new(self.entry, at) };
-        Some(edit(Arc::make_mut(&mut payload.payload)))
+        // SAFETY: as in `edit_long`.
+        let mut block = unsafe { PutBack::<Vec<u8>>::new(self.entry, at) };
+        Some(edit(Arc::make_mut(&mut block.value)))
+    }
+
+    /// Makes a rope of a block, which must be there; it is copied where others share it.
+    #[cold]
+    fn block_to_rope(&mut self) {
+        let (at, _) = self.entry.value_range();
+        // SAFETY: the pointer came from Arc::into_raw. The count that it stands for is used up, and the pointer of the
+        // rope takes its place, as the head says next; nothing in between unwinds or looks at the entry.
+        unsafe {
+            let block: Arc<Vec<u8>> = Arc::from_raw(self.entry.pointer(at));
+            let rope = match Arc::try_unwrap(block) {
+                Ok(bytes) => StringRope::from(bytes),
+                Err(shared) => StringRope::from(&shared[..]),
+            };
+            self.entry
+                .cell
+                .add(at)
+                .cast::<*const StringRope>()
+                .write_unaligned(Arc::into_raw(Arc::new(rope)));
+            self.entry.cell.write(self.entry.byte(0) & !KIND | Kind::Rope as u8);
+        }
     }
 }
 
 /// Puts an entry's `Arc` back where it was taken from.
-struct PutBack<'a> {
-    payload: std::mem::ManuallyDrop<Arc<Vec<u8>>>,
+struct PutBack<'a, T> {
+    value: std::mem::ManuallyDrop<Arc<T>>,
     entry: EntryRef<'a>,
     at: usize,
 }
 
-impl<'a> PutBack<'a> {
+impl<'a, T> PutBack<'a, T> {
     /// # Safety
-    /// `at` must be the place of a Shared value that nothing else uses during `'a`.
+    /// `at` must be the place of a value that is an `Arc<T>` and that nothing else uses during `'a`.
     unsafe fn new(entry: EntryRef<'a>, at: usize) -> Self {
         // SAFETY: the pointer came from Arc::into_raw.
-        let payload = unsafe { Arc::from_raw(entry.shared_pointer(at)) };
-        Self { payload: std::mem::ManuallyDrop::new(payload), entry, at }
+        let value = unsafe { Arc::from_raw(entry.pointer(at)) };
+        Self { value: std::mem::ManuallyDrop::new(value), entry, at }
     }
 }
 
-impl Drop for PutBack<'_> {
+impl<T> Drop for PutBack<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: the payload is taken once, here; the place is the one it came from.
+        // SAFETY: the value is taken once, here; the place is the one it came from.
         unsafe {
-            let payload = std::mem::ManuallyDrop::take(&mut self.payload);
-            self.entry.cell.add(self.at).cast::<*const Vec<u8>>().write_unaligned(Arc::into_raw(payload));
+            let value = std::mem::ManuallyDrop::take(&mut self.value);
+            self.entry.cell.add(self.at).cast::<*const T>().write_unaligned(Arc::into_raw(value));
         }
     }
 }
@@ -921,7 +962,7 @@ mod tests {
         #[test]
         fn what_is_written_is_read(
             key in proptest::collection::vec(any::<u8>(), 0..600),
-            text in proptest::collection::vec(any::<u8>(), 0..4000),
+            text in proptest::collection::vec(any::<u8>(), 0..20_000),
             expiry in expiry(),
         ) {
             with_entry(&key, NewString::from_text(&text), expiry, |entry| {

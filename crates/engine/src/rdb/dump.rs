@@ -9,8 +9,12 @@
 use std::io;
 
 use crc::{CRC_64_REDIS, Crc, Table};
+use dunlin_resp::SharedSlice;
 
-use crate::{keyspace::EntryRef, value::Layout};
+use crate::{
+    keyspace::EntryRef,
+    value::{Layout, LongText, shared_slices},
+};
 
 use super::{
     Compressor, Input, Output, RdbError, Value, Version, read_value, type_of, version_of, write_value,
@@ -40,6 +44,37 @@ impl From<RdbError> for DumpError {
 /// The value of an entry as a dump. O(n).
 pub(crate) fn write_dump(entry: EntryRef<'_>, now_ms: u64, compressor: Option<&mut Compressor>) -> Vec<u8> {
     write_dump_in(version_of(entry), entry, now_ms, compressor)
+}
+
+/// The value of an entry as a dump, in pieces: a string in chunks that is not compressed is shared, not copied. O(n), since
+/// all of it is summed.
+pub(crate) fn write_dump_in_pieces(
+    entry: EntryRef<'_>,
+    now_ms: u64,
+    compressor: Option<&mut Compressor>,
+) -> Vec<SharedSlice> {
+    let Some(LongText::Rope(rope)) = entry.long_text() else {
+        return vec![write_dump(entry, now_ms, compressor).into()];
+    };
+    let version = version_of(entry);
+    let mut head = vec![type_of(entry, version)];
+    let mut output = Output::new(&mut head, compressor);
+    let is_compressed = output.compressed_rope(&rope).expect("a vector takes everything");
+    if is_compressed {
+        seal_dump(&mut head, version);
+        return vec![head.into()];
+    }
+    output.length(rope.len() as u64).expect("a vector takes everything");
+    let mut sum = CRC64.digest();
+    sum.update(&head);
+    rope.slices(0..rope.len()).for_each(|slice| sum.update(slice));
+    let mut tail = version.number().to_le_bytes().to_vec();
+    sum.update(&tail);
+    tail.extend_from_slice(&sum.finalize().to_le_bytes());
+    let mut pieces = vec![head.into()];
+    pieces.extend(shared_slices(&rope, 0..rope.len()));
+    pieces.push(tail.into());
+    pieces
 }
 
 /// The value of an entry as a dump of a version. O(n).

@@ -15,6 +15,7 @@ use std::{fmt, io};
 use dunlin_structures::Corrupt;
 
 use super::lzf;
+use crate::value::{BLOCK_BYTES_MAX, StringRope};
 
 /// Longest string that is taken: lengths of members are kept in 32 bits.
 const STRING_BYTES_MAX: u64 = u32::MAX as u64;
@@ -84,6 +85,14 @@ impl std::error::Error for RdbError {}
 enum Head {
     Length(u64),
     Encoded(u8),
+}
+
+/// A string that is a value.
+#[derive(Debug)]
+pub(super) enum StringValue {
+    Text(Vec<u8>),
+    /// Of more than [`BLOCK_BYTES_MAX`] bytes.
+    Rope(StringRope),
 }
 
 /// Reads the format's parts from a source of bytes and counts them. Memory grows with what has arrived,
@@ -171,6 +180,11 @@ impl<R: io::BufRead> Input<R> {
 
     /// Reads `length` bytes to the end of `out`.
     fn append(&mut self, length: u64, out: &mut Vec<u8>) -> Result<(), RdbError> {
+        self.append_to(length, |bytes| out.extend_from_slice(bytes))
+    }
+
+    /// Reads `length` bytes, as they arrive.
+    fn append_to(&mut self, length: u64, mut append: impl FnMut(&[u8])) -> Result<(), RdbError> {
         if length > STRING_BYTES_MAX {
             return Err(RdbError::Corrupt("a string is longer than 4 GiB"));
         }
@@ -181,7 +195,7 @@ impl<R: io::BufRead> Input<R> {
             if count == 0 {
                 return Err(RdbError::cut());
             }
-            out.extend_from_slice(&arrived[..count]);
+            append(&arrived[..count]);
             self.consume(count);
             rest -= count;
         }
@@ -210,8 +224,13 @@ impl<R: io::BufRead> Input<R> {
 
     /// Reads a string in place of what `out` holds.
     pub fn string_into(&mut self, out: &mut Vec<u8>) -> Result<(), RdbError> {
+        let head = self.head()?;
+        self.string_behind(head, out)
+    }
+
+    fn string_behind(&mut self, head: Head, out: &mut Vec<u8>) -> Result<(), RdbError> {
         out.clear();
-        let integer: i32 = match self.head()? {
+        let integer: i32 = match head {
             Head::Length(length) => return self.append(length, out),
             Head::Encoded(LZF) => return self.compressed(out),
             Head::Encoded(INTEGER_8) => i8::from_le_bytes(self.array()?).into(),
@@ -246,12 +265,35 @@ impl<R: io::BufRead> Input<R> {
 
     /// Reads a string into a buffer that was given back, where there is one ([`Self::recycle`]).
     pub fn recycled_string(&mut self) -> Result<Vec<u8>, RdbError> {
+        let head = self.head()?;
+        self.recycled_behind(head)
+    }
+
+    fn recycled_behind(&mut self, head: Head) -> Result<Vec<u8>, RdbError> {
         let mut text = self.recycled.pop().unwrap_or_default();
-        self.string_into(&mut text)?;
+        self.string_behind(head, &mut text)?;
         if text.len() > RECYCLED_BYTES_MAX {
             text.shrink_to_fit();
         }
         Ok(text)
+    }
+
+    /// Reads a string that is a value: in chunks as they come where it is long, otherwise as [`Self::recycled_string`] does.
+    pub(super) fn string_value(&mut self) -> Result<StringValue, RdbError> {
+        let head = self.head()?;
+        if let Head::Length(length) = head
+            && length > BLOCK_BYTES_MAX as u64
+        {
+            return self.rope(length).map(StringValue::Rope);
+        }
+        self.recycled_behind(head).map(StringValue::Text)
+    }
+
+    /// Reads `length` bytes.
+    fn rope(&mut self, length: u64) -> Result<StringRope, RdbError> {
+        let mut rope = StringRope::default();
+        self.append_to(length, |bytes| rope.append(bytes))?;
+        Ok(rope)
     }
 
     /// Takes back buffers that are done with, whatever they hold; those of more than 4 KiB are freed.
@@ -286,13 +328,17 @@ mod tests {
             output.string(text).unwrap();
         }
         let mut input = Input::new(&bytes[..]);
-        let first = input.recycled_string().unwrap();
+        let short = |input: &mut Input<_>| match input.string_value().unwrap() {
+            StringValue::Text(text) => text,
+            StringValue::Rope(rope) => panic!("{rope:?}"),
+        };
+        let first = short(&mut input);
         let place = first.as_ptr();
-        let large = input.recycled_string().unwrap();
+        let large = short(&mut input);
         assert_eq!((large.len(), large.capacity()), (RECYCLED_BYTES_MAX + 1, RECYCLED_BYTES_MAX + 1));
         input.recycle([large, first, Vec::new()]);
         assert_eq!(input.recycled.len(), 1);
-        let second = input.recycled_string().unwrap();
+        let second = short(&mut input);
         assert_eq!((&second[..], second.as_ptr()), (&b"2nd"[..], place));
     }
 

@@ -30,8 +30,10 @@ const COPY_LONG: usize = 9;
 const HASH_BITS: u32 = 16;
 /// A string is compressed where that saves as many bytes.
 const SAVED_BYTES_MIN: usize = 4;
-/// Largest input that is compressed: positions are kept in 32 bits.
+/// Largest input that is compressed in one go: positions are kept in 32 bits.
 const INPUT_BYTES_MAX: usize = 1 << 31;
+/// Largest compressed form of a string that comes in pieces: it is in memory as a whole, as its length stands before it.
+const PIECES_BYTES_MAX: usize = 16 << 20;
 
 /// Where three bytes were last seen, kept from one string to the next so that it need not be cleared.
 #[derive(Debug, Default)]
@@ -48,10 +50,39 @@ impl Compressor {
     /// Replaces `output` by the compressed form of `input`, where that is worth it; whether it is. O(input).
     pub(crate) fn compress(&mut self, input: &[u8], output: &mut Vec<u8>) -> bool {
         output.clear();
+        self.append(input, output)
+    }
+
+    /// The same for a string of `length` bytes that comes in pieces, none of which knows the others: that costs a few bytes
+    /// for each.
+    pub(crate) fn compress_pieces<'p>(
+        &mut self,
+        pieces: impl Iterator<Item = &'p [u8]>,
+        length: usize,
+        output: &mut Vec<u8>,
+    ) -> bool {
+        output.clear();
+        let Some(bytes_max) = length.checked_sub(SAVED_BYTES_MIN) else { return false };
+        let bytes_max = bytes_max.min(PIECES_BYTES_MAX);
+        for piece in pieces {
+            let before = output.len();
+            if !self.append(piece, output) {
+                output.truncate(before);
+                write_literals(piece, output);
+            }
+            if output.len() > bytes_max {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Appends the compressed form of `input`, where that is worth it; where it is not, what was appended is of no use.
+    fn append(&mut self, input: &[u8], output: &mut Vec<u8>) -> bool {
         if input.len() <= SAVED_BYTES_MIN || input.len() > INPUT_BYTES_MAX {
             return false;
         }
-        let bytes_max = input.len() - SAVED_BYTES_MIN;
+        let bytes_max = output.len() + input.len() - SAVED_BYTES_MIN;
         self.prepare(input.len());
         // Three bytes begin at each place before the last two.
         let places = input.len() - (COPY_MIN - 1);
@@ -229,6 +260,15 @@ mod tests {
                 prop_assert!(decompress(&small[..small.len() - 1], text.len()).is_err());
                 let alone = compressed(&mut Compressor::default(), &text);
                 prop_assert_eq!(alone, Some(small), "what came before does not matter");
+            }
+        }
+
+        #[test]
+        fn what_comes_in_pieces_expands_as_a_whole(text in text(), piece in 1..5000usize) {
+            let mut small = Vec::new();
+            if Compressor::default().compress_pieces(text.chunks(piece), text.len(), &mut small) {
+                prop_assert!(small.len() + SAVED_BYTES_MIN <= text.len());
+                prop_assert_eq!(decompress(&small, text.len()), Ok(text));
             }
         }
 

@@ -35,7 +35,7 @@ mod ziplist;
 mod zipmap;
 
 pub use dump::{CRC64, DumpError, seal_dump, unseal_dump};
-pub(crate) use dump::{read_dump, serialized_bytes, write_dump, write_dump_in};
+pub(crate) use dump::{read_dump, serialized_bytes, write_dump_in, write_dump_in_pieces};
 pub use input::{Input, RdbError};
 pub use lzf::Compressor;
 pub use output::Output;

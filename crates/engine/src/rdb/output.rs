@@ -1,9 +1,11 @@
 //! Writing the parts that everything is made of; [`super::input`] draws them.
 
-use std::{io, sync::Arc};
+use std::io;
 
 use dunlin_resp::number::parse_integer;
 use dunlin_structures::Element;
+
+use crate::value::{LongText, StringRope};
 
 use super::{
     Compressor,
@@ -29,7 +31,7 @@ pub(crate) enum Text {
     /// So many bytes behind their length, as it is.
     Here(usize),
     /// Nothing of it is in its place.
-    Elsewhere(Arc<Vec<u8>>),
+    Elsewhere(LongText),
 }
 
 /// Bytes that the length of a text takes.
@@ -142,6 +144,55 @@ impl<'a, W: io::Write> Output<'a, W> {
     pub(crate) fn plain(&mut self, text: &[u8]) -> io::Result<()> {
         self.length(text.len() as u64)?;
         self.raw(text)
+    }
+
+    /// Writes a string that stands in chunks: compressed, where strings are and its compressed form does not take too much
+    /// memory.
+    pub(crate) fn rope(&mut self, rope: &StringRope) -> io::Result<()> {
+        if self.compressed_rope(rope)? {
+            return Ok(());
+        }
+        self.length(rope.len() as u64)?;
+        self.rope_bytes(rope)
+    }
+
+    /// Writes the compressed form of a rope, where that is worth it; whether it is.
+    pub(crate) fn compressed_rope(&mut self, rope: &StringRope) -> io::Result<bool> {
+        let Compression::Now(compressor) = &mut self.compression else { return Ok(false) };
+        let slices = rope.slices(0..rope.len());
+        let is_smaller = compressor.compress_pieces(slices, rope.len(), &mut self.compressed);
+        if is_smaller {
+            self.compressed(rope.len())?;
+        }
+        // It may be large, and short strings need little.
+        self.compressed = Vec::new();
+        Ok(is_smaller)
+    }
+
+    /// Writes the bytes of a rope as they are.
+    pub(crate) fn rope_bytes(&mut self, rope: &StringRope) -> io::Result<()> {
+        rope.slices(0..rope.len()).try_for_each(|slice| self.raw(slice))
+    }
+
+    /// Writes a long string.
+    pub(crate) fn long_text(&mut self, text: &LongText, small: bool) -> io::Result<()> {
+        match text {
+            LongText::Block(block) if small => self.string(block),
+            LongText::Block(block) => self.plain(block),
+            LongText::Rope(rope) if small => self.rope(rope),
+            LongText::Rope(rope) => {
+                self.length(rope.len() as u64)?;
+                self.rope_bytes(rope)
+            }
+        }
+    }
+
+    /// Writes the bytes of a long text as they are, without their length.
+    pub(crate) fn long_text_bytes(&mut self, text: &LongText) -> io::Result<()> {
+        match text {
+            LongText::Block(block) => self.raw(block),
+            LongText::Rope(rope) => self.rope_bytes(rope),
+        }
     }
 
     /// Writes the compressed form of a text of so many bytes.

@@ -11,5 +11,6 @@ pub(super) fn write<W: io::Write>(string: StringRef<'_>, output: &mut Output<'_,
         StringRef::Integer(value) => output.integer(value),
         StringRef::Inline(text) => output.string(text),
         StringRef::Shared(payload) => output.string(payload.bytes()),
+        StringRef::Rope(rope) => output.rope(rope.rope()),
     }
 }

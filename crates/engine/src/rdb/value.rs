@@ -1,13 +1,13 @@
 //! Values: which form each is written in, and how every form is read.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use dunlin_structures::Listpack;
 
 use crate::{
     keyspace::EntryRef,
     value::{
-        Collection, Layout, NewString, NewValue, Object, Record, Stream, for_each_record,
+        Collection, Layout, NewString, NewValue, Object, Record, Stream, StringRope, for_each_record,
         handover::{Elements, RecordForm},
         score_of,
         stream::StreamTail,
@@ -15,7 +15,9 @@ use crate::{
 };
 
 use super::{
-    Input, Output, RdbError, Version, hash, list, set, sorted_set,
+    Input, Output, RdbError, Version, hash,
+    input::StringValue,
+    list, set, sorted_set,
     stream::{self, Form},
     string, ziplist,
 };
@@ -56,6 +58,7 @@ pub struct Value(Contents);
 #[derive(Debug)]
 enum Contents {
     String(Vec<u8>),
+    Rope(StringRope),
     Object(Object),
 }
 
@@ -74,6 +77,7 @@ impl Value {
     pub(crate) fn store<R>(self, store: impl FnOnce(NewValue<'_>) -> R) -> (R, Vec<u8>) {
         match self.0 {
             Contents::String(mut text) => (store(NewValue::String(NewString::from_owned(&mut text))), text),
+            Contents::Rope(rope) => (store(NewValue::String(NewString::Rope(Arc::new(rope)))), Vec::new()),
             Contents::Object(object) => (store(NewValue::Object(object)), Vec::new()),
         }
     }
@@ -320,7 +324,10 @@ pub fn read_value<R: io::BufRead>(
         return of_collection(hash::read_triples(input, layout)?);
     }
     match type_number {
-        STRING => Ok(Value(Contents::String(input.recycled_string()?))),
+        STRING => Ok(Value(match input.string_value()? {
+            StringValue::Text(text) => Contents::String(text),
+            StringValue::Rope(rope) => Contents::Rope(rope),
+        })),
         HASH => of_collection(hash::read_pairs(input, layout)?),
         HASH_LISTPACK => of_collection(hash::from_listpack(read_listpack(input)?, layout)?),
         HASH_ZIPLIST => of_collection(hash::from_ziplist(&input.string()?, layout)?),

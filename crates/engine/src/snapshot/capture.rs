@@ -63,6 +63,10 @@ impl Capture {
             intake.push(Chunk::lent(database, intake.options.form, intake.lend(entry), intake.cut_ms()));
             return (LENT_COST_BYTES, true);
         }
+        if entry.is_rope() {
+            intake.share(database, entry, leaves);
+            return (LENT_COST_BYTES, true);
+        }
         (intake.copy(database, entry), true)
     }
 

@@ -1,6 +1,6 @@
 //! Copies of entries on their way into a file: parts of RDB files, or commands that make the keys anew.
 
-use std::{io, sync::Arc};
+use std::io;
 
 use dunlin_structures::prefetch_span_for_write;
 
@@ -11,7 +11,7 @@ use crate::{
         write_key, write_tail, write_value,
     },
     recreate,
-    value::{handover::Elements, stream::StreamTail},
+    value::{LongText, handover::Elements, stream::StreamTail},
 };
 
 /// Bytes of a chunk from which on it is finished.
@@ -61,7 +61,7 @@ pub struct Chunk {
     version: Version,
     bytes: Vec<u8>,
     long: Vec<LongString>,
-    /// Bytes of the strings that stand elsewhere.
+    /// Bytes of the strings that stand elsewhere, as far as a change copies them all.
     shared_bytes: usize,
     /// An entry that was not copied, and the time of the cut: it is alone.
     lent: Option<(LentEntry, u64)>,
@@ -156,9 +156,9 @@ impl Chunk {
         let version = self.form.version_of(entry);
         self.version = self.version.newer(version);
         if self.form.commands {
-            let share = |at, block: Arc<Vec<u8>>| {
-                self.shared_bytes += block.len();
-                self.long.push(LongString { at, text: Text::Elsewhere(block) });
+            let share = |at, text: LongText| {
+                self.shared_bytes += text.shared_bytes();
+                self.long.push(LongString { at, text: Text::Elsewhere(text) });
             };
             recreate::write(entry, version, now_ms, &mut self.bytes, share, &mut |_| {});
             return;
@@ -166,14 +166,15 @@ impl Chunk {
         let at = self.bytes.len();
         let long = self.form.compress.then_some(&mut self.long);
         let mut output = Output::deferring(&mut self.bytes, at, long);
+        let text = entry.long_text();
         let write = |output: &mut Output<'_, _>| {
             write_key(entry, version, output)?;
-            if entry.shared_block().is_none() { write_value(entry, version, now_ms, output) } else { Ok(()) }
+            if text.is_none() { write_value(entry, version, now_ms, output) } else { Ok(()) }
         };
         write(&mut output).expect("a vector takes everything");
-        if let Some(block) = entry.shared_block() {
-            self.shared_bytes += block.len();
-            self.long.push(LongString { at: self.bytes.len(), text: Text::Elsewhere(block) });
+        if let Some(text) = text {
+            self.shared_bytes += text.shared_bytes();
+            self.long.push(LongString { at: self.bytes.len(), text: Text::Elsewhere(text) });
         }
     }
 
@@ -199,15 +200,13 @@ impl Chunk {
                     output.string(&self.bytes[start..written])?;
                 }
                 Text::Here(_) => {}
-                Text::Elsewhere(block) => {
+                Text::Elsewhere(text) => {
                     output.raw(&self.bytes[written..*at])?;
                     written = *at;
                     if self.form.commands {
-                        output.raw(block)?;
-                    } else if small {
-                        output.string(block)?;
+                        output.long_text_bytes(text)?;
                     } else {
-                        output.plain(block)?;
+                        output.long_text(text, small)?;
                     }
                 }
             }

@@ -64,6 +64,8 @@ struct Queue {
     pieces: VecDeque<Chunk>,
     /// Whether there will be more of them: until then nothing else can be written.
     is_in_pieces: bool,
+    /// Strings in chunks, which take long to be written and no memory before: they go last, when nobody copies anything.
+    ropes: Vec<Chunk>,
     /// Views that are needed no more. They may be all that is left of millions of elements: who frees them holds no locks.
     done: Vec<LentEntry>,
 }
@@ -143,9 +145,27 @@ impl Intake {
         after - before
     }
 
+    /// Takes a share of a string that stands in chunks, in no time. It is written last, unless it `leaves` the keyspace: then
+    /// its memory is there for the snapshot alone.
+    pub(super) fn share(&self, database: usize, entry: EntryRef<'_>, leaves: bool) {
+        let mut chunk = self.chunk(database);
+        chunk.add(entry, self.cut_ms);
+        if leaves {
+            return self.push(chunk);
+        }
+        let mut queue = self.queue();
+        if !self.is_cancelled() {
+            self.add_waiting(chunk.memory_bytes());
+            queue.ropes.push(chunk);
+        }
+    }
+
     /// Hands in what all threads have copied. Nobody copies anything any more.
     pub(super) fn finish_chunks(&self) {
         self.lanes.drain().for_each(|chunk| self.push(chunk));
+        let mut queue = self.queue();
+        let ropes = mem::take(&mut queue.ropes);
+        queue.chunks.extend(ropes);
     }
 
     /// A chunk to be filled.

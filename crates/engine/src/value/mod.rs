@@ -31,8 +31,8 @@ pub use set::Set;
 pub use sorted_set::{Gathered, SortedSet};
 pub(crate) use sorted_set::{exact_text, score_of};
 pub use stream::Stream;
-pub(crate) use string::{EMBEDDED_BYTES_MAX, INLINE_BYTES_MAX};
-pub use string::{NewString, Payload, StringRef, parse_float};
+pub use string::{ArcRef, NewString, NewText, Payload, RopeRef, StringRef, StringRope, TextMut, parse_float};
+pub(crate) use string::{BLOCK_BYTES_MAX, EMBEDDED_BYTES_MAX, INLINE_BYTES_MAX, LongText, shared_slices};
 
 /// The types of values, with the names that `TYPE` answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,8 @@ impl NewValue<'_> {
     /// Heap bytes that the value will take outside its entry's cell.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
-            Self::String(NewString::Shared(payload)) => Payload::of(payload).heap_bytes(),
+            Self::String(NewString::Shared(block)) => block_bytes(block.capacity()),
+            Self::String(NewString::Rope(rope)) => rope_bytes(rope),
             Self::String(_) => 0,
             Self::Object(object) => object.heap_bytes(),
         }
@@ -97,11 +98,26 @@ impl NewValue<'_> {
     }
 }
 
+/// Heap bytes of a vector of this capacity in a box or `Arc` of its own.
+pub(crate) fn block_bytes(capacity: usize) -> usize {
+    capacity + size_of::<Vec<u8>>() + COUNTS_BYTES
+}
+
+/// Heap bytes of a rope in an `Arc`.
+pub(crate) fn rope_bytes(rope: &StringRope) -> usize {
+    rope.heap_bytes() + size_of::<StringRope>() + COUNTS_BYTES
+}
+
+/// The counts of an `Arc`.
+const COUNTS_BYTES: usize = 2 * size_of::<usize>();
+
 /// What a value owned on the heap, taken out of its entry.
 #[derive(Debug)]
 pub(crate) enum Owned {
     /// The block of a long string.
     Block(Arc<Vec<u8>>),
+    /// The rope of a longer one.
+    Rope(Arc<StringRope>),
     /// Anything but a string.
     Object(Object),
 }
@@ -111,6 +127,7 @@ impl Owned {
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::Block(block) => block.capacity(),
+            Self::Rope(rope) => rope.heap_bytes(),
             Self::Object(object) => object.heap_bytes(),
         }
     }

@@ -95,6 +95,53 @@ fn large_collections_are_not_copied() {
     }
 }
 
+/// Strings in chunks are shared, whatever becomes of them, and what changes of them is copied by the chunk.
+#[test]
+fn long_strings_are_shared() {
+    let (store, tape) = recorded_store(1);
+    let (mut client, mut compressor) = (client_of(&store, 0), Compressor::default());
+    for form in [OPTIONS.form, Form { commands: true, ..OPTIONS.form }] {
+        client.say("FLUSHALL");
+        for key in ["kept", "changed", "removed", "replaced", "renamed", "moved", "copied"] {
+            client.say(&format!("SETRANGE {key} 1000000 {key}"));
+            client.say(&format!("SETRANGE {key} 70000 {key}"));
+        }
+        let options = SnapshotOptions { form, ..OPTIONS };
+        let (mut snapshot, mut taken) = cut(&mut client, &tape, options).expect("there is room");
+        for line in [
+            "SETRANGE changed 70000 anew",
+            "APPEND changed anew",
+            "SETBIT changed 3000000 1",
+            "DEL removed",
+            "SET replaced text",
+            "RENAME renamed other",
+            "SETRANGE other 5 anew",
+            "MOVE moved 1",
+            "COPY copied copy",
+            "SETRANGE copied 0 anew",
+            "SETRANGE copy 200000 anew",
+        ] {
+            client.say(line);
+        }
+        assert!(snapshot.waiting_bytes() < 7 * 1000, "none of it is counted: {}", snapshot.waiting_bytes());
+        while snapshot.advance(&store.engine.keyspace, 1000) != Advance::Complete {
+            taken.take(&snapshot, &mut compressor);
+        }
+        taken.take(&snapshot, &mut compressor);
+        drop(snapshot);
+        assert_eq!(taken.keys, 7);
+        if !form.commands {
+            check(&taken, &tape.bytes(), &store, client.environment.now_ms);
+            continue;
+        }
+        let before = Store::new(1);
+        taken.parts.iter().for_each(|(_, commands)| replay(&before, commands));
+        replay(&before, &tape.bytes()[taken.offset..]);
+        let (found, expected) = (contents(&before, START_MS), contents(&store, START_MS));
+        assert_eq!(difference(&found, &expected), NONE);
+    }
+}
+
 /// Threads that give collections other keys all the time, so that these go from shard to shard while their pieces are asked for.
 #[test]
 fn collections_are_found_wherever_they_go_between_two_pieces() {

@@ -14,7 +14,7 @@ use dunlin_engine::{
     snapshot::{Form, Snapshot, SnapshotOptions},
     value::{CollectionLimits, Layout},
 };
-use dunlin_resp::ReplyBuffer;
+use dunlin_resp::{ReplyBuffer, SharedSlice};
 
 use crate::common::{Client, DATABASES, START_MS, Store};
 
@@ -31,6 +31,10 @@ impl Log for Tape {
         let mut tape = self.0.lock().unwrap();
         tape.extend_from_slice(record);
         tape.len() as u64
+    }
+
+    fn append_shared(&self, participant: usize, record: Vec<SharedSlice>) -> u64 {
+        self.append(participant, &record.iter().flat_map(|part| part.to_vec()).collect::<Vec<u8>>())
     }
 }
 

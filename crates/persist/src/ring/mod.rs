@@ -15,7 +15,8 @@
 //! [room](Ring::has_room) before they lock anything.
 //!
 //! How far writers may be ahead is for the reader to say ([`Ring::set_room`]): where the disk hangs, what comes is
-//! memory's to take, up to there.
+//! memory's to take, up to there. Records that share their bytes with the data set ([`Log::append_shared`]) are put aside as
+//! they are, whatever room there is: they take no memory of the ring's, and count for no room.
 //!
 //! Why nothing below `published` is still being copied: whoever sees a `tail` with a worker's reservation
 //! also sees its announcement, which came first, or a later one of the same worker, before which the copy
@@ -41,6 +42,7 @@ use loom::sync::{Arc, Mutex, MutexGuard, atomic::AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, atomic::AtomicU64};
 
 use dunlin_engine::Log;
+use dunlin_resp::SharedSlice;
 
 use self::memory::Memory;
 
@@ -87,10 +89,47 @@ pub struct Ring {
     appending: Box<[Padded]>,
     /// Nothing behind it is published, or [`IDLE`].
     boundary: AtomicU64,
-    /// Bytes beyond which commands that write had better wait.
+    /// Bytes beyond which commands that write had better wait; see [`Aside::shared_bytes`].
     room_bytes: AtomicU64,
-    /// Records that the ring had no room for, by their offsets.
-    aside: Mutex<BTreeMap<u64, Box<[u8]>>>,
+    aside: Mutex<Aside>,
+}
+
+/// Records that do not stand in the ring's memory.
+#[derive(Default)]
+struct Aside {
+    /// By their offsets.
+    records: BTreeMap<u64, Record>,
+    /// Bytes of those that share theirs with the data set. So many are added to the room, since they are among those used.
+    shared_bytes: u64,
+    /// The room without them.
+    room_bytes: u64,
+}
+
+/// A record in parts, none of which is empty.
+struct Record {
+    parts: Vec<SharedSlice>,
+    length: u64,
+    is_shared: bool,
+}
+
+impl Record {
+    fn new(mut parts: Vec<SharedSlice>, is_shared: bool) -> Self {
+        parts.retain(|part| !part.is_empty());
+        let length = parts.iter().map(|part| part.len() as u64).sum();
+        Self { parts, length, is_shared }
+    }
+
+    /// Shows its bytes from one place to another.
+    fn show(&self, from: u64, to: u64, show: &mut impl FnMut(&[u8])) {
+        let mut at = 0;
+        for part in &self.parts {
+            let range = from.max(at)..to.min(at + part.len() as u64);
+            if range.start < range.end {
+                show(&part[(range.start - at) as usize..(range.end - at) as usize]);
+            }
+            at += part.len() as u64;
+        }
+    }
 }
 
 impl fmt::Debug for Ring {
@@ -114,7 +153,7 @@ impl Ring {
             appending: (0..participants).map(|_| Padded::new(IDLE)).collect(),
             boundary: AtomicU64::new(IDLE),
             room_bytes: AtomicU64::new(sizes.capacity() / 4 * 3),
-            aside: Mutex::default(),
+            aside: Mutex::new(Aside { room_bytes: sizes.capacity() / 4 * 3, ..Aside::default() }),
         });
         (Arc::clone(&ring), RingReader { ring, published: start })
     }
@@ -141,7 +180,13 @@ impl Ring {
     /// Says how many bytes are to be used before there is no room: less than the capacity by what those may append
     /// who have seen some.
     pub fn set_room(&self, bytes: u64) {
-        self.room_bytes.store(bytes, Relaxed);
+        let mut aside = self.aside();
+        aside.room_bytes = bytes;
+        self.settle_room(&aside);
+    }
+
+    fn settle_room(&self, aside: &Aside) {
+        self.room_bytes.store(aside.room_bytes + aside.shared_bytes, Relaxed);
     }
 
     /// Appends one record; the offset behind it. Never waits for the reader.
@@ -159,18 +204,38 @@ impl Ring {
             unsafe { self.memory.write(start, record) };
             self.memory.prefetch(end, record.len());
         } else {
-            self.put_aside(start, record);
+            self.put_aside(start, Record::new(vec![record.to_vec().into()], false));
         }
         announcement.store(IDLE, Release);
         end
     }
 
-    #[cold]
-    fn put_aside(&self, start: u64, record: &[u8]) {
-        self.aside().insert(start, record.into());
+    /// Appends a record that shares its bytes with others, as [`Self::append`] does.
+    ///
+    /// # Panics
+    /// When there is no such participant.
+    pub fn append_shared(&self, participant: usize, parts: Vec<SharedSlice>) -> u64 {
+        let record = Record::new(parts, true);
+        let length = record.length;
+        let announcement = &self.appending[participant].0;
+        announcement.store(self.tail.0.load(Relaxed), Release);
+        let start = self.tail.0.fetch_add(length, AcqRel);
+        self.put_aside(start, record);
+        announcement.store(IDLE, Release);
+        start + length
     }
 
-    fn aside(&self) -> MutexGuard<'_, BTreeMap<u64, Box<[u8]>>> {
+    #[cold]
+    fn put_aside(&self, start: u64, record: Record) {
+        let mut aside = self.aside();
+        if record.is_shared {
+            aside.shared_bytes += record.length;
+            self.settle_room(&aside);
+        }
+        aside.records.insert(start, record);
+    }
+
+    fn aside(&self) -> MutexGuard<'_, Aside> {
         self.aside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -205,6 +270,10 @@ impl Log for Ring {
     fn append(&self, participant: usize, record: &[u8]) -> u64 {
         Ring::append(self, participant, record)
     }
+
+    fn append_shared(&self, participant: usize, record: Vec<SharedSlice>) -> u64 {
+        Ring::append_shared(self, participant, record)
+    }
 }
 
 /// The reading end of a ring: there is one.
@@ -225,7 +294,10 @@ impl RingReader {
     pub fn restart(&mut self, start: u64) {
         self.ring.lift_boundary();
         debug_assert_eq!(self.ring.complete(), self.ring.tail(), "somebody appends");
-        self.ring.aside().clear();
+        let mut aside = self.ring.aside();
+        (aside.records, aside.shared_bytes) = (BTreeMap::new(), 0);
+        self.ring.settle_room(&aside);
+        drop(aside);
         // SAFETY: nobody appends, the caller says, and the reader is here.
         unsafe { self.ring.memory.clear() };
         self.ring.tail.0.store(start, Release);
@@ -245,19 +317,17 @@ impl RingReader {
         let mut at = from;
         let aside = self.ring.aside();
         // A record that began before `from` may reach into it.
-        let first = aside.range(..=from).next_back().map_or(from, |(start, _)| *start);
-        for (start, record) in aside.range(first..to) {
-            let end = start + record.len() as u64;
+        let first = aside.records.range(..=from).next_back().map_or(from, |(start, _)| *start);
+        for (start, record) in aside.records.range(first..to) {
+            let end = start + record.length;
             if end <= at {
                 continue;
             }
             // SAFETY: below, and the caller says that it is published.
             unsafe { self.ring.memory.read(at, (*start).max(at), &mut show) };
             at = at.max(*start);
-            let piece = &record[(at - start) as usize..];
-            let piece = &piece[..piece.len().min((to - at) as usize)];
-            show(piece);
-            at += piece.len() as u64;
+            record.show(at - start, to - start, &mut show);
+            at = end.min(to);
         }
         drop(aside);
         // SAFETY: the bytes were copied before they were published, which the caller has seen, and
@@ -270,7 +340,7 @@ impl RingReader {
     pub fn slices(&self, from: u64, to: u64) -> Option<Vec<&[u8]>> {
         assert!(from <= to && self.ring.head.0.load(Relaxed) <= from);
         // A record that began before `from` may reach into it.
-        if self.ring.aside().range(..to).next_back().is_some() {
+        if self.ring.aside().records.range(..to).next_back().is_some() {
             return None;
         }
         // SAFETY: as in `read`; the borrow ends before `give_up` can be called.
@@ -289,12 +359,22 @@ impl RingReader {
         // head until it changes.
         unsafe { self.ring.memory.release(head, offset) };
         self.ring.head.0.store(offset, Release);
+        let mut done = Vec::new();
         let mut aside = self.ring.aside();
-        while let Some(first) = aside.first_entry()
-            && first.key() + first.get().len() as u64 <= offset
+        while let Some(first) = aside.records.first_entry()
+            && first.key() + first.get().length <= offset
         {
-            first.remove();
+            done.push(first.remove());
         }
+        let shared_bytes: u64 =
+            done.iter().filter(|record| record.is_shared).map(|record| record.length).sum();
+        if shared_bytes > 0 {
+            aside.shared_bytes -= shared_bytes;
+            self.ring.settle_room(&aside);
+        }
+        drop(aside);
+        // Strings that were replaced meanwhile may be large: freed here, where nobody waits.
+        drop(done);
     }
 }
 

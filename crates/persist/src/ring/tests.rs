@@ -36,11 +36,47 @@ fn records_come_out_in_order_whatever_their_size() {
     reader.give_up(1010);
     assert_eq!(bytes(&mut reader, 1010, end), all[10..]);
     reader.give_up(end);
-    assert!(ring.has_room() && ring.aside().is_empty());
+    assert!(ring.has_room() && ring.aside().records.is_empty());
     ring.append(0, b"next");
-    assert!(ring.aside().is_empty(), "there is room again");
+    assert!(ring.aside().records.is_empty(), "there is room again");
     assert_eq!(bytes(&mut reader, end, end + 4), b"next");
     assert_eq!(reader.slices(end, end + 4).unwrap().concat(), b"next");
+}
+
+#[test]
+fn records_that_share_their_bytes_take_no_room() {
+    let (ring, mut reader) = ring(64, 1, 1000);
+    ring.set_room(20);
+    let text: Arc<Vec<u8>> = Arc::new((0..100).collect());
+    let parts = || {
+        vec![b"head".to_vec().into(), Arc::clone(&text).into(), Vec::new().into(), b"tail".to_vec().into()]
+    };
+    assert_eq!(ring.append(0, b"before"), 1006);
+    assert_eq!(ring.append_shared(0, parts()), 1114);
+    assert!(ring.has_room());
+    assert_eq!(ring.append(0, b"behind the record"), 1131);
+    assert!(!ring.has_room(), "23 bytes are the ring's own");
+    let all = [b"beforehead", &text[..], b"tailbehind the record"].concat();
+    assert_eq!(reader.published(), 1131);
+    for from in 0..all.len() {
+        for to in from..=all.len() {
+            assert_eq!(bytes(&mut reader, 1000 + from as u64, 1000 + to as u64), all[from..to]);
+        }
+    }
+    reader.give_up(1006);
+    assert!(ring.has_room());
+    assert_eq!(Arc::strong_count(&text), 2);
+    reader.give_up(1114);
+    assert_eq!((Arc::strong_count(&text), ring.used_bytes()), (1, 17));
+    ring.set_room(16);
+    assert!(!ring.has_room());
+    reader.give_up(1131);
+    ring.append_shared(0, parts());
+    reader.published();
+    reader.restart(0);
+    assert_eq!((Arc::strong_count(&text), ring.has_room()), (1, true));
+    ring.append(0, &[0; 17]);
+    assert!(!ring.has_room(), "nothing is left of what was shared");
 }
 
 #[test]

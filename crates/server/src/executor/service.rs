@@ -1,6 +1,7 @@
 //! What the network layer calls.
 
 use std::{
+    any::Any,
     sync::{Arc, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -215,6 +216,11 @@ impl Service for Executor {
                 unstored.into_iter().for_each(|unstored| self.store_computed(unstored));
             }
         }
+    }
+
+    fn discard(&mut self, garbage: Box<dyn Any + Send>) {
+        self.worker.garbage.push_other(garbage);
+        self.dispose();
     }
 
     fn close(&mut self, mut session: Session) {

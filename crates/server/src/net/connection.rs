@@ -702,15 +702,17 @@ impl<T> Connection<T> {
         self.closing = true;
     }
 
-    /// Ends the connection; the service gets its session back.
-    pub(super) fn close(self) -> T {
+    /// Ends the connection; the service gets its session back, and what was not sent, if that is large: it may be all
+    /// that is left of a value.
+    pub(super) fn close(self) -> (T, Option<Output>) {
         if let Some(pushes) = self.client.pushes.get() {
             pushes.queue.close();
         }
         if self.closing && !self.ended && self.output.is_empty() {
             finish(&self.socket);
         }
-        self.session
+        let unsent = (self.output.len() >= STALLED_BYTES_MIN).then_some(self.output);
+        (self.session, unsent)
     }
 }
 

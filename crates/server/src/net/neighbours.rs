@@ -598,7 +598,11 @@ impl<S: Service> Neighbours<S> {
         self.open -= 1;
         self.shared.population[self.worker].fetch_sub(1, Relaxed);
         let id = connection.client.id();
-        kit.service.close(connection.close());
+        let (session, unsent) = connection.close();
+        kit.service.close(session);
+        if let Some(unsent) = unsent {
+            kit.service.discard(Box::new(unsent));
+        }
         // Last: who is listed no more is given nothing more.
         self.shared.clients.remove(id);
     }

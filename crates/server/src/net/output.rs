@@ -14,7 +14,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use dunlin_resp::ReplyBuffer;
+use dunlin_resp::{ReplyBuffer, ReplyChunk};
 use rustix::{io::Errno, net::SendFlags};
 
 /// Slices of one vectored write.
@@ -27,7 +27,7 @@ pub(super) const OFFERED_BYTES_MAX: usize = 512 * 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Output {
-    queue: VecDeque<Arc<Vec<u8>>>,
+    queue: VecDeque<ReplyChunk>,
     sent: usize,
     bytes: usize,
 }
@@ -78,7 +78,7 @@ impl Output {
             self.gather(bytes);
         } else {
             self.bytes += bytes.len();
-            self.queue.push_back(Arc::clone(bytes));
+            self.queue.push_back(ReplyChunk::Shared(Arc::clone(bytes).into()));
         }
     }
 
@@ -96,13 +96,12 @@ impl Output {
             return;
         }
         self.bytes += bytes.len();
-        // A chunk that nobody else holds is ours to append to, unless it is a large value.
-        if let Some(last) = self.queue.back_mut().and_then(Arc::get_mut)
+        if let Some(ReplyChunk::Own(last)) = self.queue.back_mut()
             && last.len() + bytes.len() <= GATHERED_BYTES_MAX
         {
             last.extend_from_slice(bytes);
         } else {
-            self.queue.push_back(Arc::new(bytes.to_vec()));
+            self.queue.push_back(ReplyChunk::Own(bytes.to_vec()));
         }
     }
 

@@ -1,5 +1,6 @@
 //! What the layer asks of the program on top of it.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -138,6 +139,11 @@ pub trait Service: Sized + 'static {
     /// The connection is gone. Its client is still found in [`Clients`](super::Clients), and no more afterwards: what
     /// others are not to see of it any longer is to be undone here.
     fn close(&mut self, session: Self::Session);
+
+    /// Frees something large, elsewhere if that can be: the worker's other clients would wait for it.
+    fn discard(&mut self, garbage: Box<dyn Any + Send>) {
+        drop(garbage);
+    }
 
     /// The mark that [`Self::released`] has to come to before the reply of the last [`Self::serve`],
     /// [`Self::deliver`] or [`Self::resume`] may leave; 0 for at once.

@@ -37,7 +37,8 @@ pub const HLL_REGISTERS: usize = 1 << INDEX_BITS;
 /// Bits of a hash whose zeros are counted: registers hold 0 to one more than this.
 const COUNTED_BITS: u32 = 64 - INDEX_BITS;
 const HEADER_BYTES: usize = 16;
-const DENSE_BYTES: usize = HEADER_BYTES + dense::REGISTER_BYTES;
+/// Bytes of one that has all registers.
+pub const DENSE_BYTES: usize = HEADER_BYTES + dense::REGISTER_BYTES;
 const MAGIC: &[u8; 4] = b"HYLL";
 const ENCODING_AT: usize = 4;
 const CACHE_AT: usize = 8;

@@ -10,6 +10,7 @@ mod hash;
 mod hash_expiry;
 mod hyperloglog;
 mod list;
+mod long_string;
 mod scripting;
 mod server;
 mod set;
@@ -29,6 +30,7 @@ pub const ALL: &[&Family] = &[
     &string::FAMILY,
     &generic::FAMILY,
     &bitmap::FAMILY,
+    &long_string::FAMILY,
     &connection::FAMILY,
     &server::FAMILY,
     &hash::FAMILY,
@@ -63,6 +65,7 @@ pub const ENABLED: &[&str] = &[
     "hyperloglog",
     "generic",
     "bitmap",
+    "long_string",
     "connection",
     "server",
     "transaction",

@@ -9,7 +9,7 @@ use crate::{
     context::{ExpiryChange, WriteContext, string_of},
     keyspace::EntryRef,
     notify::EventClass,
-    value::NewString,
+    value::{NewText, StringRef, StringRope},
 };
 
 pub(super) const BITOP: Command = Command {
@@ -102,29 +102,44 @@ fn bitop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
         strings.map(|string| string.len() / BYTES_PER_VISIT).sum()
     };
     let mut result = context.compute(sources, bytes, |entries, _| {
-        let mut fold = Fold::new(operation);
-        for entry in entries {
-            match entry.and_then(|entry| string_of(entry).ok()) {
-                Some(string) => fold.add(string.text(&mut itoa::Buffer::new())),
-                None => fold.add(b""),
-            }
-        }
-        fold.finish()
+        let strings = entries.iter().map(|entry| entry.and_then(|entry| string_of(entry).ok()));
+        operation.combine(&strings.collect::<Vec<_>>())
     })?;
     let length = result.len();
-    if result.is_empty() {
+    if length == 0 {
         if context.remove(target) {
             context.notify(EventClass::Generic, "del", target);
         }
     } else {
-        context.set_string(target, NewString::from_edited(&mut result), ExpiryChange::Clear);
+        context.set_string(target, result.take(), ExpiryChange::Clear);
         context.notify(EventClass::String, "set", target);
     }
     reply.count(length);
     Ok(())
 }
 
-/// An operation on its way through the sources.
+impl Operation {
+    /// What it makes of the sources; those that are missing are empty. Long ones are gone through a chunk at a time, so
+    /// that nothing is in memory but them and the result. O(n) in the length of all sources.
+    fn combine(self, sources: &[Option<StringRef<'_>>]) -> NewText {
+        let length = sources.iter().flatten().map(|string| string.len()).max().unwrap_or(0);
+        let mut result = NewText::with_capacity(length);
+        for start in (0..length).step_by(StringRope::CHUNK_BYTES) {
+            let mut fold = Fold::new(self);
+            for source in sources {
+                let mut buffer = itoa::Buffer::new();
+                let window = start..start + StringRope::CHUNK_BYTES;
+                // It is one chunk of a rope, as it begins where chunks do.
+                let piece = source.and_then(|string| string.pieces(&mut buffer, window).next());
+                fold.add(piece.map_or(&[], |(_, piece)| piece));
+            }
+            result.append(&fold.finish());
+        }
+        result
+    }
+}
+
+/// An operation on its way through pieces of the sources that begin at the same place.
 struct Fold {
     operation: Operation,
     sources: usize,
@@ -289,9 +304,11 @@ mod tests {
             for (name, operation) in Operation::NAMES {
                 let sources = if operation == Operation::Not { &sources[..1] } else { &sources[..] };
                 let length = if operation == Operation::Not { sources[0].len() } else { length };
-                let mut fold = Fold::new(operation);
-                sources.iter().for_each(|source| fold.add(source));
-                let result = fold.finish();
+                let strings: Vec<_> = sources.iter().map(|source| Some(StringRef::Inline(source))).collect();
+                let result = match operation.combine(&strings) {
+                    NewText::Flat(text) => text,
+                    NewText::Rope(rope) => rope.to_vec(),
+                };
                 prop_assert_eq!(result.len(), length);
                 for offset in 0..length as u64 * 8 {
                     let source_bits: Vec<bool> =

@@ -47,6 +47,17 @@ impl Unit {
     }
 }
 
+/// The bytes that some bits are in.
+fn bytes_of(bits: &Range<u64>) -> Range<usize> {
+    (bits.start / 8) as usize..bits.end.div_ceil(8) as usize
+}
+
+/// The same bits, counted from a byte on that is not behind the first, or from its first bit.
+fn range_from(bits: &Range<u64>, byte: usize) -> Range<u64> {
+    let first = 8 * byte as u64;
+    bits.start.saturating_sub(first)..bits.end.saturating_sub(first)
+}
+
 /// The part of a string that is looked at. Read before the key is, as in Redis 7.2 and newer: a mistake is
 /// told whatever the key holds.
 struct Part {
@@ -111,11 +122,12 @@ fn bitcount(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Repl
         reply.integer(0);
         return Ok(());
     };
+    let range = if part.is_reversed() { 0..0 } else { part.range(value.len()) };
+    context.weigh(bytes_of(&range).len() / BYTES_PER_VISIT)?;
     let mut buffer = itoa::Buffer::new();
-    let bytes = value.text(&mut buffer);
-    context.weigh(bytes.len() / BYTES_PER_VISIT)?;
-    let ones = if part.is_reversed() { 0 } else { bits::count_ones_in(bytes, part.range(bytes.len())) };
-    reply.integer(ones as i64);
+    let ones = value.pieces(&mut buffer, bytes_of(&range));
+    let ones = ones.map(|(at, piece)| bits::count_ones_in(piece, range_from(&range, at)));
+    reply.integer(ones.sum::<u64>() as i64);
     Ok(())
 }
 
@@ -158,11 +170,15 @@ fn bitpos(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
         reply.integer(if wanted { -1 } else { 0 });
         return Ok(());
     };
+    let range = part.range(value.len());
+    context.weigh(bytes_of(&range).len() / BYTES_PER_VISIT)?;
     let mut buffer = itoa::Buffer::new();
-    let bytes = value.text(&mut buffer);
-    context.weigh(bytes.len() / BYTES_PER_VISIT)?;
-    let range = part.range(bytes.len());
-    let found = match bits::find_bit(bytes, range.clone(), wanted) {
+    let mut pieces = value.pieces(&mut buffer, bytes_of(&range));
+    let found = pieces.find_map(|(at, piece)| {
+        let found = bits::find_bit(piece, range_from(&range, at), wanted)?;
+        Some(8 * at as u64 + found)
+    });
+    let found = match found {
         Some(found) => found as i64,
         // Without an end the string goes on with zeros.
         None if !wanted && part.end.is_none() && !range.is_empty() => range.end as i64,

@@ -1,5 +1,7 @@
 //! Strings as arrays of integers of any width.
 
+use std::ops::Range;
+
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 use dunlin_structures::bits;
 
@@ -11,6 +13,7 @@ use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ReadContext, WriteContext},
     notify::EventClass,
+    value::{StringRef, TextMut},
 };
 
 const ENCODING_AND_OFFSET: [Argument; 2] = [Argument::string("encoding"), Argument::integer("offset")];
@@ -94,6 +97,9 @@ pub(super) const BITFIELD_RO: Command = Command {
     ..Command::DEFAULT
 };
 
+/// Bytes that a field of 64 bits is in at most.
+const FIELD_BYTES_MAX: usize = 9;
+
 /// One operation on one field.
 #[derive(Debug, Clone, Copy)]
 struct Operation {
@@ -145,9 +151,15 @@ impl Operation {
         (self.offset + u64::from(self.field.width)).div_ceil(8) as usize
     }
 
-    /// Answers, and tells whether the string has changed.
+    /// Bytes of a string that the field is in.
+    fn range(&self) -> Range<usize> {
+        (self.offset / 8) as usize..self.bytes()
+    }
+
+    /// Answers, and tells whether the string has changed, of which `bytes` are [`Self::range`].
     fn run(self, bytes: &mut [u8], reply: &mut ReplyBuffer) -> bool {
-        let before = self.field.read(bytes, self.offset);
+        let offset = self.offset % 8;
+        let before = self.field.read(bytes, offset);
         let (after, shown) = match self.action {
             Action::Get => {
                 reply.integer(before);
@@ -161,7 +173,7 @@ impl Operation {
         };
         match after {
             Some(after) => {
-                bits::write_field(bytes, self.offset, self.field.width, after as u64);
+                bits::write_field(bytes, offset, self.field.width, after as u64);
                 reply.integer(shown);
                 after != before
             }
@@ -170,6 +182,37 @@ impl Operation {
                 false
             }
         }
+    }
+
+    /// The same in a text that is at least as long as every field that is written to.
+    fn run_in_slice(self, text: &mut [u8], reply: &mut ReplyBuffer) -> bool {
+        match text.get_mut(self.range()) {
+            Some(bytes) => self.run(bytes, reply),
+            None => self.show(Some(StringRef::Inline(text)), reply),
+        }
+    }
+
+    /// Answers a field that is not written to; bits behind the end are 0.
+    fn show(self, value: Option<StringRef<'_>>, reply: &mut ReplyBuffer) -> bool {
+        debug_assert!(!self.action.is_write());
+        let mut bytes = [0; FIELD_BYTES_MAX];
+        if let Some(value) = value {
+            value.read(self.range().start, &mut bytes[..self.range().len()]);
+        }
+        self.run(&mut bytes, reply)
+    }
+
+    /// [`Self::run`] in a text that may stand in chunks.
+    fn run_in(self, text: &mut TextMut<'_>, reply: &mut ReplyBuffer) -> bool {
+        let mut bytes = [0; FIELD_BYTES_MAX];
+        let bytes = &mut bytes[..self.range().len()];
+        text.read(self.range().start, bytes);
+        let changed = self.run(bytes, reply);
+        // What stays as it is may be shared, and is not to be copied.
+        if changed {
+            text.write(self.range().start, bytes);
+        }
+        changed
     }
 }
 
@@ -196,28 +239,29 @@ fn bitfield(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
     let operations = Operation::read_all(args, context.environment().string_bytes_max)?;
     let written = operations.iter().filter(|operation| operation.action.is_write());
     let Some(bytes) = written.map(Operation::bytes).max() else {
-        let mut buffer = itoa::Buffer::new();
         let value = context.string(key)?;
         let found = value.is_some();
-        let bytes = value.map_or(&[][..], |value| value.text(&mut buffer));
-        get_all(&operations, bytes, reply);
+        get_all(&operations, value, reply);
         context.count_lookup(key, found);
         return Ok(());
     };
     reply.array(operations.len());
+    // Every operation runs, whether or not one before it has changed something.
     let mut changes = 0;
-    let mut run_all = |text: &mut [u8]| {
-        changes = operations.iter().filter(|operation| operation.run(text, reply)).count();
-        changes > 0
-    };
     let both = |changed: bool| (changed, changed);
-    let fits = |text: &mut [u8]| (bytes <= text.len()).then(|| both(run_all(text)));
+    let fits = |text: &mut [u8]| {
+        (bytes <= text.len()).then(|| {
+            changes = operations.iter().filter(|operation| operation.run_in_slice(text, reply)).count();
+            both(changes > 0)
+        })
+    };
     let changed = match context.edit_string_in_place(key, fits) {
         Some(changed) => changed,
-        None => context.update_string(key, |text| {
+        None => context.update_string(key, bytes, |mut text| {
             let grows = text.len() < bytes;
-            text.resize(text.len().max(bytes), 0);
-            both(run_all(text) || grows)
+            text.grow(bytes);
+            changes = operations.iter().filter(|operation| operation.run_in(&mut text, reply)).count();
+            both(changes > 0 || grows)
         })?,
     };
     if changed {
@@ -233,17 +277,14 @@ fn bitfield_ro(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut R
     if operations.iter().any(|operation| operation.action.is_write()) {
         return Err(CommandError::text("ERR BITFIELD_RO only supports the GET subcommand"));
     }
-    let mut buffer = itoa::Buffer::new();
-    let value = context.string(key)?;
-    let bytes = value.map_or(&[][..], |value| value.text(&mut buffer));
-    get_all(&operations, bytes, reply);
+    get_all(&operations, context.string(key)?, reply);
     Ok(())
 }
 
-fn get_all(operations: &[Operation], bytes: &[u8], reply: &mut ReplyBuffer) {
+fn get_all(operations: &[Operation], value: Option<StringRef<'_>>, reply: &mut ReplyBuffer) {
     reply.array(operations.len());
     for operation in operations {
-        reply.integer(operation.field.read(bytes, operation.offset));
+        operation.show(value, reply);
     }
 }
 

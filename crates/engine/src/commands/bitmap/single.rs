@@ -27,10 +27,11 @@ pub(super) const GETBIT: Command = Command {
 fn getbit(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, offset) = (args.word(), args.word());
     let offset = parse_offset(offset, context.environment().string_bytes_max)?;
-    let bit = context.string(key)?.is_some_and(|value| {
-        let mut buffer = itoa::Buffer::new();
-        bits::bit(value.text(&mut buffer), offset)
-    });
+    let mut byte = [0];
+    if let Some(value) = context.string(key)? {
+        value.read((offset / 8) as usize, &mut byte);
+    }
+    let bit = bits::bit(&byte, offset % 8);
     reply.integer(bit.into());
     Ok(())
 }
@@ -64,10 +65,16 @@ fn setbit(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     };
     let (before, changed) = match context.edit_string_in_place(key, fits) {
         Some(edited) => edited,
-        None => context.update_string(key, |text| {
+        None => context.update_string(key, bytes, |mut text| {
             let grows = text.len() < bytes;
-            text.resize(text.len().max(bytes), 0);
-            let before = bits::set_bit(text, offset, value);
+            text.grow(bytes);
+            let mut byte = [0];
+            text.read(bytes - 1, &mut byte);
+            let before = bits::set_bit(&mut byte, offset % 8, value);
+            // What would stay as it is may be shared, and is not to be copied.
+            if before != value {
+                text.write(bytes - 1, &byte);
+            }
             ((before, grows || before != value), grows || before != value)
         })?,
     };

@@ -1,8 +1,6 @@
 //! Values as bytes that another server understands, and back.
 
-use std::sync::Arc;
-
-use dunlin_resp::{ReplyBuffer, number::parse_integer};
+use dunlin_resp::{ReplyBuffer, SharedSlice, number::parse_integer};
 
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, KeySpec, Run},
@@ -10,6 +8,7 @@ use crate::{
     keyspace::EntryRef,
     notify::EventClass,
     rdb::{DumpError, read_dump},
+    value::Object,
 };
 
 pub(super) const DUMP: Command = Command {
@@ -61,16 +60,25 @@ fn dump(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
     match context.find(args.word()) {
         None => reply.null(),
         Some(entry) => {
-            context.weigh(entry.object().map_or(0, |object| object.heap_bytes() / BYTES_PER_VISIT))?;
+            let bytes = entry.object().map_or_else(|| entry.string().len(), Object::heap_bytes);
+            context.weigh(bytes / BYTES_PER_VISIT)?;
             let dump = context.dump(entry);
-            if dump.len() >= ReplyBuffer::SPLICE_BYTES_MIN {
-                reply.bulk_shared(&Arc::new(dump));
-            } else {
-                reply.bulk(&dump);
+            let length = dump.iter().map(SharedSlice::len).sum();
+            match &dump[..] {
+                [whole] if length < ReplyBuffer::SPLICE_BYTES_MIN => reply.bulk(whole),
+                _ => reply.bulk_pieces(length, dump.into_iter().flat_map(in_pieces)),
             }
         }
     }
     Ok(())
+}
+
+/// A long run of bytes in pieces that are sent, and freed, one after the other.
+fn in_pieces(bytes: SharedSlice) -> Vec<SharedSlice> {
+    match bytes.len() {
+        ..=ReplyBuffer::PIECE_BYTES => vec![bytes],
+        _ => bytes.chunks(ReplyBuffer::PIECE_BYTES).map(|piece| piece.to_vec().into()).collect(),
+    }
 }
 
 /// The options of RESTORE.

@@ -66,7 +66,7 @@ fn make_dense(context: &mut WriteContext<'_>, key: &[u8]) -> Result<bool, Comman
         None => true,
     };
     if !is_dense {
-        context.edit_existing_string(key, |bytes| hyperloglog::make_dense(bytes).map_err(corrupt))?;
+        context.edit_string(key, hyperloglog::make_dense)?.map_err(corrupt)?;
     }
     Ok(!is_dense)
 }

@@ -5,11 +5,14 @@ mod debug;
 mod merge;
 mod single;
 
-use dunlin_structures::{Corrupt, hyperloglog::HyperLogLog};
+use dunlin_structures::{
+    Corrupt,
+    hyperloglog::{DENSE_BYTES, HyperLogLog},
+};
 
 use crate::{
     command::{Command, CommandError},
-    value::StringRef,
+    value::{BLOCK_BYTES_MAX, StringRef},
 };
 
 /// The rows of the family.
@@ -22,12 +25,18 @@ fn corrupt(_: Corrupt) -> CommandError {
 
 /// The HyperLogLog in a string.
 fn hyperloglog_of(string: StringRef<'_>) -> Result<HyperLogLog<'_>, CommandError> {
+    const NONE: CommandError = CommandError::text("WRONGTYPE Key is not a valid HyperLogLog string value.");
+    const _: () = assert!(DENSE_BYTES <= BLOCK_BYTES_MAX);
     let bytes = match string {
         // The text of a number is too short.
         StringRef::Integer(_) => &[],
         StringRef::Inline(bytes) => bytes,
         StringRef::Shared(payload) => payload.bytes(),
+        // None is so long: its head decides what is wrong with it.
+        StringRef::Rope(rope) => {
+            let head = rope.rope().slices(0..rope.rope().len()).next().unwrap_or_default();
+            return Err(HyperLogLog::read(head).map_or(NONE, |_| corrupt(Corrupt("it is too long"))));
+        }
     };
-    HyperLogLog::read(bytes)
-        .ok_or(CommandError::text("WRONGTYPE Key is not a valid HyperLogLog string value."))
+    HyperLogLog::read(bytes).ok_or(NONE)
 }

@@ -1,8 +1,8 @@
 //! Taking elements from the ends.
 
-use std::{ops::Range, sync::Arc};
+use std::ops::Range;
 
-use dunlin_resp::{Protocol, ReplyBuffer};
+use dunlin_resp::{Protocol, ReplyBuffer, SharedSlice};
 use dunlin_structures::ListEnd;
 
 use super::{discard, list_of, notify_pop, parse_end, reply_element};
@@ -308,7 +308,7 @@ impl<'a> ManyKeys<'a> {
 struct Told {
     /// Which of the keys it is under.
     at: usize,
-    reply: Vec<Arc<Vec<u8>>>,
+    reply: Vec<SharedSlice>,
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! Members by chance.
 
-use std::sync::Arc;
-
-use dunlin_resp::{Protocol, ReplyBuffer};
+use dunlin_resp::{Protocol, ReplyBuffer, SharedSlice};
 
 use super::{reply_member, set_of};
 use crate::{
@@ -148,7 +146,7 @@ struct Popped {
     /// All of them, unless the set goes with them.
     members: Set,
     left: Left,
-    reply: Vec<Arc<Vec<u8>>>,
+    reply: Vec<SharedSlice>,
 }
 
 impl Popped {

@@ -1,8 +1,8 @@
 //! Taking deliveries over from other consumers.
 
-use std::{mem, sync::Arc};
+use std::mem;
 
-use dunlin_resp::{Protocol, ReplyBuffer};
+use dunlin_resp::{Protocol, ReplyBuffer, SharedSlice};
 
 use super::{
     effect::{Deliveries, record_deliveries},
@@ -245,7 +245,7 @@ struct FoundApart {
     takeover: Takeover,
     /// The group from now on, and whether the consumer is new in it, where many deliveries change.
     taken: Option<(ConsumerGroup, bool)>,
-    reply: Vec<Arc<Vec<u8>>>,
+    reply: Vec<SharedSlice>,
 }
 
 impl AutoClaim<'_> {

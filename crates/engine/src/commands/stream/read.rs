@@ -1,8 +1,8 @@
 //! Reading what is new: XREAD, and XREADGROUP for the consumers of a group.
 
-use std::{collections::HashSet, mem, num::NonZeroU64, sync::Arc};
+use std::{collections::HashSet, mem, num::NonZeroU64};
 
-use dunlin_resp::{Mark, Protocol, ReplyBuffer};
+use dunlin_resp::{Mark, Protocol, ReplyBuffer, SharedSlice};
 
 use super::{
     effect::{Deliveries, record_deliveries},
@@ -366,7 +366,7 @@ impl Done {
 struct ReadApart {
     group: ConsumerGroup,
     done: Done,
-    reply: Vec<Arc<Vec<u8>>>,
+    reply: Vec<SharedSlice>,
 }
 
 impl GroupReading<'_> {

@@ -1,7 +1,7 @@
 //! Strings compared with what a client believes them to be: whole, or by their digest.
 
 use dunlin_resp::ReplyBuffer;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
@@ -10,6 +10,8 @@ use crate::{
     value::{StringRef, ValueType},
 };
 
+/// Bytes that are hashed or compared in the time that visiting an element of a collection takes.
+const BYTES_PER_VISIT: usize = 1024;
 /// Digits of a digest as clients see it.
 const DIGEST_HEX_DIGITS: usize = 16;
 
@@ -43,13 +45,11 @@ impl Comparison {
     /// Whether it holds for a stored string. The length of a digest is looked at only here: for a
     /// missing key any operand will do.
     pub(super) fn holds(self, value: StringRef<'_>, operand: &[u8]) -> Result<bool, CommandError> {
-        let mut buffer = itoa::Buffer::new();
-        let text = value.text(&mut buffer);
         Ok(match self {
-            Self::Equal => text == operand,
-            Self::NotEqual => text != operand,
-            Self::DigestEqual => has_digest(text, operand)?,
-            Self::DigestNotEqual => !has_digest(text, operand)?,
+            Self::Equal => is_text(value, operand),
+            Self::NotEqual => !is_text(value, operand),
+            Self::DigestEqual => has_digest(value, operand)?,
+            Self::DigestNotEqual => !has_digest(value, operand)?,
         })
     }
 
@@ -59,17 +59,31 @@ impl Comparison {
     }
 }
 
-fn has_digest(text: &[u8], operand: &[u8]) -> Result<bool, CommandError> {
+fn is_text(value: StringRef<'_>, text: &[u8]) -> bool {
+    match value {
+        StringRef::Rope(rope) => *rope.rope() == *text,
+        other => other.short_text(&mut itoa::Buffer::new()) == Some(text),
+    }
+}
+
+fn has_digest(value: StringRef<'_>, operand: &[u8]) -> Result<bool, CommandError> {
     if operand.len() != DIGEST_HEX_DIGITS {
         return Err(CommandError::text("ERR must be exactly 16 hexadecimal characters"));
     }
-    Ok(digest(text).eq_ignore_ascii_case(operand))
+    Ok(digest(value).eq_ignore_ascii_case(operand))
 }
 
-/// The XXH3 hash of 64 bits, in hexadecimal.
-fn digest(text: &[u8]) -> [u8; DIGEST_HEX_DIGITS] {
+/// The XXH3 hash of 64 bits, in hexadecimal. O(n).
+fn digest(value: StringRef<'_>) -> [u8; DIGEST_HEX_DIGITS] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let hash = xxh3_64(text);
+    let hash = match value {
+        StringRef::Rope(rope) => {
+            let mut hasher = Xxh3Default::new();
+            rope.rope().slices(0..value.len()).for_each(|slice| hasher.update(slice));
+            hasher.digest()
+        }
+        other => xxh3_64(other.short_text(&mut itoa::Buffer::new()).expect("it is no rope")),
+    };
     std::array::from_fn(|at| DIGITS[(hash >> (60 - 4 * at)) as usize & 0xf])
 }
 
@@ -93,7 +107,10 @@ fn digest_command(
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
     match context.string(args.word())? {
-        Some(value) => reply.bulk(&digest(value.text(&mut itoa::Buffer::new()))),
+        Some(value) => {
+            context.weigh(value.len() / BYTES_PER_VISIT)?;
+            reply.bulk(&digest(value));
+        }
         None => reply.null(),
     }
     Ok(())
@@ -189,7 +206,7 @@ fn delex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 
 #[cfg(test)]
 mod tests {
-    use super::digest;
+    use super::{StringRef, digest};
     use crate::transcript::check;
 
     #[test]
@@ -203,7 +220,7 @@ mod tests {
                 "00006c38adf31777",
             ),
         ] {
-            assert_eq!(std::str::from_utf8(&digest(text.as_bytes())), Ok(expected));
+            assert_eq!(std::str::from_utf8(&digest(StringRef::Inline(text.as_bytes()))), Ok(expected));
         }
     }
 

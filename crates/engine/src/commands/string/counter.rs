@@ -102,9 +102,11 @@ fn incrbyfloat(
 ) -> CommandResult {
     let (key, amount) = (args.word(), args.word());
     let current = match context.string(key)? {
-        Some(value) => {
-            ExtendedFloat::parse(value.text(&mut itoa::Buffer::new())).ok_or(CommandError::NotFloat)?
-        }
+        // No number is so long that it stands in chunks.
+        Some(value) => value
+            .short_text(&mut itoa::Buffer::new())
+            .and_then(ExtendedFloat::parse)
+            .ok_or(CommandError::NotFloat)?,
         None => ExtendedFloat::ZERO,
     };
     let amount = ExtendedFloat::parse(amount).ok_or(CommandError::NotFloat)?;

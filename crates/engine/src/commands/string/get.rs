@@ -167,6 +167,7 @@ fn getset(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let (key, value) = (args.word(), args.word());
     read(context, key, reply)?;
     context.set_string(key, NewString::from_text(value), ExpiryChange::Clear);
+    context.note_stored(key, value);
     context.effect(&[b"SET", key, value]);
     context.notify(EventClass::String, "set", key);
     Ok(())

@@ -11,6 +11,7 @@ use dunlin_resp::ReplyBuffer;
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ReadContext, string_of},
+    value::StringRef,
 };
 
 pub(super) const LCS: Command = Command {
@@ -33,6 +34,8 @@ pub(super) const LCS: Command = Command {
     ],
     ..Command::DEFAULT
 };
+
+const EMPTY: StringRef<'_> = StringRef::Inline(&[]);
 
 /// Pairs of bytes that are compared in the time that an element of a collection takes.
 const CELLS_PER_VISIT: usize = 16;
@@ -61,12 +64,13 @@ fn lcs(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuff
         let text = "ERR If you want both the length and indexes, please just use IDX.";
         return Err(CommandError::text(text));
     }
-    let (mut one_buffer, mut other_buffer) = (itoa::Buffer::new(), itoa::Buffer::new());
-    let one = one.map_or(&[][..], |value| value.text(&mut one_buffer));
-    let other = other.map_or(&[][..], |value| value.text(&mut other_buffer));
+    let (one, other) = (one.unwrap_or(EMPTY), other.unwrap_or(EMPTY));
     check_size(one.len(), other.len(), context.environment().string_bytes_max)?;
 
-    context.weigh(one.len().saturating_mul(other.len()) / CELLS_PER_VISIT)?;
+    let visits = one.len().saturating_mul(other.len()) / CELLS_PER_VISIT;
+    context.weigh(visits.max((one.len() + other.len()) / CELLS_PER_VISIT))?;
+    let (mut one_buffer, mut other_buffer) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let (one, other) = (&*one.gathered(&mut one_buffer), &*other.gathered(&mut other_buffer));
     if only_length {
         reply.count(length(one, other));
         return Ok(());

@@ -67,6 +67,7 @@ fn mset(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
 fn store_all(context: &mut WriteContext<'_>, pairs: &[[&[u8]; 2]], expiry: ExpiryChange) {
     for [key, value] in pairs {
         context.set_string(key, NewString::from_text(value), expiry);
+        context.note_stored(key, value);
         notify_set(context, key, expiry);
     }
 }

@@ -4,6 +4,8 @@ mod compare;
 mod counter;
 mod get;
 mod lcs;
+#[cfg(test)]
+mod long;
 mod many;
 mod range;
 mod set;

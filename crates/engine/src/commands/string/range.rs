@@ -26,11 +26,8 @@ pub(super) const APPEND: Command = Command {
 fn append(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, tail) = (args.word(), args.word());
     let bytes_max = context.environment().string_bytes_max;
-    let length = context.edit_existing_string(key, |text| {
-        check_length(text.len(), tail.len(), bytes_max)?;
-        text.extend_from_slice(tail);
-        Ok(text.len())
-    })?;
+    let check = |length| check_length(length, tail.len(), bytes_max);
+    let length = context.append_to_existing(key, tail, check)?;
     if length.is_none() {
         context.set_string(key, NewString::from_text(tail), ExpiryChange::Clear);
     }
@@ -51,7 +48,7 @@ pub(super) const SETRANGE: Command = Command {
     summary: "Overwrites part of the string under a key, which grows with zero bytes as needed.",
     since: "2.2.0",
     group: Group::String,
-    complexity: "O(n) in the length of the value and of the zero bytes in front of it",
+    complexity: "O(n) in the length of the value",
     arity: Arity::Exactly(4),
     run: Run::Write(setrange),
     flags: Flags::DENY_OOM,
@@ -79,11 +76,10 @@ fn setrange(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
         })
         .flatten();
     if edited.is_none() {
-        context.edit_string(key, |text| {
-            if text.len() < end {
-                text.resize(end, 0);
-            }
-            text[offset..end].copy_from_slice(part);
+        context.update_string(key, end, |mut text| {
+            text.grow(end);
+            text.write(offset, part);
+            ((), true)
         })?;
     }
     context.notify(EventClass::String, "setrange", key);
@@ -96,7 +92,7 @@ pub(super) const GETRANGE: Command = Command {
     summary: "Returns part of the string under a key; negative positions count from its end.",
     since: "2.4.0",
     group: Group::String,
-    complexity: "O(n) in the length of the part",
+    complexity: "O(n) in the length of the part, which is sent without a copy where it is long",
     arity: Arity::Exactly(4),
     run: Run::Read(getrange),
     flags: Flags::NONE,
@@ -120,14 +116,7 @@ fn getrange(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Repl
         reply.bulk(b"");
         return Ok(());
     };
-    let mut buffer = itoa::Buffer::new();
-    let text = value.text(&mut buffer);
-    let range = resolve(start, end, text.len());
-    if range == (0..text.len()) {
-        value.reply(reply);
-    } else {
-        reply.bulk(&text[range]);
-    }
+    value.reply_range(resolve(start, end, value.len()), reply);
     Ok(())
 }
 

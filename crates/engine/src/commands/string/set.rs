@@ -104,6 +104,7 @@ fn set(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
     let (key, value) = (args.word(), args.word());
     if args.is_empty() {
         context.set_string(key, NewString::from_text(value), ExpiryChange::Clear);
+        context.note_stored(key, value);
         context.notify(EventClass::String, "set", key);
         reply.ok();
         return Ok(());
@@ -131,6 +132,7 @@ fn set(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
     })?;
     if stored {
         notify_set(context, key, expiry);
+        context.note_stored(key, value);
         if context.is_recorded() {
             record_options(context, key, value, &options, expiry, args.words());
         }
@@ -196,6 +198,7 @@ fn setnx(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
         Ok(entry.is_none().then(|| NewString::from_text(value)))
     })?;
     if stored {
+        context.note_stored(key, value);
         context.notify(EventClass::String, "set", key);
     }
     reply.integer(stored.into());
@@ -249,6 +252,7 @@ fn set_for(
     let at = clock.at(amount, context.clock_ms(), command)?;
     let expiry = ExpiryChange::At(at);
     context.set_string(key, NewString::from_text(value), expiry);
+    context.note_stored(key, value);
     record_set(context, key, value, expiry);
     notify_set(context, key, expiry);
     reply.ok();

@@ -1,11 +1,13 @@
 //! Changing strings.
 
+use std::sync::Arc;
+
 use dunlin_structures::Slot;
 
 use crate::{
     command::CommandError,
     keyspace::{EntryRef, Key},
-    value::{NewString, NewValue},
+    value::{BLOCK_BYTES_MAX, LongText, NewString, NewValue, StringRope, TextMut},
 };
 
 use super::{ExpiryChange, WriteContext, string_of};
@@ -20,6 +22,24 @@ impl WriteContext<'_> {
     #[inline]
     pub fn set_string_in(&mut self, database: usize, key: &[u8], value: NewString<'_>, expiry: ExpiryChange) {
         self.set_value_in(database, key, NewValue::String(value), expiry);
+    }
+
+    /// Says that what a key holds now are the bytes of a word of the command: a record need not copy them.
+    #[inline]
+    pub fn note_stored(&mut self, key: &[u8], word: &[u8]) {
+        if word.len() > BLOCK_BYTES_MAX && self.is_recorded() {
+            self.share_stored(key, word);
+        }
+    }
+
+    #[cold]
+    fn share_stored(&mut self, key: &[u8], word: &[u8]) {
+        let key = self.key(key);
+        let Some(slot) = self.slot(self.database, &key) else { return };
+        let stripe = self.locked.shard(key.shard).database(self.database);
+        if let Some(LongText::Rope(rope)) = stripe.and_then(|stripe| stripe.entry(slot).long_text()) {
+            self.worker.effects.note_stored(word, rope);
+        }
     }
 
     /// Stores the string that `decide` makes of what the key holds, if it makes one; whether it did.
@@ -50,8 +70,8 @@ impl WriteContext<'_> {
         Ok(true)
     }
 
-    /// Works on the bytes of the string under a key. The result replaces the text; the expiry
-    /// stays. A missing key is an empty text, and is created.
+    /// Works on the bytes of a string under a key that is no rope: the caller has seen that. The result replaces the
+    /// text; the expiry stays. A missing key is an empty text, and is created.
     ///
     /// Long strings are edited in their block: O(edit), not O(text).
     pub fn edit_string<R>(
@@ -59,72 +79,94 @@ impl WriteContext<'_> {
         key: &[u8],
         edit: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> Result<R, CommandError> {
-        self.update_string(key, |text| (edit(text), true))
+        let edit = |text: TextMut<'_>| match text {
+            TextMut::Flat(text) => (edit(text), true),
+            TextMut::Rope(_) => unreachable!("the string was seen to be short"),
+        };
+        self.update_string(key, 0, edit)
     }
 
-    /// [`Self::edit_string`] that may find nothing to do: `edit` also answers whether it has changed
-    /// the bytes.
+    /// Works on the text under a key, which is to be at least `length` bytes long: whoever makes it longer than it is has
+    /// said so. The expiry stays. A missing key is an empty text, and is created. `edit` also answers whether it has
+    /// changed the bytes.
+    ///
+    /// Long strings are edited where they stand: O(edit), not O(text).
     pub fn update_string<R>(
         &mut self,
         key: &[u8],
-        edit: impl FnOnce(&mut Vec<u8>) -> (R, bool),
+        length: usize,
+        edit: impl FnOnce(TextMut<'_>) -> (R, bool),
     ) -> Result<R, CommandError> {
         let key = self.key(key);
         let found = self.slot(self.database, &key);
-        self.edit_found(&key, found, |text| Ok(edit(text)))
+        self.edit_found(&key, found, |_| Ok(length), edit)
     }
 
-    /// [`Self::edit_string`] where the key is there, `None` where it is not. An `edit` that fails has
-    /// left the bytes alone.
-    pub fn edit_existing_string<R>(
+    /// Appends to the string under a key, where the key is there; how long it is then. `check` is asked with the length
+    /// before.
+    pub fn append_to_existing(
         &mut self,
         key: &[u8],
-        edit: impl FnOnce(&mut Vec<u8>) -> Result<R, CommandError>,
-    ) -> Result<Option<R>, CommandError> {
+        tail: &[u8],
+        check: impl FnOnce(usize) -> Result<(), CommandError>,
+    ) -> Result<Option<usize>, CommandError> {
         let key = self.key(key);
-        match self.slot(self.database, &key) {
-            Some(slot) => {
-                let edit = |text: &mut Vec<u8>| edit(text).map(|result| (result, true));
-                self.edit_found(&key, Some(slot), edit).map(Some)
-            }
-            None => Ok(None),
-        }
+        let Some(slot) = self.slot(self.database, &key) else { return Ok(None) };
+        let length = |before: usize| check(before).map(|()| before + tail.len());
+        let append = |mut text: TextMut<'_>| {
+            text.append(tail);
+            (text.len(), true)
+        };
+        self.edit_found(&key, Some(slot), length, append).map(Some)
     }
 
+    /// `length` says of the length that the text has which one it is to have, or why it stays as it is.
     fn edit_found<R>(
         &mut self,
         key: &Key<'_>,
         found: Option<Slot>,
-        edit: impl FnOnce(&mut Vec<u8>) -> Result<(R, bool), CommandError>,
+        length: impl FnOnce(usize) -> Result<usize, CommandError>,
+        edit: impl FnOnce(TextMut<'_>) -> (R, bool),
     ) -> Result<R, CommandError> {
         let mut edit = Some(edit);
-        let mut text = std::mem::take(&mut self.worker.scratch);
-        text.clear();
-        if let Some(slot) = found {
+        let mut edit = |text: TextMut<'_>| (edit.take().expect("called once"))(text);
+        let mut text = Vec::new();
+        let length = if let Some(slot) = found {
             let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
             let stripe = stripe.expect("the slot was found in it");
-            let result = stripe.edit_shared(slot, |bytes| (edit.take().expect("called once"))(bytes));
-            if let Some(result) = result {
-                let (result, changed) = result?;
-                if changed {
-                    self.changed(self.database, key);
-                }
+            let length = length(string_of(stripe.entry(slot))?.len())?;
+            if let Some((result, changed)) = stripe.edit_long(slot, length, &mut edit) {
+                self.settle_edit(key, changed);
                 return Ok(result);
             }
-            let value = string_of(stripe.entry(slot))?;
-            text.extend_from_slice(value.text(&mut itoa::Buffer::new()));
-        }
-        let (result, changed) = (edit.take().expect("not called yet"))(&mut text)?;
-        let value = NewValue::String(NewString::from_edited(&mut text));
+            text = std::mem::take(&mut self.worker.scratch);
+            text.clear();
+            string_of(stripe.entry(slot))?.write_to(&mut text);
+            length
+        } else {
+            length(0)?
+        };
+        let ((result, changed), value) = if length <= BLOCK_BYTES_MAX {
+            (edit(TextMut::Flat(&mut text)), NewString::from_edited(&mut text))
+        } else {
+            let mut rope = StringRope::from(&text[..]);
+            (edit(TextMut::Rope(&mut rope)), NewString::Rope(Arc::new(rope)))
+        };
         // Even where the bytes are the same: an integer has become a text.
-        self.put(self.database, key, found, value, ExpiryChange::Keep);
+        self.put(self.database, key, found, NewValue::String(value), ExpiryChange::Keep);
+        self.settle_edit(key, changed);
+        self.worker.scratch = text;
+        Ok(result)
+    }
+
+    /// A text was worked on. Even where its bytes are the same, it may take another amount of memory: it was copied because
+    /// it was shared, or has become a rope.
+    fn settle_edit(&mut self, key: &Key<'_>, changed: bool) {
         if changed {
             self.changed(self.database, key);
         } else {
             self.locked.publish_usage(key.shard, self.database);
         }
-        self.worker.scratch = text;
-        Ok(result)
     }
 
     /// Works on the bytes of the string under a key where its length does not change. `None`, and
@@ -139,9 +181,7 @@ impl WriteContext<'_> {
         let slot = self.slot(self.database, &key)?;
         let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
         let (edited, changed) = stripe.expect("the slot was found in it").edit_in_place(slot, edit)?;
-        if changed {
-            self.changed(self.database, &key);
-        }
+        self.settle_edit(&key, changed);
         Some(edited)
     }
 }

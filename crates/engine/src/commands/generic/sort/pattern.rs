@@ -41,7 +41,7 @@ impl<'a> Pattern<'a> {
     /// Appends what the entry of such a key holds to `out`; whether there is something.
     pub(super) fn write_value(&self, entry: EntryRef<'_>, now_ms: u64, out: &mut Vec<u8>) -> bool {
         match (self.field, entry.object()) {
-            (None, None) => out.extend_from_slice(entry.string().text(&mut itoa::Buffer::new())),
+            (None, None) => entry.string().write_to(out),
             (Some(field), Some(object)) => match Hash::of(object).and_then(|hash| hash.get(field, now_ms)) {
                 Some(value) => value.write_text(out),
                 None => return false,

@@ -1,0 +1,270 @@
+//! Tests of strings in chunks: every command on strings beside a plain vector. Chunks are small here, see
+//! `value/string.rs`.
+
+use dunlin_resp::Protocol;
+use dunlin_structures::bits;
+use proptest::{collection::vec, prelude::*};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{
+    transcript::Story,
+    value::{BLOCK_BYTES_MAX, StringRope},
+    write_command,
+};
+
+const CHUNK_BYTES: usize = StringRope::CHUNK_BYTES;
+const LENGTH_MAX: usize = 2 * BLOCK_BYTES_MAX;
+
+impl Story {
+    fn say(&mut self, words: &[&[u8]]) -> Vec<u8> {
+        let (mut request, table) = (Vec::new(), std::sync::Arc::clone(&self.table));
+        write_command(&mut request, words);
+        self.reply_to(&table, &request, Protocol::Resp2)
+    }
+
+    fn integer(&mut self, words: &[&[u8]]) -> i64 {
+        let reply = String::from_utf8(self.say(words)).unwrap();
+        reply.strip_prefix(':').unwrap_or_else(|| panic!("{reply}")).trim_end().parse().unwrap()
+    }
+}
+
+fn bulk(bytes: &[u8]) -> Vec<u8> {
+    [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Set(Vec<u8>),
+    Append(Vec<u8>),
+    SetRange(usize, Vec<u8>),
+    SetBit(usize, bool),
+    SetField(usize, u32, u16),
+    /// Has another key share the value.
+    Copy,
+    /// Combines the value with that of the other key.
+    Xor,
+    /// Dumps the value and restores it.
+    Restore(bool),
+}
+
+/// Lengths on both sides of the places where chunks meet.
+fn place() -> impl Strategy<Value = usize> {
+    prop_oneof![
+        0..LENGTH_MAX,
+        (0..LENGTH_MAX / CHUNK_BYTES, 0..10usize)
+            .prop_map(|(chunk, near)| (chunk * CHUNK_BYTES + near).saturating_sub(5)),
+    ]
+}
+
+fn text() -> impl Strategy<Value = Vec<u8>> {
+    let texts = prop_oneof![4 => 1..20usize, 1 => 1..2 * CHUNK_BYTES, 1 => Just(CHUNK_BYTES), 1 => Just(BLOCK_BYTES_MAX + 1)];
+    (texts, any::<u8>(), 1..7u8).prop_map(|(length, first, step)| {
+        (0..length).map(|at| first.wrapping_add(step.wrapping_mul(at as u8))).collect()
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        1 => text().prop_map(Step::Set),
+        4 => text().prop_map(Step::Append),
+        4 => (place(), text()).prop_map(|(at, text)| Step::SetRange(at, text)),
+        3 => (place(), any::<bool>()).prop_map(|(at, bit)| Step::SetBit(8 * at + at % 8, bit)),
+        3 => (place(), 1..=63u32, any::<u16>()).prop_map(|(at, width, value)| Step::SetField(8 * at + at % 7, width, value)),
+        2 => Just(Step::Copy),
+        1 => Just(Step::Xor),
+        1 => any::<bool>().prop_map(Step::Restore),
+    ]
+}
+
+fn grow(model: &mut Vec<u8>, length: usize) {
+    model.resize(model.len().max(length), 0);
+}
+
+/// The same changes of a vector.
+fn apply(model: &mut Vec<u8>, other: &mut Vec<u8>, step: &Step) {
+    match step {
+        Step::Set(text) => model.clone_from(text),
+        Step::Append(text) => model.extend_from_slice(text),
+        Step::SetRange(at, text) => {
+            grow(model, at + text.len());
+            model[*at..at + text.len()].copy_from_slice(text);
+        }
+        Step::SetBit(at, bit) => {
+            grow(model, at / 8 + 1);
+            bits::set_bit(model, *at as u64, *bit);
+        }
+        Step::SetField(at, width, value) => {
+            grow(model, (at + *width as usize).div_ceil(8));
+            bits::write_field(model, *at as u64, *width, u64::from(*value));
+        }
+        Step::Copy => other.clone_from(model),
+        Step::Xor => {
+            grow(model, other.len());
+            model.iter_mut().zip(&*other).for_each(|(mine, other)| *mine ^= other);
+        }
+        Step::Restore(_) => {}
+    }
+}
+
+fn play(story: &mut Story, step: &Step) {
+    match step {
+        Step::Set(text) => drop(story.say(&[b"SET", b"k", text])),
+        Step::Append(text) => drop(story.say(&[b"APPEND", b"k", text])),
+        Step::SetRange(at, text) => drop(story.say(&[b"SETRANGE", b"k", at.to_string().as_bytes(), text])),
+        Step::SetBit(at, bit) => {
+            let bit = if *bit { b"1" } else { b"0" };
+            drop(story.say(&[b"SETBIT", b"k", at.to_string().as_bytes(), bit]));
+        }
+        Step::SetField(at, width, value) => {
+            let (at, field, value) = (at.to_string(), format!("u{width}"), value.to_string());
+            let words: [&[u8]; 6] =
+                [b"BITFIELD", b"k", b"SET", field.as_bytes(), at.as_bytes(), value.as_bytes()];
+            drop(story.say(&words));
+        }
+        Step::Copy => drop(story.say(&[b"COPY", b"k", b"other", b"REPLACE"])),
+        Step::Xor => drop(story.say(&[b"BITOP", b"XOR", b"k", b"k", b"other"])),
+        Step::Restore(compress) => {
+            story.environment.compress_dumps = *compress;
+            let dump = story.say(&[b"DUMP", b"k"]);
+            if let Some(start) = dump.windows(2).position(|two| two == b"\r\n").filter(|_| dump != b"$-1\r\n")
+            {
+                story.say(&[b"RESTORE", b"k", b"0", &dump[start + 2..dump.len() - 2], b"REPLACE"]);
+            }
+        }
+    }
+}
+
+fn check(story: &mut Story, key: &[u8], model: &[u8], (from, to): (usize, usize)) {
+    if model.is_empty() {
+        assert_eq!(story.say(&[b"GET", key]), b"$-1\r\n");
+        return;
+    }
+    let get = story.say(&[b"GET", key]);
+    assert!(get == bulk(model), "{} bytes, not {}", get.len(), model.len());
+    assert_eq!(story.integer(&[b"STRLEN", key]), model.len() as i64);
+    let range = model.get(from..(to + 1).min(model.len())).unwrap_or_default();
+    let (start, end) = (from.to_string(), to.to_string());
+    let (start, end) = (start.as_bytes(), end.as_bytes());
+    assert!(story.say(&[b"GETRANGE", key, start, end]) == bulk(range), "GETRANGE {from} {to}");
+    let ones = |bytes: &[u8]| bits::count_ones(bytes) as i64;
+    assert_eq!(story.integer(&[b"BITCOUNT", key]), ones(model));
+    assert_eq!(story.integer(&[b"BITCOUNT", key, start, end]), ones(range));
+    let in_bits = bits::count_ones_in(model, from as u64..to as u64 + 1) as i64;
+    assert_eq!(story.integer(&[b"BITCOUNT", key, start, end, b"BIT"]), in_bits);
+    for (word, bit) in [(b"0", false), (b"1", true)] {
+        let found = bits::find_bit(model, from as u64..to as u64 + 1, bit).map_or(-1, |at| at as i64);
+        assert_eq!(story.integer(&[b"BITPOS", key, word, start, end, b"BIT"]), found);
+    }
+    assert_eq!(story.integer(&[b"GETBIT", key, start]), bits::bit(model, from as u64).into());
+    let field = story.say(&[b"BITFIELD_RO", key, b"GET", b"u63", end]);
+    assert_eq!(field, format!("*1\r\n:{}\r\n", bits::read_field(model, to as u64, 63)).as_bytes());
+    let digest = format!("{:016x}", xxh3_64(model));
+    assert_eq!(story.say(&[b"DIGEST", key]), bulk(digest.as_bytes()));
+    assert_eq!(story.integer(&[b"DELIFEQ", key, &[model, b"x"].concat()]), 0);
+    let keyspace = &story.engine.keyspace;
+    assert_eq!(keyspace.used_bytes(), keyspace.usage(None).bytes());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn commands_on_chunks_are_commands_on_bytes(steps in vec(step(), 1..15), from in place(), to in place()) {
+        let (mut story, mut model, mut other) = (Story::new(), Vec::new(), Vec::new());
+        for step in &steps {
+            play(&mut story, step);
+            apply(&mut model, &mut other, step);
+            check(&mut story, b"k", &model, (from.min(to), from.max(to)));
+            if matches!(step, Step::Xor) && model.is_empty() {
+                break;
+            }
+        }
+        check(&mut story, b"other", &other, (from.min(to), from.max(to)));
+        for (key, text) in [(&b"k"[..], &model), (b"other", &other)] {
+            if !text.is_empty() {
+                prop_assert!(story.say(&[b"GETDEL", key]) == bulk(text));
+            }
+        }
+        prop_assert_eq!(story.engine.keyspace.usage(None).heap_bytes, 0);
+    }
+}
+
+#[test]
+fn what_is_no_number_and_no_sketch_stays_so_when_it_is_long() {
+    let mut story = Story::new();
+    let length = BLOCK_BYTES_MAX + 1;
+    story.play(&format!(
+        "
+        > SETRANGE k {} x
+        :{length}
+        > INCR k
+        -ERR value is not an integer or out of range
+        > INCRBYFLOAT k 1
+        -ERR value is not a valid float
+        > PFCOUNT k
+        -WRONGTYPE Key is not a valid HyperLogLog string value.
+        > PFADD k a
+        -WRONGTYPE Key is not a valid HyperLogLog string value.
+        > PFADD sketch a b
+        :1
+        > SETRANGE sketch {} x
+        :{length}
+        > PFCOUNT sketch
+        -INVALIDOBJ Corrupted HLL object detected
+        > PFMERGE to sketch
+        -INVALIDOBJ Corrupted HLL object detected
+        > OBJECT ENCODING k
+        $3 raw
+        > SET k 7
+        +OK
+        > INCR k
+        :8
+        ",
+        length - 1,
+        length - 1,
+    ));
+}
+
+#[test]
+fn what_nobody_wrote_takes_no_memory() {
+    let mut story = Story::new();
+    story.play(
+        "> SETRANGE k 536870911 x\n:536870912\n> SETBIT bits 4294967295 1\n:0\n> STRLEN bits\n:536870912",
+    );
+    let bytes = story.engine.keyspace.usage(None).heap_bytes;
+    // A pointer for each chunk.
+    assert!(bytes < 2 * (536_870_912 / CHUNK_BYTES) * 16, "{bytes}");
+    story.play("> BITCOUNT bits\n:1\n> BITPOS bits 1\n:4294967295");
+    assert_eq!(story.reply("GETRANGE k 536870909 -1", Protocol::Resp2), bulk(b"\0\0x"));
+}
+
+#[test]
+fn records_share_what_was_stored() {
+    let long = |byte: u8| vec![byte; BLOCK_BYTES_MAX + 1];
+    let (a, b) = (long(b'a'), long(b'b'));
+    let (a_text, b_text) = (String::from_utf8(a.clone()).unwrap(), String::from_utf8(b.clone()).unwrap());
+    let (mut story, records) = Story::recorded();
+    let rows: [(&[&[u8]], String); 7] = [
+        (&[b"SET", b"k", &a], format!("SET k {a_text}")),
+        (&[b"SET", b"k", &b, b"PX", b"10"], format!("SET k {b_text} PXAT 1700000000010")),
+        (&[b"GETSET", b"k", &a], format!("SET k {a_text}")),
+        (&[b"SETNX", b"new", &b], format!("SETNX new {b_text}")),
+        (&[b"MSET", b"k", &b, b"l", &a], format!("MSET k {b_text} l {a_text}")),
+        (
+            &[b"MSETEX", b"2", b"k", &a, b"l", &b, b"PXAT", b"1700000000010"],
+            format!("MULTI; SET k {a_text} PXAT 1700000000010; SET l {b_text} PXAT 1700000000010; EXEC"),
+        ),
+        (&[b"SET", b"k", &a, b"IFEQ", &a], format!("SET k {a_text}")),
+    ];
+    for (number, (words, expected)) in rows.into_iter().enumerate() {
+        story.say(words);
+        assert!(records.take() == [expected], "row {number}");
+        assert_eq!(records.shared(), number + 1);
+    }
+    // What the next command brings may stand where this one's words did.
+    story.say(&[b"APPEND", b"k", &b]);
+    assert!(records.take() == [format!("APPEND k {b_text}")]);
+    story.database = 3;
+    story.say(&[b"SET", b"k", &a]);
+    assert!(records.take() == [format!("SELECT 3; SET k {a_text}; SELECT 0")]);
+    assert_eq!(records.shared(), 8);
+}

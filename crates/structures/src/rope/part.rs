@@ -1,0 +1,202 @@
+//! An allocation that is divided among several owners.
+//!
+//! ```text
+//! allocation   ├─ part ─┼─ part ─┼─ part ─┼─ part ─┤ spare │
+//! ```
+//!
+//! A large vector that comes from elsewhere becomes chunks without a copy. The owner of a part may change it, whoever has
+//! the others. A part that is dropped gives its whole pages back to the system; the last one frees the allocation.
+//!
+//! Invariant: the parts of an allocation do not overlap.
+
+use std::{
+    mem::ManuallyDrop,
+    ops::{Deref, DerefMut},
+    ptr::NonNull,
+    slice,
+    sync::Arc,
+};
+
+use crate::memory_map;
+
+/// A part of an allocation, owned by whoever has it.
+pub(super) struct Part {
+    start: NonNull<u8>,
+    length: usize,
+    /// Whether its pages go back to the system as soon as it is dropped.
+    discards: bool,
+    allocation: Arc<Allocation>,
+}
+
+// SAFETY: nobody else has a pointer to the bytes of a part, and the allocation is only counted and freed.
+unsafe impl Send for Part {}
+// SAFETY: as above.
+unsafe impl Sync for Part {}
+
+/// The memory of a vector, freed with the last part.
+struct Allocation {
+    start: NonNull<u8>,
+    capacity: usize,
+}
+
+// SAFETY: its pointer is used once, when it is freed.
+unsafe impl Send for Allocation {}
+// SAFETY: as above.
+unsafe impl Sync for Allocation {}
+
+impl Part {
+    /// Divides a vector into parts of so many bytes; the last may be shorter. What the vector has room for besides goes
+    /// back to the system, as far as it is whole pages.
+    ///
+    /// # Panics
+    /// Where `part_bytes` is 0.
+    pub(super) fn divide(bytes: Vec<u8>, part_bytes: usize) -> impl Iterator<Item = Self> {
+        assert!(part_bytes > 0);
+        let mut bytes = ManuallyDrop::new(bytes);
+        let (length, capacity) = (bytes.len(), bytes.capacity());
+        let start = NonNull::from(bytes.as_mut_slice()).cast::<u8>();
+        let allocation = Arc::new(Allocation { start, capacity });
+        // SAFETY: the spare room is part of the allocation, and nobody has written there or will read it.
+        unsafe { discard_pages(start.add(length), capacity - length) };
+        (0..length).step_by(part_bytes).map(move |at| Self {
+            // SAFETY: `at` is below the vector's length.
+            start: unsafe { start.add(at) },
+            length: part_bytes.min(length - at),
+            discards: true,
+            allocation: Arc::clone(&allocation),
+        })
+    }
+
+    /// Says that these parts are about to be dropped together. Where they are all that is left of their allocation, it is
+    /// freed at once then: to give the pages of each back first would be a system call for each.
+    pub(super) fn prepare_drop(parts: &mut [&mut Self]) {
+        for parts in parts.chunk_by_mut(|one, next| Arc::ptr_eq(&one.allocation, &next.allocation)) {
+            if Arc::strong_count(&parts[0].allocation) == parts.len() {
+                parts.iter_mut().for_each(|part| part.discards = false);
+            }
+        }
+    }
+}
+
+impl Deref for Part {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: these are initialized bytes of an allocation that lives as long as the part, and nobody else's.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl DerefMut for Part {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` makes this the only use of them.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // The last one frees everything at once, next.
+        if self.discards && Arc::strong_count(&self.allocation) > 1 {
+            // SAFETY: the bytes are the part's own, and nobody reads them again.
+            unsafe { discard_pages(self.start, self.length) };
+        }
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: pointer and capacity are those of a vector of bytes that was given up; no part is left.
+        drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), 0, self.capacity) });
+    }
+}
+
+/// Gives the pages that lie wholly in a range back to the system.
+///
+/// # Safety
+/// The range is inside one allocation, and nobody reads its bytes before they are written again.
+unsafe fn discard_pages(start: NonNull<u8>, bytes: usize) {
+    let page_bytes = rustix::param::page_size();
+    let skipped = start.as_ptr().addr().next_multiple_of(page_bytes) - start.as_ptr().addr();
+    let pages = bytes.saturating_sub(skipped) / page_bytes;
+    if pages > 0 {
+        // SAFETY: whole pages of the range, by the caller. Their contents change to what nobody reads.
+        unsafe { memory_map::discard(start.add(skipped), pages * page_bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    fn numbers(length: usize) -> Vec<u8> {
+        (0..length).map(|at| (at % 251) as u8).collect()
+    }
+
+    #[test]
+    fn parts_are_the_vector() {
+        for length in [0, 1, 7, 8, 9, 100] {
+            let parts: Vec<Part> = Part::divide(numbers(length), 8).collect();
+            assert_eq!(parts.len(), length.div_ceil(8));
+            assert_eq!(parts.iter().flat_map(|part| part.to_vec()).collect::<Vec<u8>>(), numbers(length));
+        }
+    }
+
+    #[test]
+    fn parts_are_changed_and_dropped_apart() {
+        const PART_BYTES: usize = 64 * 1024;
+        let length = if cfg!(miri) { 5 * PART_BYTES / 2 } else { 40 * PART_BYTES + 1 };
+        let mut bytes = numbers(length);
+        bytes.reserve(3 * PART_BYTES);
+        let mut expected = bytes.clone();
+        let parts: Vec<Part> = Part::divide(bytes, PART_BYTES).collect();
+        let changed = parts.into_iter().enumerate().filter_map(|(at, mut part)| {
+            (at % 3 != 1).then(|| {
+                thread::spawn(move || {
+                    part[0] = at as u8;
+                    (at, part)
+                })
+            })
+        });
+        for (at, part) in changed.collect::<Vec<_>>().into_iter().map(|thread| thread.join().unwrap()) {
+            let range = at * PART_BYTES..((at + 1) * PART_BYTES).min(length);
+            expected[range.start] = at as u8;
+            assert_eq!(*part, expected[range]);
+        }
+    }
+
+    #[test]
+    fn parts_that_are_all_of_their_allocations_are_freed_at_once() {
+        let mut first: Vec<Part> = Part::divide(numbers(100), 8).collect();
+        let mut second: Vec<Part> = Part::divide(numbers(100), 8).collect();
+        let kept = second.pop();
+        Part::prepare_drop(&mut first.iter_mut().chain(&mut second).collect::<Vec<_>>());
+        assert!(first.iter().all(|part| !part.discards));
+        assert!(second.iter().all(|part| part.discards), "one part is elsewhere");
+        drop((first, second));
+        assert_eq!(**kept.as_ref().unwrap(), numbers(100)[96..]);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    #[cfg_attr(miri, ignore = "it asks the system")]
+    fn a_dropped_part_is_not_resident() {
+        const PART_BYTES: usize = 64 * 1024;
+        let resident_bytes = || {
+            let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+            text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * rustix::param::page_size()
+        };
+        let mut parts: Vec<Part> = Part::divide(vec![1; 64 << 20], PART_BYTES).collect();
+        // Not all of them: this changes nothing.
+        Part::prepare_drop(&mut parts[1..].iter_mut().collect::<Vec<_>>());
+        assert!(parts.iter().all(|part| part.discards));
+        let before = resident_bytes();
+        parts.drain(1..).for_each(drop);
+        let after = resident_bytes();
+        assert!(after + (48 << 20) < before, "{before} and then {after}");
+        assert_eq!(parts[0][..], [1; PART_BYTES]);
+    }
+}
