@@ -36,6 +36,5 @@ fuzz_target!(|data: &[u8]| {
             }
             context.flush(None, false);
         });
-        worker.invalidations.clear();
     });
 });

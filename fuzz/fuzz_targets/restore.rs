@@ -54,7 +54,6 @@ impl Store {
         let (environment, worker) = (&self.environment, &mut self.worker);
         self.engine.execute(&request, 0, environment, worker, &mut inside, &mut reply).ok()?;
         drop(worker.garbage.take());
-        worker.invalidations.clear();
         let reply: Vec<u8> = reply.chunks().flatten().copied().collect();
         let head = reply.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let start = if reply.starts_with(b"$") && reply != NULL { head } else { 0 };

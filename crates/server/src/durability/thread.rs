@@ -69,7 +69,7 @@ pub(crate) enum Order {
     /// Put a snapshot in the place of what is before its cut.
     Adopt(io::Result<Base>),
     /// It is in place.
-    EndAdopting(io::Result<Adoption>),
+    EndAdopting(Box<io::Result<Adoption>>),
     /// Make everything durable and end.
     Stop,
 }
@@ -292,7 +292,7 @@ impl LogThread {
                     }
                     Order::Rotate => self.rotate(),
                     Order::Adopt(written) => self.adopt(written),
-                    Order::EndAdopting(adopted) => self.end_adopting(adopted),
+                    Order::EndAdopting(adopted) => self.end_adopting(*adopted),
                     Order::Stop => {
                         self.await_rewriting();
                         self.flush();
@@ -591,7 +591,7 @@ impl LogThread {
                 let adoption = writer.begin_adopting(since, base.format);
                 let shared = Arc::clone(&self.shared);
                 let run = move || {
-                    shared.durability.order(Order::EndAdopting(put_in_place(adoption, base)));
+                    shared.durability.order(Order::EndAdopting(Box::new(put_in_place(adoption, base))));
                 };
                 let thread = thread::Builder::new().name("log-base".to_owned()).spawn(run)?;
                 self.shared.durability.rewriting().set_thread(thread);
@@ -667,7 +667,7 @@ impl LogThread {
             for order in shared.durability.take_orders() {
                 match order {
                     Order::Adopt(written) => self.adopt(written),
-                    Order::EndAdopting(adopted) => self.end_adopting(adopted),
+                    Order::EndAdopting(adopted) => self.end_adopting(*adopted),
                     other => shared.durability.order(other),
                 }
             }

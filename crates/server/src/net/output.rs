@@ -86,7 +86,7 @@ impl Output {
     pub(super) fn push_rest(&mut self, bytes: &Arc<Vec<u8>>, sent: usize) {
         debug_assert!(self.is_empty() && sent < bytes.len());
         self.bytes += bytes.len() - sent;
-        self.queue.push_back(Arc::clone(bytes));
+        self.queue.push_back(ReplyChunk::Shared(Arc::clone(bytes).into()));
         self.sent = sent;
     }
 
