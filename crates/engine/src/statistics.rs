@@ -45,13 +45,3 @@ pub struct Statistics {
     /// Changes to the data set, as `rdb_changes_since_last_save` counts them.
     pub changes: Counter,
 }
-
-impl Statistics {
-    /// Starts all counters anew, but for the changes, which are not a statistic.
-    pub fn reset(&self) {
-        self.keyspace_hits.reset();
-        self.keyspace_misses.reset();
-        self.expired_keys.reset();
-        self.expired_fields.reset();
-    }
-}

@@ -80,11 +80,6 @@ impl Maintenance {
         self.freed_objects.load(Ordering::Relaxed)
     }
 
-    /// `CONFIG RESETSTAT`.
-    pub(crate) fn reset_freed_objects(&self) {
-        self.freed_objects.store(0, Ordering::Relaxed);
-    }
-
     fn note_freed(&self, objects: usize) {
         self.freed_objects.fetch_add(objects as u64, Ordering::Relaxed);
         self.pending_objects.fetch_sub(objects, Ordering::Relaxed);

@@ -13,6 +13,7 @@ use dunlin_engine::{Engine, Statistics, command::CommandTable};
 use crate::{
     command_log::CommandLogs,
     error_counts::ErrorCodes,
+    info::Baseline,
     latency::LatencyMonitor,
     net::{Clients, SHARED_BYTES, Traffic},
     process::Process,
@@ -38,8 +39,8 @@ pub(crate) struct Monitor {
     pub(crate) process: Process,
     network: OnceLock<Network>,
     samples: Mutex<Samples>,
-    /// What had been moved at the last reset: connections count on in their own worker.
-    baseline: Mutex<Moved>,
+    /// The counters of INFO at the last reset.
+    pub(crate) baseline: Baseline,
     /// Bytes of clients' buffers at the last visit.
     buffer_bytes: AtomicUsize,
     /// The most memory that any sample has seen.
@@ -55,9 +56,9 @@ pub(crate) struct Network {
     pub(crate) traffic: Arc<[Traffic]>,
 }
 
-/// What all workers have moved.
+/// The sums of what all workers have read and written since the start.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Moved {
+pub(crate) struct TrafficTotals {
     pub(crate) connections_received: u64,
     pub(crate) connections_rejected: u64,
     pub(crate) input_bytes: u64,
@@ -69,31 +70,17 @@ pub(crate) struct Moved {
     pub(crate) ticks: u64,
 }
 
-impl Moved {
-    fn each(&mut self, other: &Self, apply: impl Fn(&mut u64, u64)) {
-        apply(&mut self.connections_received, other.connections_received);
-        apply(&mut self.connections_rejected, other.connections_rejected);
-        apply(&mut self.input_bytes, other.input_bytes);
-        apply(&mut self.output_bytes, other.output_bytes);
-        apply(&mut self.reads, other.reads);
-        apply(&mut self.writes, other.writes);
-        apply(&mut self.query_buffer_disconnections, other.query_buffer_disconnections);
-        apply(&mut self.output_buffer_disconnections, other.output_buffer_disconnections);
-        apply(&mut self.ticks, other.ticks);
-    }
-
-    fn of(traffic: &Traffic) -> Self {
-        Self {
-            connections_received: traffic.connections_received.get(),
-            connections_rejected: traffic.connections_rejected.get(),
-            input_bytes: traffic.input_bytes.get(),
-            output_bytes: traffic.output_bytes.get(),
-            reads: traffic.reads.get(),
-            writes: traffic.writes.get(),
-            query_buffer_disconnections: traffic.query_buffer_disconnections.get(),
-            output_buffer_disconnections: traffic.output_buffer_disconnections.get(),
-            ticks: traffic.ticks.get(),
-        }
+impl TrafficTotals {
+    fn add(&mut self, worker: &Traffic) {
+        self.connections_received += worker.connections_received.get();
+        self.connections_rejected += worker.connections_rejected.get();
+        self.input_bytes += worker.input_bytes.get();
+        self.output_bytes += worker.output_bytes.get();
+        self.reads += worker.reads.get();
+        self.writes += worker.writes.get();
+        self.query_buffer_disconnections += worker.query_buffer_disconnections.get();
+        self.output_buffer_disconnections += worker.output_buffer_disconnections.get();
+        self.ticks += worker.ticks.get();
     }
 }
 
@@ -161,7 +148,7 @@ impl Monitor {
             process,
             network: OnceLock::new(),
             samples: Mutex::default(),
-            baseline: Mutex::default(),
+            baseline: Baseline::default(),
             buffer_bytes: AtomicUsize::new(0),
             peak_bytes: AtomicUsize::new(startup_bytes),
             startup_bytes,
@@ -177,19 +164,13 @@ impl Monitor {
         self.network.get().map(|network| &*network.clients)
     }
 
-    /// What has been moved since the last reset.
-    pub(crate) fn moved(&self) -> Moved {
-        let mut moved = self.moved_ever();
-        moved.each(&lock(&self.baseline), |now, then| *now = now.saturating_sub(then));
-        moved
-    }
-
-    fn moved_ever(&self) -> Moved {
-        let mut moved = Moved::default();
+    /// The sums of what all workers have read and written since the start. O(workers).
+    pub(crate) fn traffic(&self) -> TrafficTotals {
+        let mut totals = TrafficTotals::default();
         for traffic in self.network.get().iter().flat_map(|network| network.traffic.iter()) {
-            moved.each(&Moved::of(traffic), |sum, part| *sum += part);
+            totals.add(traffic);
         }
-        moved
+        totals
     }
 
     /// Commands executed. O(commands × workers).
@@ -210,11 +191,11 @@ impl Monitor {
 
     /// Takes a sample.
     pub(crate) fn sample(&self, engine: &Engine, now: Instant) {
-        let moved = self.moved_ever();
+        let traffic = self.traffic();
         let counts = Counts {
             commands: self.commands_processed(),
-            input_bytes: moved.input_bytes,
-            output_bytes: moved.output_bytes,
+            input_bytes: traffic.input_bytes,
+            output_bytes: traffic.output_bytes,
         };
         lock(&self.samples).add(now, counts);
         self.visit_buffers();
@@ -240,12 +221,10 @@ impl Monitor {
         self.peak_bytes.fetch_max(bytes, Relaxed).max(bytes)
     }
 
-    /// Starts all statistics anew: `CONFIG RESETSTAT`.
+    /// Starts the statistics of commands, errors and rates anew; [`crate::info::reset`] has the others.
     pub(crate) fn reset(&self) {
         self.codes.reset();
         self.workers.iter().for_each(|worker| worker.reset());
-        self.keyspace.iter().for_each(|worker| worker.reset());
-        *lock(&self.baseline) = self.moved_ever();
         lock(&self.samples).rates.clear();
     }
 }

@@ -79,7 +79,7 @@ impl WorkerStatistics {
         }
     }
 
-    /// Starts all counters anew (`CONFIG RESETSTAT`); additions of this moment may survive.
+    /// Starts the counters of commands and errors anew (`CONFIG RESETSTAT`); additions of this moment may survive.
     pub(crate) fn reset(&self) {
         for command in &self.commands {
             command.calls.reset();
@@ -89,8 +89,6 @@ impl WorkerStatistics {
             command.histogram.get().inspect(|histogram| histogram.reset());
         }
         self.errors.reset();
-        self.expiry_caps.reset();
-        self.expiry_us.reset();
     }
 }
 

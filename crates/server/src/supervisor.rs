@@ -30,8 +30,17 @@ struct Socket {
 impl Supervisor {
     /// The one that the configuration and the environment name, if there is one.
     pub(crate) fn find(config: &Config) -> Option<Self> {
+        Self::socket_name(config).and_then(|name| Self::at(&name))
+    }
+
+    /// Whether there is one.
+    pub(crate) fn exists(config: &Config) -> bool {
+        Self::socket_name(config).is_some()
+    }
+
+    fn socket_name(config: &Config) -> Option<OsString> {
         let wanted = [Supervised::Systemd, Supervised::Auto].contains(&config.supervised);
-        wanted.then(|| std::env::var_os(SOCKET_VARIABLE)).flatten().and_then(|name| Self::at(&name))
+        wanted.then(|| std::env::var_os(SOCKET_VARIABLE)).flatten()
     }
 
     fn at(name: &OsString) -> Option<Self> {

@@ -8,6 +8,7 @@ use dunlin_resp::ReplyBuffer;
 use crate::{
     config::is_secret,
     executor::{Handler, ServerContext},
+    info::{self, Reading},
     shared::Shared,
 };
 
@@ -168,8 +169,8 @@ fn reset_statistics(
     _: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    context.shared.monitor.reset();
-    context.shared.maintenance.reset_freed_objects();
+    let now_ms = context.executor.environment.now_ms;
+    info::reset(&Reading::new(context.shared, context.executor.config.config(), now_ms));
     reply.ok();
     Ok(())
 }

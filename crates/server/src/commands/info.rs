@@ -5,14 +5,14 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     executor::{Handler, ServerContext},
-    info::{Source, render},
+    info::{Reading, render},
 };
 
 pub(super) const COMMANDS: &[Command] = &[INFO];
 
 const INFO: Command = Command {
     name: "info",
-    summary: "Tells about the server, its memory, its clients and its work, in sections.",
+    summary: "Returns the state of the server, its memory, its clients and its work, in sections.",
     since: "1.0.0",
     group: Group::Server,
     complexity: "O(1)",
@@ -25,11 +25,8 @@ const INFO: Command = Command {
 };
 
 fn info(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let source = Source {
-        shared: context.shared,
-        config: context.executor.config.config(),
-        now_ms: context.executor.environment.now_ms,
-    };
-    reply.verbatim("txt", render(&source, args.take_rest()).as_bytes());
+    let now_ms = context.executor.environment.now_ms;
+    let reading = Reading::new(context.shared, context.executor.config.config(), now_ms);
+    reply.verbatim("txt", render(&reading, args.take_rest()).as_bytes());
     Ok(())
 }

@@ -1,26 +1,36 @@
-//! `INFO`: what the server tells of itself, in sections of `name:value` lines.
+//! `INFO`: the state of the server, in sections of `name:value` lines.
 //!
-//! Names and units are those that tools for this protocol already read. What does not exist here
-//! (snapshots, an append-only file, replicas, modules) is told as none.
+//! Each metric is a row of a table (`metric.rs`). The reply, `CONFIG RESETSTAT` and docs/info.md derive from it.
+//! Names, units and their order are those of Redis, for the tools that read them; tests/wire/test_info.py compares
+//! them, and has the reason of each difference.
+//!
+//! ```text
+//!  counters of workers, keyspace, network …          rows                     INFO
+//!  ───────────────▶ Reading (lazy, one request) ──▶ name · unit · read ──▶ value − baseline of RESETSTAT
+//! ```
 
-mod activity;
+mod baseline;
+mod clients;
 mod commands;
+#[cfg(test)]
+mod documents;
 mod memory;
+mod metric;
+mod persistence;
+mod reading;
+mod replication;
 mod server;
+mod stats;
 
 use std::fmt::{Display, Write};
 
 pub(crate) use dunlin_scripting::REDIS_VERSION;
 
-use crate::{config::Config, shared::Shared};
-
-/// What sections are rendered from.
-pub(crate) struct Source<'a> {
-    pub(crate) shared: &'a Shared,
-    pub(crate) config: &'a Config,
-    /// Unix time in milliseconds.
-    pub(crate) now_ms: u64,
-}
+use self::metric::{Metric, Read, Row, Shown};
+pub(crate) use self::{
+    baseline::{Baseline, reset},
+    reading::Reading,
+};
 
 /// Which requests without its name a section answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,46 +42,49 @@ enum Breadth {
 }
 
 struct Section {
-    name: &'static str,
+    /// The title; in lower case, the word that clients ask for it by.
     title: &'static str,
     breadth: Breadth,
-    write: fn(&Source<'_>, &mut Lines),
-    /// Whether there is anything to tell; without it even the title is left out.
-    exists: fn(&Source<'_>) -> bool,
+    rows: &'static [Row],
+    /// Whether the section is there at all.
+    exists: fn(&Reading<'_>) -> bool,
 }
 
-const fn section(
-    title: &'static str,
-    name: &'static str,
-    breadth: Breadth,
-    write: fn(&Source<'_>, &mut Lines),
-) -> Section {
-    Section { name, title, breadth, write, exists: |_| true }
+const fn section(title: &'static str, breadth: Breadth, rows: &'static [Row]) -> Section {
+    Section { title, breadth, rows, exists: |_| true }
 }
 
-/// All sections, in the order in which they are told.
+/// All sections, in the order of the reply.
 const SECTIONS: &[Section] = &[
-    section("Server", "server", Breadth::Default, server::server),
-    section("Clients", "clients", Breadth::Default, activity::clients),
-    section("Memory", "memory", Breadth::Default, memory::memory),
-    section("Persistence", "persistence", Breadth::Default, server::persistence),
-    section("Stats", "stats", Breadth::Default, activity::stats),
-    section("Replication", "replication", Breadth::Default, server::replication),
-    section("CPU", "cpu", Breadth::Default, activity::cpu),
+    section("Server", Breadth::Default, server::ROWS),
+    section("Clients", Breadth::Default, clients::ROWS),
+    section("Memory", Breadth::Default, memory::ROWS),
+    section("Persistence", Breadth::Default, persistence::ROWS),
+    section("Stats", Breadth::Default, stats::ROWS),
+    section("Replication", Breadth::Default, replication::ROWS),
+    section("CPU", Breadth::Default, server::PROCESSOR_ROWS),
     Section {
-        exists: |source| source.shared.hot_keys.session().is_some(),
-        ..section("Hotkeys", "hotkeys", Breadth::Default, activity::hot_keys)
+        exists: |reading| reading.hot_keys().is_some(),
+        ..section("Hotkeys", Breadth::Default, commands::HOT_KEYS_ROWS)
     },
-    section("Modules", "modules", Breadth::Default, |_, _| ()),
-    section("Commandstats", "commandstats", Breadth::All, commands::commands),
-    section("Errorstats", "errorstats", Breadth::Default, commands::errors),
-    section("Latencystats", "latencystats", Breadth::All, commands::latencies),
-    section("Cluster", "cluster", Breadth::Default, |_, lines| lines.add("cluster_enabled", 0)),
-    section("Keyspace", "keyspace", Breadth::Default, memory::keyspace),
+    section("Modules", Breadth::Default, &[]),
+    section("Commandstats", Breadth::All, commands::COMMANDS_ROWS),
+    section("Errorstats", Breadth::Default, commands::ERRORS_ROWS),
+    section("Latencystats", Breadth::All, commands::LATENCIES_ROWS),
+    section("Cluster", Breadth::Default, replication::CLUSTER_ROWS),
+    section("Keyspace", Breadth::Default, memory::KEYSPACE_ROWS),
 ];
 
+/// All metrics that stand for themselves.
+fn metrics() -> impl Iterator<Item = &'static Metric> {
+    SECTIONS.iter().flat_map(|section| section.rows).filter_map(|row| match row {
+        Row::One(metric) => Some(metric),
+        Row::Each(_) => None,
+    })
+}
+
 /// The text of `INFO` with these arguments. Unknown sections are empty.
-pub(crate) fn render(source: &Source<'_>, wanted: &[&[u8]]) -> String {
+pub(crate) fn render(reading: &Reading<'_>, wanted: &[&[u8]]) -> String {
     let breadth_of = |word: &&[u8]| match word.to_ascii_lowercase().as_slice() {
         b"default" => Some(Breadth::Default),
         b"all" | b"everything" => Some(Breadth::All),
@@ -81,11 +94,11 @@ pub(crate) fn render(source: &Source<'_>, wanted: &[&[u8]]) -> String {
         if wanted.is_empty() { Some(Breadth::Default) } else { wanted.iter().filter_map(breadth_of).max() };
     let mut lines = Lines::default();
     for section in SECTIONS {
-        let named = wanted.iter().any(|word| word.eq_ignore_ascii_case(section.name.as_bytes()));
+        let named = wanted.iter().any(|word| word.eq_ignore_ascii_case(section.title.as_bytes()));
         let is_wanted = named || breadth.is_some_and(|breadth| section.breadth <= breadth);
-        if is_wanted && (section.exists)(source) {
+        if is_wanted && (section.exists)(reading) {
             lines.begin(section.title);
-            (section.write)(source, &mut lines);
+            section.rows.iter().for_each(|row| lines.add_row(row, reading));
         }
     }
     lines.0
@@ -93,7 +106,7 @@ pub(crate) fn render(source: &Source<'_>, wanted: &[&[u8]]) -> String {
 
 /// The text as it grows.
 #[derive(Debug, Default)]
-pub(crate) struct Lines(String);
+struct Lines(String);
 
 impl Lines {
     fn begin(&mut self, title: &str) {
@@ -103,19 +116,49 @@ impl Lines {
         let _ = write!(self.0, "# {title}\r\n");
     }
 
+    fn add_row(&mut self, row: &Row, reading: &Reading<'_>) {
+        match row {
+            Row::One(metric) => self.add_metric(metric, reading),
+            Row::Each(family) => (family.read)(reading, &mut |label, fields| {
+                let _ = write!(self.0, "{}{label}:", family.prefix);
+                for (index, (field, value)) in fields.iter().enumerate() {
+                    let comma = if index == 0 { "" } else { "," };
+                    let _ = write!(self.0, "{comma}{field}={value}");
+                }
+                self.0.push_str("\r\n");
+            }),
+        }
+    }
+
+    fn add_metric(&mut self, metric: &Metric, reading: &Reading<'_>) {
+        let is_shown = match metric.shown {
+            Shown::Always => true,
+            Shown::WithLog => reading.config.appendonly,
+            Shown::WhileLoading => reading.loading().is_some(),
+        };
+        if !is_shown {
+            return;
+        }
+        let name = metric.name;
+        match metric.read {
+            Read::Counter { since_reset: true, read } => {
+                self.add(name, reading.since_reset(name, read(reading)))
+            }
+            Read::Counter { since_reset: false, read } => self.add(name, read(reading)),
+            Read::Text(read) => self.add(name, read(reading)),
+            Read::Always(value) => self.add(name, value),
+            Read::Gauge(read) => {
+                let value = read(reading);
+                self.add(name, value);
+                if let (true, metric::Number::Integer(bytes)) = (metric.human, value) {
+                    self.add(format_args!("{name}_human"), human(bytes.unsigned_abs()));
+                }
+            }
+        }
+    }
+
     fn add(&mut self, name: impl Display, value: impl Display) {
         let _ = write!(self.0, "{name}:{value}\r\n");
-    }
-
-    /// The same value for several names: what is not there.
-    fn add_all(&mut self, names: &[&str], value: impl Display) {
-        names.iter().for_each(|name| self.add(name, &value));
-    }
-
-    /// A number of bytes, and again with a unit.
-    fn add_bytes(&mut self, name: &str, bytes: u64) {
-        self.add(name, bytes);
-        self.add(format_args!("{name}_human"), human(bytes));
     }
 }
 
@@ -142,6 +185,8 @@ fn ratio(part: u64, whole: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -155,9 +200,12 @@ mod tests {
     }
 
     #[test]
-    fn sections_are_known_by_their_titles() {
-        for section in SECTIONS {
-            assert_eq!(section.name, section.title.to_lowercase());
+    fn info_rows_have_names_of_their_own_and_a_summary() {
+        let mut names = BTreeSet::new();
+        for metric in metrics() {
+            assert!(names.insert(metric.name), "{} is there twice", metric.name);
+            assert!(metric.summary.ends_with('.'), "{}: a sentence ends with a full stop", metric.name);
+            assert!(metric.summary.len() < 200, "{}: one sentence is enough", metric.name);
         }
     }
 }

@@ -1,121 +1,135 @@
-//! What the server is: process, persistence, replication.
+//! The server as a process.
 
-use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
+use std::time::Duration;
+
+use super::{
+    REDIS_VERSION, Reading,
+    metric::{Family, Metric, Number, Row, Unit},
 };
+use crate::{process, supervisor::Supervisor};
 
-use super::{Lines, REDIS_VERSION, Source};
-use crate::{persistence::Progress, process};
+pub(super) const ROWS: &[Row] = &[
+    Row::One(Metric::text(
+        "redis_version",
+        "The newest version of Redis of which everything is there that clients choose by version.",
+        |_| REDIS_VERSION.into(),
+    )),
+    Row::One(Metric::always("server_name", "dunlin", "The name of this server.")),
+    Row::One(Metric::always("dunlin_version", env!("CARGO_PKG_VERSION"), "The version of this server.")),
+    Row::One(Metric::always("redis_git_sha1", "00000000", "A commit of Redis: none here.")),
+    Row::One(Metric::none("redis_git_dirty", "Changes to a commit of Redis: none here.")),
+    Row::One(Metric::none("redis_build_id", "A build of Redis: none here.")),
+    Row::One(Metric::always("redis_mode", "standalone", "Whether the server is part of a cluster.")),
+    Row::One(Metric::text("os", "System, release and machine.", |reading| {
+        reading.shared.monitor.process.system.as_str().into()
+    })),
+    Row::One(Metric::gauge("arch_bits", Unit::Count, "Bits of an address.", |_| usize::BITS.into())),
+    Row::One(Metric::always("monotonic_clock", "POSIX clock_gettime", "The clock that measures durations.")),
+    Row::One(Metric::always(
+        "multiplexing_api",
+        if cfg!(target_os = "linux") { "epoll" } else { "kqueue" },
+        "The interface of the system that announces ready sockets.",
+    )),
+    Row::One(Metric::gauge("process_id", Unit::Count, "The process.", |_| std::process::id().into())),
+    Row::One(Metric::text(
+        "process_supervised",
+        "The supervisor that learns of readiness, or `no`.",
+        |reading| {
+            if Supervisor::exists(reading.config) { "systemd".into() } else { "no".into() }
+        },
+    )),
+    Row::One(Metric::text("run_id", "A random name of this run of the server.", |reading| {
+        reading.shared.monitor.process.run_id.as_str().into()
+    })),
+    Row::One(Metric::gauge("tcp_port", Unit::Count, "The port for clients; 0 for none.", |reading| {
+        reading.config.port.into()
+    })),
+    Row::One(Metric::gauge("server_time_usec", Unit::UnixMicroseconds, "The time now.", |_| {
+        process::unix_us().into()
+    })),
+    Row::One(Metric::counter("uptime_in_seconds", Unit::Seconds, "Time since the start.", uptime_s)),
+    Row::One(Metric::counter("uptime_in_days", Unit::Days, "The same in whole days.", |reading| {
+        uptime_s(reading) / 86_400
+    })),
+    Row::One(Metric::gauge(
+        "hz",
+        Unit::PerSecond,
+        "How often work in the background is looked at.",
+        |reading| reading.config.hz.into(),
+    )),
+    Row::One(Metric::gauge("configured_hz", Unit::PerSecond, "The directive `hz`.", |reading| {
+        reading.config.hz.into()
+    })),
+    Row::One(Metric::gauge(
+        "lru_clock",
+        Unit::Seconds,
+        "The clock of `OBJECT IDLETIME`, in 24 bits.",
+        |reading| ((reading.now_ms / 1000) & 0xff_ffff).into(),
+    )),
+    Row::One(Metric::text("executable", "The path of the program.", |reading| {
+        reading.shared.monitor.process.executable.to_string_lossy()
+    })),
+    Row::One(Metric::text("config_file", "The path of the configuration file, or nothing.", |reading| {
+        reading.shared.config.file().unwrap_or_default().to_string_lossy().into_owned().into()
+    })),
+    Row::One(Metric::none("io_threads_active", "Threads that only read and write: none, each worker does.")),
+    Row::One(Metric::gauge("worker_threads", Unit::Count, "Threads that execute commands.", |reading| {
+        reading.shared.workers.into()
+    })),
+];
 
-pub(super) fn server(source: &Source<'_>, lines: &mut Lines) {
-    let (config, process) = (source.config, &source.shared.monitor.process);
-    let uptime_s = process.uptime().as_secs();
-    lines.add("redis_version", REDIS_VERSION);
-    lines.add("server_name", "dunlin");
-    lines.add("dunlin_version", env!("CARGO_PKG_VERSION"));
-    lines.add("redis_git_sha1", "00000000");
-    lines.add("redis_git_dirty", 0);
-    lines.add("redis_build_id", 0);
-    lines.add("redis_mode", "standalone");
-    lines.add("os", &process.system);
-    lines.add("arch_bits", usize::BITS);
-    lines.add("monotonic_clock", "POSIX clock_gettime");
-    lines.add("multiplexing_api", if cfg!(target_os = "linux") { "epoll" } else { "kqueue" });
-    lines.add("process_id", std::process::id());
-    lines.add("process_supervised", "no");
-    lines.add("run_id", &process.run_id);
-    lines.add("tcp_port", config.port);
-    lines.add("server_time_usec", process::unix_us());
-    lines.add("uptime_in_seconds", uptime_s);
-    lines.add("uptime_in_days", uptime_s / 86_400);
-    lines.add("hz", config.hz);
-    lines.add("configured_hz", config.hz);
-    // Seconds in 24 bits, the unit of OBJECT IDLETIME elsewhere.
-    lines.add("lru_clock", (source.now_ms / 1000) & 0xff_ffff);
-    lines.add("executable", process.executable.display());
-    let file = source.shared.config.file().unwrap_or_default();
-    lines.add("config_file", file.display());
-    lines.add("io_threads_active", 0);
-    lines.add("worker_threads", source.shared.workers);
+fn uptime_s(reading: &Reading<'_>) -> u64 {
+    reading.shared.monitor.process.uptime().as_secs()
 }
 
-pub(super) fn persistence(source: &Source<'_>, lines: &mut Lines) {
-    let changes = source.shared.monitor.keyspace_total(|counters| &counters.changes);
-    let loading = source.shared.loading.progress();
-    lines.add("loading", u8::from(loading.is_some()));
-    lines.add_all(&["async_loading", "current_cow_peak", "current_cow_size", "current_cow_size_age"], 0);
-    let (saving, last_save) = source.shared.background_save();
-    let durability = &source.shared.durability;
-    let (rewriting, rewrite) = {
-        let rewriting = durability.rewriting();
-        let state = (rewriting.scheduled, rewriting.last_took, rewriting.count, rewriting.failures);
-        (rewriting.current.clone(), state)
-    };
-    let (done, total) = saving.as_ref().or(rewriting.as_ref()).map_or((0, 0), |progress| progress.keys());
-    lines.add("current_fork_perc", format_args!("{:.2}", done as f64 * 100.0 / total.max(1) as f64));
-    lines.add("current_save_keys_processed", done);
-    lines.add("current_save_keys_total", total);
-    let persistence = &source.shared.persistence;
-    let saved = persistence.saved_changes.load(Relaxed);
-    let seconds = |time: Option<Duration>| time.map_or(-1, |time| time.as_secs() as i64);
-    let elapsed = |progress: &Option<Arc<Progress>>| progress.as_ref().map(|current| current.begun.elapsed());
-    lines.add("rdb_changes_since_last_save", changes.saturating_sub(saved));
-    lines.add("rdb_bgsave_in_progress", u8::from(saving.is_some()));
-    lines.add("rdb_last_save_time", persistence.last_save_s.load(Relaxed));
-    let status = if persistence.last_save_ok.load(Relaxed) { "ok" } else { "err" };
-    lines.add("rdb_last_bgsave_status", status);
-    lines.add("rdb_last_bgsave_time_sec", seconds(last_save));
-    lines.add("rdb_current_bgsave_time_sec", seconds(elapsed(&saving)));
-    lines.add("rdb_saves", persistence.saves.load(Relaxed));
-    lines.add("rdb_last_cow_size", 0);
-    lines.add("rdb_last_load_keys_expired", persistence.expired_keys.load(Relaxed));
-    lines.add("rdb_last_load_keys_loaded", persistence.loaded_keys.load(Relaxed));
-    let (scheduled, last_rewrite, rewrites, failures) = rewrite;
-    lines.add("aof_enabled", u8::from(source.config.appendonly));
-    lines.add("aof_rewrite_in_progress", u8::from(rewriting.is_some()));
-    lines.add("aof_rewrite_scheduled", u8::from(scheduled));
-    lines.add("aof_last_rewrite_time_sec", seconds(last_rewrite));
-    lines.add("aof_current_rewrite_time_sec", seconds(elapsed(&rewriting)));
-    lines.add("aof_last_bgrewrite_status", if failures == 0 { "ok" } else { "err" });
-    lines.add("aof_rewrites", rewrites);
-    lines.add("aof_rewrites_consecutive_failures", failures);
-    let status = durability.status().clone();
-    lines.add("aof_last_write_status", if status.write_error.is_none() { "ok" } else { "err" });
-    lines.add_all(&["aof_last_cow_size", "module_fork_in_progress", "module_fork_last_cow_size"], 0);
-    if source.config.appendonly {
-        lines.add("aof_current_size", status.log_bytes);
-        lines.add("aof_base_size", status.base_bytes);
-        lines.add("aof_pending_rewrite", u8::from(scheduled));
-        lines.add("aof_buffer_length", source.shared.durability.buffered_bytes());
-        lines.add("aof_pending_bio_fsync", u8::from(status.syncing_since.is_some()));
-        lines.add("aof_delayed_fsync", status.delayed_syncs_by_now());
-    }
-    if let Some(loading) = loading {
-        lines.add("loading_start_time", loading.started_ms / 1000);
-        lines.add("loading_total_bytes", loading.bytes_total);
-        lines.add("loading_rdb_used_mem", 0);
-        lines.add("loading_loaded_bytes", loading.bytes_loaded);
-        lines.add("loading_loaded_perc", format_args!("{:.2}", loading.percent()));
-        lines.add("loading_eta_seconds", loading.seconds_left(source.now_ms));
-    }
+pub(super) const PROCESSOR_ROWS: &[Row] = &[
+    Row::One(Metric::gauge(
+        "used_cpu_sys",
+        Unit::Seconds,
+        "Processor time of the process in the kernel.",
+        |reading| seconds(reading.processor().system),
+    )),
+    Row::One(Metric::gauge(
+        "used_cpu_user",
+        Unit::Seconds,
+        "Processor time of the process outside it.",
+        |reading| seconds(reading.processor().user),
+    )),
+    Row::One(Metric::always("used_cpu_sys_children", "0.000000", "Of child processes: there are none.")),
+    Row::One(Metric::always("used_cpu_user_children", "0.000000", "Of child processes: there are none.")),
+    // There is no main thread that executes commands; the first worker is the nearest to it.
+    Row::One(Metric::gauge(
+        "used_cpu_sys_main_thread",
+        Unit::Seconds,
+        "Processor time of the first worker in the kernel.",
+        |reading| of_worker(reading, 0)[0],
+    )),
+    Row::One(Metric::gauge(
+        "used_cpu_user_main_thread",
+        Unit::Seconds,
+        "Processor time of the first worker outside it.",
+        |reading| of_worker(reading, 0)[1],
+    )),
+    Row::Each(Family {
+        prefix: "used_cpu_worker_",
+        label: "worker",
+        summary: "Processor time of each worker, by its number.",
+        fields: &[("sys", Unit::Seconds, "In the kernel."), ("user", Unit::Seconds, "Outside it.")],
+        read: |reading, line| {
+            for index in 0..reading.shared.monitor.workers.len() {
+                let [system, user] = of_worker(reading, index);
+                line(&index, &[("sys", system), ("user", user)]);
+            }
+        },
+    }),
+];
+
+/// Processor time of a worker, in the kernel and outside it.
+fn of_worker(reading: &Reading<'_>, index: usize) -> [Number; 2] {
+    let worker = &reading.shared.monitor.workers[index];
+    [&worker.system_us, &worker.user_us].map(|counter| seconds(Duration::from_micros(counter.get())))
 }
 
-pub(super) fn replication(source: &Source<'_>, lines: &mut Lines) {
-    lines.add("role", "master");
-    lines.add("connected_slaves", 0);
-    lines.add("master_failover_state", "no-failover");
-    lines.add("master_replid", source.shared.monitor.process.replication_id());
-    lines.add("master_replid2", "0".repeat(40));
-    lines.add("master_repl_offset", 0);
-    lines.add("second_repl_offset", -1);
-    lines.add_all(
-        &[
-            "repl_backlog_active",
-            "repl_backlog_size",
-            "repl_backlog_first_byte_offset",
-            "repl_backlog_histlen",
-        ],
-        0,
-    );
+fn seconds(time: Duration) -> Number {
+    Number::Decimal(time.as_secs_f64(), 6)
 }

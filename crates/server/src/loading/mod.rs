@@ -42,7 +42,7 @@ pub(crate) struct Loading {
 }
 
 /// How far loading is, in bytes of the files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoadingProgress {
     /// Unix time in milliseconds.
     pub(crate) started_ms: u64,
