@@ -469,7 +469,10 @@ fn track(locked: &mut Locked<'_>, request: &Request<'_>, environment: &Environme
 mod tests {
     use dunlin_resp::Protocol;
 
-    use crate::{deferred::Outcome, transcript::{Caller, Story}};
+    use crate::{
+        deferred::Outcome,
+        transcript::{Caller, Story},
+    };
 
     /// Whether large values that a command threw away are left to be freed elsewhere.
     fn leaves_garbage(story: &mut Story, line: &str) -> bool {

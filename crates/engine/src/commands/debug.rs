@@ -48,7 +48,7 @@ pub const COMMANDS: &[Command] = &[
 const PART: Command = Command { group: Group::Server, flags: Flags::ADMIN, ..Command::DEFAULT };
 
 fn digest(context: &mut KeyspaceContext<'_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    context.weigh(context.keys())?;
+    context.weigh(context.keys_of_all()?)?;
     let (mut digest, now_ms) = (Digest::default(), context.now_ms());
     for database in 0..context.databases() {
         let mut is_empty = true;

@@ -4,12 +4,12 @@ use std::{fmt, ops::Range};
 
 use super::{
     Environment, Worker,
-    walk::{Host, Place, Walk},
+    walk::{Held, Host, Place, Walk, hold},
 };
 use crate::{
     command::{CommandError, CommandResult},
     glob,
-    keyspace::{Database, EntryRef, Keyspace, Usage},
+    keyspace::{Database, EntryRef, Keyspace},
 };
 
 /// Bytes of a key that take as long as another key.
@@ -71,24 +71,38 @@ impl<'a> KeyspaceContext<'a> {
         self.environment.now_ms
     }
 
-    /// Keys and bytes of the client's database, expired keys that are still there included.
-    pub fn usage(&self) -> Usage {
-        self.keyspace.usage(Some(self.database))
+    /// Locks a shard.
+    fn hold(&self, shard: usize) -> Result<Held<'a>, CommandError> {
+        hold(self.keyspace, shard, self.host)
     }
 
-    /// Keys of all databases, expired keys that are still there included.
-    pub fn keys(&self) -> usize {
-        self.keyspace.usage(None).keys
+    /// Keys of a shard, in the client's database, expired keys that are still there included.
+    fn keys_of(&self, shard: usize) -> Result<usize, CommandError> {
+        Ok(self.hold(shard)?.database(self.database).map_or(0, Database::len))
+    }
+
+    /// Keys of the client's database, expired keys that are still there included. O(shards).
+    pub fn keys(&self) -> Result<usize, CommandError> {
+        self.keyspace.shards().try_fold(0, |keys, shard| Ok(keys + self.keys_of(shard)?))
+    }
+
+    /// [`Self::keys`] of all databases. O(shards × databases).
+    pub fn keys_of_all(&self) -> Result<usize, CommandError> {
+        self.keyspace.shards().try_fold(0, |keys, shard| {
+            let held = self.hold(shard)?;
+            let databases = (0..self.databases()).filter_map(|database| held.database(database));
+            Ok(keys + databases.map(Database::len).sum::<usize>())
+        })
     }
 
     /// Whether a key is there and has not expired.
-    pub fn contains(&self, key: &[u8]) -> bool {
+    pub fn contains(&self, key: &[u8]) -> Result<bool, CommandError> {
         let key = self.keyspace.key(key);
-        let locked = self.keyspace.lock_one(key.shard);
-        let database = locked.shard(key.shard).database(self.database);
-        database
-            .and_then(|database| Some(database.entry(database.find(key.hash, key.bytes)?)))
-            .is_some_and(|entry| !entry.is_expired(self.environment.now_ms))
+        let held = self.hold(key.shard)?;
+        let entry = held
+            .database(self.database)
+            .and_then(|database| Some(database.entry(database.find(key.hash, key.bytes)?)));
+        Ok(entry.is_some_and(|entry| !entry.is_expired(self.environment.now_ms)))
     }
 
     /// The shard that holds every key that can match a pattern, where its hash tag says so.
@@ -118,8 +132,8 @@ impl<'a> KeyspaceContext<'a> {
         let bytes_max = keys_max.saturating_mul(VISIT_BYTES);
         let (mut keys, mut bytes) = (0, 0);
         for shard in self.shards(only) {
-            let locked = self.keyspace.lock_one(shard);
-            let Some(database) = locked.shard(shard).database(self.database) else { continue };
+            let held = self.hold(shard)?;
+            let Some(database) = held.database(self.database) else { continue };
             keys += database.len();
             if keys > keys_max {
                 return Err(CommandError::TooLong);
@@ -155,9 +169,9 @@ impl<'a> KeyspaceContext<'a> {
                     walk.visit(&mut place, &mut visit)?;
                 }
             } else {
-                let locked = self.keyspace.lock_one(shard);
-                let database = locked.shard(shard).database(database);
-                database.into_iter().for_each(|database| database.for_each(&mut visit));
+                let held = self.hold(shard)?;
+                let stripe = held.database(database);
+                stripe.into_iter().for_each(|stripe| stripe.for_each(&mut visit));
             }
         }
         Ok(())
@@ -188,7 +202,7 @@ impl<'a> KeyspaceContext<'a> {
         }
         let keys_max = self.visits_max();
         if count > keys_max {
-            self.weigh(self.usage().keys.min(count))?;
+            self.weigh(self.keys()?.min(count))?;
         }
         let end = self.shards(only).end;
         let bytes_max = keys_max.saturating_mul(VISIT_BYTES);
@@ -196,8 +210,8 @@ impl<'a> KeyspaceContext<'a> {
         // Empty buckets count a little, so that a sparse table does not hold the worker for long.
         let mut steps = 0;
         loop {
-            let locked = self.keyspace.lock_one(shard);
-            match locked.shard(shard).database(self.database) {
+            let held = self.hold(shard)?;
+            match held.database(self.database) {
                 None => position = 0,
                 Some(database) => loop {
                     position = database.scan(position, |entry| {
@@ -263,14 +277,8 @@ impl<'a> KeyspaceContext<'a> {
         const TRIES_MAX: usize = 100;
         /// Keys that are looked at in a row where everything drawn has expired.
         const SCAN_COUNT: usize = 100;
-        let keys: Vec<usize> = self
-            .keyspace
-            .shards()
-            .map(|shard| {
-                let locked = self.keyspace.lock_one(shard);
-                locked.shard(shard).database(self.database).map_or(0, Database::len)
-            })
-            .collect();
+        let keys = self.keyspace.shards().map(|shard| self.keys_of(shard));
+        let keys = keys.collect::<Result<Vec<usize>, _>>()?;
         let total: usize = keys.iter().sum();
         if total == 0 {
             return Ok(None);
@@ -283,11 +291,9 @@ impl<'a> KeyspaceContext<'a> {
                 here
             });
             let shard = shard.expect("it is below the sum");
-            let locked = self.keyspace.lock_one(shard);
-            let entry = locked
-                .shard(shard)
-                .database(self.database)
-                .and_then(|database| database.random(self.worker.random()));
+            let held = self.hold(shard)?;
+            let random = self.worker.random();
+            let entry = held.database(self.database).and_then(|database| database.random(random));
             if let Some(entry) = entry
                 && !entry.is_expired(self.environment.now_ms)
             {
@@ -298,9 +304,15 @@ impl<'a> KeyspaceContext<'a> {
         self.weigh(total)?;
         let (mut cursor, mut found) = (0, None);
         loop {
-            cursor = self.scan(cursor, SCAN_COUNT, None, |_| true, |key| {
-                found.get_or_insert_with(|| key.to_vec());
-            })?;
+            cursor = self.scan(
+                cursor,
+                SCAN_COUNT,
+                None,
+                |_| true,
+                |key| {
+                    found.get_or_insert_with(|| key.to_vec());
+                },
+            )?;
             if cursor == 0 || found.is_some() {
                 return Ok(found);
             }

@@ -13,7 +13,7 @@ use dunlin_structures::Handle;
 
 use crate::{
     command::CommandError,
-    keyspace::{EntryRef, KeptOpen, Keyspace, Locked},
+    keyspace::{Database, EntryRef, KeptOpen, Keyspace, Locked},
 };
 
 /// Entries that a slice looks at: some ten microseconds' work, which is what others wait at most. A snapshot takes as long.
@@ -30,14 +30,32 @@ pub trait Host {
     fn pause(&self);
 }
 
-/// A locked shard, for who is not inside the gate. Fields are dropped in order: the lock goes before the gate can be closed.
-struct Held<'a> {
+/// A locked shard. Fields are dropped in order: the lock goes before the gate can be closed.
+pub(super) struct Held<'a> {
+    shard: usize,
     locked: Locked<'a>,
-    _open: KeptOpen<'a>,
+    /// For who is not inside the gate.
+    _open: Option<KeptOpen<'a>>,
 }
 
-/// Locks a shard, however long a script holds it, unless the command is abandoned meanwhile.
-fn hold<'a>(keyspace: &'a Keyspace, shard: usize, host: &dyn Host) -> Result<Held<'a>, CommandError> {
+impl Held<'_> {
+    /// The shard's stripe of a database, unless that has always been empty.
+    pub(super) fn database(&self, database: usize) -> Option<&Database> {
+        self.locked.shard(self.shard).database(database)
+    }
+}
+
+/// Locks a shard. Without a host the caller is inside the gate, and where a script has been holding the shard for long an error
+/// comes; with one it is not inside, and waits for the script, unless the command is abandoned meanwhile.
+pub(super) fn hold<'a>(
+    keyspace: &'a Keyspace,
+    shard: usize,
+    host: Option<&dyn Host>,
+) -> Result<Held<'a>, CommandError> {
+    let Some(host) = host else {
+        let locked = keyspace.lock_one_unless_long(shard).ok_or(CommandError::Busy)?;
+        return Ok(Held { shard, locked, _open: None });
+    };
     loop {
         if !host.is_wanted() {
             return Err(CommandError::Abandoned);
@@ -45,7 +63,7 @@ fn hold<'a>(keyspace: &'a Keyspace, shard: usize, host: &dyn Host) -> Result<Hel
         if let Some(open) = keyspace.keep_open()
             && let Some(locked) = keyspace.lock_one_unless_long(shard)
         {
-            return Ok(Held { locked, _open: open });
+            return Ok(Held { shard, locked, _open: Some(open) });
         }
         host.pause();
     }
@@ -89,8 +107,8 @@ impl<'a> Walk<'a> {
         self.ends.clear();
         let entries_max = entries_max.min(SLICE_ENTRIES);
         let mut entries = 0;
-        let held = hold(self.keyspace, place.shard, self.host)?;
-        let Some(database) = held.locked.shard(place.shard).database(self.database) else {
+        let held = hold(self.keyspace, place.shard, Some(self.host))?;
+        let Some(database) = held.database(self.database) else {
             place.position = 0;
             return Ok(0);
         };
@@ -120,10 +138,10 @@ impl<'a> Walk<'a> {
         place: &mut Place,
         visit: impl FnMut(EntryRef<'_>),
     ) -> Result<(), CommandError> {
-        let held = hold(self.keyspace, place.shard, self.host)?;
-        let database = held.locked.shard(place.shard).database(self.database);
+        let held = hold(self.keyspace, place.shard, Some(self.host))?;
+        let stripe = held.database(self.database);
         place.position =
-            database.map_or(0, |database| database.scan_once(place.position, &mut self.handles, visit));
+            stripe.map_or(0, |stripe| stripe.scan_once(place.position, &mut self.handles, visit));
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
 //! Looking at many entries: all, some from anywhere, or piece by piece while the table changes.
 
 use super::bucket::SLOTS_PER_BUCKET;
-use super::{BucketTable, Entries};
 use super::probe::index_of;
+use super::{BucketTable, Entries};
 use crate::slab::Handle;
 
 /// Draws of a random bucket and slot before `random` takes what is next instead.

@@ -65,7 +65,7 @@ pub(super) const SCAN: Command = Command {
 };
 
 fn dbsize(context: &mut KeyspaceContext<'_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    reply.count(context.usage().keys);
+    reply.count(context.keys()?);
     Ok(())
 }
 
@@ -73,7 +73,7 @@ fn keys(context: &mut KeyspaceContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     let pattern = args.word();
     let (mark, mut count) = (reply.mark(), 0);
     if let Some(key) = glob::literal(pattern) {
-        if context.contains(key) {
+        if context.contains(key)? {
             reply.bulk(key);
             count = 1;
         }
