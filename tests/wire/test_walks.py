@@ -213,10 +213,10 @@ def test_events_come_before_the_reply_that_shows_their_keys(store):
     waits for the reply."""
     with Peer(store, 3, unix=True) as listener, Peer(store, unix=True) as writer:
         writer.line("CONFIG SET notify-keyspace-events KA")
-        writer.line("DEBUG POPULATE 20000")
+        writer.line("DEBUG POPULATE 5000")
         listener.line("PSUBSCRIBE __keyspace@0__:new:*")
         told = set()
-        for turn in range(60):
+        for turn in range(40):
             listener.send("KEYS", "*")
             writer.send_all(*(f"SET new:{turn}:{number} v" for number in range(20)))
             for _ in range(20):

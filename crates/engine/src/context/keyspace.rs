@@ -131,12 +131,24 @@ impl<'a> KeyspaceContext<'a> {
         let (keys_max, now_ms) = (self.visits_max(), self.environment.now_ms);
         let bytes_max = keys_max.saturating_mul(VISIT_BYTES);
         let (mut keys, mut bytes) = (0, 0);
+        // Bytes of a shard with which its keys need not be measured one by one.
+        let unmeasured_max = bytes_max / self.shards(only).len();
         for shard in self.shards(only) {
-            let held = self.hold(shard)?;
-            let Some(database) = held.database(self.database) else { continue };
+            let Some(locked) = self.keyspace.lock_one_unless_long(shard) else {
+                return Err(CommandError::Busy);
+            };
+            let Some(database) = locked.shard(shard).database(self.database) else { continue };
             keys += database.len();
             if keys > keys_max {
                 return Err(CommandError::TooLong);
+            }
+            if database.entry_bytes() <= unmeasured_max {
+                database.for_each(|entry| {
+                    if !entry.is_expired(now_ms) {
+                        visit(entry.key());
+                    }
+                });
+                continue;
             }
             database.for_each(|entry| {
                 if bytes <= bytes_max && !entry.is_expired(now_ms) {
@@ -210,8 +222,10 @@ impl<'a> KeyspaceContext<'a> {
         // Empty buckets count a little, so that a sparse table does not hold the worker for long.
         let mut steps = 0;
         loop {
-            let held = self.hold(shard)?;
-            match held.database(self.database) {
+            let Some(locked) = self.keyspace.lock_one_unless_long(shard) else {
+                return Err(CommandError::Busy);
+            };
+            match locked.shard(shard).database(self.database) {
                 None => position = 0,
                 Some(database) => loop {
                     position = database.scan(position, |entry| {

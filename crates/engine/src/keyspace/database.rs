@@ -265,6 +265,11 @@ impl Database {
         }
     }
 
+    /// Bytes of keys and values. O(1).
+    pub(crate) fn entry_bytes(&self) -> usize {
+        self.slab.used_bytes() + self.heap_bytes
+    }
+
     pub(super) fn measured_bytes(&self) -> usize {
         self.measured_bytes
     }
