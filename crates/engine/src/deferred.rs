@@ -11,14 +11,17 @@
 //! The view is a point in time: a command that reads has run when it was taken, and whoever changes one of its
 //! keys later comes later. One that stores what it computes has not: it is run again, under its locks, with what
 //! it has computed, unless one of the keys has changed meanwhile; then it starts anew.
+//!
+//! A command that looks at the keyspace as a whole has no view. It walks over the shards in slices (`context/walk.rs`), and is
+//! run at all those moments: whoever sees a change that it has seen, sees its reply later.
 
 use std::{any::Any, fmt};
 
 use dunlin_resp::{Protocol, ReplyBuffer};
 
 use crate::{
-    command::{Access, Args, Run},
-    context::{Environment, Garbage, ReadContext, Worker, WriteContext},
+    command::{Access, Args, CommandError, CommandResult, Run},
+    context::{Environment, Garbage, Host, KeyspaceContext, ReadContext, Worker, WriteContext},
     execute::{Engine, Request},
     keyspace::{Locked, ShardSet, View},
 };
@@ -35,6 +38,8 @@ pub enum Outcome {
     },
     /// It is to be run again, with what it has computed.
     Computed(Computed),
+    /// It was given up: nobody wants the reply.
+    Abandoned,
 }
 
 /// What a command has computed from keys that it will not change.
@@ -87,6 +92,8 @@ pub struct Deferred {
 enum Task {
     /// To run it on a view of what it reads.
     Run(Box<Running>),
+    /// To run it on the keyspace as a whole.
+    Walk(Box<Walking>),
     /// To free what it has removed, before it is answered.
     Free { garbage: Garbage, reply: ReplyBuffer },
 }
@@ -104,6 +111,23 @@ struct Running {
 impl fmt::Debug for Running {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Running").field("view", &self.view).finish_non_exhaustive()
+    }
+}
+
+/// A command that looks at the keyspace as a whole, to be run.
+struct Walking {
+    handler: WalkingHandler,
+    name_words: usize,
+    database: usize,
+    environment: Environment,
+    protocol: Protocol,
+}
+
+type WalkingHandler = fn(&mut KeyspaceContext<'_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult;
+
+impl fmt::Debug for Walking {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Walking").field("database", &self.database).finish_non_exhaustive()
     }
 }
 
@@ -131,6 +155,20 @@ impl Deferred {
         Self { words: owned(request.words), task: Task::Run(Box::new(running)) }
     }
 
+    /// A command that looks at the keyspace as a whole.
+    #[cold]
+    pub(crate) fn walking(
+        handler: WalkingHandler,
+        request: &Request<'_>,
+        database: usize,
+        environment: &Environment,
+        protocol: Protocol,
+    ) -> Self {
+        let (name_words, environment) = (request.entry.name_words(), environment.clone());
+        let walking = Walking { handler, name_words, database, environment, protocol };
+        Self { words: owned(request.words), task: Task::Walk(Box::new(walking)) }
+    }
+
     /// A command that has been run, and is answered once what it has removed is freed.
     #[cold]
     pub(crate) fn freeing(garbage: Garbage, request: &Request<'_>, reply: ReplyBuffer) -> Self {
@@ -142,11 +180,25 @@ impl Deferred {
         matches!(self.task, Task::Free { .. })
     }
 
+    /// Whether its place among all changes is decided: it shows none that comes after it was handed out.
+    pub fn is_decided(&self) -> bool {
+        !matches!(self.task, Task::Walk(_))
+    }
+
+    /// Puts words in front of the command's, which are those of a part of another command.
+    pub fn prepend_words(&mut self, words: &[&[u8]]) {
+        self.words.splice(0..0, owned(words));
+        if let Task::Walk(walking) = &mut self.task {
+            walking.name_words += words.len();
+        }
+    }
+
     /// Runs the command, or what it computes before it changes something. The worker's counters and events
     /// are nobody's: what there is to count has been.
-    pub fn run(self, engine: &Engine, worker: &mut Worker) -> Outcome {
+    pub fn run(self, engine: &Engine, worker: &mut Worker, host: &dyn Host) -> Outcome {
         match self.task {
             Task::Run(running) => running.run(self.words, engine, worker),
+            Task::Walk(walking) => walking.run(self.words, engine, worker, host),
             Task::Free { garbage, reply } => {
                 drop(garbage);
                 Outcome::Answered { words: self.words, reply }
@@ -157,6 +209,33 @@ impl Deferred {
 
 fn owned(words: &[&[u8]]) -> Vec<Box<[u8]>> {
     words.iter().map(|word| Box::from(*word)).collect()
+}
+
+impl Walking {
+    fn run(
+        self,
+        owned_words: Vec<Box<[u8]>>,
+        engine: &Engine,
+        worker: &mut Worker,
+        host: &dyn Host,
+    ) -> Outcome {
+        let words: Vec<&[u8]> = owned_words.iter().map(|word| &**word).collect();
+        let mut args = Args::new(&words, self.name_words);
+        let mut reply = ReplyBuffer::default();
+        reply.set_protocol(self.protocol);
+        let mark = reply.mark();
+        let (keyspace, environment) = (&engine.keyspace, &self.environment);
+        let mut context = KeyspaceContext::apart(keyspace, self.database, environment, worker, host);
+        match (self.handler)(&mut context, &mut args, &mut reply) {
+            Ok(()) => {}
+            Err(CommandError::Abandoned) => return Outcome::Abandoned,
+            Err(error) => {
+                reply.rewind(mark);
+                reply.error(error.line());
+            }
+        }
+        Outcome::Answered { words: owned_words, reply }
+    }
 }
 
 impl Running {

@@ -403,7 +403,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{context::Worker, deferred::Outcome, transcript::Story};
+    use crate::{
+        context::Worker,
+        deferred::Outcome,
+        transcript::{Caller, Story},
+    };
 
     /// Plays lines and compares the record of each: none where it is empty. `@ +100` lets time pass and
     /// expires in the background.
@@ -557,7 +561,8 @@ mod tests {
             let reply = story.reply(&line, Protocol::Resp2);
             let Some(deferred) = story.worker.deferred.take() else { return (reply, records.take()) };
             assert_eq!(records.take(), [""; 0], "it has not run");
-            let Outcome::Computed(computed) = deferred.run(&story.engine, &mut Worker::new(9, 9)) else {
+            let Outcome::Computed(computed) = deferred.run(&story.engine, &mut Worker::new(9, 9), &Caller)
+            else {
                 panic!("it is to be run again");
             };
             story.worker.computed = Some(Box::new(computed));

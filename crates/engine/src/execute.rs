@@ -7,7 +7,7 @@ use dunlin_structures::PAGE_BYTES;
 
 use crate::{
     command::{Access, Args, Blocking, CommandError, CommandResult, Entry, Group, Run},
-    context::{Environment, ExclusiveContext, KeyspaceContext, ReadContext, Worker, WriteContext},
+    context::{Environment, ExclusiveContext, Garbage, KeyspaceContext, ReadContext, Worker, WriteContext},
     deferred::Deferred,
     effect::{Log, LogSwitch, removal_word},
     keyspace::{ClientToken, Expiration, Inside, Invalidation, Key, Keyspace, Locked, ShardSet},
@@ -123,7 +123,16 @@ impl Engine {
             }
             Run::Keyspace(handler) => {
                 let mut context = KeyspaceContext::new(&self.keyspace, database, environment, worker);
-                let result = handler(&mut context, &mut args, reply);
+                let result = match handler(&mut context, &mut args, reply) {
+                    Err(CommandError::TooLong) => {
+                        let protocol = reply.protocol();
+                        let walking = Deferred::walking(handler, request, database, environment, protocol);
+                        worker.deferred = Some(Box::new(walking));
+                        reply.rewind(mark);
+                        Ok(())
+                    }
+                    result => result,
+                };
                 worker.tell(environment.client);
                 result
             }
@@ -134,11 +143,15 @@ impl Engine {
                     context.settle_effect(request.words);
                     result
                 };
-                let result = match self.keyspace.close_unless_long() {
+                let (result, freed) = match self.keyspace.close_unless_long() {
                     Some(locked) => self.work_alone(locked, database, environment, worker, handle),
-                    None => Err(CommandError::Busy),
+                    None => (Err(CommandError::Busy), Garbage::default()),
                 };
                 *inside = self.keyspace.enter_unless_long(worker.id());
+                if freed.is_large() && Self::may_wait(request, environment, worker) {
+                    let reply = reply.split_off(mark);
+                    worker.deferred = Some(Box::new(Deferred::freeing(freed, request, reply)));
+                }
                 result
             }
             Run::Help(lines) => {
@@ -157,10 +170,14 @@ impl Engine {
     /// Whether a command that has been run can wait for its answer until what it has removed is freed elsewhere.
     #[inline]
     fn may_free_apart(request: &Request<'_>, environment: &Environment, worker: &Worker) -> bool {
+        worker.garbage.is_freed_soon() && Self::may_wait(request, environment, worker)
+    }
+
+    /// Whether the client of a command that has been run can wait for its answer.
+    fn may_wait(request: &Request<'_>, environment: &Environment, worker: &Worker) -> bool {
         /// Longer words take longer to be copied than it takes to free most values.
         const WORD_BYTES_MAX: usize = 1024;
-        worker.garbage.is_freed_soon()
-            && environment.visits_max.is_some()
+        environment.visits_max.is_some()
             && !environment.deny_blocking
             && worker.blocked.is_none()
             && worker.deferred.is_none()
@@ -176,7 +193,7 @@ impl Engine {
         work: impl FnOnce(&mut ExclusiveContext<'_>) -> R,
     ) -> Option<R> {
         let locked = self.keyspace.close_unless_long()?;
-        Some(self.work_alone(locked, database, environment, worker, work))
+        Some(self.work_alone(locked, database, environment, worker, work).0)
     }
 
     /// Does some work while nothing else runs. The caller is not inside the gate, and nobody's worker: it may wait for a
@@ -188,9 +205,10 @@ impl Engine {
         worker: &mut Worker,
         work: impl FnOnce(&mut ExclusiveContext<'_>) -> R,
     ) -> R {
-        self.work_alone(self.keyspace.close(), database, environment, worker, work)
+        self.work_alone(self.keyspace.close(), database, environment, worker, work).0
     }
 
+    /// [`Self::exclusively`] behind the closed gate; and what is to be freed before the answer leaves.
     fn work_alone<'k, R>(
         &'k self,
         mut locked: Locked<'k>,
@@ -198,14 +216,13 @@ impl Engine {
         environment: &Environment,
         worker: &mut Worker,
         work: impl FnOnce(&mut ExclusiveContext<'_>) -> R,
-    ) -> R {
+    ) -> (R, Garbage) {
         worker.effects.begin(&self.log);
         let mut context = ExclusiveContext::new(locked.shards(), database, environment, worker);
         let (result, freed) = (work(&mut context), context.finish());
         worker.effects.publish(&self.log, worker.id());
         self.serve_waiters(locked, environment, worker);
-        drop(freed);
-        result
+        (result, freed)
     }
 
     /// Records a change of something that the keyspace does not hold. The caller is inside the gate, and
@@ -452,7 +469,10 @@ fn track(locked: &mut Locked<'_>, request: &Request<'_>, environment: &Environme
 mod tests {
     use dunlin_resp::Protocol;
 
-    use crate::{deferred::Outcome, transcript::Story};
+    use crate::{
+        deferred::Outcome,
+        transcript::{Caller, Story},
+    };
 
     /// Whether large values that a command threw away are left to be freed elsewhere.
     fn leaves_garbage(story: &mut Story, line: &str) -> bool {
@@ -471,7 +491,7 @@ mod tests {
         assert_eq!(story.reply("DEL k", Protocol::Resp2), b"", "the answer waits");
         let deferred = story.worker.deferred.take().expect("freed apart");
         assert!(deferred.has_run());
-        let Outcome::Answered { reply, .. } = deferred.run(&story.engine, &mut story.worker) else {
+        let Outcome::Answered { reply, .. } = deferred.run(&story.engine, &mut story.worker, &Caller) else {
             panic!("it computes nothing");
         };
         assert_eq!(reply.bytes(), b":1\r\n");

@@ -26,7 +26,8 @@ mod transcript;
 pub mod value;
 
 pub use context::{
-    Environment, ExclusiveContext, ExpiryChange, Garbage, KeyspaceContext, ReadContext, Worker, WriteContext,
+    Environment, ExclusiveContext, ExpiryChange, Garbage, Host, KeyspaceContext, ReadContext, Worker,
+    WriteContext,
 };
 pub use deferred::{Computed, Deferred, Outcome};
 pub use dunlin_structures::{PAGE_BYTES, hyperloglog::self_test as hyperloglog_self_test};

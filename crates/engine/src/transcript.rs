@@ -15,9 +15,22 @@ use std::sync::{
 use dunlin_resp::{Batch, Limits, Protocol, ReplyBuffer, RequestDecoder, SharedSlice};
 
 use crate::{
-    Engine, Environment, Log, Request, Worker, command::CommandTable, commands, keyspace::Keyspace,
+    Engine, Environment, Host, Log, Request, Worker, command::CommandTable, commands, keyspace::Keyspace,
     write_command,
 };
+
+/// The host of commands that are run apart from their worker, whose client waits to the end.
+pub(crate) struct Caller;
+
+impl Host for Caller {
+    fn is_wanted(&self) -> bool {
+        true
+    }
+
+    fn pause(&self) {
+        unreachable!("no script runs beside a story")
+    }
+}
 
 /// A store to talk to, in database 0.
 pub(crate) struct Story {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Client, Store};
+use common::{Caller, Client, Store};
 use dunlin_engine::{Computed, Deferred, Outcome, Request, Worker, command::CommandError};
 use dunlin_resp::ReplyBuffer;
 
@@ -25,7 +25,7 @@ fn defer(client: &mut Client<'_>, line: &str) -> Deferred {
 }
 
 fn run(store: &Store, deferred: Deferred) -> Outcome {
-    deferred.run(&store.engine, &mut Worker::new(9, 9))
+    deferred.run(&store.engine, &mut Worker::new(9, 9), &Caller)
 }
 
 /// How many elements the reply of a command has that reads.

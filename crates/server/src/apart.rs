@@ -4,7 +4,8 @@
 //! and how its reply comes back: in pieces that a socket takes one after the other, each freed when it has
 //! left, because giving hundreds of megabytes back to the system at once would hold up the worker after all.
 //!
-//! The threads are of low priority: they take the time that workers leave.
+//! The threads are of low priority: they take the time that workers leave. A command that looks at the keyspace as a whole
+//! ends early where its client has gone or the server ends ([`Caller`]).
 
 use std::{
     io,
@@ -13,15 +14,15 @@ use std::{
         mpsc::{Receiver, Sender, channel},
     },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use dunlin_engine::{Computed, Deferred, Outcome, Worker};
+use dunlin_engine::{Computed, Deferred, Host, Outcome, Worker};
 use dunlin_resp::SharedSlice;
 
 use crate::{
     executor::Letter,
-    net::{Address, PostOffice},
+    net::{Address, Client, PostOffice},
     process::lower_priority,
     shared::Shared,
 };
@@ -29,15 +30,37 @@ use crate::{
 /// Workers for each thread that runs such commands.
 const WORKERS_PER_THREAD: usize = 4;
 
+/// After what time a command looks again whether a script still holds the keys that it needs.
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// A command to be run.
 pub(crate) struct Job {
     pub(crate) deferred: Box<Deferred>,
+    /// Its client, while that is connected.
+    pub(crate) caller: Weak<Client>,
     /// Its place in the command table.
     pub(crate) index: usize,
     pub(crate) client: Address,
     pub(crate) post: PostOffice<Letter>,
     /// How often it was run in vain before.
     pub(crate) rounds: u32,
+}
+
+/// Who waits for a command.
+struct Caller<'a> {
+    client: Weak<Client>,
+    shared: &'a Shared,
+}
+
+impl Host for Caller<'_> {
+    fn is_wanted(&self) -> bool {
+        let client = self.client.upgrade();
+        client.is_some_and(|client| !client.is_killed()) && !self.shared.is_ending()
+    }
+
+    fn pause(&self) {
+        thread::sleep(PAUSE);
+    }
 }
 
 /// A command that has computed what it will store. Its worker stores it, whether the client is still there
@@ -102,9 +125,10 @@ fn run(jobs: &Mutex<Receiver<Job>>, shared: &Weak<Shared>, number: usize) {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let (Ok(job), Some(shared)) = (job, shared.upgrade()) else { return };
         let started = Instant::now();
-        let Job { deferred, index, client, post, rounds } = job;
+        let Job { deferred, caller, index, client, post, rounds } = job;
+        let caller = Caller { client: caller, shared: &shared };
         // Its view ends here, before anyone can ask what came of it.
-        let outcome = deferred.run(&shared.engine, &mut worker);
+        let outcome = deferred.run(&shared.engine, &mut worker, &caller);
         let nanoseconds = started.elapsed().as_nanos() as u64;
         match outcome {
             Outcome::Answered { words, mut reply } => {
@@ -116,6 +140,8 @@ fn run(jobs: &Mutex<Receiver<Job>>, shared: &Weak<Shared>, number: usize) {
                 let worker = client.worker as usize;
                 post.send_to_service(worker, Letter::Computed(Arc::new(Mutex::new(Some(unstored)))));
             }
+            // The client stays without an answer for the moment that it is still there.
+            Outcome::Abandoned => {}
         }
     }
 }

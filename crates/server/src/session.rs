@@ -74,6 +74,14 @@ pub(crate) enum Replies {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IsHeard(pub(crate) bool);
 
+/// A command that is being run apart from its worker.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunApart {
+    pub(crate) is_heard: IsHeard,
+    /// Whether its place among all changes is decided: pushes about later ones come behind its reply.
+    pub(crate) is_decided: bool,
+}
+
 /// What a client waits for with WAIT or WAITAOF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DurabilityWait {
@@ -133,8 +141,8 @@ pub struct Session {
     pub(crate) waiting: Option<IsHeard>,
     /// When that wait ends; `None` for never.
     pub(crate) waits_until: Option<Instant>,
-    /// Whether a command is being run apart from its worker, and then whether its client wants to hear of it.
-    pub(crate) apart: Option<IsHeard>,
+    /// The command that is being run apart from its worker, if one is.
+    pub(crate) apart: Option<RunApart>,
     /// Since when a command has been waiting for a view of what it may change to end.
     pub(crate) held_since: Option<Instant>,
     /// Whether its worker tells it when there is room in the log, or in the queue of a snapshot.

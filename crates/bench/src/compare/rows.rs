@@ -459,6 +459,13 @@ pub const ROWS: &[Row] = &[
         "long-lmpop",
         Method::Beside { fills: LARGE_LIST, words: "LMPOP 1 list LEFT COUNT 5000000" },
     ),
+    row(Topic::LongCommands, "long-keys", Method::Beside { fills: MANY_KEYS, words: "KEYS *" }),
+    row(Topic::LongCommands, "long-keys-none", Method::Beside { fills: MANY_KEYS, words: "KEYS x*" }),
+    row(
+        Topic::LongCommands,
+        "long-scan",
+        Method::Beside { fills: MANY_KEYS, words: "SCAN 0 COUNT 10000000" },
+    ),
     row(Topic::Programs, "evalsha-16", Method::Command { fill: Some(SCRIPT_LOAD), words: EVALSHA }),
     row(Topic::Programs, "multi-10-sets-16", Method::Transaction),
     row(Topic::Programs, "publish-100-subscribers", Method::Publish),
@@ -472,6 +479,7 @@ pub const ROWS: &[Row] = &[
     row(Topic::Recovery, "load-aof", Method::Recovery(Source::Log)),
 ];
 
+const MANY_KEYS: &[&str] = &["SET key:__seq_int__ __data__"];
 const LARGE_SET: &[&str] = &["SADD set member:__seq_int__"];
 const TWO_LARGE_SETS: &[&str] = &["SADD set member:__seq_int__", "SADD other member:__seq_int__"];
 const LARGE_HASH: &[&str] = &["HSET hash field:__seq_int__ __data__"];

@@ -48,15 +48,16 @@ pub const COMMANDS: &[Command] = &[
 const PART: Command = Command { group: Group::Server, flags: Flags::ADMIN, ..Command::DEFAULT };
 
 fn digest(context: &mut KeyspaceContext<'_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    context.weigh(context.keys_of_all()?)?;
     let (mut digest, now_ms) = (Digest::default(), context.now_ms());
     for database in 0..context.databases() {
         let mut is_empty = true;
-        context.for_each_in(database, None, |entry| {
+        context.for_each_in(database, |entry| {
             if std::mem::take(&mut is_empty) {
                 digest.mix_database(database);
             }
             digest.add_key(entry, now_ms);
-        });
+        })?;
     }
     reply.simple(&digest.to_string());
     Ok(())

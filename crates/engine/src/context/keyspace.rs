@@ -1,20 +1,36 @@
 //! For commands that look at the keyspace as a whole.
 
+use std::{fmt, ops::Range};
+
+use super::{
+    Environment, Worker,
+    walk::{Held, Host, Place, Walk, hold},
+};
 use crate::{
+    command::{CommandError, CommandResult},
     glob,
-    keyspace::{Database, EntryRef, Keyspace, Usage},
+    keyspace::{Database, EntryRef, Keyspace},
 };
 
-use super::{Environment, Worker};
+/// Bytes of a key that take as long as another key.
+const VISIT_BYTES: usize = 64;
 
 /// For commands that look at the keyspace as a whole. No lock is held between visits to shards: what
-/// such a command answers is true of each shard at its own moment.
-#[derive(Debug)]
+/// such a command answers is true of each shard at its own moment, or of each slice of one where the command is run apart from
+/// its worker.
 pub struct KeyspaceContext<'a> {
     keyspace: &'a Keyspace,
     database: usize,
     environment: &'a Environment,
     worker: &'a mut Worker,
+    /// Who has it run, where that is apart from its worker.
+    host: Option<&'a dyn Host>,
+}
+
+impl fmt::Debug for KeyspaceContext<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("KeyspaceContext").field("database", &self.database).finish_non_exhaustive()
+    }
 }
 
 impl<'a> KeyspaceContext<'a> {
@@ -24,7 +40,30 @@ impl<'a> KeyspaceContext<'a> {
         environment: &'a Environment,
         worker: &'a mut Worker,
     ) -> Self {
-        Self { keyspace, database, environment, worker }
+        Self { keyspace, database, environment, worker, host: None }
+    }
+
+    /// For a command that is run apart from its worker.
+    pub(crate) fn apart(
+        keyspace: &'a Keyspace,
+        database: usize,
+        environment: &'a Environment,
+        worker: &'a mut Worker,
+        host: &'a dyn Host,
+    ) -> Self {
+        Self { keyspace, database, environment, worker, host: Some(host) }
+    }
+
+    /// How many keys the command may visit where it stands. Transactions and scripts have to have the answer now.
+    fn visits_max(&self) -> usize {
+        let must_stay = self.host.is_some() || self.environment.deny_blocking;
+        self.environment.visits_max.filter(|_| !must_stay).unwrap_or(usize::MAX)
+    }
+
+    /// To be called before the work begins: the command is about to visit that many keys. The error, which is to be passed
+    /// on, has it run apart from its worker.
+    pub fn weigh(&self, keys: usize) -> CommandResult {
+        if keys > self.visits_max() { Err(CommandError::TooLong) } else { Ok(()) }
     }
 
     /// Unix time in milliseconds.
@@ -32,19 +71,38 @@ impl<'a> KeyspaceContext<'a> {
         self.environment.now_ms
     }
 
-    /// Keys and bytes of the client's database, expired keys that are still there included.
-    pub fn usage(&self) -> Usage {
-        self.keyspace.usage(Some(self.database))
+    /// Locks a shard.
+    fn hold(&self, shard: usize) -> Result<Held<'a>, CommandError> {
+        hold(self.keyspace, shard, self.host)
+    }
+
+    /// Keys of a shard, in the client's database, expired keys that are still there included.
+    fn keys_of(&self, shard: usize) -> Result<usize, CommandError> {
+        Ok(self.hold(shard)?.database(self.database).map_or(0, Database::len))
+    }
+
+    /// Keys of the client's database, expired keys that are still there included. O(shards).
+    pub fn keys(&self) -> Result<usize, CommandError> {
+        self.keyspace.shards().try_fold(0, |keys, shard| Ok(keys + self.keys_of(shard)?))
+    }
+
+    /// [`Self::keys`] of all databases. O(shards × databases).
+    pub fn keys_of_all(&self) -> Result<usize, CommandError> {
+        self.keyspace.shards().try_fold(0, |keys, shard| {
+            let held = self.hold(shard)?;
+            let databases = (0..self.databases()).filter_map(|database| held.database(database));
+            Ok(keys + databases.map(Database::len).sum::<usize>())
+        })
     }
 
     /// Whether a key is there and has not expired.
-    pub fn contains(&self, key: &[u8]) -> bool {
+    pub fn contains(&self, key: &[u8]) -> Result<bool, CommandError> {
         let key = self.keyspace.key(key);
-        let locked = self.keyspace.lock_one(key.shard);
-        let database = locked.shard(key.shard).database(self.database);
-        database
-            .and_then(|database| Some(database.entry(database.find(key.hash, key.bytes)?)))
-            .is_some_and(|entry| !entry.is_expired(self.environment.now_ms))
+        let held = self.hold(key.shard)?;
+        let entry = held
+            .database(self.database)
+            .and_then(|database| Some(database.entry(database.find(key.hash, key.bytes)?)));
+        Ok(entry.is_some_and(|entry| !entry.is_expired(self.environment.now_ms)))
     }
 
     /// The shard that holds every key that can match a pattern, where its hash tag says so.
@@ -57,29 +115,84 @@ impl<'a> KeyspaceContext<'a> {
         self.keyspace.databases()
     }
 
-    /// Visits all entries, or those of one shard, that have not expired; a shard at a time.
-    pub fn for_each(&mut self, only: Option<usize>, visit: impl FnMut(EntryRef<'_>)) {
-        self.for_each_in(self.database, only, visit);
+    /// The shards to visit: all, or one.
+    fn shards(&self, only: Option<usize>) -> Range<usize> {
+        only.map_or(self.keyspace.shards(), |shard| shard..shard + 1)
     }
 
-    /// [`Self::for_each`] in another database.
-    pub fn for_each_in(&mut self, database: usize, only: Option<usize>, mut visit: impl FnMut(EntryRef<'_>)) {
-        let shards = only.map_or(self.keyspace.shards(), |shard| shard..shard + 1);
-        for shard in shards {
-            let locked = self.keyspace.lock_one(shard);
-            if let Some(database) = locked.shard(shard).database(database) {
+    /// Visits all keys, or those of one shard, that have not expired: each that is there throughout once. The error, which
+    /// is to be passed on, comes where some have been visited in vain.
+    pub fn for_each_key(&mut self, only: Option<usize>, mut visit: impl FnMut(&[u8])) -> CommandResult {
+        if let Some(host) = self.host {
+            let begin = Place { shard: self.shards(only).start, position: 0 };
+            self.scan_apart(host, begin, usize::MAX, only, |_| true, visit)?;
+            return Ok(());
+        }
+        let (keys_max, now_ms) = (self.visits_max(), self.environment.now_ms);
+        let bytes_max = keys_max.saturating_mul(VISIT_BYTES);
+        let (mut keys, mut bytes) = (0, 0);
+        // Bytes of a shard with which its keys need not be measured one by one.
+        let unmeasured_max = bytes_max / self.shards(only).len();
+        for shard in self.shards(only) {
+            let Some(locked) = self.keyspace.lock_one_unless_long(shard) else {
+                return Err(CommandError::Busy);
+            };
+            let Some(database) = locked.shard(shard).database(self.database) else { continue };
+            keys += database.len();
+            if keys > keys_max {
+                return Err(CommandError::TooLong);
+            }
+            if database.entry_bytes() <= unmeasured_max {
                 database.for_each(|entry| {
-                    if !entry.is_expired(self.environment.now_ms) {
-                        visit(entry);
+                    if !entry.is_expired(now_ms) {
+                        visit(entry.key());
                     }
                 });
+                continue;
+            }
+            database.for_each(|entry| {
+                if bytes <= bytes_max && !entry.is_expired(now_ms) {
+                    let key = entry.key();
+                    bytes += key.len();
+                    visit(key);
+                }
+            });
+            if bytes > bytes_max {
+                return Err(CommandError::TooLong);
             }
         }
+        Ok(())
     }
 
-    /// Visits some entries behind `cursor` that have not expired and answers the next cursor: what
+    /// Visits all entries of a database that have not expired, under the locks of their shards. The error is to be passed on.
+    pub fn for_each_in(&mut self, database: usize, mut visit: impl FnMut(EntryRef<'_>)) -> CommandResult {
+        let now_ms = self.environment.now_ms;
+        let mut visit = |entry: EntryRef<'_>| {
+            if !entry.is_expired(now_ms) {
+                visit(entry);
+            }
+        };
+        for shard in self.keyspace.shards() {
+            if let Some(host) = self.host {
+                let mut walk = Walk::new(self.keyspace, database, host);
+                let mut place = Place { shard, position: 0 };
+                walk.visit(&mut place, &mut visit)?;
+                while place.position != 0 {
+                    walk.visit(&mut place, &mut visit)?;
+                }
+            } else {
+                let held = self.hold(shard)?;
+                let stripe = held.database(database);
+                stripe.into_iter().for_each(|stripe| stripe.for_each(&mut visit));
+            }
+        }
+        Ok(())
+    }
+
+    /// Visits some keys behind `cursor` whose entries are wanted and have not expired, and answers the next cursor: what
     /// is there from the first call (with 0) to the last (that answers 0) is visited at least once.
-    /// `count` is about how many are visited. `only` confines the calls to one shard.
+    /// `count` is about how many are looked at. `only` confines the calls to one shard. The error, which is to be passed on,
+    /// comes where some have been visited in vain.
     ///
     /// The cursor is the shard in the low bits and the position inside the shard's table above.
     pub fn scan(
@@ -87,29 +200,45 @@ impl<'a> KeyspaceContext<'a> {
         cursor: u64,
         count: usize,
         only: Option<usize>,
-        mut visit: impl FnMut(EntryRef<'_>),
-    ) -> u64 {
-        let shards = self.keyspace.shards().len() as u64;
+        wanted: impl Fn(EntryRef<'_>) -> bool,
+        mut visit: impl FnMut(&[u8]),
+    ) -> Result<u64, CommandError> {
+        let (shards, now_ms) = (self.keyspace.shards().len() as u64, self.environment.now_ms);
         let (mut shard, mut position) = ((cursor % shards) as usize, cursor / shards);
-        let mut end = shards as usize;
         if let Some(only) = only {
             position = if shard == only { position } else { 0 };
-            (shard, end) = (only, only + 1);
+            shard = only;
         }
-        let mut seen = 0;
+        if let Some(host) = self.host {
+            return self.scan_apart(host, Place { shard, position }, count, only, wanted, visit);
+        }
+        let keys_max = self.visits_max();
+        if count > keys_max {
+            self.weigh(self.keys()?.min(count))?;
+        }
+        let end = self.shards(only).end;
+        let bytes_max = keys_max.saturating_mul(VISIT_BYTES);
+        let (mut seen, mut bytes) = (0, 0);
         // Empty buckets count a little, so that a sparse table does not hold the worker for long.
         let mut steps = 0;
         loop {
-            let locked = self.keyspace.lock_one(shard);
+            let Some(locked) = self.keyspace.lock_one_unless_long(shard) else {
+                return Err(CommandError::Busy);
+            };
             match locked.shard(shard).database(self.database) {
                 None => position = 0,
                 Some(database) => loop {
                     position = database.scan(position, |entry| {
                         seen += 1;
-                        if !entry.is_expired(self.environment.now_ms) {
-                            visit(entry);
+                        if bytes <= bytes_max && !entry.is_expired(now_ms) && wanted(entry) {
+                            let key = entry.key();
+                            bytes += key.len();
+                            visit(key);
                         }
                     });
+                    if bytes > bytes_max {
+                        return Err(CommandError::TooLong);
+                    }
                     steps += 1;
                     if position == 0 || seen >= count || steps >= count.saturating_mul(10) {
                         break;
@@ -119,51 +248,87 @@ impl<'a> KeyspaceContext<'a> {
             if position == 0 {
                 shard += 1;
                 if shard == end {
-                    return 0;
+                    return Ok(0);
                 }
             }
             if seen >= count || steps >= count.saturating_mul(10) {
-                return position * shards + shard as u64;
+                return Ok(position * shards + shard as u64);
+            }
+        }
+    }
+
+    /// [`Self::scan`] in slices. Nothing is visited twice that is there throughout.
+    fn scan_apart(
+        &self,
+        host: &dyn Host,
+        mut place: Place,
+        count: usize,
+        only: Option<usize>,
+        wanted: impl Fn(EntryRef<'_>) -> bool,
+        mut visit: impl FnMut(&[u8]),
+    ) -> Result<u64, CommandError> {
+        let (now_ms, end) = (self.environment.now_ms, self.shards(only).end);
+        let mut walk = Walk::new(self.keyspace, self.database, host);
+        let mut left = count;
+        loop {
+            let wanted = |entry: EntryRef<'_>| !entry.is_expired(now_ms) && wanted(entry);
+            left = left.saturating_sub(walk.copy_keys(&mut place, left, wanted)?);
+            walk.keys().for_each(&mut visit);
+            if place.position == 0 {
+                place.shard += 1;
+                if place.shard == end {
+                    return Ok(0);
+                }
+            }
+            if left == 0 {
+                return Ok(place.position * self.keyspace.shards().len() as u64 + place.shard as u64);
             }
         }
     }
 
     /// A key chosen at random among those that have not expired, nearly uniformly.
-    pub fn random_key(&mut self) -> Option<Vec<u8>> {
+    pub fn random_key(&mut self) -> Result<Option<Vec<u8>>, CommandError> {
         const TRIES_MAX: usize = 100;
-        let keys: Vec<usize> = self
-            .keyspace
-            .shards()
-            .map(|shard| {
-                let locked = self.keyspace.lock_one(shard);
-                locked.shard(shard).database(self.database).map_or(0, Database::len)
-            })
-            .collect();
+        /// Keys that are looked at in a row where everything drawn has expired.
+        const SCAN_COUNT: usize = 100;
+        let keys = self.keyspace.shards().map(|shard| self.keys_of(shard));
+        let keys = keys.collect::<Result<Vec<usize>, _>>()?;
         let total: usize = keys.iter().sum();
+        if total == 0 {
+            return Ok(None);
+        }
         for _ in 0..TRIES_MAX {
-            let mut nth = self.worker.random().checked_rem(total as u64)? as usize;
+            let mut nth = (self.worker.random() % total as u64) as usize;
             let shard = keys.iter().position(|keys| {
                 let here = nth < *keys;
                 nth -= if here { 0 } else { *keys };
                 here
-            })?;
-            let locked = self.keyspace.lock_one(shard);
-            let entry = locked
-                .shard(shard)
-                .database(self.database)
-                .and_then(|database| database.random(self.worker.random()));
+            });
+            let shard = shard.expect("it is below the sum");
+            let held = self.hold(shard)?;
+            let random = self.worker.random();
+            let entry = held.database(self.database).and_then(|database| database.random(random));
             if let Some(entry) = entry
                 && !entry.is_expired(self.environment.now_ms)
             {
-                return Some(entry.key().to_vec());
+                return Ok(Some(entry.key().to_vec()));
             }
         }
         // Nearly everything has expired and awaits its removal: the first that has not will do.
+        self.weigh(total)?;
         let (mut cursor, mut found) = (0, None);
         loop {
-            cursor = self.scan(cursor, 1, None, |entry| found = Some(entry.key().to_vec()));
+            cursor = self.scan(
+                cursor,
+                SCAN_COUNT,
+                None,
+                |_| true,
+                |key| {
+                    found.get_or_insert_with(|| key.to_vec());
+                },
+            )?;
             if cursor == 0 || found.is_some() {
-                return found;
+                return Ok(found);
             }
         }
     }

@@ -9,6 +9,7 @@ mod exclusive;
 mod keys;
 mod keyspace;
 mod read;
+mod walk;
 mod worker;
 mod write;
 
@@ -22,6 +23,7 @@ pub use environment::Environment;
 pub use exclusive::ExclusiveContext;
 pub use keyspace::KeyspaceContext;
 pub use read::ReadContext;
+pub use walk::Host;
 pub use worker::{Garbage, Worker};
 pub use write::{Change, WriteContext};
 

@@ -69,6 +69,12 @@ impl Garbage {
         self.values[kept..].iter().map(Owned::heap_bytes).sum()
     }
 
+    /// Whether freeing it would hold up whoever does.
+    pub(crate) fn is_large(&self) -> bool {
+        let databases: usize = self.databases.iter().map(|database| database.usage().bytes()).sum();
+        self.bytes_from(0) + databases >= LARGE_GARBAGE_BYTES_MIN
+    }
+
     /// Whether [`Self::free_soon`] was said of anything.
     #[inline]
     pub(crate) fn is_freed_soon(&self) -> bool {

@@ -265,6 +265,11 @@ impl Database {
         }
     }
 
+    /// Bytes of keys and values. O(1).
+    pub(crate) fn entry_bytes(&self) -> usize {
+        self.slab.used_bytes() + self.heap_bytes
+    }
+
     pub(super) fn measured_bytes(&self) -> usize {
         self.measured_bytes
     }
@@ -526,6 +531,32 @@ impl Database {
     /// `SCAN`'s guarantee, see [`BucketTable::scan`].
     pub(crate) fn scan(&self, cursor: u64, mut visit: impl FnMut(EntryRef<'_>)) -> u64 {
         self.table.scan(cursor, |handle| visit(self.entry_of(handle)))
+    }
+
+    /// [`Self::scan`] without repetitions ([`BucketTable::scan_once`]), some dozen entries at a time: their memory is
+    /// fetched side by side. `handles` is scratch space.
+    pub(crate) fn scan_once(
+        &self,
+        mut cursor: u64,
+        handles: &mut Vec<Handle>,
+        visit: impl FnMut(EntryRef<'_>),
+    ) -> u64 {
+        /// Calls to the table, where these find few entries.
+        const CALLS_MAX: usize = 8;
+        const ENTRIES_MIN: usize = 32;
+        let cells = Cells { slab: &self.slab, hasher: &self.hasher };
+        handles.clear();
+        for _ in 0..CALLS_MAX {
+            cursor = self.table.scan_once(cursor, &cells, |handle| {
+                cells.prefetch(handle);
+                handles.push(handle);
+            });
+            if cursor == 0 || handles.len() >= ENTRIES_MIN {
+                break;
+            }
+        }
+        handles.iter().map(|handle| self.entry_of(*handle)).for_each(visit);
+        cursor
     }
 
     /// Visits all entries. O(n).

@@ -49,7 +49,7 @@ pub use entry::EntryRef;
 pub(crate) use entry::{Edited, STAMP_BITS, access_clock, access_clock_ago, idle_seconds};
 use gate::Gate;
 pub use gate::Inside;
-use gate::KeptOpen;
+pub(crate) use gate::KeptOpen;
 pub(crate) use key::KeyHasher;
 pub use key::{Key, SLOTS, slot};
 pub use locked::Locked;

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use dunlin_engine::{
-    Engine, Environment, Request, Worker,
+    Engine, Environment, Host, Request, Worker,
     command::{CommandError, CommandTable, Run},
     commands,
     keyspace::Keyspace,
@@ -31,6 +31,19 @@ impl Store {
         let environment =
             Environment { now_ms: START_MS, string_bytes_max: 512 << 20, ..Environment::default() };
         Client { store: self, worker: Worker::new(number, number as u64), environment, database: 0 }
+    }
+}
+
+/// The host of commands that are run apart from their worker, whose client waits to the end.
+pub struct Caller;
+
+impl Host for Caller {
+    fn is_wanted(&self) -> bool {
+        true
+    }
+
+    fn pause(&self) {
+        std::thread::yield_now();
     }
 }
 

@@ -64,7 +64,7 @@ static PARTS: &[Part] = &[
         "CHANGE-REPL-ID",
         "    Draw another replication ID.",
     ] },
-    Part { name: "digest", operands: 0..=0, run: of_store, help: &[
+    Part { name: "digest", operands: 0..=0, run: digest, help: &[
         "DIGEST",
         "    Digest of all databases; data sets with the same digest are the same, in Redis too.",
     ] },
@@ -180,6 +180,15 @@ fn of_store(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut Re
     let (environment, worker) = (&context.executor.environment, &mut context.executor.worker);
     let database = context.session.database;
     context.shared.engine.execute(&request, database, environment, worker, &mut context.turn.inside, reply)
+}
+
+/// [`of_store`] for what may take long.
+fn digest(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
+    of_store(context, words, reply)?;
+    if let Some(deferred) = &mut context.executor.worker.deferred {
+        deferred.prepend_words(&[b"DEBUG"]);
+    }
+    Ok(())
 }
 
 const NOT_POSITIVE: CommandError = CommandError::text("ERR value is out of range, must be positive");

@@ -1,7 +1,7 @@
 //! Commands that are run apart from the worker: handed out, stored, answered.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Weak, atomic::Ordering},
     time::Duration,
 };
 
@@ -16,7 +16,7 @@ use crate::{
     apart::{Finished, Job, Unstored},
     blocked::{self, error_line},
     net::{Next, PostOffice},
-    session::{ClientFlags, IsHeard, Replies, Session},
+    session::{ClientFlags, IsHeard, Replies, RunApart, Session},
     shared::Shared,
 };
 
@@ -30,9 +30,10 @@ impl Executor {
         deferred: Box<Deferred>,
         post: PostOffice<Letter>,
     ) -> Flow {
-        session.apart = Some(IsHeard(session.replies == Replies::On));
-        let client = session.client.address;
-        shared.apart.run(Job { deferred, index: entry.index, client, post, rounds: 0 });
+        let is_heard = IsHeard(session.replies == Replies::On);
+        session.apart = Some(RunApart { is_heard, is_decided: deferred.is_decided() });
+        let (caller, client) = (Arc::downgrade(&session.client), session.client.address);
+        shared.apart.run(Job { deferred, caller, index: entry.index, client, post, rounds: 0 });
         Flow::Stop(Next::Park { until: None })
     }
 
@@ -83,7 +84,8 @@ impl Executor {
         self.worker.computed = None;
         let mut job = self.worker.deferred.take().map(|deferred| {
             let (post, rounds) = (self.post.clone(), rounds + 1);
-            Job { deferred, index, client, post, rounds }
+            // What stores something does so whoever is there.
+            Job { deferred, caller: Weak::new(), index, client, post, rounds }
         });
         if let Some(job) = job.take_if(|job| !job.deferred.has_run()) {
             return shared.apart.run(job);
@@ -117,7 +119,7 @@ impl Executor {
         nanoseconds: u64,
     ) -> Option<Next> {
         // Nothing where it has been served before it came to know of its wait.
-        session.waiting = Some(session.apart.take()?);
+        session.waiting = Some(session.apart.take()?.is_heard);
         session.unfinished.iter_mut().for_each(|unfinished| unfinished.nanoseconds += nanoseconds);
         session.flags.set(ClientFlags::BLOCKED, true);
         session.waits_until = timeout.and_then(|timeout| self.now.instant.checked_add(timeout));
@@ -145,7 +147,7 @@ impl Executor {
         let error = error_line(last).filter(|_| finished.reply.len() == 1);
         let nanoseconds = finished.nanoseconds;
         self.finish(session, &words, &Finish { nanoseconds, reply_bytes, error, event: None });
-        if session.apart.take() == Some(IsHeard(true)) {
+        if session.apart.take().is_some_and(|apart| apart.is_heard == IsHeard(true)) {
             reply.set_protocol(session.protocol);
             reply.append_pieces(&finished.reply);
         }

@@ -249,7 +249,8 @@ impl Executor {
     /// Puts pushes around the reply to the command that has just run, which begins at a mark.
     fn place_pushes(&self, session: &Session, mark: Mark, reply: &mut ReplyBuffer) {
         let Some(pushes) = session.client.pushes.get() else { return };
-        let Some(Around { before, behind }) = pushes.settle(session.apart.is_none()) else { return };
+        let owes_reply = session.apart.is_some_and(|apart| apart.is_decided);
+        let Some(Around { before, behind }) = pushes.settle(!owes_reply) else { return };
         let mut own = reply.split_off(mark);
         let put = |push: Push, reply: &mut ReplyBuffer| reply.raw(&push.encode());
         before.into_iter().for_each(|push| put(push, reply));
@@ -647,6 +648,10 @@ impl Executor {
                 (flow, has_failed) = (context.flow, context.has_failed);
                 if result.is_err() {
                     reply.rewind(mark);
+                }
+                // A part of DEBUG that the store runs.
+                if let Some(deferred) = self.worker.deferred.take() {
+                    flow = Self::run_apart(shared, session, entry, deferred, self.post.clone());
                 }
                 result
             }

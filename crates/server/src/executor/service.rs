@@ -182,7 +182,7 @@ impl Service for Executor {
             }
             Letter::Unblocked(unblocked) => {
                 // It may have been served before it was told of its wait (`Letter::Waits`).
-                session.waiting = session.waiting.take().or_else(|| session.apart.take());
+                session.waiting = session.waiting.take().or_else(|| Some(session.apart.take()?.is_heard));
                 Some(self.stop_waiting(session, reply, &unblocked))
             }
             Letter::Waits { timeout, nanoseconds } => self.wait_after_all(session, timeout, nanoseconds),
@@ -197,7 +197,7 @@ impl Service for Executor {
     }
 
     fn owes_reply(&self, session: &Session) -> bool {
-        session.apart.is_some()
+        session.apart.is_some_and(|apart| apart.is_decided)
     }
 
     fn receive(&mut self, letter: Letter) {

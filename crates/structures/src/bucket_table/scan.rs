@@ -1,8 +1,8 @@
 //! Looking at many entries: all, some from anywhere, or piece by piece while the table changes.
 
-use super::BucketTable;
 use super::bucket::SLOTS_PER_BUCKET;
 use super::probe::index_of;
+use super::{BucketTable, Entries};
 use crate::slab::Handle;
 
 /// Draws of a random bucket and slot before `random` takes what is next instead.
@@ -37,6 +37,24 @@ impl BucketTable {
         // Setting the bits above L lets the increment carry into the highest of the L.
         let reversed = (index | !(size - 1)).reverse_bits();
         u64::from(reversed.wrapping_add(1).reverse_bits())
+    }
+
+    /// [`scan`](Self::scan) without repetitions: an entry that is in the table throughout is visited exactly once, any other at
+    /// most once.
+    ///
+    /// Why: the entries with r below the cursor's are those that earlier calls have visited. They come again only where the
+    /// interval of the present L begins before the cursor, because the table has shrunk; their hashes tell them apart.
+    pub fn scan_once(&self, cursor: u64, entries: &impl Entries, mut visit: impl FnMut(Handle)) -> u64 {
+        let cursor_bits = cursor as u32;
+        if u64::from(cursor_bits) >> self.level() == 0 {
+            return self.scan(cursor, visit);
+        }
+        let begin = cursor_bits.reverse_bits();
+        self.scan(cursor, |handle| {
+            if (entries.hash(handle) as u32).reverse_bits() >= begin {
+                visit(handle);
+            }
+        })
     }
 
     /// Address bits: the table has 2^level buckets, and some that were split off these.

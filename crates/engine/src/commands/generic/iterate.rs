@@ -7,6 +7,7 @@ use crate::{
     commands::scan::{COUNT_DEFAULT, parse_cursor},
     context::KeyspaceContext,
     glob,
+    keyspace::EntryRef,
 };
 
 pub(super) const DBSIZE: Command = Command {
@@ -64,7 +65,7 @@ pub(super) const SCAN: Command = Command {
 };
 
 fn dbsize(context: &mut KeyspaceContext<'_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    reply.count(context.usage().keys);
+    reply.count(context.keys()?);
     Ok(())
 }
 
@@ -72,26 +73,26 @@ fn keys(context: &mut KeyspaceContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     let pattern = args.word();
     let (mark, mut count) = (reply.mark(), 0);
     if let Some(key) = glob::literal(pattern) {
-        if context.contains(key) {
+        if context.contains(key)? {
             reply.bulk(key);
             count = 1;
         }
     } else {
         let shard = context.shard_of_pattern(pattern);
         let filter = glob::filter(pattern)?;
-        context.for_each(shard, |entry| {
-            if filter.as_ref().is_none_or(|glob| glob.matches(entry.key())) {
-                reply.bulk(entry.key());
+        context.for_each_key(shard, |key| {
+            if filter.as_ref().is_none_or(|glob| glob.matches(key)) {
+                reply.bulk(key);
                 count += 1;
             }
-        });
+        })?;
     }
     reply.array_since(mark, count);
     Ok(())
 }
 
 fn randomkey(context: &mut KeyspaceContext<'_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    match context.random_key() {
+    match context.random_key()? {
         Some(key) => reply.bulk(&key),
         None => reply.null(),
     }
@@ -117,14 +118,15 @@ fn scan(context: &mut KeyspaceContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     let shard = pattern.and_then(|pattern| context.shard_of_pattern(pattern));
     let filter = pattern.map(glob::filter).transpose()?.flatten();
     let (mut keys, mut found) = (ReplyBuffer::default(), 0);
-    let cursor = context.scan(cursor, count, shard, |entry| {
-        let wanted = filter.as_ref().is_none_or(|glob| glob.matches(entry.key()))
-            && type_name.is_none_or(|name| name.eq_ignore_ascii_case(entry.value_type().name().as_bytes()));
-        if wanted {
-            keys.bulk(entry.key());
+    let is_of_type = |entry: EntryRef<'_>| {
+        type_name.is_none_or(|name| name.eq_ignore_ascii_case(entry.value_type().name().as_bytes()))
+    };
+    let cursor = context.scan(cursor, count, shard, is_of_type, |key| {
+        if filter.as_ref().is_none_or(|glob| glob.matches(key)) {
+            keys.bulk(key);
             found += 1;
         }
-    });
+    })?;
     reply.array(2);
     reply.bulk(itoa::Buffer::new().format(cursor).as_bytes());
     reply.array(found);

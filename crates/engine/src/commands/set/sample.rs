@@ -275,7 +275,7 @@ mod tests {
 
     use crate::{
         deferred::Outcome,
-        transcript::{Story, check},
+        transcript::{Caller, Story, check},
     };
 
     /// The bulk strings of a reply.
@@ -323,7 +323,7 @@ mod tests {
             let line = format!("SPOP s {count}");
             assert_eq!(story.reply(&line, Protocol::Resp2), b"", "the answer waits");
             let deferred = story.worker.deferred.take().expect("run apart");
-            let Outcome::Computed(computed) = deferred.run(&story.engine, &mut story.worker) else {
+            let Outcome::Computed(computed) = deferred.run(&story.engine, &mut story.worker, &Caller) else {
                 panic!("it stores something");
             };
             story.play("> SCARD s\n:500");

@@ -1,0 +1,147 @@
+//! Walking over the keyspace apart from a worker (`docs/decisions/0013-long-commands.md`).
+//!
+//! ```text
+//! gate kept open, a shard locked    look at some hundred entries, copy the keys that are wanted
+//! nothing locked                    match the copies, write the reply
+//! again, until all shards are done
+//! ```
+//!
+//! A shard's position is a cursor of its table, so what is there throughout comes once, whatever happens between two slices:
+//! the table may grow, shrink, be emptied or be exchanged for that of another database.
+
+use dunlin_structures::Handle;
+
+use crate::{
+    command::CommandError,
+    keyspace::{Database, EntryRef, KeptOpen, Keyspace, Locked},
+};
+
+/// Entries that a slice looks at: some ten microseconds' work, which is what others wait at most. A snapshot takes as long.
+const SLICE_ENTRIES: usize = 256;
+/// Bytes of keys that a slice copies before it ends.
+const SLICE_BYTES: usize = 16 * 1024;
+
+/// The host of a command that is run apart from its worker.
+pub trait Host {
+    /// Whether somebody still waits for the reply.
+    fn is_wanted(&self) -> bool;
+
+    /// Waits a moment: a script has been holding for long what the command needs next.
+    fn pause(&self);
+}
+
+/// A locked shard. Fields are dropped in order: the lock goes before the gate can be closed.
+pub(super) struct Held<'a> {
+    shard: usize,
+    locked: Locked<'a>,
+    /// For who is not inside the gate.
+    _open: Option<KeptOpen<'a>>,
+}
+
+impl Held<'_> {
+    /// The shard's stripe of a database, unless that has always been empty.
+    pub(super) fn database(&self, database: usize) -> Option<&Database> {
+        self.locked.shard(self.shard).database(database)
+    }
+}
+
+/// Locks a shard. Without a host the caller is inside the gate, and where a script has been holding the shard for long an error
+/// comes; with one it is not inside, and waits for the script, unless the command is abandoned meanwhile.
+pub(super) fn hold<'a>(
+    keyspace: &'a Keyspace,
+    shard: usize,
+    host: Option<&dyn Host>,
+) -> Result<Held<'a>, CommandError> {
+    let Some(host) = host else {
+        let locked = keyspace.lock_one_unless_long(shard).ok_or(CommandError::Busy)?;
+        return Ok(Held { shard, locked, _open: None });
+    };
+    loop {
+        if !host.is_wanted() {
+            return Err(CommandError::Abandoned);
+        }
+        if let Some(open) = keyspace.keep_open()
+            && let Some(locked) = keyspace.lock_one_unless_long(shard)
+        {
+            return Ok(Held { shard, locked, _open: Some(open) });
+        }
+        host.pause();
+    }
+}
+
+/// Where a walk has come to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) shard: usize,
+    /// The position in the shard's table; 0 at its beginning, and at its end.
+    pub(super) position: u64,
+}
+
+/// A walk over a database, and the keys that its last slice has copied.
+pub(super) struct Walk<'a> {
+    keyspace: &'a Keyspace,
+    database: usize,
+    host: &'a dyn Host,
+    handles: Vec<Handle>,
+    keys: Vec<u8>,
+    /// Where each of them ends.
+    ends: Vec<usize>,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(keyspace: &'a Keyspace, database: usize, host: &'a dyn Host) -> Self {
+        Self { keyspace, database, host, handles: Vec::new(), keys: Vec::new(), ends: Vec::new() }
+    }
+
+    /// Goes on through a shard's table for a slice, or some more than `entries_max` entries, and copies the keys of those that
+    /// are wanted. How many were looked at.
+    pub(super) fn copy_keys(
+        &mut self,
+        place: &mut Place,
+        entries_max: usize,
+        wanted: impl Fn(EntryRef<'_>) -> bool,
+    ) -> Result<usize, CommandError> {
+        // A single long key does not make the buffer large for good.
+        self.keys.clear();
+        self.keys.shrink_to(2 * SLICE_BYTES);
+        self.ends.clear();
+        let entries_max = entries_max.min(SLICE_ENTRIES);
+        let mut entries = 0;
+        let held = hold(self.keyspace, place.shard, Some(self.host))?;
+        let Some(database) = held.database(self.database) else {
+            place.position = 0;
+            return Ok(0);
+        };
+        loop {
+            place.position = database.scan_once(place.position, &mut self.handles, |entry| {
+                entries += 1;
+                if wanted(entry) {
+                    self.keys.extend_from_slice(entry.key());
+                    self.ends.push(self.keys.len());
+                }
+            });
+            if place.position == 0 || entries >= entries_max || self.keys.len() >= SLICE_BYTES {
+                return Ok(entries);
+            }
+        }
+    }
+
+    /// The keys that were copied.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.keys[start..*end])
+    }
+
+    /// Visits some entries of a shard under its lock.
+    pub(super) fn visit(
+        &mut self,
+        place: &mut Place,
+        visit: impl FnMut(EntryRef<'_>),
+    ) -> Result<(), CommandError> {
+        let held = hold(self.keyspace, place.shard, Some(self.host))?;
+        let stripe = held.database(self.database);
+        place.position =
+            stripe.map_or(0, |stripe| stripe.scan_once(place.position, &mut self.handles, visit));
+        Ok(())
+    }
+}
