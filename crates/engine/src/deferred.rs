@@ -21,6 +21,7 @@ use crate::{
     context::{Environment, Garbage, ReadContext, Worker, WriteContext},
     execute::{Engine, Request},
     keyspace::{Locked, ShardSet, View},
+    long_words::{LongWords, OwnedWord},
 };
 
 /// What becomes of a command that is run apart from its worker.
@@ -29,7 +30,7 @@ pub enum Outcome {
     /// It has been run.
     Answered {
         /// Its words, the name first.
-        words: Vec<Box<[u8]>>,
+        words: Vec<OwnedWord>,
         /// Its reply.
         reply: ReplyBuffer,
     },
@@ -40,7 +41,7 @@ pub enum Outcome {
 /// What a command has computed from keys that it will not change.
 pub struct Computed {
     /// The words of the command, the name first.
-    pub words: Vec<Box<[u8]>>,
+    pub words: Vec<OwnedWord>,
     /// Its client's database.
     pub database: usize,
     /// The protocol that its client is answered in.
@@ -79,7 +80,7 @@ impl Computed {
 #[derive(Debug)]
 pub struct Deferred {
     /// Its words, the name first.
-    words: Vec<Box<[u8]>>,
+    words: Vec<OwnedWord>,
     task: Task,
 }
 
@@ -115,6 +116,7 @@ impl Deferred {
         request: &Request<'_>,
         database: usize,
         environment: &Environment,
+        long_words: &LongWords,
         protocol: Protocol,
     ) -> Self {
         let keys = request.entry.keys_with_access(request.words);
@@ -128,13 +130,16 @@ impl Deferred {
             protocol,
             view: View::new(locked, database, keys, environment.now_ms),
         };
-        Self { words: owned(request.words), task: Task::Run(Box::new(running)) }
+        Self { words: OwnedWord::all(request.words, long_words), task: Task::Run(Box::new(running)) }
     }
 
     /// A command that has been run, and is answered once what it has removed is freed.
     #[cold]
     pub(crate) fn freeing(garbage: Garbage, request: &Request<'_>, reply: ReplyBuffer) -> Self {
-        Self { words: owned(request.words), task: Task::Free { garbage, reply } }
+        Self {
+            words: OwnedWord::all(request.words, &LongWords::default()),
+            task: Task::Free { garbage, reply },
+        }
     }
 
     /// Whether the command has been run, and only frees what it has removed.
@@ -155,12 +160,8 @@ impl Deferred {
     }
 }
 
-fn owned(words: &[&[u8]]) -> Vec<Box<[u8]>> {
-    words.iter().map(|word| Box::from(*word)).collect()
-}
-
 impl Running {
-    fn run(self, owned_words: Vec<Box<[u8]>>, engine: &Engine, worker: &mut Worker) -> Outcome {
+    fn run(self, owned_words: Vec<OwnedWord>, engine: &Engine, worker: &mut Worker) -> Outcome {
         let words: Vec<&[u8]> = owned_words.iter().map(|word| &**word).collect();
         let mut args = Args::new(&words, self.name_words);
         let mut reply = ReplyBuffer::default();

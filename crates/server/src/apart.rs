@@ -16,7 +16,7 @@ use std::{
     time::Instant,
 };
 
-use dunlin_engine::{Computed, Deferred, Outcome, Worker};
+use dunlin_engine::{Computed, Deferred, Outcome, OwnedWord, Worker};
 use dunlin_resp::SharedSlice;
 
 use crate::{
@@ -55,7 +55,7 @@ pub(crate) struct Unstored {
 #[derive(Debug)]
 pub(crate) struct Finished {
     /// The words of the command, the name first.
-    pub(crate) words: Vec<Box<[u8]>>,
+    pub(crate) words: Vec<OwnedWord>,
     /// The reply, encoded; no piece is empty.
     pub(crate) reply: Vec<SharedSlice>,
     pub(crate) nanoseconds: u64,

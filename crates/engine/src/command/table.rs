@@ -74,6 +74,11 @@ impl Entry {
         self.command.strays.is_some_and(|strays| strays(words))
     }
 
+    /// Whether it replaces what keys held, whatever that was.
+    pub fn overwrites(&self) -> bool {
+        self.command.keys.iter().any(|spec| spec.access == Access::Overwrite)
+    }
+
     /// The keys with how they are used.
     pub fn keys_with_access<'a>(
         &self,
