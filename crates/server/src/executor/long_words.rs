@@ -23,9 +23,8 @@ impl Executor {
     ) -> LongWords {
         let Some(arrivals) = &session.arrivals else { return LongWords::default() };
         let entry = window.commands.first().and_then(|command| command.entry);
-        let overwrites = entry.is_some_and(|entry| shared.commands.entries()[entry].overwrites());
-        if overwrites {
-            // The words will be strings as they are: they are divided here, where nothing is locked.
+        if entry.is_some_and(|entry| shared.commands.entries()[entry].stores_words()) {
+            // Dividing takes up to a millisecond; nothing is locked here.
             arrivals.words.iter().for_each(|word| drop(word.rope_from(0)));
         }
         window.detached_bytes = arrivals.bytes();
