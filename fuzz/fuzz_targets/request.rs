@@ -69,7 +69,8 @@ fn decode(
                 decoder.forget_detached();
             }
             if !more {
-                if let Some(Detached { length, arrived }) = decoder.detach(&input, limits, detached_bytes_min) {
+                if let Some(Detached { length, arrived }) = decoder.detach(&input, limits, detached_bytes_min)
+                {
                     detached = Some((input.split_off(input.len() - arrived), length));
                 }
                 break;

@@ -313,6 +313,26 @@ impl RequestDecoder {
         limits: &Limits,
         commands_max: usize,
     ) -> Result<Decoded, ProtocolError> {
+        if self.detached.is_none() {
+            return self.decode_up_to(input, position, batch, limits, commands_max);
+        }
+        debug_assert!(batch.is_empty(), "what is presented begins with the command");
+        let decoded = self.decode_up_to(input, position, batch, limits, 1);
+        if !batch.is_empty() {
+            batch.detached.extend(self.detached.iter().flat_map(|detached| detached.share()));
+        }
+        decoded
+    }
+
+    #[inline]
+    fn decode_up_to(
+        &mut self,
+        input: &[u8],
+        position: &mut usize,
+        batch: &mut Batch,
+        limits: &Limits,
+        commands_max: usize,
+    ) -> Result<Decoded, ProtocolError> {
         while batch.len() < commands_max {
             let start = *position;
             if self.remaining == 0 {
@@ -329,12 +349,7 @@ impl RequestDecoder {
                 }
             }
             match self.decode_multibulk(input, start, batch, limits)? {
-                Ok(end) => {
-                    *position = end;
-                    if !batch.detached.is_empty() {
-                        return Ok(Decoded::Full);
-                    }
-                }
+                Ok(end) => *position = end,
                 Err(wanted) => return Ok(Decoded::Incomplete { wanted }),
             }
         }
@@ -436,10 +451,6 @@ impl RequestDecoder {
         if remaining == 0 {
             self.remaining = 0;
             self.scanned = 0;
-            if let Some(detached) = &self.detached {
-                debug_assert!(batch.is_empty(), "what is presented begins with the command");
-                batch.detached.extend(detached.share());
-            }
             batch.finish_command(at);
             return Ok(Ok(at));
         }

@@ -7,7 +7,7 @@ use dunlin_structures::Slot;
 use crate::{
     command::CommandError,
     keyspace::{EntryRef, Key},
-    long_words::LongWord,
+    long_words::{LONG_WORD_BYTES_MIN, LongWord},
     value::{BLOCK_BYTES_MAX, LongText, NewString, NewValue, StringRope, TextMut},
 };
 
@@ -34,7 +34,16 @@ impl WriteContext<'_> {
     /// Stores a word of the command as a string, whatever the key held; as [`Self::set_string`].
     #[inline]
     pub fn set_word(&mut self, key: &[u8], word: &[u8], expiry: ExpiryChange) {
-        let value = NewString::from_word(word, self.worker.effects.long_words.find(word).map(|long| &**long));
+        if word.len() < LONG_WORD_BYTES_MIN {
+            self.set_string(key, NewString::from_text(word), expiry);
+        } else {
+            self.set_long_word(key, word, expiry);
+        }
+    }
+
+    #[cold]
+    fn set_long_word(&mut self, key: &[u8], word: &[u8], expiry: ExpiryChange) {
+        let value = NewString::from_word(word, self.long_word(word).as_deref());
         self.set_string(key, value, expiry);
         self.note_stored(key, word);
     }
