@@ -24,6 +24,7 @@ use crate::{
     context::{Environment, Garbage, Host, KeyspaceContext, ReadContext, Worker, WriteContext},
     execute::{Engine, Request},
     keyspace::{Locked, ShardSet, View},
+    long_words::{LongWords, OwnedWord},
 };
 
 /// What becomes of a command that is run apart from its worker.
@@ -32,7 +33,7 @@ pub enum Outcome {
     /// It has been run.
     Answered {
         /// Its words, the name first.
-        words: Vec<Box<[u8]>>,
+        words: Vec<OwnedWord>,
         /// Its reply.
         reply: ReplyBuffer,
     },
@@ -45,7 +46,7 @@ pub enum Outcome {
 /// What a command has computed from keys that it will not change.
 pub struct Computed {
     /// The words of the command, the name first.
-    pub words: Vec<Box<[u8]>>,
+    pub words: Vec<OwnedWord>,
     /// Its client's database.
     pub database: usize,
     /// The protocol that its client is answered in.
@@ -84,7 +85,7 @@ impl Computed {
 #[derive(Debug)]
 pub struct Deferred {
     /// Its words, the name first.
-    words: Vec<Box<[u8]>>,
+    words: Vec<OwnedWord>,
     task: Task,
 }
 
@@ -139,6 +140,7 @@ impl Deferred {
         request: &Request<'_>,
         database: usize,
         environment: &Environment,
+        long_words: &LongWords,
         protocol: Protocol,
     ) -> Self {
         let keys = request.entry.keys_with_access(request.words);
@@ -152,7 +154,7 @@ impl Deferred {
             protocol,
             view: View::new(locked, database, keys, environment.now_ms),
         };
-        Self { words: owned(request.words), task: Task::Run(Box::new(running)) }
+        Self { words: OwnedWord::all(request.words, long_words), task: Task::Run(Box::new(running)) }
     }
 
     /// A command that looks at the keyspace as a whole.
@@ -166,13 +168,16 @@ impl Deferred {
     ) -> Self {
         let (name_words, environment) = (request.entry.name_words(), environment.clone());
         let walking = Walking { handler, name_words, database, environment, protocol };
-        Self { words: owned(request.words), task: Task::Walk(Box::new(walking)) }
+        Self { words: OwnedWord::all(request.words, &LongWords::default()), task: Task::Walk(Box::new(walking)) }
     }
 
     /// A command that has been run, and is answered once what it has removed is freed.
     #[cold]
     pub(crate) fn freeing(garbage: Garbage, request: &Request<'_>, reply: ReplyBuffer) -> Self {
-        Self { words: owned(request.words), task: Task::Free { garbage, reply } }
+        Self {
+            words: OwnedWord::all(request.words, &LongWords::default()),
+            task: Task::Free { garbage, reply },
+        }
     }
 
     /// Whether the command has been run, and only frees what it has removed.
@@ -187,7 +192,7 @@ impl Deferred {
 
     /// Puts words in front of the command's, which are those of a part of another command.
     pub fn prepend_words(&mut self, words: &[&[u8]]) {
-        self.words.splice(0..0, owned(words));
+        self.words.splice(0..0, OwnedWord::all(words, &LongWords::default()));
         if let Task::Walk(walking) = &mut self.task {
             walking.name_words += words.len();
         }
@@ -207,14 +212,10 @@ impl Deferred {
     }
 }
 
-fn owned(words: &[&[u8]]) -> Vec<Box<[u8]>> {
-    words.iter().map(|word| Box::from(*word)).collect()
-}
-
 impl Walking {
     fn run(
         self,
-        owned_words: Vec<Box<[u8]>>,
+        owned_words: Vec<OwnedWord>,
         engine: &Engine,
         worker: &mut Worker,
         host: &dyn Host,
@@ -239,7 +240,7 @@ impl Walking {
 }
 
 impl Running {
-    fn run(self, owned_words: Vec<Box<[u8]>>, engine: &Engine, worker: &mut Worker) -> Outcome {
+    fn run(self, owned_words: Vec<OwnedWord>, engine: &Engine, worker: &mut Worker) -> Outcome {
         let words: Vec<&[u8]> = owned_words.iter().map(|word| &**word).collect();
         let mut args = Args::new(&words, self.name_words);
         let mut reply = ReplyBuffer::default();

@@ -15,8 +15,8 @@
 //! Clients encode commands in just this form. Where such a command is a record by itself, the bytes that it
 //! came in are handed to the log as they are (docs/decisions/0015).
 //!
-//! A word that is now the text of a long string is not copied: the record shares the string's chunks, which whoever changes
-//! them copies first (docs/decisions/0023).
+//! A word that is now the text of a long string, or that arrived in a block of its own, is not copied: the record shares the
+//! bytes, and whoever changes them copies first (docs/decisions/0023).
 //!
 //! Invariants:
 //! - A record starts and ends in database 0: no state crosses records.
@@ -35,6 +35,7 @@ use dunlin_resp::SharedSlice;
 
 use crate::{
     execute::Request,
+    long_words::{LongWord, LongWords},
     value::{StringRope, shared_slices},
 };
 
@@ -87,14 +88,40 @@ impl LogSwitch {
 #[derive(Debug, Default)]
 struct Record {
     bytes: Vec<u8>,
-    /// Long strings, each in front of a byte; in order.
-    long: Vec<(usize, Arc<StringRope>)>,
+    /// Long words, each in front of a byte; in order.
+    long: Vec<(usize, SharedWord)>,
+}
+
+/// A word of a record that others hold, too.
+#[derive(Debug, Clone)]
+enum SharedWord {
+    /// It is now a string.
+    Stored(Arc<StringRope>),
+    /// It arrived in a block of its own.
+    Arrived(Arc<LongWord>),
+}
+
+impl SharedWord {
+    /// Its bytes in pieces of a chunk, so that the log can free what it has written.
+    fn push_to(&self, parts: &mut Vec<SharedSlice>) {
+        match self {
+            Self::Stored(rope) => parts.extend(shared_slices(rope, 0..rope.len())),
+            Self::Arrived(word) => {
+                parts.extend((0..word.len()).step_by(StringRope::CHUNK_BYTES).map(|start| {
+                    let end = word.len().min(start + StringRope::CHUNK_BYTES);
+                    // Named, since the other `clone` would not be one of the trait object.
+                    let word: Arc<LongWord> = Arc::clone(word);
+                    SharedSlice::new(word, start..end)
+                }))
+            }
+        }
+    }
 }
 
 impl Record {
     fn append(&mut self, other: &Self) {
         let start = self.bytes.len();
-        self.long.extend(other.long.iter().map(|(at, rope)| (start + at, Arc::clone(rope))));
+        self.long.extend(other.long.iter().map(|(at, word)| (start + at, word.clone())));
         self.bytes.extend_from_slice(&other.bytes);
     }
 
@@ -102,9 +129,9 @@ impl Record {
     #[cold]
     fn parts(&self) -> Vec<SharedSlice> {
         let (mut parts, mut written) = (Vec::new(), 0);
-        for (at, rope) in &self.long {
+        for (at, word) in &self.long {
             parts.push(self.bytes[written..*at].to_vec().into());
-            parts.extend(shared_slices(rope, 0..rope.len()));
+            word.push_to(&mut parts);
             written = *at;
         }
         parts.push(self.bytes[written..].to_vec().into());
@@ -148,6 +175,8 @@ pub struct Effects {
     framed: Record,
     /// Words of the running command that are now long strings, each by its place and length.
     stored: Vec<((usize, usize), Arc<StringRope>)>,
+    /// Words of the running command, or transaction, that arrived in blocks of their own.
+    pub long_words: LongWords,
     /// The offset behind the last record.
     logged_to: u64,
 }
@@ -206,7 +235,7 @@ impl Effects {
             self.databases.1 = database;
         }
         self.count += 1;
-        if self.stored.is_empty() {
+        if self.stored.is_empty() && self.long_words.is_empty() {
             write_command(&mut self.commands.bytes, words);
         } else {
             self.write_sharing(words);
@@ -219,12 +248,17 @@ impl Effects {
         let Record { bytes, long } = &mut self.commands;
         write_head(bytes, b'*', words.len());
         for word in words {
-            let Some((_, rope)) = self.stored.iter().find(|(place, _)| *place == place_of(word)) else {
-                write_word(bytes, word);
-                continue;
+            let stored = || self.stored.iter().find(|(place, _)| *place == place_of(word));
+            let shared = match (self.long_words.find(word), stored()) {
+                (Some(word), _) => SharedWord::Arrived(Arc::clone(word)),
+                (None, Some((_, rope))) => SharedWord::Stored(Arc::clone(rope)),
+                (None, None) => {
+                    write_word(bytes, word);
+                    continue;
+                }
             };
             write_head(bytes, b'$', word.len());
-            long.push((bytes.len(), Arc::clone(rope)));
+            long.push((bytes.len(), shared));
             bytes.extend_from_slice(b"\r\n");
         }
     }
@@ -251,7 +285,8 @@ impl Effects {
     #[inline]
     pub(crate) fn settle(&mut self, database: usize, words: &[&[u8]], changed: bool) {
         if self.on && !std::mem::take(&mut self.told) && changed && !self.muted {
-            self.own = self.alone && self.count == 0 && database == 0 && self.stored.is_empty();
+            let shares = !self.stored.is_empty() || !self.long_words.is_empty();
+            self.own = self.alone && self.count == 0 && database == 0 && !shares;
             if !self.own {
                 self.add(database, words);
             }

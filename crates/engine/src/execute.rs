@@ -95,7 +95,9 @@ impl Engine {
                 let result = match result {
                     Err(CommandError::TooLong) => {
                         let protocol = reply.protocol();
-                        let deferred = Deferred::new(&locked, request, database, environment, protocol);
+                        let long_words = &worker.effects.long_words;
+                        let deferred =
+                            Deferred::new(&locked, request, database, environment, long_words, protocol);
                         worker.deferred = Some(Box::new(deferred));
                         reply.rewind(mark);
                         Ok(())

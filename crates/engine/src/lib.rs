@@ -13,6 +13,7 @@ mod effect;
 mod execute;
 pub mod glob;
 pub mod keyspace;
+mod long_words;
 mod notify;
 mod random;
 pub mod rdb;
@@ -30,9 +31,10 @@ pub use context::{
     WriteContext,
 };
 pub use deferred::{Computed, Deferred, Outcome};
-pub use dunlin_structures::{PAGE_BYTES, hyperloglog::self_test as hyperloglog_self_test};
+pub use dunlin_structures::{GrowingBlock, PAGE_BYTES, hyperloglog::self_test as hyperloglog_self_test};
 pub use effect::{Effects, Log, LogSwitch, write_command};
 pub use execute::{Engine, Request};
+pub use long_words::{LONG_WORD_BYTES_MIN, LongWord, LongWords, OwnedWord};
 pub use notify::{Audience, ClientPosition, Event, EventClass, EventClasses, Notice};
 pub use serve::{Blocked, Served};
 pub use statistics::{Counter, Statistics};

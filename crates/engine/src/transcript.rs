@@ -96,6 +96,17 @@ impl Story {
         let decoded = RequestDecoder::default().decode(input, &mut 0, &mut batch, &limits, 1);
         decoded.expect("a well-formed request");
         let words: Vec<&[u8]> = batch.words(input).collect();
+        self.reply_to_words(table, &words, input, protocol)
+    }
+
+    /// The reply to a command with its words, and the bytes that these came in.
+    pub(crate) fn reply_to_words(
+        &mut self,
+        table: &CommandTable,
+        words: &[&[u8]],
+        encoded: &[u8],
+        protocol: Protocol,
+    ) -> Vec<u8> {
         let mut entry = table.find(words[0]).unwrap_or_else(|| panic!("no such command: {words:?}"));
         if !entry.subcommands.is_empty() {
             entry = table.find_subcommand(entry, words[1]).expect("a subcommand");
@@ -105,7 +116,7 @@ impl Story {
         if !entry.command.arity.accepts(words.len()) {
             reply.error(format!("ERR wrong number of arguments for '{}' command", entry.full_name()));
         } else {
-            let request = Request { entry, words: &words, keys: &[], encoded: input };
+            let request = Request { entry, words, keys: &[], encoded };
             let mut inside = Some(self.engine.keyspace.enter(0));
             let result = self.engine.execute(
                 &request,

@@ -5,13 +5,21 @@
 //! arguments, where each lies) is kept, so that a command of a million arguments is scanned once
 //! however many pieces it comes in.
 //!
+//! A long argument can be cut out of the input while it arrives ([`RequestDecoder::detach`]): the caller keeps its bytes, and
+//! presents the rest of the input as if they had never been there.
+//!
 //! Invariants:
 //! - A span in a [`Batch`] lies inside the input that the batch was decoded from (or inside the
-//!   batch's own text, for quoted inline words).
+//!   batch's own text, for quoted inline words, or is a detached argument).
+//! - A command with detached arguments is the only one of its batch.
 //! - Nothing is allocated for an announced length; memory follows the bytes that have arrived.
 //! - After an error the connection must be closed: the input cannot be resynchronized.
 
-use crate::number::parse_integer;
+use crate::{
+    SharedSlice,
+    detached::{Detached, DetachedArguments, Place},
+    number::parse_integer,
+};
 
 /// Longest header line, and longest inline request, in bytes.
 const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -25,6 +33,8 @@ const UNAUTHENTICATED_BULK_BYTES_MAX: usize = 16 * 1024;
 const UNAUTHENTICATED_REQUEST_BYTES_MAX: usize = UNAUTHENTICATED_BULK_BYTES_MAX + 1024;
 /// Marks a span into [`Batch::text`] instead of the input; inputs stay below 2 GiB.
 const IN_TEXT: u32 = 1 << 31;
+/// Marks a span that is one of [`Batch::detached`], beside [`IN_TEXT`]: text stays far below 1 GiB.
+const IS_DETACHED: u32 = 1 << 30;
 
 /// What a request may ask for.
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +69,10 @@ impl Span {
         if self.start & IN_TEXT != 0 { self } else { Self { start: self.start + offset as u32, ..self } }
     }
 
+    fn relative_to(self, offset: usize) -> Self {
+        if self.start & IN_TEXT != 0 { self } else { Self { start: self.start - offset as u32, ..self } }
+    }
+
     /// Length in bytes.
     #[inline]
     #[allow(clippy::len_without_is_empty, reason = "a span is a place, not a container")]
@@ -75,6 +89,8 @@ pub struct Batch {
     ends: Vec<(u32, u32)>,
     /// Unquoted words of inline requests.
     text: Vec<u8>,
+    /// Detached arguments of the only command.
+    detached: Vec<SharedSlice>,
 }
 
 impl Batch {
@@ -86,6 +102,13 @@ impl Batch {
         self.ends.clear();
         self.text.clear();
         self.text.shrink_to(LINE_BYTES_MAX);
+        self.detached.clear();
+    }
+
+    /// Whether the only command has detached arguments.
+    #[inline]
+    pub fn has_detached(&self) -> bool {
+        !self.detached.is_empty()
     }
 
     /// How many commands.
@@ -138,8 +161,16 @@ impl Batch {
     /// The bytes of one argument and whatever stands behind it.
     #[inline]
     pub fn text_from<'a>(&'a self, input: &'a [u8], span: Span) -> &'a [u8] {
-        let source = if span.start & IN_TEXT == 0 { input } else { &self.text };
-        &source[(span.start & !IN_TEXT) as usize..]
+        if span.start & IN_TEXT == 0 { &input[span.start as usize..] } else { self.own_text_from(span) }
+    }
+
+    #[cold]
+    fn own_text_from(&self, span: Span) -> &[u8] {
+        let start = (span.start & !IN_TEXT) as usize;
+        match span.start & IS_DETACHED {
+            0 => &self.text[start..],
+            _ => &self.detached[start & !(IS_DETACHED as usize)],
+        }
     }
 
     fn finish_command(&mut self, input_end: usize) {
@@ -223,20 +254,78 @@ pub struct RequestDecoder {
     scanned: usize,
     /// Arguments already complete, relative to the command's first byte.
     spans: Vec<Span>,
+    /// Its arguments that were cut out of the input, where there are any.
+    detached: Option<Box<DetachedArguments>>,
 }
 
 impl RequestDecoder {
-    /// Forgets the command that is arriving: the input will be presented from an earlier place.
+    /// Forgets the command that is arriving: the input will be presented from an earlier place. Detached arguments stay
+    /// detached.
     pub fn restart(&mut self) {
         self.remaining = 0;
         self.scanned = 0;
         self.spans.clear();
+        if let Some(detached) = &mut self.detached {
+            detached.restart();
+        }
+    }
+
+    /// Cuts the argument that is arriving out of the input if it has at least `bytes_min` bytes. To be called when
+    /// [`Self::decode`] has found the input incomplete from `input[0]` on. The caller keeps what has arrived of it and what
+    /// follows on the connection up to its length, and then calls [`Self::attach`]; until then nothing is decoded.
+    pub fn detach(&mut self, input: &[u8], limits: &Limits, bytes_min: usize) -> Option<Detached> {
+        if self.remaining == 0 || input.len() <= self.scanned || !limits.authenticated {
+            return None;
+        }
+        let (length, data) = read_length(input, self.scanned, limits).ok()??;
+        let length = usize::try_from(length).ok()?;
+        let arrived = input.len() - data;
+        let is_detached = || self.detached.as_ref().is_some_and(|detached| detached.has(data));
+        if length < bytes_min || arrived >= length || is_detached() {
+            return None;
+        }
+        self.detached.get_or_insert_default().begin(data);
+        Some(Detached { length, arrived })
+    }
+
+    /// All bytes of the argument that was detached last.
+    ///
+    /// # Panics
+    /// Where there is none, or it was attached.
+    pub fn attach(&mut self, bytes: SharedSlice) {
+        self.detached.as_mut().expect("an argument was detached").complete(bytes);
+    }
+
+    /// Forgets the detached arguments: their command will not be presented again.
+    #[inline]
+    pub fn forget_detached(&mut self) {
+        self.detached = None;
     }
 
     /// Takes complete commands off `input[*position..]` into `batch`, at most `commands_max`, and
     /// moves `position` behind them. Until a command is complete, the input from `position` on
     /// must be presented again, with more behind it. O(bytes) over all calls.
     pub fn decode(
+        &mut self,
+        input: &[u8],
+        position: &mut usize,
+        batch: &mut Batch,
+        limits: &Limits,
+        commands_max: usize,
+    ) -> Result<Decoded, ProtocolError> {
+        if self.detached.is_none() {
+            return self.decode_up_to(input, position, batch, limits, commands_max);
+        }
+        debug_assert!(batch.is_empty(), "what is presented begins with the command");
+        let decoded = self.decode_up_to(input, position, batch, limits, 1);
+        if !batch.is_empty() {
+            batch.detached.extend(self.detached.iter().flat_map(|detached| detached.share()));
+        }
+        decoded
+    }
+
+    #[inline]
+    fn decode_up_to(
         &mut self,
         input: &[u8],
         position: &mut usize,
@@ -314,8 +403,27 @@ impl RequestDecoder {
             let (length, data) = match name.take().or_else(|| read_short(input, at, b'$')) {
                 Some(header) => header,
                 None => match read_length(input, at, limits)? {
-                    Some(header) => header,
                     None => break,
+                    Some((length, data)) => match self.find_detached(data - start) {
+                        Place::Input => (length, data),
+                        Place::Arriving => break,
+                        Place::Detached(index, length) => {
+                            match input.get(data..).and_then(<[u8]>::first_chunk) {
+                                Some(b"\r\n") => {}
+                                Some(_) => return Err(ProtocolError::MissingLineEnd),
+                                None => {
+                                    wanted = data + 2 - input.len();
+                                    break;
+                                }
+                            }
+                            let start = index as u32 | IN_TEXT | IS_DETACHED;
+                            batch.spans.push(Span { start, length: length as u32 });
+                            self.detached.as_mut().expect("it was found there").pass();
+                            at = data + 2;
+                            remaining -= 1;
+                            continue;
+                        }
+                    },
                 },
             };
             if length < 0 || length as u64 > limits.bulk_bytes_max {
@@ -349,10 +457,13 @@ impl RequestDecoder {
         self.remaining = remaining;
         self.scanned = at - start;
         let unfinished = batch.unfinished_from();
-        self.spans.extend(
-            batch.spans.drain(unfinished..).map(|span| Span::new(span.start as usize - start, span.len())),
-        );
+        self.spans.extend(batch.spans.drain(unfinished..).map(|span| span.relative_to(start)));
         Ok(Err(wanted))
+    }
+
+    /// Where the argument is that begins at a place of the input, from the command's first byte.
+    fn find_detached(&self, at: usize) -> Place {
+        self.detached.as_ref().map_or(Place::Input, |detached| detached.find(at))
     }
 }
 
@@ -701,5 +812,127 @@ mod tests {
         let decoded = decoder.decode(input, &mut position, &mut batch, &LIMITS, 10);
         assert_eq!(decoded, Ok(Decoded::Incomplete { wanted: 99 }));
         assert_eq!(position, 0);
+    }
+
+    const DETACHED_BYTES_MIN: usize = 5000;
+
+    /// Drives the decoder as a connection does that keeps long arguments elsewhere, in pieces of these lengths; each third
+    /// command is decoded anew before it counts as run. The commands, and how many of their arguments were detached.
+    fn decode_detaching(stream: &[u8], mut piece: impl FnMut() -> usize) -> (Vec<Vec<Vec<u8>>>, usize) {
+        let (mut decoder, mut batch) = (RequestDecoder::default(), Batch::default());
+        let (mut input, mut rest, mut found) = (Vec::new(), stream, Vec::new());
+        let (mut turns, mut detached_count) = (0, 0);
+        let mut arriving: Option<(Vec<u8>, usize)> = None;
+        while !rest.is_empty() {
+            let count = piece().clamp(1, rest.len());
+            if let Some((mut bytes, length)) = arriving.take() {
+                let count = count.min(length - bytes.len());
+                bytes.extend_from_slice(&rest[..count]);
+                rest = &rest[count..];
+                match bytes.len() == length {
+                    true => decoder.attach(bytes.into()),
+                    false => arriving = Some((bytes, length)),
+                }
+                continue;
+            }
+            input.extend_from_slice(&rest[..count]);
+            rest = &rest[count..];
+            loop {
+                batch.clear();
+                let mut position = 0;
+                let decoded = decoder.decode(&input, &mut position, &mut batch, &LIMITS, 2).unwrap();
+                turns += 1;
+                if !batch.is_empty() && turns % 3 == 0 {
+                    decoder.restart();
+                    continue;
+                }
+                found.extend((0..batch.len()).map(|index| words(&batch, &input, index)));
+                detached_count += batch.detached.len();
+                if !batch.is_empty() {
+                    decoder.forget_detached();
+                }
+                input.drain(..position);
+                if decoded != Decoded::Full {
+                    if let Some(Detached { length, arrived }) =
+                        decoder.detach(&input, &LIMITS, DETACHED_BYTES_MIN)
+                    {
+                        arriving = Some((input.split_off(input.len() - arrived), length));
+                    }
+                    break;
+                }
+            }
+        }
+        assert!(input.is_empty() && arriving.is_none());
+        (found, detached_count)
+    }
+
+    #[test]
+    fn long_arguments_can_be_kept_elsewhere() {
+        let long = |length: usize| (0..length).map(|at| (at % 251) as u8).collect::<Vec<u8>>();
+        let commands = [
+            vec![b"SET".to_vec(), b"k".to_vec(), long(DETACHED_BYTES_MIN)],
+            vec![b"PING".to_vec()],
+            vec![b"MSET".to_vec(), long(6000), long(30_000), b"b".to_vec(), long(DETACHED_BYTES_MIN + 1)],
+            vec![b"SET".to_vec(), b"k".to_vec(), long(DETACHED_BYTES_MIN - 1), b"XX".to_vec()],
+            vec![long(20_000)],
+            vec![b"PING".to_vec()],
+        ];
+        let mut stream = Vec::new();
+        for command in &commands {
+            stream.extend_from_slice(format!("*{}\r\n", command.len()).as_bytes());
+            for word in command {
+                stream.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+                stream.extend_from_slice(word);
+                stream.extend_from_slice(b"\r\n");
+            }
+        }
+        for piece in [1, 2, 7, 1000, 4999, 16_384, 100_003] {
+            for seed in 0..5 {
+                let mut state = (piece + seed) as u64;
+                let lengths = || {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    1 + (state >> 33) as usize % piece
+                };
+                let (found, detached) = decode_detaching(&stream, lengths);
+                assert!(found == commands, "pieces of up to {piece}");
+                assert!(piece > 4999 || detached == 5, "{detached} detached in pieces of up to {piece}");
+            }
+        }
+        let (found, detached) = decode_detaching(&stream, || stream.len());
+        assert!(found == commands && detached == 0, "what is there already is not moved");
+    }
+
+    /// A decoder that has detached the argument of a command, and what is left of the input.
+    fn detached(limits: &Limits) -> (RequestDecoder, Option<Detached>) {
+        let mut decoder = RequestDecoder::default();
+        let input = b"*1\r\n$10000\r\nx";
+        let permissive = Limits { authenticated: true, ..*limits };
+        decoder.decode(input, &mut 0, &mut Batch::default(), &permissive, 1).unwrap();
+        let detached = decoder.detach(input, limits, DETACHED_BYTES_MIN);
+        (decoder, detached)
+    }
+
+    #[test]
+    fn a_detached_argument_ends_with_its_line() {
+        let (mut decoder, found) = detached(&LIMITS);
+        assert_eq!(found, Some(Detached { length: 10_000, arrived: 1 }));
+        let (mut batch, mut position) = (Batch::default(), 0);
+        let head = b"*1\r\n$10000\r\n";
+        let mut decode = |decoder: &mut RequestDecoder, tail: &[u8]| {
+            decoder.decode(&[head, tail].concat(), &mut position, &mut batch, &LIMITS, 1)
+        };
+        assert_eq!(decode(&mut decoder, b""), Ok(Decoded::Incomplete { wanted: 0 }), "it is arriving");
+        decoder.attach(vec![b'x'; 10_000].into());
+        assert_eq!(decode(&mut decoder, b""), Ok(Decoded::Incomplete { wanted: 2 }));
+        assert_eq!(decode(&mut decoder, b"\r"), Ok(Decoded::Incomplete { wanted: 1 }));
+        assert_eq!(decode(&mut decoder, b"xx"), Err(ProtocolError::MissingLineEnd));
+        assert_eq!(decode(&mut decoder, b"\r\n"), Ok(Decoded::Full));
+    }
+
+    #[test]
+    fn nothing_is_detached_for_a_stranger_nor_twice() {
+        assert_eq!(detached(&Limits { authenticated: false, ..LIMITS }).1, None);
+        let (mut decoder, _) = detached(&LIMITS);
+        assert_eq!(decoder.detach(b"*1\r\n$10000\r\n", &LIMITS, DETACHED_BYTES_MIN), None);
     }
 }

@@ -65,7 +65,7 @@ impl Service for Constant {
                     (Next::CloseAfterReply, 0)
                 }
             };
-            return Served { consumed, next, wanted };
+            return Served { consumed, next, wanted, detached: 0 };
         }
     }
 

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::{Computed, Deferred, Host, Outcome, Worker};
+use dunlin_engine::{Computed, Deferred, Host, Outcome, OwnedWord, Worker};
 use dunlin_resp::SharedSlice;
 
 use crate::{
@@ -78,7 +78,7 @@ pub(crate) struct Unstored {
 #[derive(Debug)]
 pub(crate) struct Finished {
     /// The words of the command, the name first.
-    pub(crate) words: Vec<Box<[u8]>>,
+    pub(crate) words: Vec<OwnedWord>,
     /// The reply, encoded; no piece is empty.
     pub(crate) reply: Vec<SharedSlice>,
     pub(crate) nanoseconds: u64,

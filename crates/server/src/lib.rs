@@ -3,6 +3,7 @@
 mod access;
 mod allocator;
 mod apart;
+mod arrivals;
 mod audience;
 mod blocked;
 pub mod check;

@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Instant};
 use dunlin_resp::{Mark, Protocol, ReplyBuffer, RequestDecoder};
 
 use crate::{
+    arrivals::Arrivals,
     net::Client,
     pubsub::Subscriptions,
     tracking::Tracking,
@@ -113,6 +114,8 @@ pub(crate) struct Unfinished {
 pub struct Session {
     pub(crate) client: Arc<Client>,
     pub(crate) decoder: RequestDecoder,
+    /// Long words of the request that is arriving, while there are any.
+    pub(crate) arrivals: Option<Box<Arrivals>>,
     pub(crate) database: usize,
     pub(crate) protocol: Protocol,
     /// Whether the client has shown who it is, or did not have to when it came.
@@ -160,6 +163,7 @@ impl Session {
         Self {
             client: Arc::clone(client),
             decoder: RequestDecoder::default(),
+            arrivals: None,
             database: 0,
             protocol: Protocol::Resp2,
             authenticated,

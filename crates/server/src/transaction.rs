@@ -9,8 +9,10 @@
 //! What `EXEC` needs beforehand (the locks, whether memory may run short) gathers as commands are
 //! queued. How the commands run as one is in [`dunlin_engine::Transaction`].
 
+use std::sync::Arc;
+
 use dunlin_engine::{
-    Footprint, Request, Transaction,
+    Footprint, LongWord, LongWords, Request, Transaction,
     command::{CommandError, CommandResult, Entry, Flags},
     keyspace::{Inside, Key, Keyspace, Watcher},
 };
@@ -40,6 +42,8 @@ struct Queued {
 pub(crate) struct Queue {
     bytes: Vec<u8>,
     words: Vec<usize>,
+    /// Long words, each with its place among the words: they are shared, not copied.
+    long_words: Vec<(usize, Arc<LongWord>)>,
     /// Hashes and shards of the keys.
     keys: Vec<(u64, usize)>,
     commands: Vec<Queued>,
@@ -60,17 +64,22 @@ impl Queue {
 
     /// Bytes that they take.
     pub(crate) fn bytes(&self) -> usize {
+        let long: usize = self.long_words.iter().map(|(_, word)| word.len()).sum();
         self.bytes.len()
+            + long
             + size_of_val(&self.words[..])
             + size_of_val(&self.keys[..])
             + size_of_val(&self.commands[..])
     }
 
-    /// Adds a command.
-    pub(crate) fn push(&mut self, keyspace: &Keyspace, request: &Request<'_>) {
+    /// Adds a command, which has some of these long words.
+    pub(crate) fn push(&mut self, keyspace: &Keyspace, request: &Request<'_>, long_words: &LongWords) {
         let command = request.entry.command;
         for word in request.words {
-            self.bytes.extend_from_slice(word);
+            match long_words.find(word) {
+                Some(long) => self.long_words.push((self.words.len(), Arc::clone(long))),
+                None => self.bytes.extend_from_slice(word),
+            }
             self.words.push(self.bytes.len());
         }
         self.keys.extend(request.keys.iter().map(|key| (key.hash, key.shard)));
@@ -99,6 +108,7 @@ impl Queue {
         if self.bytes.capacity() > KEPT_BYTES_MAX || self.words.capacity() > KEPT_BYTES_MAX / 8 {
             return None;
         }
+        debug_assert!(self.long_words.is_empty(), "they are taken out first");
         self.bytes.clear();
         self.words.clear();
         self.keys.clear();
@@ -142,9 +152,15 @@ impl Executor {
     /// Forgets the queued commands and the watched keys.
     pub(crate) fn discard(&mut self, session: &mut Session, inside: Option<&Inside<'_>>) {
         if let Some(queue) = session.queue.take() {
-            self.spare_queue = queue.recycle();
+            self.recycle_queue(queue);
         }
         self.unwatch(session, inside);
+    }
+
+    /// Keeps the memory of a queue for the next one.
+    pub(crate) fn recycle_queue(&mut self, mut queue: Box<Queue>) {
+        self.give_up_words(std::mem::take(&mut queue.long_words).into_iter().map(|(_, word)| word));
+        self.spare_queue = queue.recycle();
     }
 
     /// Watches a key for changes until the next transaction.
@@ -225,7 +241,11 @@ impl Executor {
             Executed::Changed
         } else {
             reply.array(queue.len());
-            Executed::Done(self.run_queue(shared, session, &queue, &mut transaction, turn, reply))
+            let long_words = queue.long_words.iter().map(|(_, word)| Arc::clone(word)).collect();
+            let outer = std::mem::replace(&mut self.worker.effects.long_words, long_words);
+            let flow = self.run_queue(shared, session, &queue, &mut transaction, turn, reply);
+            self.worker.effects.long_words = outer;
+            Executed::Done(flow)
         };
         if shared.feed.is_watched() {
             // Before others can see what its commands have done.
@@ -233,7 +253,7 @@ impl Executor {
         }
         self.environment.deny_blocking = false;
         self.end_transaction(shared, transaction, turn);
-        self.spare_queue = queue.recycle();
+        self.recycle_queue(queue);
         Ok(executed)
     }
 
@@ -275,7 +295,7 @@ impl Executor {
         reply: &mut ReplyBuffer,
     ) -> Flow {
         let mut start = 0;
-        let words: Vec<&[u8]> = queue
+        let mut words: Vec<&[u8]> = queue
             .words
             .iter()
             .map(|end| {
@@ -284,6 +304,7 @@ impl Executor {
                 word
             })
             .collect();
+        queue.long_words.iter().for_each(|(at, word)| words[*at] = word.bytes());
         let mut keys: Vec<Key<'_>> = Vec::new();
         let (mut words_start, mut keys_start) = (0, 0);
         let mut flow = Flow::Continue;

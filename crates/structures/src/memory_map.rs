@@ -1,4 +1,4 @@
-//! The five requests to the system behind the page pool and ropes, and nothing else.
+//! The eight requests to the system behind the page pool and ropes, and nothing else.
 //!
 //! Under Miri, which knows no system calls, the general allocator stands in and advice is ignored.
 
@@ -109,8 +109,41 @@ pub(crate) unsafe fn populate(start: NonNull<u8>, bytes: usize) -> bool {
     }
 }
 
+/// Reserves an address range of whole pages without memory behind it: it can neither be read nor written, and does not
+/// count as memory that the process was promised. `None` where the system refuses.
+#[cfg(not(miri))]
+pub(crate) fn reserve(bytes: usize) -> Option<NonNull<u8>> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    // SAFETY: a fresh private mapping at an address of the system's choice overlaps nothing.
+    let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::empty(), MapFlags::PRIVATE) };
+    NonNull::new(start.ok()?.cast())
+}
+
+/// Makes whole pages of a reserved range memory of zeros; whether the system did.
+///
+/// # Safety
+/// The range lies inside one that [`reserve`] returned.
+#[cfg(not(miri))]
+pub(crate) unsafe fn commit(start: NonNull<u8>, bytes: usize) -> bool {
+    use rustix::mm::{MprotectFlags, mprotect};
+    // SAFETY: by the caller. No reference into the range exists that could notice.
+    unsafe { mprotect(start.as_ptr().cast(), bytes, MprotectFlags::READ | MprotectFlags::WRITE) }.is_ok()
+}
+
+/// Gives a reserved range back, with the memory behind it.
+///
+/// # Safety
+/// It is the whole range that [`reserve`] returned, and nothing refers to it any more.
+#[cfg(not(miri))]
+pub(crate) unsafe fn unreserve(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: by the caller. An error could only mean that the range stays mapped.
+    let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), bytes) };
+}
+
 #[cfg(miri)]
-pub(crate) use stand_in::{discard, map_region, populate, prefer_huge_pages, unmap_region};
+pub(crate) use stand_in::{
+    commit, discard, map_region, populate, prefer_huge_pages, reserve, unmap_region, unreserve,
+};
 
 #[cfg(miri)]
 mod stand_in {
@@ -129,6 +162,24 @@ mod stand_in {
     pub(crate) unsafe fn unmap_region(region: NonNull<u8>) {
         // SAFETY: `map_region` used the same layout.
         unsafe { dealloc(region.as_ptr(), layout()) };
+    }
+
+    fn range_layout(bytes: usize) -> Layout {
+        Layout::from_size_align(bytes, 4096).expect("whole pages")
+    }
+
+    pub(crate) fn reserve(bytes: usize) -> Option<NonNull<u8>> {
+        // SAFETY: nobody reserves nothing.
+        NonNull::new(unsafe { alloc_zeroed(range_layout(bytes)) })
+    }
+
+    pub(crate) unsafe fn commit(_start: NonNull<u8>, _bytes: usize) -> bool {
+        true
+    }
+
+    pub(crate) unsafe fn unreserve(start: NonNull<u8>, bytes: usize) {
+        // SAFETY: `reserve` used the same layout.
+        unsafe { dealloc(start.as_ptr(), range_layout(bytes)) };
     }
 
     pub(crate) unsafe fn discard(_start: NonNull<u8>, _bytes: usize) {}

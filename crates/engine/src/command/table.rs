@@ -3,7 +3,7 @@
 //! Names are found with one multiplication and, nearly always, one comparison: a name of up to
 //! eight bytes is loaded as one word, folded to lower case and hashed into a sparse array.
 
-use super::{Access, BeginSearch, Command, ElementWords, FindKeys, REDACTED};
+use super::{Access, BeginSearch, Command, ElementWords, FindKeys, Group, KeyFlags, KeySpec, REDACTED};
 
 /// Slots of the index per command, at least.
 const SPARSENESS: usize = 4;
@@ -72,6 +72,16 @@ impl Entry {
     #[inline]
     pub fn strays(&self, words: &[&[u8]]) -> bool {
         self.command.strays.is_some_and(|strays| strays(words))
+    }
+
+    /// Whether a word of it becomes a string as it is, as far as its keys say so: they are overwritten, or returned and
+    /// updated (SET … GET).
+    pub fn stores_words(&self) -> bool {
+        let replaces = |spec: &KeySpec| {
+            spec.access == Access::Overwrite
+                || spec.flags.has(KeyFlags::ACCESS) && spec.flags.has(KeyFlags::UPDATE)
+        };
+        self.command.group == Group::String && self.command.keys.iter().any(replaces)
     }
 
     /// The keys with how they are used.

@@ -19,6 +19,7 @@ use dunlin_resp::{
 use dunlin_structures::Rope;
 
 use super::{ExtendedFloat, block_bytes, rope_bytes};
+use crate::long_words::LongWord;
 
 /// Longest string that is kept inside its entry. Two such entries share a page comfortably; a
 /// longer string gains nothing from standing beside its key.
@@ -325,6 +326,14 @@ impl TextMut<'_> {
         }
     }
 
+    /// Appends a word, of which `long` has the bytes where it is long: they are shared, not copied.
+    pub fn append_word(&mut self, word: &[u8], long: Option<&LongWord>) {
+        match (self, long) {
+            (Self::Rope(rope), Some(long)) => rope.append_source(long),
+            (text, _) => text.append(word),
+        }
+    }
+
     /// Appends zeros until it is so long; does nothing where it is.
     pub fn grow(&mut self, length: usize) {
         match self {
@@ -350,6 +359,21 @@ impl TextMut<'_> {
         match self {
             Self::Flat(text) => text[at..at + bytes.len()].copy_from_slice(bytes),
             Self::Rope(rope) => rope.write(at, bytes),
+        }
+    }
+
+    /// The same with a word, of which `long` has the bytes where it is long: they are shared, not copied. The chunks whose
+    /// places they take come back: it may take long to free them.
+    ///
+    /// # Panics
+    /// When they would reach behind the end.
+    pub fn write_word(&mut self, at: usize, word: &[u8], long: Option<&LongWord>) -> StringRope {
+        match (self, long) {
+            (Self::Rope(rope), Some(long)) => rope.write_source(at, long),
+            (text, _) => {
+                text.write(at, word);
+                StringRope::default()
+            }
         }
     }
 }
@@ -428,6 +452,15 @@ impl<'a> NewString<'a> {
             return Self::Integer(value);
         }
         Self::from_computed(text)
+    }
+
+    /// [`Self::from_text`] of a word, of which `long` has the bytes where it is long: they are shared, not copied.
+    #[inline]
+    pub(crate) fn from_word(word: &'a [u8], long: Option<&LongWord>) -> Self {
+        match long.and_then(|long| long.rope_from(0)) {
+            Some(rope) => Self::Rope(rope),
+            None => Self::from_text(word),
+        }
     }
 
     /// The same string, its bytes moved to `buffer` where it borrows them.

@@ -16,7 +16,8 @@
 //!
 //! How far writers may be ahead is for the reader to say ([`Ring::set_room`]): where the disk hangs, what comes is
 //! memory's to take, up to there. Records that share their bytes with the data set ([`Log::append_shared`]) are put aside as
-//! they are, whatever room there is: they take no memory of the ring's, and count for no room.
+//! they are, whatever room there is: they take no memory of the ring's, and count for no room. Only up to
+//! [`SHARED_BYTES_MAX`], though: nobody else may have what they share any more.
 //!
 //! Why nothing below `published` is still being copied: whoever sees a `tail` with a worker's reservation
 //! also sees its announcement, which came first, or a later one of the same worker, before which the copy
@@ -64,6 +65,9 @@ impl RingSizes {
     }
 }
 
+/// Bytes of records that share theirs beyond which they count as others do: as much as the longest strings, two of them.
+const SHARED_BYTES_MAX: u64 = if cfg!(test) { 300 } else { 1 << 30 };
+
 /// A participant that appends nothing at the moment.
 const IDLE: u64 = u64::MAX;
 
@@ -99,7 +103,8 @@ pub struct Ring {
 struct Aside {
     /// By their offsets.
     records: BTreeMap<u64, Record>,
-    /// Bytes of those that share theirs with the data set. So many are added to the room, since they are among those used.
+    /// Bytes of those that share theirs with the data set. So many, up to [`SHARED_BYTES_MAX`], are added to the room, since
+    /// they are among those used.
     shared_bytes: u64,
     /// The room without them.
     room_bytes: u64,
@@ -186,7 +191,7 @@ impl Ring {
     }
 
     fn settle_room(&self, aside: &Aside) {
-        self.room_bytes.store(aside.room_bytes + aside.shared_bytes, Relaxed);
+        self.room_bytes.store(aside.room_bytes + aside.shared_bytes.min(SHARED_BYTES_MAX), Relaxed);
     }
 
     /// Appends one record; the offset behind it. Never waits for the reader.

@@ -80,6 +80,21 @@ fn records_that_share_their_bytes_take_no_room() {
 }
 
 #[test]
+fn records_that_share_very_many_bytes_take_room() {
+    let (ring, mut reader) = ring(64, 1, 0);
+    ring.set_room(20);
+    let text: Arc<Vec<u8>> = Arc::new(vec![b'x'; SHARED_BYTES_MAX as usize / 2]);
+    let append = || ring.append_shared(0, vec![Arc::clone(&text).into()]);
+    let (_, end) = (append(), append());
+    assert!(ring.has_room());
+    append();
+    assert!(!ring.has_room(), "the values may have been replaced, and these bytes be nobody else's");
+    reader.published();
+    reader.give_up(end / 2);
+    assert!(ring.has_room());
+}
+
+#[test]
 fn nothing_behind_the_boundary_is_published_until_it_is_lifted() {
     let (ring, mut reader) = ring(64, 1, 0);
     ring.append(0, b"before");

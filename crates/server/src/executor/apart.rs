@@ -6,7 +6,7 @@ use std::{
 };
 
 use dunlin_engine::{
-    Deferred, Request,
+    Deferred, LongWords, OwnedWord, Request,
     command::{CommandError, Entry},
 };
 use dunlin_resp::ReplyBuffer;
@@ -74,6 +74,7 @@ impl Executor {
             self.environment.visits_max = None;
         }
         self.worker.computed = Some(Box::new(computed));
+        self.worker.effects.long_words = words.iter().filter_map(OwnedWord::long).cloned().collect();
         let (environment, worker) = (&self.environment, &mut self.worker);
         let result = admission.and_then(|()| {
             shared.engine.execute(&request, database, environment, worker, &mut inside, &mut reply)
@@ -82,6 +83,7 @@ impl Executor {
         self.environment.visits_max = Some(shared.visits_max.load(Ordering::Relaxed));
         self.environment.deny_blocking = false;
         self.worker.computed = None;
+        self.worker.effects.long_words = LongWords::default();
         let mut job = self.worker.deferred.take().map(|deferred| {
             let (post, rounds) = (self.post.clone(), rounds + 1);
             // What stores something does so whoever is there.

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! `window` looks ahead, `admission` decides whether a command may run, `waiting` keeps clients that wait,
-//! `apart` hands out what takes long, `meanwhile` answers others while a script takes its time, `service` is what the
+//! `long_words` keeps long words from being copied, `apart` hands out what takes long, `meanwhile` answers others while a script takes its time, `service` is what the
 //! network layer calls.
 //!
 //! Memory arrives while other commands of the pipeline are looked at; a window is as deep as the
@@ -15,6 +15,7 @@
 
 mod admission;
 mod apart;
+mod long_words;
 mod meanwhile;
 mod service;
 mod waiting;
@@ -333,10 +334,11 @@ impl Executor {
             let reply_end = reply.len();
             let reply_len = reply_end - reply_bytes;
             reply_bytes = reply_end;
-            if self.meter.is_due(prepared.bytes, reply_len) {
-                self.measure(shared, session, words, prepared.bytes, reply_len);
+            let request_bytes = prepared.bytes + window.detached_bytes;
+            if self.meter.is_due(request_bytes, reply_len) {
+                self.measure(shared, session, words, request_bytes, reply_len);
             }
-            last = (words, prepared.bytes);
+            last = (words, request_bytes);
             let flow = match flow {
                 Flow::Continue if reply_end >= REPLY_BYTES_MAX => Flow::Stop(Next::Again),
                 other => other,
@@ -434,7 +436,7 @@ impl Executor {
         session.unfinished = Some(Box::new(Unfinished {
             index: request.entry.index,
             words: words.iter().map(|word| Box::from(*word)).collect(),
-            request_bytes: request.encoded.len(),
+            request_bytes: request.encoded.len() + self.worker.effects.long_words.bytes(),
             nanoseconds: self.meter.set_aside(),
         }));
     }
@@ -584,7 +586,7 @@ impl Executor {
         if let Some(queue) = &mut session.queue
             && !entry.command.flags.has(Flags::UNQUEUED)
         {
-            queue.push(&shared.engine.keyspace, &request);
+            queue.push(&shared.engine.keyspace, &request, &self.worker.effects.long_words);
             reply.simple("QUEUED");
             return Flow::Continue;
         }

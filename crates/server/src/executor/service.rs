@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::{Notice, keyspace::ClientToken};
+use dunlin_engine::{GrowingBlock, Notice, keyspace::ClientToken};
 use dunlin_resp::{Decoded, ReplyBuffer};
 
 use super::{
@@ -55,6 +55,20 @@ impl Service for Executor {
         Executor::is_stranger(self, session)
     }
 
+    #[inline]
+    fn arriving<'s>(&mut self, session: &'s mut Session) -> Option<&'s mut GrowingBlock> {
+        session.arrivals.as_mut()?.arriving.as_mut()
+    }
+
+    fn has_arrived(&mut self, session: &mut Session) {
+        Self::complete_long_word(session);
+    }
+
+    #[inline]
+    fn detached_bytes(&self, session: &Session) -> usize {
+        session.arrivals.as_ref().map_or(0, |arrivals| arrivals.bytes())
+    }
+
     fn tick(&mut self, now: Now) {
         self.now = now;
         self.environment.now_ms = now.unix_ms;
@@ -81,7 +95,7 @@ impl Service for Executor {
         neighbours: Option<&mut Neighbours<Self>>,
     ) -> Served {
         if session.client.is_killed() {
-            return Served { consumed: input.len(), next: Next::CloseNow, wanted: 0 };
+            return Served { consumed: input.len(), next: Next::CloseNow, wanted: 0, detached: 0 };
         }
         reply.set_protocol(session.protocol);
         session.flags.set(ClientFlags::BLOCKED, false);
@@ -115,19 +129,31 @@ impl Service for Executor {
                 session.database,
                 &mut current,
             );
+            let outer_words =
+                batch.has_detached().then(|| self.lend_long_words(&shared, session, &mut current));
             let (run, flow) = self.run_window(&shared, session, &current, &mut turn, reply);
             window = current.recycle();
             if run > 0 {
                 consumed = batch.input_end(run - 1);
             }
+            if let Some(outer_words) = outer_words {
+                // Nothing but the words themselves is to hold them: whoever changes a string would find its chunks shared.
+                batch.clear();
+                self.end_loan(session, outer_words, run > 0);
+            }
             if let Flow::Stop(next) = flow {
                 session.decoder.restart();
-                break Served { consumed, next, wanted: 0 };
+                break Served { consumed, next, wanted: 0, detached: 0 };
             }
             match decoded {
                 Ok(Decoded::Full) => {}
                 Ok(Decoded::Incomplete { wanted }) => {
-                    break Served { consumed: position, next: Next::Read, wanted };
+                    let detached = match wanted {
+                        0 => 0,
+                        _ => Self::detach_long_word(session, &input[position..], &limits),
+                    };
+                    let wanted = if detached > 0 { 0 } else { wanted };
+                    break Served { consumed: position, next: Next::Read, wanted, detached };
                 }
                 Err(error) => {
                     let line = format!("ERR {error}");
@@ -135,7 +161,8 @@ impl Service for Executor {
                     if session.replies == Replies::On {
                         reply.error(line);
                     }
-                    break Served { consumed: input.len(), next: Next::CloseAfterReply, wanted: 0 };
+                    let consumed = input.len();
+                    break Served { consumed, next: Next::CloseAfterReply, wanted: 0, detached: 0 };
                 }
             }
         };
@@ -187,7 +214,14 @@ impl Service for Executor {
             }
             Letter::Waits { timeout, nanoseconds } => self.wait_after_all(session, timeout, nanoseconds),
             Letter::Sooner => session.waiting.map(|_| Next::Park { until: self.next_look(session) }),
-            Letter::Finished(finished) => Some(self.finish_apart(session, &finished, reply)),
+            Letter::Finished(finished) => {
+                let next = self.finish_apart(session, &finished, reply);
+                if finished.words.iter().any(|word| word.long().is_some()) {
+                    self.worker.garbage.push_other(Box::new(finished));
+                    self.dispose();
+                }
+                Some(next)
+            }
             Letter::Durable => {
                 let (wanted, _) = session.durability?;
                 self.is_fulfilled(&wanted).then(|| self.end_durability_wait(session, reply))
@@ -224,6 +258,10 @@ impl Service for Executor {
     }
 
     fn close(&mut self, mut session: Session) {
+        self.give_up_arrivals(&mut session);
+        if let Some(queue) = session.queue.take() {
+            self.recycle_queue(queue);
+        }
         if session.durability.is_some() {
             self.durability_waits.retain(|(_, address)| *address != session.client.address);
             self.shared.blocked.end_durability(session.client.address);

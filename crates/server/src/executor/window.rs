@@ -22,6 +22,8 @@ pub(super) struct Window<'a> {
     pub(super) elements: Vec<&'a [u8]>,
     /// What the commands were decoded from, from the first one on.
     pub(super) input: &'a [u8],
+    /// Bytes of words that are not there: of the only command.
+    pub(super) detached_bytes: usize,
 }
 
 /// A command of a window.
@@ -51,6 +53,7 @@ impl Window<'_> {
             commands: self.commands,
             elements: self.elements.into_iter().map(|_| -> &[u8] { unreachable!("it is empty") }).collect(),
             input: &[],
+            detached_bytes: 0,
         }
     }
 }

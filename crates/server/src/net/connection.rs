@@ -8,6 +8,8 @@
 //!  socket ◀──────────── output (only what the socket did not take at once)
 //! ```
 //!
+//! A long argument is read into a block of its own ([`Service::arriving`]), so that it need not be copied to be kept.
+//!
 //! A connection is *serving* unless it is
 //! - *stalled*: more than [`STALLED_BYTES_MIN`] of replies wait for the client, until most have left;
 //! - *parked*: its service waits for a letter or a deadline;
@@ -63,6 +65,8 @@ const STRANGER_OUTPUT_BYTES_MAX: usize = 4 * 1024;
 const STRANGER_AGE_MAX: Duration = Duration::from_secs(10);
 /// Requests are decoded with 31-bit offsets, so no setting may let input grow beyond.
 const INPUT_BYTES_MAX: u64 = (1 << 31) - (1 << 24);
+/// Bytes of a long argument that are read at once: others wait for as long as the system takes to copy them.
+const BLOCK_READ_BYTES_MAX: usize = 256 * 1024;
 /// Reply memory that a worker keeps between requests.
 const REPLY_CAPACITY_MAX: usize = 1024 * 1024;
 /// Unread input that is thrown away before closing, so that the peer is not sent a reset.
@@ -126,6 +130,8 @@ pub(super) struct Connection<T> {
     pub(super) addressed: bool,
     socket: Arc<Socket>,
     input: Input,
+    /// Bytes of the request at hand that the service keeps.
+    detached_bytes: usize,
     /// Bytes that the request at hand still needs, as far as known.
     wanted: usize,
     output: Output,
@@ -176,6 +182,7 @@ impl<T> Connection<T> {
             addressed: false,
             socket: Arc::new(socket),
             input: Input::default(),
+            detached_bytes: 0,
             wanted: 0,
             output: Output::default(),
             withheld: Withheld::default(),
@@ -330,6 +337,10 @@ impl<T> Connection<T> {
             }
             return Ok(Outcome::Wait);
         }
+        if let Some(arrived) = self.receive_block(kit)? {
+            self.note_arrived(neighbours, arrived);
+            return Ok(if self.exceeds_query_buffer(neighbours) { Outcome::Close } else { Outcome::Wait });
+        }
         // Short beginnings of requests go back to the shared buffer, which takes larger reads.
         let in_shared = serving && self.input.len() + self.wanted <= SHARED_BYTES / 2;
         let arrived = if in_shared {
@@ -342,6 +353,30 @@ impl<T> Connection<T> {
             self.input = input;
             arrived
         }?;
+        self.note_arrived(neighbours, arrived);
+        if serving && (arrived > 0 || in_shared) {
+            return self.serve(kit, neighbours, in_shared);
+        }
+        self.backlog |= arrived > 0;
+        Ok(Outcome::Wait)
+    }
+
+    /// Reads once into the block of the argument that is arriving, if there is one.
+    #[inline]
+    fn receive_block<S: Service<Session = T>>(&mut self, kit: &mut Kit<'_, S>) -> io::Result<Option<usize>> {
+        let Some(block) = kit.service.arriving(&mut self.session) else { return Ok(None) };
+        let mut room_bytes = 0;
+        let received = block.fill_with(BLOCK_READ_BYTES_MAX, |room| {
+            room_bytes = room.len();
+            rustix::net::recv(&self.socket, room, RecvFlags::empty()).map(|(count, _)| count)
+        });
+        let arrived = self.note_received(received, room_bytes)?;
+        kit.service.has_arrived(&mut self.session);
+        self.detached_bytes = kit.service.detached_bytes(&self.session);
+        Ok(Some(arrived))
+    }
+
+    fn note_arrived<S: Service<Session = T>>(&mut self, neighbours: &Neighbours<S>, arrived: usize) {
         if arrived > 0 {
             self.last_active = neighbours.now.instant;
             self.client.last_interaction_ms.set(neighbours.now.unix_ms);
@@ -349,11 +384,22 @@ impl<T> Connection<T> {
             neighbours.traffic().input_bytes.add(arrived as u64);
         }
         neighbours.traffic().reads.add(1);
-        if serving && (arrived > 0 || in_shared) {
-            return self.serve(kit, neighbours, in_shared);
+    }
+
+    /// Whether the request at hand is longer than may be; then the connection is to be closed.
+    #[inline]
+    fn exceeds_query_buffer<S: Service<Session = T>>(&self, neighbours: &Neighbours<S>) -> bool {
+        // Queued commands are requests that are not complete before EXEC.
+        let held = self.input.len() + self.detached_bytes + self.client.queued_bytes.get() as usize;
+        if held <= query_buffer_max(&neighbours.limits) || self.backlog {
+            return false;
         }
-        self.backlog |= arrived > 0;
-        Ok(Outcome::Wait)
+        tracing::warn!(
+            "closing {}: its request of over {held} bytes exceeds client-query-buffer-limit",
+            self.client
+        );
+        neighbours.traffic().query_buffer_disconnections.add(1);
+        true
     }
 
     fn wants_input<S: Service<Session = T>>(&self, neighbours: &Neighbours<S>, serving: bool) -> bool {
@@ -364,7 +410,7 @@ impl<T> Connection<T> {
             !self.backlog
         } else {
             let held_max = if self.stranger { STRANGER_INPUT_BYTES_MAX } else { HELD_BYTES_MAX };
-            self.input.len() < held_max.min(query_buffer_max(&neighbours.limits))
+            self.input.len() + self.detached_bytes < held_max.min(query_buffer_max(&neighbours.limits))
         }
     }
 
@@ -372,7 +418,14 @@ impl<T> Connection<T> {
     fn read_into(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let room = buffer.capacity() - buffer.len();
         let spare = rustix::buffer::spare_capacity(buffer);
-        match rustix::net::recv(&self.socket, spare, RecvFlags::empty()).map(|(_, count)| count) {
+        let received = rustix::net::recv(&self.socket, spare, RecvFlags::empty()).map(|(_, count)| count);
+        self.note_received(received, room)
+    }
+
+    /// Notes the outcome of a read with so much room.
+    #[inline]
+    fn note_received(&mut self, received: Result<usize, Errno>, room: usize) -> io::Result<usize> {
+        match received {
             Ok(0) => {
                 self.ended = true;
                 self.readable = false;
@@ -407,15 +460,18 @@ impl<T> Connection<T> {
         }
         let was_stranger = kit.service.is_stranger(&self.session);
         let lent = neighbours.lend();
-        let Served { consumed, next, wanted } =
+        let Served { consumed, next, wanted, detached } =
             kit.service.serve(&mut self.session, input, &mut kit.reply, lent);
-        assert!(consumed <= input.len(), "a service consumes what it was given");
+        assert!(consumed + detached <= input.len(), "a service consumes what it was given");
         neighbours.departures.note_served(consumed);
+        let rest = consumed..input.len() - detached;
         if !in_shared {
             self.input.consume(consumed);
-        } else if consumed < shared.len() {
-            self.input.hold(&shared[consumed..]);
+            self.input.detach(detached);
+        } else if !rest.is_empty() {
+            self.input.hold(&shared[rest]);
         }
+        self.detached_bytes = kit.service.detached_bytes(&self.session);
         self.stranger = was_stranger && kit.service.is_stranger(&self.session);
         self.wanted = wanted;
         self.backlog = false;
@@ -435,17 +491,7 @@ impl<T> Connection<T> {
                 self.release_pushes(kit.service.owes_reply(&self.session), neighbours)?;
             }
         }
-        // Queued commands are requests that are not complete before EXEC.
-        let held = self.input.len() + self.client.queued_bytes.get() as usize;
-        if held > query_buffer_max(&neighbours.limits) && !self.backlog {
-            tracing::warn!(
-                "closing {}: its request of over {held} bytes exceeds client-query-buffer-limit",
-                self.client
-            );
-            neighbours.traffic().query_buffer_disconnections.add(1);
-            return Ok(Outcome::Close);
-        }
-        Ok(Outcome::Wait)
+        Ok(if self.exceeds_query_buffer(neighbours) { Outcome::Close } else { Outcome::Wait })
     }
 
     /// Follows the service's word. `false`: close now.
@@ -602,7 +648,7 @@ impl<T> Connection<T> {
         if self.watching_writable == self.output.is_empty() && self.watch_writable(neighbours).is_err() {
             return Outcome::Close;
         }
-        self.client.query_buffer_bytes.set(self.input.len() as u64);
+        self.client.query_buffer_bytes.set((self.input.len() + self.detached_bytes) as u64);
         self.client.query_buffer_free_bytes.set(self.input.unused_bytes() as u64);
         self.client.output_chunks.set(self.output.chunks() as u64);
         self.client.output_bytes.set(self.waiting_bytes() as u64);

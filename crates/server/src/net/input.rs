@@ -67,6 +67,15 @@ impl Input {
         self.bytes = rest.to_vec();
     }
 
+    /// Drops `count` bytes off the end: the service keeps them.
+    pub(super) fn detach(&mut self, count: usize) {
+        debug_assert!(count <= self.len());
+        if count > 0 {
+            self.bytes.truncate(self.bytes.len() - count);
+            self.consume(0);
+        }
+    }
+
     /// Drops `count` served bytes off the front, and memory that is no longer needed.
     pub(super) fn consume(&mut self, count: usize) {
         debug_assert!(count <= self.len());

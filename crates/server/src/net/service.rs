@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use dunlin_engine::GrowingBlock;
 use dunlin_resp::ReplyBuffer;
 
 use super::{Client, Neighbours};
@@ -54,6 +55,8 @@ pub struct Served {
     pub next: Next,
     /// How many bytes the argument that is arriving still needs, 0 when unknown: sizes the buffer.
     pub wanted: usize,
+    /// How many bytes at the end of the input the service keeps itself ([`Service::arriving`]): they are not presented again.
+    pub detached: usize,
 }
 
 /// Whom a service's letter is for.
@@ -88,6 +91,23 @@ pub trait Service: Sized + 'static {
     fn is_stranger(&self, session: &Self::Session) -> bool {
         let _ = session;
         false
+    }
+
+    /// The block that the next bytes of a connection belong into, while there is one; behind them comes input again.
+    fn arriving<'s>(&mut self, session: &'s mut Self::Session) -> Option<&'s mut GrowingBlock> {
+        let _ = session;
+        None
+    }
+
+    /// Bytes were added to that block.
+    fn has_arrived(&mut self, session: &mut Self::Session) {
+        let _ = session;
+    }
+
+    /// Bytes of the request at hand that are in such blocks.
+    fn detached_bytes(&self, session: &Self::Session) -> usize {
+        let _ = session;
+        0
     }
 
     /// A tick begins: this is the time until the next.

@@ -140,7 +140,7 @@ impl Service for Lines {
             if let Some(count) = line.strip_prefix("put ") {
                 let count: usize = count.parse().expect("a number");
                 let Some(payload) = rest.get(length + 1..length + 1 + count) else {
-                    return Served { consumed, next, wanted: length + 1 + count - rest.len() };
+                    return Served { consumed, next, wanted: length + 1 + count - rest.len(), detached: 0 };
                 };
                 let sum: u64 = payload.iter().map(|&byte| u64::from(byte)).sum();
                 reply.raw(format!("{sum}\n").as_bytes());
@@ -153,7 +153,7 @@ impl Service for Lines {
                 next = Next::Again;
             }
         }
-        Served { consumed, next, wanted: 0 }
+        Served { consumed, next, wanted: 0, detached: 0 }
     }
 
     fn resume(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {

@@ -4,7 +4,7 @@
 //! rope     length │ chunks: ● ● ● ● ●
 //!                           │ │ │ │ └──▶ the last chunk: up to CHUNK_BYTES, grows by doubling
 //!                           │ │ └─┴────▶ zeros, one chunk for all ropes, where nothing was ever written
-//!                           │ └────────▶ a part of a vector that came as a whole
+//!                           │ └────────▶ a part of what came as a whole: a vector, or a block
 //!                           └──────────▶ CHUNK_BYTES in a vector of their own
 //! ```
 //!
@@ -17,6 +17,7 @@
 
 mod chunk;
 mod part;
+mod source;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,7 @@ use std::{fmt, ops::Range};
 pub use chunk::Chunk;
 use chunk::{CHUNK_BYTES_MAX, ChunkRange, grown_capacity};
 use part::Part;
+pub use source::{GrowingBlock, RopeSource};
 
 /// A byte string in chunks of `CHUNK_BYTES`.
 #[derive(Clone, Default)]

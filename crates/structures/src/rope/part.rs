@@ -4,8 +4,9 @@
 //! allocation   ├─ part ─┼─ part ─┼─ part ─┼─ part ─┤ spare │
 //! ```
 //!
-//! A large vector that comes from elsewhere becomes chunks without a copy. The owner of a part may change it, whoever has
-//! the others. A part that is dropped gives its whole pages back to the system; the last one frees the allocation.
+//! A large vector or mapping that comes from elsewhere becomes chunks without a copy. The owner of a part may change it,
+//! whoever has the others. A part that is dropped gives its whole pages back to the system; the last one frees the
+//! allocation.
 //!
 //! Invariant: the parts of an allocation do not overlap.
 
@@ -33,16 +34,110 @@ unsafe impl Send for Part {}
 // SAFETY: as above.
 unsafe impl Sync for Part {}
 
-/// The memory of a vector, freed with the last part.
-struct Allocation {
+/// Memory that was given up to be divided, freed with the last part.
+pub(super) struct Allocation {
     start: NonNull<u8>,
-    capacity: usize,
+    /// Bytes that are initialized, from the first on.
+    length: usize,
+    origin: Origin,
 }
 
-// SAFETY: its pointer is used once, when it is freed.
+/// Where an allocation comes from, and so how it is freed.
+#[derive(Clone, Copy)]
+enum Origin {
+    /// A vector of this capacity.
+    Vector { capacity: usize },
+    /// A mapping of this many bytes.
+    Mapping { bytes: usize },
+}
+
+// SAFETY: its pointer is used to free it once, and by those who see to it that nobody writes where others read.
 unsafe impl Send for Allocation {}
 // SAFETY: as above.
 unsafe impl Sync for Allocation {}
+
+impl Allocation {
+    /// The memory of a vector. What it has room for besides goes back to the system, as far as it is whole pages.
+    pub(super) fn of_vector(bytes: Vec<u8>) -> Arc<Self> {
+        let mut bytes = ManuallyDrop::new(bytes);
+        let (length, capacity) = (bytes.len(), bytes.capacity());
+        let start = NonNull::from(bytes.as_mut_slice()).cast::<u8>();
+        // SAFETY: the spare room is part of the allocation, and nobody has written there or will read it.
+        unsafe { discard_pages(start.add(length), capacity - length) };
+        Arc::new(Self { start, length, origin: Origin::Vector { capacity } })
+    }
+
+    /// A mapping, of which the first `length` bytes count.
+    pub(super) fn of_mapping(mapping: Mapping, length: usize) -> Arc<Self> {
+        assert!(length <= mapping.committed, "what counts is memory");
+        let mapping = ManuallyDrop::new(mapping);
+        Arc::new(Self { start: mapping.start, length, origin: Origin::Mapping { bytes: mapping.reserved } })
+    }
+
+    /// Bytes that can be divided.
+    pub(super) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// All bytes.
+    ///
+    /// # Safety
+    /// Nobody changes any of them while the result exists.
+    pub(super) unsafe fn bytes(&self) -> &[u8] {
+        // SAFETY: the bytes are initialized, and alive as long as `self`; nobody changes them, by the caller.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+}
+
+/// An address range that becomes memory from its beginning on, step by step, and never moves.
+pub(super) struct Mapping {
+    start: NonNull<u8>,
+    /// Bytes of the range.
+    reserved: usize,
+    /// Bytes that are memory, zeros at first.
+    committed: usize,
+}
+
+// SAFETY: it is memory that nobody else has a pointer to.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// A range for so many bytes, not one of them memory yet. `None` where the system refuses.
+    pub(super) fn reserve(bytes: usize) -> Option<Self> {
+        let reserved = bytes.max(1).checked_next_multiple_of(rustix::param::page_size())?;
+        let start = memory_map::reserve(reserved)?;
+        Some(Self { start, reserved, committed: 0 })
+    }
+
+    /// Makes at least the first `bytes` memory; whether the system did.
+    pub(super) fn commit(&mut self, bytes: usize) -> bool {
+        let wanted = bytes.next_multiple_of(rustix::param::page_size()).min(self.reserved);
+        if wanted <= self.committed {
+            return bytes <= self.reserved;
+        }
+        // SAFETY: whole pages inside the range.
+        let done = unsafe { memory_map::commit(self.start.add(self.committed), wanted - self.committed) };
+        if done {
+            self.committed = wanted;
+        }
+        done && bytes <= self.reserved
+    }
+
+    /// What is memory.
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: these are initialized bytes (zeros, unless somebody has written), and `&mut self` is the only way to them.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.committed) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the whole range as it was reserved; it was not given up, or this would not run.
+        unsafe { memory_map::unreserve(self.start, self.reserved) };
+    }
+}
 
 impl Part {
     /// Divides a vector into parts of so many bytes; the last may be shorter. What the vector has room for besides goes
@@ -51,16 +146,27 @@ impl Part {
     /// # Panics
     /// Where `part_bytes` is 0.
     pub(super) fn divide(bytes: Vec<u8>, part_bytes: usize) -> impl Iterator<Item = Self> {
+        // SAFETY: the allocation is new, and nobody else knows it.
+        unsafe { Self::divide_from(Allocation::of_vector(bytes), 0, part_bytes) }
+    }
+
+    /// Divides what stands in an allocation from `start` on.
+    ///
+    /// # Safety
+    /// It is done once for an allocation, and nobody uses [`Allocation::bytes`] while a part is changed.
+    ///
+    /// # Panics
+    /// Where `part_bytes` is 0.
+    pub(super) unsafe fn divide_from(
+        allocation: Arc<Allocation>,
+        start: usize,
+        part_bytes: usize,
+    ) -> impl Iterator<Item = Self> {
         assert!(part_bytes > 0);
-        let mut bytes = ManuallyDrop::new(bytes);
-        let (length, capacity) = (bytes.len(), bytes.capacity());
-        let start = NonNull::from(bytes.as_mut_slice()).cast::<u8>();
-        let allocation = Arc::new(Allocation { start, capacity });
-        // SAFETY: the spare room is part of the allocation, and nobody has written there or will read it.
-        unsafe { discard_pages(start.add(length), capacity - length) };
-        (0..length).step_by(part_bytes).map(move |at| Self {
-            // SAFETY: `at` is below the vector's length.
-            start: unsafe { start.add(at) },
+        let length = allocation.length;
+        (start..length).step_by(part_bytes).map(move |at| Self {
+            // SAFETY: `at` is below the allocation's length.
+            start: unsafe { allocation.start.add(at) },
             length: part_bytes.min(length - at),
             discards: true,
             allocation: Arc::clone(&allocation),
@@ -108,8 +214,14 @@ impl Drop for Part {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: pointer and capacity are those of a vector of bytes that was given up; no part is left.
-        drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), 0, self.capacity) });
+        match self.origin {
+            // SAFETY: pointer and capacity are those of a vector of bytes that was given up; no part is left.
+            Origin::Vector { capacity } => {
+                drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), 0, capacity) })
+            }
+            // SAFETY: start and length are those of a mapping that was given up; no part is left.
+            Origin::Mapping { bytes } => unsafe { memory_map::unreserve(self.start, bytes) },
+        }
     }
 }
 

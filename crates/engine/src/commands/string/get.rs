@@ -7,7 +7,7 @@ use crate::{
     commands::expiry::ExpiryOption,
     context::{ExpiryChange, ReadContext, WriteContext},
     notify::EventClass,
-    value::{NewString, StringRef},
+    value::StringRef,
 };
 
 pub(super) const GET: Command = Command {
@@ -166,8 +166,7 @@ pub(super) const GETSET: Command = Command {
 fn getset(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, value) = (args.word(), args.word());
     read(context, key, reply)?;
-    context.set_string(key, NewString::from_text(value), ExpiryChange::Clear);
-    context.note_stored(key, value);
+    context.set_word(key, value, ExpiryChange::Clear);
     context.effect(&[b"SET", key, value]);
     context.notify(EventClass::String, "set", key);
     Ok(())

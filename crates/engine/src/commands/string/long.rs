@@ -1,12 +1,15 @@
 //! Tests of strings in chunks: every command on strings beside a plain vector. Chunks are small here, see
 //! `value/string.rs`.
 
+use std::sync::Arc;
+
 use dunlin_resp::Protocol;
-use dunlin_structures::bits;
+use dunlin_structures::{GrowingBlock, bits};
 use proptest::{collection::vec, prelude::*};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
+    LONG_WORD_BYTES_MIN, LongWord, LongWords,
     transcript::Story,
     value::{BLOCK_BYTES_MAX, StringRope},
     write_command,
@@ -17,15 +20,37 @@ const LENGTH_MAX: usize = 2 * BLOCK_BYTES_MAX;
 
 impl Story {
     fn say(&mut self, words: &[&[u8]]) -> Vec<u8> {
-        let (mut request, table) = (Vec::new(), std::sync::Arc::clone(&self.table));
+        let (mut request, table) = (Vec::new(), Arc::clone(&self.table));
         write_command(&mut request, words);
         self.reply_to(&table, &request, Protocol::Resp2)
+    }
+
+    /// The same with long words in blocks of their own, as they come from the network.
+    fn say_lent(&mut self, words: &[&[u8]]) -> Vec<u8> {
+        let long = |word: &&&[u8]| word.len() >= LONG_WORD_BYTES_MIN;
+        let lent: Vec<Arc<LongWord>> = words.iter().filter(long).map(|word| Arc::new(lend(word))).collect();
+        let mut blocks = lent.iter();
+        let words: Vec<&[u8]> = words
+            .iter()
+            .map(|word| if long(&word) { blocks.next().expect("one for each").bytes() } else { word })
+            .collect();
+        self.worker.effects.long_words = lent.iter().cloned().collect();
+        let table = Arc::clone(&self.table);
+        let reply = self.reply_to_words(&table, &words, &[], Protocol::Resp2);
+        self.worker.effects.long_words = LongWords::default();
+        reply
     }
 
     fn integer(&mut self, words: &[&[u8]]) -> i64 {
         let reply = String::from_utf8(self.say(words)).unwrap();
         reply.strip_prefix(':').unwrap_or_else(|| panic!("{reply}")).trim_end().parse().unwrap()
     }
+}
+
+fn lend(bytes: &[u8]) -> LongWord {
+    let mut block = GrowingBlock::new(bytes.len());
+    block.append(bytes);
+    block.into()
 }
 
 fn bulk(bytes: &[u8]) -> Vec<u8> {
@@ -57,7 +82,7 @@ fn place() -> impl Strategy<Value = usize> {
 }
 
 fn text() -> impl Strategy<Value = Vec<u8>> {
-    let texts = prop_oneof![4 => 1..20usize, 1 => 1..2 * CHUNK_BYTES, 1 => Just(CHUNK_BYTES), 1 => Just(BLOCK_BYTES_MAX + 1)];
+    let texts = prop_oneof![4 => 1..20usize, 1 => 1..2 * CHUNK_BYTES, 1 => Just(CHUNK_BYTES), 1 => Just(BLOCK_BYTES_MAX + 1), 1 => BLOCK_BYTES_MAX..LENGTH_MAX];
     (texts, any::<u8>(), 1..7u8).prop_map(|(length, first, step)| {
         (0..length).map(|at| first.wrapping_add(step.wrapping_mul(at as u8))).collect()
     })
@@ -106,11 +131,13 @@ fn apply(model: &mut Vec<u8>, other: &mut Vec<u8>, step: &Step) {
     }
 }
 
-fn play(story: &mut Story, step: &Step) {
+/// Has a store take a step; whether its long words come in blocks of their own is to make no difference.
+fn play(story: &mut Story, step: &Step, lends: bool) {
+    let mut say = |words: &[&[u8]]| if lends { story.say_lent(words) } else { story.say(words) };
     match step {
-        Step::Set(text) => drop(story.say(&[b"SET", b"k", text])),
-        Step::Append(text) => drop(story.say(&[b"APPEND", b"k", text])),
-        Step::SetRange(at, text) => drop(story.say(&[b"SETRANGE", b"k", at.to_string().as_bytes(), text])),
+        Step::Set(text) => drop(say(&[b"SET", b"k", text])),
+        Step::Append(text) => drop(say(&[b"APPEND", b"k", text])),
+        Step::SetRange(at, text) => drop(say(&[b"SETRANGE", b"k", at.to_string().as_bytes(), text])),
         Step::SetBit(at, bit) => {
             let bit = if *bit { b"1" } else { b"0" };
             drop(story.say(&[b"SETBIT", b"k", at.to_string().as_bytes(), bit]));
@@ -128,7 +155,13 @@ fn play(story: &mut Story, step: &Step) {
             let dump = story.say(&[b"DUMP", b"k"]);
             if let Some(start) = dump.windows(2).position(|two| two == b"\r\n").filter(|_| dump != b"$-1\r\n")
             {
-                story.say(&[b"RESTORE", b"k", b"0", &dump[start + 2..dump.len() - 2], b"REPLACE"]);
+                let words: [&[u8]; 5] =
+                    [b"RESTORE", b"k", b"0", &dump[start + 2..dump.len() - 2], b"REPLACE"];
+                if lends {
+                    story.say_lent(&words)
+                } else {
+                    story.say(&words)
+                };
             }
         }
     }
@@ -168,10 +201,10 @@ fn check(story: &mut Story, key: &[u8], model: &[u8], (from, to): (usize, usize)
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
-    fn commands_on_chunks_are_commands_on_bytes(steps in vec(step(), 1..15), from in place(), to in place()) {
+    fn commands_on_chunks_are_commands_on_bytes(steps in vec((step(), any::<bool>()), 1..15), from in place(), to in place()) {
         let (mut story, mut model, mut other) = (Story::new(), Vec::new(), Vec::new());
-        for step in &steps {
-            play(&mut story, step);
+        for (step, lends) in &steps {
+            play(&mut story, step, *lends);
             apply(&mut model, &mut other, step);
             check(&mut story, b"k", &model, (from.min(to), from.max(to)));
             if matches!(step, Step::Xor) && model.is_empty() {
@@ -267,4 +300,49 @@ fn records_share_what_was_stored() {
     story.say(&[b"SET", b"k", &a]);
     assert!(records.take() == [format!("SELECT 3; SET k {a_text}; SELECT 0")]);
     assert_eq!(records.shared(), 8);
+}
+
+#[test]
+fn records_share_words_that_arrived_in_blocks() {
+    let long = |byte: u8| vec![byte; BLOCK_BYTES_MAX + 1];
+    let (a, b) = (long(b'a'), long(b'b'));
+    let (a_text, b_text) = (String::from_utf8(a.clone()).unwrap(), String::from_utf8(b.clone()).unwrap());
+    let (mut story, records) = Story::recorded();
+    let rows: [(&[&[u8]], String); 7] = [
+        (&[b"APPEND", b"k", &a], format!("APPEND k {a_text}")),
+        (&[b"APPEND", b"k", &b], format!("APPEND k {b_text}")),
+        (&[b"SETRANGE", b"k", b"5", &a], format!("SETRANGE k 5 {a_text}")),
+        (&[b"SET", b"k", &b, b"EX", b"10"], format!("SET k {b_text} PXAT 1700000010000")),
+        (&[b"MSET", b"k", &a, b"l", &b], format!("MSET k {a_text} l {b_text}")),
+        (&[b"RPUSH", b"list", &a, b"x"], format!("RPUSH list {a_text} x")),
+        (&[b"SET", &b, b"v"], format!("SET {b_text} v")),
+    ];
+    for (number, (words, expected)) in rows.into_iter().enumerate() {
+        story.say_lent(words);
+        assert!(records.take() == [expected], "row {number}");
+        assert_eq!(records.shared(), number + 1);
+    }
+}
+
+#[test]
+fn a_word_in_a_block_becomes_the_string() {
+    let mut story = Story::new();
+    let word = Arc::new(lend(&vec![b'a'; 3 * BLOCK_BYTES_MAX]));
+    let mut say = |name: &[u8], first: &[u8], rest: &[&[u8]]| {
+        story.worker.effects.long_words = [Arc::clone(&word)].into_iter().collect();
+        let (words, table) = ([&[name, first], rest].concat(), Arc::clone(&story.table));
+        let reply = story.reply_to_words(&table, &words, &[], Protocol::Resp2);
+        story.worker.effects.long_words = LongWords::default();
+        reply
+    };
+    assert!(word.is_last());
+    say(b"SET", b"k", &[word.bytes()]);
+    assert!(!word.is_last(), "the key has its bytes");
+    // As long as the word is in use, a change of the string is not one of the word.
+    say(b"SETRANGE", b"k", &[b"7", b"bbb"]);
+    assert!(word.bytes().iter().all(|byte| *byte == b'a'));
+    assert_eq!(say(b"GETRANGE", b"k", &[b"6", b"10"]), b"$5\r\nabbba\r\n");
+    say(b"DEL", b"k", &[]);
+    story.worker.garbage.take();
+    assert!(word.is_last());
 }

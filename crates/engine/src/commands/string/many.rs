@@ -12,7 +12,6 @@ use crate::{
     },
     commands::expiry::ExpiryOption,
     context::{ExpiryChange, ReadContext, WriteContext, string_of},
-    value::NewString,
 };
 
 pub(super) const MGET: Command = Command {
@@ -66,8 +65,7 @@ fn mset(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
 
 fn store_all(context: &mut WriteContext<'_>, pairs: &[[&[u8]; 2]], expiry: ExpiryChange) {
     for [key, value] in pairs {
-        context.set_string(key, NewString::from_text(value), expiry);
-        context.note_stored(key, value);
+        context.set_word(key, value, expiry);
         notify_set(context, key, expiry);
     }
 }

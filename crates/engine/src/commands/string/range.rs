@@ -6,7 +6,7 @@ use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::{ExpiryChange, ReadContext, WriteContext},
     notify::EventClass,
-    value::{NewString, StringRef},
+    value::StringRef,
 };
 
 pub(super) const APPEND: Command = Command {
@@ -29,7 +29,7 @@ fn append(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let check = |length| check_length(length, tail.len(), bytes_max);
     let length = context.append_to_existing(key, tail, check)?;
     if length.is_none() {
-        context.set_string(key, NewString::from_text(tail), ExpiryChange::Clear);
+        context.set_word(key, tail, ExpiryChange::Clear);
     }
     context.notify(EventClass::String, "append", key);
     reply.count(length.unwrap_or(tail.len()));
@@ -76,11 +76,7 @@ fn setrange(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
         })
         .flatten();
     if edited.is_none() {
-        context.update_string(key, end, |mut text| {
-            text.grow(end);
-            text.write(offset, part);
-            ((), true)
-        })?;
+        context.overwrite_string(key, offset, part)?;
     }
     context.notify(EventClass::String, "setrange", key);
     reply.count(length.max(end));

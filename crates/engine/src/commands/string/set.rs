@@ -103,8 +103,7 @@ impl<'a> SetOptions<'a> {
 fn set(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, value) = (args.word(), args.word());
     if args.is_empty() {
-        context.set_string(key, NewString::from_text(value), ExpiryChange::Clear);
-        context.note_stored(key, value);
+        context.set_word(key, value, ExpiryChange::Clear);
         context.notify(EventClass::String, "set", key);
         reply.ok();
         return Ok(());
@@ -115,6 +114,7 @@ fn set(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
         let found = context.find(key).is_some();
         context.count_lookup(key, found);
     }
+    let long = context.long_word(value);
     let stored = context.replace_string(key, expiry, |entry| {
         if options.get {
             reply_or_null(entry.map(string_of).transpose()?, reply);
@@ -128,7 +128,7 @@ fn set(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
                 None => comparison.holds_for_missing(),
             },
         };
-        Ok(holds.then(|| NewString::from_text(value)))
+        Ok(holds.then(|| NewString::from_word(value, long.as_deref())))
     })?;
     if stored {
         notify_set(context, key, expiry);
@@ -194,8 +194,9 @@ pub(super) const SETNX: Command = Command {
 
 fn setnx(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (key, value) = (args.word(), args.word());
+    let long = context.long_word(value);
     let stored = context.replace_string(key, ExpiryChange::Clear, |entry| {
-        Ok(entry.is_none().then(|| NewString::from_text(value)))
+        Ok(entry.is_none().then(|| NewString::from_word(value, long.as_deref())))
     })?;
     if stored {
         context.note_stored(key, value);
@@ -251,8 +252,7 @@ fn set_for(
     let (key, amount, value) = (args.word(), args.word(), args.word());
     let at = clock.at(amount, context.clock_ms(), command)?;
     let expiry = ExpiryChange::At(at);
-    context.set_string(key, NewString::from_text(value), expiry);
-    context.note_stored(key, value);
+    context.set_word(key, value, expiry);
     record_set(context, key, value, expiry);
     notify_set(context, key, expiry);
     reply.ok();

@@ -7,6 +7,7 @@ use dunlin_structures::Slot;
 use crate::{
     command::CommandError,
     keyspace::{EntryRef, Key},
+    long_words::{LONG_WORD_BYTES_MIN, LongWord},
     value::{BLOCK_BYTES_MAX, LongText, NewString, NewValue, StringRope, TextMut},
 };
 
@@ -24,6 +25,29 @@ impl WriteContext<'_> {
         self.set_value_in(database, key, NewValue::String(value), expiry);
     }
 
+    /// The long word of the command whose bytes these are.
+    #[inline]
+    pub(crate) fn long_word(&self, word: &[u8]) -> Option<Arc<LongWord>> {
+        self.worker.effects.long_words.find(word).map(Arc::clone)
+    }
+
+    /// Stores a word of the command as a string, whatever the key held; as [`Self::set_string`].
+    #[inline]
+    pub fn set_word(&mut self, key: &[u8], word: &[u8], expiry: ExpiryChange) {
+        if word.len() < LONG_WORD_BYTES_MIN {
+            self.set_string(key, NewString::from_text(word), expiry);
+        } else {
+            self.set_long_word(key, word, expiry);
+        }
+    }
+
+    #[cold]
+    fn set_long_word(&mut self, key: &[u8], word: &[u8], expiry: ExpiryChange) {
+        let value = NewString::from_word(word, self.long_word(word).as_deref());
+        self.set_string(key, value, expiry);
+        self.note_stored(key, word);
+    }
+
     /// Says that what a key holds now are the bytes of a word of the command: a record need not copy them.
     #[inline]
     pub fn note_stored(&mut self, key: &[u8], word: &[u8]) {
@@ -34,6 +58,9 @@ impl WriteContext<'_> {
 
     #[cold]
     fn share_stored(&mut self, key: &[u8], word: &[u8]) {
+        if self.worker.effects.long_words.find(word).is_some() {
+            return;
+        }
         let key = self.key(key);
         let Some(slot) = self.slot(self.database, &key) else { return };
         let stripe = self.locked.shard(key.shard).database(self.database);
@@ -113,11 +140,26 @@ impl WriteContext<'_> {
         let key = self.key(key);
         let Some(slot) = self.slot(self.database, &key) else { return Ok(None) };
         let length = |before: usize| check(before).map(|()| before + tail.len());
+        let long = self.long_word(tail);
         let append = |mut text: TextMut<'_>| {
-            text.append(tail);
+            text.append_word(tail, long.as_deref());
             (text.len(), true)
         };
         self.edit_found(&key, Some(slot), length, append).map(Some)
+    }
+
+    /// Overwrites the text under a key from `offset` on, which grows with zeros as needed and is created where it is missing.
+    pub fn overwrite_string(&mut self, key: &[u8], offset: usize, part: &[u8]) -> Result<(), CommandError> {
+        let long = self.long_word(part);
+        let end = offset + part.len();
+        let replaced = self.update_string(key, end, |mut text| {
+            text.grow(end);
+            (text.write_word(offset, part, long.as_deref()), true)
+        })?;
+        if !replaced.is_empty() {
+            self.worker.garbage.push_other(Box::new(replaced));
+        }
+        Ok(())
     }
 
     /// `length` says of the length that the text has which one it is to have, or why it stays as it is.
