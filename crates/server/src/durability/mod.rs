@@ -18,6 +18,9 @@ mod loading;
 mod replay;
 mod rewrite;
 mod scripts;
+mod source;
+mod stamp;
+mod start;
 mod status;
 mod syncer;
 mod thread;
@@ -38,6 +41,7 @@ pub(crate) use self::{
     loading::{TORN_IN_ROOM, load_files},
     replay::{BEGINS_INSIDE, ENDS_OUTSIDE, entry_in_log},
     rewrite::{Base, Rewriting, begin_rewrite, rewrite_if_due},
+    stamp::LogStamp,
     status::Status,
     thread::{LogThread, Order, replace_log},
 };
@@ -138,6 +142,11 @@ impl Durability {
     /// Whether there is no log, or it was turned off.
     pub(crate) fn is_off(&self) -> bool {
         self.status().directory.is_none()
+    }
+
+    /// For a snapshot that is cut now, behind the closed gate.
+    pub(crate) fn stamp(&self) -> Option<LogStamp> {
+        self.status().stamp()
     }
 
     /// Asks for a letter when the log is on disk up to `mark`; `false`: it is.
