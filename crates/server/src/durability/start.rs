@@ -57,7 +57,11 @@ pub(super) fn load_for_log(shared: &Shared, config: &Config) -> Result<Loaded, L
                 adopt_single_file(&options, &log.manifest)?;
             }
             move_single_file(config, &options, &log.manifest)?;
-            let loaded = loading::load(shared, config, log.manifest)?;
+            let mut loaded = loading::load(shared, config, log.manifest)?;
+            if why == Why::Later {
+                // It has gone on by itself, so that the stamp of the snapshot says nothing of it any more.
+                loaded.manifest.id = None;
+            }
             Ok(Loaded { holds_snapshot: why == Why::Contains, ..loaded })
         }
         (Source::Snapshot(_), log) => {
