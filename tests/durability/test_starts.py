@@ -516,3 +516,36 @@ def test_take_over_that_is_killed_at_every_change_of_a_file(old, power, library,
         lost = [path for path, data in before.items() if not is_kept(path, data, after)]
         assert not lost, f"call {at}: {lost} of {sorted(after)}"
     assert at > 8, "the story changes many files"
+
+
+def test_snapshot_holds_no_more_than_its_log_after_a_power_cut(library, tmp_path):
+    """The log is synced once a second, a snapshot before it gets its name: its log must not end before it."""
+    disk = Disk(library, tmp_path)
+    at, has_survived = 0, False
+    while not has_survived:
+        at += 1
+        shutil.rmtree(disk.data)
+        disk.data.mkdir()
+        try:
+            server = disk.server("--appendfsync", "everysec", KILL_AT=at, POWER="1")
+        except AssertionError as error:
+            assert "ended with -9" in str(error), error
+        else:
+            client = Client(server)
+            try:
+                for number in range(3):
+                    assert client.call("set", "n", number) == "+OK"
+                    assert client.call("bgsave").startswith("+")
+                    await_that(lambda: "rdb_bgsave_in_progress:0" in client.call("info", "persistence"))
+                has_survived = True
+            except (OSError, AssertionError, ValueError):
+                pass
+            server.kill()
+        snapshot = {}
+        if (disk.data / "dump.rdb").exists():
+            with Server("--dir", disk.data, *OFF) as alone:
+                snapshot = found(alone)
+        with Server("--dir", disk.data, *ON) as again:
+            after = found(again)
+            assert int(after.get("n", -1)) >= int(snapshot.get("n", -1)), f"call {at}: {again.log()}"
+    assert at > 20, "the story changes many files"
