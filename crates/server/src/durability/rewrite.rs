@@ -23,7 +23,7 @@ use dunlin_persist::{Disk, Replacement, Storage, manifest::BaseFormat};
 
 use super::{
     LogThread, Order,
-    stamp::{self, Standing},
+    stamp::{Standing, next_id},
 };
 use crate::{
     config::Config,
@@ -150,19 +150,16 @@ pub(crate) fn begin_rewrite(
             LogThread::options(&config).directory
         }
     };
-    // Of a log that is off: it is to hold what there is at the cut, and snapshots that are cut later hold more.
-    let id = stamp::next_id(durability.status().held_log()).map_err(|reason| {
-        tracing::error!("{reason}");
-        SaveError::NoThread
-    })?;
     begin(shared, directory, &config, |work| {
         alone(&mut |context| {
             work(context).inspect(|_| {
                 if shared.engine.log.is_on() {
                     durability.ring.set_boundary();
                 } else {
+                    // It holds what there is at the cut; snapshots that are cut later hold more.
                     let mut status = durability.status();
-                    (status.log, status.standing) = (Some(id.clone()), Standing::Off);
+                    status.log = next_id(status.held_log()).ok();
+                    status.standing = Standing::Off;
                 }
                 // Nothing behind the boundary is written before the log has seen it.
                 durability.order(Order::Rotate);

@@ -19,7 +19,7 @@ pub(crate) enum Standing {
     On,
     /// It does not, and the data set holds all that it does.
     Off,
-    /// It does not, and the data set was not made from it: each may hold what the other one lacks.
+    /// It does not, and the data set was not made from all of it: each may hold what the other one lacks.
     #[default]
     Apart,
 }

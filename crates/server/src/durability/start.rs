@@ -87,7 +87,7 @@ pub(super) fn load_without_log(
     let directory = options.directory.display();
     let has_snapshot = fs::metadata(&path).is_ok();
     let found = source::find(config).unwrap_or_else(|reason| {
-        tracing::warn!("{reason}. Nothing of that log is loaded, since appendonly is no");
+        tracing::warn!("{reason}. No append-only log is loaded, since appendonly is no");
         Found::default()
     });
     let id = found.log.as_ref().and_then(|log| log.manifest.id.clone());
@@ -171,7 +171,7 @@ fn expect_decided(
     }
     if source == Source::Undecided {
         return Err(format!(
-            "{snapshot} was saved by a server that had not loaded the append-only log in {directory}: each may hold changes that the other one lacks. Nothing was changed. To go on with {snapshot}, move {directory} away; to go on with the log, move {snapshot} away"
+            "{snapshot} was saved by a server that did not have all of the append-only log in {directory}: each may hold changes that the other one lacks. Nothing was changed. To go on with {snapshot}, move {directory} away; to go on with the log, move {snapshot} away"
         ));
     }
     Ok(())
@@ -267,6 +267,7 @@ fn take_over(
         )
     })?;
     shared.note_loaded(loaded.keys, loaded.expired);
+    tracing::info!("{} keys of {} loaded", loaded.keys, path.display());
     manifest.id = Some(LogId { origin: fingerprint, ..next_id(None)? });
     manifest.base = Some(base);
     let single = is_single.then(|| source::single_path(config));

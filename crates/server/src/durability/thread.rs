@@ -529,6 +529,7 @@ impl LogThread {
             let State::On(writer) = &self.state else { return };
             let directory = writer.directory().display();
             if is_intrusion(error) {
+                durability.status().standing = Standing::Apart;
                 tracing::error!(
                     "cannot write the append-only log in {directory}: {reason}. Writes are refused, and the files are left as they are. Stop the other server; then begin a new log with CONFIG SET appendonly no and then yes, which keeps these files and holds all that this server has acknowledged"
                 );
@@ -910,7 +911,8 @@ pub(super) fn tell_kept(directory: &std::path::Path) {
     );
 }
 
-/// Puts a base in the place of a log that nobody writes, of that manifest, as the log `id`; the old files take their room for as long as what is answered.
+/// Puts a base in the place of a log that nobody writes, of that manifest, as the log `id`; the old files take their room for as
+/// long as what is answered.
 pub(crate) fn replace_log(
     options: &WriterOptions,
     mut manifest: Manifest,

@@ -8,7 +8,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use dunlin_persist::{Disk, Storage};
+use dunlin_persist::{Disk, Storage, directory_and_name};
 
 /// More files than anybody keeps of one name.
 const KEPT_MAX: u32 = 1_000_000;
@@ -45,30 +45,38 @@ impl Identity {
 impl KnownFiles {
     /// Marks the file that has this name now: a snapshot may take its place.
     pub(super) fn add(&self, path: &Path) {
-        let Some(identity) = Identity::of(path) else { return };
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|(other, _)| other != path);
-        if known.len() == NAMES_MAX {
-            known.remove(0);
+        if let Some(identity) = Identity::of(path) {
+            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            add(&mut known, path, identity);
         }
-        known.push((path.to_owned(), identity));
     }
 
     /// Gives a file that is not known a further name, durably, and returns that. The file keeps its own name, so that a crash
     /// before the snapshot is in place changes nothing.
     pub(super) fn keep_unknown(&self, path: &Path) -> io::Result<Option<PathBuf>> {
         let Some(identity) = Identity::of(path) else { return Ok(None) };
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.contains(&(path.to_owned(), identity)) {
             return Ok(None);
         }
-        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let (directory, name) = directory_and_name(path)?;
         let named = |number| path.with_file_name(kept_name(name, number));
         let kept = (1..KEPT_MAX).map(named).find(|kept| fs::symlink_metadata(kept).is_err());
         let kept = kept.ok_or(io::ErrorKind::AlreadyExists)?;
         Disk.copy(path, &kept)?;
+        Disk.sync_directory(directory)?;
+        // If the snapshot cannot be put in place, the next one need not keep the same again.
+        add(&mut known, path, identity);
         Ok(Some(kept))
     }
+}
+
+fn add(known: &mut Vec<(PathBuf, Identity)>, path: &Path, identity: Identity) {
+    known.retain(|(other, _)| other != path);
+    if known.len() == NAMES_MAX {
+        known.remove(0);
+    }
+    known.push((path.to_owned(), identity));
 }
 
 /// `dump.rdb.kept-1`: the extension is not that of an RDB file, so that nobody takes it for one of the server's.
@@ -95,6 +103,7 @@ mod tests {
         assert_eq!(known.keep_unknown(&path).unwrap(), None, "there is none");
         replace("theirs");
         assert_eq!(known.keep_unknown(&path).unwrap(), Some(dir.path("dump.rdb.kept-1")));
+        assert_eq!(known.keep_unknown(&path).unwrap(), None, "it is kept");
         replace("ours");
         known.add(&path);
         assert_eq!(known.keep_unknown(&path).unwrap(), None);
