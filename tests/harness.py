@@ -91,7 +91,9 @@ class Server:
                 with self.connect() as client:
                     # Unlike PING, it is refused while the data set is being loaded.
                     client.sendall(b"DBSIZE\r\n")
-                    if not client.recv(64).startswith((b"-LOADING", b"-BUSY")):
+                    reply = client.recv(64)
+                    # Nothing comes from one that is ending.
+                    if reply and not reply.startswith((b"-LOADING", b"-BUSY")):
                         return
             except OSError:
                 pass

@@ -4,7 +4,7 @@
 //! file appendonly.aof.1.base.rdb seq 1 type b       the state that the log begins with; none or one
 //! file appendonly.aof.3.incr.aof seq 3 type i       commands since then, in the order of seq; the last grows
 //! file appendonly.aof.2.incr.aof seq 2 type h       superseded: to be removed
-//! # log 0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c    whose changes these are; Redis and Valkey pass over comments
+//! # log 0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c 2  which log this is, see [`LogId`]: a comment to Redis and Valkey
 //! # a comment
 //! ```
 //!
@@ -40,11 +40,26 @@ pub enum BaseFormat {
     Commands,
 }
 
+/// Which log the files of a manifest are.
+///
+/// ```text
+/// # log NAME GENERATION [ORIGIN]
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogId {
+    /// 40 hexadecimal digits, drawn at random. A log that is begun by a data set that held all of another one has its name.
+    pub name: String,
+    /// How many logs of this name there have been: each holds all of the one before.
+    pub generation: u64,
+    /// The RDB file that the first of them began with, in a word.
+    pub origin: Option<String>,
+}
+
 /// The files of the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Manifest {
-    /// The name of the history of changes that the files hold: 40 hexadecimal digits. Redis writes none.
-    pub id: Option<String>,
+    /// Which log it is. Redis writes none, and drops it when it replaces the manifest.
+    pub id: Option<LogId>,
     /// The state that the log begins with: an RDB file, or commands that make it.
     pub base: Option<LogFile>,
     /// Commands since then, oldest first; the last file grows.
@@ -151,8 +166,9 @@ impl Manifest {
     /// The manifest as a file.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        if let Some(id) = &self.id {
-            out.extend([ID_PREFIX, id.as_bytes(), b"\n"].concat());
+        if let Some(LogId { name, generation, origin }) = &self.id {
+            let origin = origin.iter().map(|origin| format!(" {origin}")).collect::<String>();
+            out.extend([ID_PREFIX, format!("{name} {generation}{origin}\n").as_bytes()].concat());
         }
         let base = self.base.iter().map(|file| (file, 'b'));
         let history = self.history.iter().map(|file| (file, 'h'));
@@ -218,10 +234,12 @@ impl Manifest {
 }
 
 /// Reads what stands behind [`ID_PREFIX`].
-fn parse_id(text: &[u8]) -> Option<String> {
-    let text = text.trim_ascii();
-    let is_id = text.len() == ID_DIGITS && text.iter().all(u8::is_ascii_hexdigit);
-    String::from_utf8(text.to_vec()).ok().filter(|_| is_id)
+fn parse_id(text: &[u8]) -> Option<LogId> {
+    let mut words = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
+    let is_name = |name: &&str| name.len() == ID_DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let name = words.next().filter(is_name)?.to_owned();
+    let generation = words.next()?.parse().ok()?;
+    Some(LogId { name, generation, origin: words.next().map(str::to_owned) })
 }
 
 fn needs_quotes(word: &[u8]) -> bool {
@@ -329,12 +347,16 @@ mod tests {
 
     #[test]
     fn manifest_names_its_log_in_a_comment() {
-        let id = "0123456789abcdef0123456789abcdef01234567";
-        let text = format!("# log {id}\nfile a seq 1 type i\n");
-        let manifest = Manifest::parse(text.as_bytes()).unwrap();
-        assert_eq!(manifest.id.as_deref(), Some(id));
-        assert_eq!(String::from_utf8(manifest.encode()).unwrap(), text);
-        for other in ["# log", "# log 12", "# log x123456789abcdef0123456789abcdef01234567", "#log"] {
+        let name = "0123456789abcdef0123456789abcdef01234567";
+        for (rest, origin) in [("", None), (" 12-ff-7", Some("12-ff-7".to_owned()))] {
+            let text = format!("# log {name} 3{rest}\nfile a seq 1 type i\n");
+            let manifest = Manifest::parse(text.as_bytes()).unwrap();
+            assert_eq!(manifest.id, Some(LogId { name: name.to_owned(), generation: 3, origin }));
+            assert_eq!(String::from_utf8(manifest.encode()).unwrap(), text);
+        }
+        let (bare, odd) = (format!("# log {name}"), format!("# log {name} x"));
+        for other in ["# log", "# log 12 1", "# log x123456789abcdef0123456789abcdef01234567 1", &bare, &odd]
+        {
             let manifest = Manifest::parse(format!("{other}\nfile a seq 1 type i\n").as_bytes()).unwrap();
             assert_eq!(manifest.id, None, "{other}");
         }

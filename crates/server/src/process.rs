@@ -51,7 +51,8 @@ impl Process {
     }
 }
 
-fn random_id() -> Result<String, String> {
+/// Draws 40 hexadecimal digits.
+pub(crate) fn random_id() -> Result<String, String> {
     let mut bytes = [0; 20];
     getrandom::fill(&mut bytes).map_err(|error| format!("cannot draw a random identity: {error}"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::adoption::{Adoption, remove_history};
+use super::aside::Aside;
 use super::check::{Check, Checksum};
 use super::intrusion::{Extent, KnownManifest, intrusion, is_intrusion};
 use super::room;
@@ -165,6 +166,8 @@ pub struct Writer {
     stamped_s: u64,
     /// The manifest on disk is that of another log: this one has no base yet.
     apart: bool,
+    /// Where the files are kept of a log whose place this one took when it was opened.
+    kept_in: Option<PathBuf>,
 }
 
 impl fmt::Debug for Writer {
@@ -177,8 +180,8 @@ impl fmt::Debug for Writer {
 
 impl Writer {
     /// Goes on with the newest file of a manifest, whose log ends where the ring begins; begins one where
-    /// there is none. Where `resume` says what was read of the file, nobody may have written to it since. The ring comes
-    /// back with an error.
+    /// there is none. Where `resume` says what was read of the file, nobody may have written to it since. Files of another log
+    /// that the manifest names are moved to where they are kept, once it is in place. The ring comes back with an error.
     pub fn open(
         storage: Arc<dyn Storage>,
         options: WriterOptions,
@@ -210,6 +213,7 @@ impl Writer {
         apart: bool,
     ) -> Result<Self, (RingReader, io::Error)> {
         let offset = ring.ring().tail();
+        let mut kept_in = None;
         let mut open = || {
             storage.create_directory(&options.directory)?;
             let is_new = manifest.increments.is_empty();
@@ -227,7 +231,15 @@ impl Writer {
             let mut known = KnownManifest::read(&*storage, &options)?;
             let is_named = || known.bytes().is_some_and(|bytes| names(bytes, &manifest));
             if !apart && (is_new || !is_named()) {
+                let aside = match manifest.kept.is_empty() {
+                    true => None,
+                    false => Some(Aside::begin(&*storage, &options, known.bytes())?),
+                };
                 known.replace(&*storage, &options, &manifest)?;
+                if let Some(aside) = aside {
+                    aside.take(&*storage, &options, &std::mem::take(&mut manifest.kept))?;
+                    kept_in = Some(aside.directory().to_owned());
+                }
             }
             if let Some((sum, length)) = resume.and_then(|resume| resume.unproven) {
                 let line = Check { lsn: offset, length }.line(sum);
@@ -268,6 +280,7 @@ impl Writer {
                     older_bytes,
                     stamped_s: 0,
                     apart,
+                    kept_in,
                 })
             }
             Err(error) => Err((ring, error)),
@@ -613,6 +626,11 @@ impl Writer {
         self.kept = self.written;
         self.settle_extent();
         Ok(outgrown)
+    }
+
+    /// Where the files are kept of a log whose place this one took when it was opened.
+    pub fn kept_in(&self) -> Option<&Path> {
+        self.kept_in.as_deref()
     }
 
     /// Where its files are, and how they are called.

@@ -96,7 +96,7 @@ pub static DIRECTIVES: &[Directive] = &[
         kind: Kind::Flag(field!(appendonly)),
         default: "no",
         change: Change::Anytime,
-        doc: "Record every change in an append-only file, and load it at start.",
+        doc: "Record every change in an append-only file, and load it at start; a snapshot that holds more becomes its base.",
         settle: as_is,
     },
     Directive {

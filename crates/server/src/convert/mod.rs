@@ -377,7 +377,7 @@ fn write(
             let manifest = files::read_manifest(&log.manifest_path()).map(|(manifest, _)| manifest);
             let format = if form.commands { BaseFormat::Commands } else { BaseFormat::Rdb };
             let base = Base { file: replacement, format };
-            drop(replace_log(log, manifest.unwrap_or_default(), base).map_err(failed)?);
+            drop(replace_log(log, manifest.unwrap_or_default(), None, base).map_err(failed)?);
         }
         (None, Some(name)) => drop(replacement.put_in_place(name).map_err(failed)?),
         (None, None) => unreachable!("a file has a name"),

@@ -1,8 +1,8 @@
-//! Loading the log at start: its files in order, its commands by way of [`super::replay`].
+//! Loading the log: its files in order, its commands by way of [`super::replay`]. Which files a start loads is [`super::start`]'s
+//! business.
 //!
 //! ```text
 //! manifest ─▶ base ─▶ incremental files ─▶ where to go on: manifest, the log's offset, what has no check
-//! no manifest, but a file `appendonly.aof` as Redis before 7 has it ─▶ it becomes the base
 //! ```
 //!
 //! A last file that was cut by a crash is cut back to its last whole command or transaction, and what was
@@ -11,20 +11,19 @@
 
 use std::fs;
 use std::io::{self, Read, Seek};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use dunlin_persist::{
-    Disk, ReadAhead, Storage,
+    ReadAhead,
     aof::{Progress, ReadError, Reader, Resume, Roomy, Tail, WriterOptions},
-    manifest::{LogFile, Manifest},
+    manifest::Manifest,
 };
 
 use super::{LogThread, replay::Replay};
 use crate::{
     config::{Config, describe},
-    data_directory,
     files::{self, Part},
-    loading::{Expired, LoadError, Reporter, load_snapshot},
+    loading::{Expired, LoadError, LoadedSnapshot, Reporter, load_snapshot},
     net::Now,
     shared::Shared,
 };
@@ -52,6 +51,10 @@ pub(super) struct Loaded {
     pub(super) database: usize,
     /// Commands replayed.
     pub(super) commands: u64,
+    /// The log holds all that the file of the snapshot does.
+    pub(super) holds_snapshot: bool,
+    /// The file of a Redis before 7 whose place the log takes.
+    pub(super) single: Option<PathBuf>,
 }
 
 /// The manifest, `None` where there is none.
@@ -65,33 +68,21 @@ pub(super) fn read_manifest(options: &WriterOptions) -> Result<Option<Manifest>,
         .map_err(|reason| format!("the manifest {}: {reason}", path.display()))
 }
 
-/// Refuses a log that another process is writing: a server that knows nothing of the lock on the directory.
-pub(super) fn expect_unwritten(config: &Config) -> Result<(), String> {
-    let options = LogThread::options(config);
-    let manifest = read_manifest(&options)?.unwrap_or_default();
-    let newest = manifest.increments.last().map(|file| options.directory.join(&file.name));
-    newest.map_or(Ok(()), |path| data_directory::expect_unwritten(&path))
+/// Loads the log that this server writes again.
+pub(super) fn load_again(shared: &Shared, config: &Config) -> Result<Loaded, LoadError> {
+    let manifest = read_manifest(&LogThread::options(config))?.unwrap_or_default();
+    load(shared, config, manifest)
 }
 
-/// Loads the log that the configuration names into an engine that nobody else changes meanwhile.
-pub(super) fn load(shared: &Shared, config: &Config) -> Result<Loaded, LoadError> {
-    let options = LogThread::options(config);
-    let manifest = match read_manifest(&options)? {
-        Some(manifest) => manifest,
-        None => {
-            set_aside(&options)?;
-            adopt_single_file(config, &options)?
-        }
-    };
-    move_single_file(config, &options, &manifest)?;
-    let bytes =
-        |file: &LogFile| fs::metadata(options.directory.join(&file.name)).map_or(0, |data| data.len());
-    shared.loading.expect(manifest.files().map(bytes).sum());
+/// Loads the log of a manifest, to go on with it, into an engine that nobody else changes meanwhile.
+pub(super) fn load(shared: &Shared, config: &Config, manifest: Manifest) -> Result<Loaded, LoadError> {
+    let parts = files::parts(&LogThread::options(config).manifest_path(), &manifest);
+    expect_bytes(shared, &parts);
     let mut loaded = Loader::with(shared, config, |loader| {
         let mut loaded = Loaded::default();
-        for part in files::parts(&options.manifest_path(), &manifest) {
+        for part in &parts {
             let may_cut = config.aof_load_truncated && part.is_last;
-            let progress = loader.part(&part, if may_cut { Cut::Torn } else { Cut::Room })?;
+            let progress = loader.part(part, if may_cut { Cut::Torn } else { Cut::Room })?;
             if part.is_increment {
                 let unproven = (progress.unproven_sum, progress.unproven_bytes);
                 let unproven = Some(unproven).filter(|(_, bytes)| *bytes > 0);
@@ -106,80 +97,43 @@ pub(super) fn load(shared: &Shared, config: &Config) -> Result<Loaded, LoadError
     Ok(loaded)
 }
 
+/// Loads the files of a log that is not gone on with, and changes none of them; the commands that were replayed.
+pub(super) fn load_unchanged(shared: &Shared, config: &Config, parts: &[Part]) -> Result<u64, LoadError> {
+    expect_bytes(shared, parts);
+    Loader::with(shared, config, |loader| {
+        for part in parts {
+            let forgives = config.aof_load_truncated && part.is_last;
+            loader.part(part, if forgives { Cut::Ignored } else { Cut::Nothing })?;
+        }
+        Ok(loader.replay.commands())
+    })
+}
+
+/// Loads an RDB file that a log is to begin with.
+pub(super) fn load_first_base(
+    shared: &Shared,
+    config: &Config,
+    file: &fs::File,
+    path: &Path,
+) -> Result<LoadedSnapshot, LoadError> {
+    expect_bytes(shared, &[Part::alone(path.to_owned())]);
+    Loader::with(shared, config, |loader| loader.snapshot(file, path))
+}
+
+fn expect_bytes(shared: &Shared, parts: &[Part]) {
+    let bytes = |part: &Part| fs::metadata(&part.path).map_or(0, |data| data.len());
+    shared.loading.expect(parts.iter().map(bytes).sum());
+}
+
 /// Loads the files of one data set, in order, into an engine that nobody else uses. What is cut or damaged is refused.
 pub(crate) fn load_files(shared: &Shared, parts: &[Part]) -> Result<(), LoadError> {
     let config = shared.config.snapshot();
     shared.loading.begin(Now::read().unix_ms);
-    let bytes = |part: &Part| fs::metadata(&part.path).map_or(0, |data| data.len());
-    shared.loading.expect(parts.iter().map(bytes).sum());
+    expect_bytes(shared, parts);
     Loader::with(shared, &config, |loader| {
         parts.iter().try_for_each(|part| loader.part(part, Cut::Nothing).map(drop))
     })?;
     shared.loading.end();
-    Ok(())
-}
-
-/// Takes over the file of a Redis before 7, as Redis 7 does: it becomes the base of a new log. First there is a
-/// manifest that names it: whatever happens before the file is moved, the next start goes on from there.
-fn adopt_single_file(config: &Config, options: &WriterOptions) -> Result<Manifest, String> {
-    if !config.dir.join(&config.appendfilename).is_file() {
-        return Ok(Manifest::default());
-    }
-    let base = LogFile { name: options.filename.clone(), sequence: 1 };
-    let manifest = Manifest { base: Some(base), ..Manifest::default() };
-    let name = || {
-        Disk.create_directory(&options.directory)?;
-        Disk.replace(&options.manifest_path(), &manifest.encode())
-    };
-    name().map_err(|error| format!("{}: {}", options.directory.display(), describe(&error)))?;
-    Ok(manifest)
-}
-
-/// Renames what looks like files of a log whose manifest is gone. Nobody knows what of them counts, so they are not loaded; but the
-/// log that begins now gives its files the same names.
-fn set_aside(options: &WriterOptions) -> Result<(), String> {
-    let mut names = Vec::new();
-    for path in files::strays(&options.manifest_path(), &Manifest::default()) {
-        let has_bytes = fs::metadata(&path).is_ok_and(|data| data.is_file() && data.len() > 0);
-        let Some(name) = path.file_name().filter(|_| has_bytes).map(|name| name.to_string_lossy()) else {
-            continue;
-        };
-        let aside = (1_u32..)
-            .map(|number| path.with_file_name(format!("lost-{number}-{name}")))
-            .find(|aside| !aside.exists())
-            .expect("a directory has fewer files than there are numbers");
-        fs::rename(&path, &aside).map_err(|error| {
-            format!("cannot move {} to {}: {}", path.display(), aside.display(), describe(&error))
-        })?;
-        names.push(aside.display().to_string());
-    }
-    if !names.is_empty() {
-        Disk.sync_directory(&options.directory)
-            .map_err(|error| format!("{}: {}", options.directory.display(), describe(&error)))?;
-        tracing::warn!(
-            "{} has no manifest, so nothing of this log was loaded. What was there is kept: {}. To have it back, stop the server, give these files their names again, and put the manifest back; or remove them",
-            options.directory.display(),
-            names.join(", ")
-        );
-    }
-    Ok(())
-}
-
-/// Moves the file of a Redis before 7 to where the manifest has it, unless that is done.
-fn move_single_file(config: &Config, options: &WriterOptions, manifest: &Manifest) -> Result<(), String> {
-    let single = config.dir.join(&config.appendfilename);
-    let target = options.directory.join(&options.filename);
-    let is_named = manifest.base.as_ref().is_some_and(|base| base.name == options.filename);
-    if !is_named || target.exists() || !single.is_file() {
-        return Ok(());
-    }
-    let moved = fs::rename(&single, &target)
-        .and_then(|()| Disk.sync_directory(&options.directory))
-        .and_then(|()| Disk.sync_directory(&config.dir));
-    moved.map_err(|error| {
-        format!("cannot move {} to {}: {}", single.display(), target.display(), describe(&error))
-    })?;
-    tracing::warn!("{} is the base of the log now, as {}", single.display(), target.display());
     Ok(())
 }
 
@@ -188,6 +142,8 @@ fn move_single_file(config: &Config, options: &WriterOptions, manifest: &Manifes
 enum Cut {
     /// It is to stay as it is.
     Nothing,
+    /// The same, and what a crash has torn is passed over.
+    Ignored,
     /// Room, which holds nothing: what is written next goes there.
     Room,
     /// Also what a crash has torn.
@@ -243,15 +199,16 @@ impl<'a> Loader<'a, '_> {
         file.rewind().map_err(|error| named(&describe(&error)))?;
         let mut start = 0;
         if magic == RDB_MAGIC || magic == VALKEY_MAGIC {
-            start = self.snapshot(&file, path)?;
+            start = self.snapshot(&file, path)?.bytes;
             // What follows are commands: the file of a Redis before 7.
             file.seek(io::SeekFrom::Start(start)).map_err(|error| named(&describe(&error)))?;
         } else if files::is_named_rdb(path) {
             // Where its beginning is gone, it is no log that happens to be short.
             return Err(named(&files::NO_RDB).into());
         }
-        settle_room(&file, part, may_cut)?;
-        let mut reader = Reader::new(ReadAhead::new(file, start), start).going_on_from(lsn);
+        let end = settle_room(&file, part, may_cut)?;
+        let input = ReadAhead::new(file, start).take(end.saturating_sub(start));
+        let mut reader = Reader::new(input, start).going_on_from(lsn);
         // What was read before the transaction, in one.
         let mut transaction = None;
         self.replay.begin_file();
@@ -290,31 +247,41 @@ impl<'a> Loader<'a, '_> {
                 );
                 Ok(whole)
             }
+            Err(ReadError::Cut) if may_cut == Cut::Ignored => {
+                tracing::warn!(
+                    "{} ends in the middle of a command, as after a crash, at byte {}. The {} commands before are loaded",
+                    path.display(),
+                    whole.offset,
+                    whole.commands
+                );
+                Ok(whole)
+            }
             Err(ReadError::Io(error)) => Err(named(&describe(&error)).into()),
             Err(error) => Err(damaged(part, reader.progress().offset, &error, whole.offset)),
         }
     }
 
-    /// Loads the RDB file that a file begins with; where it ends.
-    fn snapshot(&mut self, file: &fs::File, path: &Path) -> Result<u64, LoadError> {
+    /// Loads the RDB file that a file begins with.
+    fn snapshot(&mut self, file: &fs::File, path: &Path) -> Result<LoadedSnapshot, LoadError> {
         self.replay.settle();
-        load_snapshot(self.shared, file, Expired::Kept, self.now_ms, &mut self.reporter)
-            .map(|loaded| loaded.bytes)
-            .map_err(|error| match error {
-                LoadError::Failed(reason) => LoadError::Failed(format!("{}: {reason}", path.display())),
-                LoadError::Abandoned => error,
-            })
+        let loaded = load_snapshot(self.shared, file, Expired::Kept, self.now_ms, &mut self.reporter);
+        loaded.map_err(|error| error.of_file(path))
     }
 }
 
-/// Cuts off the room that a file ends with, and before it what a crash has torn: nothing of that was acknowledged.
-fn settle_room(file: &fs::File, part: &Part, may_cut: Cut) -> Result<(), LoadError> {
+/// Cuts off the room that a file ends with, and before it what a crash has torn: nothing of that was acknowledged. Returns where
+/// the commands end.
+fn settle_room(file: &fs::File, part: &Part, may_cut: Cut) -> Result<u64, LoadError> {
     let path = &part.path;
     let named = |error: io::Error| format!("{}: {}", path.display(), describe(&error));
-    let Some(roomy) = Roomy::find(file).map_err(named)? else { return Ok(()) };
+    let Some(roomy) = Roomy::find(file).map_err(named)? else { return Ok(u64::MAX) };
     match (roomy.tail, may_cut) {
-        (Tail::Whole, Cut::Nothing) => {}
-        (Tail::Whole, Cut::Room | Cut::Torn) => cut(path, roomy.room).map_err(named)?,
+        (Tail::Whole, Cut::Nothing | Cut::Ignored) => Ok(roomy.room),
+        (Tail::Whole, Cut::Room | Cut::Torn) => {
+            cut(path, roomy.room).map_err(named)?;
+            Ok(roomy.room)
+        }
+        (Tail::Torn, Cut::Ignored) => Ok(roomy.proven),
         (Tail::Torn, Cut::Torn) => {
             cut(path, roomy.proven).map_err(named)?;
             tracing::warn!(
@@ -323,11 +290,11 @@ fn settle_room(file: &fs::File, part: &Part, may_cut: Cut) -> Result<(), LoadErr
                 roomy.room - roomy.proven,
                 roomy.proven
             );
+            Ok(roomy.proven)
         }
-        (Tail::Torn, _) => return Err(damaged(part, roomy.proven, &TORN_IN_ROOM, roomy.proven)),
-        (Tail::Damaged, _) => return Err(damaged(part, roomy.proven, &DAMAGED, roomy.proven)),
+        (Tail::Torn, _) => Err(damaged(part, roomy.proven, &TORN_IN_ROOM, roomy.proven)),
+        (Tail::Damaged, _) => Err(damaged(part, roomy.proven, &DAMAGED, roomy.proven)),
     }
-    Ok(())
 }
 
 /// A file makes no sense from some place on; it is good up to `whole`.

@@ -18,6 +18,9 @@ mod loading;
 mod replay;
 mod rewrite;
 mod scripts;
+mod source;
+mod stamp;
+mod start;
 mod status;
 mod syncer;
 mod thread;
@@ -38,6 +41,7 @@ pub(crate) use self::{
     loading::{TORN_IN_ROOM, load_files},
     replay::{BEGINS_INSIDE, ENDS_OUTSIDE, entry_in_log},
     rewrite::{Base, Rewriting, begin_rewrite, rewrite_if_due},
+    stamp::LogStamp,
     status::Status,
     thread::{LogThread, Order, replace_log},
 };
@@ -52,6 +56,8 @@ const ROOM_BYTES: (u64, u64) = (48 << 20, 384 << 20);
 /// Bytes that are worth being written before the thread's pause is over: what the caches of its processor may
 /// still hold.
 const HASTE_BYTES: u64 = 1 << 20;
+/// How often a snapshot looks whether the log is on disk.
+const SETTLE_PAUSE: Duration = Duration::from_millis(2);
 /// Nobody waits.
 const NO_MARK: u64 = u64::MAX;
 
@@ -83,6 +89,8 @@ pub(crate) struct Durability {
     starved: AtomicBool,
     /// By worker.
     awaited: Box<[Awaited]>,
+    /// A snapshot waits for the disk, see [`Self::settle_for_snapshot`].
+    snapshot_waits: AtomicBool,
     bell: Bell,
     orders: Mutex<Vec<Order>>,
     post: OnceLock<PostOffice<Letter>>,
@@ -104,6 +112,7 @@ impl Durability {
             failing: AtomicBool::new(false),
             starved: AtomicBool::new(false),
             awaited: awaited.collect(),
+            snapshot_waits: AtomicBool::new(false),
             bell: Bell::default(),
             orders: Mutex::default(),
             post: OnceLock::new(),
@@ -140,6 +149,11 @@ impl Durability {
         self.status().directory.is_none()
     }
 
+    /// For a snapshot that is cut now, behind the closed gate.
+    pub(crate) fn stamp(&self) -> Option<LogStamp> {
+        self.status().stamp()
+    }
+
     /// Asks for a letter when the log is on disk up to `mark`; `false`: it is.
     pub(crate) fn await_sync(&self, worker: usize, mark: u64) -> bool {
         let awaited = &self.awaited[worker];
@@ -155,7 +169,21 @@ impl Durability {
 
     /// Whether somebody waits for the disk, whatever the policy.
     fn is_sync_awaited(&self) -> bool {
-        self.awaited.iter().any(|awaited| awaited.sync_mark.load(SeqCst) != NO_MARK)
+        self.snapshot_waits.load(SeqCst)
+            || self.awaited.iter().any(|awaited| awaited.sync_mark.load(SeqCst) != NO_MARK)
+    }
+
+    /// Waits until the log is on disk up to `mark`, the cut of a snapshot that is about to be put in place: its stamp says that
+    /// the log holds what it does, which must be so after a power cut, too. Does not wait for a log that cannot be written. The
+    /// caller is neither a worker nor the log's thread, and there is one at a time.
+    pub(crate) fn settle_for_snapshot(&self, mark: u64, is_cancelled: impl Fn() -> bool) {
+        let is_open = || self.synced.load(SeqCst) < mark && !self.is_off() && !self.is_failing();
+        while is_open() && !is_cancelled() {
+            self.snapshot_waits.store(true, SeqCst);
+            self.bell.ring(true);
+            std::thread::sleep(SETTLE_PAUSE);
+        }
+        self.snapshot_waits.store(false, SeqCst);
     }
 
     /// How far the log is as durable as `appendfsync` asks for.

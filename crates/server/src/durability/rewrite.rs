@@ -21,7 +21,10 @@ use std::{
 use dunlin_engine::ExclusiveContext;
 use dunlin_persist::{Disk, Replacement, Storage, manifest::BaseFormat};
 
-use super::{LogThread, Order};
+use super::{
+    LogThread, Order,
+    stamp::{Standing, next_id},
+};
 use crate::{
     config::Config,
     persistence::{Cut, Progress, SaveError, cancelled, thread_for_cut},
@@ -152,6 +155,11 @@ pub(crate) fn begin_rewrite(
             work(context).inspect(|_| {
                 if shared.engine.log.is_on() {
                     durability.ring.set_boundary();
+                } else {
+                    // It holds what there is at the cut; snapshots that are cut later hold more.
+                    let mut status = durability.status();
+                    status.log = next_id(status.held_log()).ok();
+                    status.standing = Standing::Off;
                 }
                 // Nothing behind the boundary is written before the log has seen it.
                 durability.order(Order::Rotate);

@@ -3,6 +3,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use dunlin_persist::manifest::LogId;
+
+use super::stamp::{LogStamp, Standing};
+
 /// How often `everysec` makes the log durable.
 pub(super) const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -13,6 +17,10 @@ pub(crate) struct Status {
     pub(crate) write_error: Option<String>,
     /// Where its files are, while it is on.
     pub(crate) directory: Option<PathBuf>,
+    /// Which log that is, or was, or is beside a data set that has none.
+    pub(super) log: Option<LogId>,
+    /// How the data set stands to it.
+    pub(super) standing: Standing,
     /// Bytes of the files of the log.
     pub(crate) log_bytes: u64,
     /// Bytes of them when the last base was made, or at start.
@@ -24,6 +32,22 @@ pub(crate) struct Status {
 }
 
 impl Status {
+    /// For a snapshot that is cut now.
+    pub(super) fn stamp(&self) -> Option<LogStamp> {
+        let LogId { name, generation, .. } = self.log.clone()?;
+        let standing = match self.standing {
+            // It is not known how much of the log is there.
+            Standing::On if self.write_error.is_some() => Standing::Off,
+            standing => standing,
+        };
+        Some(LogStamp { name, generation, standing })
+    }
+
+    /// The log that the data set holds all of.
+    pub(super) fn held_log(&self) -> Option<&LogId> {
+        self.log.as_ref().filter(|_| self.standing != Standing::Apart)
+    }
+
     /// Delayed syncs, the one included that has not come to its end.
     pub(crate) fn delayed_syncs_by_now(&self) -> u64 {
         let is_late = |since: Instant| since.elapsed() > SYNC_INTERVAL;

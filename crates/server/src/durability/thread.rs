@@ -11,6 +11,7 @@
 //! ```
 
 use std::io;
+use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{
     Arc,
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use dunlin_persist::{
     Disk, Removed, RingReader, Storage,
     aof::{Adoption, Aside, FinishedSync, Writer, WriterOptions, is_intrusion},
-    manifest::{LogFile, Manifest},
+    manifest::{LogFile, LogId, Manifest},
 };
 
 use dunlin_engine::write_command;
@@ -30,14 +31,16 @@ use dunlin_engine::write_command;
 use super::company::Company;
 use super::loading;
 use super::rewrite::{self, Base};
+use super::stamp::{Standing, next_id};
+use super::start;
 use super::status::SYNC_INTERVAL;
 use super::syncer::Syncer;
 use super::{Durability, PAUSE, ROOM_BYTES};
 use crate::config::{AppendFsync, Config, ConfigReader, describe};
 use crate::data_directory::DirectoryLock;
-use crate::loading::{LoadError, load_dump};
+use crate::loading::LoadError;
 use crate::net::Now;
-use crate::persistence::{cancelled, is_cancellation};
+use crate::persistence::{self, cancelled, is_cancellation};
 use crate::removal::{apart, give_back};
 use crate::shared::{Shared, Stop};
 
@@ -179,16 +182,31 @@ impl LogThread {
         Ok(thread)
     }
 
-    /// Loads the log and goes on with it. Nobody changes anything meanwhile.
+    /// Loads the data set at start.
+    fn begin(&mut self) -> Result<(), LoadError> {
+        let shared = Arc::clone(&self.shared);
+        let config = shared.config.snapshot();
+        if config.appendonly {
+            return self.load();
+        }
+        let (log, standing) = start::load_without_log(&shared, &config)?;
+        let mut status = shared.durability.status();
+        (status.log, status.standing) = (log, standing);
+        Ok(())
+    }
+
+    /// Loads the log, or at a start what there is, and goes on with the log. Nobody changes anything meanwhile.
     fn load(&mut self) -> Result<(), LoadError> {
         let started = Instant::now();
         let shared = Arc::clone(&self.shared);
         let config = shared.config.snapshot();
         self.lock = Some(shared.directory.hold(&config).map_err(|in_use| in_use.to_string())?);
-        if matches!(self.state, State::Off(_)) {
-            loading::expect_unwritten(&config)?;
-        }
-        let loaded = loading::load(&shared, &config)?;
+        let mut loaded = match self.state {
+            State::Off(_) => start::load_for_log(&shared, &config)?,
+            State::On(_) | State::Turning => loading::load_again(&shared, &config)?,
+        };
+        let id = loaded.manifest.id.take().map_or_else(|| next_id(None), Ok)?;
+        loaded.manifest.id = Some(id.clone());
         tracing::info!(
             "{} commands of the append-only log loaded in {:.3} seconds",
             loaded.commands,
@@ -210,6 +228,7 @@ impl LogThread {
                     write_command(&mut record, &[b"SELECT", b"0"]);
                     writer.ring().ring().append(shared.loader(), &record);
                 }
+                self.settle_kept(&writer, loaded.single.as_deref());
                 self.state = State::On(Box::new(writer));
             }
             Err((ring, error)) => {
@@ -228,8 +247,22 @@ impl LogThread {
         let mut status = shared.durability.status();
         status.base_bytes = self.log_bytes();
         status.directory = Some(directory);
+        (status.log, status.standing) = (Some(id), Standing::On);
         drop(status);
+        if loaded.holds_snapshot {
+            shared.persistence.know(&persistence::path(&config));
+        }
         Ok(())
+    }
+
+    /// Says where the files are kept whose place a log has taken at start, and puts the file of a Redis before 7 there, too.
+    fn settle_kept(&self, writer: &Writer, single: Option<&Path>) {
+        if let Some(single) = single
+            && let Err(error) = start::keep_single(writer.options(), single, writer.kept_in())
+        {
+            tracing::warn!("cannot move {}, so it stays: {}", single.display(), describe(&error));
+        }
+        writer.kept_in().into_iter().for_each(tell_kept);
     }
 
     /// `DEBUG LOADAOF`.
@@ -265,8 +298,7 @@ impl LogThread {
         let shared = Arc::clone(&self.shared);
         let durability = &shared.durability;
         durability.bell.attach();
-        let data = if self.config.config().appendonly { self.load() } else { load_dump(&shared) };
-        match data {
+        match self.begin() {
             Ok(()) => {
                 shared.loading.end();
                 loaded();
@@ -497,6 +529,7 @@ impl LogThread {
             let State::On(writer) = &self.state else { return };
             let directory = writer.directory().display();
             if is_intrusion(error) {
+                durability.status().standing = Standing::Apart;
                 tracing::error!(
                     "cannot write the append-only log in {directory}: {reason}. Writes are refused, and the files are left as they are. Stop the other server; then begin a new log with CONFIG SET appendonly no and then yes, which keeps these files and holds all that this server has acknowledged"
                 );
@@ -530,11 +563,16 @@ impl LogThread {
             }
         };
         shared.durability.lacks_base.store(true, SeqCst);
-        let begun = begin_log(&config, self.left.as_ref(), ring).and_then(|writer| {
-            let directory = writer.directory().to_owned();
+        let held = shared.durability.status().held_log().cloned();
+        let begun = begin_log(&config, self.left.as_ref(), held, ring).and_then(|writer| {
+            let (directory, id) = (writer.directory().to_owned(), writer.manifest().id.clone());
             let begun = rewrite::begin(&shared, directory, &config, |work| {
                 shared.alone_unless_long(|context| {
-                    work(context).inspect(|()| shared.engine.log.turn(true));
+                    work(context).inspect(|()| {
+                        shared.engine.log.turn(true);
+                        let mut status = shared.durability.status();
+                        (status.log, status.standing) = (id.clone(), Standing::On);
+                    });
                 });
             });
             match begun {
@@ -604,7 +642,8 @@ impl LogThread {
                 if self.left.as_ref().is_none_or(|left| !left.is_in(&options, &manifest)) {
                     keep_log(&options, &manifest)?;
                 }
-                let files = replace_log(&options, manifest, base)?;
+                let id = self.shared.durability.status().log.clone();
+                let files = replace_log(&options, manifest, id, base)?;
                 give_back(files);
                 self.left = left_log(&options);
                 Ok(false)
@@ -708,6 +747,7 @@ impl LogThread {
         {
             let _closed = shared.engine.keyspace.close();
             shared.engine.log.turn(false);
+            shared.durability.status().standing = Standing::Off;
         }
         // A snapshot that was to be its base comes to nothing.
         self.cut_at = None;
@@ -720,7 +760,11 @@ impl LogThread {
         self.lock = None;
         let mut ring = match state {
             State::On(mut writer) => {
-                let is_own = !writer.is_apart() && writer.is_untouched();
+                let is_untouched = writer.is_untouched();
+                let is_own = !writer.is_apart() && is_untouched;
+                if !is_untouched {
+                    shared.durability.status().standing = Standing::Apart;
+                }
                 let (options, ring) = (writer.options().clone(), writer.close());
                 if is_own {
                     self.left = left_log(&options);
@@ -807,9 +851,12 @@ fn recover(durability: &Durability, retry_at: &mut Option<Instant>) {
 
 /// Begins a new log that has no base yet. What the directory has is to become history, where this process has `left` it, and
 /// to be kept otherwise; until then it stays as it is. On an error the ring comes back.
+///
+/// `held` is the log that the data set holds all of.
 fn begin_log(
     config: &Config,
     left: Option<&LeftLog>,
+    held: Option<LogId>,
     ring: RingReader,
 ) -> Result<Writer, (RingReader, String)> {
     let options = LogThread::options(config);
@@ -817,13 +864,23 @@ fn begin_log(
         Ok(manifest) => manifest.unwrap_or_default(),
         Err(reason) => return Err((ring, reason)),
     };
+    let id = match next_id(held.filter(|held| is_of(&manifest, held)).as_ref()) {
+        Ok(id) => id,
+        Err(reason) => return Err((ring, reason)),
+    };
     match left {
         Some(left) if left.is_in(&options, &manifest) => manifest.supersede(),
         _ => manifest.set_aside(),
     }
+    manifest.id = Some(id);
     let directory = options.directory.clone();
     Writer::begin_apart(Arc::new(Disk), options, manifest, ring)
         .map_err(|(ring, error)| (ring, format!("{}: {}", directory.display(), describe(&error))))
+}
+
+/// Whether a directory holds that log or an earlier generation of it, or none.
+fn is_of(manifest: &Manifest, log: &LogId) -> bool {
+    manifest.files().next().is_none() || manifest.id.as_ref().is_some_and(|id| id.name == log.name)
 }
 
 /// What the directory of a log holds that this process has just left there.
@@ -854,13 +911,16 @@ pub(super) fn tell_kept(directory: &std::path::Path) {
     );
 }
 
-/// Puts a base in the place of a log that nobody writes, of that manifest; the old files take their room for as long as what is answered.
+/// Puts a base in the place of a log that nobody writes, of that manifest, as the log `id`; the old files take their room for as
+/// long as what is answered.
 pub(crate) fn replace_log(
     options: &WriterOptions,
     mut manifest: Manifest,
+    id: Option<LogId>,
     base: Base,
 ) -> io::Result<Vec<Removed>> {
     manifest.supersede();
+    manifest.id = id;
     let file = manifest.next_base(&options.filename, base.format);
     base.file.put_in_place(&file.name)?;
     manifest.base = Some(file);

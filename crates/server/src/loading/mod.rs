@@ -4,8 +4,9 @@
 
 mod snapshot;
 
-pub(crate) use self::snapshot::{Expired, load as load_snapshot, load_dump};
+pub(crate) use self::snapshot::{Expired, LoadedSnapshot, load as load_snapshot, load_dump};
 
+use std::path::Path;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -22,6 +23,21 @@ pub(crate) enum LoadError {
     Failed(String),
     /// The server is to stop.
     Abandoned,
+}
+
+impl LoadError {
+    /// The error of the load of an RDB file, with the file's name and what can be done.
+    pub(crate) fn of_file(self, path: &Path) -> Self {
+        match self {
+            Self::Failed(reason) => {
+                let path = path.display();
+                Self::Failed(format!(
+                    "cannot load {path}: {reason}. Nothing was changed. 'dunlin check {path}' shows how much of the file is sound. Put a copy of it in its place, or move it away to start without it"
+                ))
+            }
+            Self::Abandoned => self,
+        }
+    }
 }
 
 impl From<String> for LoadError {

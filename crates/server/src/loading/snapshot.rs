@@ -10,7 +10,6 @@
 //! distinct: the order in which batches are stored makes no difference.
 
 use std::{
-    fmt,
     fs::File,
     io,
     sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
@@ -26,7 +25,7 @@ use dunlin_persist::rdb::{Item, ReadOptions, Reader};
 
 use super::{LoadError, Reporter, helpers};
 use crate::{
-    config::VersionCheck,
+    config::{VersionCheck, describe},
     executor::environment,
     net::Now,
     persistence::{self, tell},
@@ -82,22 +81,20 @@ struct Storers {
 pub(crate) fn load_dump(shared: &Shared) -> Result<(), LoadError> {
     let path = persistence::path(&shared.config.snapshot());
     let begun = Instant::now();
-    let failed =
-        |reason: &dyn fmt::Display| LoadError::Failed(format!("cannot load {}: {reason}", path.display()));
     let file = match File::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(LoadError::Failed(format!("cannot read {}: {error}", path.display()))),
+        Err(error) => {
+            return Err(LoadError::Failed(format!("cannot read {}: {}", path.display(), describe(&error))));
+        }
     };
     shared.loading.expect(file.metadata().map_or(0, |data| data.len()));
     let now_ms = Now::read().unix_ms;
     let mut reporter = Reporter::new(&shared.loading);
-    let loaded =
-        load(shared, &file, Expired::Dropped, now_ms, &mut reporter).map_err(|error| match error {
-            LoadError::Failed(reason) => failed(&reason),
-            LoadError::Abandoned => error,
-        })?;
+    let loaded = load(shared, &file, Expired::Dropped, now_ms, &mut reporter);
+    let loaded = loaded.map_err(|error| error.of_file(&path))?;
     shared.note_loaded(loaded.keys, loaded.expired);
+    shared.persistence.know(&path);
     tracing::info!(
         "DB loaded from disk: {:.3} seconds, keys loaded: {}, keys expired: {}, empty keys skipped: {}",
         begun.elapsed().as_secs_f64(),

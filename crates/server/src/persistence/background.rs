@@ -28,7 +28,7 @@ use dunlin_engine::{
 };
 use dunlin_persist::{Replacement, directory_and_name, manifest::BaseFormat};
 
-use super::{Head, Writer, pace::Pace, path, write_file};
+use super::{Head, Writer, cut_ms, pace::Pace, path, write_file};
 use crate::{
     config::{Config, SavePoint},
     process::lower_priority,
@@ -54,6 +54,8 @@ pub(crate) struct Cut {
     head: Head,
     /// Changes to the data set that it holds.
     changes: u64,
+    /// The log's offset.
+    logged_to: u64,
     pub(crate) progress: Arc<Progress>,
 }
 
@@ -170,9 +172,10 @@ impl Shared {
             keys_written: AtomicU64::new(0),
             cancelled: AtomicBool::new(false),
         });
-        let cut_ms = context.environment().now_ms;
-        let head = Head { cut_ms, used_bytes, is_base, form, libraries: self.libraries.now() };
-        Some(Cut { snapshot, head, changes: self.changes(), progress })
+        let cut_ms = cut_ms(context);
+        let log = self.durability.stamp().filter(|_| !is_base);
+        let head = Head { cut_ms, used_bytes, is_base, form, libraries: self.libraries.now(), log };
+        Some(Cut { snapshot, head, changes: self.changes(), logged_to: self.durability.tail(), progress })
     }
 
     /// Writes a snapshot into a file of a directory, under the name `beside`: it is to be put in place. On an
@@ -412,13 +415,14 @@ pub(crate) fn thread_for_cut(
 
 /// Writes a snapshot, on a thread of its own.
 fn save(shared: &Shared, cut: Cut, path: &Path) {
-    let (changes, progress) = (cut.changes, Arc::clone(&cut.progress));
+    let (changes, logged_to, progress) = (cut.changes, cut.logged_to, Arc::clone(&cut.progress));
     let write = || {
-        let (directory, name) = directory_and_name(path)?;
+        let (directory, _) = directory_and_name(path)?;
         let written = shared.write_cut(cut, directory, &format!("temp-bg-{}.rdb", std::process::id()))?;
+        shared.durability.settle_for_snapshot(logged_to, || progress.is_cancelled());
         // Who cancels holds this lock, and may then write a newer snapshot to the same file.
         let _installing = shared.persistence.installing();
-        if progress.is_cancelled() { Err(cancelled()) } else { written.put_in_place(name) }
+        if progress.is_cancelled() { Err(cancelled()) } else { shared.put_in_place(written, path) }
     };
     let written = write();
     let mut failed = false;

@@ -5,6 +5,7 @@
 //! the background is in [`background`].
 
 mod background;
+mod known;
 mod pace;
 
 use std::{
@@ -24,14 +25,15 @@ use dunlin_engine::{
     snapshot::{Chunk, DatabaseSize, Form},
 };
 use dunlin_persist::{
-    Removed, SyncedFile, SyncedFileOptions,
+    Removed, Replacement, SyncedFile, SyncedFileOptions,
     aof::BaseWriter,
+    directory_and_name,
     rdb::{self, Item, ReadOptions, Reader},
-    replace_file,
 };
 
 use crate::{
     config::{Config, VersionCheck},
+    durability::LogStamp,
     executor::environment,
     info::REDIS_VERSION,
     process::unix_us,
@@ -45,6 +47,12 @@ pub(crate) use background::{
     CancelledSave, Cut, Progress, SaveError, begin_save, cancelled, is_cancellation, save_if_due,
     thread_for_cut,
 };
+use known::KnownFiles;
+
+/// The auxiliary field with the time of the cut in unix milliseconds: `ctime` has seconds.
+pub(crate) const TIME_FIELD: &str = "dunlin-time";
+/// The auxiliary field with the log that was beside the data set at the cut, see [`LogStamp`].
+pub(crate) const LOG_FIELD: &str = "dunlin-log";
 
 /// Writes a file of a snapshot.
 #[expect(clippy::large_enum_variant, reason = "there is one at a time, and it is not moved")]
@@ -93,6 +101,7 @@ pub(crate) struct Persistence {
     /// Keys that had expired when they were to be loaded last.
     pub(crate) expired_keys: AtomicU64,
     saving: Mutex<Saving>,
+    known: KnownFiles,
     /// Held while a snapshot is put in place, and by who takes care that it is not.
     installing: Mutex<()>,
 }
@@ -124,6 +133,7 @@ impl Persistence {
             loaded_keys: AtomicU64::default(),
             expired_keys: AtomicU64::default(),
             saving: Mutex::default(),
+            known: KnownFiles::default(),
             installing: Mutex::default(),
         }
     }
@@ -136,6 +146,11 @@ impl Persistence {
 
     fn installing(&self) -> MutexGuard<'_, ()> {
         self.installing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a snapshot take the place of the file that has this name now: the data set holds, or has held, all that it does.
+    pub(crate) fn know(&self, path: &Path) {
+        self.known.add(path);
     }
 
     fn saving(&self) -> MutexGuard<'_, Saving> {
@@ -159,8 +174,32 @@ impl Shared {
             tracing::warn!("{reason}");
             reason
         })?;
-        let written = replace_file(&path, |file| self.write(context, &config, file));
+        let write = || {
+            let (directory, _) = directory_and_name(&path)?;
+            let beside = format!("temp-{}.rdb", std::process::id());
+            let mut replacement = Replacement::create(directory, &beside)?;
+            self.write(context, &config, replacement.file())?;
+            self.put_in_place(replacement, &path)
+        };
+        let written = write();
         self.note_saved(&path, written, self.changes(), begun)
+    }
+
+    /// Puts a snapshot in the place of the one before. Any other file that has the name keeps its content under another one.
+    fn put_in_place(&self, snapshot: Replacement, path: &Path) -> io::Result<Removed> {
+        // First, so that nothing is kept for the sake of a snapshot that cannot be written.
+        snapshot.sync()?;
+        let (_, name) = directory_and_name(path)?;
+        if let Some(kept) = self.persistence.known.keep_unknown(path)? {
+            tracing::warn!(
+                "{} was there before this snapshot, and this server has not loaded it: it is kept as {}. Remove it when it is not needed",
+                path.display(),
+                kept.display()
+            );
+        }
+        let replaced = snapshot.put_in_place(name)?;
+        self.persistence.known.add(path);
+        Ok(replaced)
     }
 
     /// Notes how writing a snapshot has ended, which holds so many changes and was begun at that time, and gives back the room of
@@ -220,11 +259,12 @@ impl Shared {
             .map(|(database, usage)| DatabaseSize { database, keys: usage.keys, expiring: usage.expiring })
             .collect();
         let head = Head {
-            cut_ms: context.environment().now_ms,
+            cut_ms: cut_ms(context),
             used_bytes: self.monitor.used_bytes(&self.engine),
             is_base,
             form,
             libraries: self.libraries.now(),
+            log: self.durability.stamp().filter(|_| !is_base),
         };
         // Nobody else wants the memory, and it may be for a restart.
         let uncached = false;
@@ -255,6 +295,9 @@ impl Shared {
         let loaded = self
             .read(context, &config, file, existing)
             .map_err(|reason| format!("cannot load {}: {reason}", path.display()))?;
+        if existing == Existing::Refused {
+            self.persistence.know(&path);
+        }
         self.note_loaded(loaded.keys, loaded.expired);
         tracing::info!(
             "DB loaded from disk: {:.3} seconds, keys loaded: {}, keys expired: {}, empty keys skipped: {}",
@@ -342,6 +385,12 @@ impl Shared {
     }
 }
 
+/// The time of a cut that is made now, 0 where the data set has none. Files of the log may have been written since the time by
+/// which commands run was read.
+fn cut_ms(context: &ExclusiveContext<'_>) -> u64 {
+    if context.environment().now_ms > 0 { (unix_us() / 1000) as u64 } else { 0 }
+}
+
 /// What a file says of itself.
 struct Head {
     cut_ms: u64,
@@ -349,6 +398,8 @@ struct Head {
     is_base: bool,
     form: Form,
     libraries: Arc<Libraries>,
+    /// The log beside the data set.
+    log: Option<LogStamp>,
 }
 
 /// Writes a file; its keys are `keys`'s to write. `uncached`: [`SyncedFileOptions::uncached`].
@@ -403,6 +454,13 @@ impl Head {
         writer.aux("ctime", &number(self.cut_ms / 1000))?;
         writer.aux("used-mem", &number(self.used_bytes as u64))?;
         writer.aux("aof-base", if self.is_base { b"1" } else { b"0" })?;
+        // A conversion has no time, since its data set was nowhere at any.
+        if self.cut_ms > 0 {
+            writer.aux(TIME_FIELD, &number(self.cut_ms))?;
+        }
+        if let Some(log) = &self.log {
+            writer.aux(LOG_FIELD, log.to_string().as_bytes())?;
+        }
         Ok(writer)
     }
 }

@@ -1,0 +1,79 @@
+//! The stamp of the log in a snapshot: how the data set stood to the log beside it when it was cut.
+//!
+//! ```text
+//! auxiliary field dunlin-log = NAME GENERATION on|off|apart        NAME and GENERATION as in the manifest
+//! ```
+//!
+//! A start that finds a log and a snapshot decides by it which of them holds more ([`super::source`]).
+
+use std::fmt;
+
+use dunlin_persist::manifest::LogId;
+
+use crate::process::random_id;
+
+/// How a data set stands to the log beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Standing {
+    /// The log records all changes, so it holds what the data set does.
+    On,
+    /// It does not, and the data set holds all that it does.
+    Off,
+    /// It does not, and the data set was not made from all of it: each may hold what the other one lacks.
+    #[default]
+    Apart,
+}
+
+impl Standing {
+    const ALL: [(Self, &str); 3] = [(Self::On, "on"), (Self::Off, "off"), (Self::Apart, "apart")];
+}
+
+/// The stamp.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LogStamp {
+    pub(super) name: String,
+    pub(super) generation: u64,
+    pub(super) standing: Standing,
+}
+
+impl fmt::Display for LogStamp {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = Standing::ALL.iter().find(|(standing, _)| *standing == self.standing);
+        write!(out, "{} {} {}", self.name, self.generation, word.map_or("", |(_, word)| *word))
+    }
+}
+
+impl LogStamp {
+    /// Reads the auxiliary field.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_ascii_whitespace();
+        let (name, generation) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
+        let word = words.next()?;
+        let (standing, _) = *Standing::ALL.iter().find(|(_, other)| *other == word)?;
+        Some(Self { name, generation, standing })
+    }
+}
+
+/// Which log the one is that a data set begins: the next one of the name of `log`, which it holds all of, or a new one.
+pub(super) fn next_id(log: Option<&LogId>) -> Result<LogId, String> {
+    match log {
+        Some(log) => Ok(LogId { generation: log.generation + 1, ..log.clone() }),
+        None => Ok(LogId { name: random_id()?, generation: 1, origin: None }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamp_reads_back_what_it_prints() {
+        for (standing, _) in Standing::ALL {
+            let stamp = LogStamp { name: "f".repeat(40), generation: 7, standing };
+            assert_eq!(LogStamp::parse(&stamp.to_string()), Some(stamp));
+        }
+        for other in ["", "f", "f x on", "f 1", "f 1 of"] {
+            assert_eq!(LogStamp::parse(other), None, "{other}");
+        }
+    }
+}
