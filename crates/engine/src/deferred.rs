@@ -168,7 +168,10 @@ impl Deferred {
     ) -> Self {
         let (name_words, environment) = (request.entry.name_words(), environment.clone());
         let walking = Walking { handler, name_words, database, environment, protocol };
-        Self { words: OwnedWord::all(request.words, &LongWords::default()), task: Task::Walk(Box::new(walking)) }
+        Self {
+            words: OwnedWord::all(request.words, &LongWords::default()),
+            task: Task::Walk(Box::new(walking)),
+        }
     }
 
     /// A command that has been run, and is answered once what it has removed is freed.
