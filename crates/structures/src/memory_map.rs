@@ -130,12 +130,18 @@ pub(crate) unsafe fn commit(start: NonNull<u8>, bytes: usize) -> bool {
     unsafe { mprotect(start.as_ptr().cast(), bytes, MprotectFlags::READ | MprotectFlags::WRITE) }.is_ok()
 }
 
-/// Gives a reserved range back, with the memory behind it.
+/// Gives a reserved range back, with the memory behind it. That comes first, in steps: while the system takes pages away, who
+/// asks it for address space waits.
 ///
 /// # Safety
 /// It is the whole range that [`reserve`] returned, and nothing refers to it any more.
 #[cfg(not(miri))]
 pub(crate) unsafe fn unreserve(start: NonNull<u8>, bytes: usize) {
+    const STEP_BYTES: usize = 1 << 20;
+    for at in (0..bytes).step_by(STEP_BYTES) {
+        // SAFETY: whole pages of the range, which nobody needs, by the caller.
+        unsafe { discard(start.add(at), STEP_BYTES.min(bytes - at)) };
+    }
     // SAFETY: by the caller. An error could only mean that the range stays mapped.
     let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), bytes) };
 }

@@ -215,9 +215,9 @@ impl Drop for Part {
 impl Drop for Allocation {
     fn drop(&mut self) {
         match self.origin {
-            // SAFETY: pointer and capacity are those of a vector of bytes that was given up; no part is left.
             Origin::Vector { capacity } => {
-                drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), 0, capacity) })
+                // SAFETY: pointer and capacity are those of a vector of bytes that was given up; no part is left.
+                drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), 0, capacity) });
             }
             // SAFETY: start and length are those of a mapping that was given up; no part is left.
             Origin::Mapping { bytes } => unsafe { memory_map::unreserve(self.start, bytes) },
