@@ -1,6 +1,7 @@
 """KEYS, SCAN and their kin where they walk over the keyspace apart from their worker, while others change it."""
 
 import itertools
+import socket
 import threading
 
 import pytest
@@ -138,6 +139,21 @@ def test_clients_that_close_or_are_killed_harm_nobody(store):
             bystander.works()
         eventually(lambda: b"name=walker" not in session("CLIENT", "LIST"), "all have gone")
         assert len(session("KEYS", "*")) == 200_001
+
+
+@pytest.mark.parametrize("line", ["KEYS *", "SMEMBERS large", "SCAN 0 COUNT 1000000"])
+def test_clients_that_end_their_side_are_answered_and_closed(store, line):
+    """As with `printf 'KEYS *\\r\\n' | nc`."""
+    with Session(store) as session:
+        session("DEBUG", "POPULATE", 1000)
+        session("SADD", "large", *range(20_000))
+        with store.connect() as client:
+            client.sendall(command(*line.split()) + command("ECHO", "the last"))
+            client.shutdown(socket.SHUT_WR)
+            got = b""
+            while part := client.recv(1 << 16):
+                got += part
+        assert got.endswith(b"$8\r\nthe last\r\n") and len(got) > 10_000
 
 
 def test_an_output_limit_holds_for_what_is_answered_apart(store):

@@ -34,7 +34,7 @@ impl Executor {
         session.apart = Some(RunApart { is_heard, is_decided: deferred.is_decided() });
         let (caller, client) = (Arc::downgrade(&session.client), session.client.address);
         shared.apart.run(Job { deferred, caller, index: entry.index, client, post, rounds: 0 });
-        Flow::Stop(Next::Park { until: None })
+        Flow::Stop(Next::Await)
     }
 
     /// Stores what a command has computed apart from the worker.

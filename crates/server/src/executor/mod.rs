@@ -695,7 +695,7 @@ impl Executor {
         } else if has_failed {
             self.count_failed(entry);
         }
-        if matches!(flow, Flow::Stop(Next::Park { .. })) && !is_queued {
+        if matches!(flow, Flow::Stop(Next::Park { .. } | Next::Await)) && !is_queued {
             self.leave_unfinished(session, &request);
         }
         if is_watched && feed::is_shown_afterwards(entry) {

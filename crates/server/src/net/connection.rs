@@ -161,6 +161,8 @@ pub(super) struct Connection<T> {
 #[derive(Debug, Clone, Copy)]
 struct Parked {
     until: Option<Instant>,
+    /// Whether the reply is being made, which a peer may wait for that sends nothing more.
+    is_answered: bool,
 }
 
 impl<T> Connection<T> {
@@ -208,8 +210,13 @@ impl<T> Connection<T> {
         self.hung_up |= event.is_read_closed();
         self.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
         self.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
-        // Who waits for an answer that will take its time is gone when it has hung up.
-        !(self.hung_up && self.parked.is_some())
+        match self.parked {
+            None => true,
+            // A client that has ended its own side only reads what is being made for it.
+            Some(Parked { is_answered: true, .. }) => !event.is_write_closed(),
+            // A client that waits for others is gone when it has hung up.
+            Some(_) => !self.hung_up,
+        }
     }
 
     /// Supposes that there is something to read, and somebody who reads: what the poller has seen last is not known
@@ -503,7 +510,11 @@ impl<T> Connection<T> {
             Next::Again => self.backlog = true,
             Next::Park { until } => {
                 self.backlog = true;
-                self.parked = Some(Parked { until });
+                self.parked = Some(Parked { until, is_answered: false });
+            }
+            Next::Await => {
+                self.backlog = true;
+                self.parked = Some(Parked { until: None, is_answered: true });
             }
             Next::CloseAfterReply => self.closing = true,
             Next::CloseNow => return false,
@@ -624,7 +635,7 @@ impl<T> Connection<T> {
     /// Draws the conclusions at the end of a turn.
     fn settle<S: Service<Session = T>>(&mut self, neighbours: &Neighbours<S>) -> Outcome {
         if self.ended {
-            if self.parked.is_some() {
+            if self.parked.is_some_and(|parked| !parked.is_answered) {
                 return Outcome::Close;
             }
             self.closing |= !self.backlog;

@@ -40,6 +40,9 @@ pub enum Next {
         /// When to resume; `None` waits for a letter.
         until: Option<Instant>,
     },
+    /// The same without a deadline, for a reply that is already being made: a peer that has only ended its own side still
+    /// gets it.
+    Await,
     /// Serve nothing more; close once all that was answered has been sent.
     CloseAfterReply,
     /// Close now, whatever waits to be sent.
