@@ -50,7 +50,7 @@ fn defer(client: &mut Client<'_>, line: &str) -> Deferred {
     *client.worker.deferred.take().expect("the command takes long")
 }
 
-/// What a deferred command answers.
+/// Runs a deferred command and returns its reply.
 fn reply(store: &Store, deferred: Deferred, host: &dyn Host) -> Option<String> {
     match deferred.run(&store.engine, &mut Worker::new(9, 9), host) {
         Outcome::Answered { reply, .. } => Some(String::from_utf8(reply.into_bytes()).unwrap()),

@@ -46,7 +46,7 @@ pub(crate) struct Job {
     pub(crate) rounds: u32,
 }
 
-/// Who waits for a command.
+/// The client that waits for a command.
 struct Caller<'a> {
     client: Weak<Client>,
     shared: &'a Shared,

@@ -85,10 +85,9 @@ impl ErrorCounts {
         *counts.entry(code).or_default() += 1;
     }
 
-    /// Starts anew (`CONFIG RESETSTAT`).
+    /// Forgets the counts by code (`CONFIG RESETSTAT`); INFO takes a baseline of the total.
     pub(crate) fn reset(&self) {
         self.by_code().clear();
-        self.total.reset();
     }
 }
 

@@ -23,7 +23,7 @@ pub struct KeyspaceContext<'a> {
     database: usize,
     environment: &'a Environment,
     worker: &'a mut Worker,
-    /// Who has it run, where that is apart from its worker.
+    /// The thread that runs the command, where that is not its worker.
     host: Option<&'a dyn Host>,
 }
 

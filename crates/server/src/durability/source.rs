@@ -57,7 +57,7 @@ const CUT_LATER_MS: u64 = 2000;
 /// The last bytes of an RDB file: its checksum.
 const CHECKSUM_BYTES: u64 = 8;
 
-/// What is known of an RDB file without loading it.
+/// An RDB file, as far as its head and its times say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SnapshotFacts {
     /// When it was cut, in unix milliseconds; `None` where it does not say.
@@ -69,7 +69,7 @@ pub(super) struct SnapshotFacts {
     pub(super) fingerprint: Option<String>,
 }
 
-/// What is known of a log without loading it.
+/// A log, as far as its manifest and the sizes and times of its files say.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct LogFacts {
     pub(super) manifest: Manifest,
@@ -83,7 +83,7 @@ pub(super) struct LogFacts {
     pub(super) is_single: bool,
 }
 
-/// What a directory holds.
+/// The data sets that a directory holds.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) snapshot: Option<SnapshotFacts>,
@@ -92,7 +92,7 @@ pub(super) struct Found {
     pub(super) newer_single: Option<PathBuf>,
 }
 
-/// What is to be loaded.
+/// The data set that a start loads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Nothing,
@@ -231,7 +231,8 @@ fn fingerprint(file: &File, cut_ms: Option<u64>) -> io::Result<String> {
     Ok(format!("{bytes}-{:016x}-{}", u64::from_le_bytes(checksum), cut_ms.unwrap_or(0)))
 }
 
-fn has_bytes(path: &Path) -> bool {
+/// Whether there is a file of that name that is not empty.
+pub(super) fn has_bytes(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|data| data.is_file() && data.len() > 0)
 }
 

@@ -301,7 +301,7 @@ fn set_aside(options: &WriterOptions, snapshot: Option<&str>) -> Result<(), Stri
     let mut names = Vec::new();
     for path in files::strays(&options.manifest_path(), &Manifest::default()) {
         let is_copy = || snapshot.is_some() && source::fingerprint_of(&path).as_deref() == snapshot;
-        let has_bytes = fs::metadata(&path).is_ok_and(|data| data.is_file() && data.len() > 0) && !is_copy();
+        let has_bytes = source::has_bytes(&path) && !is_copy();
         let Some(name) = path.file_name().filter(|_| has_bytes).map(|name| name.to_string_lossy()) else {
             continue;
         };
@@ -318,7 +318,7 @@ fn set_aside(options: &WriterOptions, snapshot: Option<&str>) -> Result<(), Stri
         Disk.sync_directory(&options.directory)
             .map_err(|error| format!("{}: {}", options.directory.display(), describe(&error)))?;
         tracing::warn!(
-            "{} has no manifest, so nothing of this log was loaded. What was there is kept: {}. To have it back, stop the server, give these files their names again, and put the manifest back; or remove them",
+            "{} has no manifest, so nothing of this log was loaded. Its files are kept as {}. To load them, stop the server, give them their old names, and put the manifest back; or remove them",
             options.directory.display(),
             names.join(", ")
         );

@@ -86,7 +86,7 @@ impl Executor {
         self.worker.effects.long_words = LongWords::default();
         let mut job = self.worker.deferred.take().map(|deferred| {
             let (post, rounds) = (self.post.clone(), rounds + 1);
-            // What stores something does so whoever is there.
+            // A command that stores something goes on when its client has gone.
             Job { deferred, caller: Weak::new(), index, client, post, rounds }
         });
         if let Some(job) = job.take_if(|job| !job.deferred.has_run()) {

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! `window` looks ahead, `admission` decides whether a command may run, `waiting` keeps clients that wait,
-//! `long_words` keeps long words from being copied, `apart` hands out what takes long, `meanwhile` answers others while a script takes its time, `service` is what the
-//! network layer calls.
+//! `long_words` keeps long words from being copied, `apart` hands out commands that take long, `meanwhile` answers others
+//! while a script takes its time, and the network layer calls `service`.
 //!
 //! Memory arrives while other commands of the pipeline are looked at; a window is as deep as the
 //! first-level cache bears.

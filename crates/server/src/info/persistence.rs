@@ -8,23 +8,13 @@ use super::{
 };
 use crate::{loading::LoadingProgress, persistence::Progress};
 
-/// A number that rises and falls.
-const fn gauge(
-    name: &'static str,
-    unit: Unit,
-    summary: &'static str,
-    read: fn(&Reading<'_>) -> Number,
-) -> Metric {
-    Metric::gauge(name, unit, summary, read)
-}
-
 const fn with_log(
     name: &'static str,
     unit: Unit,
     summary: &'static str,
     read: fn(&Reading<'_>) -> Number,
 ) -> Row {
-    Row::One(gauge(name, unit, summary, read).shown(Shown::WithLog))
+    Row::One(Metric::gauge(name, unit, summary, read).shown(Shown::WithLog))
 }
 
 const fn while_loading(
@@ -33,35 +23,49 @@ const fn while_loading(
     summary: &'static str,
     read: fn(&Reading<'_>) -> Number,
 ) -> Row {
-    Row::One(gauge(name, unit, summary, read).shown(Shown::WhileLoading))
+    Row::One(Metric::gauge(name, unit, summary, read).shown(Shown::WhileLoading))
 }
 
 pub(super) const ROWS: &[Row] = &[
-    Row::One(gauge("loading", Unit::Flag, "Whether a data set is being loaded.", |reading| {
+    Row::One(Metric::gauge("loading", Unit::Flag, "Whether a data set is being loaded.", |reading| {
         reading.loading().is_some().into()
     })),
     Row::One(Metric::none("async_loading", "Whether an old data set is served while one is loaded: never.")),
     Row::One(Metric::none("current_cow_peak", "Memory that a forked child has copied: none forks here.")),
     Row::One(Metric::none("current_cow_size", "Memory that a forked child has copied: none forks here.")),
     Row::One(Metric::none("current_cow_size_age", "The age of that number: there is none.")),
-    Row::One(gauge("current_fork_perc", Unit::Percent, "How far a save or rewrite is.", |reading| {
+    Row::One(Metric::gauge("current_fork_perc", Unit::Percent, "How far a save or rewrite is.", |reading| {
         let (done, total) = keys(reading);
         Number::Decimal(done as f64 * 100.0 / total.max(1) as f64, 2)
     })),
-    Row::One(gauge("current_save_keys_processed", Unit::Count, "Keys that it has written.", |reading| {
-        keys(reading).0.into()
-    })),
-    Row::One(gauge("current_save_keys_total", Unit::Count, "Keys that it will have written.", |reading| {
-        keys(reading).1.into()
-    })),
-    Row::One(gauge("rdb_changes_since_last_save", Unit::Count, "Changes that no snapshot has.", |reading| {
-        let saved = reading.shared.persistence.saved_changes.load(Relaxed);
-        reading.of_keyspace(|counters| &counters.changes).saturating_sub(saved).into()
-    })),
-    Row::One(gauge("rdb_bgsave_in_progress", Unit::Flag, "Whether a snapshot is being saved.", |reading| {
-        reading.saving().0.is_some().into()
-    })),
-    Row::One(gauge(
+    Row::One(Metric::gauge(
+        "current_save_keys_processed",
+        Unit::Count,
+        "Keys that it has written.",
+        |reading| keys(reading).0.into(),
+    )),
+    Row::One(Metric::gauge(
+        "current_save_keys_total",
+        Unit::Count,
+        "Keys that it will have written.",
+        |reading| keys(reading).1.into(),
+    )),
+    Row::One(Metric::gauge(
+        "rdb_changes_since_last_save",
+        Unit::Count,
+        "Changes that no snapshot has.",
+        |reading| {
+            let saved = reading.shared.persistence.saved_changes.load(Relaxed);
+            reading.of_keyspace(|counters| &counters.changes).saturating_sub(saved).into()
+        },
+    )),
+    Row::One(Metric::gauge(
+        "rdb_bgsave_in_progress",
+        Unit::Flag,
+        "Whether a snapshot is being saved.",
+        |reading| reading.saving().0.is_some().into(),
+    )),
+    Row::One(Metric::gauge(
         "rdb_last_save_time",
         Unit::UnixSeconds,
         "When the last snapshot was saved.",
@@ -72,13 +76,13 @@ pub(super) const ROWS: &[Row] = &[
         "Whether the last snapshot could be saved.",
         |reading| ok_or_err(reading.shared.persistence.last_save_ok.load(Relaxed)).into(),
     )),
-    Row::One(gauge(
+    Row::One(Metric::gauge(
         "rdb_last_bgsave_time_sec",
         Unit::Seconds,
         "How long the last snapshot took; -1 for none.",
         |reading| seconds(reading.saving().1),
     )),
-    Row::One(gauge(
+    Row::One(Metric::gauge(
         "rdb_current_bgsave_time_sec",
         Unit::Seconds,
         "How long the snapshot of now has taken; -1 for none.",
@@ -88,37 +92,40 @@ pub(super) const ROWS: &[Row] = &[
         reading.shared.persistence.saves.load(Relaxed)
     })),
     Row::One(Metric::none("rdb_last_cow_size", "Memory that a forked child has copied: none forks here.")),
-    Row::One(gauge(
+    Row::One(Metric::gauge(
         "rdb_last_load_keys_expired",
         Unit::Count,
         "Keys of the last file loaded that had expired.",
         |reading| reading.shared.persistence.expired_keys.load(Relaxed).into(),
     )),
-    Row::One(gauge("rdb_last_load_keys_loaded", Unit::Count, "Keys of it that were loaded.", |reading| {
-        reading.shared.persistence.loaded_keys.load(Relaxed).into()
-    })),
-    Row::One(gauge("aof_enabled", Unit::Flag, "The directive `appendonly`.", |reading| {
+    Row::One(Metric::gauge(
+        "rdb_last_load_keys_loaded",
+        Unit::Count,
+        "Keys of it that were loaded.",
+        |reading| reading.shared.persistence.loaded_keys.load(Relaxed).into(),
+    )),
+    Row::One(Metric::gauge("aof_enabled", Unit::Flag, "The directive `appendonly`.", |reading| {
         reading.config.appendonly.into()
     })),
-    Row::One(gauge(
+    Row::One(Metric::gauge(
         "aof_rewrite_in_progress",
         Unit::Flag,
         "Whether the log is being rewritten.",
         |reading| reading.rewriting().current.is_some().into(),
     )),
-    Row::One(gauge(
+    Row::One(Metric::gauge(
         "aof_rewrite_scheduled",
         Unit::Flag,
         "Whether it is to be as soon as possible.",
         |reading| reading.rewriting().scheduled.into(),
     )),
-    Row::One(gauge(
+    Row::One(Metric::gauge(
         "aof_last_rewrite_time_sec",
         Unit::Seconds,
         "How long the last rewrite took; -1 for none.",
         |reading| seconds(reading.rewriting().last_took),
     )),
-    Row::One(gauge(
+    Row::One(Metric::gauge(
         "aof_current_rewrite_time_sec",
         Unit::Seconds,
         "How long the rewrite of now has taken; -1 for none.",
@@ -130,7 +137,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::One(Metric::counter("aof_rewrites", Unit::Count, "Rewrites begun.", |reading| {
         reading.rewriting().count
     })),
-    Row::One(gauge(
+    Row::One(Metric::gauge(
         "aof_rewrites_consecutive_failures",
         Unit::Count,
         "Rewrites that have failed in a row.",

@@ -1,4 +1,4 @@
-//! Replication and cluster: a primary without replicas, for now.
+//! Replication and cluster: the rows of a primary without replicas, which belongs to no cluster.
 
 use super::metric::{Metric, Row};
 
