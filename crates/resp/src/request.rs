@@ -314,18 +314,20 @@ impl RequestDecoder {
         commands_max: usize,
     ) -> Result<Decoded, ProtocolError> {
         if self.detached.is_none() {
-            return self.decode_up_to(input, position, batch, limits, commands_max);
+            return self.decode_up_to::<false>(input, position, batch, limits, commands_max);
         }
         debug_assert!(batch.is_empty(), "what is presented begins with the command");
-        let decoded = self.decode_up_to(input, position, batch, limits, 1);
+        let decoded = self.decode_up_to::<true>(input, position, batch, limits, 1);
         if !batch.is_empty() {
             batch.detached.extend(self.detached.iter().flat_map(|detached| detached.share()));
         }
         decoded
     }
 
+    /// [`Self::decode`], compiled once for commands without detached arguments and once for others (`HAS_DETACHED`): only the latter
+    /// look for them, whatever their length.
     #[inline]
-    fn decode_up_to(
+    fn decode_up_to<const HAS_DETACHED: bool>(
         &mut self,
         input: &[u8],
         position: &mut usize,
@@ -348,7 +350,7 @@ impl RequestDecoder {
                     }
                 }
             }
-            match self.decode_multibulk(input, start, batch, limits)? {
+            match self.decode_multibulk::<HAS_DETACHED>(input, start, batch, limits)? {
                 Ok(end) => *position = end,
                 Err(wanted) => return Ok(Decoded::Incomplete { wanted }),
             }
@@ -358,7 +360,7 @@ impl RequestDecoder {
 
     /// One command from `start`: its end, or else how many bytes are wanted.
     #[inline]
-    fn decode_multibulk(
+    fn decode_multibulk<const HAS_DETACHED: bool>(
         &mut self,
         input: &[u8],
         start: usize,
@@ -368,7 +370,8 @@ impl RequestDecoder {
         let mut at = start + self.scanned;
         let mut remaining = self.remaining;
         let mut name = None;
-        if remaining == 0
+        if !HAS_DETACHED
+            && remaining == 0
             && let Some((count, length)) = read_front(input, at)
         {
             remaining = count;
@@ -400,10 +403,12 @@ impl RequestDecoder {
         }
         let mut wanted = 0;
         while remaining > 0 {
-            let (length, data) = match name.take().or_else(|| read_short(input, at, b'$')) {
+            let short = || if HAS_DETACHED { None } else { read_short(input, at, b'$') };
+            let (length, data) = match name.take().or_else(short) {
                 Some(header) => header,
                 None => match read_length(input, at, limits)? {
                     None => break,
+                    Some(header) if !HAS_DETACHED => header,
                     Some((length, data)) => match self.find_detached(data - start) {
                         Place::Input => (length, data),
                         Place::Arriving => break,
