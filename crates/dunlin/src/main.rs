@@ -68,9 +68,9 @@ fn main() -> ExitCode {
         Err(error) => return refused(&error),
     };
     match arguments.command {
-        Command::Server { arguments } => dunlin_server::server::main(arguments),
-        Command::Check { arguments } => dunlin_server::check::main(arguments),
-        Command::Convert { arguments } => dunlin_server::convert::main(arguments),
+        Command::Server { arguments } => dunlin_server::process::server::main(arguments),
+        Command::Check { arguments } => dunlin_server::tools::check::main(arguments),
+        Command::Convert { arguments } => dunlin_server::tools::convert::main(arguments),
         Command::Bench { arguments } => dunlin_bench::run(arguments),
     }
 }

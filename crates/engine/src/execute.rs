@@ -8,10 +8,10 @@ use dunlin_structures::PAGE_BYTES;
 use crate::{
     command::{Access, Args, Blocking, CommandError, CommandResult, Entry, Group, Run},
     context::{Environment, ExclusiveContext, Garbage, KeyspaceContext, ReadContext, Worker, WriteContext},
-    deferred::Deferred,
-    effect::{Log, LogSwitch, removal_word},
-    keyspace::{ClientToken, Expiration, Inside, Invalidation, Key, Keyspace, Locked, ShardSet},
+    keyspace::{ClientToken, Expiration, Inside, Invalidation, Key, Keyspace, Locked, StripeSet},
     notify::{Event, Notice},
+    offload::Offloaded,
+    propagation::{Log, LogSwitch, removal_word},
     rdb, serve,
 };
 
@@ -69,15 +69,15 @@ impl Engine {
         let mut args = Args::new(request.words, request.entry.name_words());
         let result = match request.entry.command.run {
             Run::Read(_) | Run::Write(_) | Run::Block(_) => {
-                let strays = request.entry.strays(request.words);
-                let locked = if strays {
+                let has_undeclared_keys = request.entry.has_undeclared_keys(request.words);
+                let locked = if has_undeclared_keys {
                     *inside = None;
                     self.keyspace.close_unless_long()
                 } else {
                     self.lock(request)
                 };
                 let Some(mut locked) = locked else {
-                    if strays {
+                    if has_undeclared_keys {
                         *inside = self.keyspace.enter_unless_long(worker.id());
                     }
                     return Err(CommandError::Busy);
@@ -86,19 +86,19 @@ impl Engine {
                 {
                     Err(CommandError::Viewed)
                 } else {
-                    worker.effects.begin_alone(&self.log);
+                    worker.propagation.begin_alone(&self.log);
                     let result =
                         run_locked(&mut locked, request, &mut args, database, environment, worker, reply);
-                    worker.effects.publish_alone(&self.log, worker.id(), request);
+                    worker.propagation.publish_alone(&self.log, worker.id(), request);
                     result
                 };
                 let result = match result {
                     Err(CommandError::TooLong) => {
                         let protocol = reply.protocol();
-                        let long_words = &worker.effects.long_words;
-                        let deferred =
-                            Deferred::new(&locked, request, database, environment, long_words, protocol);
-                        worker.deferred = Some(Box::new(deferred));
+                        let long_words = &worker.propagation.long_words;
+                        let offloaded =
+                            Offloaded::new(&locked, request, database, environment, long_words, protocol);
+                        worker.offloaded = Some(Box::new(offloaded));
                         reply.rewind(mark);
                         Ok(())
                     }
@@ -110,15 +110,15 @@ impl Engine {
                 } else {
                     self.serve_waiters(locked, environment, worker);
                 }
-                if strays {
+                if has_undeclared_keys {
                     *inside = self.keyspace.enter_unless_long(worker.id());
                 }
                 if result.is_ok()
-                    && Self::may_free_apart(request, environment, worker)
+                    && Self::may_offload_free(request, environment, worker)
                     && let Some(garbage) = worker.garbage.take_large_marked()
                 {
                     let reply = reply.split_off(mark);
-                    worker.deferred = Some(Box::new(Deferred::freeing(garbage, request, reply)));
+                    worker.offloaded = Some(Box::new(Offloaded::freeing(garbage, request, reply)));
                 }
                 worker.garbage.free_marked();
                 result
@@ -128,8 +128,8 @@ impl Engine {
                 let result = match handler(&mut context, &mut args, reply) {
                     Err(CommandError::TooLong) => {
                         let protocol = reply.protocol();
-                        let walking = Deferred::walking(handler, request, database, environment, protocol);
-                        worker.deferred = Some(Box::new(walking));
+                        let walking = Offloaded::walking(handler, request, database, environment, protocol);
+                        worker.offloaded = Some(Box::new(walking));
                         reply.rewind(mark);
                         Ok(())
                     }
@@ -142,7 +142,7 @@ impl Engine {
                 *inside = None;
                 let handle = |context: &mut ExclusiveContext<'_>| {
                     let result = handler(context, &mut args, reply);
-                    context.settle_effect(request.words);
+                    context.end_propagation(request.words);
                     result
                 };
                 let (result, freed) = match self.keyspace.close_unless_long() {
@@ -152,7 +152,7 @@ impl Engine {
                 *inside = self.keyspace.enter_unless_long(worker.id());
                 if freed.is_large() && Self::may_wait(request, environment, worker) {
                     let reply = reply.split_off(mark);
-                    worker.deferred = Some(Box::new(Deferred::freeing(freed, request, reply)));
+                    worker.offloaded = Some(Box::new(Offloaded::freeing(freed, request, reply)));
                 }
                 result
             }
@@ -171,7 +171,7 @@ impl Engine {
 
     /// Whether a command that has been run can wait for its answer until what it has removed is freed elsewhere.
     #[inline]
-    fn may_free_apart(request: &Request<'_>, environment: &Environment, worker: &Worker) -> bool {
+    fn may_offload_free(request: &Request<'_>, environment: &Environment, worker: &Worker) -> bool {
         worker.garbage.is_freed_soon() && Self::may_wait(request, environment, worker)
     }
 
@@ -182,7 +182,7 @@ impl Engine {
         environment.visits_max.is_some()
             && !environment.deny_blocking
             && worker.blocked.is_none()
-            && worker.deferred.is_none()
+            && worker.offloaded.is_none()
             && request.words.iter().all(|word| word.len() <= WORD_BYTES_MAX)
     }
 
@@ -219,10 +219,10 @@ impl Engine {
         worker: &mut Worker,
         work: impl FnOnce(&mut ExclusiveContext<'_>) -> R,
     ) -> (R, Garbage) {
-        worker.effects.begin(&self.log);
-        let mut context = ExclusiveContext::new(locked.shards(), database, environment, worker);
+        worker.propagation.begin(&self.log);
+        let mut context = ExclusiveContext::new(locked.stripes(), database, environment, worker);
         let (result, freed) = (work(&mut context), context.finish());
-        worker.effects.publish(&self.log, worker.id());
+        worker.propagation.publish(&self.log, worker.id());
         self.serve_waiters(locked, environment, worker);
         (result, freed)
     }
@@ -231,9 +231,9 @@ impl Engine {
     /// holds what brings such changes into an order.
     pub fn record(&self, database: usize, worker: &mut Worker, words: &[&[u8]]) {
         worker.statistics.changes.add(1);
-        worker.effects.begin(&self.log);
-        worker.effects.tell(database, words);
-        worker.effects.publish(&self.log, worker.id());
+        worker.propagation.begin(&self.log);
+        worker.propagation.replace(database, words);
+        worker.propagation.publish(&self.log, worker.id());
     }
 
     /// Stores a value that was read from the base of a log, last used so many seconds ago, unless its key
@@ -248,44 +248,44 @@ impl Engine {
         idle_seconds: u64,
         now_ms: u64,
     ) -> Option<Vec<u8>> {
-        let shard = self.keyspace.shard_of(key);
-        let mut locked = self.keyspace.lock_one(shard);
-        locked.shards().load(database, key, value, (expiry_ms, idle_seconds, now_ms))
+        let stripe = self.keyspace.stripe_of(key);
+        let mut locked = self.keyspace.lock_one(stripe);
+        locked.stripes().load(database, key, value, (expiry_ms, idle_seconds, now_ms))
     }
 
-    /// Removes expired keys and fields of one shard, looking at no more than `buckets_max` buckets that
+    /// Removes expired keys and fields of one stripe, looking at no more than `buckets_max` buckets that
     /// may hold some; whether nothing more is to be done there now: what a script has been holding for long is left for
     /// later. The caller is inside the gate.
     pub fn expire(
         &self,
-        shard: usize,
+        stripe: usize,
         environment: &Environment,
         buckets_max: usize,
         worker: &mut Worker,
     ) -> bool {
-        let Some(mut locked) = self.keyspace.lock_one_unless_long(shard) else { return true };
+        let Some(mut locked) = self.keyspace.lock_one_unless_long(stripe) else { return true };
         let now_ms = environment.now_ms;
         if !environment.lazyfree_expire {
             worker.garbage.free_soon();
         }
         let word = removal_word(environment.lazyfree_expire);
         let id = worker.id();
-        worker.effects.begin(&self.log);
-        let is_waited_for = locked.shard(shard).queues().is_some();
-        let mut shards = locked.shards();
-        let is_observed = shards.shard(shard).is_observed() | environment.broadcasts;
+        worker.propagation.begin(&self.log);
+        let is_waited_for = locked.stripe(stripe).queues().is_some();
+        let mut stripes = locked.stripes();
+        let is_observed = stripes.stripe(stripe).is_observed() | environment.broadcasts;
         let mut changed: Vec<(Vec<u8>, Expiration)> = Vec::new();
         let mut complete = true;
         for database in 0..self.keyspace.databases() {
-            let Some(stripe) = shards.shard_mut(shard).database_mut(database) else { continue };
-            if !stripe.has_due(now_ms) {
+            let Some(part) = stripes.stripe_mut(stripe).database_mut(database) else { continue };
+            if !part.has_due(now_ms) {
                 continue;
             }
             let (notices, ready) = (&mut worker.notices, &mut worker.ready);
-            let (effects, log) = (&mut worker.effects, &self.log);
-            let is_recorded = effects.are_recorded();
+            let (propagation, log) = (&mut worker.propagation, &self.log);
+            let is_recorded = propagation.are_recorded();
             let slice =
-                stripe.expire(now_ms, buckets_max, &mut worker.garbage, is_recorded, |entry, what, gone| {
+                part.expire(now_ms, buckets_max, &mut worker.garbage, is_recorded, |entry, what, gone| {
                     if is_waited_for && what != Expiration::Elements {
                         ready.push_back((database, entry.key().into()));
                     }
@@ -293,11 +293,11 @@ impl Engine {
                         changed.push((entry.key().to_vec(), what));
                     }
                     if what == Expiration::Elements {
-                        effects.add_removal(database, entry.key(), gone);
+                        propagation.add_removal(database, entry.key(), gone);
                     } else {
-                        effects.add(database, &[word, entry.key()]);
+                        propagation.add(database, &[word, entry.key()]);
                     }
-                    effects.publish(log, id);
+                    propagation.publish(log, id);
                     for (class, name) in what.events() {
                         if environment.notifications.has(*class) {
                             let key = entry.key().to_vec();
@@ -306,8 +306,8 @@ impl Engine {
                     }
                 });
             for (key, what) in changed.drain(..) {
-                shards.shard(shard).watches().inspect(|watches| watches.expired(database, &key, what));
-                let readers = shards.untrack(shard, &key);
+                stripes.stripe(stripe).watches().inspect(|watches| watches.expired(database, &key, what));
+                let readers = stripes.untrack(stripe, &key);
                 if readers.is_some() || environment.broadcasts {
                     let (key, readers) = (key.into(), readers.unwrap_or_default());
                     worker.notices.push(Notice::Invalidation(Invalidation::Key { key, readers }));
@@ -315,7 +315,7 @@ impl Engine {
             }
             worker.statistics.expired_keys.add(slice.keys as u64);
             worker.statistics.expired_fields.add(slice.elements as u64);
-            shards.publish_usage(shard, database);
+            stripes.publish_usage(stripe, database);
             complete &= slice.complete;
         }
         self.serve_waiters(locked, environment, worker);
@@ -323,13 +323,13 @@ impl Engine {
         complete
     }
 
-    /// Forgets keys of one shard that clients keep copies of, and tells them, until there are no more
-    /// than `keys_max` in the whole keyspace or none in this shard. The caller is inside the gate.
-    pub fn limit_tracked(&self, shard: usize, keys_max: usize, worker: &mut Worker) {
-        let Some(mut locked) = self.keyspace.lock_one_unless_long(shard) else { return };
-        let mut shards = locked.shards();
+    /// Forgets keys of one stripe that clients keep copies of, and tells them, until there are no more
+    /// than `keys_max` in the whole keyspace or none in this stripe. The caller is inside the gate.
+    pub fn limit_tracked(&self, stripe: usize, keys_max: usize, worker: &mut Worker) {
+        let Some(mut locked) = self.keyspace.lock_one_unless_long(stripe) else { return };
+        let mut stripes = locked.stripes();
         while self.keyspace.tracked().0 > keys_max
-            && let Some((key, readers)) = shards.untrack_any(shard)
+            && let Some((key, readers)) = stripes.untrack_any(stripe)
         {
             worker.notices.push(Notice::Invalidation(Invalidation::Key { key, readers }));
         }
@@ -343,15 +343,15 @@ impl Engine {
         let spare: Vec<usize> = {
             // Where a script runs for long, the next round will do.
             let Some(_open) = self.keyspace.keep_open() else { return 0 };
-            let has_spare = |shard: &usize| {
-                let locked = self.keyspace.lock_one_unless_long(*shard);
-                locked.is_some_and(|locked| locked.shard(*shard).has_spare())
+            let has_spare = |stripe: &usize| {
+                let locked = self.keyspace.lock_one_unless_long(*stripe);
+                locked.is_some_and(|locked| locked.stripe(*stripe).has_spare())
             };
-            self.keyspace.shards().filter(has_spare).collect()
+            self.keyspace.stripes().filter(has_spare).collect()
         };
         if !spare.is_empty() {
             let Some(mut locked) = self.keyspace.close_unless_long() else { return 0 };
-            spare.into_iter().for_each(|shard| locked.shards().release_spare(shard));
+            spare.into_iter().for_each(|stripe| locked.stripes().release_spare(stripe));
         }
         let pool = self.keyspace.pool();
         let free = pool.usage().free_resident_bytes / PAGE_BYTES;
@@ -374,20 +374,20 @@ impl Engine {
         locked.is_viewed(database, changed)
     }
 
-    /// Locks the shards of the request's keys, unless a script has been holding one of them for long.
+    /// Locks the stripes of the request's keys, unless a script has been holding one of them for long.
     #[inline]
     fn lock<'k>(&'k self, request: &Request<'_>) -> Option<Locked<'k>> {
         if let [key] = request.keys {
-            return self.keyspace.lock_one_unless_long(key.shard);
+            return self.keyspace.lock_one_unless_long(key.stripe);
         }
-        let mut shards = ShardSet::EMPTY;
+        let mut stripes = StripeSet::EMPTY;
         if request.keys.is_empty() {
             let positions = request.entry.key_positions(request.words);
-            positions.for_each(|position| shards.insert(self.keyspace.shard_of(request.words[position])));
+            positions.for_each(|position| stripes.insert(self.keyspace.stripe_of(request.words[position])));
         } else {
-            request.keys.iter().for_each(|key| shards.insert(key.shard));
+            request.keys.iter().for_each(|key| stripes.insert(key.stripe));
         }
-        self.keyspace.lock_set_unless_long(shards)
+        self.keyspace.lock_set_unless_long(stripes)
     }
 }
 
@@ -401,7 +401,7 @@ fn take_computed(
     worker.computed.take()?.into_current(locked, environment, &mut worker.garbage)
 }
 
-/// Runs a command that reads or writes values whose shards are locked.
+/// Runs a command that reads or writes values whose stripes are locked.
 #[inline]
 pub(crate) fn run_locked(
     locked: &mut Locked<'_>,
@@ -417,8 +417,8 @@ pub(crate) fn run_locked(
             let mut context = ReadContext::new(locked, database, request.keys, environment, worker);
             let result = handler(&mut context, args, reply);
             if context.met_expired() && !environment.keep_expired {
-                let shards = locked.shards();
-                let mut context = WriteContext::new(shards, database, request.keys, environment, worker);
+                let stripes = locked.stripes();
+                let mut context = WriteContext::new(stripes, database, request.keys, environment, worker);
                 for position in request.entry.key_positions(request.words) {
                     context.remove_expired(request.words[position]);
                 }
@@ -427,20 +427,20 @@ pub(crate) fn run_locked(
         }
         Run::Write(handler) => {
             let computed = take_computed(locked, environment, worker);
-            let shards = locked.shards();
-            let mut context = WriteContext::new(shards, database, request.keys, environment, worker);
+            let stripes = locked.stripes();
+            let mut context = WriteContext::new(stripes, database, request.keys, environment, worker);
             context.finish_with(computed);
             let result = handler(&mut context, args, reply);
-            context.settle_effect(request.words);
+            context.end_propagation(request.words);
             result
         }
         Run::Block(handler) => {
             let computed = take_computed(locked, environment, worker);
-            let shards = locked.shards();
-            let mut context = WriteContext::new(shards, database, request.keys, environment, worker);
+            let stripes = locked.stripes();
+            let mut context = WriteContext::new(stripes, database, request.keys, environment, worker);
             context.finish_with(computed);
             let result = handler(&mut context, args, reply);
-            context.settle_effect(request.words);
+            context.end_propagation(request.words);
             result.map(|blocking| match blocking {
                 Blocking::Done => {}
                 Blocking::Wait(wait) if environment.deny_blocking => (wait.refused)(reply),
@@ -460,10 +460,10 @@ pub(crate) fn run_locked(
 /// Notes that the client keeps copies of what it has read, under the locks it was read under.
 #[cold]
 fn track(locked: &mut Locked<'_>, request: &Request<'_>, environment: &Environment) {
-    let mut shards = locked.shards();
+    let mut stripes = locked.stripes();
     for position in request.entry.key_positions(request.words) {
         let key = request.words[position];
-        shards.track(shards.keyspace().shard_of(key), key, environment.client);
+        stripes.track(stripes.keyspace().stripe_of(key), key, environment.client);
     }
 }
 
@@ -472,7 +472,7 @@ mod tests {
     use dunlin_resp::Protocol;
 
     use crate::{
-        deferred::Outcome,
+        offload::Outcome,
         transcript::{Caller, Story},
     };
 
@@ -491,9 +491,9 @@ mod tests {
         }
         story.environment.visits_max = Some(10);
         assert_eq!(story.reply("DEL k", Protocol::Resp2), b"", "the answer waits");
-        let deferred = story.worker.deferred.take().expect("freed apart");
-        assert!(deferred.has_run());
-        let Outcome::Answered { reply, .. } = deferred.run(&story.engine, &mut story.worker, &Caller) else {
+        let offloaded = story.worker.offloaded.take().expect("freed apart");
+        assert!(offloaded.has_run());
+        let Outcome::Answered { reply, .. } = offloaded.run(&story.engine, &mut story.worker, &Caller) else {
             panic!("it computes nothing");
         };
         assert_eq!(reply.bytes(), b":1\r\n");

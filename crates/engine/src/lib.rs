@@ -4,20 +4,20 @@
 //! randomness: time and seeds are arguments. What a command needs of connections, configuration or
 //! the process is the host's, behind [`command::Run::Host`].
 
+mod aof_rewrite;
 pub mod command;
 pub mod commands;
 mod context;
-mod deferred;
 mod digest;
-mod effect;
 mod execute;
 pub mod glob;
 pub mod keyspace;
 mod long_words;
 mod notify;
+mod offload;
+mod propagation;
 mod random;
 pub mod rdb;
-mod recreate;
 mod serve;
 pub mod snapshot;
 mod statistics;
@@ -30,12 +30,12 @@ pub use context::{
     Environment, ExclusiveContext, ExpiryChange, Garbage, Host, KeyspaceContext, ReadContext, Worker,
     WriteContext,
 };
-pub use deferred::{Computed, Deferred, Outcome};
 pub use dunlin_structures::{GrowingBlock, PAGE_BYTES, hyperloglog::self_test as hyperloglog_self_test};
-pub use effect::{Effects, Log, LogSwitch, write_command};
 pub use execute::{Engine, Request};
 pub use long_words::{LONG_WORD_BYTES_MIN, LongWord, LongWords, OwnedWord};
 pub use notify::{Audience, ClientPosition, Event, EventClass, EventClasses, Notice};
+pub use offload::{Computed, Offloaded, Outcome};
+pub use propagation::{Log, LogSwitch, Propagation, write_command};
 pub use serve::{Blocked, Served};
 pub use statistics::{Counter, Statistics};
 pub use transaction::{Footprint, Transaction};

@@ -5,7 +5,7 @@
 //! run again, as it was sent, and its reply is handed to the host ([`Worker::served`]). That may make
 //! further keys ready (BLMOVE); it goes on until no key is left.
 //!
-//! A waiter runs under the locks of all shards of its command. Those that are missing are tried for, out
+//! A waiter runs under the locks of all stripes of its command. Those that are missing are tried for, out
 //! of order, hence without waiting for them; where one is taken, all are given back and the right ones
 //! locked in order. In between others may change the key, even take what was there for the waiter; then
 //! it goes on waiting. Only other blocking commands must not: see [`WriteContext::is_reserved`].
@@ -26,9 +26,9 @@ use dunlin_resp::ReplyBuffer;
 use crate::{
     command::{Args, Blocking, Run, Wait},
     context::{Environment, Worker, WriteContext},
-    effect::LogSwitch,
     execute::{Engine, Request},
-    keyspace::{BlockingKeys, Locked, NEVER, ShardSet, Waiter},
+    keyspace::{BlockingKeys, Locked, NEVER, StripeSet, Waiter},
+    propagation::LogSwitch,
 };
 
 /// A client that the command just run has left waiting.
@@ -56,8 +56,8 @@ pub struct Served {
 enum Progress {
     /// Nothing.
     Done,
-    /// The next one needs these shards.
-    Needs(ShardSet),
+    /// The next one needs these stripes.
+    Needs(StripeSet),
 }
 
 /// Enters a client that found nothing, under the locks it looked under.
@@ -72,14 +72,14 @@ pub(crate) fn block(
     reply: &ReplyBuffer,
 ) {
     let keyspace = locked.keyspace();
-    let mut shards = ShardSet::EMPTY;
+    let mut stripes = StripeSet::EMPTY;
     for position in request.entry.key_positions(request.words) {
-        shards.insert(keyspace.shard_of(request.words[position]));
+        stripes.insert(keyspace.stripe_of(request.words[position]));
     }
     let mut keys: Vec<(usize, Box<[u8]>)> = Vec::with_capacity(wait.keys.len());
     for key in wait.keys {
         if !keys.iter().any(|(_, known)| **known == **key) {
-            keys.push((keyspace.shard_of(key), Box::from(*key)));
+            keys.push((keyspace.stripe_of(key), Box::from(*key)));
         }
     }
     let waiter = Arc::new(Waiter {
@@ -90,15 +90,15 @@ pub(crate) fn block(
         settled_words: wait.words,
         database,
         keys,
-        shards,
+        stripes,
         value_type: wait.value_type,
         on_loss: wait.on_loss,
         is_gone: AtomicBool::new(false),
         again_ms: AtomicU64::new(wait.again_ms.unwrap_or(NEVER)),
     });
-    let mut locked = locked.shards();
-    for (shard, key) in &waiter.keys {
-        locked.shard_mut(*shard).queues_or_new().push(key, &waiter);
+    let mut locked = locked.stripes();
+    for (stripe, key) in &waiter.keys {
+        locked.stripe_mut(*stripe).queues_or_new().push(key, &waiter);
     }
     worker.blocked = Some(Blocked { waiter, timeout_ms: wait.timeout_ms });
 }
@@ -117,21 +117,21 @@ impl Engine {
             worker.ready.clear();
         }
         while let Some((database, key)) = worker.ready.pop_front() {
-            let shard = self.keyspace.shard_of(&key);
-            let mut progress = Progress::Needs(ShardSet::EMPTY);
-            while let Progress::Needs(mut shards) = progress {
-                shards.insert(shard);
-                if !locked.extend(&shards) {
+            let stripe = self.keyspace.stripe_of(&key);
+            let mut progress = Progress::Needs(StripeSet::EMPTY);
+            while let Progress::Needs(mut stripes) = progress {
+                stripes.insert(stripe);
+                if !locked.extend(&stripes) {
                     worker.tell(environment.client);
                     drop(locked);
-                    let Some(all) = self.keyspace.lock_set_unless_long(shards) else {
-                        locked = self.keyspace.lock_set(ShardSet::EMPTY);
+                    let Some(all) = self.keyspace.lock_set_unless_long(stripes) else {
+                        locked = self.keyspace.lock_set(StripeSet::EMPTY);
                         worker.kept_out.push((database, key));
                         break;
                     };
                     locked = all;
                 }
-                progress = serve_key(&mut locked, &self.log, (shard, database, &key), environment, worker);
+                progress = serve_key(&mut locked, &self.log, (stripe, database, &key), environment, worker);
             }
         }
         worker.tell(environment.client);
@@ -141,31 +141,31 @@ impl Engine {
     /// holds no locks.
     pub fn serve_kept_out(&self, environment: &Environment, worker: &mut Worker) {
         worker.ready.extend(worker.kept_out.drain(..));
-        worker.effects.begin(&self.log);
-        self.serve_waiters(self.keyspace.lock_set(ShardSet::EMPTY), environment, worker);
+        worker.propagation.begin(&self.log);
+        self.serve_waiters(self.keyspace.lock_set(StripeSet::EMPTY), environment, worker);
     }
 
     /// Runs the command of a client that waits again, though none of its keys has changed, and those of whoever came
     /// before it for the same keys. Nothing where it waits no more. The caller is inside the gate and holds no locks.
     pub fn look_again(&self, waiter: &Waiter, environment: &Environment, worker: &mut Worker) {
         worker.ready.extend(waiter.keys.iter().map(|(_, key)| (waiter.database, key.clone())));
-        worker.effects.begin(&self.log);
-        self.serve_waiters(self.keyspace.lock_set(ShardSet::EMPTY), environment, worker);
+        worker.propagation.begin(&self.log);
+        self.serve_waiters(self.keyspace.lock_set(StripeSet::EMPTY), environment, worker);
     }
 
     /// Withdraws a client; false where it has been served already, and `None` where a script has been holding its keys
     /// for long. The caller is inside the gate and holds no locks.
     pub fn withdraw(&self, waiter: &Arc<Waiter>) -> Option<bool> {
-        let mut locked = self.keyspace.lock_set_unless_long(waiter.shards)?;
+        let mut locked = self.keyspace.lock_set_unless_long(waiter.stripes)?;
         Some(remove(&mut locked, waiter))
     }
 
-    /// Keys that clients wait for. Shards are visited one after the other.
+    /// Keys that clients wait for. Stripes are visited one after the other.
     pub fn blocking_keys(&self) -> BlockingKeys {
         let mut total = BlockingKeys::default();
-        for shard in self.keyspace.shards() {
-            let locked = self.keyspace.lock_one(shard);
-            if let Some(queues) = locked.shard(shard).queues() {
+        for stripe in self.keyspace.stripes() {
+            let locked = self.keyspace.lock_one(stripe);
+            if let Some(queues) = locked.stripe(stripe).queues() {
                 let count = queues.count();
                 total.keys += count.keys;
                 total.on_loss += count.on_loss;
@@ -177,10 +177,10 @@ impl Engine {
 
 /// Takes a waiter out of all its queues; whether it stood there.
 fn remove(locked: &mut Locked<'_>, waiter: &Arc<Waiter>) -> bool {
-    let mut locked = locked.shards();
+    let mut locked = locked.stripes();
     let mut found = false;
-    for (shard, key) in &waiter.keys {
-        let state = locked.shard_mut(*shard);
+    for (stripe, key) in &waiter.keys {
+        let state = locked.stripe_mut(*stripe);
         if let Some(queues) = state.queues_mut() {
             found |= queues.remove(key, waiter);
             state.drop_empty_queues();
@@ -193,14 +193,14 @@ fn remove(locked: &mut Locked<'_>, waiter: &Arc<Waiter>) -> bool {
 fn serve_key(
     locked: &mut Locked<'_>,
     log: &LogSwitch,
-    (shard, database, key): (usize, usize, &[u8]),
+    (stripe, database, key): (usize, usize, &[u8]),
     environment: &Environment,
     worker: &mut Worker,
 ) -> Progress {
     // How many of the oldest want something else, and stay.
     let mut passed = 0;
     loop {
-        let queue = locked.shard(shard).queues().and_then(|queues| queues.get(database, key));
+        let queue = locked.stripe(stripe).queues().and_then(|queues| queues.get(database, key));
         let Some((queue, waiter)) = queue.and_then(|queue| Some((queue, queue.get(passed)?))) else {
             return Progress::Done;
         };
@@ -209,7 +209,7 @@ fn serve_key(
             passed += 1;
             continue;
         }
-        let mut context = WriteContext::new(locked.shards(), database, &[], environment, worker);
+        let mut context = WriteContext::new(locked.stripes(), database, &[], environment, worker);
         let held = context.value_type(key);
         if held != Some(waiter.value_type) && !waiter.on_loss {
             if held.is_none() && !has_on_loss {
@@ -218,13 +218,13 @@ fn serve_key(
             passed += 1;
             continue;
         }
-        if !locked.holds(&waiter.shards) {
-            return Progress::Needs(waiter.shards);
+        if !locked.holds(&waiter.stripes) {
+            return Progress::Needs(waiter.stripes);
         }
         let begun = (worker.clock_ns)();
         let reply = run(locked, &waiter, environment, worker);
         let nanoseconds = (worker.clock_ns)().saturating_sub(begun);
-        worker.effects.publish(log, worker.id());
+        worker.propagation.publish(log, worker.id());
         match reply {
             Ok(reply) => {
                 remove(locked, &waiter);
@@ -254,9 +254,9 @@ fn run(
     let mut reply = ReplyBuffer::default();
     reply.set_protocol(waiter.protocol);
     let mark = reply.mark();
-    let mut context = WriteContext::serving(locked.shards(), waiter.database, environment, worker);
+    let mut context = WriteContext::serving(locked.stripes(), waiter.database, environment, worker);
     let result = handler(&mut context, &mut Args::new(&words, 1), &mut reply);
-    context.settle_effect(&words);
+    context.end_propagation(&words);
     match result {
         Ok(Blocking::Done) => {}
         Ok(Blocking::Wait(wait)) => return Err(wait.again_ms),

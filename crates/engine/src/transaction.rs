@@ -1,7 +1,7 @@
 //! Several commands as one: under one set of locks, nothing of others between them.
 //!
 //! ```text
-//! Footprint ── the shards of all keys, or the whole keyspace ──▶ Transaction ─▶ run, run, …
+//! Footprint ── the stripes of all keys, or the whole keyspace ──▶ Transaction ─▶ run, run, …
 //! ```
 //!
 //! All locks are taken before the first command runs, in the one order, and held until the last has:
@@ -13,28 +13,28 @@ use dunlin_resp::ReplyBuffer;
 use crate::{
     command::{Args, CommandError, CommandResult, Entry, Flags, Run},
     context::{Environment, ExclusiveContext, Garbage, KeyspaceContext, Worker},
-    effect::LogSwitch,
     execute::{Engine, Request, run_locked},
-    keyspace::{Inside, Key, Keyspace, Locked, ShardSet, Watcher},
+    keyspace::{Inside, Key, Keyspace, Locked, StripeSet, Watcher},
+    propagation::LogSwitch,
 };
 
 /// What the commands of a transaction will touch.
 #[derive(Debug, Clone)]
 pub struct Footprint {
-    shards: ShardSet,
+    stripes: StripeSet,
     everything: bool,
 }
 
 impl Default for Footprint {
     fn default() -> Self {
-        Self { shards: ShardSet::EMPTY, everything: false }
+        Self { stripes: StripeSet::EMPTY, everything: false }
     }
 }
 
 impl Footprint {
     /// The whole keyspace.
     pub fn everything() -> Self {
-        Self { shards: ShardSet::EMPTY, everything: true }
+        Self { stripes: StripeSet::EMPTY, everything: true }
     }
 
     /// Adds what a command will touch.
@@ -45,7 +45,9 @@ impl Footprint {
             Run::Host(_) | Run::Help(_) | Run::Container => {
                 self.everything |= command.flags.has(Flags::WHOLE_KEYSPACE);
             }
-            Run::Read(_) | Run::Write(_) | Run::Block(_) if request.entry.strays(request.words) => {
+            Run::Read(_) | Run::Write(_) | Run::Block(_)
+                if request.entry.has_undeclared_keys(request.words) =>
+            {
                 self.everything = true
             }
             Run::Read(_) | Run::Write(_) | Run::Block(_) if request.keys.is_empty() => {
@@ -55,14 +57,14 @@ impl Footprint {
                     .for_each(|position| self.add_key(keyspace, request.words[position]));
             }
             Run::Read(_) | Run::Write(_) | Run::Block(_) => {
-                request.keys.iter().for_each(|key| self.shards.insert(key.shard));
+                request.keys.iter().for_each(|key| self.stripes.insert(key.stripe));
             }
         }
     }
 
     /// Adds a key.
     pub fn add_key(&mut self, keyspace: &Keyspace, key: &[u8]) {
-        self.shards.insert(keyspace.shard_of(key));
+        self.stripes.insert(keyspace.stripe_of(key));
     }
 }
 
@@ -93,10 +95,10 @@ impl Engine {
         let locked = if footprint.everything {
             *inside = None;
             self.keyspace.close_unless_long()
-        } else if let Some(shard) = footprint.shards.only() {
-            self.keyspace.lock_one_unless_long(shard)
+        } else if let Some(stripe) = footprint.stripes.only() {
+            self.keyspace.lock_one_unless_long(stripe)
         } else {
-            self.keyspace.lock_set_unless_long(footprint.shards)
+            self.keyspace.lock_set_unless_long(footprint.stripes)
         };
         let Some(locked) = locked else {
             if inside.is_none() {
@@ -119,8 +121,8 @@ impl Engine {
     ) {
         let Transaction { locked, freed, is_long, .. } = transaction;
         // All that its commands have changed is one record.
-        worker.effects.mute(false);
-        worker.effects.publish(&self.log, worker.id());
+        worker.propagation.mute(false);
+        worker.propagation.publish(&self.log, worker.id());
         worker.tell(environment.client);
         if worker.ready.is_empty() {
             drop(locked);
@@ -136,7 +138,7 @@ impl Engine {
         worker.garbage.free_marked();
     }
 
-    /// Watches a key for changes; refused where a script has been holding its shard for long.
+    /// Watches a key for changes; refused where a script has been holding its stripe for long.
     pub fn watch(
         &self,
         database: usize,
@@ -145,30 +147,30 @@ impl Engine {
         environment: &Environment,
     ) -> CommandResult {
         let key = self.keyspace.key(key);
-        let mut locked = self.keyspace.lock_one_unless_long(key.shard).ok_or(CommandError::Busy)?;
+        let mut locked = self.keyspace.lock_one_unless_long(key.stripe).ok_or(CommandError::Busy)?;
         let present = is_present(&locked, database, &key, environment);
-        locked.shards().shard_mut(key.shard).watch(database, key.bytes, watcher, present);
+        locked.stripes().stripe_mut(key.stripe).watch(database, key.bytes, watcher, present);
         Ok(())
     }
 
     /// Watches a key no more; refused as [`Self::watch`].
     pub fn unwatch(&self, database: usize, key: &[u8], watcher: &Watcher) -> CommandResult {
-        let shard = self.keyspace.shard_of(key);
-        let mut locked = self.keyspace.lock_one_unless_long(shard).ok_or(CommandError::Busy)?;
-        locked.shards().shard_mut(shard).unwatch(database, key, watcher);
+        let stripe = self.keyspace.stripe_of(key);
+        let mut locked = self.keyspace.lock_one_unless_long(stripe).ok_or(CommandError::Busy)?;
+        locked.stripes().stripe_mut(stripe).unwatch(database, key, watcher);
         Ok(())
     }
 }
 
 /// Whether a key is there and has not expired.
 fn is_present(locked: &Locked<'_>, database: usize, key: &Key<'_>, environment: &Environment) -> bool {
-    let stripe = locked.shard(key.shard).database(database);
-    let entry = stripe.and_then(|stripe| Some(stripe.entry(stripe.find(key.hash, key.bytes)?)));
+    let part = locked.stripe(key.stripe).database(database);
+    let entry = part.and_then(|part| Some(part.entry(part.find(key.hash, key.bytes)?)));
     entry.is_some_and(|entry| !entry.is_expired(environment.now_ms))
 }
 
 impl Transaction<'_> {
-    /// Ends the watch of a key whose shard is locked; whether the key has expired meanwhile and is
+    /// Ends the watch of a key whose stripe is locked; whether the key has expired meanwhile and is
     /// still there, which nobody has been told.
     pub fn unwatch(
         &mut self,
@@ -178,9 +180,9 @@ impl Transaction<'_> {
         environment: &Environment,
     ) -> bool {
         let key = self.keyspace.key(key);
-        let was_present = self.locked.shard(key.shard).saw(database, key.bytes, watcher);
+        let was_present = self.locked.stripe(key.stripe).saw(database, key.bytes, watcher);
         let expired = was_present && !is_present(&self.locked, database, &key, environment);
-        self.locked.shards().shard_mut(key.shard).unwatch(database, key.bytes, watcher);
+        self.locked.stripes().stripe_mut(key.stripe).unwatch(database, key.bytes, watcher);
         expired
     }
 
@@ -194,7 +196,7 @@ impl Transaction<'_> {
     /// Ends it as if it had never been, where the process is about to end: nothing of it is recorded, and nobody will see
     /// what it has changed, since its locks are never released. Nobody may wait for these.
     pub fn abandon(self, worker: &mut Worker, inside: &mut Option<Inside<'_>>) {
-        worker.effects.forget();
+        worker.propagation.forget();
         worker.ready.clear();
         worker.notices.clear();
         std::mem::forget(self.locked);
@@ -211,8 +213,8 @@ impl Transaction<'_> {
     /// footprint is everything.
     pub fn record(&self, database: usize, worker: &mut Worker, words: &[&[u8]]) {
         worker.statistics.changes.add(1);
-        worker.effects.begin(self.log);
-        worker.effects.tell(database, words);
+        worker.propagation.begin(self.log);
+        worker.propagation.replace(database, words);
     }
 
     /// Runs a command of the store that is in the transaction's footprint, and appends its reply; on
@@ -230,21 +232,21 @@ impl Transaction<'_> {
     ) -> CommandResult {
         let mark = reply.mark();
         let mut args = Args::new(request.words, request.entry.name_words());
-        worker.effects.begin(self.log);
-        worker.effects.mute(self.is_muted);
+        worker.propagation.begin(self.log);
+        worker.propagation.mute(self.is_muted);
         let result = match request.entry.command.run {
             Run::Read(_) | Run::Write(_) | Run::Block(_) => {
                 run_locked(&mut self.locked, request, &mut args, database, environment, worker, reply)
             }
-            // Behind the closed gate the locks of shards are free to be taken.
+            // Behind the closed gate the locks of stripes are free to be taken.
             Run::Keyspace(handler) => {
                 let mut context = KeyspaceContext::new(self.keyspace, database, environment, worker);
                 handler(&mut context, &mut args, reply)
             }
             Run::Exclusive(handler) => {
-                let mut context = ExclusiveContext::new(self.locked.shards(), database, environment, worker);
+                let mut context = ExclusiveContext::new(self.locked.stripes(), database, environment, worker);
                 let result = handler(&mut context, &mut args, reply);
-                context.settle_effect(request.words);
+                context.end_propagation(request.words);
                 self.freed.push(context.finish());
                 result
             }

@@ -19,7 +19,7 @@ use crate::{
     write_command,
 };
 
-/// The host of commands that are run apart from their worker, whose client waits to the end.
+/// The host of commands that are offloaded, whose client waits to the end.
 pub(crate) struct Caller;
 
 impl Host for Caller {
@@ -73,8 +73,8 @@ impl Story {
     /// Expires what is due, as background work does.
     pub(crate) fn expire(&mut self) {
         let engine = &self.engine;
-        for shard in engine.keyspace.shards() {
-            while !engine.expire(shard, &self.environment, 16, &mut self.worker) {}
+        for stripe in engine.keyspace.stripes() {
+            while !engine.expire(stripe, &self.environment, 16, &mut self.worker) {}
         }
     }
 

@@ -264,9 +264,9 @@ fn who_needs_a_lock_that_is_taken_is_served_before_those_who_come_meanwhile() {
     let keyspace = &store.engine.keyspace;
     // Locks are taken in ascending order: whoever waits for that of `taken` does not hold that of `key`.
     let key =
-        (0..).map(|number| format!("k{number}")).find(|key| keyspace.shard_of(key.as_bytes()) > 0).unwrap();
+        (0..).map(|number| format!("k{number}")).find(|key| keyspace.stripe_of(key.as_bytes()) > 0).unwrap();
     let taken =
-        (0..).map(|number| format!("t{number}")).find(|key| keyspace.shard_of(key.as_bytes()) == 0).unwrap();
+        (0..).map(|number| format!("t{number}")).find(|key| keyspace.stripe_of(key.as_bytes()) == 0).unwrap();
     let mut story = Story::new(&store);
     story.check(1, &format!("BLPOP {key} {taken} 0"), "(waits)", &[]);
     thread::scope(|scope| {
@@ -296,14 +296,14 @@ fn who_needs_a_lock_that_is_taken_is_served_before_those_who_come_meanwhile() {
 const THREADS: usize = 4;
 const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// What a thread of the test below has been mailed: its waiter, and the reply.
-type Mail = Mutex<Vec<(Arc<Waiter>, Vec<u8>)>>;
+/// What a thread of the test below has been sent: its waiter, and the reply.
+type Messages = Mutex<Vec<(Arc<Waiter>, Vec<u8>)>>;
 
 /// A thread that is a producer and, while it does not wait, a consumer.
 struct Actor<'a> {
     number: usize,
     client: Client<'a>,
-    mail: &'a [Mail],
+    messages: &'a [Messages],
     /// The command that waits, with its keys.
     waiting: Option<(Arc<Waiter>, Vec<&'static str>)>,
     /// Elements that were given to it.
@@ -324,13 +324,13 @@ impl Actor<'_> {
         KEYS[self.random(KEYS.len())]
     }
 
-    /// Says a line, and mails what it has brought others.
+    /// Says a line, and sends what it has brought others.
     fn say(&mut self, line: &str) -> String {
         let reply = self.client.say(line);
         for served in self.client.worker.served.drain(..) {
             let number = served.waiter.client.0 as usize;
             let reply = served.reply.expect("nobody waits for time to pass");
-            self.mail[number].lock().unwrap().push((served.waiter, reply));
+            self.messages[number].lock().unwrap().push((served.waiter, reply));
         }
         reply
     }
@@ -342,9 +342,9 @@ impl Actor<'_> {
         );
     }
 
-    fn read_mail(&mut self) {
-        let mail = std::mem::take(&mut *self.mail[self.number].lock().unwrap());
-        for (waiter, reply) in mail {
+    fn read_messages(&mut self) {
+        let messages = std::mem::take(&mut *self.messages[self.number].lock().unwrap());
+        for (waiter, reply) in messages {
             let (waiting, keys) = self.waiting.take().expect("only who waits is served");
             assert!(Arc::ptr_eq(&waiter, &waiting), "and only once");
             // Elements that BLMOVE has moved are not taken: they are somewhere else.
@@ -355,7 +355,7 @@ impl Actor<'_> {
     }
 
     fn act(&mut self, sequence: usize) {
-        self.read_mail();
+        self.read_messages();
         match self.random(5) {
             0 | 1 => {
                 let (key, number) = (self.key(), self.number);
@@ -389,7 +389,7 @@ impl Actor<'_> {
                 // Who is too late for that has been served: the reply is on its way.
                 while !withdrawn && self.waiting.is_some() {
                     thread::yield_now();
-                    self.read_mail();
+                    self.read_messages();
                 }
             }
             _ => {
@@ -406,26 +406,26 @@ fn every_element_is_taken_once_and_nobody_is_forgotten() {
     const PHASES: usize = 3_000;
     const STEPS: usize = 8;
     let store = Store::new(THREADS);
-    let mail: Vec<Mail> = (0..THREADS).map(|_| Mail::default()).collect();
+    let messages: Vec<Messages> = (0..THREADS).map(|_| Messages::default()).collect();
     let barrier = Barrier::new(THREADS);
     let made = AtomicUsize::new(0);
     let taken: Mutex<Vec<String>> = Mutex::default();
     thread::scope(|scope| {
         for number in 0..THREADS {
-            let (store, mail, barrier, made, taken) = (&store, &mail, &barrier, &made, &taken);
+            let (store, messages, barrier, made, taken) = (&store, &messages, &barrier, &made, &taken);
             scope.spawn(move || {
                 let mut client = store.client(number);
                 client.environment.client = ClientToken(number as u64, 0);
                 let random = number as u64 + 1;
                 let mut actor =
-                    Actor { number, client, mail, waiting: None, taken: Vec::new(), made: 0, random };
+                    Actor { number, client, messages, waiting: None, taken: Vec::new(), made: 0, random };
                 for phase in 0..PHASES {
                     for step in 0..STEPS {
                         actor.act(phase * STEPS + step);
                     }
                     // Nobody acts between these two: who still waits has nothing to wait for.
                     barrier.wait();
-                    actor.read_mail();
+                    actor.read_messages();
                     for key in actor.waiting.iter().flat_map(|(_, keys)| keys.clone()).collect::<Vec<_>>() {
                         assert_eq!(actor.client.say(&format!("LLEN {key}")), ":0", "{key} was forgotten");
                     }

@@ -1,9 +1,9 @@
-//! Commands that are run apart from their worker: what they see, who waits for them, what they store.
+//! Commands that are offloaded: what they see, who waits for them, what they store.
 
 mod common;
 
 use common::{Caller, Client, Store};
-use dunlin_engine::{Computed, Deferred, Outcome, Request, Worker, command::CommandError};
+use dunlin_engine::{Computed, Offloaded, Outcome, Request, Worker, command::CommandError};
 use dunlin_resp::ReplyBuffer;
 
 /// A client whose commands may visit few elements where they stand, beside sets `s` of 0–999 and `t` of 500–1499.
@@ -19,25 +19,25 @@ fn client(store: &Store) -> Client<'_> {
 }
 
 /// Sends a command that takes long.
-fn defer(client: &mut Client<'_>, line: &str) -> Deferred {
+fn defer(client: &mut Client<'_>, line: &str) -> Offloaded {
     assert_eq!(client.say(line), "", "it is answered later");
-    *client.worker.deferred.take().expect("the command takes long")
+    *client.worker.offloaded.take().expect("the command takes long")
 }
 
-fn run(store: &Store, deferred: Deferred) -> Outcome {
-    deferred.run(&store.engine, &mut Worker::new(9, 9), &Caller)
+fn run(store: &Store, offloaded: Offloaded) -> Outcome {
+    offloaded.run(&store.engine, &mut Worker::new(9, 9), &Caller)
 }
 
 /// How many elements the reply of a command has that reads.
-fn elements(store: &Store, deferred: Deferred) -> usize {
-    let Outcome::Answered { reply, .. } = run(store, deferred) else { panic!("it computes nothing") };
+fn elements(store: &Store, offloaded: Offloaded) -> usize {
+    let Outcome::Answered { reply, .. } = run(store, offloaded) else { panic!("it computes nothing") };
     let text = String::from_utf8(reply.into_bytes()).unwrap();
     assert!(text.starts_with('*'), "{text}");
     text.matches("\r\n$").count()
 }
 
-fn computed(store: &Store, deferred: Deferred) -> Box<Computed> {
-    let Outcome::Computed(computed) = run(store, deferred) else { panic!("it is to store something") };
+fn computed(store: &Store, offloaded: Offloaded) -> Box<Computed> {
+    let Outcome::Computed(computed) = run(store, offloaded) else { panic!("it is to store something") };
     Box::new(computed)
 }
 
@@ -112,7 +112,7 @@ fn what_was_computed_is_stored_while_it_holds() {
         let first = defer(&mut client, line);
         client.worker.computed = Some(computed(&store, first));
         assert_eq!(client.say(line), reply, "{line}");
-        assert!(client.worker.deferred.is_none() && client.worker.computed.is_none(), "{line}");
+        assert!(client.worker.offloaded.is_none() && client.worker.computed.is_none(), "{line}");
     }
     let line = "SUNIONSTORE d s t";
     let first = defer(&mut client, line);
@@ -202,7 +202,7 @@ fn deliveries_are_taken_over_apart_as_where_they_stand() {
         deferring.environment.visits_max = Some(10);
         deferring.worker.computed = Some(computed);
         assert_eq!(deferring.say(line), plain.say(line), "{line}");
-        assert!(deferring.worker.deferred.is_none(), "{line}");
+        assert!(deferring.worker.offloaded.is_none(), "{line}");
         deferring.environment.visits_max = None;
         for question in ["XINFO STREAM x FULL COUNT 0", "XPENDING x g", "XPENDING x g - + 100 bob"] {
             assert_eq!(deferring.say(question), plain.say(question), "{line}, then {question}");
@@ -230,7 +230,7 @@ fn a_takeover_that_has_come_too_late_begins_anew() {
 }
 
 #[test]
-fn takeovers_of_few_are_not_deferred() {
+fn takeovers_of_few_are_not_offloaded() {
     let store = Store::new(1);
     let mut client = client(&store);
     deliver_thirty(&mut client);
@@ -238,7 +238,7 @@ fn takeovers_of_few_are_not_deferred() {
     assert!(client.say("XAUTOCLAIM x g bob 0 0 COUNT 1").starts_with("*3 $3 2-0 "));
     client.environment.visits_max = Some(30);
     assert!(client.say("XAUTOCLAIM x g bob 0 0 COUNT 100").starts_with("*3 $3 0-0 "));
-    assert!(client.worker.deferred.is_none());
+    assert!(client.worker.offloaded.is_none());
 }
 
 #[test]
@@ -255,8 +255,10 @@ fn long_accounts_of_groups_are_given_apart() {
         client.environment.visits_max = None;
         let plain = client.say(line);
         client.environment.visits_max = Some(10);
-        let deferred = defer(&mut client, line);
-        let Outcome::Answered { reply, .. } = run(&store, deferred) else { panic!("{line} changes nothing") };
+        let offloaded = defer(&mut client, line);
+        let Outcome::Answered { reply, .. } = run(&store, offloaded) else {
+            panic!("{line} changes nothing")
+        };
         let told = String::from_utf8(reply.into_bytes()).unwrap().replace("\r\n", " ");
         assert_eq!(told.trim_end(), plain, "{line}");
     }

@@ -49,10 +49,10 @@ fn a_slice_reclaims_no_more_than_it_may() {
         client.say(&format!("HSETEX h PX 10 FIELDS 1 {number} v"));
     }
     client.environment.now_ms += 10 + TICK_MS;
-    let shard = store.engine.keyspace.key(b"h").shard;
+    let stripe = store.engine.keyspace.key(b"h").stripe;
     let (mut before, mut complete) = (0, false);
     while !complete {
-        complete = store.engine.expire(shard, &client.environment, 3, &mut client.worker);
+        complete = store.engine.expire(stripe, &client.environment, 3, &mut client.worker);
         let reclaimed = client.worker.statistics.expired_fields.get();
         assert!(reclaimed - before <= SLICE_ELEMENTS_MAX, "{} at once", reclaimed - before);
         assert!(complete || reclaimed > before, "a slice gets on");

@@ -1,6 +1,6 @@
 //! The whole keyspace against a map of what it should hold, while time passes.
 //!
-//! Keys share two hash tags, so that two shards get tables that grow and shrink. Checked after
+//! Keys share two hash tags, so that two stripes get tables that grow and shrink. Checked after
 //! every step: replies. After every story: what is there, its expiries, and the memory accounts.
 
 mod common;
@@ -301,7 +301,7 @@ impl Model {
     }
 }
 
-/// Bytes of a store in which some databases once held something in both shards, and nothing now.
+/// Bytes of a store in which some databases once held something in both stripes, and nothing now.
 fn emptied_bytes(databases: &[usize]) -> usize {
     let store = Store::new(1);
     let mut client = store.client(0);

@@ -8,7 +8,7 @@ use std::{
 };
 
 use common::{Caller, Client, Store};
-use dunlin_engine::{Deferred, Host, Outcome, Worker};
+use dunlin_engine::{Host, Offloaded, Outcome, Worker};
 use proptest::prelude::*;
 
 /// A host that does something before each slice, when nothing is locked; what that answers says whether the walk goes on.
@@ -34,7 +34,7 @@ impl<F: FnMut(usize) -> bool> Host for Meddler<F> {
     }
 }
 
-/// A client whose commands may visit so few keys where they stand that whatever walks is deferred.
+/// A client whose commands may visit so few keys where they stand that whatever walks is offloaded.
 fn client(store: &Store) -> Client<'_> {
     let mut client = store.client(0);
     client.environment.visits_max = Some(0);
@@ -45,14 +45,14 @@ fn set(client: &mut Client<'_>, key: &str) {
     assert_eq!(client.say(&format!("SET {key} v")), "+OK");
 }
 
-fn defer(client: &mut Client<'_>, line: &str) -> Deferred {
+fn defer(client: &mut Client<'_>, line: &str) -> Offloaded {
     assert_eq!(client.say(line), "", "{line} is answered later");
-    *client.worker.deferred.take().expect("the command takes long")
+    *client.worker.offloaded.take().expect("the command takes long")
 }
 
-/// Runs a deferred command and returns its reply.
-fn reply(store: &Store, deferred: Deferred, host: &dyn Host) -> Option<String> {
-    match deferred.run(&store.engine, &mut Worker::new(9, 9), host) {
+/// Runs a offloaded command and returns its reply.
+fn reply(store: &Store, offloaded: Offloaded, host: &dyn Host) -> Option<String> {
+    match offloaded.run(&store.engine, &mut Worker::new(9, 9), host) {
         Outcome::Answered { reply, .. } => Some(String::from_utf8(reply.into_bytes()).unwrap()),
         Outcome::Abandoned => None,
         Outcome::Computed(_) => panic!("it computes nothing"),
@@ -100,8 +100,8 @@ fn walks_answer_apart_what_they_answer_where_they_stand() {
         client.environment.visits_max = None;
         let expected = client.run(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>());
         client.environment.visits_max = Some(0);
-        let deferred = defer(&mut client, line);
-        let got = reply(&store, deferred, &Caller).unwrap();
+        let offloaded = defer(&mut client, line);
+        let got = reply(&store, offloaded, &Caller).unwrap();
         let sorted = |text: &str| {
             let mut lines: Vec<String> = text.split("\r\n").map(str::to_owned).collect();
             lines.sort();
@@ -158,16 +158,16 @@ fn randomkey_searches_apart_where_nearly_everything_has_expired() {
     client.environment.now_ms += 1;
     for _ in 0..20 {
         let answer = client.say("RANDOMKEY");
-        if let Some(deferred) = client.worker.deferred.take() {
-            let answer = reply(&store, *deferred, &Caller).unwrap();
+        if let Some(offloaded) = client.worker.offloaded.take() {
+            let answer = reply(&store, *offloaded, &Caller).unwrap();
             assert_eq!(answer, "$8\r\nsurvivor\r\n");
         } else {
             assert_eq!(answer, "$8 survivor");
         }
     }
     assert_eq!(client.say("DEL survivor"), ":1");
-    let deferred = defer(&mut client, "RANDOMKEY");
-    assert_eq!(reply(&store, deferred, &Caller).unwrap(), "$-1\r\n");
+    let offloaded = defer(&mut client, "RANDOMKEY");
+    assert_eq!(reply(&store, offloaded, &Caller).unwrap(), "$-1\r\n");
 }
 
 #[test]
@@ -178,9 +178,9 @@ fn a_walk_that_nobody_waits_for_ends_early() {
         set(&mut client, &format!("key:{number}"));
     }
     for line in ["KEYS *", "SCAN 0 COUNT 1000000"] {
-        let deferred = defer(&mut client, line);
+        let offloaded = defer(&mut client, line);
         let host = Meddler::new(|slice| slice < 3);
-        assert_eq!(reply(&store, deferred, &host), None, "{line}");
+        assert_eq!(reply(&store, offloaded, &host), None, "{line}");
         assert_eq!(host.slices.get(), 4, "{line}");
     }
 }
@@ -194,7 +194,7 @@ fn an_emptied_or_exchanged_database_ends_a_walk_well() {
             set(&mut client, &format!("key:{number}"));
         }
         let mut other = store.client(1);
-        let deferred = defer(&mut client, "KEYS *");
+        let offloaded = defer(&mut client, "KEYS *");
         let host = Meddler::new(|slice| {
             if slice == 20 {
                 assert_eq!(other.say(line), "+OK");
@@ -202,7 +202,7 @@ fn an_emptied_or_exchanged_database_ends_a_walk_well() {
             }
             true
         });
-        let text = reply(&store, deferred, &host).unwrap();
+        let text = reply(&store, offloaded, &host).unwrap();
         let keys = count_keys(&text, "key:");
         assert!(keys.len() < 20_000 && keys.values().all(|count| *count == 1), "{line}");
         assert!(text.starts_with('*') && count_keys(&text, "late:").values().all(|count| *count == 1));
@@ -212,7 +212,7 @@ fn an_emptied_or_exchanged_database_ends_a_walk_well() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// The keys below `stay` are there throughout, each of the others comes and goes: the tables of all shards grow and shrink
+    /// The keys below `stay` are there throughout, each of the others comes and goes: the tables of all stripes grow and shrink
     /// through several doublings while the walk goes on.
     #[test]
     fn each_key_that_is_there_throughout_comes_once(
@@ -227,7 +227,7 @@ proptest! {
         (0..guests).for_each(|guest| set(&mut client, &format!("guest:{guest}")));
         let mut other = store.client(1);
         let (mut changes, mut present) = (changes.into_iter().cycle(), guests);
-        let deferred = defer(&mut client, line);
+        let offloaded = defer(&mut client, line);
         let host = Meddler::new(|_| {
             let (grow, amount) = changes.next().expect("they come again");
             let next = if grow { (present + amount).min(8000) } else { present.saturating_sub(amount) };
@@ -238,7 +238,7 @@ proptest! {
             present = next;
             true
         });
-        let text = reply(&store, deferred, &host).unwrap();
+        let text = reply(&store, offloaded, &host).unwrap();
         let keys = count_keys(&text, "key:");
         prop_assert!(keys.values().all(|count| *count == 1));
         prop_assert_eq!(keys.into_keys().collect::<BTreeSet<_>>(), names(0..stay));

@@ -1,20 +1,20 @@
-//! One queue per worker: any thread posts, the worker collects, and nobody rings a bell that is
+//! One queue per worker: any thread posts, the worker collects, and nobody rings a wakeup that is
 //! not needed.
 //!
 //! ```text
 //!  poster                          worker
 //!  ──────                          ──────
 //!  lock                            lock
-//!    queue the letter                letters? ── yes ──▶ do not sleep
+//!    queue the message                messages? ── yes ──▶ do not sleep
 //!    take `asleep`                   asleep = true
 //!  unlock                          unlock
-//!  was asleep? ring the bell       sleep until the bell, a socket or a deadline
-//!                                  lock; asleep = false; take the letters; unlock
+//!  was asleep? ring the wakeup       sleep until the wakeup, a socket or a deadline
+//!                                  lock; asleep = false; take the messages; unlock
 //! ```
 //!
-//! No wake-up is lost: a letter is queued either before the worker looks (then it does not sleep)
-//! or after it has said that it sleeps (then the poster rings, and a bell rung before the sleep
-//! begins still ends it). Only the first of many posters rings. The bell, which is a system call,
+//! No wake-up is lost: a message is queued either before the worker looks (then it does not sleep)
+//! or after it has said that it sleeps (then the poster rings, and a wakeup rung before the sleep
+//! begins still ends it). Only the first of many posters rings. The wakeup, which is a system call,
 //! is rung outside of the lock.
 //!
 //! Beside it [`PushQueue`], for what clients are sent without having asked: any thread queues it, any thread writes it.
@@ -32,10 +32,10 @@ use std::sync::PoisonError;
 #[cfg(not(loom))]
 use std::sync::{Mutex, MutexGuard};
 
-/// Ends the sleep of a worker; a bell rung before the sleep begins must end it too.
-pub trait Bell {
+/// Ends the sleep of a worker; a wakeup rung before the sleep begins must end it too.
+pub trait Wakeup {
     /// Any thread, also while nobody sleeps.
-    fn ring(&self);
+    fn wake(&self);
 }
 
 /// The queue of one worker. Any thread posts; the worker alone calls [`may_sleep`](Self::may_sleep) and
@@ -43,59 +43,59 @@ pub trait Bell {
 #[derive(Debug)]
 pub struct Mailbox<T, B> {
     desk: Mutex<Desk<T>>,
-    bell: B,
+    wakeup: B,
 }
 
 #[derive(Debug)]
 struct Desk<T> {
-    letters: Vec<T>,
+    messages: Vec<T>,
     asleep: bool,
 }
 
-impl<T, B: Bell> Mailbox<T, B> {
+impl<T, B: Wakeup> Mailbox<T, B> {
     /// An empty queue, whose worker is awake.
-    pub fn new(bell: B) -> Self {
-        Self { desk: Mutex::new(Desk { letters: Vec::new(), asleep: false }), bell }
+    pub fn new(wakeup: B) -> Self {
+        Self { desk: Mutex::new(Desk { messages: Vec::new(), asleep: false }), wakeup }
     }
 
-    /// Queues a letter, and wakes the worker when it sleeps. Any thread.
-    pub fn post(&self, letter: T) {
+    /// Queues a message, and wakes the worker when it sleeps. Any thread.
+    pub fn post(&self, message: T) {
         let asleep = {
             let mut desk = self.desk();
-            desk.letters.push(letter);
+            desk.messages.push(message);
             std::mem::take(&mut desk.asleep)
         };
         if asleep {
-            self.bell.ring();
+            self.wakeup.wake();
         }
     }
 
-    /// Wakes the worker when it sleeps, for what is no letter. Any thread.
+    /// Wakes the worker when it sleeps, for what is no message. Any thread.
     pub fn wake(&self) {
         let asleep = std::mem::take(&mut self.desk().asleep);
         if asleep {
-            self.bell.ring();
+            self.wakeup.wake();
         }
     }
 
-    /// Whether there is mail. Worker only.
-    pub fn has_mail(&self) -> bool {
-        !self.desk().letters.is_empty()
+    /// Whether there are messages. Worker only.
+    pub fn has_messages(&self) -> bool {
+        !self.desk().messages.is_empty()
     }
 
-    /// Announces that the worker is about to sleep. `false`: there is mail, it must not. Worker only.
+    /// Announces that the worker is about to sleep. `false`: there are messages, it must not. Worker only.
     pub fn may_sleep(&self) -> bool {
         let mut desk = self.desk();
-        desk.asleep = desk.letters.is_empty();
+        desk.asleep = desk.messages.is_empty();
         desk.asleep
     }
 
-    /// Moves all letters into the empty `letters`, oldest first; whoever calls this is awake. Worker only.
-    pub fn collect(&self, letters: &mut Vec<T>) {
-        debug_assert!(letters.is_empty());
+    /// Moves all messages into the empty `messages`, oldest first; whoever calls this is awake. Worker only.
+    pub fn collect(&self, messages: &mut Vec<T>) {
+        debug_assert!(messages.is_empty());
         let mut desk = self.desk();
         desk.asleep = false;
-        std::mem::swap(&mut desk.letters, letters);
+        std::mem::swap(&mut desk.messages, messages);
     }
 
     fn desk(&self) -> MutexGuard<'_, Desk<T>> {
@@ -112,8 +112,8 @@ mod tests {
     #[derive(Default)]
     struct Count(AtomicUsize);
 
-    impl Bell for Count {
-        fn ring(&self) {
+    impl Wakeup for Count {
+        fn wake(&self) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -121,20 +121,20 @@ mod tests {
     #[test]
     fn only_a_sleeping_worker_is_woken_and_only_once() {
         let mailbox = Mailbox::new(Count::default());
-        let rings = || mailbox.bell.0.load(Ordering::Relaxed);
+        let rings = || mailbox.wakeup.0.load(Ordering::Relaxed);
         mailbox.post(1);
         assert_eq!(rings(), 0, "the worker is awake");
-        assert!(mailbox.has_mail() && !mailbox.may_sleep());
-        let mut letters = Vec::new();
-        mailbox.collect(&mut letters);
-        assert_eq!(letters, [1]);
-        assert!(!mailbox.has_mail() && mailbox.may_sleep());
+        assert!(mailbox.has_messages() && !mailbox.may_sleep());
+        let mut messages = Vec::new();
+        mailbox.collect(&mut messages);
+        assert_eq!(messages, [1]);
+        assert!(!mailbox.has_messages() && mailbox.may_sleep());
         mailbox.post(2);
         mailbox.post(3);
         assert_eq!(rings(), 1);
-        letters.clear();
-        mailbox.collect(&mut letters);
-        assert_eq!(letters, [2, 3]);
+        messages.clear();
+        mailbox.collect(&mut messages);
+        assert_eq!(messages, [2, 3]);
         mailbox.post(4);
         assert_eq!(rings(), 1, "the worker is awake again");
     }
@@ -145,8 +145,8 @@ mod loom_tests {
     use super::*;
     use loom::sync::{Arc, Notify};
 
-    impl Bell for Notify {
-        fn ring(&self) {
+    impl Wakeup for Notify {
+        fn wake(&self) {
             self.notify();
         }
     }
@@ -157,17 +157,17 @@ mod loom_tests {
     fn loom_no_wake_up_is_lost() {
         loom::model(|| {
             let mailbox = Arc::new(Mailbox::new(Notify::new()));
-            for letter in [1, 2] {
+            for message in [1, 2] {
                 let mailbox = mailbox.clone();
-                loom::thread::spawn(move || mailbox.post(letter));
+                loom::thread::spawn(move || mailbox.post(message));
             }
-            let (mut received, mut letters) = (Vec::new(), Vec::new());
+            let (mut received, mut messages) = (Vec::new(), Vec::new());
             while received.len() < 2 {
                 if mailbox.may_sleep() {
-                    mailbox.bell.wait();
+                    mailbox.wakeup.wait();
                 }
-                mailbox.collect(&mut letters);
-                received.append(&mut letters);
+                mailbox.collect(&mut messages);
+                received.append(&mut messages);
             }
             received.sort_unstable();
             assert_eq!(received, [1, 2]);

@@ -277,34 +277,34 @@ impl<T, D, W> PushQueue<T, D, W> {
     }
 }
 
-/// The clients whose pushes are to be written before replies leave, in lanes that are flushed side by side.
+/// The clients whose pushes are to be written before replies leave, in partitions that are flushed side by side.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct PendingPushes<C> {
-    /// Of all lanes, those that are being flushed included.
+    /// Of all partitions, those that are being flushed included.
     count: AtomicUsize,
-    lanes: Box<[Lane<C>]>,
+    partitions: Box<[Partition<C>]>,
 }
 
 #[derive(Debug)]
 #[repr(align(128))]
-struct Lane<C> {
+struct Partition<C> {
     pending: Mutex<Vec<C>>,
-    /// Held by whoever flushes the lane; memory for what is flushed.
+    /// Held by whoever flushes the partition; memory for what is flushed.
     flushing: Mutex<Vec<C>>,
 }
 
 impl<C> PendingPushes<C> {
     /// Nobody is pending.
-    pub fn new(lanes: usize) -> Self {
-        let lane = || Lane { pending: Mutex::new(Vec::new()), flushing: Mutex::new(Vec::new()) };
-        Self { count: AtomicUsize::new(0), lanes: (0..lanes).map(|_| lane()).collect() }
+    pub fn new(partitions: usize) -> Self {
+        let partition = || Partition { pending: Mutex::new(Vec::new()), flushing: Mutex::new(Vec::new()) };
+        Self { count: AtomicUsize::new(0), partitions: (0..partitions).map(|_| partition()).collect() }
     }
 
     /// Notes a client as pending. Any thread, before it releases the locks of what the push is about.
-    pub fn add(&self, lane: usize, client: C) {
+    pub fn add(&self, partition: usize, client: C) {
         self.count.fetch_add(1, Relaxed);
-        lock(&self.lanes[lane].pending).push(client);
+        lock(&self.partitions[partition].pending).push(client);
     }
 
     /// Whether anybody is pending. Whoever has seen a change sees its client here, or behind what `flush` has done for it.
@@ -313,18 +313,18 @@ impl<C> PendingPushes<C> {
         self.count.load(Acquire) != 0
     }
 
-    /// How many clients of a lane wait to be flushed.
-    pub fn len(&self, lane: usize) -> usize {
-        lock(&self.lanes[lane].pending).len()
+    /// How many clients of a partition wait to be flushed.
+    pub fn len(&self, partition: usize) -> usize {
+        lock(&self.partitions[partition].pending).len()
     }
 
     /// Flushes all clients that were pending when it was called; those that another thread flushes, it waits for. The
-    /// lane `first` comes first.
+    /// partition `first` comes first.
     pub fn flush(&self, first: usize, mut flush: impl FnMut(&C)) {
-        for number in (0..self.lanes.len()).map(|number| (first + number) % self.lanes.len()) {
-            let lane = &self.lanes[number];
-            let mut clients = lock(&lane.flushing);
-            std::mem::swap(&mut *clients, &mut *lock(&lane.pending));
+        for number in (0..self.partitions.len()).map(|number| (first + number) % self.partitions.len()) {
+            let partition = &self.partitions[number];
+            let mut clients = lock(&partition.flushing);
+            std::mem::swap(&mut *clients, &mut *lock(&partition.pending));
             let count = clients.len();
             clients.drain(..).for_each(|client| flush(&client));
             self.count.fetch_sub(count, Release);
@@ -450,8 +450,8 @@ mod tests {
     #[test]
     fn each_pending_client_is_flushed_once() {
         let pending = PendingPushes::new(3);
-        for (lane, client) in [(0, "a"), (2, "b"), (2, "c"), (1, "d")] {
-            pending.add(lane, client);
+        for (partition, client) in [(0, "a"), (2, "b"), (2, "c"), (1, "d")] {
+            pending.add(partition, client);
         }
         assert!(pending.any() && pending.len(2) == 2);
         let mut flushed = Vec::new();

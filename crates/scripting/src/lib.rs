@@ -36,7 +36,7 @@ use dunlin_resp::ReplyBuffer;
 pub use api::REDIS_VERSION;
 pub use library::{Function, LibraryMachine, LoadError, Loaded, is_name};
 pub use machine::{CompileError, Machine, Sha, ShaHasher, ShaMap};
-pub use proof::{Judge, Word};
+pub use proof::{KeyAccess, Word};
 pub use shebang::{ScriptFlags, Shebang, ShebangError};
 
 /// What a running script asks of its host.

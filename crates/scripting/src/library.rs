@@ -14,7 +14,7 @@ use crate::{
     Caller, ScriptFlags,
     api::raise_error,
     machine::{Core, compile, push_words},
-    proof::{self, Judge},
+    proof::{self, KeyAccess},
     sandbox::Purpose,
     stack::{Kind, NativeResult, Raised, Reference, Stack},
     state::Call,
@@ -115,17 +115,17 @@ impl LibraryMachine {
         }
     }
 
-    /// Whether a function calls only commands that `judge` accepts, whatever its keys and arguments, as
+    /// Whether a function calls only commands that `key_access` accepts, whatever its keys and arguments, as
     /// [`crate::Machine::proves`] it of a script.
     ///
     /// # Panics
     /// When the library has no such function.
-    pub fn proves(&self, library: &Loaded, name: &[u8], judge: Judge<'_>) -> bool {
+    pub fn proves(&self, library: &Loaded, name: &[u8], key_access: KeyAccess<'_>) -> bool {
         let stack = self.core.state.stack();
         stack.push_reference(&library.callbacks[name]);
         let dump = stack.dump();
         stack.pop(1);
-        proof::holds_of_function(&dump, judge)
+        proof::holds_of_function(&dump, key_access)
     }
 
     /// Takes a library out.

@@ -15,7 +15,7 @@ use crate::{
     budget,
     cjson::Settings,
     convert::{field_text, is_of_command, write_reply},
-    proof::{self, Judge},
+    proof::{self, KeyAccess},
     sandbox::{self, Purpose, Sandbox},
     stack::{Kind, Raised, Reference, Stack},
     state::{Call, State},
@@ -195,13 +195,13 @@ impl Machine {
         Ok(())
     }
 
-    /// Whether a script that is there calls only commands that `judge` accepts, whatever its keys and
+    /// Whether a script that is there calls only commands that `key_access` accepts, whatever its keys and
     /// arguments: proven from its code, so `false` may mean that it is not known.
     ///
     /// # Panics
     /// When it is not there.
-    pub fn proves(&self, sha: &Sha, judge: Judge<'_>) -> bool {
-        proof::holds(&self.dump(sha), judge)
+    pub fn proves(&self, sha: &Sha, key_access: KeyAccess<'_>) -> bool {
+        proof::holds(&self.dump(sha), key_access)
     }
 
     /// The compiled code of a script.

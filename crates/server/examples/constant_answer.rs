@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use dunlin_resp::{Batch, Decoded, Limits as RequestLimits, ReplyBuffer, RequestDecoder};
 use dunlin_server::net::{
-    Client, Limits, ListenOptions, Neighbours, Next, Now, REPLY_BYTES_MAX, Running, Served, Service, Workers,
+    Client, EventLoop, Limits, ListenOptions, Next, Now, REPLY_BYTES_MAX, Running, Served, Service, Workers,
 };
 
 const ANSWER: [u8; 100] = [b'x'; 100];
@@ -28,7 +28,7 @@ struct Constant {
 
 impl Service for Constant {
     type Session = RequestDecoder;
-    type Letter = ();
+    type Message = ();
 
     fn open(&mut self, _client: &Arc<Client>) -> RequestDecoder {
         RequestDecoder::default()
@@ -41,7 +41,7 @@ impl Service for Constant {
         decoder: &mut RequestDecoder,
         input: &[u8],
         reply: &mut ReplyBuffer,
-        _: Option<&mut Neighbours<Self>>,
+        _: Option<&mut EventLoop<Self>>,
     ) -> Served {
         let limits = RequestLimits { bulk_bytes_max: 512 << 20, authenticated: true };
         let mut consumed = 0;

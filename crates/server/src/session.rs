@@ -8,14 +8,14 @@ use std::{sync::Arc, time::Instant};
 use dunlin_resp::{Mark, Protocol, ReplyBuffer, RequestDecoder};
 
 use crate::{
-    arrivals::Arrivals,
+    executor::arrivals::Arrivals,
+    executor::transaction::{Queue, Watching},
     net::Client,
-    pubsub::Subscriptions,
-    tracking::Tracking,
-    transaction::{Queue, Watching},
+    push::pubsub::Subscriptions,
+    push::tracking::Tracking,
 };
 
-/// Properties of a client that `CLIENT LIST` shows as letters, as bits of [`Client::flags`].
+/// Properties of a client that `CLIENT LIST` shows as messages, as bits of [`Client::flags`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ClientFlags(u64);
 
@@ -75,9 +75,9 @@ pub(crate) enum Replies {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IsHeard(pub(crate) bool);
 
-/// A command that is being run apart from its worker.
+/// A command that has been offloaded.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RunApart {
+pub(crate) struct OffloadedCommand {
     pub(crate) is_heard: IsHeard,
     /// Whether its place among all changes is decided: pushes about later ones come behind its reply.
     pub(crate) is_decided: bool,
@@ -144,8 +144,8 @@ pub struct Session {
     pub(crate) waiting: Option<IsHeard>,
     /// When that wait ends; `None` for never.
     pub(crate) waits_until: Option<Instant>,
-    /// The command that is being run apart from its worker, if one is.
-    pub(crate) apart: Option<RunApart>,
+    /// The command that is being offloaded, if one is.
+    pub(crate) offloaded: Option<OffloadedCommand>,
     /// Since when a command has been waiting for a view of what it may change to end.
     pub(crate) held_since: Option<Instant>,
     /// Whether its worker tells it when there is room in the log, or in the queue of a snapshot.
@@ -180,7 +180,7 @@ impl Session {
             is_shown: false,
             waiting: None,
             waits_until: None,
-            apart: None,
+            offloaded: None,
             held_since: None,
             waits_for_room: false,
             durability: None,

@@ -12,23 +12,23 @@ use std::{
 use dunlin_engine::{Engine, command::CommandTable};
 
 use crate::{
-    apart::Apart,
-    blocked::BlockedClients,
     commands,
     config::ConfigStore,
-    data_directory::DataDirectory,
     durability::Durability,
-    feed::Feed,
-    hot_keys::HotKeys,
+    executor::blocked::BlockedClients,
+    executor::offload_threads::Offload,
+    executor::pause::Pause,
     loading::Loading,
-    maintenance::Maintenance,
-    monitor::Monitor,
-    pause::Pause,
+    observe::hot_keys::HotKeys,
+    observe::stats::Stats,
     persistence::Persistence,
-    process::Process,
-    pubsub::Exchange,
+    process::data_directory::DataDirectory,
+    process::host::Process,
+    process::maintenance::Maintenance,
+    push::monitor::Monitor,
+    push::pubsub::Exchange,
+    push::tracking::Trackers,
     scripting::{LibraryCache, RunningScripts, ScriptCache},
-    tracking::Trackers,
 };
 
 /// An order to end the server.
@@ -47,13 +47,13 @@ pub(crate) struct Shared {
     /// How many workers there are.
     pub(crate) workers: usize,
     pub(crate) maintenance: Maintenance,
-    pub(crate) apart: Apart,
-    pub(crate) monitor: Monitor,
+    pub(crate) offload: Offload,
+    pub(crate) stats: Stats,
     pub(crate) pause: Pause,
     pub(crate) persistence: Persistence,
     pub(crate) blocked: BlockedClients,
     pub(crate) exchange: Exchange,
-    pub(crate) feed: Feed,
+    pub(crate) monitor: Monitor,
     pub(crate) hot_keys: HotKeys,
     pub(crate) scripts: ScriptCache,
     pub(crate) libraries: LibraryCache,
@@ -67,7 +67,7 @@ pub(crate) struct Shared {
     /// Bytes from which on elements of lists are blocks of their own though a block would hold them, 0 for
     /// never (`DEBUG QUICKLIST-PACKED-THRESHOLD`).
     pub(crate) list_packed_threshold: AtomicU32,
-    /// How many elements a command may visit before it is run apart from its worker (`DEBUG VISITS-MAX`).
+    /// How many elements a command may visit before it is offloaded (`DEBUG VISITS-MAX`).
     pub(crate) visits_max: AtomicUsize,
     /// Whether the server was asked to end.
     ending: AtomicBool,
@@ -89,10 +89,10 @@ impl Shared {
     ) -> Self {
         let persistence = Persistence::new(process.started_s);
         let commands = commands::table();
-        let monitor = Monitor::new(&engine, &commands, workers, process);
+        let stats = Stats::new(&engine, &commands, workers, process);
         let pause = Pause::new(Instant::now());
         let exchange = Exchange::new();
-        let feed = Feed::default();
+        let monitor = Monitor::default();
         let trackers = Trackers::default();
         let active_expire = AtomicBool::new(true);
         Self {
@@ -102,13 +102,13 @@ impl Shared {
             directory: Arc::default(),
             workers,
             maintenance,
-            apart: Apart::new(),
-            monitor,
+            offload: Offload::new(),
+            stats,
             pause,
             persistence,
             blocked: BlockedClients::new(workers),
             exchange,
-            feed,
+            monitor,
             hot_keys: HotKeys::default(),
             scripts: ScriptCache::new(workers),
             libraries: LibraryCache::new(workers),

@@ -1,4 +1,4 @@
-//! Cells of 8 to 2048 bytes behind 32-bit handles: one slab per shard, changed by one owner at a time.
+//! Cells of 8 to 2048 bytes behind 32-bit handles: one slab per stripe, changed by one owner at a time.
 //!
 //! ```text
 //! handle   page number (22 bits) | granule in page (10 bits)      granule = 8 bytes; 32 GiB per slab

@@ -32,13 +32,13 @@ pub enum CommandError {
     OutOfMemory,
     /// A script has been holding the keys for long.
     Busy,
-    /// Nobody's mistake: the command would hold others up and is to be run apart from its worker
-    /// ([`crate::Deferred`]). The client never hears of it.
+    /// Nobody's mistake: the command would hold others up and is to be offloaded
+    /// ([`crate::Offloaded`]). The client never hears of it.
     TooLong,
     /// Nobody's mistake: a key that the command may change is being read apart from its worker; it is to be
     /// presented again. The client never hears of it.
     Viewed,
-    /// Nobody's mistake: the client of a command that is run apart from its worker has gone, or the server ends. Nobody
+    /// Nobody's mistake: the client of a command that is offloaded has gone, or the server ends. Nobody
     /// hears of it.
     Abandoned,
     /// Anything else: code and text. It may quote what the client sent, hence bytes.

@@ -138,7 +138,7 @@ impl KeySpec {
     }
 
     /// Keys whose names depend on values, so that no word of a request is one: see
-    /// [`super::Command::strays`].
+    /// [`super::Command::undeclared_keys`].
     pub const fn computed() -> Self {
         Self::found_by(|_| None)
     }

@@ -59,7 +59,7 @@ pub struct Command {
     pub keys: &'static [KeySpec],
     /// Whether a request (its words) may look at keys that `keys` does not find, since their names depend
     /// on values: such a request runs behind the closed gate (docs/decisions/0007).
-    pub strays: Option<WordsTest>,
+    pub undeclared_keys: Option<WordsTest>,
     /// Where words stand that name elements of the collection under its only key: they are fetched from
     /// memory ahead (docs/decisions/0011). Words that name none cost a little time and do no harm.
     pub elements: Option<ElementWords>,
@@ -86,7 +86,7 @@ impl Command {
         run: Run::Container,
         flags: Flags::NONE,
         keys: &[],
-        strays: None,
+        undeclared_keys: None,
         elements: None,
         secrets: None,
         args: &[],
@@ -131,7 +131,7 @@ pub enum Run {
     Write(fn(&mut WriteContext<'_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult),
     /// Changes values under the locks of its keys, or waits until they are there.
     Block(BlockHandler),
-    /// Looks at the keyspace as a whole, one shard at a time.
+    /// Looks at the keyspace as a whole, one stripe at a time.
     Keyspace(fn(&mut KeyspaceContext<'_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult),
     /// Changes the keyspace as a whole while nothing else runs.
     Exclusive(fn(&mut ExclusiveContext<'_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult),

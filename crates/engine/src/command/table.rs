@@ -70,8 +70,8 @@ impl Entry {
 
     /// Whether a request may look at keys that are not among [`Self::key_positions`].
     #[inline]
-    pub fn strays(&self, words: &[&[u8]]) -> bool {
-        self.command.strays.is_some_and(|strays| strays(words))
+    pub fn has_undeclared_keys(&self, words: &[&[u8]]) -> bool {
+        self.command.undeclared_keys.is_some_and(|test| test(words))
     }
 
     /// Whether a word of it becomes a string as it is, as far as its keys say so: they are overwritten, or returned and

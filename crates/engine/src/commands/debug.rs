@@ -100,7 +100,7 @@ fn populate(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Rep
     let (key, value) = (args.word(), args.word());
     if context.find(key).is_none() {
         context.set_string(key, NewString::from_text(value), ExpiryChange::Clear);
-        context.effect(&[b"SET", key, value]);
+        context.propagate(&[b"SET", key, value]);
     }
     reply.ok();
     Ok(())

@@ -37,8 +37,7 @@ pub struct Environment {
     /// Whether a script runs the commands: what has no order of its own is answered in that of its bytes, so that the script
     /// comes to the same again.
     pub in_script: bool,
-    /// How many elements a command may visit where it stands; one that would visit more is run apart from
-    /// its worker. `None` for any number.
+    /// How many elements a command may visit where it stands; one that would visit more is offloaded. `None` for any number.
     pub visits_max: Option<usize>,
     /// Whether a command waits where somebody has a view of what it may change, instead of copying that.
     pub waits_for_views: bool,

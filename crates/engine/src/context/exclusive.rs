@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::{
-    keyspace::{EntryRef, Invalidation, LockedShards, Usage},
+    keyspace::{EntryRef, Invalidation, LockedStripes, Usage},
     notify::Notice,
     rdb,
     snapshot::{self, Chunk, Form, Snapshot, SnapshotOptions},
@@ -14,12 +14,12 @@ use super::{Environment, Garbage, Worker};
 
 /// Notes that all keys of a database that somebody waits for may be ready.
 fn note_ready(
-    locked: &LockedShards<'_>,
-    shard: usize,
+    locked: &LockedStripes<'_>,
+    stripe: usize,
     database: usize,
     ready: &mut VecDeque<(usize, Box<[u8]>)>,
 ) {
-    if let Some(queues) = locked.shard(shard).queues() {
+    if let Some(queues) = locked.stripe(stripe).queues() {
         ready.extend(queues.keys(database).map(|key| (database, Box::from(key))));
     }
 }
@@ -27,7 +27,7 @@ fn note_ready(
 /// For commands that change the keyspace as a whole; nothing else runs meanwhile.
 #[derive(Debug)]
 pub struct ExclusiveContext<'a> {
-    locked: LockedShards<'a>,
+    locked: LockedStripes<'a>,
     database: usize,
     environment: &'a Environment,
     worker: &'a mut Worker,
@@ -38,7 +38,7 @@ pub struct ExclusiveContext<'a> {
 
 impl<'a> ExclusiveContext<'a> {
     pub(crate) fn new(
-        locked: LockedShards<'a>,
+        locked: LockedStripes<'a>,
         database: usize,
         environment: &'a Environment,
         worker: &'a mut Worker,
@@ -47,8 +47,8 @@ impl<'a> ExclusiveContext<'a> {
     }
 
     /// The command, of these words, has ended: it is recorded where it has changed something.
-    pub(crate) fn settle_effect(&mut self, words: &[&[u8]]) {
-        self.worker.effects.settle(self.database, words, self.changed);
+    pub(crate) fn end_propagation(&mut self, words: &[&[u8]]) {
+        self.worker.propagation.end(self.database, words, self.changed);
     }
 
     /// What is left to be freed before the answer leaves.
@@ -74,8 +74,8 @@ impl<'a> ExclusiveContext<'a> {
     /// Keys and bytes of a database, expired keys that are still there included.
     pub fn usage(&self, database: usize) -> Usage {
         let mut usage = Usage::default();
-        for shard in self.locked.keyspace().shards() {
-            usage.add(self.locked.shard(shard).usage(Some(database)));
+        for stripe in self.locked.keyspace().stripes() {
+            usage.add(self.locked.stripe(stripe).usage(Some(database)));
         }
         usage
     }
@@ -86,10 +86,10 @@ impl<'a> ExclusiveContext<'a> {
         database: usize,
         mut visit: impl FnMut(EntryRef<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        for shard in self.locked.keyspace().shards() {
-            let Some(stripe) = self.locked.shard(shard).database(database) else { continue };
+        for stripe in self.locked.keyspace().stripes() {
+            let Some(part) = self.locked.stripe(stripe).database(database) else { continue };
             let mut result = Ok(());
-            stripe.for_each(|entry| {
+            part.for_each(|entry| {
                 if result.is_ok() && !entry.is_expired(self.environment.now_ms) {
                     result = visit(entry);
                 }
@@ -106,7 +106,7 @@ impl<'a> ExclusiveContext<'a> {
     }
 
     /// Begins a snapshot of the keyspace as it is now; `None` where there are [`SNAPSHOTS_MAX`]
-    /// already. O(shards × databases).
+    /// already. O(stripes × databases).
     ///
     /// [`SNAPSHOTS_MAX`]: crate::snapshot::SNAPSHOTS_MAX
     pub fn begin_snapshot(&mut self, options: SnapshotOptions) -> Option<Snapshot> {
@@ -140,14 +140,14 @@ impl<'a> ExclusiveContext<'a> {
     /// Removes a key, if it is there.
     pub fn remove(&mut self, database: usize, key: &[u8]) {
         let key = self.locked.keyspace().key(key);
-        let Some(stripe) = self.locked.shard_mut(key.shard).database_mut(database) else { return };
-        if let Some(slot) = stripe.find(key.hash, key.bytes) {
-            stripe.remove(slot, &mut self.worker.garbage);
-            self.locked.publish_usage(key.shard, database);
+        let Some(part) = self.locked.stripe_mut(key.stripe).database_mut(database) else { return };
+        if let Some(slot) = part.find(key.hash, key.bytes) {
+            part.remove(slot, &mut self.worker.garbage);
+            self.locked.publish_usage(key.stripe, database);
         }
     }
 
-    /// Empties one database, or all. O(shards) while everything stands still: the keys are freed
+    /// Empties one database, or all. O(stripes) while everything stands still: the keys are freed
     /// later, before the answer leaves or, if `lazy`, by who takes the worker's garbage.
     pub fn flush(&mut self, database: Option<usize>, lazy: bool) {
         let databases = match database {
@@ -156,24 +156,24 @@ impl<'a> ExclusiveContext<'a> {
         };
         let garbage = if lazy { &mut self.worker.garbage } else { &mut self.freed };
         let mut keys = 0;
-        for shard in self.locked.keyspace().shards() {
+        for stripe in self.locked.keyspace().stripes() {
             for database in databases.clone() {
-                if let Some(watches) = self.locked.shard(shard).watches() {
+                if let Some(watches) = self.locked.stripe(stripe).watches() {
                     watches.replaced(database, |_| false);
                 }
-                if let Some(taken) = self.locked.shard_mut(shard).take_database(database) {
+                if let Some(taken) = self.locked.stripe_mut(stripe).take_database(database) {
                     keys += taken.len() as u64;
                     if let Some(taken) = taken.retire() {
                         garbage.push_database(*taken);
                     }
-                    self.locked.publish_database(shard, database);
-                    note_ready(&self.locked, shard, database, &mut self.worker.ready);
+                    self.locked.publish_database(stripe, database);
+                    note_ready(&self.locked, stripe, database, &mut self.worker.ready);
                 }
             }
         }
         // Whichever database it was: clients know keys by name alone.
-        for shard in self.locked.keyspace().shards() {
-            self.locked.untrack_all(shard);
+        for stripe in self.locked.keyspace().stripes() {
+            self.locked.untrack_all(stripe);
         }
         self.worker.notices.push(Notice::Invalidation(Invalidation::Everything));
         self.worker.statistics.changes.add(keys);
@@ -181,29 +181,29 @@ impl<'a> ExclusiveContext<'a> {
         self.changed = true;
     }
 
-    /// Exchanges two databases. O(shards).
+    /// Exchanges two databases. O(stripes).
     pub fn swap(&mut self, one: usize, other: usize) {
-        for shard in self.locked.keyspace().shards() {
-            self.show_swap(shard, one, other);
-            self.show_swap(shard, other, one);
-            self.locked.shard_mut(shard).swap_databases(one, other);
-            self.locked.publish_database(shard, one);
-            self.locked.publish_database(shard, other);
-            note_ready(&self.locked, shard, one, &mut self.worker.ready);
-            note_ready(&self.locked, shard, other, &mut self.worker.ready);
+        for stripe in self.locked.keyspace().stripes() {
+            self.show_swap(stripe, one, other);
+            self.show_swap(stripe, other, one);
+            self.locked.stripe_mut(stripe).swap_databases(one, other);
+            self.locked.publish_database(stripe, one);
+            self.locked.publish_database(stripe, other);
+            note_ready(&self.locked, stripe, one, &mut self.worker.ready);
+            note_ready(&self.locked, stripe, other, &mut self.worker.ready);
         }
         self.worker.statistics.changes.add(1);
         self.changed = true;
     }
 
     /// Tells those who watch keys of one database that it gives way to another.
-    fn show_swap(&self, shard: usize, database: usize, replacement: usize) {
-        let state = self.locked.shard(shard);
+    fn show_swap(&self, stripe: usize, database: usize, replacement: usize) {
+        let state = self.locked.stripe(stripe);
         let Some(watches) = state.watches() else { return };
         let (keyspace, replacement) = (self.locked.keyspace(), state.database(replacement));
         watches.replaced(database, |key| {
             let hash = keyspace.key(key).hash;
-            let entry = replacement.and_then(|stripe| Some(stripe.entry(stripe.find(hash, key)?)));
+            let entry = replacement.and_then(|part| Some(part.entry(part.find(hash, key)?)));
             entry.is_some_and(|entry| !entry.is_expired(self.environment.now_ms))
         });
     }

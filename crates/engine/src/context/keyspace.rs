@@ -15,9 +15,8 @@ use crate::{
 /// Bytes of a key that take as long as another key.
 const VISIT_BYTES: usize = 64;
 
-/// For commands that look at the keyspace as a whole. No lock is held between visits to shards: what
-/// such a command answers is true of each shard at its own moment, or of each slice of one where the command is run apart from
-/// its worker.
+/// For commands that look at the keyspace as a whole. No lock is held between visits to stripes: what
+/// such a command answers is true of each stripe at its own moment, or of each slice of one where the command is offloaded.
 pub struct KeyspaceContext<'a> {
     keyspace: &'a Keyspace,
     database: usize,
@@ -43,8 +42,8 @@ impl<'a> KeyspaceContext<'a> {
         Self { keyspace, database, environment, worker, host: None }
     }
 
-    /// For a command that is run apart from its worker.
-    pub(crate) fn apart(
+    /// For a command that is offloaded.
+    pub(crate) fn offloaded(
         keyspace: &'a Keyspace,
         database: usize,
         environment: &'a Environment,
@@ -61,7 +60,7 @@ impl<'a> KeyspaceContext<'a> {
     }
 
     /// To be called before the work begins: the command is about to visit that many keys. The error, which is to be passed
-    /// on, has it run apart from its worker.
+    /// on, has it offloaded.
     pub fn weigh(&self, keys: usize) -> CommandResult {
         if keys > self.visits_max() { Err(CommandError::TooLong) } else { Ok(()) }
     }
@@ -71,25 +70,25 @@ impl<'a> KeyspaceContext<'a> {
         self.environment.now_ms
     }
 
-    /// Locks a shard.
-    fn hold(&self, shard: usize) -> Result<Held<'a>, CommandError> {
-        hold(self.keyspace, shard, self.host)
+    /// Locks a stripe.
+    fn hold(&self, stripe: usize) -> Result<Held<'a>, CommandError> {
+        hold(self.keyspace, stripe, self.host)
     }
 
-    /// Keys of a shard, in the client's database, expired keys that are still there included.
-    fn keys_of(&self, shard: usize) -> Result<usize, CommandError> {
-        Ok(self.hold(shard)?.database(self.database).map_or(0, Database::len))
+    /// Keys of a stripe, in the client's database, expired keys that are still there included.
+    fn keys_of(&self, stripe: usize) -> Result<usize, CommandError> {
+        Ok(self.hold(stripe)?.database(self.database).map_or(0, Database::len))
     }
 
-    /// Keys of the client's database, expired keys that are still there included. O(shards).
+    /// Keys of the client's database, expired keys that are still there included. O(stripes).
     pub fn keys(&self) -> Result<usize, CommandError> {
-        self.keyspace.shards().try_fold(0, |keys, shard| Ok(keys + self.keys_of(shard)?))
+        self.keyspace.stripes().try_fold(0, |keys, stripe| Ok(keys + self.keys_of(stripe)?))
     }
 
-    /// [`Self::keys`] of all databases. O(shards × databases).
+    /// [`Self::keys`] of all databases. O(stripes × databases).
     pub fn keys_of_all(&self) -> Result<usize, CommandError> {
-        self.keyspace.shards().try_fold(0, |keys, shard| {
-            let held = self.hold(shard)?;
+        self.keyspace.stripes().try_fold(0, |keys, stripe| {
+            let held = self.hold(stripe)?;
             let databases = (0..self.databases()).filter_map(|database| held.database(database));
             Ok(keys + databases.map(Database::len).sum::<usize>())
         })
@@ -98,16 +97,16 @@ impl<'a> KeyspaceContext<'a> {
     /// Whether a key is there and has not expired.
     pub fn contains(&self, key: &[u8]) -> Result<bool, CommandError> {
         let key = self.keyspace.key(key);
-        let held = self.hold(key.shard)?;
+        let held = self.hold(key.stripe)?;
         let entry = held
             .database(self.database)
             .and_then(|database| Some(database.entry(database.find(key.hash, key.bytes)?)));
         Ok(entry.is_some_and(|entry| !entry.is_expired(self.environment.now_ms)))
     }
 
-    /// The shard that holds every key that can match a pattern, where its hash tag says so.
+    /// The stripe that holds every key that can match a pattern, where its hash tag says so.
     pub fn shard_of_pattern(&self, pattern: &[u8]) -> Option<usize> {
-        glob::hash_tag(pattern).map(|tag| self.keyspace.shard_of(tag))
+        glob::hash_tag(pattern).map(|tag| self.keyspace.stripe_of(tag))
     }
 
     /// How many databases there are.
@@ -115,29 +114,29 @@ impl<'a> KeyspaceContext<'a> {
         self.keyspace.databases()
     }
 
-    /// The shards to visit: all, or one.
-    fn shards(&self, only: Option<usize>) -> Range<usize> {
-        only.map_or(self.keyspace.shards(), |shard| shard..shard + 1)
+    /// The stripes to visit: all, or one.
+    fn stripes(&self, only: Option<usize>) -> Range<usize> {
+        only.map_or(self.keyspace.stripes(), |stripe| stripe..stripe + 1)
     }
 
-    /// Visits all keys, or those of one shard, that have not expired: each that is there throughout once. The error, which
+    /// Visits all keys, or those of one stripe, that have not expired: each that is there throughout once. The error, which
     /// is to be passed on, comes where some have been visited in vain.
     pub fn for_each_key(&mut self, only: Option<usize>, mut visit: impl FnMut(&[u8])) -> CommandResult {
         if let Some(host) = self.host {
-            let begin = Place { shard: self.shards(only).start, position: 0 };
+            let begin = Place { stripe: self.stripes(only).start, position: 0 };
             self.scan_apart(host, begin, usize::MAX, only, |_| true, visit)?;
             return Ok(());
         }
         let (keys_max, now_ms) = (self.visits_max(), self.environment.now_ms);
         let bytes_max = keys_max.saturating_mul(VISIT_BYTES);
         let (mut keys, mut bytes) = (0, 0);
-        // Bytes of a shard with which its keys need not be measured one by one.
-        let unmeasured_max = bytes_max / self.shards(only).len();
-        for shard in self.shards(only) {
-            let Some(locked) = self.keyspace.lock_one_unless_long(shard) else {
+        // Bytes of a stripe with which its keys need not be measured one by one.
+        let unmeasured_max = bytes_max / self.stripes(only).len();
+        for stripe in self.stripes(only) {
+            let Some(locked) = self.keyspace.lock_one_unless_long(stripe) else {
                 return Err(CommandError::Busy);
             };
-            let Some(database) = locked.shard(shard).database(self.database) else { continue };
+            let Some(database) = locked.stripe(stripe).database(self.database) else { continue };
             keys += database.len();
             if keys > keys_max {
                 return Err(CommandError::TooLong);
@@ -164,7 +163,7 @@ impl<'a> KeyspaceContext<'a> {
         Ok(())
     }
 
-    /// Visits all entries of a database that have not expired, under the locks of their shards. The error is to be passed on.
+    /// Visits all entries of a database that have not expired, under the locks of their stripes. The error is to be passed on.
     pub fn for_each_in(&mut self, database: usize, mut visit: impl FnMut(EntryRef<'_>)) -> CommandResult {
         let now_ms = self.environment.now_ms;
         let mut visit = |entry: EntryRef<'_>| {
@@ -172,18 +171,18 @@ impl<'a> KeyspaceContext<'a> {
                 visit(entry);
             }
         };
-        for shard in self.keyspace.shards() {
+        for stripe in self.keyspace.stripes() {
             if let Some(host) = self.host {
                 let mut walk = Walk::new(self.keyspace, database, host);
-                let mut place = Place { shard, position: 0 };
+                let mut place = Place { stripe, position: 0 };
                 walk.visit(&mut place, &mut visit)?;
                 while place.position != 0 {
                     walk.visit(&mut place, &mut visit)?;
                 }
             } else {
-                let held = self.hold(shard)?;
-                let stripe = held.database(database);
-                stripe.into_iter().for_each(|stripe| stripe.for_each(&mut visit));
+                let held = self.hold(stripe)?;
+                let part = held.database(database);
+                part.into_iter().for_each(|part| part.for_each(&mut visit));
             }
         }
         Ok(())
@@ -191,10 +190,10 @@ impl<'a> KeyspaceContext<'a> {
 
     /// Visits some keys behind `cursor` whose entries are wanted and have not expired, and answers the next cursor: what
     /// is there from the first call (with 0) to the last (that answers 0) is visited at least once.
-    /// `count` is about how many are looked at. `only` confines the calls to one shard. The error, which is to be passed on,
+    /// `count` is about how many are looked at. `only` confines the calls to one stripe. The error, which is to be passed on,
     /// comes where some have been visited in vain.
     ///
-    /// The cursor is the shard in the low bits and the position inside the shard's table above.
+    /// The cursor is the stripe in the low bits and the position inside the stripe's table above.
     pub fn scan(
         &mut self,
         cursor: u64,
@@ -203,29 +202,29 @@ impl<'a> KeyspaceContext<'a> {
         wanted: impl Fn(EntryRef<'_>) -> bool,
         mut visit: impl FnMut(&[u8]),
     ) -> Result<u64, CommandError> {
-        let (shards, now_ms) = (self.keyspace.shards().len() as u64, self.environment.now_ms);
-        let (mut shard, mut position) = ((cursor % shards) as usize, cursor / shards);
+        let (stripes, now_ms) = (self.keyspace.stripes().len() as u64, self.environment.now_ms);
+        let (mut stripe, mut position) = ((cursor % stripes) as usize, cursor / stripes);
         if let Some(only) = only {
-            position = if shard == only { position } else { 0 };
-            shard = only;
+            position = if stripe == only { position } else { 0 };
+            stripe = only;
         }
         if let Some(host) = self.host {
-            return self.scan_apart(host, Place { shard, position }, count, only, wanted, visit);
+            return self.scan_apart(host, Place { stripe, position }, count, only, wanted, visit);
         }
         let keys_max = self.visits_max();
         if count > keys_max {
             self.weigh(self.keys()?.min(count))?;
         }
-        let end = self.shards(only).end;
+        let end = self.stripes(only).end;
         let bytes_max = keys_max.saturating_mul(VISIT_BYTES);
         let (mut seen, mut bytes) = (0, 0);
         // Empty buckets count a little, so that a sparse table does not hold the worker for long.
         let mut steps = 0;
         loop {
-            let Some(locked) = self.keyspace.lock_one_unless_long(shard) else {
+            let Some(locked) = self.keyspace.lock_one_unless_long(stripe) else {
                 return Err(CommandError::Busy);
             };
-            match locked.shard(shard).database(self.database) {
+            match locked.stripe(stripe).database(self.database) {
                 None => position = 0,
                 Some(database) => loop {
                     position = database.scan(position, |entry| {
@@ -246,13 +245,13 @@ impl<'a> KeyspaceContext<'a> {
                 },
             }
             if position == 0 {
-                shard += 1;
-                if shard == end {
+                stripe += 1;
+                if stripe == end {
                     return Ok(0);
                 }
             }
             if seen >= count || steps >= count.saturating_mul(10) {
-                return Ok(position * shards + shard as u64);
+                return Ok(position * stripes + stripe as u64);
             }
         }
     }
@@ -267,7 +266,7 @@ impl<'a> KeyspaceContext<'a> {
         wanted: impl Fn(EntryRef<'_>) -> bool,
         mut visit: impl FnMut(&[u8]),
     ) -> Result<u64, CommandError> {
-        let (now_ms, end) = (self.environment.now_ms, self.shards(only).end);
+        let (now_ms, end) = (self.environment.now_ms, self.stripes(only).end);
         let mut walk = Walk::new(self.keyspace, self.database, host);
         let mut left = count;
         loop {
@@ -275,13 +274,13 @@ impl<'a> KeyspaceContext<'a> {
             left = left.saturating_sub(walk.copy_keys(&mut place, left, wanted)?);
             walk.keys().for_each(&mut visit);
             if place.position == 0 {
-                place.shard += 1;
-                if place.shard == end {
+                place.stripe += 1;
+                if place.stripe == end {
                     return Ok(0);
                 }
             }
             if left == 0 {
-                return Ok(place.position * self.keyspace.shards().len() as u64 + place.shard as u64);
+                return Ok(place.position * self.keyspace.stripes().len() as u64 + place.stripe as u64);
             }
         }
     }
@@ -291,7 +290,7 @@ impl<'a> KeyspaceContext<'a> {
         const TRIES_MAX: usize = 100;
         /// Keys that are looked at in a row where everything drawn has expired.
         const SCAN_COUNT: usize = 100;
-        let keys = self.keyspace.shards().map(|shard| self.keys_of(shard));
+        let keys = self.keyspace.stripes().map(|stripe| self.keys_of(stripe));
         let keys = keys.collect::<Result<Vec<usize>, _>>()?;
         let total: usize = keys.iter().sum();
         if total == 0 {
@@ -299,13 +298,13 @@ impl<'a> KeyspaceContext<'a> {
         }
         for _ in 0..TRIES_MAX {
             let mut nth = (self.worker.random() % total as u64) as usize;
-            let shard = keys.iter().position(|keys| {
+            let stripe = keys.iter().position(|keys| {
                 let here = nth < *keys;
                 nth -= if here { 0 } else { *keys };
                 here
             });
-            let shard = shard.expect("it is below the sum");
-            let held = self.hold(shard)?;
+            let stripe = stripe.expect("it is below the sum");
+            let held = self.hold(stripe)?;
             let random = self.worker.random();
             let entry = held.database(self.database).and_then(|database| database.random(random));
             if let Some(entry) = entry

@@ -15,8 +15,8 @@ use super::{Environment, Worker, collection_of, keys::KnownKeys, string_of};
 /// Where keys are looked up.
 #[derive(Debug, Clone, Copy)]
 enum Source<'a> {
-    /// In shards that are locked.
-    Shards(&'a Locked<'a>),
+    /// In stripes that are locked.
+    Stripes(&'a Locked<'a>),
     /// In a view that was taken under their locks.
     View(&'a View),
 }
@@ -42,13 +42,13 @@ impl<'a> ReadContext<'a> {
         environment: &'a Environment,
         worker: &'a mut Worker,
     ) -> Self {
-        let (keyspace, source) = (locked.keyspace(), Source::Shards(locked));
+        let (keyspace, source) = (locked.keyspace(), Source::Stripes(locked));
         let keys = KnownKeys::new(keys);
         Self { keyspace, source, database, keys, environment, worker, met_expired: false }
     }
 
-    /// For a command that is run apart from its worker.
-    pub(crate) fn apart(
+    /// For a command that is offloaded.
+    pub(crate) fn offloaded(
         keyspace: &'a Keyspace,
         view: &'a View,
         database: usize,
@@ -60,12 +60,12 @@ impl<'a> ReadContext<'a> {
     }
 
     /// To be called once everything is looked up and before the work begins: the command is about to visit
-    /// that many elements. The error, which is to be passed on, has it run apart from its worker.
+    /// that many elements. The error, which is to be passed on, has it offloaded.
     #[inline]
     pub fn weigh(&self, elements: usize) -> CommandResult {
         match (self.source, self.environment.visits_max) {
-            (Source::Shards(locked), Some(max)) if elements > max => {
-                // Transactions and scripts have to have the answer now; what strays may look anywhere.
+            (Source::Stripes(locked), Some(max)) if elements > max => {
+                // Transactions and scripts have to have the answer now; a command with undeclared keys may look anywhere.
                 let must_stay = self.environment.deny_blocking || locked.is_everything();
                 if must_stay { Ok(()) } else { Err(CommandError::TooLong) }
             }
@@ -102,11 +102,11 @@ impl<'a> ReadContext<'a> {
     #[inline(always)]
     pub fn peek_in(&mut self, database: usize, key: &[u8]) -> Option<EntryRef<'a>> {
         let locked = match self.source {
-            Source::Shards(locked) => locked,
+            Source::Stripes(locked) => locked,
             Source::View(view) => return view.find(key),
         };
         let key = self.keys.resolve(self.keyspace, key);
-        let database = locked.shard(key.shard).database(database)?;
+        let database = locked.stripe(key.stripe).database(database)?;
         let (_, entry) = database.find_entry(key.hash, key.bytes)?;
         if entry.is_expired(self.environment.now_ms) {
             self.met_expired = true;

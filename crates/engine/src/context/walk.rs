@@ -1,12 +1,12 @@
 //! Walking over the keyspace apart from a worker (`docs/decisions/0013-long-commands.md`).
 //!
 //! ```text
-//! gate kept open, a shard locked    look at some hundred entries, copy the keys that are wanted
+//! gate kept open, a stripe locked    look at some hundred entries, copy the keys that are wanted
 //! nothing locked                    match the copies, write the reply
-//! again, until all shards are done
+//! again, until all stripes are done
 //! ```
 //!
-//! A shard's position is a cursor of its table, so what is there throughout comes once, whatever happens between two slices:
+//! A stripe's position is a cursor of its table, so what is there throughout comes once, whatever happens between two slices:
 //! the table may grow, shrink, be emptied or be exchanged for that of another database.
 
 use dunlin_structures::Handle;
@@ -21,7 +21,7 @@ const SLICE_ENTRIES: usize = 256;
 /// Bytes of keys that a slice copies before it ends.
 const SLICE_BYTES: usize = 16 * 1024;
 
-/// The host of a command that is run apart from its worker.
+/// The host of a command that is offloaded.
 pub trait Host {
     /// Whether somebody still waits for the reply.
     fn is_wanted(&self) -> bool;
@@ -30,40 +30,40 @@ pub trait Host {
     fn pause(&self);
 }
 
-/// A locked shard. Fields are dropped in order: the lock goes before the gate can be closed.
+/// A locked stripe. Fields are dropped in order: the lock goes before the gate can be closed.
 pub(super) struct Held<'a> {
-    shard: usize,
+    stripe: usize,
     locked: Locked<'a>,
     /// For who is not inside the gate.
     _open: Option<KeptOpen<'a>>,
 }
 
 impl Held<'_> {
-    /// The shard's stripe of a database, unless that has always been empty.
+    /// The stripe's part of a database, unless that has always been empty.
     pub(super) fn database(&self, database: usize) -> Option<&Database> {
-        self.locked.shard(self.shard).database(database)
+        self.locked.stripe(self.stripe).database(database)
     }
 }
 
-/// Locks a shard. Without a host the caller is inside the gate, and where a script has been holding the shard for long an error
+/// Locks a stripe. Without a host the caller is inside the gate, and where a script has been holding the stripe for long an error
 /// comes; with one it is not inside, and waits for the script, unless the command is abandoned meanwhile.
 pub(super) fn hold<'a>(
     keyspace: &'a Keyspace,
-    shard: usize,
+    stripe: usize,
     host: Option<&dyn Host>,
 ) -> Result<Held<'a>, CommandError> {
     let Some(host) = host else {
-        let locked = keyspace.lock_one_unless_long(shard).ok_or(CommandError::Busy)?;
-        return Ok(Held { shard, locked, _open: None });
+        let locked = keyspace.lock_one_unless_long(stripe).ok_or(CommandError::Busy)?;
+        return Ok(Held { stripe, locked, _open: None });
     };
     loop {
         if !host.is_wanted() {
             return Err(CommandError::Abandoned);
         }
         if let Some(open) = keyspace.keep_open()
-            && let Some(locked) = keyspace.lock_one_unless_long(shard)
+            && let Some(locked) = keyspace.lock_one_unless_long(stripe)
         {
-            return Ok(Held { shard, locked, _open: Some(open) });
+            return Ok(Held { stripe, locked, _open: Some(open) });
         }
         host.pause();
     }
@@ -72,8 +72,8 @@ pub(super) fn hold<'a>(
 /// Where a walk has come to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
-    pub(super) shard: usize,
-    /// The position in the shard's table; 0 at its beginning, and at its end.
+    pub(super) stripe: usize,
+    /// The position in the stripe's table; 0 at its beginning, and at its end.
     pub(super) position: u64,
 }
 
@@ -93,7 +93,7 @@ impl<'a> Walk<'a> {
         Self { keyspace, database, host, handles: Vec::new(), keys: Vec::new(), ends: Vec::new() }
     }
 
-    /// Goes on through a shard's table for a slice, or some more than `entries_max` entries, and copies the keys of those that
+    /// Goes on through a stripe's table for a slice, or some more than `entries_max` entries, and copies the keys of those that
     /// are wanted. How many were looked at.
     pub(super) fn copy_keys(
         &mut self,
@@ -107,7 +107,7 @@ impl<'a> Walk<'a> {
         self.ends.clear();
         let entries_max = entries_max.min(SLICE_ENTRIES);
         let mut entries = 0;
-        let held = hold(self.keyspace, place.shard, Some(self.host))?;
+        let held = hold(self.keyspace, place.stripe, Some(self.host))?;
         let Some(database) = held.database(self.database) else {
             place.position = 0;
             return Ok(0);
@@ -132,16 +132,15 @@ impl<'a> Walk<'a> {
         starts.zip(&self.ends).map(|(start, end)| &self.keys[start..*end])
     }
 
-    /// Visits some entries of a shard under its lock.
+    /// Visits some entries of a stripe under its lock.
     pub(super) fn visit(
         &mut self,
         place: &mut Place,
         visit: impl FnMut(EntryRef<'_>),
     ) -> Result<(), CommandError> {
-        let held = hold(self.keyspace, place.shard, Some(self.host))?;
-        let stripe = held.database(self.database);
-        place.position =
-            stripe.map_or(0, |stripe| stripe.scan_once(place.position, &mut self.handles, visit));
+        let held = hold(self.keyspace, place.stripe, Some(self.host))?;
+        let part = held.database(self.database);
+        place.position = part.map_or(0, |part| part.scan_once(place.position, &mut self.handles, visit));
         Ok(())
     }
 }

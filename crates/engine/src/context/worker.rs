@@ -3,10 +3,10 @@
 use std::{any::Any, collections::VecDeque, sync::Arc};
 
 use crate::{
-    deferred::{Computed, Deferred},
-    effect::Effects,
     keyspace::{ClientToken, Database},
     notify::{Audience, Notice},
+    offload::{Computed, Offloaded},
+    propagation::Propagation,
     random::Random,
     rdb::Compressor,
     serve::{Blocked, Served},
@@ -120,21 +120,21 @@ pub struct Worker {
     /// What its commands have thrown away.
     pub garbage: Garbage,
     /// What they have changed, until it is in the log.
-    pub effects: Effects,
+    pub propagation: Propagation,
     /// What others are to be told of its commands, in order, until they are.
     pub notices: Vec<Notice>,
     /// Who is told. Without, nobody is.
     pub audience: Option<Box<dyn Audience>>,
     /// Keys that its commands have changed and that somebody waits for, each with its database.
     pub(crate) ready: VecDeque<(usize, Box<[u8]>)>,
-    /// Such keys whose clients cannot be served while a script holds other shards of theirs.
+    /// Such keys whose clients cannot be served while a script holds other stripes of theirs.
     pub(crate) kept_out: Vec<(usize, Box<[u8]>)>,
     /// Clients that its commands have served: they wait for the replies.
     pub served: Vec<Served>,
     /// The client that the command just run has left waiting.
     pub blocked: Option<Blocked>,
-    /// The command just run that is to be run apart from the worker.
-    pub deferred: Option<Box<Deferred>>,
+    /// The command just run that is to be offloaded.
+    pub offloaded: Option<Box<Offloaded>>,
     /// What the command about to run has computed before, apart from the worker.
     pub computed: Option<Box<Computed>>,
     /// Where short texts are edited before they are stored again.
@@ -152,14 +152,14 @@ impl Worker {
             statistics: Arc::default(),
             clock_ns: || 0,
             garbage: Garbage::default(),
-            effects: Effects::default(),
+            propagation: Propagation::default(),
             notices: Vec::new(),
             audience: None,
             ready: VecDeque::new(),
             kept_out: Vec::new(),
             served: Vec::new(),
             blocked: None,
-            deferred: None,
+            offloaded: None,
             computed: None,
             scratch: Vec::new(),
             compressor: Compressor::default(),

@@ -1,14 +1,14 @@
 //! Clients that wait for keys: their commands, in the order they came.
 //!
 //! ```text
-//! shard ─▶ (database, key) ─▶ queue: waiter, waiter, …      first come, first served
+//! stripe ─▶ (database, key) ─▶ queue: waiter, waiter, …      first come, first served
 //! ```
 //!
-//! A waiter stands in the queues of all keys that it waits for, in whatever shards these live, or in none:
-//! it is entered, served and withdrawn under the locks of all shards of its command at once. So whoever
+//! A waiter stands in the queues of all keys that it waits for, in whatever stripes these live, or in none:
+//! it is entered, served and withdrawn under the locks of all stripes of its command at once. So whoever
 //! holds one of them knows that the waiter is not being served elsewhere, and no waiter is served twice.
 //!
-//! A shard without waiters has no [`Queues`] at all: what a writer pays for is one look at a pointer.
+//! A stripe without waiters has no [`Queues`] at all: what a writer pays for is one look at a pointer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{
@@ -18,7 +18,7 @@ use std::sync::{
 
 use dunlin_resp::Protocol;
 
-use super::ShardSet;
+use super::StripeSet;
 use crate::{command::Command, value::ValueType};
 
 /// What the host knows a client by: two numbers that mean nothing here.
@@ -38,10 +38,10 @@ pub struct Waiter {
     /// Those that it is run again with, where what depended on the moment of the request has been settled.
     pub(crate) settled_words: Option<Vec<Box<[u8]>>>,
     pub(crate) database: usize,
-    /// The keys it waits for, without repetitions, each with its shard.
+    /// The keys it waits for, without repetitions, each with its stripe.
     pub(crate) keys: Vec<(usize, Box<[u8]>)>,
-    /// The shards of all keys of its command, also of those that it does not wait for.
-    pub(crate) shards: ShardSet,
+    /// The stripes of all keys of its command, also of those that it does not wait for.
+    pub(crate) stripes: StripeSet,
     /// The type that it waits for.
     pub(crate) value_type: ValueType,
     /// Whether it is also to be served when a key goes, or holds another type.
@@ -103,7 +103,7 @@ impl Queue {
     }
 }
 
-/// The queues of a shard; those of a database by its number.
+/// The queues of a stripe; those of a database by its number.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     databases: BTreeMap<usize, BTreeMap<Box<[u8]>, Queue>>,

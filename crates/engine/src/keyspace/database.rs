@@ -1,4 +1,4 @@
-//! One database's stripe in one shard: a table of handles over a slab of entries.
+//! One database's part in one stripe: a table of handles over a slab of entries.
 
 mod captures;
 
@@ -24,7 +24,7 @@ use super::{
 use crate::{
     context::Garbage,
     notify::EventClass,
-    snapshot::Piecemeal,
+    snapshot::IncrementalEntry,
     value::{Collection, NewString, NewValue, Object, Owned, TextMut},
 };
 
@@ -74,7 +74,7 @@ pub(crate) struct Taken<'b> {
     pub(crate) value: NewValue<'b>,
     pub(crate) expiry: Option<u64>,
     /// What snapshots have in pieces of it.
-    pub(crate) pieces: Vec<Piecemeal>,
+    pub(crate) pieces: Vec<IncrementalEntry>,
 }
 
 /// What a slice of expiry has done.
@@ -88,7 +88,7 @@ pub(crate) struct ExpirySlice {
     pub(crate) complete: bool,
 }
 
-/// The entries of a stripe that expire.
+/// The entries of a part that expire.
 #[derive(Debug, Default, Clone, Copy)]
 struct Expiries {
     keys: usize,
@@ -114,7 +114,7 @@ impl Expiries {
     }
 }
 
-/// A stripe of a database.
+/// A part of a database.
 pub struct Database {
     table: BucketTable,
     slab: Slab,
@@ -126,7 +126,7 @@ pub struct Database {
     measured_bytes: usize,
     /// The stamps of entries that no snapshot has yet to see. New entries have them.
     stamps: u8,
-    /// What snapshots have of the stripe, while there are any.
+    /// What snapshots have of the part, while there are any.
     captures: Option<Box<Captures>>,
     probe: Box<Probe>,
 }

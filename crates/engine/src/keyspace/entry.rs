@@ -538,7 +538,7 @@ impl<'a> EntryRef<'a> {
     #[inline]
     pub(crate) fn touch(self, clock: u8) {
         if self.byte(1) != clock {
-            // SAFETY: byte 1 of a live entry; it is never part of a borrowed slice, and the shard's
+            // SAFETY: byte 1 of a live entry; it is never part of a borrowed slice, and the stripe's
             // lock, which every user of the entry holds, is exclusive.
             unsafe { self.cell.add(1).write(clock) };
         }

@@ -19,7 +19,7 @@ use loom::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
-use super::lock::{ShardLock, wait, wake_all};
+use super::lock::{StripeLock, wait, wake_all};
 
 /// Nobody: inside, or behind the gate.
 const NO: u32 = 0;
@@ -37,7 +37,7 @@ struct Padded(AtomicU32);
 pub struct Gate {
     closed: AtomicU32,
     inside: Box<[Padded]>,
-    closer: ShardLock,
+    closer: StripeLock,
 }
 
 impl Gate {
@@ -46,7 +46,7 @@ impl Gate {
         Self {
             closed: AtomicU32::new(0),
             inside: (0..participants).map(|_| Padded(AtomicU32::new(0))).collect(),
-            closer: ShardLock::new(),
+            closer: StripeLock::new(),
         }
     }
 
@@ -101,7 +101,7 @@ impl Gate {
         self.shut().ok()
     }
 
-    /// Keeps the gate from being closed, for who looks at shards from outside of it; `None` where it stays
+    /// Keeps the gate from being closed, for who looks at stripes from outside of it; `None` where it stays
     /// closed for long. Whoever is inside works on.
     pub fn keep_open(&self) -> Option<KeptOpen<'_>> {
         self.closer.lock_unless_long().then(|| KeptOpen { gate: self })

@@ -1,4 +1,4 @@
-//! Keys and how they are spread: cluster slot, shard, hash.
+//! Keys and how they are spread: cluster slot, stripe, hash.
 
 use ahash::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -75,10 +75,10 @@ fn may_have_tag(key: &[u8]) -> bool {
 pub struct Key<'a> {
     /// Its bytes.
     pub bytes: &'a [u8],
-    /// Its hash: places it in its shard's table.
+    /// Its hash: places it in its stripe's table.
     pub hash: u64,
-    /// Its shard.
-    pub shard: usize,
+    /// Its stripe.
+    pub stripe: usize,
 }
 
 impl Key<'_> {

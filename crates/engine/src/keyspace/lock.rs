@@ -1,4 +1,4 @@
-//! The lock of a shard: one word, a short spin, then the kernel's queue.
+//! The lock of a stripe: one word, a short spin, then the kernel's queue.
 //!
 //! ```text
 //! FREE ──lock──▶ HELD ──another waits──▶ CONTENDED
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The three-state mutex of Drepper, "Futexes Are Tricky" (2011), §6: an unlock makes a system call
-//! only where somebody sleeps. It is not std's mutex because the word stands in the shard's own
+//! only where somebody sleeps. It is not std's mutex because the word stands in the stripe's own
 //! cache line and because sets of locks are released without guards. The fourth state is for scripts that
 //! run for seconds: who can do something else meanwhile does not wait for them.
 
@@ -28,9 +28,9 @@ const SPINS_MAX: u32 = if cfg!(loom) { 1 } else { 100 };
 
 /// A lock without data of its own.
 #[derive(Debug)]
-pub(super) struct ShardLock(AtomicU32);
+pub(super) struct StripeLock(AtomicU32);
 
-impl ShardLock {
+impl StripeLock {
     pub(super) fn new() -> Self {
         Self(AtomicU32::new(FREE))
     }
@@ -133,8 +133,8 @@ mod loom_tests {
     #[test]
     fn holders_exclude_each_other() {
         loom::model(|| {
-            let shared = Arc::new((ShardLock::new(), UnsafeCell::new(0)));
-            let increment = |shared: Arc<(ShardLock, UnsafeCell<i32>)>| {
+            let shared = Arc::new((StripeLock::new(), UnsafeCell::new(0)));
+            let increment = |shared: Arc<(StripeLock, UnsafeCell<i32>)>| {
                 shared.0.lock();
                 // SAFETY: the lock is held.
                 shared.1.with_mut(|value| unsafe { *value += 1 });
@@ -155,7 +155,7 @@ mod loom_tests {
     #[test]
     fn nobody_who_need_not_waits_for_a_long_holder() {
         loom::model(|| {
-            let lock = Arc::new(ShardLock::new());
+            let lock = Arc::new(StripeLock::new());
             lock.lock();
             let other = {
                 let lock = Arc::clone(&lock);

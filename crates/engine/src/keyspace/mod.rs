@@ -1,19 +1,19 @@
-//! The keyspace: databases of keys, striped over shards that are locked one by one.
+//! The keyspace: databases of keys, striped over stripes that are locked one by one.
 //!
 //! ```text
 //! Keyspace ─▶ gate                        every batch passes it shared
-//!          ─▶ shards[N]  lock │ state ─▶ databases[16] ─▶ table: hash → handle ┐
+//!          ─▶ stripes[N]  lock │ state ─▶ databases[16] ─▶ table: hash → handle ┐
 //!                                                         slab:  handle → entry ┘
 //! ```
 //!
-//! A key's shard is its cluster slot modulo the number of shards, so keys with one hash tag share a
-//! shard, and a slot never spans shards.
+//! A key's stripe is its cluster slot modulo the number of stripes, so keys with one hash tag share a
+//! stripe, and a slot never spans stripes.
 //!
 //! Invariants:
-//! - The state of a shard is reached only through [`Locked`], which holds the shard's lock (or the
+//! - The state of a stripe is reached only through [`Locked`], which holds the stripe's lock (or the
 //!   closed gate), and what borrows from it.
-//! - Locks of several shards are taken in ascending order, all before anything runs.
-//! - Entries are freed only under the lock of their shard; tables only behind the closed gate.
+//! - Locks of several stripes are taken in ascending order, all before anything runs.
+//! - Entries are freed only under the lock of their stripe; tables only behind the closed gate.
 
 mod blocked;
 mod database;
@@ -22,8 +22,8 @@ mod gate;
 mod key;
 mod lock;
 mod locked;
-mod shard;
-mod shard_set;
+mod stripe;
+mod stripe_set;
 mod tracked;
 mod view;
 mod watch;
@@ -53,25 +53,25 @@ pub(crate) use gate::KeptOpen;
 pub(crate) use key::KeyHasher;
 pub use key::{Key, SLOTS, slot};
 pub use locked::Locked;
-pub(crate) use locked::LockedShards;
-use shard::Shard;
-pub use shard_set::{SHARDS_MAX, ShardSet};
+pub(crate) use locked::LockedStripes;
+use stripe::Stripe;
+pub use stripe_set::{STRIPES_MAX, StripeSet};
 pub use tracked::Invalidation;
 pub(crate) use tracked::Tracked;
 pub(crate) use view::{LentEntry, View, ViewMark};
 pub use watch::Watcher;
 
-/// Fewest shards: enough that two workers rarely meet.
-const SHARDS_MIN: usize = 16;
-/// Shards per worker.
-const SHARDS_PER_WORKER: usize = 16;
+/// Fewest stripes: enough that two workers rarely meet.
+const STRIPES_MIN: usize = 16;
+/// Stripes per worker.
+const STRIPES_PER_WORKER: usize = 16;
 
 /// Keys whose buckets are asked for together: what the first-level cache bears.
 const PREFETCH_KEYS: usize = 64;
 
 /// All databases of a server.
 pub struct Keyspace {
-    shards: Box<[Shard]>,
+    stripes: Box<[Stripe]>,
     gate: Gate,
     hasher: KeyHasher,
     databases: usize,
@@ -87,7 +87,7 @@ pub struct Keyspace {
 impl fmt::Debug for Keyspace {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Keyspace")
-            .field("shards", &self.shards.len())
+            .field("stripes", &self.stripes.len())
             .field("databases", &self.databases)
             .finish_non_exhaustive()
     }
@@ -137,11 +137,11 @@ impl Keyspace {
     /// An empty keyspace for `workers` workers and `databases` databases. `seeds` are the secret of
     /// the process. `participants` is how many threads will pass the gate.
     pub fn new(workers: usize, participants: usize, databases: usize, seeds: [u64; 4]) -> Self {
-        let shards = (workers * SHARDS_PER_WORKER).next_power_of_two().clamp(SHARDS_MIN, SHARDS_MAX);
+        let stripes = (workers * STRIPES_PER_WORKER).next_power_of_two().clamp(STRIPES_MIN, STRIPES_MAX);
         let hasher = KeyHasher::new(seeds);
         let pool = Arc::new(PagePool::new());
         Self {
-            shards: (0..shards).map(|_| Shard::new(databases, &hasher, &pool)).collect(),
+            stripes: (0..stripes).map(|_| Stripe::new(databases, &hasher, &pool)).collect(),
             gate: Gate::new(participants),
             resources: Resources::new(Arc::clone(&pool), hasher.clone()),
             hasher,
@@ -158,9 +158,9 @@ impl Keyspace {
         self.databases
     }
 
-    /// The numbers of all shards.
-    pub fn shards(&self) -> Range<usize> {
-        0..self.shards.len()
+    /// The numbers of all stripes.
+    pub fn stripes(&self) -> Range<usize> {
+        0..self.stripes.len()
     }
 
     /// Where the memory of entries and tables comes from.
@@ -178,16 +178,16 @@ impl Keyspace {
         &self.resources
     }
 
-    /// The shard of a key.
+    /// The stripe of a key.
     #[inline]
-    pub fn shard_of(&self, key: &[u8]) -> usize {
-        usize::from(slot(key)) & (self.shards.len() - 1)
+    pub fn stripe_of(&self, key: &[u8]) -> usize {
+        usize::from(slot(key)) & (self.stripes.len() - 1)
     }
 
-    /// A key with its shard and hash.
+    /// A key with its stripe and hash.
     #[inline]
     pub fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
-        Key { bytes, hash: self.hasher.hash(bytes), shard: self.shard_of(bytes) }
+        Key { bytes, hash: self.hasher.hash(bytes), stripe: self.stripe_of(bytes) }
     }
 
     /// Asks the processor for the buckets and entries that keys will probably be found in. No lock is
@@ -199,7 +199,7 @@ impl Keyspace {
         for keys in keys.chunks(PREFETCH_KEYS) {
             let mut buckets = [None; PREFETCH_KEYS];
             for (bucket, key) in buckets.iter_mut().zip(keys) {
-                let probe = self.shards[key.shard].probe(database, inside);
+                let probe = self.stripes[key.stripe].probe(database, inside);
                 *bucket = probe.and_then(|probe| Some((probe, probe.fetch_bucket(key.hash)?, key.hash)));
             }
             let mut overflowing = 0;
@@ -217,15 +217,15 @@ impl Keyspace {
         }
     }
 
-    /// Asks the processor for elements, by their names, of the collection under a key. The key's shard
+    /// Asks the processor for elements, by their names, of the collection under a key. The key's stripe
     /// is locked for it; where somebody else has locked it, nothing is done. O(elements).
     pub fn prefetch_elements(&self, _: &Inside<'_>, database: usize, key: &Key<'_>, names: &[&[u8]]) {
-        if !self.shards[key.shard].try_lock() {
+        if !self.stripes[key.stripe].try_lock() {
             return;
         }
-        let locked = Locked::one(self, key.shard);
-        let Some(stripe) = locked.shard(key.shard).database(database) else { return };
-        let entry = stripe.find(key.hash, key.bytes).map(|slot| stripe.entry(slot));
+        let locked = Locked::one(self, key.stripe);
+        let Some(part) = locked.stripe(key.stripe).database(database) else { return };
+        let entry = part.find(key.hash, key.bytes).map(|slot| part.entry(slot));
         if let Some(object) = entry.and_then(EntryRef::object) {
             object.prefetch_elements(names);
         }
@@ -248,30 +248,30 @@ impl Keyspace {
         self.gate.is_long_inside()
     }
 
-    /// Keeps the gate from being closed, for who looks at shards without being inside: behind the closed
-    /// gate shards are changed without their locks. `None` where it stays closed for long.
+    /// Keeps the gate from being closed, for who looks at stripes without being inside: behind the closed
+    /// gate stripes are changed without their locks. `None` where it stays closed for long.
     pub(crate) fn keep_open(&self) -> Option<KeptOpen<'_>> {
         self.gate.keep_open()
     }
 
-    /// Locks one shard, unless that is held for long.
+    /// Locks one stripe, unless that is held for long.
     #[inline]
-    pub(crate) fn lock_one_unless_long(&self, shard: usize) -> Option<Locked<'_>> {
-        self.shards[shard].lock_unless_long().then(|| Locked::one(self, shard))
+    pub(crate) fn lock_one_unless_long(&self, stripe: usize) -> Option<Locked<'_>> {
+        self.stripes[stripe].lock_unless_long().then(|| Locked::one(self, stripe))
     }
 
-    /// Locks a set of shards, in ascending order, unless one of them is held for long.
-    pub(crate) fn lock_set_unless_long(&self, shards: ShardSet) -> Option<Locked<'_>> {
-        for shard in shards.iter() {
-            if !self.shards[shard].lock_unless_long() {
-                shards
+    /// Locks a set of stripes, in ascending order, unless one of them is held for long.
+    pub(crate) fn lock_set_unless_long(&self, stripes: StripeSet) -> Option<Locked<'_>> {
+        for stripe in stripes.iter() {
+            if !self.stripes[stripe].lock_unless_long() {
+                stripes
                     .iter()
-                    .take_while(|taken| *taken < shard)
-                    .for_each(|taken| self.shards[taken].unlock());
+                    .take_while(|taken| *taken < stripe)
+                    .for_each(|taken| self.stripes[taken].unlock());
                 return None;
             }
         }
-        Some(Locked::set(self, shards))
+        Some(Locked::set(self, stripes))
     }
 
     /// Waits until no batch is running and keeps new ones out; `None` where that would take long. The
@@ -280,19 +280,19 @@ impl Keyspace {
         Some(Locked::all(self, self.gate.close_unless_long()?))
     }
 
-    /// Locks one shard.
+    /// Locks one stripe.
     #[inline]
-    pub fn lock_one(&self, shard: usize) -> Locked<'_> {
-        self.shards[shard].lock();
-        Locked::one(self, shard)
+    pub fn lock_one(&self, stripe: usize) -> Locked<'_> {
+        self.stripes[stripe].lock();
+        Locked::one(self, stripe)
     }
 
-    /// Locks a set of shards, in ascending order.
-    pub fn lock_set(&self, shards: ShardSet) -> Locked<'_> {
-        for shard in shards.iter() {
-            self.shards[shard].lock();
+    /// Locks a set of stripes, in ascending order.
+    pub fn lock_set(&self, stripes: StripeSet) -> Locked<'_> {
+        for stripe in stripes.iter() {
+            self.stripes[stripe].lock();
         }
-        Locked::set(self, shards)
+        Locked::set(self, stripes)
     }
 
     /// Waits until no batch is running and keeps new ones out. The caller must not be inside. A script that runs for long is
@@ -301,19 +301,19 @@ impl Keyspace {
         Locked::all(self, self.gate.close())
     }
 
-    /// Keys and bytes of one database or of all. Shards are visited one after the other.
+    /// Keys and bytes of one database or of all. Stripes are visited one after the other.
     pub fn usage(&self, database: Option<usize>) -> Usage {
         let mut usage = Usage::default();
-        for shard in self.shards() {
-            usage.add(self.lock_one(shard).shard(shard).usage(database));
+        for stripe in self.stripes() {
+            usage.add(self.lock_one(stripe).stripe(stripe).usage(database));
         }
         usage
     }
 
-    /// Bytes of the shards and their lists of databases: what an empty keyspace takes.
+    /// Bytes of the stripes and their lists of databases: what an empty keyspace takes.
     pub fn fixed_bytes(&self) -> usize {
         let database = size_of::<Option<Box<Database>>>() + size_of::<usize>();
-        self.shards.len() * (size_of::<Shard>() + self.databases * database)
+        self.stripes.len() * (size_of::<Stripe>() + self.databases * database)
     }
 
     /// Says that there is a view, for as long as the result lives.
@@ -332,8 +332,8 @@ impl Keyspace {
         (self.tracked[0].load(Relaxed), self.tracked[1].load(Relaxed))
     }
 
-    /// Bytes in use, as the shards last reported them: no lock is taken. O(shards).
+    /// Bytes in use, as the stripes last reported them: no lock is taken. O(stripes).
     pub fn used_bytes(&self) -> usize {
-        self.shards.iter().map(Shard::used_bytes).sum()
+        self.stripes.iter().map(Stripe::used_bytes).sum()
     }
 }

@@ -2,7 +2,7 @@
 //! (`CLIENT TRACKING`).
 //!
 //! ```text
-//! shard ─▶ Tracked ─▶ key ─▶ [client, client, …]      sorted, told once, then forgotten
+//! stripe ─▶ Tracked ─▶ key ─▶ [client, client, …]      sorted, told once, then forgotten
 //! ```
 //!
 //! A key is entered under the lock under which it is read, and leaves under the one under which it
@@ -26,7 +26,7 @@ pub enum Invalidation {
     Everything,
 }
 
-/// The keys of a shard that clients keep copies of.
+/// The keys of a stripe that clients keep copies of.
 #[derive(Debug, Default)]
 pub(crate) struct Tracked(HashMap<Box<[u8]>, Vec<ClientToken>>);
 

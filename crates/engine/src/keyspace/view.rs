@@ -50,7 +50,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// A view of some keys of a database, whose shards are locked. O(k log k) for k keys.
+    /// A view of some keys of a database, whose stripes are locked. O(k log k) for k keys.
     pub(crate) fn new<'a>(
         locked: &Locked<'_>,
         database: usize,
@@ -75,7 +75,7 @@ impl View {
         self.keys[at].1.as_ref().map(LooseEntry::get)
     }
 
-    /// Whether its keys, whose shards are locked, are as they were.
+    /// Whether its keys, whose stripes are locked, are as they were.
     pub(crate) fn is_current(&self, locked: &Locked<'_>, now_ms: u64) -> bool {
         self.keys.iter().all(|(key, seen)| {
             let entry = find(locked, self.database, key).filter(|entry| !entry.is_expired(now_ms));
@@ -120,8 +120,8 @@ impl std::fmt::Debug for View {
 
 fn find<'a>(locked: &'a Locked<'_>, database: usize, key: &[u8]) -> Option<EntryRef<'a>> {
     let key = locked.keyspace().key(key);
-    let stripe = locked.shard(key.shard).database(database)?;
-    Some(stripe.entry(stripe.find(key.hash, key.bytes)?))
+    let part = locked.stripe(key.stripe).database(database)?;
+    Some(part.entry(part.find(key.hash, key.bytes)?))
 }
 
 impl Locked<'_> {
@@ -135,11 +135,11 @@ impl Locked<'_> {
     ) -> bool {
         keys.any(|key| {
             let key = self.keyspace().key(key);
-            let mut shards = self.shards();
-            let Some(stripe) = shards.shard_mut(key.shard).database_mut(database) else { return false };
-            let Some(slot) = stripe.find(key.hash, key.bytes) else { return false };
-            stripe.lend(slot);
-            stripe.entry(slot).object().is_some_and(|object| object.is_shared())
+            let mut stripes = self.stripes();
+            let Some(part) = stripes.stripe_mut(key.stripe).database_mut(database) else { return false };
+            let Some(slot) = part.find(key.hash, key.bytes) else { return false };
+            part.lend(slot);
+            part.entry(slot).object().is_some_and(|object| object.is_shared())
         })
     }
 }

@@ -1,11 +1,11 @@
 //! Watched keys: which transactions must not happen because a key has changed (`WATCH`).
 //!
 //! ```text
-//! shard ─▶ Watches ─▶ database ─▶ key ─▶ [Watch { watcher, present }]
+//! stripe ─▶ Watches ─▶ database ─▶ key ─▶ [Watch { watcher, present }]
 //! ```
 //!
-//! The registry of a shard stands behind its lock, and is not there while nobody watches a key of the
-//! shard: then a writer looks at one pointer. Who runs a transaction holds the locks of all keys that
+//! The registry of a stripe stands behind its lock, and is not there while nobody watches a key of the
+//! stripe: then a writer looks at one pointer. Who runs a transaction holds the locks of all keys that
 //! he watches, so what he reads of his [`Watcher`] is true until he is done.
 //!
 //! Invariant: no database and no key without a watch is kept.
@@ -50,7 +50,7 @@ struct Watch {
 
 type Watched = HashMap<Box<[u8]>, Vec<Watch>>;
 
-/// The watched keys of a shard.
+/// The watched keys of a stripe.
 #[derive(Debug, Default)]
 pub(crate) struct Watches(BTreeMap<usize, Watched>);
 

@@ -8,7 +8,7 @@ use crate::{
     keyspace::EntryRef,
     value::{
         Collection, Layout, NewString, NewValue, Object, Record, Stream, StringRope, for_each_record,
-        handover::{Elements, RecordForm},
+        incremental_copy::{Elements, RecordForm},
         score_of,
         stream::StreamTail,
     },

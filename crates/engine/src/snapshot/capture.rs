@@ -1,10 +1,10 @@
-//! What a snapshot has of a stripe.
+//! What a snapshot has of a part.
 
 use std::{mem, sync::Arc};
 
 use dunlin_structures::{CellPosition, Handle};
 
-use super::{Chunk, Due, Intake, Piecemeal};
+use super::{Chunk, Due, IncrementalEntry, SnapshotQueue};
 use crate::keyspace::{EntryRef, STAMP_BITS};
 
 /// What looking at an entry or a page counts for, in bytes copied.
@@ -12,89 +12,95 @@ const VISIT_BYTES: usize = 16;
 /// What lending an entry counts for, in bytes copied.
 const LENT_COST_BYTES: usize = 1024;
 
-/// What a snapshot has of a stripe.
+/// What a snapshot has of a part.
 pub(crate) struct Capture {
-    intake: Arc<Intake>,
-    /// The number of the database that the stripe was of at the cut.
+    snapshot_queue: Arc<SnapshotQueue>,
+    /// The number of the database that the part was of at the cut.
     database: usize,
-    /// Where the walk over the stripe's cells goes on, and where it ends: cells behind that came after the cut.
+    /// Where the walk over the part's cells goes on, and where it ends: cells behind that came after the cut.
     position: CellPosition,
     end: CellPosition,
-    /// Collections that are handed over in pieces.
-    piecemeal: Vec<Piecemeal>,
+    /// Collections that are copied in pieces.
+    incremental: Vec<IncrementalEntry>,
     /// Memory for the walk: the cells of a page.
     handles: Vec<Handle>,
 }
 
 impl Capture {
-    /// Of a stripe whose cells `end` there: at the start where the snapshot has seen all there were at the cut.
-    pub(crate) fn new(intake: Arc<Intake>, database: usize, end: CellPosition) -> Self {
+    /// Of a part whose cells `end` there: at the start where the snapshot has seen all there were at the cut.
+    pub(crate) fn new(snapshot_queue: Arc<SnapshotQueue>, database: usize, end: CellPosition) -> Self {
         let position = CellPosition::START;
-        Self { intake, database, position, end, piecemeal: Vec::new(), handles: Vec::new() }
+        Self { snapshot_queue, database, position, end, incremental: Vec::new(), handles: Vec::new() }
     }
 
-    pub(crate) fn intake(&self) -> &Arc<Intake> {
-        &self.intake
+    pub(crate) fn snapshot_queue(&self) -> &Arc<SnapshotQueue> {
+        &self.snapshot_queue
     }
 
     /// Whether an entry is lent as it is, not copied: it is large, and commands can wait.
     pub(crate) fn lends(&self, entry: EntryRef<'_>) -> bool {
-        let bytes_min = self.intake.options.lent_bytes_min;
-        !self.intake.is_cancelled() && entry.object().is_some_and(|object| object.heap_bytes() >= bytes_min)
+        let bytes_min = self.snapshot_queue.options.lent_bytes_min;
+        !self.snapshot_queue.is_cancelled()
+            && entry.object().is_some_and(|object| object.heap_bytes() >= bytes_min)
     }
 
     /// Copies an entry that the snapshot has not seen, takes a view of it, or begins to have it in pieces. How many bytes that took,
     /// and whether the snapshot has seen it now, so that the caller stamps it: what it has in pieces stays unseen until the
     /// last of them, or until it `leaves` the keyspace.
     pub(crate) fn add(&mut self, entry: EntryRef<'_>, leaves: bool) -> (usize, bool) {
-        if let Some(at) = self.piecemeal.iter().position(|known| known.is_of(entry.key())) {
+        if let Some(at) = self.incremental.iter().position(|known| known.is_of(entry.key())) {
             return (0, self.keep(at, entry, leaves));
         }
-        let intake = &self.intake;
-        if intake.is_cancelled() || entry.is_expired(intake.cut_ms()) {
+        let snapshot_queue = &self.snapshot_queue;
+        if snapshot_queue.is_cancelled() || entry.is_expired(snapshot_queue.cut_ms()) {
             return (0, true);
         }
         let database = self.database;
         if self.lends(entry) {
-            if !leaves && let Some(begun) = Piecemeal::begin(entry, database, intake) {
-                self.piecemeal.push(begun);
+            if !leaves && let Some(begun) = IncrementalEntry::begin(entry, database, snapshot_queue) {
+                self.incremental.push(begun);
                 return (LENT_COST_BYTES, false);
             }
-            intake.push(Chunk::lent(database, intake.options.form, intake.lend(entry), intake.cut_ms()));
+            snapshot_queue.push(Chunk::lent(
+                database,
+                snapshot_queue.options.form,
+                snapshot_queue.lend(entry),
+                snapshot_queue.cut_ms(),
+            ));
             return (LENT_COST_BYTES, true);
         }
         if entry.is_rope() {
-            intake.share(database, entry, leaves);
+            snapshot_queue.share(database, entry, leaves);
             return (LENT_COST_BYTES, true);
         }
-        (intake.copy(database, entry), true)
+        (snapshot_queue.copy(database, entry), true)
     }
 
-    /// A collection that is handed over in pieces is taken along to another key.
-    pub(crate) fn release(&mut self, key: &[u8]) -> Option<Piecemeal> {
-        let at = self.piecemeal.iter().position(|known| known.is_of(key))?;
-        Some(self.piecemeal.swap_remove(at))
+    /// A collection that is copied in pieces is taken along to another key.
+    pub(crate) fn release(&mut self, key: &[u8]) -> Option<IncrementalEntry> {
+        let at = self.incremental.iter().position(|known| known.is_of(key))?;
+        Some(self.incremental.swap_remove(at))
     }
 
     /// It has come to that key, and goes on from there.
-    pub(crate) fn receive(&mut self, mut pieces: Piecemeal, key: &[u8]) {
+    pub(crate) fn receive(&mut self, mut pieces: IncrementalEntry, key: &[u8]) {
         pieces.rename(key);
-        self.piecemeal.push(pieces);
+        self.incremental.push(pieces);
     }
 
-    /// A collection that is handed over in pieces changes, or `leaves` the keyspace; whether the snapshot needs it no more where it is.
+    /// A collection that is copied in pieces changes, or `leaves` the keyspace; whether the snapshot needs it no more where it is.
     fn keep(&mut self, at: usize, entry: EntryRef<'_>, leaves: bool) -> bool {
-        if self.intake.is_cancelled() {
-            self.piecemeal.swap_remove(at);
+        if self.snapshot_queue.is_cancelled() {
+            self.incremental.swap_remove(at);
             return true;
         }
         if leaves {
-            self.piecemeal[at].leave(entry);
+            self.incremental[at].leave(entry);
         }
         leaves
     }
 
-    /// Goes on with a collection that is handed over in pieces, for about `budget` bytes, which it lowers: `None` where none is
+    /// Goes on with a collection that is copied in pieces, for about `budget` bytes, which it lowers: `None` where none is
     /// `due`, otherwise whether that was the last piece, and the snapshot has seen it. `find` knows where it stands unless it was removed.
     pub(crate) fn next_piece<'e>(
         &mut self,
@@ -102,14 +108,14 @@ impl Capture {
         budget: &mut usize,
         find: impl FnOnce(&[u8]) -> Option<EntryRef<'e>>,
     ) -> Option<bool> {
-        let at = self.piecemeal.iter().position(|known| known.is_due(due))?;
-        let known = &mut self.piecemeal[at];
+        let at = self.incremental.iter().position(|known| known.is_due(due))?;
+        let known = &mut self.incremental[at];
         let found = if known.is_gone() { None } else { find(known.key()) };
-        let is_last = self.intake.is_cancelled() || known.push_next(found, budget);
+        let is_last = self.snapshot_queue.is_cancelled() || known.push_next(found, budget);
         if is_last {
-            self.piecemeal.swap_remove(at);
+            self.incremental.swap_remove(at);
             if let Some(entry) = found {
-                entry.set_stamps(entry.stamps() ^ STAMP_BITS[self.intake.index()]);
+                entry.set_stamps(entry.stamps() ^ STAMP_BITS[self.snapshot_queue.index()]);
             }
         }
         Some(is_last)
@@ -122,7 +128,7 @@ impl Capture {
 
     /// Whether there is nothing more to be seen.
     pub(crate) fn is_complete(&self) -> bool {
-        !self.is_walking() && self.piecemeal.is_empty()
+        !self.is_walking() && self.incremental.is_empty()
     }
 
     /// Goes on with the walk for about `budget` bytes, which it lowers; whether it has come to the end.
@@ -135,7 +141,7 @@ impl Capture {
         unseen: impl Fn(Handle) -> Option<EntryRef<'e>>,
         fetch: impl Fn(Handle),
     ) -> bool {
-        let bit = STAMP_BITS[self.intake.index()];
+        let bit = STAMP_BITS[self.snapshot_queue.index()];
         while *budget > 0 && self.is_walking() {
             let mut handles = mem::take(&mut self.handles);
             self.position = page(self.position, &mut handles);

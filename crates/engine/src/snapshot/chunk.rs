@@ -5,13 +5,13 @@ use std::io;
 use dunlin_structures::prefetch_span_for_write;
 
 use crate::{
+    aof_rewrite,
     keyspace::{EntryRef, LentEntry},
     rdb::{
         LongString, Output, Text, Version, length_bytes, version_of, whole_version_of, write_elements,
         write_key, write_tail, write_value,
     },
-    recreate,
-    value::{LongText, handover::Elements, stream::StreamTail},
+    value::{LongText, incremental_copy::Elements, stream::StreamTail},
 };
 
 /// Bytes of a chunk from which on it is finished.
@@ -69,7 +69,7 @@ pub struct Chunk {
     piece: Option<Piece>,
 }
 
-/// A piece of a collection that is handed over in pieces.
+/// A piece of a collection that is copied in pieces.
 #[derive(Debug)]
 pub(super) struct Piece {
     /// What stands in the file before the elements; empty but for the first piece.
@@ -160,7 +160,7 @@ impl Chunk {
                 self.shared_bytes += text.shared_bytes();
                 self.long.push(LongString { at, text: Text::Elsewhere(text) });
             };
-            recreate::write(entry, version, now_ms, &mut self.bytes, share, &mut |_| {});
+            aof_rewrite::write(entry, version, now_ms, &mut self.bytes, share, &mut |_| {});
             return;
         }
         let at = self.bytes.len();
@@ -222,7 +222,7 @@ impl Piece {
 
     fn write<W: io::Write>(&self, version: Version, output: &mut Output<'_, W>) -> io::Result<()> {
         if !self.is_sound {
-            return Err(io::Error::other("a collection was not handed over as a whole; this is a bug"));
+            return Err(io::Error::other("a collection was not copied as a whole; this is a bug"));
         }
         output.raw(&self.head)?;
         write_elements(&self.elements, version, output)?;
@@ -239,7 +239,7 @@ fn write_commands<W: io::Write>(
 ) -> io::Result<()> {
     let (mut bytes, mut written) = (Vec::new(), Ok(()));
     let share = |_, _| unreachable!("strings are not lent");
-    recreate::write(entry, version, now_ms, &mut bytes, share, &mut |bytes| {
+    aof_rewrite::write(entry, version, now_ms, &mut bytes, share, &mut |bytes| {
         if bytes.len() >= CHUNK_BYTES {
             if written.is_ok() {
                 written = output.raw(bytes);

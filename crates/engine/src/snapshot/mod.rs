@@ -1,34 +1,34 @@
 //! Snapshots without a fork: the keyspace as it was at one instant, the *cut*, while commands go on.
 //!
 //! ```text
-//!             cut: gate closed, stamps of all stripes flipped               visited to the end
-//! stripe      ──┼──────────────────────────────────────────────────────────────┼──▶ stamps of entries
-//! entry A       │ old ········ visited: copied, stamped ─ changed at will          = stamps of the stripe
+//!             cut: gate closed, stamps of all parts flipped               visited to the end
+//! part      ──┼──────────────────────────────────────────────────────────────┼──▶ stamps of entries
+//! entry A       │ old ········ visited: copied, stamped ─ changed at will          = stamps of the part
 //! entry B       │ old ── about to change: copied by the writer, stamped ─ changed ─ visited: nothing to do
 //! entry C       │            new: born stamped
-//! FLUSHALL      │ takes the stripe out ─▶ snapshots adopt it, visit the rest; the last one frees it
+//! FLUSHALL      │ takes the part out ─▶ snapshots adopt it, visit the rest; the last one frees it
 //! ```
 //!
-//! Every entry has a bit for each snapshot that can be under way, and so has its stripe (the part of a
-//! database in a shard). Where the bits are equal the snapshot has the entry or it came after the cut;
-//! where they differ it has yet to see it. Bits are parities: the next snapshot flips the stripe's bit
+//! Every entry has a bit for each snapshot that can be under way, and so has its part (the part of a
+//! database in a stripe). Where the bits are equal the snapshot has the entry or it came after the cut;
+//! where they differ it has yet to see it. Bits are parities: the next snapshot flips the part's bit
 //! again, so nothing has to be cleared. While there is no snapshot, all bits are equal, and what a command
 //! pays is the comparison of two bytes that it has at hand.
 //!
-//! The walk goes over the cells of the stripe's slab in the order of their addresses, so that the processor fetches what comes
+//! The walk goes over the cells of the part's slab in the order of their addresses, so that the processor fetches what comes
 //! next. An entry that a snapshot has yet to see is where it was at the cut, for whoever moves or removes it hands it over
 //! before, or says where the rest of it goes; what is younger is behind the last page of then, or in a cell that was given
 //! back, and stamped either way. So every entry of the cut is copied once, in the state of the cut, and splits and merges of buckets are no business of the walk's:
 //! - All changes of entries are in `keyspace/database.rs`, and begin with `preserve`.
-//! - Stamps are looked at and changed under the lock of the shard, as entries are.
-//! - Which database an entry is in was settled by the cut: `SWAPDB` moves whole stripes.
+//! - Stamps are looked at and changed under the lock of the stripe, as entries are.
+//! - Which database an entry is in was settled by the cut: `SWAPDB` moves whole parts.
 //!
 //! Copies are [`Chunk`]s of entries in the [`Form`] of the file, made under the lock without compression, which
-//! whoever writes the file adds. They queue in an [`Intake`]; commands that write wait while the queue is too
+//! whoever writes the file adds. They queue in an [`SnapshotQueue`]; commands that write wait while the queue is too
 //! long ([`Snapshots::is_congested`]), so the memory that a snapshot takes is bounded: by the queue, one
 //! unfinished chunk for each thread and database, and what was lent and has been replaced since.
 //!
-//! A large collection is *handed over in pieces* ([`crate::value::handover`]): when the walk is over, so that nobody
+//! A large collection is *copied in pieces* ([`crate::value::copy`]): when the walk is over, so that nobody
 //! copies anything else meanwhile, or as soon as memory needs that. It changes as ever, also under another key (what the snapshot
 //! has of it goes along), and counts as unseen until the last piece. While there are some pieces and not the last, nothing else
 //! can be written.
@@ -36,7 +36,7 @@
 //! ```text
 //! cut ─── walk ──────────▶ │ pieces of h ▶ │ pieces of z ▶ │
 //!          ▲ HSET h f v                        ▲ ZADD z 1 m
-//!          f's region is handed over first     m's region, too, unless it was before
+//!          f's region is copied first     m's region, too, unless it was before
 //! ```
 //!
 //! Where members of a sorted set were removed and are yet to be reaped, where elements belong to a stream whose groups are large
@@ -45,7 +45,7 @@
 //! presented again until that is done (`Locked::is_viewed`); what is replaced or removed is left to the snapshot; and a transaction or a
 //! script, which cannot wait, copies it as it copies what any view shares (`value/shared.rs`).
 //!
-//! What the threads share of the queue is checked with loom (`intake.rs`):
+//! What the threads share of the queue is checked with loom (`snapshot_queue.rs`):
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p dunlin-engine --lib loom --release
@@ -57,9 +57,9 @@
 
 mod capture;
 mod chunk;
-mod intake;
-mod lanes;
-mod piecemeal;
+mod incremental;
+mod queue;
+mod thread_buffers;
 
 use std::{
     mem,
@@ -74,11 +74,11 @@ use std::sync::atomic::AtomicU8;
 pub(crate) use capture::Capture;
 use chunk::CHUNK_BYTES;
 pub use chunk::{Chunk, Form};
-pub(crate) use intake::{Due, Intake};
-pub(crate) use piecemeal::Piecemeal;
+pub(crate) use incremental::IncrementalEntry;
+pub(crate) use queue::{Due, SnapshotQueue};
 
 use crate::context::ExclusiveContext;
-use crate::keyspace::{Database, Keyspace, LockedShards, STAMP_BITS, Usage};
+use crate::keyspace::{Database, Keyspace, LockedStripes, STAMP_BITS, Usage};
 
 /// Most snapshots that are under way at once.
 pub const SNAPSHOTS_MAX: usize = STAMP_BITS.len();
@@ -124,12 +124,12 @@ impl Snapshots {
         self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a stripe over that is in no shard any more.
-    pub(crate) fn adopt(&self, stripe: Box<Database>) {
-        self.orphans().push(*stripe);
+    /// Takes a part over that is in no stripe any more.
+    pub(crate) fn adopt(&self, part: Box<Database>) {
+        self.orphans().push(*part);
     }
 
-    /// Goes on with a stripe that a snapshot has not visited; whether there is none.
+    /// Goes on with a part that a snapshot has not visited; whether there is none.
     fn advance_orphan(&self, index: usize, budget: &mut usize) -> bool {
         let mut orphans = self.orphans();
         let Some(at) = orphans.iter().position(|orphan| orphan.is_walked_by(index)) else { return true };
@@ -138,7 +138,7 @@ impl Snapshots {
         false
     }
 
-    /// Goes on with a collection in such a stripe, see [`Capture::next_piece`].
+    /// Goes on with a collection in such a part, see [`Capture::next_piece`].
     fn next_piece(&self, index: usize, due: Due, budget: &mut usize) -> Option<bool> {
         let mut orphans = self.orphans();
         let found = orphans.iter_mut().enumerate();
@@ -148,7 +148,7 @@ impl Snapshots {
         Some(is_last)
     }
 
-    /// Frees a stripe, without the lock, once no snapshot has anything more to see of it.
+    /// Frees a part, without the lock, once no snapshot has anything more to see of it.
     fn drop_visited(mut orphans: MutexGuard<'_, Vec<Database>>, at: usize) {
         if !orphans[at].is_captured_at_all() {
             let visited = orphans.swap_remove(at);
@@ -195,12 +195,12 @@ pub struct DatabaseSize {
 /// do its stamps mean nothing again, and another one can begin in its place.
 #[derive(Debug)]
 pub struct Snapshot {
-    intake: Arc<Intake>,
+    snapshot_queue: Arc<SnapshotQueue>,
     databases: Vec<DatabaseSize>,
-    /// The shard that is being visited.
-    shard: usize,
-    shards: usize,
-    /// The shard with the collection of which there are some pieces already.
+    /// The stripe that is being visited.
+    stripe: usize,
+    stripes: usize,
+    /// The stripe with the collection of which there are some pieces already.
     in_pieces: Option<usize>,
 }
 
@@ -208,21 +208,21 @@ impl Snapshot {
     /// The cut: everything that is there now belongs to the snapshot, and nothing that comes. The gate is
     /// closed.
     pub(crate) fn begin(
-        locked: &mut LockedShards<'_>,
+        locked: &mut LockedStripes<'_>,
         cut_ms: u64,
         options: SnapshotOptions,
     ) -> Option<Self> {
         let keyspace = locked.keyspace();
         let index = keyspace.snapshots().claim()?;
         let snapshots = Arc::clone(keyspace.snapshots());
-        let intake = Intake::new(index, snapshots, keyspace.mark_view(), cut_ms, options);
-        let intake = Arc::new(intake);
+        let snapshot_queue = SnapshotQueue::new(index, snapshots, keyspace.mark_view(), cut_ms, options);
+        let snapshot_queue = Arc::new(snapshot_queue);
         let mut usages = vec![Usage::default(); keyspace.databases()];
-        for shard in keyspace.shards() {
+        for stripe in keyspace.stripes() {
             for (database, usage) in usages.iter_mut().enumerate() {
-                if let Some(stripe) = locked.shard_mut(shard).database_mut(database) {
-                    usage.add(stripe.usage());
-                    stripe.begin_capture(&intake, database);
+                if let Some(part) = locked.stripe_mut(stripe).database_mut(database) {
+                    usage.add(part.usage());
+                    part.begin_capture(&snapshot_queue, database);
                 }
             }
         }
@@ -232,8 +232,8 @@ impl Snapshot {
             expiring: usage.expiring,
         });
         let databases = sizes.filter(|size| size.keys > 0).collect();
-        let shards = keyspace.shards().len();
-        Some(Self { intake, databases, shard: 0, shards, in_pieces: None })
+        let stripes = keyspace.stripes().len();
+        Some(Self { snapshot_queue, databases, stripe: 0, stripes, in_pieces: None })
     }
 
     /// The databases with keys, at the cut.
@@ -251,27 +251,27 @@ impl Snapshot {
     pub fn advance(&mut self, keyspace: &Keyspace, budget_bytes: usize) -> Advance {
         let mut budget = budget_bytes;
         let begun = self.in_pieces.map(|_| Due::Begun);
-        if let Some(due) = begun.or_else(|| self.intake.due()) {
+        if let Some(due) = begun.or_else(|| self.snapshot_queue.due()) {
             return self.next_piece(keyspace, due, &mut budget);
         }
         if !self.advance_orphans(&mut budget) {
             return Advance::More;
         }
-        while self.shard < self.shards {
+        while self.stripe < self.stripes {
             if budget == 0 {
                 return Advance::More;
             }
             let Some(_open) = keyspace.keep_open() else { return Advance::Held };
-            let Some(mut locked) = keyspace.lock_one_unless_long(self.shard) else { return Advance::Held };
-            if !self.advance_shard(&mut locked.shards(), &mut budget) {
+            let Some(mut locked) = keyspace.lock_one_unless_long(self.stripe) else { return Advance::Held };
+            if !self.advance_stripe(&mut locked.stripes(), &mut budget) {
                 return Advance::More;
             }
-            self.shard += 1;
+            self.stripe += 1;
         }
-        // No more stripes will be taken out of shards for this snapshot.
+        // No more parts will be taken out of stripes for this snapshot.
         match self.advance_orphans(&mut budget) {
-            true if self.intake.piecemeal() == 0 => {
-                self.intake.finish_chunks();
+            true if self.snapshot_queue.incremental() == 0 => {
+                self.snapshot_queue.finish_chunks();
                 Advance::Complete
             }
             true => self.next_piece(keyspace, Due::Any, &mut budget),
@@ -279,43 +279,43 @@ impl Snapshot {
         }
     }
 
-    /// Goes on with a collection that is handed over in pieces and `due`.
+    /// Goes on with a collection that is copied in pieces and `due`.
     fn next_piece(&mut self, keyspace: &Keyspace, due: Due, budget: &mut usize) -> Advance {
-        let index = self.intake.index();
+        let index = self.snapshot_queue.index();
         let first = self.in_pieces.unwrap_or(0);
-        for shard in (first..self.shards).chain(0..first) {
+        for stripe in (first..self.stripes).chain(0..first) {
             let Some(_open) = keyspace.keep_open() else { return Advance::Held };
-            let Some(mut locked) = keyspace.lock_one_unless_long(shard) else { return Advance::Held };
-            let mut locked = locked.shards();
-            let state = locked.shard_mut(shard);
+            let Some(mut locked) = keyspace.lock_one_unless_long(stripe) else { return Advance::Held };
+            let mut locked = locked.stripes();
+            let state = locked.stripe_mut(stripe);
             let piece = (0..keyspace.databases())
                 .find_map(|database| state.database_mut(database)?.next_piece(index, due, budget));
             if let Some(is_last) = piece {
-                self.in_pieces = (!is_last).then_some(shard);
+                self.in_pieces = (!is_last).then_some(stripe);
                 return Advance::More;
             }
         }
-        match self.intake.snapshots().next_piece(index, due, budget) {
-            // Between two looks it was taken along from a shard that is yet to be looked at to one that was.
+        match self.snapshot_queue.snapshots().next_piece(index, due, budget) {
+            // Between two looks it was taken along from a stripe that is yet to be looked at to one that was.
             None if due == Due::Begun && !self.is_cancelled() => {}
             piece => self.in_pieces = piece.filter(|is_last| !is_last).map(|_| first),
         }
         Advance::More
     }
 
-    fn advance_shard(&self, locked: &mut LockedShards<'_>, budget: &mut usize) -> bool {
+    fn advance_stripe(&self, locked: &mut LockedStripes<'_>, budget: &mut usize) -> bool {
         let databases = locked.keyspace().databases();
-        let state = locked.shard_mut(self.shard);
+        let state = locked.stripe_mut(self.stripe);
         (0..databases).all(|database| {
-            let stripe = state.database_mut(database);
-            stripe.is_none_or(|stripe| stripe.capture(self.intake.index(), budget))
+            let part = state.database_mut(database);
+            part.is_none_or(|part| part.capture(self.snapshot_queue.index(), budget))
         })
     }
 
     /// Visits what was taken out of the keyspace; whether there is no more of it.
     fn advance_orphans(&self, budget: &mut usize) -> bool {
-        let snapshots = Arc::clone(self.intake.snapshots());
-        while !snapshots.advance_orphan(self.intake.index(), budget) {
+        let snapshots = Arc::clone(self.snapshot_queue.snapshots());
+        while !snapshots.advance_orphan(self.snapshot_queue.index(), budget) {
             if *budget == 0 {
                 return false;
             }
@@ -326,50 +326,50 @@ impl Snapshot {
     /// The chunks that are ready, all that can be written: while there are some pieces of a collection, but not the last, nothing else
     /// can. Each is to be released when it has been written.
     pub fn take(&self) -> impl Iterator<Item = Chunk> + use<> {
-        self.intake.take()
+        self.snapshot_queue.take()
     }
 
     /// Gives the memory of a chunk back. Whether that lets writers go on that had to wait: they are to be told.
     pub fn release(&self, chunk: Chunk) -> bool {
-        self.intake.release(chunk)
+        self.snapshot_queue.release(chunk)
     }
 
     /// Whether there will be time to compress what is copied from now on. What is to be compressed has to be noted, which
     /// costs whoever copies.
     pub fn set_compresses(&self, compresses: bool) {
-        self.intake.set_compresses(compresses);
+        self.snapshot_queue.set_compresses(compresses);
     }
 
-    /// Whether others wait for a collection that is handed over in pieces to be written.
+    /// Whether others wait for a collection that is copied in pieces to be written.
     pub fn is_held_up(&self) -> bool {
-        self.intake.is_held_up()
+        self.snapshot_queue.is_held_up()
     }
 
     /// Bytes of chunks that are ready, and of those that were taken and not released.
     pub fn waiting_bytes(&self) -> usize {
-        self.intake.waiting_bytes()
+        self.snapshot_queue.waiting_bytes()
     }
 
     /// Gives the snapshot up: from here on entries are stamped and not copied, and nobody waits. What has
     /// been copied may still be taken.
     pub fn cancel(&self) {
-        self.intake.cancel();
+        self.snapshot_queue.cancel();
     }
 
     /// Whether it was given up.
     pub fn is_cancelled(&self) -> bool {
-        self.intake.is_cancelled()
+        self.snapshot_queue.is_cancelled()
     }
 }
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        self.intake.cancel();
-        let snapshots = self.intake.snapshots();
-        let index = self.intake.index();
+        self.snapshot_queue.cancel();
+        let snapshots = self.snapshot_queue.snapshots();
+        let index = self.snapshot_queue.index();
         // Where it is not complete there are entries with stamps that mean something: its bit is not
         // given to another.
-        let is_walked = self.shard == self.shards && self.intake.piecemeal() == 0;
+        let is_walked = self.stripe == self.stripes && self.snapshot_queue.incremental() == 0;
         if is_walked && !snapshots.orphans().iter().any(|orphan| orphan.is_captured(index)) {
             snapshots.release(index);
         }

@@ -17,7 +17,7 @@ use dunlin_structures::{Element, Listpack, Position};
 
 use super::{
     Collection, Layout, MemberTable, Object, Record, Resources, field_table::FieldTable,
-    handover::table::HandedTable, shared::Shared,
+    incremental_copy::table::CopiedTable, shared::Shared,
 };
 use crate::{
     context::ExpiryChange,
@@ -120,8 +120,8 @@ impl Hash {
         matches!(&self.fields, Fields::Table(table) if table.is_shared())
     }
 
-    /// The large form, which can be handed over in pieces.
-    pub(super) fn handed_table(&self) -> Option<&dyn HandedTable> {
+    /// The large form, which can be copied in pieces.
+    pub(super) fn copied_table(&self) -> Option<&dyn CopiedTable> {
         match &self.fields {
             Fields::Table(table) => Some(table.records_by_field()),
             Fields::Listpack(_) => None,

@@ -113,7 +113,7 @@ impl List {
         matches!(&self.items, Items::Quicklist(deque) if deque.is_shared())
     }
 
-    /// The blocks of a quicklist, which can be handed over in pieces.
+    /// The blocks of a quicklist, which can be copied in pieces.
     pub(super) fn deque(&self) -> Option<&BlockDeque> {
         match &self.items {
             Items::Listpack(_) => None,

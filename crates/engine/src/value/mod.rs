@@ -2,8 +2,8 @@
 
 mod extended;
 mod field_table;
-pub(crate) mod handover;
 mod hash;
+pub(crate) mod incremental_copy;
 mod limits;
 mod list;
 mod member_table;

@@ -1,13 +1,13 @@
 //! Values that are not strings. Each lives in the cell of its entry and owns what else it needs: it can be taken
-//! out, and be freed, copied or carried to another thread without its shard.
+//! out, and be freed, copied or carried to another thread without its stripe.
 
 use std::sync::Arc;
 
 use dunlin_structures::Element;
 
 use super::{
-    Hash, List, MemberTable, Resources, Set, SortedSet, Stream, ValueType, handover::table::HandedTable,
-    shared::Shared,
+    Hash, List, MemberTable, Resources, Set, SortedSet, Stream, ValueType,
+    incremental_copy::table::CopiedTable, shared::Shared,
 };
 
 /// A type of value that holds elements. A key with an empty collection does not exist; a stream never
@@ -105,22 +105,22 @@ impl Object {
                     copy.carry_pasts(deque);
                 }
             }
-            (Self::Stream(copy), Self::Stream(stream)) => copy.log().carry_handovers(stream.log()),
+            (Self::Stream(copy), Self::Stream(stream)) => copy.log().carry_copies(stream.log()),
             (copy, object) => {
                 if let (Some(copy), Some(table)) = (copy.table(), object.table()) {
-                    copy.carry_handovers(table);
+                    copy.carry_copies(table);
                 }
             }
         }
         *self = copy;
     }
 
-    /// The table that is handed over in pieces, or what has it.
-    pub(super) fn handed_table(&self) -> Option<&dyn HandedTable> {
+    /// The table that is copied in pieces, or what has it.
+    pub(super) fn copied_table(&self) -> Option<&dyn CopiedTable> {
         match self {
-            Self::Hash(hash) => hash.handed_table(),
-            Self::Set(set) => set.handed_table(),
-            Self::SortedSet(set) => set.handed_table(),
+            Self::Hash(hash) => hash.copied_table(),
+            Self::Set(set) => set.copied_table(),
+            Self::SortedSet(set) => set.copied_table(),
             Self::List(_) | Self::Stream(_) => None,
         }
     }

@@ -16,7 +16,8 @@ use dunlin_structures::{Element, IntSet, Listpack};
 use crate::random::{Random, Selection};
 
 use super::{
-    Collection, Layout, MemberTable, Object, Places, Resources, handover::table::HandedTable, shared::Shared,
+    Collection, Layout, MemberTable, Object, Places, Resources, incremental_copy::table::CopiedTable,
+    shared::Shared,
 };
 
 /// A set of byte strings.
@@ -106,8 +107,8 @@ impl Set {
         matches!(&self.members, Members::Table(table) if table.is_shared())
     }
 
-    /// The large form, which can be handed over in pieces.
-    pub(super) fn handed_table(&self) -> Option<&dyn HandedTable> {
+    /// The large form, which can be copied in pieces.
+    pub(super) fn copied_table(&self) -> Option<&dyn CopiedTable> {
         match &self.members {
             Members::Table(table) => Some(&**table),
             _ => None,

@@ -34,7 +34,7 @@ impl Store {
     }
 }
 
-/// The host of commands that are run apart from their worker, whose client waits to the end.
+/// The host of commands that are offloaded, whose client waits to the end.
 pub struct Caller;
 
 impl Host for Caller {
@@ -100,8 +100,8 @@ impl Client<'_> {
     pub fn expire(&mut self) {
         let engine = &self.store.engine;
         let inside = engine.keyspace.enter(self.worker.id());
-        for shard in engine.keyspace.shards() {
-            while !engine.expire(shard, &self.environment, 3, &mut self.worker) {}
+        for stripe in engine.keyspace.stripes() {
+            while !engine.expire(stripe, &self.environment, 3, &mut self.worker) {}
         }
         drop(inside);
     }

@@ -1,4 +1,4 @@
-//! Large collections: handed over in pieces while they change, or lent.
+//! Large collections: copied in pieces while they change, or lent.
 
 use std::{
     io,
@@ -142,7 +142,7 @@ fn long_strings_are_shared() {
     }
 }
 
-/// Threads that give collections other keys all the time, so that these go from shard to shard while their pieces are asked for.
+/// Threads that give collections other keys all the time, so that these go from stripe to stripe while their pieces are asked for.
 #[test]
 fn collections_are_found_wherever_they_go_between_two_pieces() {
     const KINDS: [&str; 3] = ["h", "t", "l"];
@@ -344,7 +344,7 @@ proptest! {
             let mut running = Vec::new();
             for _ in 0..1 + dice.roll(SNAPSHOTS_MAX as u64) {
                 let lines = (0..dice.roll(200)).map(|_| dice.large_line()).collect::<Vec<_>>();
-                // There is something to be handed over.
+                // There is something to be copied.
                 let keeps = |line: &&String| !matches!(line.as_str(), "FLUSHDB" | "SWAPDB 0 1");
                 lines.iter().filter(keeps).for_each(|line| drop(client.say(line)));
                 let now_ms = client.environment.now_ms;

@@ -225,7 +225,7 @@ fn strings_are_compressed_where_that_was_foreseen() {
         bytes.len()
     };
     assert!(bytes_with(Form::rdb(true), true) < 2000 * 100);
-    // The first chunk of each stripe was begun with the cut.
+    // The first chunk of each part was begun with the cut.
     assert!(bytes_with(Form::rdb(true), false) > 2000 * 1000 - FIRST_CHUNKS_MAX);
     assert!(bytes_with(Form::rdb(false), true) > 2000 * 1000, "it was not asked for");
 }

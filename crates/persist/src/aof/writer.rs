@@ -165,7 +165,7 @@ pub struct Writer {
     /// The second of the last time stamp.
     stamped_s: u64,
     /// The manifest on disk is that of another log: this one has no base yet.
-    apart: bool,
+    in_background: bool,
     /// Where the files are kept of a log whose place this one took when it was opened.
     kept_in: Option<PathBuf>,
 }
@@ -195,7 +195,7 @@ impl Writer {
     /// Begins a log whose base is yet to come: until [`Self::adopt_base`] the manifest on disk stays as it
     /// is. `manifest` names what the log will take the place of, as history or to be kept. The ring comes back with an
     /// error.
-    pub fn begin_apart(
+    pub fn begin_in_background(
         storage: Arc<dyn Storage>,
         options: WriterOptions,
         manifest: Manifest,
@@ -210,7 +210,7 @@ impl Writer {
         mut manifest: Manifest,
         resume: Option<Resume>,
         ring: RingReader,
-        apart: bool,
+        in_background: bool,
     ) -> Result<Self, (RingReader, io::Error)> {
         let offset = ring.ring().tail();
         let mut kept_in = None;
@@ -230,7 +230,7 @@ impl Writer {
             }
             let mut known = KnownManifest::read(&*storage, &options)?;
             let is_named = || known.bytes().is_some_and(|bytes| names(bytes, &manifest));
-            if !apart && (is_new || !is_named()) {
+            if !in_background && (is_new || !is_named()) {
                 let aside = match manifest.kept.is_empty() {
                     true => None,
                     false => Some(Aside::begin(&*storage, &options, known.bytes())?),
@@ -279,7 +279,7 @@ impl Writer {
                     room_asked: 0,
                     older_bytes,
                     stamped_s: 0,
-                    apart,
+                    in_background,
                     kept_in,
                 })
             }
@@ -565,9 +565,9 @@ impl Writer {
         self.expect_untouched().is_ok() && self.known.expect(&*self.storage, &self.options).is_ok()
     }
 
-    /// Whether the log has no base yet, see [`Self::begin_apart`].
-    pub fn is_apart(&self) -> bool {
-        self.apart
+    /// Whether the log has no base yet, see [`Self::begin_in_background`].
+    pub fn is_in_background(&self) -> bool {
+        self.in_background
     }
 
     /// The number of the file that grows.
@@ -593,7 +593,7 @@ impl Writer {
         self.manifest = adoption.manifest;
         self.manifest.kept.clear();
         self.known = adoption.known;
-        self.apart = false;
+        self.in_background = false;
         self.torn = self.torn.filter(|tear| tear.increment >= adoption.since);
     }
 
@@ -611,7 +611,7 @@ impl Writer {
         file.truncate(0)?;
         // Where it fails the file stays: the manifest may be in place nonetheless. One that no manifest names
         // does no harm, and is used again.
-        if !self.apart {
+        if !self.in_background {
             let replaced = self.known.replace(&*self.storage, &self.options, &manifest);
             self.intruded |= replaced.as_ref().is_err_and(is_intrusion);
             replaced?;

@@ -1,7 +1,7 @@
 //! Whether a script keeps to the keys that a call declares, proven from its compiled code.
 //!
 //! Abstract interpretation: every register holds what is known of its value on all paths to an
-//! instruction, until nothing changes any more. What matters are the *powers*, the values through which
+//! instruction, until nothing changes any more. What matters are the *capabilities*, the values through which
 //! keys are reached: the table `redis`, its `call` and `pcall`, the table `KEYS`. The proof follows them
 //! through registers and into closures; where one would go elsewhere (into a table, to a function) or where
 //! a command is called with something else than an element of `KEYS` in the place of a key, it gives up.
@@ -17,7 +17,7 @@
 //! ```
 //!
 //! That a value is `Other` says that it is no power: this is the invariant which all rules keep. It holds
-//! because the globals cannot be changed, and because `_G`, `load` and `loadstring`, which give powers
+//! because the globals cannot be changed, and because `_G`, `load` and `loadstring`, which give capabilities
 //! away, end the proof.
 
 mod chunk;
@@ -36,7 +36,7 @@ pub enum Word<'a> {
 }
 
 /// Decides of a command: its words, and of what kind all that follow are, if there may be more.
-pub type Judge<'j> = &'j dyn Fn(&[Word<'_>], Option<Word<'_>>) -> bool;
+pub type KeyAccess<'j> = &'j dyn Fn(&[Word<'_>], Option<Word<'_>>) -> bool;
 
 /// Most times that an instruction is looked at, on average: more than that, and the proof gives up.
 const VISITS_MAX: usize = 64;
@@ -48,18 +48,18 @@ const KEPT_MAX: usize = 1 << 20;
 /// Most registers that are looked at in one proof.
 const LOOKED_AT_MAX: usize = 1 << 26;
 
-/// Whether a compiled script calls only commands that `judge` accepts, whatever its keys and arguments.
-pub(crate) fn holds(dump: &[u8], judge: Judge<'_>) -> bool {
+/// Whether a compiled script calls only commands that `key_access` accepts, whatever its keys and arguments.
+pub(crate) fn holds(dump: &[u8], key_access: KeyAccess<'_>) -> bool {
     chunk::read(dump)
-        .is_some_and(|main| check(&main, &[], Role::Main, judge, &mut Effort::default()).is_some())
+        .is_some_and(|main| check(&main, &[], Role::Main, key_access, &mut Effort::default()).is_some())
 }
 
 /// [`holds`] of a function that is called with a table of keys and a table of arguments. What it shares
 /// with other functions may be anything.
-pub(crate) fn holds_of_function(dump: &[u8], judge: Judge<'_>) -> bool {
+pub(crate) fn holds_of_function(dump: &[u8], key_access: KeyAccess<'_>) -> bool {
     chunk::read(dump).is_some_and(|function| {
         let upvalues = vec![Value::Unknown; function.upvalues];
-        check(&function, &upvalues, Role::Callback, judge, &mut Effort::default()).is_some()
+        check(&function, &upvalues, Role::Callback, key_access, &mut Effort::default()).is_some()
     })
 }
 
@@ -108,7 +108,7 @@ enum Value {
 }
 
 impl Value {
-    fn is_power(self) -> bool {
+    fn is_capability(self) -> bool {
         matches!(self, Self::Redis | Self::Call | Self::Keys | Self::Unknown)
     }
 
@@ -116,7 +116,7 @@ impl Value {
         match (self, other) {
             (Self::Dead, value) | (value, Self::Dead) => value,
             (one, other) if one == other => one,
-            (one, other) if one.is_power() || other.is_power() => Self::Unknown,
+            (one, other) if one.is_capability() || other.is_capability() => Self::Unknown,
             _ => Self::Other,
         }
     }
@@ -140,13 +140,13 @@ impl Registers {
 
     /// A value that is no power.
     fn harmless(&self, register: usize) -> Option<Value> {
-        self.get(register).filter(|value| !value.is_power())
+        self.get(register).filter(|value| !value.is_capability())
     }
 
     /// Closures may change what they are shown: nothing more is known of it than they are told.
     fn set(&mut self, register: usize, value: Value) -> Option<()> {
         let value = match *self.shown.get(register)? {
-            Some(Value::Other) if !value.is_power() => Value::Other,
+            Some(Value::Other) if !value.is_capability() => Value::Other,
             Some(shown) if shown != value => return None,
             _ => value,
         };
@@ -186,7 +186,7 @@ fn check(
     function: &Function,
     upvalues: &[Value],
     role: Role,
-    judge: Judge<'_>,
+    key_access: KeyAccess<'_>,
     effort: &mut Effort,
 ) -> Option<()> {
     let registers = function.registers.max(function.parameters);
@@ -202,7 +202,7 @@ fn check(
     *known.first_mut()? = Some(Registers { values, shown, list: None });
     let mut waiting = vec![0];
     let mut visits = 0;
-    let step = Step { function, upvalues, role, judge };
+    let step = Step { function, upvalues, role, key_access };
     while let Some(at) = waiting.pop() {
         visits += 1;
         if visits > VISITS_MAX * function.code.len() {
@@ -229,7 +229,7 @@ fn check(
             let inner = function.functions.get(instruction.bx())?;
             let shown = step.captured(at, inner, registers)?;
             let shown: Vec<Value> = shown.into_iter().map(|(_, value)| value).collect();
-            check(inner, &shown, Role::Inner, judge, effort)?;
+            check(inner, &shown, Role::Inner, key_access, effort)?;
         }
     }
     effort.kept += kept;
@@ -245,7 +245,7 @@ struct Step<'f> {
     function: &'f Function,
     upvalues: &'f [Value],
     role: Role,
-    judge: Judge<'f>,
+    key_access: KeyAccess<'f>,
 }
 
 impl Step<'_> {
@@ -419,7 +419,7 @@ impl Step<'_> {
                 let name = self.text(key.checked_sub(IS_CONSTANT)?)?;
                 Some(if matches!(name, b"call" | b"pcall") { Value::Call } else { Value::Other })
             }
-            table => (!table.is_power()).then_some(Value::Other),
+            table => (!table.is_capability()).then_some(Value::Other),
         }
     }
 
@@ -465,7 +465,7 @@ impl Step<'_> {
                     .map(|(word, text)| self.word(*word, text))
                     .collect::<Option<_>>()?;
                 let list = list.map(|kind| if kind == Value::Key { Word::Declared } else { Word::Other });
-                if !(self.judge)(&words, list) {
+                if !(self.key_access)(&words, list) {
                     return None;
                 }
             }
@@ -478,14 +478,14 @@ impl Step<'_> {
                 }
             }
             (Value::Unpack, [Value::Keys, bounds @ ..]) => {
-                if bounds.iter().any(|bound| bound.is_power()) {
+                if bounds.iter().any(|bound| bound.is_capability()) {
                     return None;
                 }
                 results.fill(Value::Key);
                 all = Value::Key;
             }
             (callee, arguments) => {
-                if callee.is_power() || arguments.iter().any(|argument| argument.is_power()) {
+                if callee.is_capability() || arguments.iter().any(|argument| argument.is_capability()) {
                     return None;
                 }
             }
@@ -519,7 +519,7 @@ impl Step<'_> {
                 Constant::Number(_) if !number.is_empty() => Word::Text(number.as_bytes()),
                 _ => Word::Other,
             }),
-            value => (!value.is_power()).then_some(Word::Other),
+            value => (!value.is_capability()).then_some(Word::Other),
         }
     }
 }

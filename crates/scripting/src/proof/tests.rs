@@ -2,7 +2,7 @@ use super::*;
 use crate::{Machine, Sha};
 
 /// Accepts `get KEY`, `set KEY …` and `del KEY…`.
-fn judge(words: &[Word<'_>], list: Option<Word<'_>>) -> bool {
+fn key_access(words: &[Word<'_>], list: Option<Word<'_>>) -> bool {
     match words {
         [Word::Text(b"get" | b"set"), Word::Declared, ..] => true,
         [Word::Text(b"get" | b"set")] => list == Some(Word::Declared),
@@ -17,7 +17,7 @@ fn proves(script: &str) -> bool {
     let mut machine = Machine::new(1 << 24);
     let sha = Sha::of(script.as_bytes());
     machine.load(sha, script.as_bytes()).unwrap();
-    machine.proves(&sha, &judge)
+    machine.proves(&sha, &key_access)
 }
 
 #[test]
@@ -90,16 +90,16 @@ fn what_is_no_code_proves_nothing() {
     let sha = Sha::of(script);
     machine.load(sha, script).unwrap();
     let dump = machine.dump(&sha);
-    assert!(holds(&dump, &judge));
+    assert!(holds(&dump, &key_access));
     for end in 0..dump.len() {
-        assert!(!holds(&dump[..end], &judge), "cut at {end}");
+        assert!(!holds(&dump[..end], &key_access), "cut at {end}");
     }
     // Whatever stands there: no panic.
     for at in 12..dump.len() {
         for byte in [0, 1, 0x7f, 0xff] {
             let mut damaged = dump.clone();
             damaged[at] = byte;
-            holds(&damaged, &judge);
+            holds(&damaged, &key_access);
         }
     }
 }
@@ -134,6 +134,6 @@ fn functions_find_their_keys_in_their_first_parameter() {
         let code = format!("local shared = 'x' redis.register_function('f', {function})");
         let (loaded, functions) = machine.load(code.as_bytes(), &mut Nobody).unwrap();
         assert_eq!(functions[0].name, b"f");
-        assert_eq!(machine.proves(&loaded, b"f", &judge), expected, "{function}");
+        assert_eq!(machine.proves(&loaded, b"f", &key_access), expected, "{function}");
     }
 }

@@ -8,7 +8,7 @@ use dunlin_resp::ReplyBuffer;
 use crate::{
     config::is_secret,
     executor::{Handler, ServerContext},
-    info::{self, Reading},
+    observe::info::{self, Reading},
     shared::Shared,
 };
 

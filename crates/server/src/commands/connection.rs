@@ -12,9 +12,9 @@ use super::client::check_name;
 use crate::{
     access,
     executor::{Flow, Handler, ServerContext},
-    info::REDIS_VERSION,
     net::Next,
-    pubsub::Subscriptions,
+    observe::info::REDIS_VERSION,
+    push::pubsub::Subscriptions,
 };
 
 pub(super) const COMMANDS: &[Command] = &[AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT];

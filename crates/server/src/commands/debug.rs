@@ -185,8 +185,8 @@ fn of_store(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut Re
 /// [`of_store`] for what may take long.
 fn digest(context: &mut ServerContext<'_, '_>, words: &[&[u8]], reply: &mut ReplyBuffer) -> CommandResult {
     of_store(context, words, reply)?;
-    if let Some(deferred) = &mut context.executor.worker.deferred {
-        deferred.prepend_words(&[b"DEBUG"]);
+    if let Some(offloaded) = &mut context.executor.worker.offloaded {
+        offloaded.prepend_words(&[b"DEBUG"]);
     }
     Ok(())
 }
@@ -235,7 +235,7 @@ fn change_replication_id(
     _: &[&[u8]],
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    let changed = context.shared.monitor.process.change_replication_id();
+    let changed = context.shared.stats.process.change_replication_id();
     changed.map_err(|error| CommandError::owned(format!("ERR {error}")))?;
     reply.ok();
     Ok(())

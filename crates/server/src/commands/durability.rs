@@ -135,7 +135,7 @@ fn waitaof(
         return Err(CommandError::text(WITHOUT_LOG));
     }
     let wanted = DurabilityWait {
-        mark: context.executor.worker.effects.logged_to(),
+        mark: context.executor.worker.propagation.logged_to(),
         local: local > 0,
         replicas: replicas > 0,
         counts_local: true,

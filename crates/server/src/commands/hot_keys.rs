@@ -9,8 +9,8 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     executor::{Handler, ServerContext},
-    hot_keys::HotKeyOptions,
-    process::ProcessorTime,
+    observe::hot_keys::HotKeyOptions,
+    process::host::ProcessorTime,
 };
 
 pub(super) const COMMANDS: &[Command] = &[HOTKEYS];

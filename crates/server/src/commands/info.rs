@@ -5,7 +5,7 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     executor::{Handler, ServerContext},
-    info::{Reading, render},
+    observe::info::{Reading, render},
 };
 
 pub(super) const COMMANDS: &[Command] = &[INFO];

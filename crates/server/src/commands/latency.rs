@@ -7,8 +7,8 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     executor::{Handler, ServerContext},
-    latency::{Series, graph},
-    statistics::CommandTotals,
+    observe::command_stats::CommandTotals,
+    observe::latency::{Series, graph},
 };
 
 pub(super) const COMMANDS: &[Command] = &[LATENCY];
@@ -95,7 +95,7 @@ const LATENCY: Command = Command {
 type Context<'a, 'k> = ServerContext<'a, 'k>;
 
 fn latest(context: &mut Context<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let events = context.shared.monitor.latency.all();
+    let events = context.shared.stats.latency.all();
     reply.array(events.len());
     for (event, series) in events {
         let latest = series.latest();
@@ -109,7 +109,7 @@ fn latest(context: &mut Context<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuff
 }
 
 fn history(context: &mut Context<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    let series = context.shared.monitor.latency.find(args.word());
+    let series = context.shared.stats.latency.find(args.word());
     let series = series.map(|(_, series)| series).unwrap_or_default();
     reply.array(series.samples().len());
     for sample in series.samples() {
@@ -121,13 +121,13 @@ fn history(context: &mut Context<'_, '_>, args: &mut Args<'_>, reply: &mut Reply
 }
 
 fn reset(context: &mut Context<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    reply.count(context.shared.monitor.latency.reset(args.take_rest()));
+    reply.count(context.shared.stats.latency.reset(args.take_rest()));
     Ok(())
 }
 
 fn draw(context: &mut Context<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let event = args.word();
-    let Some((event, series)) = context.shared.monitor.latency.find(event) else {
+    let Some((event, series)) = context.shared.stats.latency.find(event) else {
         return Err(CommandError::quoting_within("ERR No samples available for event '", event, "'"));
     };
     let now_s = context.executor.environment.now_ms / 1000;
@@ -148,7 +148,7 @@ fn histogram(context: &mut Context<'_, '_>, args: &mut Args<'_>, reply: &mut Rep
             .collect()
     };
     let totals = entries.iter().map(|entry| {
-        (entry.full_name(), CommandTotals::of(&context.shared.monitor.workers, entry.index).latencies)
+        (entry.full_name(), CommandTotals::of(&context.shared.stats.workers, entry.index).latencies)
     });
     let totals: Vec<_> = totals.filter(|(_, latencies)| latencies.count() > 0).collect();
     reply.map(totals.len());
@@ -172,7 +172,7 @@ fn doctor(context: &mut Context<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuff
     let config = context.executor.config.config();
     let now_s = context.executor.environment.now_ms / 1000;
     let report = diagnose(
-        &context.shared.monitor.latency.all(),
+        &context.shared.stats.latency.all(),
         now_s,
         config.latency_monitor_threshold,
         config.slowlog_log_slower_than,
@@ -229,7 +229,7 @@ fn diagnose(events: &[(&'static str, Series)], now_s: u64, threshold_ms: u64, sl
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::latency::LatencyMonitor;
+    use crate::observe::latency::LatencyMonitor;
 
     #[test]
     fn the_doctor_says_what_to_do() {

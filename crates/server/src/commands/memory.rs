@@ -8,10 +8,10 @@ use dunlin_engine::{
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
-    allocator,
     executor::{Handler, ServerContext},
     net::Clients,
-    process,
+    process::allocator,
+    process::host,
     shared::Shared,
 };
 
@@ -85,7 +85,7 @@ const STATS: Command = Command {
     summary: "Returns the server's use of memory in figures.",
     since: "4.0.0",
     group: Group::Server,
-    complexity: "O(N) where N is the number of shards and databases.",
+    complexity: "O(N) where N is the number of stripes and databases.",
     arity: Arity::Exactly(2),
     run: Run::Host(&Handler(stats)),
     flags: Flags::WHOLE_KEYSPACE,
@@ -112,24 +112,24 @@ struct Figures {
 
 impl Figures {
     fn measure(shared: &Shared) -> Self {
-        let (engine, monitor) = (&shared.engine, &shared.monitor);
+        let (engine, stats) = (&shared.engine, &shared.stats);
         let keyspace = &engine.keyspace;
-        let clients = monitor.visit_buffers();
+        let clients = stats.visit_buffers();
         let pool = keyspace.pool().usage();
-        let (used, data) = (monitor.used_bytes(engine), keyspace.usage(None));
+        let (used, data) = (stats.used_bytes(engine), keyspace.usage(None));
         // As INFO has it: entries and tables live in pages of the pool, everything else on the heap.
         let active = used.saturating_sub(data.entry_bytes + data.table_bytes) + pool.handed_out_bytes;
         let databases = (0..keyspace.databases()).map(|number| (number, keyspace.usage(Some(number))));
         Self {
             used,
-            peak: monitor.peak_bytes(engine),
-            fixed: monitor.startup_bytes,
+            peak: stats.peak_bytes(engine),
+            fixed: stats.startup_bytes,
             clients,
             data,
             databases: databases.filter(|(_, usage)| usage.keys > 0).collect(),
             active,
             allocator_resident: active + pool.free_resident_bytes,
-            resident: process::resident_bytes() as usize,
+            resident: host::resident_bytes() as usize,
         }
     }
 
@@ -211,7 +211,7 @@ fn stats(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
         reply.bulk(format!("db.{number}").as_bytes());
         reply.map(3);
         write(reply, ("overhead.hashtable.main", count(usage.table_bytes)));
-        // Expiries stand in the entries, and slots are found by their shards.
+        // Expiries stand in the entries, and slots are found by their stripes.
         write(reply, ("overhead.hashtable.expires", Count(0)));
         write(reply, ("overhead.hashtable.slot-to-keys", Count(0)));
     }
@@ -224,7 +224,7 @@ const JUDGED_BYTES_MIN: usize = 5 << 20;
 
 fn doctor(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let figures = Figures::measure(context.shared);
-    let clients = context.shared.monitor.clients().map_or(0, Clients::connected);
+    let clients = context.shared.stats.clients().map_or(0, Clients::connected);
     let limit = context.executor.config.config().maxmemory;
     let text = diagnosis(&figures, clients, limit);
     reply.verbatim("txt", text.as_bytes());

@@ -1,4 +1,4 @@
-//! MONITOR; what is shown and how is in [`crate::feed`].
+//! MONITOR; what is shown and how is in [`crate::push::monitor`].
 
 use dunlin_engine::command::{Args, Arity, Command, CommandError, CommandResult, Flags, Group, Run};
 use dunlin_resp::ReplyBuffer;
@@ -30,7 +30,7 @@ fn monitor(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Re
         session.flags.set(ClientFlags::MONITOR, true);
         session.client.listening.set(1);
         session.take_pushes();
-        context.shared.feed.join(&session.client);
+        context.shared.monitor.join(&session.client);
     }
     reply.ok();
     Ok(())

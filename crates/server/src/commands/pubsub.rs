@@ -1,4 +1,4 @@
-//! Publish and subscribe; what happens behind these commands is in [`crate::pubsub`].
+//! Publish and subscribe; what happens behind these commands is in [`crate::push::pubsub`].
 //!
 //! Texts and flags are those of redis-server 7.0.
 
@@ -12,7 +12,7 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     executor::{Handler, ServerContext},
-    pubsub::{Kind, Subscriptions},
+    push::pubsub::{Kind, Subscriptions},
 };
 
 pub(super) const COMMANDS: &[Command] =
@@ -327,7 +327,7 @@ fn send(
     let (channel, payload) = (args.word(), args.word());
     // What commands of the same transaction have done before comes first.
     context.executor.worker.tell(context.executor.environment.client);
-    reply.count(context.shared.exchange.publish(kind, channel, payload, context.executor.post()));
+    reply.count(context.shared.exchange.publish(kind, channel, payload, context.executor.queues()));
     Ok(())
 }
 

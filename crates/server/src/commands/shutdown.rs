@@ -10,7 +10,7 @@ use crate::{
     config::ShutdownFlags,
     executor::{Flow, Handler, ServerContext},
     net::Next,
-    server::{grace, saves},
+    process::server::{grace, saves},
     shared::Stop,
 };
 

@@ -6,8 +6,8 @@ use dunlin_engine::command::{
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
-    command_log::LogKind,
     executor::{Handler, ServerContext},
+    observe::command_log::LogKind,
 };
 
 pub(super) const COMMANDS: &[Command] = &[COMMANDLOG, SLOWLOG];
@@ -148,12 +148,12 @@ fn slowlog_get(context: &mut Context<'_, '_>, args: &mut Args<'_>, reply: &mut R
 }
 
 fn slowlog_len(context: &mut Context<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    reply.count(context.shared.monitor.logs.len(LogKind::Slow));
+    reply.count(context.shared.stats.logs.len(LogKind::Slow));
     Ok(())
 }
 
 fn slowlog_reset(context: &mut Context<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    context.shared.monitor.logs.reset(LogKind::Slow);
+    context.shared.stats.logs.reset(LogKind::Slow);
     reply.ok();
     Ok(())
 }
@@ -173,7 +173,7 @@ fn commandlog_len(
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    reply.count(context.shared.monitor.logs.len(read_kind(args)?));
+    reply.count(context.shared.stats.logs.len(read_kind(args)?));
     Ok(())
 }
 
@@ -182,7 +182,7 @@ fn commandlog_reset(
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    context.shared.monitor.logs.reset(read_kind(args)?);
+    context.shared.stats.logs.reset(read_kind(args)?);
     reply.ok();
     Ok(())
 }
@@ -202,7 +202,7 @@ fn read_kind(args: &mut Args<'_>) -> Result<LogKind, CommandError> {
 }
 
 fn show(context: &Context<'_, '_>, kind: LogKind, count: usize, reply: &mut ReplyBuffer) {
-    let entries = context.shared.monitor.logs.newest(kind, count);
+    let entries = context.shared.stats.logs.newest(kind, count);
     reply.array(entries.len());
     for entry in entries {
         reply.array(6);

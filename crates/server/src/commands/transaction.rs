@@ -1,4 +1,4 @@
-//! MULTI, EXEC, DISCARD, WATCH, UNWATCH; what happens behind them is in [`crate::transaction`].
+//! MULTI, EXEC, DISCARD, WATCH, UNWATCH; what happens behind them is in [`crate::executor::transaction`].
 //!
 //! Texts and flags are those of redis-server 7.0.
 
@@ -8,9 +8,9 @@ use dunlin_engine::command::{
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
+    executor::transaction::Executed,
     executor::{Handler, ServerContext},
     session::Replies,
-    transaction::Executed,
 };
 
 pub(super) const COMMANDS: &[Command] = &[DISCARD, EXEC, MULTI, UNWATCH, WATCH];

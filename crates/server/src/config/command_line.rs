@@ -17,10 +17,10 @@ use clap::{Arg, Command};
 
 use super::directive::{Directive, Group};
 use super::documents;
-use super::snapshot::Config;
 use super::source::{LoadError, Origin, load_file, load_text, load_words};
 use super::table::{DIRECTIVES, find};
-use crate::info::REDIS_VERSION;
+use super::values::Config;
+use crate::observe::info::REDIS_VERSION;
 
 /// What the command line asks for.
 #[derive(Debug)]

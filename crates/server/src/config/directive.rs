@@ -6,8 +6,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use super::events::KeyspaceEvents;
-use super::snapshot::{Config, OutputBufferLimit, OutputBufferLimits, SavePoint, Secret, ShutdownFlags};
 use super::units::{parse_integer, parse_memory, parse_octal, print_memory};
+use super::values::{Config, OutputBufferLimit, OutputBufferLimits, SavePoint, Secret, ShutdownFlags};
 use super::words;
 
 /// Addresses in `bind` at most, as in Redis.
@@ -274,7 +274,7 @@ impl Directive {
         self.kind.words(config)
     }
 
-    /// Whether two snapshots agree on it.
+    /// Whether two configurations agree on it.
     pub fn is_same(&self, one: &Config, other: &Config) -> bool {
         self.kind.words(one) == self.kind.words(other)
     }

@@ -7,7 +7,7 @@
 //!
 //! CONFIG GET answers those of [`FACTS`], which tools ask for, with the value that is true here.
 
-use super::snapshot::Config;
+use super::values::Config;
 use super::{source::Origin, table::find};
 
 /// One directive of others, or a family of them.

@@ -18,11 +18,11 @@ mod documents;
 mod events;
 mod foreign;
 mod rewrite;
-mod snapshot;
 mod source;
 mod store;
 mod table;
 mod units;
+mod values;
 pub(crate) mod words;
 
 pub use command_line::{Launch, Request, command, parse};
@@ -30,15 +30,15 @@ pub use directive::{Change, Directive, Group, ValueError};
 pub use events::KeyspaceEvents;
 pub use foreign::IgnoredLine;
 pub(crate) use foreign::is_secret;
-pub use snapshot::{
-    AppendFsync, BindAddress, Config, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits,
-    Permission, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, VersionCheck,
-};
 pub use source::{LoadError, Origin};
 pub(crate) use source::{describe, escape_control};
 pub use store::{ConfigReader, ConfigStore, Hook, RewriteError, SetError};
 pub use table::{DIRECTIVES, find};
 pub(crate) use units::parse_memory;
+pub use values::{
+    AppendFsync, BindAddress, Config, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits,
+    Permission, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, VersionCheck,
+};
 
 #[cfg(test)]
 pub(crate) mod tests {

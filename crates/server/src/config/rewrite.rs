@@ -15,9 +15,9 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::directive::Directive;
-use super::snapshot::Config;
 use super::source::{describe, load_text};
 use super::table::{DIRECTIVES, find};
+use super::values::Config;
 use super::words;
 
 /// What precedes appended lines.
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&file).unwrap(), expected);
         let mut again = Config::default();
         load_file(&file, &mut again).unwrap();
-        assert_eq!(again, *store.snapshot());
+        assert_eq!(again, *store.current());
     }
 
     #[test]

@@ -15,8 +15,8 @@ use dunlin_engine::glob::{self, Glob};
 
 use super::directive::ValueError;
 use super::foreign::{self, is_secret};
-use super::snapshot::{Config, SavePoint};
 use super::table::{find, names};
+use super::values::{Config, SavePoint};
 use super::words;
 
 /// Mistakes that are reported at most: a file that is no configuration has one in every line.

@@ -1,9 +1,9 @@
-//! [`ConfigStore`]: the current snapshot, and CONFIG GET, SET and REWRITE on it.
+//! [`ConfigStore`]: the current configuration, and CONFIG GET, SET and REWRITE on it.
 //!
 //! ```text
-//!             set: clone ─ assign all ─ run hooks ─ publish (snapshot, then generation)
+//!             set: clone ─ assign all ─ run hooks ─ publish (configuration, then generation)
 //!                                                     │
-//! worker: once a tick, one load of the generation ────┘ differs? load the snapshot : go on
+//! worker: once a tick, one load of the generation ────┘ differs? load it : go on
 //! ```
 //! Changes are serialized by a mutex; readers never wait. A change is published only when every
 //! value is valid and every hook has agreed; otherwise the hooks that ran are run backwards.
@@ -19,10 +19,10 @@ use dunlin_engine::{command::CommandError, glob::Glob};
 use super::directive::{Change, Directive, ValueError};
 use super::foreign;
 use super::rewrite;
-use super::snapshot::Config;
 use super::table::{find, find_name, names};
+use super::values::Config;
 
-/// A side effect of a change: it is given the snapshot in force and the one to come, which it may
+/// A side effect of a change: it is given the configuration in force and the one to come, which it may
 /// still settle (a working directory becomes absolute). An error, Redis's text without prefix,
 /// refuses the whole change. It is also called with the two swapped, to undo. It must not use the store.
 pub type Hook = Box<dyn Fn(&Config, &mut Config) -> Result<(), String> + Send + Sync>;
@@ -30,7 +30,7 @@ pub type Hook = Box<dyn Fn(&Config, &mut Config) -> Result<(), String> + Send + 
 /// The current configuration. Shared by all threads.
 pub struct ConfigStore {
     current: ArcSwap<Config>,
-    /// Grows by one with every snapshot.
+    /// Grows by one with every change.
     generation: AtomicU64,
     changes: Mutex<Changes>,
 }
@@ -119,12 +119,12 @@ impl ConfigStore {
         self.lock().hooks.push((names, hook));
     }
 
-    /// The current snapshot. Takes no lock.
-    pub fn snapshot(&self) -> Arc<Config> {
+    /// The current configuration. Takes no lock.
+    pub fn current(&self) -> Arc<Config> {
         self.current.load_full()
     }
 
-    /// Changes whenever the snapshot does.
+    /// Changes whenever the configuration does.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -243,36 +243,36 @@ impl Changes {
     }
 }
 
-/// A worker's view: a snapshot of its own, renewed once a tick.
+/// A worker's reference to the configuration, renewed once a tick.
 pub struct ConfigReader {
     store: Arc<ConfigStore>,
     generation: u64,
-    snapshot: Arc<Config>,
+    config: Arc<Config>,
 }
 
 impl ConfigReader {
-    /// Begins with the current snapshot.
+    /// Begins with the current configuration.
     pub fn new(store: Arc<ConfigStore>) -> Self {
         // The generation first: a change in between costs a second refresh, never a missed one.
         let generation = store.generation();
-        let snapshot = store.snapshot();
-        Self { store, generation, snapshot }
+        let config = store.current();
+        Self { store, generation, config }
     }
 
-    /// Takes the current snapshot and returns whether it differs from before. One load when not.
+    /// Takes the current configuration and returns whether it differs from before. One load when not.
     pub fn refresh(&mut self) -> bool {
         let generation = self.store.generation();
         if generation == self.generation {
             return false;
         }
         self.generation = generation;
-        self.snapshot = self.store.snapshot();
+        self.config = self.store.current();
         true
     }
 
-    /// The snapshot of the last refresh.
+    /// The configuration at the last refresh.
     pub fn config(&self) -> &Config {
-        &self.snapshot
+        &self.config
     }
 
     /// The store, for changes.
@@ -424,12 +424,12 @@ mod tests {
             ("appendonly=maybe", failed("appendonly", "argument must be 'yes' or 'no'")),
         ];
         let store = store();
-        let before = store.snapshot();
+        let before = store.current();
         for (pairs_text, expected) in cases {
             let error = store.set(&pairs(pairs_text), true).unwrap_err();
             assert_eq!(error.to_string(), expected, "{pairs_text}");
         }
-        assert!(Arc::ptr_eq(&before, &store.snapshot()) && store.generation() == 0, "nothing has changed");
+        assert!(Arc::ptr_eq(&before, &store.current()) && store.generation() == 0, "nothing has changed");
     }
 
     #[test]

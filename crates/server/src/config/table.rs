@@ -2,7 +2,7 @@
 //! [`super::Config`]; then `UPDATE_DOCS=1 cargo test -p dunlin-server documentation`.
 
 use super::directive::{Change, Directive, Field, Group, Kind, Number, choice, field, number};
-use super::snapshot::{
+use super::values::{
     AppendFsync, Config, LogLevel, MaxmemoryPolicy, Permission, Sanitize, Supervised, VersionCheck, Words,
 };
 

@@ -22,10 +22,10 @@ use dunlin_persist::{
 use super::{LogThread, replay::Replay};
 use crate::{
     config::{Config, describe},
-    files::{self, Part},
     loading::{Expired, LoadError, LoadedSnapshot, Reporter, load_snapshot},
     net::Now,
     shared::Shared,
+    tools::files::{self, Part},
 };
 
 /// Commands between two looks at the clock.
@@ -127,7 +127,7 @@ fn expect_bytes(shared: &Shared, parts: &[Part]) {
 
 /// Loads the files of one data set, in order, into an engine that nobody else uses. What is cut or damaged is refused.
 pub(crate) fn load_files(shared: &Shared, parts: &[Part]) -> Result<(), LoadError> {
-    let config = shared.config.snapshot();
+    let config = shared.config.current();
     shared.loading.begin(Now::read().unix_ms);
     expect_bytes(shared, parts);
     Loader::with(shared, &config, |loader| {

@@ -1,8 +1,8 @@
 //! Durability at work: what workers, the log's thread and INFO share.
 //!
 //! ```text
-//! worker: locks ─ run ─ append to the ring ─ unlock … end of tick: ring the bell
-//! thread `log`: bell or pause ─ write ─ sync ─ released ▶ mail to workers that withhold replies
+//! worker: locks ─ run ─ append to the ring ─ unlock … end of tick: ring the wakeup
+//! thread `log`: wakeup or pause ─ write ─ sync ─ released ▶ messages to workers that withhold replies
 //! ```
 //!
 //! With `appendfsync everysec` a thread beside it makes the syncs, so that a slow disk holds nobody up: see
@@ -12,8 +12,7 @@
 //! ended then: its own writes, and all that its reads can have seen. A failure of the disk releases nothing
 //! and refuses writes; the thread tries again until it succeeds.
 
-mod bell;
-mod company;
+mod group_commit;
 mod loading;
 mod replay;
 mod rewrite;
@@ -24,6 +23,7 @@ mod start;
 mod status;
 mod syncer;
 mod thread;
+mod wakeup;
 
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -36,7 +36,7 @@ use std::time::Duration;
 use dunlin_engine::command::CommandError;
 use dunlin_persist::{Ring, RingSizes};
 
-use self::bell::Bell;
+use self::wakeup::Wakeup;
 pub(crate) use self::{
     loading::{TORN_IN_ROOM, load_files},
     replay::{BEGINS_INSIDE, ENDS_OUTSIDE, entry_in_log},
@@ -45,7 +45,7 @@ pub(crate) use self::{
     status::Status,
     thread::{LogThread, Order, replace_log},
 };
-use crate::{executor::Letter, net::PostOffice};
+use crate::{executor::WorkerMessage, net::WorkerQueues};
 
 /// The ring. Its spare segments are what it holds at [`ROOM_BYTES`]'s least, and a bit.
 pub(crate) const RING: RingSizes = RingSizes { segment_bytes: 4 << 20, segments_max: 128, spare_max: 16 };
@@ -91,9 +91,9 @@ pub(crate) struct Durability {
     awaited: Box<[Awaited]>,
     /// A snapshot waits for the disk, see [`Self::settle_for_snapshot`].
     snapshot_waits: AtomicBool,
-    bell: Bell,
+    wakeup: Wakeup,
     orders: Mutex<Vec<Order>>,
-    post: OnceLock<PostOffice<Letter>>,
+    queues: OnceLock<WorkerQueues<WorkerMessage>>,
     status: Mutex<Status>,
     rewriting: Mutex<Rewriting>,
 }
@@ -113,23 +113,23 @@ impl Durability {
             starved: AtomicBool::new(false),
             awaited: awaited.collect(),
             snapshot_waits: AtomicBool::new(false),
-            bell: Bell::default(),
+            wakeup: Wakeup::default(),
             orders: Mutex::default(),
-            post: OnceLock::new(),
+            queues: OnceLock::new(),
             status: Mutex::default(),
             rewriting: Mutex::default(),
         }
     }
 
-    /// The workers' mail introduces itself; each of them does it, the first is kept.
-    pub(crate) fn attach(&self, post: &PostOffice<Letter>) {
-        self.post.get_or_init(|| post.clone());
+    /// The workers' messages introduces itself; each of them does it, the first is kept.
+    pub(crate) fn attach(&self, queues: &WorkerQueues<WorkerMessage>) {
+        self.queues.get_or_init(|| queues.clone());
     }
 
     /// Tells the workers, which know who waits for room to write, that there is some.
     pub(crate) fn tell_room(&self) {
-        if let Some(post) = self.post.get() {
-            post.send_to_services(Letter::HasRoom);
+        if let Some(queues) = self.queues.get() {
+            queues.send_to_services(WorkerMessage::HasRoom);
         }
     }
 
@@ -154,13 +154,13 @@ impl Durability {
         self.status().stamp()
     }
 
-    /// Asks for a letter when the log is on disk up to `mark`; `false`: it is.
+    /// Asks for a message when the log is on disk up to `mark`; `false`: it is.
     pub(crate) fn await_sync(&self, worker: usize, mark: u64) -> bool {
         let awaited = &self.awaited[worker];
         awaited.sync_mark.store(mark, SeqCst);
         // As in `await_durable`.
         if !self.is_on_disk(mark) {
-            self.bell.ring(true);
+            self.wakeup.notify(true);
             return true;
         }
         awaited.sync_mark.store(NO_MARK, Relaxed);
@@ -180,7 +180,7 @@ impl Durability {
         let is_open = || self.synced.load(SeqCst) < mark && !self.is_off() && !self.is_failing();
         while is_open() && !is_cancelled() {
             self.snapshot_waits.store(true, SeqCst);
-            self.bell.ring(true);
+            self.wakeup.notify(true);
             std::thread::sleep(SETTLE_PAUSE);
         }
         self.snapshot_waits.store(false, SeqCst);
@@ -192,7 +192,7 @@ impl Durability {
         self.durable.load(Acquire)
     }
 
-    /// Asks for a letter when the log is durable up to `mark`; `false`: it is.
+    /// Asks for a message when the log is durable up to `mark`; `false`: it is.
     pub(crate) fn await_durable(&self, worker: usize, mark: u64) -> bool {
         let awaited = &self.awaited[worker];
         awaited.mark.store(mark, SeqCst);
@@ -220,7 +220,7 @@ impl Durability {
         self.ring.set_room((data_bytes as u64 / ROOM_DATA_PARTS).clamp(ROOM_BYTES.0, ROOM_BYTES.1));
     }
 
-    /// Whether there is room for records; where not, [`Letter::HasRoom`] comes when there is.
+    /// Whether there is room for records; where not, [`WorkerMessage::HasRoom`] comes when there is.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.ring.has_room() || self.await_room()
@@ -247,8 +247,8 @@ impl Durability {
 
     /// Says that there is something to write up to `recorded_to`, after a tick in which there was.
     #[inline]
-    pub(crate) fn ring_bell(&self, recorded_to: u64) {
-        self.bell.ring(recorded_to.saturating_sub(self.written.load(Relaxed)) > HASTE_BYTES);
+    pub(crate) fn wake_log(&self, recorded_to: u64) {
+        self.wakeup.notify(recorded_to.saturating_sub(self.written.load(Relaxed)) > HASTE_BYTES);
     }
 
     /// What INFO tells.
@@ -264,7 +264,7 @@ impl Durability {
     /// Gives the thread something to do.
     pub(crate) fn order(&self, order: Order) {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order);
-        self.bell.wake();
+        self.wakeup.wake();
     }
 
     fn take_orders(&self) -> Vec<Order> {
@@ -292,7 +292,7 @@ impl Durability {
     fn publish(&self, durable: u64, synced: u64) {
         self.durable.store(durable, SeqCst);
         self.synced.store(synced, SeqCst);
-        let Some(post) = self.post.get() else { return };
+        let Some(queues) = self.queues.get() else { return };
         let has_base = !self.lacks_base.load(SeqCst);
         for (worker, awaited) in self.awaited.iter().enumerate() {
             let passes = |mark: &AtomicU64, offset| {
@@ -300,7 +300,7 @@ impl Durability {
                 value <= offset && mark.compare_exchange(value, NO_MARK, SeqCst, Relaxed).is_ok()
             };
             if passes(&awaited.mark, durable) | (has_base && passes(&awaited.sync_mark, synced)) {
-                post.send_to_service(worker, Letter::Durable);
+                queues.send_to_service(worker, WorkerMessage::Durable);
             }
         }
         if self.starved.load(SeqCst) && self.ring.has_room() && self.starved.swap(false, SeqCst) {
@@ -315,17 +315,17 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::{Letters, To};
+    use crate::net::{TestQueues, To};
 
     /// Clients are told by their workers, and only those that wait.
     #[test]
     fn room_is_told_of_to_workers() {
-        let (post, letters) = Letters::of_workers(2);
+        let (queues, messages) = TestQueues::of_workers(2);
         let durability = Durability::new(Ring::new(RING, 2, 0).0, 2);
         durability.tell_room();
-        durability.attach(&post);
-        assert_eq!(letters.recipients(0), [], "workers that have not begun");
+        durability.attach(&queues);
+        assert_eq!(messages.recipients(0), [], "workers that have not begun");
         durability.tell_room();
-        assert_eq!([letters.recipients(0), letters.recipients(1)], [[To::Service], [To::Service]]);
+        assert_eq!([messages.recipients(0), messages.recipients(1)], [[To::Service], [To::Service]]);
     }
 }

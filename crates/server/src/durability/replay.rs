@@ -1,15 +1,15 @@
 //! Running the commands of a log: one thread reads and checks them, others run them.
 //!
 //! ```text
-//! log ─▶ reader (the calling thread) ─ batches of commands ─▶ lane 0 … lane n     one a core besides the reader
+//! log ─▶ reader (the calling thread) ─ batches of commands ─▶ runner 0 … runner n     one a core besides the reader
 //!               ▲                       n short queues           │
 //!               └────────────── buffers, to be used again ◀──────┘
 //! ```
 //!
-//! A key belongs to one lane, that of its shard: commands on it run in the order of the log, and what is in other keys
-//! does not depend on them. A command that concerns several lanes, or the keyspace as a whole, is lane 0's while
+//! A key belongs to one runner, that of its stripe: commands on it run in the order of the log, and what is in other keys
+//! does not depend on them. A command that concerns several runners, or the keyspace as a whole, is runner 0's while
 //! the others have nothing to do, and so is what follows it for a while: a log that has such commands has many.
-//! Where there is one lane, as on two cores, nobody waits for that.
+//! Where there is one runner, as on two cores, nobody waits for that.
 
 use std::{
     io, mem,
@@ -41,14 +41,14 @@ use crate::{
 /// Commands that are handed over together, and bytes that are enough. Few in tests, where logs are short.
 const BATCH_COMMANDS: usize = if cfg!(test) { 4 } else { 256 };
 const BATCH_BYTES: usize = 64 << 10;
-/// Batches on their way to one lane: what is in memory twice.
+/// Batches on their way to one runner: what is in memory twice.
 const QUEUED_BATCHES_MAX: usize = 4;
-/// From so many bytes on a batch is the only one on its way to its lane, and its memory is not kept.
+/// From so many bytes on a batch is the only one on its way to its runner, and its memory is not kept.
 const LARGE_BATCH_BYTES: usize = 1 << 20;
 /// Commands whose keys are fetched ahead together.
 const WINDOW: usize = 64;
-/// Commands behind one that concerns several lanes that are lane 0's, too: running them takes longer than to wait for the lanes. Few
-/// in tests, so that lanes take over again.
+/// Commands behind one that concerns several runners that are runner 0's, too: running them takes longer than to wait for the runners. Few
+/// in tests, so that runners take over again.
 const FOLLOWING: u32 = if cfg!(test) { 16 } else { 1024 };
 
 /// What is wrong with EXEC where there was no MULTI.
@@ -105,16 +105,16 @@ struct Target<'a> {
     database: usize,
 }
 
-/// Commands on their way to a lane.
+/// Commands on their way to a runner.
 #[derive(Debug, Default)]
 struct Batch<'a> {
     commands: Commands,
     targets: Vec<Target<'a>>,
 }
 
-/// The reader's end of a lane. A lane that has panicked is passed over: the scope of its thread tells of it.
+/// The reader's end of a runner. A runner that has panicked is passed over: the scope of its thread tells of it.
 #[derive(Debug)]
-struct Lane<'a> {
+struct RunnerHandle<'a> {
     batch: Batch<'a>,
     queue: SyncSender<Batch<'a>>,
     given_back: Receiver<Batch<'a>>,
@@ -122,7 +122,7 @@ struct Lane<'a> {
     under_way: usize,
 }
 
-impl<'a> Lane<'a> {
+impl<'a> RunnerHandle<'a> {
     fn push(&mut self, words: &[&[u8]], target: Target<'a>) {
         self.batch.commands.push(words);
         self.batch.targets.push(target);
@@ -154,11 +154,11 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// Gives commands to the lanes.
+/// Gives commands to the runners.
 pub(super) struct Replay<'a> {
     shared: &'a Shared,
-    lanes: Vec<Lane<'a>>,
-    /// How many of the next commands are lane 0's; meanwhile the others have nothing to do.
+    runners: Vec<RunnerHandle<'a>>,
+    /// How many of the next commands are runner 0's; meanwhile the others have nothing to do.
     following: u32,
     database: usize,
     /// The commands since MULTI, while there is no EXEC.
@@ -185,7 +185,7 @@ impl<'a> Replay<'a> {
         };
         let refused = Arc::new(AtomicU64::new(0));
         let result = thread::scope(|scope| {
-            let lane = |index: usize| {
+            let runner = |index: usize| {
                 let (queue, batches) = sync_channel(QUEUED_BATCHES_MAX);
                 let (give_back, given_back) = channel();
                 let (environment, refused) = (environment.clone(), Arc::clone(&refused));
@@ -194,10 +194,10 @@ impl<'a> Replay<'a> {
                 // A log may hold scripts.
                 let thread = thread::Builder::new().name("log-replay".to_owned()).stack_size(STACK_BYTES);
                 let thread = thread.spawn_scoped(scope, run);
-                thread.map(|_| Lane { batch: Batch::default(), queue, given_back, under_way: 0 })
+                thread.map(|_| RunnerHandle { batch: Batch::default(), queue, given_back, under_way: 0 })
             };
-            let lanes = (0..helpers(shared.workers)).map(lane).collect::<io::Result<_>>()?;
-            let mut replay = Self { shared, lanes, following: 0, database: 0, queued: None, commands: 0 };
+            let runners = (0..helpers(shared.workers)).map(runner).collect::<io::Result<_>>()?;
+            let mut replay = Self { shared, runners, following: 0, database: 0, queued: None, commands: 0 };
             let result = work(&mut replay);
             replay.settle();
             Ok(result)
@@ -232,8 +232,8 @@ impl<'a> Replay<'a> {
 
     /// Waits until all commands have been run.
     pub(super) fn settle(&mut self) {
-        self.lanes.iter_mut().for_each(Lane::send);
-        self.lanes.iter_mut().for_each(Lane::settle);
+        self.runners.iter_mut().for_each(RunnerHandle::send);
+        self.runners.iter_mut().for_each(RunnerHandle::settle);
     }
 
     /// Has a command run, or queues it where it belongs to a transaction. The error tells why a log cannot have it; the commands
@@ -270,17 +270,17 @@ impl<'a> Replay<'a> {
         }
         let entry = entry_in_log(&self.shared.commands, words)?;
         let target = Target { entry, database: self.database };
-        let lane = self.lane_of(entry, words);
-        self.lanes[lane].push(words, target);
+        let runner = self.runner_of(entry, words);
+        self.runners[runner].push(words, target);
         Ok(())
     }
 
-    /// The lane that is to run a command, where it may begin with it at once.
-    fn lane_of(&mut self, entry: &Entry, words: &[&[u8]]) -> usize {
-        if self.lanes.len() == 1 {
+    /// The runner that is to run a command, where it may begin with it at once.
+    fn runner_of(&mut self, entry: &Entry, words: &[&[u8]]) -> usize {
+        if self.runners.len() == 1 {
             return 0;
         }
-        let Some(own) = self.own_lane(entry, words) else {
+        let Some(own) = self.own_runner(entry, words) else {
             if self.following == 0 {
                 self.settle();
             }
@@ -289,22 +289,23 @@ impl<'a> Replay<'a> {
         };
         match self.following {
             0 => return own,
-            1 => self.lanes[0].settle(),
+            1 => self.runners[0].settle(),
             _ => {}
         }
         self.following -= 1;
         if self.following == 0 { own } else { 0 }
     }
 
-    /// The lane of all that a command concerns; `None` where there is no such lane.
-    fn own_lane(&self, entry: &Entry, words: &[&[u8]]) -> Option<usize> {
+    /// The runner of all that a command concerns; `None` where there is no such runner.
+    fn own_runner(&self, entry: &Entry, words: &[&[u8]]) -> Option<usize> {
         if !names_its_keys(entry, words) {
             return None;
         }
         let keyspace = &self.shared.engine.keyspace;
-        let mut lanes = entry.key_positions(words).map(|at| keyspace.shard_of(words[at]) % self.lanes.len());
-        let first = lanes.next()?;
-        lanes.all(|lane| lane == first).then_some(first)
+        let mut runners =
+            entry.key_positions(words).map(|at| keyspace.stripe_of(words[at]) % self.runners.len());
+        let first = runners.next()?;
+        runners.all(|runner| runner == first).then_some(first)
     }
 }
 
@@ -329,7 +330,8 @@ pub(crate) fn entry_in_log<'a>(commands: &'a CommandTable, words: &[&[u8]]) -> R
 
 /// Whether a command concerns the keys among its words, and nothing else.
 fn names_its_keys(entry: &Entry, words: &[&[u8]]) -> bool {
-    matches!(entry.command.run, Run::Read(_) | Run::Write(_) | Run::Block(_)) && !entry.strays(words)
+    matches!(entry.command.run, Run::Read(_) | Run::Write(_) | Run::Block(_))
+        && !entry.has_undeclared_keys(words)
 }
 
 fn changes_libraries(entry: &Entry) -> bool {
@@ -341,24 +343,24 @@ fn shown(words: &[&[u8]]) -> String {
     String::from_utf8_lossy(words[0]).escape_debug().to_string()
 }
 
-/// Runs the commands of a lane.
+/// Runs the commands of a runner.
 struct Runner<'a> {
     shared: &'a Shared,
     environment: Environment,
     worker: Worker,
     libraries: LoadedLibraries,
     scripts: Scripts,
-    /// Commands of all lanes that were answered with an error.
+    /// Commands of all runners that were answered with an error.
     refused: Arc<AtomicU64>,
     reply: ReplyBuffer,
 }
 
 impl<'a> Runner<'a> {
-    fn new(shared: &'a Shared, lane: usize, environment: Environment, refused: Arc<AtomicU64>) -> Self {
+    fn new(shared: &'a Shared, runner: usize, environment: Environment, refused: Arc<AtomicU64>) -> Self {
         Self {
             shared,
             environment,
-            worker: Worker::new(shared.helper(lane), 0),
+            worker: Worker::new(shared.helper(runner), 0),
             libraries: LoadedLibraries::default(),
             scripts: Scripts::default(),
             refused,
@@ -459,7 +461,7 @@ mod tests {
     use super::*;
     use crate::{
         config::{ConfigStore, KeyspaceEvents},
-        server::assemble,
+        process::server::assemble,
     };
 
     const KEYS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -501,7 +503,7 @@ mod tests {
         ]
     }
 
-    /// What all keys hold behind those commands, run by so many workers' lanes.
+    /// What all keys hold behind those commands, run by so many workers' runners.
     fn replayed(lines: &[String], workers: usize) -> Vec<Vec<u8>> {
         let notify_keyspace_events = KeyspaceEvents::parse(b"AKE").unwrap();
         let config = Config { notify_keyspace_events, ..Config::default() };
@@ -509,7 +511,7 @@ mod tests {
         let store = Arc::new(ConfigStore::new(config.clone(), None));
         let shared = assemble(store, workers, stopper).unwrap().shared;
         Replay::with(&shared, &config, 1, |replay| {
-            assert_eq!(replay.lanes.len(), helpers(workers));
+            assert_eq!(replay.runners.len(), helpers(workers));
             for line in lines {
                 replay.command(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>()).unwrap();
             }
@@ -538,7 +540,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn any_number_of_lanes_comes_to_the_same(lines in prop::collection::vec(line(), 0..400)) {
+        fn any_number_of_runners_comes_to_the_same(lines in prop::collection::vec(line(), 0..400)) {
             let one = replayed(&lines, 2);
             prop_assert_eq!(&replayed(&lines, 3), &one);
             prop_assert_eq!(&replayed(&lines, 6), &one);

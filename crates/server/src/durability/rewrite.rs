@@ -139,7 +139,7 @@ pub(crate) fn begin_rewrite(
     if durability.rewriting().current.is_some() {
         return Err(SaveError::InProgress);
     }
-    let config = shared.config.snapshot();
+    let config = shared.config.current();
     let directory = durability.status().directory.clone();
     let directory = match directory {
         Some(directory) => directory,

@@ -46,7 +46,8 @@ use super::{
 };
 use crate::{
     config::{Config, describe},
-    files, persistence,
+    persistence,
+    tools::files,
 };
 
 /// By so much the log's files have to be younger than an RDB file that was cut while the log was off. The time of a file may be

@@ -31,11 +31,11 @@ use super::{
 };
 use crate::{
     config::{Config, describe},
-    data_directory,
-    files::{self, DataSet, Part},
     loading::{LoadError, load_dump},
     persistence,
+    process::data_directory,
     shared::Shared,
+    tools::files::{self, DataSet, Part},
 };
 
 /// Loads what there is for a log to go on with, into an engine that nobody else changes meanwhile.
@@ -299,7 +299,7 @@ fn adopt_single_file(options: &WriterOptions, manifest: &Manifest) -> Result<(),
 /// when a start was interrupted, and it will be replaced by the same.
 fn set_aside(options: &WriterOptions, snapshot: Option<&str>) -> Result<(), String> {
     let mut names = Vec::new();
-    for path in files::strays(&options.manifest_path(), &Manifest::default()) {
+    for path in files::unlisted(&options.manifest_path(), &Manifest::default()) {
         let is_copy = || snapshot.is_some() && source::fingerprint_of(&path).as_deref() == snapshot;
         let has_bytes = source::has_bytes(&path) && !is_copy();
         let Some(name) = path.file_name().filter(|_| has_bytes).map(|name| name.to_string_lossy()) else {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! thread `log`        write ─ begin ─ write ─ write ─ … ─ take: give up what is durable
-//! thread `log-sync`             └──── fdatasync ────┘ bell
+//! thread `log-sync`             └──── fdatasync ────┘ wakeup
 //! ```
 
 use std::{
@@ -24,7 +24,7 @@ pub(super) struct Syncer {
     begun_at: Option<Instant>,
 }
 
-/// Where the two threads meet. (A channel would park the log's thread, and take the bell for its own.)
+/// Where the two threads meet. (A channel would park the log's thread, and take the wakeup for its own.)
 #[derive(Debug, Default)]
 struct Desk {
     stage: Mutex<Stage>,
@@ -80,7 +80,7 @@ impl Syncer {
         let (served, shared) = (Arc::clone(&desk), Arc::clone(shared));
         thread::Builder::new()
             .name("log-sync".to_owned())
-            .spawn(move || served.serve(|| shared.durability.bell.wake()))?;
+            .spawn(move || served.serve(|| shared.durability.wakeup.wake()))?;
         Ok(Self { desk, begun_at: None })
     }
 
@@ -94,7 +94,7 @@ impl Syncer {
         matches!(*self.desk.stage(), Stage::Ended(_))
     }
 
-    /// Begins a sync; the bell tells when it has ended. None is under way.
+    /// Begins a sync; the wakeup tells when it has ended. None is under way.
     pub(super) fn begin(&mut self, sync: PendingSync, now: Instant) {
         debug_assert!(!self.is_busy());
         self.begun_at = Some(now);

@@ -28,7 +28,7 @@ use dunlin_persist::{
 
 use dunlin_engine::write_command;
 
-use super::company::Company;
+use super::group_commit::GroupCommit;
 use super::loading;
 use super::rewrite::{self, Base};
 use super::stamp::{Standing, next_id};
@@ -37,11 +37,11 @@ use super::status::SYNC_INTERVAL;
 use super::syncer::Syncer;
 use super::{Durability, PAUSE, ROOM_BYTES};
 use crate::config::{AppendFsync, Config, ConfigReader, describe};
-use crate::data_directory::DirectoryLock;
 use crate::loading::LoadError;
 use crate::net::Now;
 use crate::persistence::{self, cancelled, is_cancellation};
-use crate::removal::{apart, give_back};
+use crate::process::data_directory::DirectoryLock;
+use crate::process::removal::{give_back, in_background};
 use crate::shared::{Shared, Stop};
 
 /// How often the thread gives way to others at most before a sync.
@@ -93,7 +93,7 @@ pub(crate) struct LogThread {
     /// When to try again after a failure.
     retry_at: Option<Instant>,
     /// How long syncs wait under `always`.
-    company: Company,
+    group_commit: GroupCommit,
     /// The first file behind the cut of the snapshot that is to be the base; `None` where there is none, or
     /// the log was turned off.
     cut_at: Option<u64>,
@@ -152,7 +152,7 @@ impl LogThread {
             sized_at: now,
             unsynced_since: now,
             retry_at: None,
-            company: Company::default(),
+            group_commit: GroupCommit::default(),
             cut_at: None,
             lock: None,
             left: None,
@@ -185,7 +185,7 @@ impl LogThread {
     /// Loads the data set at start.
     fn begin(&mut self) -> Result<(), LoadError> {
         let shared = Arc::clone(&self.shared);
-        let config = shared.config.snapshot();
+        let config = shared.config.current();
         if config.appendonly {
             return self.load();
         }
@@ -199,7 +199,7 @@ impl LogThread {
     fn load(&mut self) -> Result<(), LoadError> {
         let started = Instant::now();
         let shared = Arc::clone(&self.shared);
-        let config = shared.config.snapshot();
+        let config = shared.config.current();
         self.lock = Some(shared.directory.hold(&config).map_err(|in_use| in_use.to_string())?);
         let mut loaded = match self.state {
             State::Off(_) => start::load_for_log(&shared, &config)?,
@@ -272,7 +272,7 @@ impl LogThread {
         if !matches!(self.state, State::On(_)) {
             return Err("the append-only file is off".to_owned());
         }
-        if matches!(&self.state, State::On(writer) if writer.is_apart()) {
+        if matches!(&self.state, State::On(writer) if writer.is_in_background()) {
             return Err("the append-only file has no base yet".to_owned());
         }
         let shared = Arc::clone(&self.shared);
@@ -297,7 +297,7 @@ impl LogThread {
     fn run(mut self, loaded: impl FnOnce(), quick: Sender<()>) -> Result<(), String> {
         let shared = Arc::clone(&self.shared);
         let durability = &shared.durability;
-        durability.bell.attach();
+        durability.wakeup.attach();
         match self.begin() {
             Ok(()) => {
                 shared.loading.end();
@@ -338,9 +338,9 @@ impl LogThread {
             self.config.refresh();
             match self.work(Instant::now()) {
                 Rest::None => {}
-                Rest::Nap => durability.bell.nap(PAUSE),
-                Rest::Regardless(time) => durability.bell.nap(time),
-                Rest::For(time) => durability.bell.rest(time, || match &mut self.state {
+                Rest::Nap => durability.wakeup.nap(PAUSE),
+                Rest::Regardless(time) => durability.wakeup.nap(time),
+                Rest::For(time) => durability.wakeup.rest(time, || match &mut self.state {
                     State::On(writer) => {
                         let can_sync = !self.syncer.is_busy() && writer.unsynced_bytes() > 0;
                         let must_sync = can_sync && durability.is_sync_awaited();
@@ -385,20 +385,20 @@ impl LogThread {
         let pending = |writer: &Writer| writer.ring().ring().tail() - writer.written();
         if policy == AppendFsync::Always
             && self.retry_at.is_none()
-            && let Some(step) = self.company.wait(pending(writer), now)
+            && let Some(step) = self.group_commit.wait(pending(writer), now)
         {
             return Ok(Rest::Regardless(step));
         }
         if now.duration_since(self.sized_at) >= SIZE_INTERVAL {
             self.sized_at = now;
-            self.shared.durability.size_room(self.shared.monitor.used_bytes(&self.shared.engine));
+            self.shared.durability.size_room(self.shared.stats.used_bytes(&self.shared.engine));
         }
         if policy == AppendFsync::Always {
             give_way(|| pending(writer));
         }
         // One at a time; and what failed must have been made durable before it is said to work.
-        let syncs_apart = policy == AppendFsync::Everysec && self.retry_at.is_none();
-        let ended = if syncs_apart { self.syncer.take() } else { self.syncer.wait() };
+        let syncs_in_background = policy == AppendFsync::Everysec && self.retry_at.is_none();
+        let ended = if syncs_in_background { self.syncer.take() } else { self.syncer.wait() };
         if let Some((sync, begun_at)) = ended {
             self.end_sync(sync, begun_at)?;
         }
@@ -419,7 +419,7 @@ impl LogThread {
                 status().syncing_since = None;
                 result?;
                 if released > 0 {
-                    self.company.note(now.elapsed(), released, pending(writer));
+                    self.group_commit.note(now.elapsed(), released, pending(writer));
                 }
                 let synced = writer.synced();
                 // Whoever learns that the disk works may write at once.
@@ -438,7 +438,7 @@ impl LogThread {
                     }
                 } else if is_due && let Some(sync) = writer.begin_sync()? {
                     durability.status().syncing_since = Some(now);
-                    match syncs_apart {
+                    match syncs_in_background {
                         true => self.syncer.begin(sync, now),
                         false => self.end_sync(sync.run(), now)?,
                     }
@@ -554,7 +554,7 @@ impl LogThread {
             unreachable!("turned by this thread alone");
         };
         let shared = Arc::clone(&self.shared);
-        let config = shared.config.snapshot();
+        let config = shared.config.current();
         let lock = match shared.directory.hold(&config) {
             Ok(lock) => lock,
             Err(in_use) => {
@@ -609,7 +609,7 @@ impl LogThread {
             match writer.rotate() {
                 Ok(outgrown) => {
                     self.cut_at = Some(writer.increment());
-                    apart(|| outgrown.end_reserving());
+                    in_background(|| outgrown.end_reserving());
                 }
                 Err(error) => {
                     tracing::warn!("cannot begin the next file of the log: {}", describe(&error));
@@ -636,7 +636,7 @@ impl LogThread {
                 Ok(true)
             }
             State::Off(_) => {
-                let options = Self::options(&self.shared.config.snapshot());
+                let options = Self::options(&self.shared.config.current());
                 let manifest = loading::read_manifest(&options).map_err(io::Error::other)?;
                 let manifest = manifest.unwrap_or_default();
                 if self.left.as_ref().is_none_or(|left| !left.is_in(&options, &manifest)) {
@@ -661,14 +661,14 @@ impl LogThread {
         let mut was_in_vain = false;
         let result = adopted.map(|adoption| {
             let State::On(writer) = &mut self.state else { return };
-            was_in_vain = writer.is_torn() || writer.is_apart();
+            was_in_vain = writer.is_torn() || writer.is_in_background();
             writer.end_adopting(adoption);
         });
         self.end_rewrite(result);
         // Whoever is told that what was written is durable finds the rewrite over.
         if was_in_vain && let State::On(writer) = &self.state {
             let durability = &self.shared.durability;
-            durability.lacks_base.store(writer.is_apart(), SeqCst);
+            durability.lacks_base.store(writer.is_in_background(), SeqCst);
             durability.publish(writer.synced(), writer.synced());
         }
     }
@@ -688,7 +688,7 @@ impl LogThread {
         let mut rewriting = self.shared.durability.rewriting();
         rewriting.end(result.is_ok() || is_cancelled);
         // A log without a base cannot be loaded.
-        rewriting.scheduled |= matches!(&self.state, State::On(writer) if writer.is_apart());
+        rewriting.scheduled |= matches!(&self.state, State::On(writer) if writer.is_in_background());
         drop(rewriting);
     }
 
@@ -718,7 +718,7 @@ impl LogThread {
         let State::On(writer) = &self.state else { return };
         let shared = Arc::clone(&self.shared);
         let config = self.config.config();
-        let is_due = !writer.is_apart() && {
+        let is_due = !writer.is_in_background() && {
             let (bytes, base) = (writer.log_bytes(), shared.durability.status().base_bytes.max(1));
             let percent = u64::from(config.auto_aof_rewrite_percentage);
             let growth = u128::from(bytes.saturating_sub(base)) * 100 / u128::from(base);
@@ -761,7 +761,7 @@ impl LogThread {
         let mut ring = match state {
             State::On(mut writer) => {
                 let is_untouched = writer.is_untouched();
-                let is_own = !writer.is_apart() && is_untouched;
+                let is_own = !writer.is_in_background() && is_untouched;
                 if !is_untouched {
                     shared.durability.status().standing = Standing::Apart;
                 }
@@ -874,7 +874,7 @@ fn begin_log(
     }
     manifest.id = Some(id);
     let directory = options.directory.clone();
-    Writer::begin_apart(Arc::new(Disk), options, manifest, ring)
+    Writer::begin_in_background(Arc::new(Disk), options, manifest, ring)
         .map_err(|(ring, error)| (ring, format!("{}: {}", directory.display(), describe(&error))))
 }
 

@@ -9,7 +9,7 @@ use dunlin_resp::ReplyBuffer;
 use super::{Executor, Flow, Turn};
 use crate::{
     access, commands,
-    pause::Held,
+    executor::pause::Held,
     scripting,
     session::{ClientFlags, Session},
     shared::Shared,
@@ -118,7 +118,7 @@ impl Executor {
     }
 
     /// Whether a script that has been running for long keeps a command from running: it has closed the
-    /// gate, or it holds shards and the command looks at all of them.
+    /// gate, or it holds stripes and the command looks at all of them.
     #[inline]
     pub(super) fn is_kept_out<'k>(&self, shared: &'k Shared, entry: &Entry, turn: &mut Turn<'k>) -> bool {
         if turn.inside.is_none() {
@@ -168,11 +168,11 @@ impl Executor {
     fn over_memory_limit(&mut self, words: &[&[u8]]) -> bool {
         let limit = self.config.config().maxmemory;
         // Who is let in while a script takes its time needs next to nothing.
-        if limit == 0 || self.meanwhile.is_some() {
+        if limit == 0 || self.paused_script.is_some() {
             return false;
         }
         let shared = &self.shared;
-        let used = *self.memory.used.get_or_insert_with(|| shared.monitor.used_bytes(&shared.engine));
+        let used = *self.memory.used.get_or_insert_with(|| shared.stats.used_bytes(&shared.engine));
         self.memory.admitted += words.iter().map(|word| word.len()).sum::<usize>();
         let over = used as u64 > limit;
         if over || self.memory.admitted > ADMITTED_BYTES_MAX {

@@ -28,13 +28,13 @@ impl Executor {
             arrivals.words.iter().for_each(|word| drop(word.rope_from(0)));
         }
         window.detached_bytes = arrivals.bytes();
-        mem::replace(&mut self.worker.effects.long_words, arrivals.words.iter().cloned().collect())
+        mem::replace(&mut self.worker.propagation.long_words, arrivals.words.iter().cloned().collect())
     }
 
     /// Takes lent words back after the command has run, or was put off.
     #[cold]
     pub(super) fn end_loan(&mut self, session: &mut Session, outer: LongWords, has_run: bool) {
-        self.worker.effects.long_words = outer;
+        self.worker.propagation.long_words = outer;
         if has_run {
             session.decoder.forget_detached();
             if let Some(arrivals) = session.arrivals.take() {

@@ -7,17 +7,23 @@
 //! ```
 //!
 //! `window` looks ahead, `admission` decides whether a command may run, `waiting` keeps clients that wait,
-//! `long_words` keeps long words from being copied, `apart` hands out commands that take long, `meanwhile` answers others
+//! `long_words` keeps long words from being copied, `offload` hands out commands that take long, `nested_poll` answers others
 //! while a script takes its time, and the network layer calls `service`.
 //!
 //! Memory arrives while other commands of the pipeline are looked at; a window is as deep as the
 //! first-level cache bears.
 
 mod admission;
-mod apart;
+pub(crate) mod arrivals;
+pub(crate) mod blocked;
+pub(crate) mod expiry;
 mod long_words;
-mod meanwhile;
+mod nested_poll;
+mod offload;
+pub(crate) mod offload_threads;
+pub(crate) mod pause;
 mod service;
+pub(crate) mod transaction;
 mod waiting;
 mod window;
 
@@ -37,34 +43,34 @@ use dunlin_resp::{Batch, Mark, ReplyBuffer};
 
 use self::{
     admission::{MemoryCheck, is_http},
-    meanwhile::Meanwhile,
+    nested_poll::PausedScript,
     waiting::RoomWaits,
     window::Window,
 };
 use crate::{
-    apart::{Finished, Unstored},
-    audience::Notifier,
-    blocked::Unblocked,
-    command_log::{LogEntry, LogKind, shorten},
     config::{Config, ConfigReader, VersionCheck},
-    error_counts::ErrorSource,
-    expiry::ExpiryCycle,
-    feed::{self, Origin},
-    hot_keys::HotKeySession,
-    net::{Address, Clients, Neighbours, Next, Now, PostOffice, Push, REPLY_BYTES_MAX, WorkerContext},
-    process::{self, ProcessorTime},
+    executor::blocked::Unblocked,
+    executor::expiry::ExpiryCycle,
+    executor::offload_threads::{Finished, OffloadedResult},
+    executor::transaction::{Queue, Unwatched},
+    net::{Address, Clients, EventLoop, Next, Now, Push, REPLY_BYTES_MAX, WorkerContext, WorkerQueues},
+    observe::command_log::{LogEntry, LogKind, shorten},
+    observe::command_stats::{Measured, Meter},
+    observe::error_counts::ErrorSource,
+    observe::hot_keys::HotKeySession,
+    process::host::{self, ProcessorTime},
+    push::monitor::{self, Origin},
+    push::notifier::Notifier,
     scripting::{Compiled, LoadedLibraries},
     session::{ClientFlags, Replies, Session, Unfinished},
     shared::Shared,
-    statistics::{Measured, Meter},
-    transaction::{Queue, Unwatched},
 };
 
 pub(crate) use self::admission::{QUOTED_BYTES_MAX, UNSAVED};
 
-/// Mail between executors.
+/// Messages between executors.
 #[derive(Debug, Clone)]
-pub enum Letter {
+pub enum WorkerMessage {
     /// To every client: a pause has ended before its time.
     Unpaused,
     /// To a worker: another one is held up, and does not do what is everybody's.
@@ -78,9 +84,9 @@ pub enum Letter {
     Unblocked(Arc<Unblocked>),
     /// To a client: what it waits for comes of age earlier than it was to.
     Sooner,
-    /// To a client: what became of its command that was run apart from the worker.
+    /// To a client: what became of its command that was offloaded.
     Finished(Arc<Finished>),
-    /// To a client: its command that was run apart has come too late, and waits, so long at most.
+    /// To a client: its command that was offloaded has come too late, and waits, so long at most.
     Waits {
         /// Without, for ever.
         timeout: Option<Duration>,
@@ -88,7 +94,7 @@ pub enum Letter {
         nanoseconds: u64,
     },
     /// To a worker: a command of one of its clients has computed what it will store. Taken once.
-    Computed(Arc<Mutex<Option<Unstored>>>),
+    Computed(Arc<Mutex<Option<OffloadedResult>>>),
 }
 
 /// One worker's executor.
@@ -98,27 +104,27 @@ pub struct Executor {
     pub(crate) environment: Environment,
     pub(crate) config: ConfigReader,
     now: Now,
-    pub(crate) post: PostOffice<Letter>,
+    pub(crate) queues: WorkerQueues<WorkerMessage>,
     clients: Arc<Clients>,
     expiry: ExpiryCycle,
     meter: Meter,
     /// The session of HOTKEYS while it collects, and what had happened to it when it was looked at last.
     hot_keys: (Option<Arc<HotKeySession>>, u64),
     memory: MemoryCheck,
-    /// The offset behind what it had recorded when it last rang the log's bell.
+    /// The offset behind what it had recorded when it last rang the log's wakeup.
     rung_at: u64,
     /// Its clients that wait for the log to be durable up to a mark.
     durability_waits: Vec<(u64, Address)>,
     /// Its clients whose commands wait for room in the log, or in the queue of a snapshot.
     room_waits: RoomWaits,
     /// What commands have computed apart and what there was no room for when it came.
-    unstored: Vec<Unstored>,
+    result: Vec<OffloadedResult>,
     /// The mark that the replies of the last call are withheld to.
     withhold_to: u64,
     /// Whether a command of this call has seen the data set, or changed something that is recorded.
     pub(crate) saw_data: bool,
     /// What is put aside while a script takes its time and others are attended to.
-    meanwhile: Option<Meanwhile>,
+    paused_script: Option<PausedScript>,
     /// A transaction was given up together with the process: its locks are held to the end, which is near.
     pub(crate) is_abandoned: bool,
     /// What clients have ceased to watch, and is still to be let go.
@@ -141,7 +147,7 @@ pub struct Executor {
 pub(crate) enum Flow {
     /// With the next command.
     Continue,
-    /// The command has not run: it is presented again at that time, or when a letter says so.
+    /// The command has not run: it is presented again at that time, or when a message says so.
     Postpone {
         /// `None` for a moment beyond the clock.
         until: Option<Instant>,
@@ -152,14 +158,18 @@ pub(crate) enum Flow {
 
 impl Executor {
     /// The executor of worker `worker.id()`, with its connections to the others.
-    pub(crate) fn new(shared: Arc<Shared>, mut worker: Worker, context: WorkerContext<Letter>) -> Self {
-        worker.statistics = Arc::clone(&shared.monitor.keyspace[worker.id()]);
-        worker.clock_ns = process::monotonic_ns;
-        worker.audience = Some(Box::new(Notifier::new(&shared, &context.post)));
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        mut worker: Worker,
+        context: WorkerContext<WorkerMessage>,
+    ) -> Self {
+        worker.statistics = Arc::clone(&shared.stats.keyspace[worker.id()]);
+        worker.clock_ns = host::monotonic_ns;
+        worker.audience = Some(Box::new(Notifier::new(&shared, &context.queues)));
         let config = ConfigReader::new(Arc::clone(&shared.config));
         let environment = environment(config.config());
         let expiry = ExpiryCycle::new(worker.id(), shared.workers);
-        let statistics = Arc::clone(&shared.monitor.workers[worker.id()]);
+        let statistics = Arc::clone(&shared.stats.workers[worker.id()]);
         let meter = Meter::new(statistics, &shared.commands, config.config());
         Self {
             shared,
@@ -167,7 +177,7 @@ impl Executor {
             environment,
             config,
             now: Now::read(),
-            post: context.post,
+            queues: context.queues,
             clients: context.clients,
             expiry,
             meter,
@@ -176,10 +186,10 @@ impl Executor {
             rung_at: 0,
             durability_waits: Vec::new(),
             room_waits: RoomWaits::default(),
-            unstored: Vec::new(),
+            result: Vec::new(),
             withhold_to: 0,
             saw_data: false,
-            meanwhile: None,
+            paused_script: None,
             is_abandoned: false,
             unwatched: Vec::new(),
             departed: Vec::new(),
@@ -196,9 +206,9 @@ impl Executor {
         self.now
     }
 
-    /// Mail to all workers.
-    pub(crate) fn post(&self) -> &PostOffice<Letter> {
-        &self.post
+    /// Messages to all workers.
+    pub(crate) fn queues(&self) -> &WorkerQueues<WorkerMessage> {
+        &self.queues
     }
 
     /// The clients of all workers.
@@ -217,7 +227,7 @@ impl Executor {
         if session.flags.has(ClientFlags::MONITOR) {
             session.flags.set(ClientFlags::MONITOR, false);
             session.client.listening.set(0);
-            self.shared.feed.leave(session.client.id());
+            self.shared.monitor.leave(session.client.id());
         }
     }
 
@@ -235,7 +245,7 @@ impl Executor {
         let line = line(session.database, Origin::Client(&session.client.transport));
         if !line.is_empty() {
             session.is_shown = is_alone;
-            self.shared.feed.show(line, &self.post);
+            self.shared.monitor.show(line, &self.queues);
         }
     }
 
@@ -250,7 +260,7 @@ impl Executor {
     /// Puts pushes around the reply to the command that has just run, which begins at a mark.
     fn place_pushes(&self, session: &Session, mark: Mark, reply: &mut ReplyBuffer) {
         let Some(pushes) = session.client.pushes.get() else { return };
-        let owes_reply = session.apart.is_some_and(|apart| apart.is_decided);
+        let owes_reply = session.offloaded.is_some_and(|offloaded| offloaded.is_decided);
         let Some(Around { before, behind }) = pushes.settle(!owes_reply) else { return };
         let mut own = reply.split_off(mark);
         let put = |push: Push, reply: &mut ReplyBuffer| reply.raw(&push.encode());
@@ -404,7 +414,7 @@ impl Executor {
         if took / 1_000_000 >= thresholds.event_ms {
             let is_fast = entry.command.flags.has(Flags::FAST);
             let event = event.unwrap_or(if is_fast { "fast-command" } else { "command" });
-            shared.monitor.latency.record(event, time_s, took / 1_000_000);
+            shared.stats.latency.record(event, time_s, took / 1_000_000);
         }
         if entry.command.flags.has(Flags::SKIP_SLOWLOG) {
             return;
@@ -423,7 +433,7 @@ impl Executor {
                 peer: session.client.transport.peer_text(),
                 client_name: session.client.names().name.clone(),
             };
-            shared.monitor.logs.add(kind, kind.entries_max(self.config.config()), logged);
+            shared.stats.logs.add(kind, kind.entries_max(self.config.config()), logged);
         }
     }
 
@@ -431,12 +441,12 @@ impl Executor {
     #[cold]
     fn leave_unfinished(&mut self, session: &mut Session, request: &Request<'_>) {
         // Who waits for keys, or for a thread of its own, has its words with what it waits for.
-        let are_kept = session.waiting.is_some() || session.apart.is_some();
+        let are_kept = session.waiting.is_some() || session.offloaded.is_some();
         let words = if are_kept { &[] } else { request.words };
         session.unfinished = Some(Box::new(Unfinished {
             index: request.entry.index,
             words: words.iter().map(|word| Box::from(*word)).collect(),
-            request_bytes: request.encoded.len() + self.worker.effects.long_words.bytes(),
+            request_bytes: request.encoded.len() + self.worker.propagation.long_words.bytes(),
             nanoseconds: self.meter.set_aside(),
         }));
     }
@@ -450,7 +460,7 @@ impl Executor {
         let shared = Arc::clone(&self.shared);
         let own: Vec<&[u8]> = own.iter().map(|word| &**word).collect();
         let words = if own.is_empty() { words } else { &own };
-        let measured = self.meter.count_apart(index, nanoseconds + ending.nanoseconds);
+        let measured = self.meter.count_alone(index, nanoseconds + ending.nanoseconds);
         let bytes = (request_bytes, ending.reply_bytes);
         self.log_measured(&shared, session, &measured, words, bytes, ending.event);
         if let Some(line) = ending.error {
@@ -586,7 +596,7 @@ impl Executor {
         if let Some(queue) = &mut session.queue
             && !entry.command.flags.has(Flags::UNQUEUED)
         {
-            queue.push(&shared.engine.keyspace, &request, &self.worker.effects.long_words);
+            queue.push(&shared.engine.keyspace, &request, &self.worker.propagation.long_words);
             reply.simple("QUEUED");
             return Flow::Continue;
         }
@@ -626,9 +636,9 @@ impl Executor {
         let Request { entry, words, .. } = request;
         self.meter.begin(entry.index);
         let is_queued = transaction.is_some();
-        let is_watched = shared.feed.is_watched();
-        if is_watched && !feed::is_shown_afterwards(entry) {
-            self.show(session, !is_queued, |database, origin| feed::line(entry, words, database, origin));
+        let is_watched = shared.monitor.is_watched();
+        if is_watched && !monitor::is_shown_afterwards(entry) {
+            self.show(session, !is_queued, |database, origin| monitor::line(entry, words, database, origin));
         }
         let (mut flow, mut has_failed) = (Flow::Continue, false);
         let result = match (entry.command.run.host(), transaction) {
@@ -652,8 +662,8 @@ impl Executor {
                     reply.rewind(mark);
                 }
                 // A part of DEBUG that the store runs.
-                if let Some(deferred) = self.worker.deferred.take() {
-                    flow = Self::run_apart(shared, session, entry, deferred, self.post.clone());
+                if let Some(offloaded) = self.worker.offloaded.take() {
+                    flow = Self::offload(shared, session, entry, offloaded, self.queues.clone());
                 }
                 result
             }
@@ -663,13 +673,13 @@ impl Executor {
                 let (database, inside) = (session.database, &mut turn.inside);
                 let result = shared.engine.execute(&request, database, environment, worker, inside, reply);
                 if !self.worker.served.is_empty() {
-                    self.mail_served();
+                    self.send_served();
                 }
                 if let Some(blocked) = self.worker.blocked.take() {
                     flow = self.wait(shared, session, &blocked);
                 }
-                if let Some(deferred) = self.worker.deferred.take() {
-                    flow = Self::run_apart(shared, session, entry, deferred, self.post.clone());
+                if let Some(offloaded) = self.worker.offloaded.take() {
+                    flow = Self::offload(shared, session, entry, offloaded, self.queues.clone());
                 }
                 result
             }
@@ -698,8 +708,8 @@ impl Executor {
         if matches!(flow, Flow::Stop(Next::Park { .. } | Next::Await)) && !is_queued {
             self.leave_unfinished(session, &request);
         }
-        if is_watched && feed::is_shown_afterwards(entry) {
-            self.show(session, !is_queued, |database, origin| feed::line(entry, words, database, origin));
+        if is_watched && monitor::is_shown_afterwards(entry) {
+            self.show(session, !is_queued, |database, origin| monitor::line(entry, words, database, origin));
         }
         flow
     }
@@ -720,13 +730,13 @@ impl Executor {
         }
     }
 
-    /// Rings the log's bell if this worker has recorded something since it last did.
+    /// Rings the log's wakeup if this worker has recorded something since it last did.
     #[inline]
-    fn ring_bell(&mut self) {
-        let recorded_to = self.worker.effects.logged_to();
+    fn wake_log(&mut self) {
+        let recorded_to = self.worker.propagation.logged_to();
         if recorded_to != self.rung_at {
             self.rung_at = recorded_to;
-            self.shared.durability.ring_bell(recorded_to);
+            self.shared.durability.wake_log(recorded_to);
         }
     }
 
@@ -737,7 +747,7 @@ impl Executor {
         statistics.expiry_caps.add(u64::from(out_of_time));
         if expiry.as_millis() as u64 >= self.meter.thresholds().event_ms {
             let time_s = self.environment.now_ms / 1000;
-            self.shared.monitor.latency.record("expire-cycle", time_s, expiry.as_millis() as u64);
+            self.shared.stats.latency.record("expire-cycle", time_s, expiry.as_millis() as u64);
         }
         let used = ProcessorTime::of_thread();
         statistics.user_us.set(used.user.as_micros() as u64);
@@ -810,7 +820,7 @@ pub(crate) struct Turn<'k> {
     /// The pass through the gate; `None` where a transaction has closed it, or a script keeps everybody out.
     pub(crate) inside: Option<Inside<'k>>,
     /// The worker's other clients; `None` where one of them is in the middle of its own turn.
-    pub(crate) neighbours: Option<&'k mut Neighbours<Executor>>,
+    pub(crate) event_loop: Option<&'k mut EventLoop<Executor>>,
 }
 
 /// What the server's own commands are given.

@@ -10,17 +10,18 @@ use dunlin_engine::{GrowingBlock, Notice, keyspace::ClientToken};
 use dunlin_resp::{Decoded, ReplyBuffer};
 
 use super::{
-    Executor, Flow, Letter, Turn,
+    Executor, Flow, Turn, WorkerMessage,
     waiting::{HOLD_MAX, KEPT_OUT_PAUSE},
     window::WINDOW,
 };
 use crate::{
-    access, blocked,
-    net::{Client, Neighbours, Next, Now, Served, Service},
-    pubsub::Subscriptions,
+    access,
+    executor::blocked,
+    net::{Client, EventLoop, Next, Now, Served, Service},
+    push::pubsub::Subscriptions,
+    push::tracking::Tracking,
     session::{ClientFlags, Replies, Session},
     shared::Shared,
-    tracking::Tracking,
 };
 
 /// After what time it is tried again to store what a command has computed apart, where there was no room.
@@ -44,7 +45,7 @@ impl Executor {
 
 impl Service for Executor {
     type Session = Session;
-    type Letter = Letter;
+    type Message = WorkerMessage;
 
     fn open(&mut self, client: &Arc<Client>) -> Session {
         Session::new(client, access::is_open(self.newest_config()))
@@ -92,7 +93,7 @@ impl Service for Executor {
         session: &mut Session,
         input: &[u8],
         reply: &mut ReplyBuffer,
-        neighbours: Option<&mut Neighbours<Self>>,
+        event_loop: Option<&mut EventLoop<Self>>,
     ) -> Served {
         if session.client.is_killed() {
             return Served { consumed: input.len(), next: Next::CloseNow, wanted: 0, detached: 0 };
@@ -105,8 +106,8 @@ impl Service for Executor {
         if session.is_pushed_to {
             self.follow(session);
         }
-        let mut turn = Turn { inside: None, neighbours };
-        if turn.neighbours.is_some() {
+        let mut turn = Turn { inside: None, event_loop };
+        if turn.event_loop.is_some() {
             turn.inside = shared.engine.keyspace.enter_unless_long(self.worker.id());
             self.prepare_environment(&shared, session);
         }
@@ -192,62 +193,69 @@ impl Service for Executor {
         Next::Read
     }
 
-    fn deliver(&mut self, session: &mut Session, letter: Letter, reply: &mut ReplyBuffer) -> Option<Next> {
+    fn deliver(
+        &mut self,
+        session: &mut Session,
+        message: WorkerMessage,
+        reply: &mut ReplyBuffer,
+    ) -> Option<Next> {
         // What a client that has waited is answered is a change that somebody else has made.
-        self.saw_data = matches!(letter, Letter::Unblocked(_) | Letter::Finished(_));
+        self.saw_data = matches!(message, WorkerMessage::Unblocked(_) | WorkerMessage::Finished(_));
         self.withhold_to = self.durability_mark();
-        match letter {
-            Letter::Unpaused | Letter::HasRoom => {
+        match message {
+            WorkerMessage::Unpaused | WorkerMessage::HasRoom => {
                 // From now on it is to be told again.
-                session.waits_for_room &= matches!(letter, Letter::Unpaused);
+                session.waits_for_room &= matches!(message, WorkerMessage::Unpaused);
                 let is_waiting = session.waiting.is_some() || session.durability.is_some();
                 let is_held = session.flags.has(ClientFlags::BLOCKED) && !is_waiting;
                 is_held.then_some(Next::Again)
             }
-            Letter::Unblocked(unblocked) if session.durability.is_some() => {
+            WorkerMessage::Unblocked(unblocked) if session.durability.is_some() => {
                 Some(self.stop_durability_wait(session, reply, &unblocked))
             }
-            Letter::Unblocked(unblocked) => {
-                // It may have been served before it was told of its wait (`Letter::Waits`).
-                session.waiting = session.waiting.take().or_else(|| Some(session.apart.take()?.is_heard));
+            WorkerMessage::Unblocked(unblocked) => {
+                // It may have been served before it was told of its wait (`WorkerMessage::Waits`).
+                session.waiting = session.waiting.take().or_else(|| Some(session.offloaded.take()?.is_heard));
                 Some(self.stop_waiting(session, reply, &unblocked))
             }
-            Letter::Waits { timeout, nanoseconds } => self.wait_after_all(session, timeout, nanoseconds),
-            Letter::Sooner => session.waiting.map(|_| Next::Park { until: self.next_look(session) }),
-            Letter::Finished(finished) => {
-                let next = self.finish_apart(session, &finished, reply);
+            WorkerMessage::Waits { timeout, nanoseconds } => {
+                self.wait_after_all(session, timeout, nanoseconds)
+            }
+            WorkerMessage::Sooner => session.waiting.map(|_| Next::Park { until: self.next_look(session) }),
+            WorkerMessage::Finished(finished) => {
+                let next = self.finish_offload(session, &finished, reply);
                 if finished.words.iter().any(|word| word.long().is_some()) {
                     self.worker.garbage.push_other(Box::new(finished));
                     self.dispose();
                 }
                 Some(next)
             }
-            Letter::Durable => {
+            WorkerMessage::Durable => {
                 let (wanted, _) = session.durability?;
                 self.is_fulfilled(&wanted).then(|| self.end_durability_wait(session, reply))
             }
-            Letter::HeldUp | Letter::Computed(_) => None,
+            WorkerMessage::HeldUp | WorkerMessage::Computed(_) => None,
         }
     }
 
     fn owes_reply(&self, session: &Session) -> bool {
-        session.apart.is_some_and(|apart| apart.is_decided)
+        session.offloaded.is_some_and(|offloaded| offloaded.is_decided)
     }
 
-    fn receive(&mut self, letter: Letter) {
-        match letter {
+    fn receive(&mut self, message: WorkerMessage) {
+        match message {
             // Waking up is all that a released reply needs.
-            Letter::Durable => self.tell_durable(),
-            Letter::HasRoom => self.room_waits.tell(&self.post),
-            Letter::Unpaused
-            | Letter::HeldUp
-            | Letter::Unblocked(_)
-            | Letter::Waits { .. }
-            | Letter::Sooner
-            | Letter::Finished(_) => {}
-            Letter::Computed(unstored) => {
-                let unstored = unstored.lock().unwrap_or_else(PoisonError::into_inner).take();
-                unstored.into_iter().for_each(|unstored| self.store_computed(unstored));
+            WorkerMessage::Durable => self.tell_durable(),
+            WorkerMessage::HasRoom => self.room_waits.tell(&self.queues),
+            WorkerMessage::Unpaused
+            | WorkerMessage::HeldUp
+            | WorkerMessage::Unblocked(_)
+            | WorkerMessage::Waits { .. }
+            | WorkerMessage::Sooner
+            | WorkerMessage::Finished(_) => {}
+            WorkerMessage::Computed(result) => {
+                let result = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+                result.into_iter().for_each(|result| self.store_computed(result));
             }
         }
     }
@@ -272,8 +280,8 @@ impl Service for Executor {
         Subscriptions::unsubscribe_all(&self.shared.exchange, &mut session);
         self.stop_monitoring(&mut session);
         self.stop_tracking(&mut session);
-        // Who has a command run apart may wait already, and not know it yet.
-        let may_wait = session.waiting.is_some() || session.apart.is_some();
+        // Who has a command offloaded may wait already, and not know it yet.
+        let may_wait = session.waiting.is_some() || session.offloaded.is_some();
         if session.watching.is_some() || may_wait {
             let shared = Arc::clone(&self.shared);
             let inside = self.pass(&shared.engine.keyspace);
@@ -288,8 +296,8 @@ impl Service for Executor {
         }
     }
 
-    fn may_receive_meanwhile(&self, letter: &Letter) -> bool {
-        Self::may_receive(letter)
+    fn may_receive_nested(&self, message: &WorkerMessage) -> bool {
+        Self::may_receive(message)
     }
 
     fn withhold_to(&self) -> u64 {
@@ -305,10 +313,10 @@ impl Service for Executor {
     }
 
     fn end_tick(&mut self) {
-        if !self.unstored.is_empty() {
+        if !self.result.is_empty() {
             self.store_postponed();
         }
-        self.ring_bell();
+        self.wake_log();
     }
 
     fn background(&mut self, now: Now) -> Duration {
@@ -329,13 +337,13 @@ impl Service for Executor {
         } else {
             Duration::from_secs(1) / config.hz
         };
-        self.ring_bell();
+        self.wake_log();
         self.note_background(started.elapsed(), pause.is_zero());
         if !self.worker.served.is_empty() {
-            self.mail_served();
+            self.send_served();
         }
         self.dispose();
         let pause = if self.worker.is_kept_out() { pause.min(KEPT_OUT_PAUSE) } else { pause };
-        if self.unstored.is_empty() { pause } else { pause.min(STORE_PAUSE) }
+        if self.result.is_empty() { pause } else { pause.min(STORE_PAUSE) }
     }
 }

@@ -8,12 +8,12 @@ use std::{
 use dunlin_engine::{Blocked, Served as ServedWaiter, keyspace::Inside};
 use dunlin_resp::ReplyBuffer;
 
-use super::{Executor, Finish, Flow, Letter};
+use super::{Executor, Finish, Flow, WorkerMessage};
 use crate::{
-    blocked::{self, Ending, Unblocked, error_line},
     commands::WITHOUT_LOG,
     config::AppendFsync,
-    net::{Address, Next, PostOffice},
+    executor::blocked::{self, Ending, Unblocked, error_line},
+    net::{Address, Next, WorkerQueues},
     session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
     shared::Shared,
 };
@@ -46,8 +46,8 @@ impl RoomWaits {
     }
 
     /// Tells all of them, who came first first.
-    pub(super) fn tell(&mut self, post: &PostOffice<Letter>) {
-        self.0.drain(..).for_each(|client| post.send(client, Letter::HasRoom));
+    pub(super) fn tell(&mut self, queues: &WorkerQueues<WorkerMessage>) {
+        self.0.drain(..).for_each(|client| queues.send(client, WorkerMessage::HasRoom));
     }
 }
 
@@ -103,8 +103,8 @@ impl Executor {
             self.environment.client = blocked::token(session.client.address);
             shared.engine.look_again(&waiter, &self.environment, &mut self.worker);
             drop(inside);
-            self.mail_served();
-            self.ring_bell();
+            self.send_served();
+            self.wake_log();
             self.dispose();
         }
         // Where it could not be served, or not be looked at, it is not due again at once.
@@ -114,11 +114,12 @@ impl Executor {
 
     /// Sends the replies to clients that a command has served, and tells those who are to be looked at sooner.
     #[cold]
-    pub(crate) fn mail_served(&mut self) {
+    pub(crate) fn send_served(&mut self) {
         for ServedWaiter { waiter, reply, nanoseconds } in self.worker.served.drain(..) {
-            let unblocked = reply.map(|reply| Letter::Unblocked(Arc::new(Unblocked { reply, nanoseconds })));
-            let letter = unblocked.unwrap_or(Letter::Sooner);
-            self.post.send(blocked::address(waiter.client), letter);
+            let unblocked =
+                reply.map(|reply| WorkerMessage::Unblocked(Arc::new(Unblocked { reply, nanoseconds })));
+            let message = unblocked.unwrap_or(WorkerMessage::Sooner);
+            self.queues.send(blocked::address(waiter.client), message);
         }
     }
 
@@ -238,11 +239,11 @@ impl Executor {
         while let Some(next) = self.durability_waits.iter().map(|(mark, _)| *mark).min()
             && !self.shared.durability.await_sync(self.worker.id(), next)
         {
-            let (durability, post) = (&self.shared.durability, &self.post);
+            let (durability, queues) = (&self.shared.durability, &self.queues);
             self.durability_waits.retain(|(mark, address)| {
                 let is_on_disk = durability.is_on_disk(*mark);
                 if is_on_disk {
-                    post.send(*address, Letter::Durable);
+                    queues.send(*address, WorkerMessage::Durable);
                 }
                 !is_on_disk
             });
@@ -295,24 +296,24 @@ impl Executor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::{Letters, To};
+    use crate::net::{TestQueues, To};
 
     /// Of many clients three are refused, one of them over and over, and one hangs up: two are told, once.
     #[test]
     fn room_is_told_of_to_those_who_wait_for_it() {
-        let (post, letters) = Letters::of_workers(1);
+        let (queues, messages) = TestQueues::of_workers(1);
         let client = |slot| Address { id: 100 + u64::from(slot), worker: 0, slot };
         let (mut waits, mut is_here) = (RoomWaits::default(), [false; 50]);
         for slot in [7, 3, 30, 7, 7] {
             waits.add(client(slot), &mut is_here[slot as usize]);
         }
         waits.remove(client(3));
-        waits.tell(&post);
-        assert_eq!(letters.recipients(0), [To::Client(client(7)), To::Client(client(30))]);
-        waits.tell(&post);
-        assert_eq!(letters.recipients(0), [], "who was told waits no longer");
+        waits.tell(&queues);
+        assert_eq!(messages.recipients(0), [To::Client(client(7)), To::Client(client(30))]);
+        waits.tell(&queues);
+        assert_eq!(messages.recipients(0), [], "who was told waits no longer");
         waits.add(client(3), &mut false);
-        waits.tell(&post);
-        assert_eq!(letters.recipients(0), [To::Client(client(3))]);
+        waits.tell(&queues);
+        assert_eq!(messages.recipients(0), [To::Client(client(3))]);
     }
 }

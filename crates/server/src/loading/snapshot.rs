@@ -79,7 +79,7 @@ struct Storers {
 
 /// Loads the snapshot that the configuration names, if there is one.
 pub(crate) fn load_dump(shared: &Shared) -> Result<(), LoadError> {
-    let path = persistence::path(&shared.config.snapshot());
+    let path = persistence::path(&shared.config.current());
     let begun = Instant::now();
     let file = match File::open(&path) {
         Ok(file) => file,
@@ -142,7 +142,7 @@ fn read(
     reporter: &mut Reporter<'_>,
     Storers { queues, given_back }: Storers,
 ) -> Result<LoadedSnapshot, LoadError> {
-    let config = shared.config.snapshot();
+    let config = shared.config.current();
     let options = ReadOptions {
         checksum: config.rdbchecksum,
         known_versions: config.rdb_version_check == VersionCheck::Strict,

@@ -53,7 +53,7 @@ impl Transport {
     }
 }
 
-/// Where to send mail for a client. Stays unique after the client has gone.
+/// Where to send messages for a client. Stays unique after the client has gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Address {
     /// The client's number, growing from 1.
@@ -93,7 +93,7 @@ pub struct Names {
 /// One client as others see it. Fields above the line are the layer's, those below the service's.
 #[derive(Debug)]
 pub struct Client {
-    /// Where its mail goes.
+    /// Where its messages goes.
     pub address: Address,
     /// How it is connected.
     pub transport: Transport,
@@ -206,7 +206,7 @@ impl Client {
     }
 
     /// Says that the client is about to be closed: it is listed no more. Any thread; to be
-    /// followed by [`super::PostOffice::kill`].
+    /// followed by [`super::WorkerQueues::kill`].
     pub fn mark_killed(&self) {
         self.killed.store(true, Relaxed);
     }

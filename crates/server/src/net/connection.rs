@@ -12,7 +12,7 @@
 //!
 //! A connection is *serving* unless it is
 //! - *stalled*: more than [`STALLED_BYTES_MIN`] of replies wait for the client, until most have left;
-//! - *parked*: its service waits for a letter or a deadline;
+//! - *parked*: its service waits for a message or a deadline;
 //! - *closing*: nothing more is served, the rest of the replies leaves.
 //!
 //! A client that is sent *pushes*, too, has them written by any worker ([`ClientPushes`](super::ClientPushes)) while the
@@ -32,7 +32,7 @@
 //!   poller reports edges only.
 //! - `backlog` is set when held input may contain a complete request.
 //! - The poller watches for writability exactly while output waits.
-//! - Whoever holds its pushes back gives it another turn: from its turn's beginning, from a letter or a deadline, or while
+//! - Whoever holds its pushes back gives it another turn: from its turn's beginning, from a message or a deadline, or while
 //!   something of its own waits to be sent.
 
 use std::io;
@@ -49,7 +49,7 @@ use socket2::Socket;
 use super::input::Input;
 use super::output::{self, Output};
 use super::withheld::Withheld;
-use super::{Client, Limits, Neighbours, Next, Served, Service};
+use super::{Client, EventLoop, Limits, Next, Served, Service};
 
 /// Capacity of the buffer that a worker shares among its connections: what one read takes.
 pub(crate) const SHARED_BYTES: usize = 64 * 1024;
@@ -110,7 +110,7 @@ pub const fn connection_bytes<T>() -> usize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Outcome {
-    /// The poller, a letter or a deadline will bring it back.
+    /// The poller, a message or a deadline will bring it back.
     Wait,
     /// There is more to do right away; others first.
     Again,
@@ -126,7 +126,7 @@ pub(super) struct Connection<T> {
     stranger: bool,
     /// Whether the worker has it on its list for the next tick.
     pub(super) queued: bool,
-    /// Whether the worker has it on its list of those that mail has something to say to.
+    /// Whether the worker has it on its list of those that messages has something to say to.
     pub(super) addressed: bool,
     socket: Arc<Socket>,
     input: Input,
@@ -171,10 +171,10 @@ impl<T> Connection<T> {
         socket: Socket,
         client: Arc<Client>,
         service: &mut S,
-        neighbours: &Neighbours<S>,
+        event_loop: &EventLoop<S>,
     ) -> io::Result<Self> {
         let token = Token(client.address.slot as usize);
-        neighbours.poll.registry().register(&mut SourceFd(&socket.as_raw_fd()), token, Interest::READABLE)?;
+        event_loop.poll.registry().register(&mut SourceFd(&socket.as_raw_fd()), token, Interest::READABLE)?;
         let session = service.open(&client);
         Ok(Self {
             stranger: service.is_stranger(&session),
@@ -198,7 +198,7 @@ impl<T> Connection<T> {
             closing: false,
             watching_writable: false,
             parked: None,
-            last_active: neighbours.now.instant,
+            last_active: event_loop.now.instant,
             over_soft_limit: None,
             holds_pushes: true,
             has_writer: false,
@@ -229,9 +229,9 @@ impl<T> Connection<T> {
     pub(super) fn turn<S: Service<Session = T>>(
         &mut self,
         kit: &mut Kit<'_, S>,
-        neighbours: &mut Neighbours<S>,
+        event_loop: &mut EventLoop<S>,
     ) -> Outcome {
-        let outcome = self.try_turn(kit, neighbours).unwrap_or_else(|error| {
+        let outcome = self.try_turn(kit, event_loop).unwrap_or_else(|error| {
             tracing::debug!("{}: {error}", self.client);
             Outcome::Close
         });
@@ -246,23 +246,23 @@ impl<T> Connection<T> {
     fn try_turn<S: Service<Session = T>>(
         &mut self,
         kit: &mut Kit<'_, S>,
-        neighbours: &mut Neighbours<S>,
+        event_loop: &mut EventLoop<S>,
     ) -> io::Result<Outcome> {
         if let Some(pushes) = self.client.pushes.get() {
             let is_open = !self.holds_pushes && !pushes.queue.has_pushes();
             if !is_open {
-                self.begin_pushed_turn(kit.service.owes_reply(&self.session), neighbours)?;
+                self.begin_pushed_turn(kit.service.owes_reply(&self.session), event_loop)?;
             }
         } else if !self.output.is_empty() && self.writable {
-            self.flush(neighbours)?;
+            self.flush(event_loop)?;
         }
         let serving = self.is_serving();
-        if !self.closing && self.receive(kit, neighbours, serving)? == Outcome::Close {
+        if !self.closing && self.receive(kit, event_loop, serving)? == Outcome::Close {
             return Ok(Outcome::Close);
         }
-        let outcome = self.settle(neighbours);
+        let outcome = self.settle(event_loop);
         if self.client.pushes.get().is_some() && self.holds_pushes && self.output.is_empty() {
-            self.release_pushes(kit.service.owes_reply(&self.session), neighbours)?;
+            self.release_pushes(kit.service.owes_reply(&self.session), event_loop)?;
         }
         Ok(outcome)
     }
@@ -271,12 +271,12 @@ impl<T> Connection<T> {
     fn begin_pushed_turn<S: Service<Session = T>>(
         &mut self,
         owes_reply: bool,
-        neighbours: &Neighbours<S>,
+        event_loop: &EventLoop<S>,
     ) -> io::Result<()> {
         // Others may have found the socket full.
         self.hold_pushes();
         if !self.output.is_empty() && self.writable {
-            self.release_pushes(owes_reply, neighbours)?;
+            self.release_pushes(owes_reply, event_loop)?;
         }
         Ok(())
     }
@@ -302,12 +302,12 @@ impl<T> Connection<T> {
     fn release_pushes<S: Service<Session = T>>(
         &mut self,
         owes_reply: bool,
-        neighbours: &Neighbours<S>,
+        event_loop: &EventLoop<S>,
     ) -> io::Result<()> {
         if owes_reply || self.closing || self.departing || !self.withheld.is_empty() {
-            return if self.output.is_empty() { Ok(()) } else { self.flush(neighbours) };
+            return if self.output.is_empty() { Ok(()) } else { self.flush(event_loop) };
         }
-        neighbours.send_pushes();
+        event_loop.send_pushes();
         let client = Arc::clone(&self.client);
         let Some(pushes) = client.pushes.get() else { return Ok(()) };
         if !std::mem::replace(&mut self.has_writer, true) {
@@ -316,10 +316,10 @@ impl<T> Connection<T> {
         let mut result = Ok(());
         pushes.queue.release(|is_pending| {
             if is_pending {
-                neighbours.shared.post.note_pending(&client);
+                event_loop.shared.queues.note_pending(&client);
             }
             if !self.output.is_empty() {
-                result = self.flush_output(neighbours);
+                result = self.flush_output(event_loop);
             }
             self.holds_pushes = !self.output.is_empty();
             !self.holds_pushes
@@ -335,18 +335,18 @@ impl<T> Connection<T> {
     fn receive<S: Service<Session = T>>(
         &mut self,
         kit: &mut Kit<'_, S>,
-        neighbours: &mut Neighbours<S>,
+        event_loop: &mut EventLoop<S>,
         serving: bool,
     ) -> io::Result<Outcome> {
-        if !self.wants_input(neighbours, serving) {
+        if !self.wants_input(event_loop, serving) {
             if serving && self.backlog {
-                return self.serve(kit, neighbours, false);
+                return self.serve(kit, event_loop, false);
             }
             return Ok(Outcome::Wait);
         }
         if let Some(arrived) = self.receive_block(kit)? {
-            self.note_arrived(neighbours, arrived);
-            return Ok(if self.exceeds_query_buffer(neighbours) { Outcome::Close } else { Outcome::Wait });
+            self.note_arrived(event_loop, arrived);
+            return Ok(if self.exceeds_query_buffer(event_loop) { Outcome::Close } else { Outcome::Wait });
         }
         // Short beginnings of requests go back to the shared buffer, which takes larger reads.
         let in_shared = serving && self.input.len() + self.wanted <= SHARED_BYTES / 2;
@@ -360,9 +360,9 @@ impl<T> Connection<T> {
             self.input = input;
             arrived
         }?;
-        self.note_arrived(neighbours, arrived);
+        self.note_arrived(event_loop, arrived);
         if serving && (arrived > 0 || in_shared) {
-            return self.serve(kit, neighbours, in_shared);
+            return self.serve(kit, event_loop, in_shared);
         }
         self.backlog |= arrived > 0;
         Ok(Outcome::Wait)
@@ -383,33 +383,33 @@ impl<T> Connection<T> {
         Ok(Some(arrived))
     }
 
-    fn note_arrived<S: Service<Session = T>>(&mut self, neighbours: &Neighbours<S>, arrived: usize) {
+    fn note_arrived<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>, arrived: usize) {
         if arrived > 0 {
-            self.last_active = neighbours.now.instant;
-            self.client.last_interaction_ms.set(neighbours.now.unix_ms);
+            self.last_active = event_loop.now.instant;
+            self.client.last_interaction_ms.set(event_loop.now.unix_ms);
             self.client.input_bytes_total.add(arrived as u64);
-            neighbours.traffic().input_bytes.add(arrived as u64);
+            event_loop.traffic().input_bytes.add(arrived as u64);
         }
-        neighbours.traffic().reads.add(1);
+        event_loop.traffic().reads.add(1);
     }
 
     /// Whether the request at hand is longer than may be; then the connection is to be closed.
     #[inline]
-    fn exceeds_query_buffer<S: Service<Session = T>>(&self, neighbours: &Neighbours<S>) -> bool {
+    fn exceeds_query_buffer<S: Service<Session = T>>(&self, event_loop: &EventLoop<S>) -> bool {
         // Queued commands are requests that are not complete before EXEC.
         let held = self.input.len() + self.detached_bytes + self.client.queued_bytes.get() as usize;
-        if held <= query_buffer_max(&neighbours.limits) || self.backlog {
+        if held <= query_buffer_max(&event_loop.limits) || self.backlog {
             return false;
         }
         tracing::warn!(
             "closing {}: its request of over {held} bytes exceeds client-query-buffer-limit",
             self.client
         );
-        neighbours.traffic().query_buffer_disconnections.add(1);
+        event_loop.traffic().query_buffer_disconnections.add(1);
         true
     }
 
-    fn wants_input<S: Service<Session = T>>(&self, neighbours: &Neighbours<S>, serving: bool) -> bool {
+    fn wants_input<S: Service<Session = T>>(&self, event_loop: &EventLoop<S>, serving: bool) -> bool {
         if !self.readable || self.ended || self.closing {
             return false;
         }
@@ -417,7 +417,7 @@ impl<T> Connection<T> {
             !self.backlog
         } else {
             let held_max = if self.stranger { STRANGER_INPUT_BYTES_MAX } else { HELD_BYTES_MAX };
-            self.input.len() + self.detached_bytes < held_max.min(query_buffer_max(&neighbours.limits))
+            self.input.len() + self.detached_bytes < held_max.min(query_buffer_max(&event_loop.limits))
         }
     }
 
@@ -455,7 +455,7 @@ impl<T> Connection<T> {
     fn serve<S: Service<Session = T>>(
         &mut self,
         kit: &mut Kit<'_, S>,
-        neighbours: &mut Neighbours<S>,
+        event_loop: &mut EventLoop<S>,
         in_shared: bool,
     ) -> io::Result<Outcome> {
         self.hold_pushes();
@@ -466,11 +466,11 @@ impl<T> Connection<T> {
             return Ok(Outcome::Wait);
         }
         let was_stranger = kit.service.is_stranger(&self.session);
-        let lent = neighbours.lend();
+        let lent = event_loop.lend();
         let Served { consumed, next, wanted, detached } =
             kit.service.serve(&mut self.session, input, &mut kit.reply, lent);
         assert!(consumed + detached <= input.len(), "a service consumes what it was given");
-        neighbours.departures.note_served(consumed);
+        event_loop.pending_writes.note_served(consumed);
         let rest = consumed..input.len() - detached;
         if !in_shared {
             self.input.consume(consumed);
@@ -490,15 +490,15 @@ impl<T> Connection<T> {
             self.withheld.push(withheld_to, &mut kit.reply);
             kit.reply.clear(REPLY_CAPACITY_MAX);
         } else if self.client.pushes.get().is_none() {
-            self.send(&mut kit.reply, neighbours)?;
+            self.send(&mut kit.reply, event_loop)?;
         } else if !self.output.is_empty() || !kit.reply.is_empty() {
             self.output.push(&mut kit.reply, 0);
             kit.reply.clear(REPLY_CAPACITY_MAX);
             if self.writable {
-                self.release_pushes(kit.service.owes_reply(&self.session), neighbours)?;
+                self.release_pushes(kit.service.owes_reply(&self.session), event_loop)?;
             }
         }
-        Ok(if self.exceeds_query_buffer(neighbours) { Outcome::Close } else { Outcome::Wait })
+        Ok(if self.exceeds_query_buffer(event_loop) { Outcome::Close } else { Outcome::Wait })
     }
 
     /// Follows the service's word. `false`: close now.
@@ -527,27 +527,27 @@ impl<T> Connection<T> {
     fn send<S: Service<Session = T>>(
         &mut self,
         reply: &mut ReplyBuffer,
-        neighbours: &mut Neighbours<S>,
+        event_loop: &mut EventLoop<S>,
     ) -> io::Result<()> {
         if reply.is_empty() {
             return Ok(());
         }
         if !self.output.is_empty() || !self.writable {
             self.output.push(reply, 0);
-        } else if reply.is_contiguous() && neighbours.departures.has_room(reply.len()) {
-            neighbours.departures.push(self.client.address, reply.bytes());
+        } else if reply.is_contiguous() && event_loop.pending_writes.has_room(reply.len()) {
+            event_loop.pending_writes.push(self.client.address, reply.bytes());
             self.departing = true;
         } else if reply.is_contiguous() {
-            neighbours.send_pushes();
+            event_loop.send_pushes();
             let taken = output::write(&self.socket, reply.bytes())?;
-            self.count_sent(neighbours, taken);
+            self.count_sent(event_loop, taken);
             if taken < reply.bytes().len() {
                 self.writable = false;
                 self.output.push(reply, taken);
             }
         } else {
             self.output.push(reply, 0);
-            self.flush(neighbours)?;
+            self.flush(event_loop)?;
         }
         reply.clear(REPLY_CAPACITY_MAX);
         Ok(())
@@ -563,13 +563,13 @@ impl<T> Connection<T> {
     pub(super) fn depart<S: Service<Session = T>>(
         &mut self,
         reply: &[u8],
-        neighbours: &Neighbours<S>,
+        event_loop: &EventLoop<S>,
     ) -> bool {
         debug_assert!(self.departing && self.output.is_empty(), "nothing overtakes a reply");
         self.departing = false;
         match output::write(&self.socket, reply) {
             Ok(taken) => {
-                self.count_sent(neighbours, taken);
+                self.count_sent(event_loop, taken);
                 if taken < reply.len() {
                     self.writable = false;
                     self.output.gather(&reply[taken..]);
@@ -584,22 +584,22 @@ impl<T> Connection<T> {
     }
 
     /// Offers waiting output to the socket once.
-    fn flush<S: Service<Session = T>>(&mut self, neighbours: &Neighbours<S>) -> io::Result<()> {
-        neighbours.send_pushes();
-        self.flush_output(neighbours)
+    fn flush<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>) -> io::Result<()> {
+        event_loop.send_pushes();
+        self.flush_output(event_loop)
     }
 
-    fn flush_output<S: Service<Session = T>>(&mut self, neighbours: &Neighbours<S>) -> io::Result<()> {
+    fn flush_output<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>) -> io::Result<()> {
         let (taken, full) = self.output.flush(&self.socket)?;
         self.writable = !full;
-        self.count_sent(neighbours, taken);
+        self.count_sent(event_loop, taken);
         Ok(())
     }
 
-    fn count_sent<S: Service<Session = T>>(&self, neighbours: &Neighbours<S>, count: usize) {
+    fn count_sent<S: Service<Session = T>>(&self, event_loop: &EventLoop<S>, count: usize) {
         self.client.output_bytes_total.add(count as u64);
-        neighbours.traffic().output_bytes.add(count as u64);
-        neighbours.traffic().writes.add(1);
+        event_loop.traffic().output_bytes.add(count as u64);
+        event_loop.traffic().writes.add(1);
     }
 
     /// The mark of replies that were withheld since this was last asked, for the worker to watch.
@@ -633,7 +633,7 @@ impl<T> Connection<T> {
     }
 
     /// Draws the conclusions at the end of a turn.
-    fn settle<S: Service<Session = T>>(&mut self, neighbours: &Neighbours<S>) -> Outcome {
+    fn settle<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>) -> Outcome {
         if self.ended {
             if self.parked.is_some_and(|parked| !parked.is_answered) {
                 return Outcome::Close;
@@ -648,15 +648,15 @@ impl<T> Connection<T> {
                 "closing {}: it has not authenticated, and does not read its replies",
                 self.client
             );
-            neighbours.traffic().output_buffer_disconnections.add(1);
+            event_loop.traffic().output_buffer_disconnections.add(1);
             return Outcome::Close;
         }
         let threshold = if self.stalled { STALLED_BYTES_MIN / 2 } else { STALLED_BYTES_MIN };
         self.stalled = self.waiting_bytes() > threshold;
-        if self.exceeds_output_limit(neighbours) {
+        if self.exceeds_output_limit(event_loop) {
             return Outcome::Close;
         }
-        if self.watching_writable == self.output.is_empty() && self.watch_writable(neighbours).is_err() {
+        if self.watching_writable == self.output.is_empty() && self.watch_writable(event_loop).is_err() {
             return Outcome::Close;
         }
         self.client.query_buffer_bytes.set((self.input.len() + self.detached_bytes) as u64);
@@ -665,51 +665,51 @@ impl<T> Connection<T> {
         self.client.output_bytes.set(self.waiting_bytes() as u64);
         let serving = self.is_serving();
         let more = (serving && self.backlog)
-            || self.wants_input(neighbours, serving)
+            || self.wants_input(event_loop, serving)
             || (!self.output.is_empty() && self.writable);
         if more { Outcome::Again } else { Outcome::Wait }
     }
 
-    fn watch_writable<S: Service<Session = T>>(&mut self, neighbours: &Neighbours<S>) -> io::Result<()> {
+    fn watch_writable<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>) -> io::Result<()> {
         self.watching_writable = !self.output.is_empty();
         let interest =
             if self.watching_writable { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
         let token = Token(self.client.address.slot as usize);
-        neighbours.poll.registry().reregister(&mut SourceFd(&self.socket.as_raw_fd()), token, interest)
+        event_loop.poll.registry().reregister(&mut SourceFd(&self.socket.as_raw_fd()), token, interest)
     }
 
-    fn exceeds_output_limit<S: Service<Session = T>>(&mut self, neighbours: &Neighbours<S>) -> bool {
+    fn exceeds_output_limit<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>) -> bool {
         let (pushed, has_overflowed) = self.waiting_pushes();
         let waiting = (self.waiting_bytes() + pushed) as u64;
-        let limit = &neighbours.limits.output[self.client.output_class() as usize];
+        let limit = &event_loop.limits.output[self.client.output_class() as usize];
         let over_hard = has_overflowed || limit.is_over_hard(waiting);
         self.over_soft_limit = (limit.soft_bytes > 0 && waiting > limit.soft_bytes)
-            .then(|| self.over_soft_limit.unwrap_or(neighbours.now.instant));
+            .then(|| self.over_soft_limit.unwrap_or(event_loop.now.instant));
         let over_soft = self
             .over_soft_limit
-            .is_some_and(|since| neighbours.now.instant.duration_since(since) >= limit.soft_duration);
+            .is_some_and(|since| event_loop.now.instant.duration_since(since) >= limit.soft_duration);
         if over_hard || over_soft {
             tracing::warn!(
                 "closing {}: {waiting} bytes of replies that it does not read exceed client-output-buffer-limit",
                 self.client
             );
-            neighbours.traffic().output_buffer_disconnections.add(1);
+            event_loop.traffic().output_buffer_disconnections.add(1);
         }
         over_hard || over_soft
     }
 
-    /// Hands a letter to the service. What it answers leaves in the next turn, together with the
-    /// answers to further letters. `false`: close now.
+    /// Hands a message to the service. What it answers leaves in the next turn, together with the
+    /// answers to further messages. `false`: close now.
     pub(super) fn deliver<S: Service<Session = T>>(
         &mut self,
         kit: &mut Kit<'_, S>,
-        letter: S::Letter,
+        message: S::Message,
     ) -> bool {
         if self.closing {
             return true;
         }
         self.hold_pushes();
-        let next = kit.service.deliver(&mut self.session, letter, &mut kit.reply);
+        let next = kit.service.deliver(&mut self.session, message, &mut kit.reply);
         self.queue(kit.service.withhold_to(), &mut kit.reply);
         next.is_none_or(|next| self.apply(next))
     }
@@ -737,21 +737,21 @@ impl<T> Connection<T> {
 
     /// The checks that only time brings about: the idle `timeout`, the soft limit of output, and strangers that keep others
     /// out.
-    pub(super) fn is_overdue<S: Service<Session = T>>(&mut self, neighbours: &Neighbours<S>) -> bool {
-        let idle_for = neighbours.now.instant.duration_since(self.last_active);
+    pub(super) fn is_overdue<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>) -> bool {
+        let idle_for = event_loop.now.instant.duration_since(self.last_active);
         let is_listening =
             self.client.listening.get() != 0 || self.client.output_class() != super::OutputClass::Normal;
         let may_idle = self.parked.is_some() || is_listening;
-        if !may_idle && neighbours.limits.idle_max.is_some_and(|idle_max| idle_for >= idle_max) {
+        if !may_idle && event_loop.limits.idle_max.is_some_and(|idle_max| idle_for >= idle_max) {
             tracing::debug!("closing {}: idle for {idle_for:?}", self.client);
             return true;
         }
-        let age_ms = neighbours.now.unix_ms.saturating_sub(self.client.created_ms);
-        if self.stranger && neighbours.is_crowded() && age_ms >= STRANGER_AGE_MAX.as_millis() as u64 {
+        let age_ms = event_loop.now.unix_ms.saturating_sub(self.client.created_ms);
+        if self.stranger && event_loop.is_crowded() && age_ms >= STRANGER_AGE_MAX.as_millis() as u64 {
             tracing::debug!("closing {}: it has not authenticated, and others cannot connect", self.client);
             return true;
         }
-        self.exceeds_output_limit(neighbours)
+        self.exceeds_output_limit(event_loop)
     }
 
     /// Serves nothing more; the worker gives it another turn to send the rest.

@@ -1,6 +1,6 @@
 //! Where a running server listens for TCP, which can be changed while it serves.
 //!
-//! Workers have handles of their own on every listening socket (`net/neighbours.rs`); here are others, to know what is
+//! Workers have handles of their own on every listening socket (`net/event_loop.rs`); here are others, to know what is
 //! listened on and to end it. An address that stays keeps its socket, and with it whoever waits in its backlog. One that
 //! goes stops listening before the new ones are opened, since these may overlap it (`127.0.0.1` and `*`); where a new one
 //! cannot be had, it listens again. Who waits in its backlog is accepted before: who has connected stays so.
@@ -11,26 +11,26 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use socket2::{SockAddr, Socket};
 
-use super::PostOffice;
+use super::WorkerQueues;
 use super::listener::{self, ListenError, Listener, tcp_address};
-use super::post::Mail;
+use super::worker_queue::Message;
 
-/// How many are accepted at a door that is about to be closed: more than a backlog has, unless they come faster.
+/// How many are accepted at a listener that is about to be closed: more than a backlog has, unless they come faster.
 const BACKLOG_MAX: usize = 1 << 16;
 
 /// The TCP sockets that all workers listen on.
 #[derive(Debug)]
-pub struct Listening<L> {
-    post: PostOffice<L>,
+pub struct Listening<M> {
+    queues: WorkerQueues<M>,
     /// `None` once the server has been told to stop.
     sockets: Mutex<Option<Vec<Socket>>>,
 }
 
-impl<L> Listening<L> {
-    pub(super) fn new(post: PostOffice<L>, listeners: &[Listener]) -> io::Result<Self> {
+impl<M> Listening<M> {
+    pub(super) fn new(queues: WorkerQueues<M>, listeners: &[Listener]) -> io::Result<Self> {
         let of_tcp = listeners.iter().filter(|listener| listener.tcp_address().is_some());
         let sockets = of_tcp.map(|listener| listener.socket.try_clone()).collect::<io::Result<_>>()?;
-        Ok(Self { post, sockets: Mutex::new(Some(sockets)) })
+        Ok(Self { queues, sockets: Mutex::new(Some(sockets)) })
     }
 
     /// Listens on these addresses and this port from now on; where that fails, on the former ones. Clients that are
@@ -44,19 +44,19 @@ impl<L> Listening<L> {
             .iter()
             .filter(|socket| tcp_address(socket).is_none_or(|address| !stays.contains(&address)))
             .collect();
-        let callers: Vec<_> = ended.iter().flat_map(|socket| backlog_of(socket)).collect();
-        if !callers.is_empty() {
+        let waiting: Vec<_> = ended.iter().flat_map(|socket| backlog_of(socket)).collect();
+        if !waiting.is_empty() {
             // To the worker that accepts.
-            self.post.post(0, Mail::Callers(callers));
+            self.queues.post(0, Message::Backlog(waiting));
         }
         // The system lets go of the address for others that reuse it, and of who has come since.
         ended.iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
         let opened = listener::listen_keeping(former, addresses, port, backlog)
-            .and_then(|opened| Ok((self.doors(&opened).map_err(ListenError::System)?, opened)));
+            .and_then(|opened| Ok((self.listeners(&opened).map_err(ListenError::System)?, opened)));
         match opened {
-            Ok((doors, opened)) => {
-                for (worker, listeners) in doors.into_iter().enumerate() {
-                    self.post.post(worker, Mail::Doors(listeners));
+            Ok((listeners, opened)) => {
+                for (worker, listeners) in listeners.into_iter().enumerate() {
+                    self.queues.post(worker, Message::Listeners(listeners));
                 }
                 *sockets = Some(opened);
                 Ok(())
@@ -75,9 +75,9 @@ impl<L> Listening<L> {
     }
 
     /// The listeners of every worker.
-    fn doors(&self, sockets: &[Socket]) -> io::Result<Vec<Vec<Listener>>> {
+    fn listeners(&self, sockets: &[Socket]) -> io::Result<Vec<Vec<Listener>>> {
         let of_one = || sockets.iter().map(|socket| Ok(Listener::tcp(socket.try_clone()?))).collect();
-        (0..self.post.workers()).map(|_| of_one()).collect()
+        (0..self.queues.workers()).map(|_| of_one()).collect()
     }
 
     /// Gives the handles up: the sockets are closed when the workers have given up theirs.
@@ -92,10 +92,10 @@ impl<L> Listening<L> {
 
 /// Those who wait in the backlog of a listening socket, accepted.
 fn backlog_of(socket: &Socket) -> Vec<(Socket, SockAddr)> {
-    let mut callers = Vec::new();
-    while callers.len() < BACKLOG_MAX {
+    let mut backlog = Vec::new();
+    while backlog.len() < BACKLOG_MAX {
         match socket.accept() {
-            Ok(caller) => callers.push(caller),
+            Ok(caller) => backlog.push(caller),
             Err(error) => match error.kind() {
                 // Of one who has given up; there may be others.
                 io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
@@ -103,7 +103,7 @@ fn backlog_of(socket: &Socket) -> Vec<(Socket, SockAddr)> {
             },
         }
     }
-    callers
+    backlog
 }
 
 #[cfg(test)]
@@ -114,7 +114,7 @@ mod tests {
     use mio::{Events, Interest, Poll, Token, unix::SourceFd};
 
     use super::*;
-    use crate::net::Letters;
+    use crate::net::TestQueues;
 
     /// A client of that address who waits in its backlog.
     fn caller(socket: &Socket) -> TcpStream {
@@ -132,22 +132,24 @@ mod tests {
     /// No worker runs here, so that whoever connects stays in the backlog.
     #[test]
     fn who_waits_in_the_backlog_of_a_port_that_goes_is_accepted() {
-        let (post, letters) = Letters::<()>::of_workers(2);
+        let (queues, messages) = TestQueues::<()>::of_workers(2);
         let addresses = ["127.0.0.1".to_owned(), "127.0.0.2".to_owned()];
         let sockets = listener::listen_on(&addresses, 0, 16).unwrap();
         let peers: Vec<TcpStream> = sockets.iter().map(caller).collect();
         let former = tcp_address(&sockets[0]).unwrap();
         let listeners: Vec<Listener> = sockets.into_iter().map(Listener::tcp).collect();
-        let listening = Listening::new(post, &listeners).unwrap();
+        let listening = Listening::new(queues, &listeners).unwrap();
         listening.change(&addresses, None, 16).unwrap();
         assert!(TcpStream::connect(former).is_err(), "nobody else is let in");
-        let [Mail::Callers(callers), Mail::Doors(doors)] = &letters.mail(0)[..] else { panic!("other mail") };
-        assert!(doors.is_empty());
-        assert_eq!(callers.len(), peers.len());
-        for (peer, (socket, from)) in peers.iter().zip(callers) {
+        let [Message::Backlog(backlog), Message::Listeners(listeners)] = &messages.messages(0)[..] else {
+            panic!("other messages")
+        };
+        assert!(listeners.is_empty());
+        assert_eq!(backlog.len(), peers.len());
+        for (peer, (socket, from)) in peers.iter().zip(backlog) {
             assert_eq!(from.as_socket(), Some(peer.local_addr().unwrap()));
             assert_eq!(tcp_address(socket), Some(peer.peer_addr().unwrap()));
         }
-        assert!(matches!(letters.mail(1)[..], [Mail::Doors(_)]));
+        assert!(matches!(messages.messages(1)[..], [Message::Listeners(_)]));
     }
 }

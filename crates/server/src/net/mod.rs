@@ -1,4 +1,4 @@
-//! The I/O layer: worker threads, listeners, connections and the mail between workers.
+//! The I/O layer: worker threads, listeners, connections and the messages between workers.
 //!
 //! What executes commands is a [`Service`]; this module does not know any command. The real server
 //! and the constant-answer server of the benchmarks are two services on the same layer.
@@ -6,17 +6,17 @@
 //! ```text
 //!             accept            read            serve              write
 //!  listener ────────▶ worker ─────────▶ input ────────▶ reply ──────────────▶ socket
-//!  (worker 0)  mail            shared or own            │  what the socket
+//!  (worker 0)  messages            shared or own            │  what the socket
 //!                              buffer                   ▼  does not take
 //!                                                     output ──(writable)───▶ socket
 //! ```
 //!
 //! One tick of a worker: poll → every ready connection reads once and is served; answers leave up to 16 in a
-//! row (`departures`) → mail → what mail made others say → a slice of background work. Before replies leave, pushes
+//! row (`pending_writes`) → messages → what messages made others say → a slice of background work. Before replies leave, pushes
 //! do that may be about what they have seen, to whichever worker's clients (`pushes`).
 //!
 //! Invariants:
-//! - Everything of a connection is touched by its own worker only; other threads send mail, and write pushes while it has
+//! - Everything of a connection is touched by its own worker only; other threads send messages, and write pushes while it has
 //!   nothing of its own to say.
 //! - A worker never blocks except in its poll, and for as long as another one writes pushes. The right to write these is
 //!   the only lock that is held across a system call.
@@ -25,24 +25,24 @@
 //! - A ready socket costs one read and one write: readiness is edge triggered and a short read
 //!   means that the socket is drained.
 
+mod busy_poll;
 mod clients;
 mod connection;
 mod counter;
-mod departures;
+mod event_loop;
 mod input;
-mod interlude;
 mod limits;
 mod listener;
 mod listening;
-mod neighbours;
+mod nested_poll;
 mod open_files;
 mod output;
-mod patience;
-mod post;
+mod pending_writes;
 mod pushes;
 mod service;
 mod withheld;
 mod worker;
+mod worker_queue;
 mod workers;
 
 #[cfg(test)]
@@ -51,14 +51,14 @@ pub use clients::{Address, Client, Clients, Names, OutputClass, Transport};
 pub(crate) use connection::SHARED_BYTES;
 pub use connection::connection_bytes;
 pub use counter::{Counter, Traffic};
+pub use event_loop::EventLoop;
 pub use limits::{Limits, OutputLimit};
 pub use listener::{ListenError, ListenOptions, listen_on};
 pub use listening::Listening;
-pub use neighbours::Neighbours;
 pub use open_files::{HTTP_CLIENTS_MAX, OpenFilesError, reserve_open_files};
-#[cfg(test)]
-pub(crate) use post::Letters;
-pub use post::PostOffice;
 pub use pushes::{ClientPushes, Listener, Push, PushList, Pushed};
 pub use service::{Next, Now, REPLY_BYTES_MAX, Served, Service, To};
+#[cfg(test)]
+pub(crate) use worker_queue::TestQueues;
+pub use worker_queue::WorkerQueues;
 pub use workers::{Listened, Running, StartError, WorkerContext, Workers};

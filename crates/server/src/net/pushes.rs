@@ -262,9 +262,9 @@ impl ClientPushes {
 }
 
 impl Client {
-    /// Makes it possible to send it pushes, in this protocol: once it has had a turn ([`PostOffice::prepare_pushes`]).
+    /// Makes it possible to send it pushes, in this protocol: once it has had a turn ([`WorkerQueues::prepare_pushes`]).
     ///
-    /// [`PostOffice::prepare_pushes`]: super::PostOffice::prepare_pushes
+    /// [`WorkerQueues::prepare_pushes`]: super::WorkerQueues::prepare_pushes
     pub fn take_pushes(&self, protocol: Protocol) -> &ClientPushes {
         self.pushes.get_or_init(|| Box::new(ClientPushes::new(protocol)))
     }

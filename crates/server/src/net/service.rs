@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use dunlin_engine::GrowingBlock;
 use dunlin_resp::ReplyBuffer;
 
-use super::{Client, Neighbours};
+use super::{Client, EventLoop};
 
 /// The clocks, read once a tick.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +37,7 @@ pub enum Next {
     /// passes ([`Service::resume`]). Input is still received, up to a bound, and a peer that hangs
     /// up still ends the connection.
     Park {
-        /// When to resume; `None` waits for a letter.
+        /// When to resume; `None` waits for a message.
         until: Option<Instant>,
     },
     /// The same without a deadline, for a reply that is already being made: a peer that has only ended its own side still
@@ -62,12 +62,12 @@ pub struct Served {
     pub detached: usize,
 }
 
-/// Whom a service's letter is for.
+/// Whom a service's message is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum To {
-    /// One client; the letter is dropped when it has gone.
+    /// One client; the message is dropped when it has gone.
     Client(super::Address),
-    /// Every client of the worker that receives the letter.
+    /// Every client of the worker that receives the message.
     EveryClient,
     /// The worker's service itself.
     Service,
@@ -85,7 +85,7 @@ pub trait Service: Sized + 'static {
     /// What the service keeps for each connection.
     type Session;
     /// What services of different workers tell each other.
-    type Letter: Clone + Send + 'static;
+    type Message: Clone + Send + 'static;
 
     /// A connection has been accepted.
     fn open(&mut self, client: &Arc<Client>) -> Self::Session;
@@ -119,38 +119,38 @@ pub trait Service: Sized + 'static {
     /// Serves complete requests off the front of `input`, which is never empty and begins with
     /// what the last call left. `reply` arrives empty, in whatever protocol was last used.
     ///
-    /// A request that takes its time can have the `neighbours` of its connection attended to meanwhile. These are
-    /// served without neighbours of their own: the service is in the middle of something.
+    /// A request that takes its time can have the `event_loop` of its connection attended to meanwhile. These are
+    /// served without event_loop of their own: the service is in the middle of something.
     fn serve(
         &mut self,
         session: &mut Self::Session,
         input: &[u8],
         reply: &mut ReplyBuffer,
-        neighbours: Option<&mut Neighbours<Self>>,
+        event_loop: Option<&mut EventLoop<Self>>,
     ) -> Served;
 
     /// The deadline of [`Next::Park`] has passed.
     fn resume(&mut self, session: &mut Self::Session, reply: &mut ReplyBuffer) -> Next;
 
-    /// A letter for this client. `None` leaves the connection as it is: in particular a parked one
+    /// A message for this client. `None` leaves the connection as it is: in particular a parked one
     /// stays parked. Requests held back while parked are served after [`Next::Read`] or
     /// [`Next::Again`], whichever is answered.
     fn deliver(
         &mut self,
         session: &mut Self::Session,
-        letter: Self::Letter,
+        message: Self::Message,
         reply: &mut ReplyBuffer,
     ) -> Option<Next>;
 
-    /// Whether a letter for the service may be received while it is in the middle of something; it is kept for
+    /// Whether a message for the service may be received while it is in the middle of something; it is kept for
     /// afterwards otherwise.
-    fn may_receive_meanwhile(&self, letter: &Self::Letter) -> bool {
-        let _ = letter;
+    fn may_receive_nested(&self, message: &Self::Message) -> bool {
+        let _ = message;
         true
     }
 
-    /// A letter for the service.
-    fn receive(&mut self, letter: Self::Letter);
+    /// A message for the service.
+    fn receive(&mut self, message: Self::Message);
 
     /// Whether a request of this client has been served, its place among all changes decided, and its reply is still to come
     /// ([`Self::deliver`]): pushes about later changes come behind that.
@@ -179,7 +179,7 @@ pub trait Service: Sized + 'static {
         u64::MAX
     }
 
-    /// Some replies wait until [`Self::released`] has come to `mark`: a letter to the service, whose
+    /// Some replies wait until [`Self::released`] has come to `mark`: a message to the service, whose
     /// content does not matter, is to wake the worker then. `false`: it has come there already.
     fn await_release(&mut self, mark: u64) -> bool {
         self.released() < mark

@@ -1,12 +1,12 @@
 //! One worker thread: its tick.
 //!
 //! ```text
-//! poll ─▶ newcomers on listeners ─▶ turns of ready connections ─▶ mail ─▶ turns of addressed
+//! poll ─▶ new connections on listeners ─▶ turns of ready connections ─▶ messages ─▶ turns of addressed
 //!   ▲                                                             connections ─▶ deadlines ─┐
 //!   └──────────── background slice ◀── sweep of one tenth of all connections ◀──────────────┘
 //! ```
 //!
-//! The service executes requests; the [`Neighbours`] are all else that a worker has.
+//! The service executes requests; the [`EventLoop`] are all else that a worker has.
 
 use std::io;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use mio::{Events, Poll, Token};
 
 use super::connection::Kit;
 use super::listener::Listener;
-use super::{Clients, Limits, Neighbours, PostOffice, Service, Traffic};
+use super::{Clients, EventLoop, Limits, Service, Traffic, WorkerQueues};
 
-/// The poller's token of the mailbox's bell.
-pub(super) const BELL: Token = Token(usize::MAX);
+/// The poller's token of the mailbox's waker.
+pub(super) const WAKEUP: Token = Token(usize::MAX);
 /// Events of one poll.
 pub(super) const EVENTS_MAX: usize = 1024;
 
 /// What all workers share.
 #[derive(Debug)]
-pub(super) struct Shared<L> {
-    pub(super) post: PostOffice<L>,
+pub(super) struct Shared<M> {
+    pub(super) queues: WorkerQueues<M>,
     pub(super) clients: Arc<Clients>,
     pub(super) limits: Arc<ArcSwap<Limits>>,
     pub(super) traffic: Arc<[Traffic]>,
@@ -37,7 +37,7 @@ pub(super) struct Shared<L> {
 
 pub(super) struct Worker<S: Service> {
     service: S,
-    neighbours: Neighbours<S>,
+    event_loop: EventLoop<S>,
 }
 
 impl<S: Service> Worker<S> {
@@ -45,38 +45,38 @@ impl<S: Service> Worker<S> {
         index: usize,
         poll: Poll,
         service: S,
-        shared: Arc<Shared<S::Letter>>,
+        shared: Arc<Shared<S::Message>>,
         listeners: Vec<Listener>,
     ) -> io::Result<Self> {
-        Ok(Self { service, neighbours: Neighbours::new(index, poll, shared, listeners)? })
+        Ok(Self { service, event_loop: EventLoop::new(index, poll, shared, listeners)? })
     }
 
     /// Works until it is told to stop.
     pub(super) fn run(self) -> io::Result<()> {
-        let Self { mut service, mut neighbours } = self;
+        let Self { mut service, mut event_loop } = self;
         let mut kit = Kit::new(&mut service);
         let mut events = Events::with_capacity(EVENTS_MAX);
-        let mut background_at = neighbours.now.instant;
-        while !neighbours.is_done() {
-            match neighbours.wait(&mut events, background_at) {
+        let mut background_at = event_loop.now.instant;
+        while !event_loop.is_done() {
+            match event_loop.wait(&mut events, background_at) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => events.clear(),
                 other => other?,
             }
-            neighbours.begin_tick();
-            kit.service.tick(neighbours.now);
-            neighbours.go_round(&mut kit, &events);
-            neighbours.pass_deadlines(&mut kit);
-            neighbours.depart();
-            neighbours.sweep(&mut kit);
+            event_loop.begin_tick();
+            kit.service.tick(event_loop.now);
+            event_loop.go_round(&mut kit, &events);
+            event_loop.pass_deadlines(&mut kit);
+            event_loop.depart();
+            event_loop.sweep(&mut kit);
             kit.service.end_tick();
-            neighbours.release(&mut kit);
-            neighbours.depart();
-            if neighbours.now.instant >= background_at {
-                background_at = neighbours.now.instant + kit.service.background(neighbours.now);
+            event_loop.release(&mut kit);
+            event_loop.depart();
+            if event_loop.now.instant >= background_at {
+                background_at = event_loop.now.instant + kit.service.background(event_loop.now);
             }
         }
-        for slot in 0..neighbours.connections.len() {
-            neighbours.close(&mut kit, slot as u32);
+        for slot in 0..event_loop.connections.len() {
+            event_loop.close(&mut kit, slot as u32);
         }
         Ok(())
     }

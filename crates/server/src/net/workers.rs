@@ -12,18 +12,18 @@ use mio::{Poll, Waker};
 
 use super::listener::{self, ListenError, ListenOptions, Listener};
 use super::listening::Listening;
-use super::post::{PollerBell, WorkerMailbox};
-use super::worker::{BELL, Shared, Worker};
-use super::{Clients, Limits, PostOffice, Service, Traffic};
-use crate::process::shorten_slice;
+use super::worker::{Shared, WAKEUP, Worker};
+use super::worker_queue::{PollerWakeup, WorkerQueue};
+use super::{Clients, Limits, Service, Traffic, WorkerQueues};
+use crate::process::host::shorten_slice;
 
 /// What a service is given when it is made, on its worker's thread.
 #[derive(Debug)]
-pub struct WorkerContext<L> {
+pub struct WorkerContext<M> {
     /// Which worker, from 0.
     pub worker: usize,
-    /// Mail to all workers.
-    pub post: PostOffice<L>,
+    /// Messages to all workers.
+    pub queues: WorkerQueues<M>,
     /// All clients.
     pub clients: Arc<Clients>,
     /// What each worker has moved.
@@ -86,8 +86,8 @@ impl Workers {
     /// When `threads` is 0.
     pub fn start<S: Service>(
         self,
-        make: impl Fn(WorkerContext<S::Letter>) -> S + Clone + Send + 'static,
-    ) -> Result<Running<S::Letter>, StartError> {
+        make: impl Fn(WorkerContext<S::Message>) -> S + Clone + Send + 'static,
+    ) -> Result<Running<S::Message>, StartError> {
         Ok(self.listen()?.start(make)?)
     }
 }
@@ -116,8 +116,8 @@ impl Listened {
     /// When there is to be no thread.
     pub fn start<S: Service>(
         self,
-        make: impl Fn(WorkerContext<S::Letter>) -> S + Clone + Send + 'static,
-    ) -> io::Result<Running<S::Letter>> {
+        make: impl Fn(WorkerContext<S::Message>) -> S + Clone + Send + 'static,
+    ) -> io::Result<Running<S::Message>> {
         assert!(self.threads > 0, "a server has at least one worker");
         let addresses = self.addresses();
         let mut listeners = self.listeners;
@@ -125,22 +125,22 @@ impl Listened {
         let mut mailboxes = Vec::with_capacity(self.threads);
         for _ in 0..self.threads {
             let poll = Poll::new()?;
-            mailboxes.push(WorkerMailbox::new(PollerBell(Waker::new(poll.registry(), BELL)?)));
+            mailboxes.push(WorkerQueue::new(PollerWakeup(Waker::new(poll.registry(), WAKEUP)?)));
             polls.push(poll);
         }
         let shared = Arc::new(Shared {
-            post: PostOffice::new(mailboxes, Arc::clone(&self.limits)),
+            queues: WorkerQueues::new(mailboxes, Arc::clone(&self.limits)),
             clients: Arc::new(Clients::default()),
             limits: self.limits,
             traffic: (0..self.threads).map(|_| Traffic::default()).collect(),
             population: (0..self.threads).map(|_| Default::default()).collect(),
         });
-        let listening = Arc::new(Listening::new(shared.post.clone(), &listeners)?);
+        let listening = Arc::new(Listening::new(shared.queues.clone(), &listeners)?);
         let mut threads = Vec::with_capacity(self.threads);
         for (index, poll) in polls.into_iter().enumerate() {
             let context = WorkerContext {
                 worker: index,
-                post: shared.post.clone(),
+                queues: shared.queues.clone(),
                 clients: shared.clients.clone(),
                 traffic: shared.traffic.clone(),
             };
@@ -166,17 +166,17 @@ impl Listened {
 
 /// Workers at work.
 #[derive(Debug)]
-pub struct Running<L> {
-    shared: Arc<Shared<L>>,
+pub struct Running<M> {
+    shared: Arc<Shared<M>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     addresses: Vec<SocketAddr>,
-    listening: Arc<Listening<L>>,
+    listening: Arc<Listening<M>>,
 }
 
-impl<L> Running<L> {
-    /// Mail to the workers; any thread may hold a clone.
-    pub fn post(&self) -> &PostOffice<L> {
-        &self.shared.post
+impl<M> Running<M> {
+    /// Messages to the workers; any thread may hold a clone.
+    pub fn queues(&self) -> &WorkerQueues<M> {
+        &self.shared.queues
     }
 
     /// All clients.
@@ -190,7 +190,7 @@ impl<L> Running<L> {
     }
 
     /// What they listen on, to be changed.
-    pub fn listening(&self) -> &Arc<Listening<L>> {
+    pub fn listening(&self) -> &Arc<Listening<M>> {
         &self.listening
     }
 
@@ -202,7 +202,7 @@ impl<L> Running<L> {
     /// Ends all workers: what has been served is answered for at most `grace`.
     pub fn shutdown(&self, grace: Duration) {
         self.listening.close();
-        self.shared.post.stop(grace);
+        self.shared.queues.stop(grace);
     }
 
     /// Waits until all workers have ended.

@@ -31,8 +31,8 @@ use dunlin_persist::{Replacement, directory_and_name, manifest::BaseFormat};
 use super::{Head, Writer, cut_ms, pace::Pace, path, write_file};
 use crate::{
     config::{Config, SavePoint},
-    process::lower_priority,
-    removal::give_back,
+    process::host::lower_priority,
+    process::removal::give_back,
     shared::Shared,
 };
 
@@ -160,7 +160,7 @@ impl Shared {
         config: &Config,
         is_base: bool,
     ) -> Option<Cut> {
-        let used_bytes = self.monitor.used_bytes(&self.engine);
+        let used_bytes = self.stats.used_bytes(&self.engine);
         let queue_bytes_max = (used_bytes / QUEUE_DATA_PARTS).clamp(QUEUE_BYTES.0, QUEUE_BYTES.1);
         let commands = is_base && !config.aof_use_rdb_preamble;
         let form = Form { commands, ..Form::rdb(config.rdbcompression) };
@@ -195,7 +195,7 @@ impl Shared {
 
     /// Writes all of a snapshot, and makes it durable.
     fn fill(&self, replacement: &mut Replacement, cut: &mut Cut) -> io::Result<()> {
-        let (config, sizes) = (self.config.snapshot(), cut.snapshot.databases().to_vec());
+        let (config, sizes) = (self.config.current(), cut.snapshot.databases().to_vec());
         let uncached = true;
         write_file(&config, replacement.file(), &cut.head, &sizes, uncached, |writer| {
             self.write_keys(&mut cut.snapshot, &cut.progress, writer)
@@ -239,7 +239,7 @@ impl Shared {
         writer: &mut Writer<'_, '_>,
         small: bool,
     ) -> io::Result<()> {
-        let delay_us = self.config.snapshot().rdb_key_save_delay;
+        let delay_us = self.config.current().rdb_key_save_delay;
         for chunk in snapshot.take() {
             if progress.is_cancelled() {
                 return Err(cancelled());
@@ -363,7 +363,7 @@ pub(crate) fn begin_save(
     if shared.persistence.saving().current.is_some() {
         return Err(SaveError::InProgress);
     }
-    let config = shared.config.snapshot();
+    let config = shared.config.current();
     let path = path(&config);
     // Until it is written, whatever becomes of `dir` meanwhile.
     let lock = shared.directory.hold(&config).map_err(|in_use| SaveError::InUse(in_use.to_string()))?;
@@ -444,7 +444,7 @@ fn save(shared: &Shared, cut: Cut, path: &Path) {
 
 /// Begins a snapshot where a save point has been reached or one was scheduled. To be called often.
 pub(crate) fn save_if_due(shared: &Arc<Shared>, now_s: u64) {
-    let config = shared.config.snapshot();
+    let config = shared.config.current();
     let Some(point) = shared.is_save_due(&config, now_s) else { return };
     if let Some(SavePoint { seconds, changes }) = point {
         tracing::info!("{changes} changes in {seconds} seconds. Saving...");

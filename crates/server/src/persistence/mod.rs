@@ -35,9 +35,9 @@ use crate::{
     config::{Config, VersionCheck},
     durability::LogStamp,
     executor::environment,
-    info::REDIS_VERSION,
-    process::unix_us,
-    removal::give_back,
+    observe::info::REDIS_VERSION,
+    process::host::unix_us,
+    process::removal::give_back,
     scripting::Libraries,
     shared::Shared,
 };
@@ -167,7 +167,7 @@ impl Shared {
     /// Writes a snapshot while nothing else runs. On an error, which is one line, the file of before is as
     /// it was.
     pub(crate) fn save(&self, context: &ExclusiveContext<'_>) -> Result<(), String> {
-        let config = self.config.snapshot();
+        let config = self.config.current();
         let (path, begun) = (path(&config), Instant::now());
         let _lock = self.directory.hold(&config).map_err(|in_use| {
             let reason = format!("cannot write {}: {in_use}", path.display());
@@ -229,7 +229,7 @@ impl Shared {
 
     /// Changes to the data set so far.
     pub(crate) fn changes(&self) -> u64 {
-        self.monitor.keyspace_total(|counters| &counters.changes)
+        self.stats.keyspace_total(|counters| &counters.changes)
     }
 
     /// A snapshot was loaded: so many keys of it, while so many others had expired.
@@ -260,7 +260,7 @@ impl Shared {
             .collect();
         let head = Head {
             cut_ms: cut_ms(context),
-            used_bytes: self.monitor.used_bytes(&self.engine),
+            used_bytes: self.stats.used_bytes(&self.engine),
             is_base,
             form,
             libraries: self.libraries.now(),
@@ -268,7 +268,7 @@ impl Shared {
         };
         // Nobody else wants the memory, and it may be for a restart.
         let uncached = false;
-        write_file(&self.config.snapshot(), file, &head, &sizes, uncached, |writer| {
+        write_file(&self.config.current(), file, &head, &sizes, uncached, |writer| {
             for size in &sizes {
                 context.try_for_each_chunk(size.database, head.form, |chunk| {
                     note(chunk.keys());
@@ -285,7 +285,7 @@ impl Shared {
         context: &mut ExclusiveContext<'_>,
         existing: Existing,
     ) -> Result<bool, String> {
-        let config = self.config.snapshot();
+        let config = self.config.current();
         let (path, begun) = (path(&config), Instant::now());
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -372,7 +372,7 @@ impl Shared {
     }
 
     fn environment_alone(&self) -> Environment {
-        Environment { now_ms: (unix_us() / 1000) as u64, ..environment(&self.config.snapshot()) }
+        Environment { now_ms: (unix_us() / 1000) as u64, ..environment(&self.config.current()) }
     }
 
     /// Writes a snapshot after which nothing changes any more: all commands are held back from the moment
@@ -380,7 +380,7 @@ impl Shared {
     pub(crate) fn save_last(&self, context: &ExclusiveContext<'_>) -> Result<(), String> {
         self.cancel_save();
         self.save(context)?;
-        self.pause.begin(Instant::now(), i64::MAX as u64, crate::pause::Held::Everything);
+        self.pause.begin(Instant::now(), i64::MAX as u64, crate::executor::pause::Held::Everything);
         Ok(())
     }
 }

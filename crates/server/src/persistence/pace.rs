@@ -1,7 +1,7 @@
 //! How fast a snapshot goes: as fast as it can while there are cores to spare, and with a small share of them
 //! while there are none.
 //!
-//! The walk goes in slices, each under the lock of one shard: short enough that a client who needs the shard
+//! The walk goes in slices, each under the lock of one stripe: short enough that a client who needs the stripe
 //! does not notice. Between them it rests, so that its thread takes no more than its share of a core. What
 //! commands copy on their way has to be written at once and counts too: while there is much of it, the walk
 //! rests longer, up to a limit that has it come to an end.
@@ -16,7 +16,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::process::{IdleTime, ProcessorTime};
+use crate::process::host::{IdleTime, ProcessorTime};
 
 /// How long a slice holds a lock, about.
 const SLICE: Duration = Duration::from_micros(10);

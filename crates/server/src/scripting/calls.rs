@@ -12,9 +12,9 @@ use dunlin_scripting::{Caller, LogLevel, ScriptFlags, Sha};
 use super::running::{Due, KILLED_LINE, Kind, Running, Watch};
 use crate::{
     commands,
-    error_counts::ErrorSource,
-    executor::{Handler, Letter, ServerContext, UNSAVED},
-    feed::{self, Origin},
+    executor::{Handler, ServerContext, UNSAVED, WorkerMessage},
+    observe::error_counts::ErrorSource,
+    push::monitor::{self, Origin},
 };
 
 /// The append-only log, among the targets of `redis.set_repl`.
@@ -91,15 +91,15 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         self.transaction.mute(false);
         if self.is_known() {
             self.context.shared.running.end(self.worker());
-            self.context.executor.post().hold_up(self.worker(), false);
+            self.context.executor.queues().hold_up(self.worker(), false);
         }
     }
 
     /// Shows one of its commands to those who watch.
     #[cold]
     fn show(&self, entry: &Entry, words: &[&[u8]]) {
-        let line = feed::line(entry, words, self.database, Origin::Script);
-        self.context.shared.feed.show(line, self.context.executor.post());
+        let line = monitor::line(entry, words, self.database, Origin::Script);
+        self.context.shared.monitor.show(line, self.context.executor.queues());
     }
 
     fn is_known(&self) -> bool {
@@ -113,10 +113,10 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         let words = words.iter().map(|word| word.to_vec()).collect();
         let running = Running { kind: name.kind(), name: name.text(), words, since };
         self.context.shared.running.begin(self.worker(), running, self.has_written);
-        let post = self.context.executor.post();
-        post.hold_up(self.worker(), true);
+        let queues = self.context.executor.queues();
+        queues.hold_up(self.worker(), true);
         // They may have connections to accept now.
-        post.send_to_services(Letter::HeldUp);
+        queues.send_to_services(WorkerMessage::HeldUp);
     }
 
     /// Has others not wait for it.
@@ -135,7 +135,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
     #[cold]
     fn attend_to_others(&mut self) {
         let begun = Instant::now();
-        let is_stopping = self.context.attend_meanwhile();
+        let is_stopping = self.context.poll_nested();
         self.watch.as_mut().into_iter().for_each(|watch| watch.attended(begun));
         if is_stopping && !self.context.shared.running.stop(self.worker()) {
             self.context.executor.is_abandoned = true;
@@ -251,7 +251,8 @@ impl Caller for Calls<'_, '_, '_> {
         };
         let begun = self.context.executor.begin_call(entry);
         let mark = reply.mark();
-        let (is_watched, is_last) = (self.context.shared.feed.is_watched(), feed::is_shown_afterwards(entry));
+        let (is_watched, is_last) =
+            (self.context.shared.monitor.is_watched(), monitor::is_shown_afterwards(entry));
         if is_watched && !is_last {
             self.show(entry, words);
         }

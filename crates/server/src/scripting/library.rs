@@ -16,7 +16,7 @@ use dunlin_resp::ReplyBuffer;
 use dunlin_scripting::{Caller, Function, LibraryMachine, LoadError, Loaded, LogLevel, STACK_BYTES, is_name};
 
 use super::{
-    MACHINE_BYTES_MAX, calls, judge,
+    MACHINE_BYTES_MAX, calls, key_access,
     libraries::{Callable, Change, Library, LibraryCache, Missed},
 };
 use crate::config::words;
@@ -225,8 +225,9 @@ impl LoadedLibraries {
             return Err(CommandError::text("ERR No functions registered"));
         }
         let prove = |function: &Function| {
-            machine
-                .proves(&loaded, &function.name, &|words, list| judge::keeps_to_declared(table, words, list))
+            machine.proves(&loaded, &function.name, &|words, list| {
+                key_access::keeps_to_declared(table, words, list)
+            })
         };
         let keeps_to_declared = functions.iter().map(prove).collect();
         let library = Arc::new(Library::new(name.clone(), text, functions, keeps_to_declared));
@@ -258,11 +259,11 @@ impl LoadedLibraries {
     ) -> CommandResult {
         let codes = codes_of(dump)?;
         // Loaded apart first, so that a library that does not load spoils nothing.
-        let (apart, mut loader) = (LibraryCache::new(1), Self::default());
+        let (separate, mut loader) = (LibraryCache::new(1), Self::default());
         for code in &codes {
-            loader.load(&apart, table, (code, false), || ())?;
+            loader.load(&separate, table, (code, false), || ())?;
         }
-        let restored: Vec<_> = apart.now().iter().cloned().collect();
+        let restored: Vec<_> = separate.now().iter().cloned().collect();
         cache.change(record, |current| {
             let taken = restored.iter().find(|library| current.contains(&library.name));
             if let (Some(library), RestorePolicy::Append) = (taken, policy) {

@@ -6,12 +6,12 @@
 //! FCALL ▶ LibraryCache (shared) ─▶ LoadedLibraries (a worker's): LibraryMachine ─▶ …
 //! ```
 //!
-//! A script runs as a transaction: under the locks of the shards of its declared keys where its text shows that it
+//! A script runs as a transaction: under the locks of the stripes of its declared keys where its text shows that it
 //! touches no others, or else while nobody else runs. Decision 0010 has the reasons.
 
 mod cache;
 mod calls;
-mod judge;
+mod key_access;
 mod libraries;
 mod library;
 mod running;
@@ -34,8 +34,8 @@ pub(crate) use self::running::{Kind, RunningScripts};
 use crate::{
     commands::Operands,
     executor::{Flow, ServerContext, UNSAVED},
-    feed,
     net::Next,
+    push::monitor,
 };
 
 /// Most memory that the scripts of one worker may take together, in bytes; and so its functions.
@@ -73,8 +73,8 @@ pub(crate) fn load(
     let mut machine = context.executor.compiled.take_machine();
     let loaded = machine.load(sha, code);
     let table = &context.shared.commands;
-    let keeps_to_declared =
-        loaded.is_ok() && machine.proves(&sha, &|words, list| judge::keeps_to_declared(table, words, list));
+    let keeps_to_declared = loaded.is_ok()
+        && machine.proves(&sha, &|words, list| key_access::keeps_to_declared(table, words, list));
     context.executor.compiled.put_machine(machine);
     loaded.map_err(not_compiled)?;
     let script = Arc::new(Script { sha, text: text.to_vec(), flags, keeps_to_declared });
@@ -105,11 +105,11 @@ fn compile(compiled: &mut Compiled, script: &Arc<Script>) -> Result<Rc<CompiledS
 /// Shows a command that runs a script to who watches, before anything else is done.
 #[inline]
 pub(crate) fn show(context: &mut ServerContext<'_, '_>, words: &[&[u8]]) {
-    if context.shared.feed.is_watched() {
+    if context.shared.monitor.is_watched() {
         let is_alone = !context.in_transaction;
         context
             .executor
-            .show(context.session, is_alone, |database, origin| feed::plain_line(words, database, origin));
+            .show(context.session, is_alone, |database, origin| monitor::plain_line(words, database, origin));
     }
 }
 

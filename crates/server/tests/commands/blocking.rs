@@ -184,7 +184,7 @@ fn a_pause_that_ends_leaves_who_waits_for_a_key_waiting() {
     peer.check("CLIENT REPLY ON", "+OK");
 }
 
-/// Producers and consumers on both workers, over lists in different shards; consumers time out and are
+/// Producers and consumers on both workers, over lists in different stripes; consumers time out and are
 /// unblocked all along.
 #[test]
 fn every_element_is_delivered_once_to_somebody() {

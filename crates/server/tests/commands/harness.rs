@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use dunlin_server::config::{self, Request, ShutdownFlags};
-use dunlin_server::server::{self, Stopper};
+use dunlin_server::process::server::{self, Stopper};
 
 /// Nothing here waits this long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -125,7 +125,7 @@ fn idle_clients_are_closed_after_the_timeout_but_waiting_ones_are_not() {
     idle.expect_closed();
     let clients = server.running().clients();
     wait_until("only the waiting one is left", || clients.connected() == 1);
-    server.running().post().send(waiting_client.address, "good morning".to_owned());
+    server.running().queues().send(waiting_client.address, "good morning".to_owned());
     waiting.expect("good morning\n");
     waiting.expect_closed();
 }

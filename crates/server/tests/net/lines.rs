@@ -6,10 +6,10 @@
 //! big N           N times 'b', shared rather than copied
 //! put N           (followed by N bytes) the sum of these bytes
 //! id              the client's number
-//! park            parks until a letter comes, whose text is the answer
+//! park            parks until a message comes, whose text is the answer
 //! nap MS          parks for so many milliseconds, then "rested"
-//! tell ID TEXT    sends TEXT as a letter
-//! announce TEXT   sends TEXT as a letter to everyone
+//! tell ID TEXT    sends TEXT as a message
+//! announce TEXT   sends TEXT as a message to everyone
 //! kill ID         closes that client
 //! hold            has the others attended to until one of them says so; then "held"
 //! let go          ends that
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_resp::ReplyBuffer;
-use dunlin_server::net::{Client, Neighbours, Next, Now, REPLY_BYTES_MAX, Served, Service, WorkerContext};
+use dunlin_server::net::{Client, EventLoop, Next, Now, REPLY_BYTES_MAX, Served, Service, WorkerContext};
 
 pub struct Lines {
     context: WorkerContext<String>,
@@ -46,7 +46,7 @@ impl Lines {
         session: &mut Session,
         line: &str,
         reply: &mut ReplyBuffer,
-        neighbours: Option<&mut Neighbours<Self>>,
+        event_loop: Option<&mut EventLoop<Self>>,
     ) -> Next {
         let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
         let number = || rest.parse::<u64>().expect("a number");
@@ -72,30 +72,30 @@ impl Lines {
             "tell" => {
                 let (id, text) = rest.split_once(' ').expect("tell ID TEXT");
                 if let Some(client) = self.context.clients.find(id.parse().expect("a number")) {
-                    self.context.post.send(client.address, text.to_owned());
+                    self.context.queues.send(client.address, text.to_owned());
                 }
                 reply.raw(b"told");
             }
             "announce" => {
-                self.context.post.send_to_everyone(rest.to_owned());
+                self.context.queues.send_to_everyone(rest.to_owned());
                 return Next::Read;
             }
             "kill" => {
                 if let Some(client) = self.context.clients.find(number()) {
-                    self.context.post.kill(client.address);
+                    self.context.queues.kill(client.address);
                 }
                 reply.raw(b"killed");
             }
             "hold" => {
-                let neighbours = neighbours.expect("nobody else holds");
+                let event_loop = event_loop.expect("nobody else holds");
                 self.holding = true;
-                while self.holding && !neighbours.is_stopping() {
-                    neighbours.attend(self);
+                while self.holding && !event_loop.is_stopping() {
+                    event_loop.attend(self);
                 }
                 reply.raw(b"held");
             }
             "let" => {
-                assert!(neighbours.is_none(), "it is let go in the middle");
+                assert!(event_loop.is_none(), "it is let go in the middle");
                 self.holding = false;
                 reply.raw(b"done");
             }
@@ -112,7 +112,7 @@ impl Lines {
 
 impl Service for Lines {
     type Session = Session;
-    type Letter = String;
+    type Message = String;
 
     fn open(&mut self, client: &Arc<Client>) -> Session {
         Session { client: client.clone(), parked: false }
@@ -127,7 +127,7 @@ impl Service for Lines {
         session: &mut Session,
         input: &[u8],
         reply: &mut ReplyBuffer,
-        mut neighbours: Option<&mut Neighbours<Self>>,
+        mut event_loop: Option<&mut EventLoop<Self>>,
     ) -> Served {
         assert!(!session.parked, "a parked connection is not served");
         assert!(!input.is_empty() && reply.is_empty());
@@ -146,7 +146,7 @@ impl Service for Lines {
                 reply.raw(format!("{sum}\n").as_bytes());
                 consumed += length + 1 + count;
             } else {
-                next = self.run(session, line, reply, neighbours.as_deref_mut());
+                next = self.run(session, line, reply, event_loop.as_deref_mut());
                 consumed += length + 1;
             }
             if next == Next::Read && reply.len() >= REPLY_BYTES_MAX {
@@ -162,17 +162,17 @@ impl Service for Lines {
         Next::Read
     }
 
-    fn deliver(&mut self, session: &mut Session, letter: String, reply: &mut ReplyBuffer) -> Option<Next> {
-        reply.raw(format!("{letter}\n").as_bytes());
-        match letter.as_str() {
+    fn deliver(&mut self, session: &mut Session, message: String, reply: &mut ReplyBuffer) -> Option<Next> {
+        reply.raw(format!("{message}\n").as_bytes());
+        match message.as_str() {
             "leave" => Some(Next::CloseAfterReply),
             _ if std::mem::take(&mut session.parked) => Some(Next::Read),
             _ => None,
         }
     }
 
-    fn receive(&mut self, letter: String) {
-        panic!("nobody sends letters to services here: {letter}");
+    fn receive(&mut self, message: String) {
+        panic!("nobody sends messages to services here: {message}");
     }
 
     fn close(&mut self, session: Session) {

@@ -4,5 +4,5 @@ mod harness;
 mod lifecycle;
 mod limits;
 mod lines;
-mod mail;
+mod messages;
 mod pipelines;

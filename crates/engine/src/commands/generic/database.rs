@@ -17,7 +17,7 @@ const FLUSH_ARGS: &[Argument] = &[Argument::one_of(
 const FLUSH: Command = Command {
     since: "1.0.0",
     group: Group::Server,
-    complexity: "O(shards) while other commands wait; freeing n keys is O(n), before the answer or behind it",
+    complexity: "O(stripes) while other commands wait; freeing n keys is O(n), before the answer or behind it",
     arity: Arity::AtLeast(1),
     flags: Flags::KEYSPACE.and(Flags::DANGEROUS),
     args: FLUSH_ARGS,
@@ -44,7 +44,7 @@ pub(super) const SWAPDB: Command = Command {
     summary: "Exchanges the keys of two databases.",
     since: "4.0.0",
     group: Group::Server,
-    complexity: "O(shards)",
+    complexity: "O(stripes)",
     arity: Arity::Exactly(3),
     run: Run::Exclusive(swapdb),
     flags: Flags::FAST.and(Flags::KEYSPACE).and(Flags::DANGEROUS),

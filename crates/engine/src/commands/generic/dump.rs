@@ -124,7 +124,7 @@ fn restore(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     let &[key, ttl, payload] = args.take(3) else { unreachable!("its arity asks for three") };
     let options = options(args)?;
     let (database, now_ms) = (context.database(), context.now_ms());
-    let found = !context.is_apart() && context.contains_in(database, key);
+    let found = !context.is_offloaded() && context.contains_in(database, key);
     if found && !options.replace {
         return Err(BUSY);
     }
@@ -165,7 +165,7 @@ fn restore(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
             let mut at_ms = itoa::Buffer::new();
             let at_ms = at_ms.format(at).as_bytes();
             let words = args.words();
-            context.effect(&[&words[..2], &[at_ms], &words[3..], &[b"ABSTTL"]].concat());
+            context.propagate(&[&words[..2], &[at_ms], &words[3..], &[b"ABSTTL"]].concat());
         }
         if found {
             context.notify(EventClass::New, "new", key);

@@ -15,7 +15,7 @@ pub(super) const DBSIZE: Command = Command {
     summary: "Returns how many keys the selected database has.",
     since: "1.0.0",
     group: Group::Server,
-    complexity: "O(shards)",
+    complexity: "O(stripes)",
     arity: Arity::Exactly(1),
     run: Run::Keyspace(dbsize),
     flags: Flags::FAST.and(Flags::KEYSPACE),
@@ -40,7 +40,7 @@ pub(super) const RANDOMKEY: Command = Command {
     name: "randomkey",
     summary: "Returns one of the keys, chosen at random.",
     since: "1.0.0",
-    complexity: "O(shards), expected",
+    complexity: "O(stripes), expected",
     arity: Arity::Exactly(1),
     run: Run::Keyspace(randomkey),
     tips: &["request_policy:all_shards", "nondeterministic_output"],
@@ -78,9 +78,9 @@ fn keys(context: &mut KeyspaceContext<'_>, args: &mut Args<'_>, reply: &mut Repl
             count = 1;
         }
     } else {
-        let shard = context.shard_of_pattern(pattern);
+        let stripe = context.shard_of_pattern(pattern);
         let filter = glob::filter(pattern)?;
-        context.for_each_key(shard, |key| {
+        context.for_each_key(stripe, |key| {
             if filter.as_ref().is_none_or(|glob| glob.matches(key)) {
                 reply.bulk(key);
                 count += 1;
@@ -115,13 +115,13 @@ fn scan(context: &mut KeyspaceContext<'_>, args: &mut Args<'_>, reply: &mut Repl
             return Err(CommandError::Syntax);
         }
     }
-    let shard = pattern.and_then(|pattern| context.shard_of_pattern(pattern));
+    let stripe = pattern.and_then(|pattern| context.shard_of_pattern(pattern));
     let filter = pattern.map(glob::filter).transpose()?.flatten();
     let (mut keys, mut found) = (ReplyBuffer::default(), 0);
     let is_of_type = |entry: EntryRef<'_>| {
         type_name.is_none_or(|name| name.eq_ignore_ascii_case(entry.value_type().name().as_bytes()))
     };
-    let cursor = context.scan(cursor, count, shard, is_of_type, |key| {
+    let cursor = context.scan(cursor, count, stripe, is_of_type, |key| {
         if filter.as_ref().is_none_or(|glob| glob.matches(key)) {
             keys.bulk(key);
             found += 1;

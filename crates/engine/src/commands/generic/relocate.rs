@@ -129,7 +129,7 @@ fn copy(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
     if from == to {
         return Err(SAME_OBJECT);
     }
-    if !context.is_apart() {
+    if !context.is_offloaded() {
         let found = context.contains_in(from.0, from.1);
         context.count_lookup(from.1, found);
         if !found || !replace && context.contains_in(to.0, to.1) {
@@ -138,7 +138,8 @@ fn copy(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         }
     }
     let elements = |entry: Option<EntryRef<'_>>| entry.map_or(0, elements_about);
-    let copy = context.compute_apart(from.1, elements, |entry, _| entry.and_then(EntryRef::copied_object))?;
+    let copy =
+        context.compute_offloaded(from.1, elements, |entry, _| entry.and_then(EntryRef::copied_object))?;
     let copied = context.copy(from, to, copy.flatten());
     if copied {
         context.notify_in(to.0, EventClass::Generic, "copy_to", to.1);

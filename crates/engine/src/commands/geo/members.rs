@@ -120,7 +120,7 @@ fn record_places(context: &mut WriteContext<'_>, options: &[&[u8]], places: &[(f
     for (score, (_, member)) in scores.iter().zip(places) {
         words.extend([score.as_bytes(), member]);
     }
-    context.effect(&words);
+    context.propagate(&words);
 }
 
 fn geodist(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {

@@ -85,9 +85,9 @@ fn hincrbyfloat(
     })??;
     // Sums of decimal fractions may come out differently elsewhere.
     if expires {
-        context.effect(&[b"HSETEX", key, b"KEEPTTL", b"FIELDS", b"1", field, sum.as_bytes()]);
+        context.propagate(&[b"HSETEX", key, b"KEEPTTL", b"FIELDS", b"1", field, sum.as_bytes()]);
     } else {
-        context.effect(&[b"HSET", key, field, sum.as_bytes()]);
+        context.propagate(&[b"HSET", key, field, sum.as_bytes()]);
     }
     context.notify(EventClass::Hash, "hincrbyfloat", key);
     reply.bulk(sum.as_bytes());

@@ -194,7 +194,7 @@ pub(super) fn notify_removal(context: &mut WriteContext<'_>, key: &[u8], is_empt
 /// Records that fields were removed.
 pub(super) fn record_removal(context: &mut WriteContext<'_>, key: &[u8], fields: &[&[u8]]) {
     if context.is_recorded() {
-        context.effect(&[&[b"HDEL", key], fields].concat());
+        context.propagate(&[&[b"HDEL", key], fields].concat());
     }
 }
 
@@ -208,7 +208,7 @@ pub(super) fn record_deadline(
     if context.is_recorded() {
         let (mut time, mut count) = (itoa::Buffer::new(), itoa::Buffer::new());
         let (time, count) = (time.format(deadline_ms).as_bytes(), count.format(fields.len()).as_bytes());
-        context.effect(&[&[b"HPEXPIREAT", key, time, b"FIELDS", count], fields].concat());
+        context.propagate(&[&[b"HPEXPIREAT", key, time, b"FIELDS", count], fields].concat());
     }
 }
 

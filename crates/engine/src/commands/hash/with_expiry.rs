@@ -119,7 +119,7 @@ fn hgetex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
                 if context.is_recorded() {
                     let mut count = itoa::Buffer::new();
                     let count = count.format(touched.len()).as_bytes();
-                    context.effect(&[&[b"HPERSIST", key, b"FIELDS", count], &touched[..]].concat());
+                    context.propagate(&[&[b"HPERSIST", key, b"FIELDS", count], &touched[..]].concat());
                 }
                 context.notify(EventClass::Hash, "hpersist", key);
             }
@@ -308,7 +308,7 @@ fn record_values(context: &mut WriteContext<'_>, key: &[u8], expiry: ExpiryChang
         ExpiryChange::Keep => &[b"HSETEX", key, b"KEEPTTL", b"FIELDS", count],
         ExpiryChange::At(at) => &[b"HSETEX", key, b"PXAT", time.format(at).as_bytes(), b"FIELDS", count],
     };
-    context.effect(&[words, pairs].concat());
+    context.propagate(&[words, pairs].concat());
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ fn pop<'a>(
             reply.array(2);
             reply.bulk(key);
             pop_one(context, key, reply, end)?;
-            context.effect(&[pop_word(end), key]);
+            context.propagate(&[pop_word(end), key]);
             return Ok(Blocking::Done);
         }
     }
@@ -153,7 +153,7 @@ fn transfer_or_wait<'a>(
         if context.is_recorded() {
             // The command that does not wait has no timeout behind the rest.
             let words = args.words();
-            context.effect(&[&[plain], &words[1..words.len() - 1]].concat());
+            context.propagate(&[&[plain], &words[1..words.len() - 1]].concat());
         }
         return Ok(Blocking::Done);
     }

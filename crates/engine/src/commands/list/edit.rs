@@ -76,7 +76,7 @@ fn lrem(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
         entry.and_then(list_of).map_or(0, |list| visits(list, text, count, end))
     };
     // Copying a list takes less time than looking through it.
-    let rest = context.compute_apart(key, elements, |entry, _| {
+    let rest = context.compute_offloaded(key, elements, |entry, _| {
         let mut rest = entry.and_then(list_of)?.copied();
         Some((remove(&mut rest), rest))
     })?;

@@ -94,7 +94,7 @@ fn pop_counted(
     let not_positive = CommandError::text("ERR value is out of range, must be positive");
     let count = args.integer_in(0..=i64::MAX, not_positive) as usize;
     args.finish()?;
-    if !context.is_apart() {
+    if !context.is_offloaded() {
         match context.collection::<List>(key)? {
             None => reply.null_array(),
             Some(_) if count == 0 => reply.array(0),
@@ -116,7 +116,7 @@ fn pop_told(
     let elements =
         |entry: Option<EntryRef<'_>>| entry.and_then(list_of).map_or(0, |list| list.len().min(count));
     let protocol = reply.protocol();
-    let told = context.compute_apart(key, elements, |entry, _| {
+    let told = context.compute_offloaded(key, elements, |entry, _| {
         let mut reply = ReplyBuffer::default();
         reply.set_protocol(protocol);
         tell(entry.and_then(list_of)?, count, &mut reply, end);
@@ -249,7 +249,7 @@ impl<'a> ManyKeys<'a> {
     ) -> Result<bool, CommandError> {
         let mut found = None;
         // Apart, only the view says which list that is.
-        if !context.is_apart() {
+        if !context.is_offloaded() {
             for (at, key) in self.keys.iter().enumerate() {
                 if context.collection::<List>(key)?.is_some() && !is_reserved(context, key) {
                     found = Some(at);
@@ -260,7 +260,7 @@ impl<'a> ManyKeys<'a> {
                 return Ok(false);
             }
         }
-        let told = match context.may_be_apart(self.count) {
+        let told = match context.may_offload(self.count) {
             true => self.told_apart(context, found, reply.protocol())?,
             false => None,
         };
@@ -276,7 +276,7 @@ impl<'a> ManyKeys<'a> {
             None => pop_many(context, key, self.count, reply, self.end)?,
         };
         let count = itoa::Buffer::new().format(removed).to_owned();
-        context.effect(&[pop_word(self.end), key, count.as_bytes()]);
+        context.propagate(&[pop_word(self.end), key, count.as_bytes()]);
         Ok(removed > 0)
     }
 
@@ -292,7 +292,7 @@ impl<'a> ManyKeys<'a> {
             let entry = found.and_then(|at| entries[at]);
             entry.and_then(list_of).map_or(0, |list| list.len().min(count))
         };
-        let told = context.compute_all_apart(self.keys, elements, |entries, _| {
+        let told = context.compute_all_offloaded(self.keys, elements, |entries, _| {
             let lists = entries.iter().enumerate().filter_map(|(at, entry)| Some((at, list_of((*entry)?)?)));
             let (at, list) = lists.into_iter().next()?;
             let mut reply = ReplyBuffer::default();

@@ -7,9 +7,9 @@ use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     commands::draw::parse_count,
     context::{ExpiryChange, ReadContext, WriteContext},
-    effect::removal_word,
     keyspace::EntryRef,
     notify::EventClass,
+    propagation::removal_word,
     random::{Random, Selection},
     value::{Layout, Places, Set},
 };
@@ -42,7 +42,7 @@ fn spop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
     })?;
     match popped {
         Some(member) => {
-            context.effect(&[b"SREM", key, &member]);
+            context.propagate(&[b"SREM", key, &member]);
             reply.bulk(&member);
             context.notify(EventClass::Set, "spop", key);
             context.notify_if_gone(key);
@@ -64,14 +64,14 @@ fn pop_many(
     let not_positive = CommandError::text("ERR value is out of range, must be positive");
     let count = args.integer_in(0..=i64::MAX, not_positive) as usize;
     args.finish()?;
-    if !context.is_apart() && context.collection::<Set>(key)?.is_none_or(|_| count == 0) {
+    if !context.is_offloaded() && context.collection::<Set>(key)?.is_none_or(|_| count == 0) {
         reply.set(0);
         return Ok(());
     }
     let mut random = Random::new(context.random());
     let protocol = reply.protocol();
     let visits = |entry: Option<EntryRef<'_>>| entry.and_then(set_of).map_or(0, |set| visits(set, count));
-    let popped = context.compute_apart(key, visits, |entry, layout| {
+    let popped = context.compute_offloaded(key, visits, |entry, layout| {
         let set = entry.and_then(set_of)?;
         Some(Popped::of(set, count, &mut random, protocol, layout))
     })?;
@@ -109,7 +109,7 @@ fn pop_many(
 /// Removes a set of which all members are popped.
 fn remove_all(context: &mut WriteContext<'_>, key: &[u8]) {
     context.remove(key);
-    context.effect(&[removal_word(context.environment().lazyfree_server_del), key]);
+    context.propagate(&[removal_word(context.environment().lazyfree_server_del), key]);
     context.notify(EventClass::Set, "spop", key);
     context.notify(EventClass::Generic, "del", key);
 }
@@ -221,7 +221,7 @@ fn record_removal(context: &mut WriteContext<'_>, key: &[u8], members: &[Vec<u8>
     for members in members.chunks(RECORDED_MEMBERS_MAX) {
         let mut words: Vec<&[u8]> = vec![b"SREM", key];
         words.extend(members.iter().map(Vec::as_slice));
-        context.effect(&words);
+        context.propagate(&words);
     }
 }
 
@@ -274,7 +274,7 @@ mod tests {
     use dunlin_resp::Protocol;
 
     use crate::{
-        deferred::Outcome,
+        offload::Outcome,
         transcript::{Caller, Story, check},
     };
 
@@ -322,8 +322,8 @@ mod tests {
             story.environment.visits_max = Some(100);
             let line = format!("SPOP s {count}");
             assert_eq!(story.reply(&line, Protocol::Resp2), b"", "the answer waits");
-            let deferred = story.worker.deferred.take().expect("run apart");
-            let Outcome::Computed(computed) = deferred.run(&story.engine, &mut story.worker, &Caller) else {
+            let offloaded = story.worker.offloaded.take().expect("offloaded");
+            let Outcome::Computed(computed) = offloaded.run(&story.engine, &mut story.worker, &Caller) else {
                 panic!("it stores something");
             };
             story.play("> SCARD s\n:500");

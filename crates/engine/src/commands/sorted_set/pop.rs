@@ -107,7 +107,7 @@ fn pop_one_key(
 fn zmpop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (keys, end, count) = parse_many(args)?;
     for key in keys {
-        let is_there = match context.is_apart() {
+        let is_there = match context.is_offloaded() {
             true => context.read(key).is_some(),
             false => context.collection::<SortedSet>(key)?.is_some(),
         };
@@ -149,8 +149,8 @@ pub(super) fn parse_many<'a>(args: &mut Args<'a>) -> Result<(&'a [&'a [u8]], End
 pub(super) fn record_pop(context: &mut WriteContext<'_>, key: &[u8], end: End, count: Option<usize>) {
     let word: &[u8] = if end == End::Min { b"ZPOPMIN" } else { b"ZPOPMAX" };
     match count {
-        None => context.effect(&[word, key]),
-        Some(count) => context.effect(&[word, key, itoa::Buffer::new().format(count).as_bytes()]),
+        None => context.propagate(&[word, key]),
+        Some(count) => context.propagate(&[word, key, itoa::Buffer::new().format(count).as_bytes()]),
     }
 }
 
@@ -199,7 +199,7 @@ fn pop_told(
 ) -> Result<Option<usize>, CommandError> {
     let elements = |entry: Option<EntryRef<'_>>| entry.and_then(set_of).map_or(0, |set| set.len().min(count));
     let protocol = reply.protocol();
-    let told = context.compute_apart(key, elements, |entry, _| {
+    let told = context.compute_offloaded(key, elements, |entry, _| {
         let set = entry.and_then(set_of)?;
         let mut reply = ReplyBuffer::default();
         reply.set_protocol(protocol);

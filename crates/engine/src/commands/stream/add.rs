@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     INVALID_ID,
-    effect::record_edit,
+    propagation::record_edit,
     reply_id,
     trim::{REFERENCES, TRIM, TrimOptions, discard},
 };

@@ -5,8 +5,9 @@ use std::mem;
 use dunlin_resp::{Protocol, ReplyBuffer, SharedSlice};
 
 use super::{
-    effect::{Deliveries, record_deliveries},
-    no_group, parse_id, parse_start, reply_entry, reply_id,
+    no_group, parse_id, parse_start,
+    propagation::{Deliveries, record_deliveries},
+    reply_entry, reply_id,
 };
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
@@ -241,7 +242,7 @@ impl Takeover {
 }
 
 /// A takeover that was found, and answered, apart from its stream.
-struct FoundApart {
+struct OffloadedClaim {
     takeover: Takeover,
     /// The group from now on, and whether the consumer is new in it, where many deliveries change.
     taken: Option<(ConsumerGroup, bool)>,
@@ -294,18 +295,18 @@ impl AutoClaim<'_> {
 
     /// Finds and answers apart, where there may be much to look at. Few deliveries are left to be taken under the
     /// locks; for many a copy of the group is made, to be put in its place.
-    fn find_apart(
+    fn find_offloaded(
         &self,
         context: &mut WriteContext<'_>,
         (key, name): (&[u8], &[u8]),
         protocol: Protocol,
-    ) -> Result<Option<FoundApart>, CommandError> {
+    ) -> Result<Option<OffloadedClaim>, CommandError> {
         let attempts = usize::try_from(self.attempts()).unwrap_or(usize::MAX);
-        if !context.may_be_apart(attempts) {
+        if !context.may_offload(attempts) {
             return Ok(None);
         }
         let taken_in_place_max = context.environment().visits_max;
-        let found = context.compute_apart(
+        let found = context.compute_offloaded(
             key,
             |entry| group_in(entry, name).map_or(0, |(group, _)| group.pending().len().min(attempts)),
             |entry, _| {
@@ -319,7 +320,7 @@ impl AutoClaim<'_> {
                     let is_new = self.take(&takeover, &mut group);
                     (group, is_new)
                 });
-                Some(FoundApart { takeover, taken, reply: reply.take_pieces() })
+                Some(OffloadedClaim { takeover, taken, reply: reply.take_pieces() })
             },
         )?;
         Ok(found.flatten())
@@ -330,10 +331,10 @@ impl AutoClaim<'_> {
         &self,
         context: &mut WriteContext<'_>,
         (key, name): (&[u8], &[u8]),
-        found: FoundApart,
+        found: OffloadedClaim,
         reply: &mut ReplyBuffer,
     ) -> Result<(Takeover, bool), CommandError> {
-        let FoundApart { takeover, taken, reply: pieces } = found;
+        let OffloadedClaim { takeover, taken, reply: pieces } = found;
         let (is_new, former) = edit_group(context, key, name, |group, _| {
             let (is_new, former) = match taken {
                 Some((copy, is_new)) => (is_new, Some(mem::replace(group, copy))),
@@ -365,7 +366,7 @@ fn xautoclaim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut R
     require_group(context, key, name)?;
     let now_ms = context.clock_ms();
     let claim = AutoClaim { consumer, idle_ms_min, start, count, only_ids, now_ms };
-    let (takeover, is_new) = match claim.find_apart(context, (key, name), reply.protocol())? {
+    let (takeover, is_new) = match claim.find_offloaded(context, (key, name), reply.protocol())? {
         Some(found) => claim.finish(context, (key, name), found, reply)?,
         None => edit_group(context, key, name, |group, log| {
             let takeover = claim.find(group, log);

@@ -5,8 +5,9 @@ use std::{collections::HashSet, mem, num::NonZeroU64};
 use dunlin_resp::{Mark, Protocol, ReplyBuffer, SharedSlice};
 
 use super::{
-    effect::{Deliveries, record_deliveries},
-    no_group_in, parse_id, reply_entries, reply_entry, reply_entry_parts, reply_id,
+    no_group_in, parse_id,
+    propagation::{Deliveries, record_deliveries},
+    reply_entries, reply_entry, reply_entry_parts, reply_id,
 };
 use crate::{
     command::{Args, Argument, Arity, Blocking, Command, CommandError, Flags, Group, KeySpec, Run, Wait},
@@ -302,9 +303,9 @@ fn xreadgroup<'a>(
     let reading = GroupReading { request: &request, name, consumer, wanted };
     // To claim by idle time may have to visit all deliveries, however few are wanted.
     let most = if request.claim_idle_ms_min.is_some() { usize::MAX } else { request.entries_max() };
-    if context.may_be_apart(most.saturating_mul(request.keys.len()))
+    if context.may_offload(most.saturating_mul(request.keys.len()))
         && request.names_each_key_once()
-        && let Some(read) = reading.apart(context, reply.protocol())?
+        && let Some(read) = reading.offloaded(context, reply.protocol())?
     {
         let again_ms = read.iter().filter_map(|read| read.done.again_ms).min();
         let served = reading.finish(context, read, reply)?;
@@ -363,7 +364,7 @@ impl Done {
 }
 
 /// A stream that was read apart from it: its group from now on, and the answer.
-struct ReadApart {
+struct OffloadedRead {
     group: ConsumerGroup,
     done: Done,
     reply: Vec<SharedSlice>,
@@ -494,13 +495,13 @@ impl GroupReading<'_> {
 
     /// Reads from copies of the groups, apart, where there is much to read: what is left to do under the locks
     /// is to put the copies in their place.
-    fn apart(
+    fn offloaded(
         &self,
         context: &mut WriteContext<'_>,
         protocol: Protocol,
-    ) -> Result<Option<Vec<ReadApart>>, CommandError> {
+    ) -> Result<Option<Vec<OffloadedRead>>, CommandError> {
         let now_ms = context.clock_ms();
-        let read = context.compute_all_apart(
+        let read = context.compute_all_offloaded(
             self.request.keys,
             |entries| self.entries_about(entries, now_ms),
             |entries, _| {
@@ -510,7 +511,7 @@ impl GroupReading<'_> {
                     let mut reply = ReplyBuffer::default();
                     reply.set_protocol(protocol);
                     let done = self.read(at, &mut group, stream?.log(), now_ms, &mut reply);
-                    Some(ReadApart { group, done, reply: reply.take_pieces() })
+                    Some(OffloadedRead { group, done, reply: reply.take_pieces() })
                 });
                 read.collect::<Option<Vec<_>>>()
             },
@@ -522,7 +523,7 @@ impl GroupReading<'_> {
     fn finish(
         &self,
         context: &mut WriteContext<'_>,
-        read: Vec<ReadApart>,
+        read: Vec<OffloadedRead>,
         reply: &mut ReplyBuffer,
     ) -> Result<bool, CommandError> {
         let served = read.iter().filter(|read| read.done.has_answered).count();
@@ -531,7 +532,7 @@ impl GroupReading<'_> {
             Protocol::Resp2 => reply.array(served),
             Protocol::Resp3 => reply.map(served),
         }
-        for (key, ReadApart { group, done, reply: pieces }) in self.request.keys.iter().zip(read) {
+        for (key, OffloadedRead { group, done, reply: pieces }) in self.request.keys.iter().zip(read) {
             reply.append_pieces(&pieces);
             let former = context.update(key, |stream: &mut Stream| {
                 let former = stream.edit_group(self.name, |place, _| mem::replace(place, group));
@@ -557,7 +558,7 @@ impl GroupReading<'_> {
     }
 }
 
-/// Deliveries that are counted before a claim of many is run apart from the worker.
+/// Deliveries that are counted before a claim of many is offloaded.
 const IDLE_COUNTED_MAX: usize = 16 * 1024;
 
 /// An entry as a claim by idle time tells it: with the milliseconds since its last delivery, and how many there were.

@@ -2,7 +2,7 @@
 
 use dunlin_resp::ReplyBuffer;
 
-use super::{effect::record_edit, parse_id};
+use super::{parse_id, propagation::record_edit};
 use crate::{
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     context::WriteContext,

@@ -138,7 +138,7 @@ fn delifeq(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     };
     let removed = holds && context.remove(key);
     if removed {
-        context.effect(&[b"DEL", key]);
+        context.propagate(&[b"DEL", key]);
         context.notify(EventClass::Generic, "del", key);
     }
     reply.integer(removed.into());
@@ -176,7 +176,7 @@ fn delex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     if args.is_empty() {
         let removed = context.remove(key);
         if removed {
-            context.effect(&[b"DEL", key]);
+            context.propagate(&[b"DEL", key]);
         }
         reply.integer(removed.into());
         return Ok(());
@@ -197,7 +197,7 @@ fn delex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     let holds = comparison.holds(string_of(entry)?, operand)?;
     let removed = holds && context.remove(key);
     if removed {
-        context.effect(&[b"DEL", key]);
+        context.propagate(&[b"DEL", key]);
         context.notify(EventClass::Generic, "del", key);
     }
     reply.integer(removed.into());

@@ -114,7 +114,7 @@ fn incrbyfloat(
     let sum = (current + amount).to_text().ok_or(not_finite)?;
     context.set_string(key, NewString::from_computed(sum.as_bytes()), ExpiryChange::Keep);
     // Sums of decimal fractions may come out differently elsewhere.
-    context.effect(&[b"SET", key, sum.as_bytes(), b"KEEPTTL"]);
+    context.propagate(&[b"SET", key, sum.as_bytes(), b"KEEPTTL"]);
     context.notify(EventClass::String, "incrbyfloat", key);
     reply.bulk(sum.as_bytes());
     Ok(())

@@ -74,7 +74,7 @@ fn getdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let key = args.word();
     if read(context, key, reply)? {
         context.remove(key);
-        context.effect(&[b"DEL", key]);
+        context.propagate(&[b"DEL", key]);
         context.notify(EventClass::Generic, "del", key);
     }
     Ok(())
@@ -133,7 +133,7 @@ fn getex(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
         ExpiryOption::Persist => {
             if context.find(key).is_some_and(|entry| entry.expiry().is_some()) {
                 context.set_expiry(key, None);
-                context.effect(&[b"PERSIST", key]);
+                context.propagate(&[b"PERSIST", key]);
                 context.notify(EventClass::Generic, "persist", key);
             }
         }
@@ -167,7 +167,7 @@ fn getset(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     let (key, value) = (args.word(), args.word());
     read(context, key, reply)?;
     context.set_word(key, value, ExpiryChange::Clear);
-    context.effect(&[b"SET", key, value]);
+    context.propagate(&[b"SET", key, value]);
     context.notify(EventClass::String, "set", key);
     Ok(())
 }

@@ -34,10 +34,10 @@ impl Story {
             .iter()
             .map(|word| if long(&word) { blocks.next().expect("one for each").bytes() } else { word })
             .collect();
-        self.worker.effects.long_words = lent.iter().cloned().collect();
+        self.worker.propagation.long_words = lent.iter().cloned().collect();
         let table = Arc::clone(&self.table);
         let reply = self.reply_to_words(&table, &words, &[], Protocol::Resp2);
-        self.worker.effects.long_words = LongWords::default();
+        self.worker.propagation.long_words = LongWords::default();
         reply
     }
 
@@ -329,10 +329,10 @@ fn a_word_in_a_block_becomes_the_string() {
     let mut story = Story::new();
     let word = Arc::new(lend(&vec![b'a'; 3 * BLOCK_BYTES_MAX]));
     let mut say = |name: &[u8], first: &[u8], rest: &[&[u8]]| {
-        story.worker.effects.long_words = [Arc::clone(&word)].into_iter().collect();
+        story.worker.propagation.long_words = [Arc::clone(&word)].into_iter().collect();
         let (words, table) = ([&[name, first], rest].concat(), Arc::clone(&story.table));
         let reply = story.reply_to_words(&table, &words, &[], Protocol::Resp2);
-        story.worker.effects.long_words = LongWords::default();
+        story.worker.propagation.long_words = LongWords::default();
         reply
     };
     assert!(word.is_last());

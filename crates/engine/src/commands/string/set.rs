@@ -161,19 +161,19 @@ fn record_options(
         let (command, rest) = words.split_at(3);
         let rest = rest.iter().filter(|word| !word.eq_ignore_ascii_case(b"GET"));
         let words: Vec<&[u8]> = command.iter().chain(rest).copied().collect();
-        context.effect(&words);
+        context.propagate(&words);
     }
 }
 
 /// Records that a string was stored: conditions held, and times are absolute.
 pub(super) fn record_set(context: &mut WriteContext<'_>, key: &[u8], value: &[u8], expiry: ExpiryChange) {
     match expiry {
-        ExpiryChange::Clear => context.effect(&[b"SET", key, value]),
-        ExpiryChange::Keep => context.effect(&[b"SET", key, value, b"KEEPTTL"]),
+        ExpiryChange::Clear => context.propagate(&[b"SET", key, value]),
+        ExpiryChange::Keep => context.propagate(&[b"SET", key, value, b"KEEPTTL"]),
         // It is gone at once, which a replay, knowing no time, would not see.
         ExpiryChange::At(at) if at <= context.now_ms() => context.record_removal(key),
         ExpiryChange::At(at) => {
-            context.effect(&[b"SET", key, value, b"PXAT", itoa::Buffer::new().format(at).as_bytes()]);
+            context.propagate(&[b"SET", key, value, b"PXAT", itoa::Buffer::new().format(at).as_bytes()]);
         }
     }
 }

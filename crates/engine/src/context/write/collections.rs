@@ -80,21 +80,21 @@ impl WriteContext<'_> {
             self.reclaim_elements(&key, slot);
         }
         let clock_ms = self.environment.clock_ms();
-        let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
-        let stripe = stripe.expect("the slot was found in it");
-        let edited = stripe.edit_collection(slot, access_clock(clock_ms), edit);
+        let part = self.locked.stripe_mut(key.stripe).database_mut(self.database);
+        let part = part.expect("the slot was found in it");
+        let edited = part.edit_collection(slot, access_clock(clock_ms), edit);
         let Some(Edited { result: (result, changed), is_empty, next_deadline_ms, is_resized }) = edited
         else {
             return Err(CommandError::WrongType);
         };
         if let Some(deadline_ms) = next_deadline_ms {
-            stripe.note_element_deadline(slot, deadline_ms, clock_ms);
+            part.note_element_deadline(slot, deadline_ms, clock_ms);
         }
         if is_resized {
-            self.locked.publish_usage(key.shard, self.database);
+            self.locked.publish_usage(key.stripe, self.database);
         }
         if is_empty {
-            self.remove_slot(self.database, key.shard, slot);
+            self.remove_slot(self.database, key.stripe, slot);
         }
         match changed.into() {
             Change::None => {}
@@ -105,9 +105,9 @@ impl WriteContext<'_> {
     }
 
     fn has_expired_elements(&self, key: &Key<'_>, slot: Slot) -> bool {
-        let stripe = self.locked.shard(key.shard).database(self.database);
+        let part = self.locked.stripe(key.stripe).database(self.database);
         let now_ms = self.environment.now_ms;
-        match stripe.and_then(|stripe| stripe.entry(slot).object()) {
+        match part.and_then(|part| part.entry(slot).object()) {
             Some(Object::Hash(hash)) => hash.next_deadline_ms().is_some_and(|next_ms| next_ms <= now_ms),
             _ => false,
         }

@@ -10,9 +10,9 @@ use dunlin_structures::Slot;
 
 use crate::{
     command::CommandError,
-    effect::removal_word,
-    keyspace::{EntryRef, Expiration, Invalidation, Key, LockedShards, access_clock, access_clock_ago},
+    keyspace::{EntryRef, Expiration, Invalidation, Key, LockedStripes, access_clock, access_clock_ago},
     notify::{Event, EventClass, Notice},
+    propagation::removal_word,
     value::{Layout, NewValue, Object, Resources, StringRef, ValueType},
 };
 
@@ -24,7 +24,7 @@ use phase::Phase;
 /// For commands that change values.
 #[derive(Debug)]
 pub struct WriteContext<'a> {
-    locked: LockedShards<'a>,
+    locked: LockedStripes<'a>,
     database: usize,
     keys: KnownKeys<'a>,
     environment: &'a Environment,
@@ -41,7 +41,7 @@ pub struct WriteContext<'a> {
 impl<'a> WriteContext<'a> {
     #[inline]
     pub(crate) fn new(
-        locked: LockedShards<'a>,
+        locked: LockedStripes<'a>,
         database: usize,
         keys: &'a [Key<'a>],
         environment: &'a Environment,
@@ -62,7 +62,7 @@ impl<'a> WriteContext<'a> {
 
     /// For a command that has waited and is now run again.
     pub(crate) fn serving(
-        locked: LockedShards<'a>,
+        locked: LockedStripes<'a>,
         database: usize,
         environment: &'a Environment,
         worker: &'a mut Worker,
@@ -74,7 +74,7 @@ impl<'a> WriteContext<'a> {
     pub(crate) fn value_type(&mut self, key: &[u8]) -> Option<ValueType> {
         let key = self.key(key);
         let slot = self.slot(self.database, &key)?;
-        Some(self.locked.shard(key.shard).database(self.database)?.entry(slot).value_type())
+        Some(self.locked.stripe(key.stripe).database(self.database)?.entry(slot).value_type())
     }
 
     /// Whether what a key holds belongs to clients that have waited for it and are about to be served:
@@ -85,14 +85,14 @@ impl<'a> WriteContext<'a> {
         }
         let key = self.key(key);
         let queue =
-            self.locked.shard(key.shard).queues().and_then(|queues| queues.get(self.database, key.bytes));
+            self.locked.stripe(key.stripe).queues().and_then(|queues| queues.get(self.database, key.bytes));
         queue.is_some_and(|queue| queue.wants(value_type))
     }
 
     /// Notes that a key may be what somebody waits for.
     #[cold]
     fn note_ready(&mut self, database: usize, key: &Key<'_>) {
-        let queues = self.locked.shard(key.shard).queues();
+        let queues = self.locked.stripe(key.stripe).queues();
         if queues.is_some_and(|queues| queues.get(database, key.bytes).is_some()) {
             let is_last = |(other, last): &(usize, Box<[u8]>)| *other == database && **last == *key.bytes;
             if !self.worker.ready.back().is_some_and(is_last) {
@@ -151,8 +151,8 @@ impl<'a> WriteContext<'a> {
     /// The slot of a key that is there; an expired one is removed.
     #[inline]
     fn slot(&mut self, database: usize, key: &Key<'_>) -> Option<Slot> {
-        let stripe = self.locked.shard(key.shard).database(database)?;
-        let (slot, entry) = stripe.find_entry(key.hash, key.bytes)?;
+        let part = self.locked.stripe(key.stripe).database(database)?;
+        let (slot, entry) = part.find_entry(key.hash, key.bytes)?;
         if entry.is_expired(self.environment.now_ms) {
             self.expire_slot(database, key, slot);
             return None;
@@ -166,15 +166,17 @@ impl<'a> WriteContext<'a> {
         if !self.environment.lazyfree_expire {
             self.free_before_answering();
         }
-        let entry = self.locked.shard(key.shard).database(database).map(|stripe| stripe.entry(slot));
+        let entry = self.locked.stripe(key.stripe).database(database).map(|part| part.entry(slot));
         let now_ms = self.environment.now_ms;
         let fields = match entry.filter(|entry| !entry.is_due(now_ms)).and_then(EntryRef::object) {
             Some(Object::Hash(hash)) => Some(hash.expired(now_ms)),
             _ => None,
         };
-        self.remove_slot(database, key.shard, slot);
+        self.remove_slot(database, key.stripe, slot);
         if self.is_recorded() {
-            self.worker.effects.add(database, &[removal_word(self.environment.lazyfree_expire), key.bytes]);
+            self.worker
+                .propagation
+                .add(database, &[removal_word(self.environment.lazyfree_expire), key.bytes]);
         }
         let statistics = &self.worker.statistics;
         let what = match fields {
@@ -188,16 +190,16 @@ impl<'a> WriteContext<'a> {
             }
         };
         self.report_expiration(database, key.bytes, what);
-        if self.locked.shard(key.shard).queues().is_some() {
+        if self.locked.stripe(key.stripe).queues().is_some() {
             self.note_ready(database, key);
         }
     }
 
-    fn remove_slot(&mut self, database: usize, shard: usize, slot: Slot) {
-        if let Some(stripe) = self.locked.shard_mut(shard).database_mut(database) {
-            stripe.remove(slot, &mut self.worker.garbage);
+    fn remove_slot(&mut self, database: usize, stripe: usize, slot: Slot) {
+        if let Some(part) = self.locked.stripe_mut(stripe).database_mut(database) {
+            part.remove(slot, &mut self.worker.garbage);
         }
-        self.locked.publish_usage(shard, database);
+        self.locked.publish_usage(stripe, database);
     }
 
     /// Removes a key whose time has come.
@@ -217,7 +219,7 @@ impl<'a> WriteContext<'a> {
     pub fn find_in(&mut self, database: usize, key: &[u8]) -> Option<EntryRef<'_>> {
         let key = self.key(key);
         let slot = self.slot(database, &key)?;
-        let entry = self.locked.shard(key.shard).database(database)?.entry(slot);
+        let entry = self.locked.stripe(key.stripe).database(database)?.entry(slot);
         if !self.environment.no_touch {
             entry.touch(access_clock(self.environment.clock_ms()));
         }
@@ -232,7 +234,7 @@ impl<'a> WriteContext<'a> {
         let key = self.key(key);
         let found = self.slot(self.database, &key);
         self.count_lookup(key.bytes, found.is_some());
-        let entry = self.locked.shard(key.shard).database(self.database)?.entry(found?);
+        let entry = self.locked.stripe(key.stripe).database(self.database)?.entry(found?);
         if !self.environment.no_touch {
             entry.touch(access_clock(self.environment.clock_ms()));
         }
@@ -265,14 +267,14 @@ impl<'a> WriteContext<'a> {
     #[cold]
     fn reclaim_elements(&mut self, key: &Key<'_>, slot: Slot) {
         let now_ms = self.environment.now_ms;
-        let Some(stripe) = self.locked.shard_mut(key.shard).database_mut(self.database) else { return };
+        let Some(part) = self.locked.stripe_mut(key.stripe).database_mut(self.database) else { return };
         let mut gone = Vec::new();
-        stripe.edit_object(slot, |object| {
+        part.edit_object(slot, |object| {
             object.expire(now_ms, usize::MAX, |element| gone.push(element.text().into_owned()))
         });
-        self.locked.publish_usage(key.shard, self.database);
+        self.locked.publish_usage(key.stripe, self.database);
         if !gone.is_empty() {
-            self.worker.effects.add_removal(self.database, key.bytes, &gone);
+            self.worker.propagation.add_removal(self.database, key.bytes, &gone);
             self.worker.statistics.expired_fields.add(gone.len() as u64);
             self.report_expiration(self.database, key.bytes, Expiration::Elements);
         }
@@ -282,9 +284,9 @@ impl<'a> WriteContext<'a> {
         for (class, name) in what.events() {
             self.notify_in(database, *class, name, key);
         }
-        let shard = self.locked.keyspace().shard_of(key);
-        self.invalidate(shard, key);
-        if let Some(watches) = self.locked.shard(shard).watches() {
+        let stripe = self.locked.keyspace().stripe_of(key);
+        self.invalidate(stripe, key);
+        if let Some(watches) = self.locked.stripe(stripe).watches() {
             watches.expired(database, key, what);
         }
     }
@@ -345,7 +347,7 @@ impl<'a> WriteContext<'a> {
             && at <= now_ms
         {
             match found {
-                Some(slot) => self.remove_slot(database, key.shard, slot),
+                Some(slot) => self.remove_slot(database, key.stripe, slot),
                 None => self.notify_in(database, EventClass::New, "new", key.bytes),
             }
             return;
@@ -353,16 +355,16 @@ impl<'a> WriteContext<'a> {
         if found.is_some() && !self.environment.lazyfree_server_del {
             self.free_before_answering();
         }
-        let (stripe, new) = self.locked.shard_mut(key.shard).database_or_new(database);
+        let (part, new) = self.locked.stripe_mut(key.stripe).database_or_new(database);
         let expiry = match (expiry, found) {
             (ExpiryChange::At(at), _) => Some(at),
-            (ExpiryChange::Keep, Some(slot)) => stripe.entry(slot).expiry(),
+            (ExpiryChange::Keep, Some(slot)) => part.entry(slot).expiry(),
             (ExpiryChange::Keep, None) | (ExpiryChange::Clear, _) => None,
         };
         let clock_ms = self.environment.clock_ms();
-        stripe.put((key.hash, key.bytes), found, value, expiry, clock_ms, &mut self.worker.garbage);
+        part.put((key.hash, key.bytes), found, value, expiry, clock_ms, &mut self.worker.garbage);
         if new {
-            self.locked.publish_new(key.shard, database);
+            self.locked.publish_new(key.stripe, database);
         }
         if found.is_none() {
             self.notify_in(database, EventClass::New, "new", key.bytes);
@@ -378,7 +380,7 @@ impl<'a> WriteContext<'a> {
     pub fn remove_in(&mut self, database: usize, key: &[u8]) -> bool {
         let key = self.key(key);
         let Some(slot) = self.slot(database, &key) else { return false };
-        self.remove_slot(database, key.shard, slot);
+        self.remove_slot(database, key.stripe, slot);
         self.changed_in_place(database, &key);
         true
     }
@@ -391,9 +393,9 @@ impl<'a> WriteContext<'a> {
         }
         let key = self.key(key);
         let Some(slot) = self.slot(self.database, &key) else { return false };
-        let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
+        let part = self.locked.stripe_mut(key.stripe).database_mut(self.database);
         let clock_ms = self.environment.clock_ms();
-        stripe.expect("the slot was found in it").set_expiry(slot, expiry, clock_ms);
+        part.expect("the slot was found in it").set_expiry(slot, expiry, clock_ms);
         self.changed(self.database, &key);
         true
     }
@@ -402,8 +404,8 @@ impl<'a> WriteContext<'a> {
     pub fn set_idle(&mut self, key: &[u8], seconds: u64) {
         let key = self.key(key);
         let Some(slot) = self.slot(self.database, &key) else { return };
-        if let Some(stripe) = self.locked.shard(key.shard).database(self.database) {
-            stripe.entry(slot).touch(access_clock_ago(self.environment.clock_ms(), seconds));
+        if let Some(part) = self.locked.stripe(key.stripe).database(self.database) {
+            part.entry(slot).touch(access_clock_ago(self.environment.clock_ms(), seconds));
         }
     }
 
@@ -436,18 +438,18 @@ impl<'a> WriteContext<'a> {
         let replaces = self.notes_new() && self.contains_in(to.0, to.1);
         let key = self.key(from.1);
         let Some(slot) = self.slot(from.0, &key) else { return false };
-        let stripe = self.locked.shard_mut(key.shard).database_mut(from.0);
+        let part = self.locked.stripe_mut(key.stripe).database_mut(from.0);
         let mut buffer = Vec::new();
-        let taken = stripe.expect("the slot was found in it").take(slot, &mut buffer);
-        self.locked.publish_usage(key.shard, from.0);
+        let taken = part.expect("the slot was found in it").take(slot, &mut buffer);
+        self.locked.publish_usage(key.stripe, from.0);
         self.show_change(from.0, &key);
         let expiry = taken.expiry.map_or(ExpiryChange::Clear, ExpiryChange::At);
         self.set_value_in(to.0, to.1, taken.value, expiry);
         if !taken.pieces.is_empty() {
             let key = self.key(to.1);
             let slot = self.slot(to.0, &key).expect("what had not expired was put there");
-            let stripe = self.locked.shard_mut(key.shard).database_mut(to.0);
-            stripe.expect("the slot was found in it").receive_pieces(slot, taken.pieces);
+            let part = self.locked.stripe_mut(key.stripe).database_mut(to.0);
+            part.expect("the slot was found in it").receive_pieces(slot, taken.pieces);
         }
         if replaces {
             self.notify_in(to.0, EventClass::New, "new", to.1);
@@ -458,7 +460,7 @@ impl<'a> WriteContext<'a> {
     /// Every change of a value ends here, or in [`Self::changed_in_place`].
     #[inline]
     fn changed(&mut self, database: usize, key: &Key<'_>) {
-        self.locked.publish_usage(key.shard, database);
+        self.locked.publish_usage(key.stripe, database);
         self.changed_in_place(database, key);
     }
 
@@ -472,7 +474,7 @@ impl<'a> WriteContext<'a> {
     /// [`Self::changed_in_place`] where those who watch the key, or keep copies of it, need not know.
     fn changed_groups(&mut self, database: usize, key: &Key<'_>) {
         self.changed_keys += 1;
-        if self.locked.shard(key.shard).queues().is_some() {
+        if self.locked.stripe(key.stripe).queues().is_some() {
             self.note_ready(database, key);
         }
     }
@@ -480,15 +482,15 @@ impl<'a> WriteContext<'a> {
     /// Tells those who watch a key, and notes for those who wait for it, that it has changed.
     #[inline(always)]
     fn show_change(&mut self, database: usize, key: &Key<'_>) {
-        if self.locked.shard(key.shard).is_observed() | self.environment.broadcasts {
+        if self.locked.stripe(key.stripe).is_observed() | self.environment.broadcasts {
             self.show_observers(database, key);
         }
     }
 
     #[cold]
     fn show_observers(&mut self, database: usize, key: &Key<'_>) {
-        self.invalidate(key.shard, key.bytes);
-        let state = self.locked.shard(key.shard);
+        self.invalidate(key.stripe, key.bytes);
+        let state = self.locked.stripe(key.stripe);
         if let Some(watches) = state.watches() {
             watches.changed(database, key.bytes);
         }
@@ -500,13 +502,13 @@ impl<'a> WriteContext<'a> {
     /// Whether changes are recorded: what follows from that alone need not be found out where not.
     #[inline]
     pub fn is_recorded(&self) -> bool {
-        self.worker.effects.are_recorded()
+        self.worker.propagation.are_recorded()
     }
 
     /// Says what the command changes, in the client's database, where its own words would not change the
     /// same again. Several in a row belong together. Their form is what Redis 7 writes in such a case.
-    pub fn effect(&mut self, words: &[&[u8]]) {
-        self.worker.effects.tell(self.database, words);
+    pub fn propagate(&mut self, words: &[&[u8]]) {
+        self.worker.propagation.replace(self.database, words);
     }
 
     /// Says that a key now expires at a time, or has been removed where that has passed.
@@ -517,13 +519,13 @@ impl<'a> WriteContext<'a> {
         if at_ms <= self.environment.now_ms {
             self.record_removal(key);
         } else {
-            self.effect(&[b"PEXPIREAT", key, itoa::Buffer::new().format(at_ms).as_bytes()]);
+            self.propagate(&[b"PEXPIREAT", key, itoa::Buffer::new().format(at_ms).as_bytes()]);
         }
     }
 
     /// Says that a key was removed because the time to come that a command gave it has passed.
     pub fn record_removal(&mut self, key: &[u8]) {
-        self.effect(&[removal_word(self.environment.lazyfree_expire), key]);
+        self.propagate(&[removal_word(self.environment.lazyfree_expire), key]);
     }
 
     /// Counts so many changes for the command, rather than one for each key that it changes: elements, as
@@ -535,18 +537,18 @@ impl<'a> WriteContext<'a> {
 
     /// The command has ended: its changes are counted, and unless it has said what it changes, its words do.
     #[inline]
-    pub(crate) fn settle_effect(&mut self, words: &[&[u8]]) {
+    pub(crate) fn end_propagation(&mut self, words: &[&[u8]]) {
         let changed = self.changed_keys > 0;
         if changed {
             let changes = self.declared_changes.unwrap_or(self.changed_keys).max(1);
             self.worker.statistics.changes.add(changes);
         }
-        self.worker.effects.settle(self.database, words, changed);
+        self.worker.propagation.end(self.database, words, changed);
     }
 
     /// Tells those who keep copies of a key that it has changed.
-    fn invalidate(&mut self, shard: usize, key: &[u8]) {
-        let readers = self.locked.untrack(shard, key);
+    fn invalidate(&mut self, stripe: usize, key: &[u8]) {
+        let readers = self.locked.untrack(stripe, key);
         if readers.is_some() || self.environment.broadcasts {
             let readers = readers.unwrap_or_default();
             let invalidation = Invalidation::Key { key: key.into(), readers };

@@ -47,7 +47,7 @@ impl<'a> WriteContext<'a> {
         worker: &'a mut Worker,
     ) -> Self {
         let phase = Phase::Prepare { view, result };
-        Self { phase, ..Self::new(nothing.shards(), database, &[], environment, worker) }
+        Self { phase, ..Self::new(nothing.stripes(), database, &[], environment, worker) }
     }
 
     /// Has the command use what it has computed before, if it has.
@@ -85,21 +85,21 @@ impl<'a> WriteContext<'a> {
 
     /// [`Self::compute`] for what is quicker done in place while nobody waits for it: `None` where it is little
     /// enough, or has to be done at once.
-    pub fn compute_apart<R: Any + Send>(
+    pub fn compute_offloaded<R: Any + Send>(
         &mut self,
         key: &[u8],
         elements: impl FnOnce(Option<EntryRef<'_>>) -> usize,
         compute: impl FnOnce(Option<EntryRef<'_>>, Layout<'_>) -> R,
     ) -> Result<Option<R>, CommandError> {
-        self.compute_all_apart(
+        self.compute_all_offloaded(
             &[key],
             |entries| elements(entries[0]),
             |entries, layout| compute(entries[0], layout),
         )
     }
 
-    /// [`Self::compute_apart`] from several keys.
-    pub fn compute_all_apart<R: Any + Send>(
+    /// [`Self::compute_offloaded`] from several keys.
+    pub fn compute_all_offloaded<R: Any + Send>(
         &mut self,
         keys: &[&[u8]],
         elements: impl FnOnce(&[Option<EntryRef<'_>>]) -> usize,
@@ -120,9 +120,9 @@ impl<'a> WriteContext<'a> {
         }
     }
 
-    /// Whether [`Self::compute_all_apart`] of so many elements at most may have anything to say: it need not be
+    /// Whether [`Self::compute_all_offloaded`] of so many elements at most may have anything to say: it need not be
     /// asked where it does not.
-    pub fn may_be_apart(&self, elements_max: usize) -> bool {
+    pub fn may_offload(&self, elements_max: usize) -> bool {
         match self.phase {
             Phase::Whole => self.visits_max().is_some_and(|max| elements_max > max),
             Phase::Prepare { .. } | Phase::Finish(_) => true,
@@ -163,13 +163,13 @@ impl<'a> WriteContext<'a> {
         self.environment.visits_max.filter(|_| !must_stay)
     }
 
-    /// Whether the command is being run apart, where it gets no farther than what it computes: only the keys
+    /// Whether the command is being offloaded, where it gets no farther than what it computes: only the keys
     /// that it reads or changes are there, and only to be read.
-    pub fn is_apart(&self) -> bool {
+    pub fn is_offloaded(&self) -> bool {
         self.view().is_some()
     }
 
-    /// The view of a command that is run apart.
+    /// The view of a command that is offloaded.
     pub(super) fn view(&self) -> Option<&'a View> {
         match self.phase {
             Phase::Prepare { view, .. } => Some(view),
@@ -190,8 +190,8 @@ impl<'a> WriteContext<'a> {
     fn present(&mut self, keys: &[&[u8]]) -> Vec<Option<EntryRef<'_>>> {
         let resolved: Vec<Key<'_>> = keys.iter().map(|key| self.key(key)).collect();
         let found = resolved.iter().map(|key| {
-            let stripe = self.locked.shard(key.shard).database(self.database)?;
-            let entry = stripe.entry(stripe.find(key.hash, key.bytes)?);
+            let part = self.locked.stripe(key.stripe).database(self.database)?;
+            let entry = part.entry(part.find(key.hash, key.bytes)?);
             (!entry.is_expired(self.environment.now_ms)).then_some(entry)
         });
         found.collect()

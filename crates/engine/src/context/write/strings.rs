@@ -28,7 +28,7 @@ impl WriteContext<'_> {
     /// The long word of the command whose bytes these are.
     #[inline]
     pub(crate) fn long_word(&self, word: &[u8]) -> Option<Arc<LongWord>> {
-        self.worker.effects.long_words.find(word).map(Arc::clone)
+        self.worker.propagation.long_words.find(word).map(Arc::clone)
     }
 
     /// Stores a word of the command as a string, whatever the key held; as [`Self::set_string`].
@@ -58,14 +58,14 @@ impl WriteContext<'_> {
 
     #[cold]
     fn share_stored(&mut self, key: &[u8], word: &[u8]) {
-        if self.worker.effects.long_words.find(word).is_some() {
+        if self.worker.propagation.long_words.find(word).is_some() {
             return;
         }
         let key = self.key(key);
         let Some(slot) = self.slot(self.database, &key) else { return };
-        let stripe = self.locked.shard(key.shard).database(self.database);
-        if let Some(LongText::Rope(rope)) = stripe.and_then(|stripe| stripe.entry(slot).long_text()) {
-            self.worker.effects.note_stored(word, rope);
+        let part = self.locked.stripe(key.stripe).database(self.database);
+        if let Some(LongText::Rope(rope)) = part.and_then(|part| part.entry(slot).long_text()) {
+            self.worker.propagation.note_stored(word, rope);
         }
     }
 
@@ -82,13 +82,13 @@ impl WriteContext<'_> {
     ) -> Result<bool, CommandError> {
         let key = self.key(key);
         let found = self.slot(self.database, &key);
-        let mut stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
-        let entry = found.and_then(|slot| Some(stripe.as_deref()?.entry(slot)));
+        let mut part = self.locked.stripe_mut(key.stripe).database_mut(self.database);
+        let entry = found.and_then(|slot| Some(part.as_deref()?.entry(slot)));
         let Some(value) = decide(entry)? else { return Ok(false) };
         // Counters: nothing moves, nothing is freed, no memory is taken.
-        if let (Some(slot), Some(stripe)) = (found, &mut stripe)
+        if let (Some(slot), Some(part)) = (found, &mut part)
             && let (NewString::Integer(integer), ExpiryChange::Keep) = (&value, expiry)
-            && stripe.set_integer(slot, *integer, self.environment.clock_ms())
+            && part.set_integer(slot, *integer, self.environment.clock_ms())
         {
             self.changed_in_place(self.database, &key);
             return Ok(true);
@@ -174,16 +174,16 @@ impl WriteContext<'_> {
         let mut edit = |text: TextMut<'_>| (edit.take().expect("called once"))(text);
         let mut text = Vec::new();
         let length = if let Some(slot) = found {
-            let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
-            let stripe = stripe.expect("the slot was found in it");
-            let length = length(string_of(stripe.entry(slot))?.len())?;
-            if let Some((result, changed)) = stripe.edit_long(slot, length, &mut edit) {
+            let part = self.locked.stripe_mut(key.stripe).database_mut(self.database);
+            let part = part.expect("the slot was found in it");
+            let length = length(string_of(part.entry(slot))?.len())?;
+            if let Some((result, changed)) = part.edit_long(slot, length, &mut edit) {
                 self.settle_edit(key, changed);
                 return Ok(result);
             }
             text = std::mem::take(&mut self.worker.scratch);
             text.clear();
-            string_of(stripe.entry(slot))?.write_to(&mut text);
+            string_of(part.entry(slot))?.write_to(&mut text);
             length
         } else {
             length(0)?
@@ -207,7 +207,7 @@ impl WriteContext<'_> {
         if changed {
             self.changed(self.database, key);
         } else {
-            self.locked.publish_usage(key.shard, self.database);
+            self.locked.publish_usage(key.stripe, self.database);
         }
     }
 
@@ -221,8 +221,8 @@ impl WriteContext<'_> {
     ) -> Option<R> {
         let key = self.key(key);
         let slot = self.slot(self.database, &key)?;
-        let stripe = self.locked.shard_mut(key.shard).database_mut(self.database);
-        let (edited, changed) = stripe.expect("the slot was found in it").edit_in_place(slot, edit)?;
+        let part = self.locked.stripe_mut(key.stripe).database_mut(self.database);
+        let (edited, changed) = part.expect("the slot was found in it").edit_in_place(slot, edit)?;
         self.settle_edit(&key, changed);
         Some(edited)
     }

@@ -1,4 +1,4 @@
-//! What a stripe has to do with snapshots: everything that changes an entry lets those that have not seen it have it first, and
+//! What a part has to do with snapshots: everything that changes an entry lets those that have not seen it have it first, and
 //! their walks go over its cells. How that comes to a snapshot: [`crate::snapshot`].
 
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::{
         entry::{EntryMut, EntryRef, STAMP_BITS},
         key::same_bytes,
     },
-    snapshot::{Capture, Due, Intake, Piecemeal, SNAPSHOTS_MAX},
+    snapshot::{Capture, Due, IncrementalEntry, SNAPSHOTS_MAX, SnapshotQueue},
 };
 
-/// By snapshot, what it has of a stripe.
+/// By snapshot, what it has of a part.
 pub(super) type Captures = [Option<Capture>; SNAPSHOTS_MAX];
 
 /// Gives an entry that is about to change, or `leaves` the keyspace, to the snapshots that have not seen it.
@@ -76,7 +76,7 @@ impl Database {
 
     /// What snapshots have in pieces of an entry, which goes elsewhere and takes that along.
     #[inline]
-    pub(super) fn release_pieces(&mut self, slot: Slot) -> Vec<Piecemeal> {
+    pub(super) fn release_pieces(&mut self, slot: Slot) -> Vec<IncrementalEntry> {
         let cell = self.slab.pointer(slot.handle());
         // SAFETY: as in `preserve_as`.
         let entry = unsafe { EntryRef::new(cell) };
@@ -90,29 +90,31 @@ impl Database {
     }
 
     /// Has pieces of a collection, which has come to a key that stands in `slot`, go on from there.
-    pub(crate) fn receive_pieces(&mut self, slot: Slot, pieces: Vec<Piecemeal>) {
+    pub(crate) fn receive_pieces(&mut self, slot: Slot, pieces: Vec<IncrementalEntry>) {
         let cell = self.slab.pointer(slot.handle());
         // SAFETY: as in `preserve_as`.
         let entry = unsafe { EntryRef::new(cell) };
-        for piecemeal in pieces {
-            let (intake, database) = (Arc::clone(piecemeal.intake()), piecemeal.database());
-            let index = intake.index();
+        for incremental in pieces {
+            let (snapshot_queue, database) =
+                (Arc::clone(incremental.snapshot_queue()), incremental.database());
+            let index = snapshot_queue.index();
             let capture = &mut self.captures.get_or_insert_default()[index];
-            let capture = capture.get_or_insert_with(|| Capture::new(intake, database, CellPosition::START));
-            capture.receive(piecemeal, entry.key());
+            let capture =
+                capture.get_or_insert_with(|| Capture::new(snapshot_queue, database, CellPosition::START));
+            capture.receive(incremental, entry.key());
             entry.set_stamps(entry.stamps() ^ STAMP_BITS[index]);
         }
     }
 
     /// A snapshot begins: it has yet to see all entries there are, as keys of `database`. The gate is
     /// closed.
-    pub(crate) fn begin_capture(&mut self, intake: &Arc<Intake>, database: usize) {
+    pub(crate) fn begin_capture(&mut self, snapshot_queue: &Arc<SnapshotQueue>, database: usize) {
         if !self.is_empty() {
             let captures = self.captures.get_or_insert_default();
-            let capture = Capture::new(Arc::clone(intake), database, self.slab.end());
-            let previous = captures[intake.index()].replace(capture);
+            let capture = Capture::new(Arc::clone(snapshot_queue), database, self.slab.end());
+            let previous = captures[snapshot_queue.index()].replace(capture);
             debug_assert!(previous.is_none(), "a snapshot's bit is given away once at a time");
-            self.stamps ^= STAMP_BITS[intake.index()];
+            self.stamps ^= STAMP_BITS[snapshot_queue.index()];
         }
     }
 
@@ -160,7 +162,7 @@ impl Database {
         Some(is_last)
     }
 
-    /// Forgets what a snapshot has of the stripe, if that is all.
+    /// Forgets what a snapshot has of the part, if that is all.
     fn settle_capture(&mut self, index: usize) {
         let Some(captures) = &mut self.captures else { return };
         if captures[index].as_ref().is_some_and(Capture::is_complete) {
@@ -187,11 +189,11 @@ impl Database {
         self.captures.is_some()
     }
 
-    /// The stripe was taken out of its shard: it goes to the snapshots that have not seen all of it, or is
+    /// The part was taken out of its stripe: it goes to the snapshots that have not seen all of it, or is
     /// handed back.
     pub(crate) fn retire(self: Box<Self>) -> Option<Box<Self>> {
         let capture = self.captures.as_ref().and_then(|captures| captures.iter().flatten().next());
-        let Some(snapshots) = capture.map(|capture| Arc::clone(capture.intake().snapshots())) else {
+        let Some(snapshots) = capture.map(|capture| Arc::clone(capture.snapshot_queue().snapshots())) else {
             return Some(self);
         };
         snapshots.adopt(self);

@@ -14,7 +14,7 @@
 //! number that its owner keeps with a record, costs those that have one 7 bytes more, or 9. The table owns
 //! all its memory, so it can be dropped on any thread.
 
-mod handed;
+mod incremental_copy;
 
 use std::{
     collections::HashSet,
@@ -27,7 +27,7 @@ use dunlin_structures::{
     BucketTable, CELL_BYTES_MAX, Candidate, Entries, Handle, Members, Slab, Slot, class_bytes, prefetch_span,
 };
 
-use super::{Resources, handover::table::TableHandovers};
+use super::{Resources, incremental_copy::table::TableCopies};
 use crate::random::{Random, Selection};
 
 /// First bytes that say something else than a length; the smallest of them.
@@ -60,7 +60,7 @@ pub struct MemberTable {
     /// Records that are out of the table and whose cells are still to be freed.
     doomed: Vec<Handle>,
     /// Those under way, or that were when the table last changed. Whatever changes a record looks here first.
-    handovers: Mutex<Option<Box<TableHandovers>>>,
+    copies: Mutex<Option<Box<TableCopies>>>,
 }
 
 /// Where records of a table stand: hashes of their keys and handles, in the order of the table's buckets. Valid until
@@ -262,7 +262,7 @@ impl MemberTable {
             resources: Arc::clone(resources),
             boxed_bytes: 0,
             doomed: Vec::new(),
-            handovers: Mutex::default(),
+            copies: Mutex::default(),
         }
     }
 

@@ -22,7 +22,7 @@ use std::{ops::Range, sync::Arc};
 use dunlin_structures::{Element, Listpack};
 
 use super::{
-    Collection, Layout, MemberTable, Object, Resources, handover::table::HandedTable, shared::Shared,
+    Collection, Layout, MemberTable, Object, Resources, incremental_copy::table::CopiedTable, shared::Shared,
 };
 use crate::random::{Random, Selection};
 
@@ -118,8 +118,8 @@ impl SortedSet {
         matches!(&self.members, Members::Ranked(ranked) if ranked.is_shared())
     }
 
-    /// The large form, which can be handed over in pieces.
-    pub(super) fn handed_table(&self) -> Option<&dyn HandedTable> {
+    /// The large form, which can be copied in pieces.
+    pub(super) fn copied_table(&self) -> Option<&dyn CopiedTable> {
         match &self.members {
             Members::Ranked(ranked) => Some(&**ranked),
             Members::Packed(_) => None,

@@ -18,17 +18,17 @@ use dunlin_structures::{Handle, OrderTree, Scored};
 
 use crate::{
     random::{Random, Selection},
-    snapshot::Intake,
+    snapshot::SnapshotQueue,
     value::{
         MemberTable, Record, Resources,
-        handover::table::{HandedTable, SharedTableHandover, TableHandover},
+        incremental_copy::table::{CopiedTable, SharedTableCopy, TableCopy},
     },
 };
 
 /// Members from which on it is worth to put the removing of their records off: it takes longer than cutting them
 /// out of the tree.
 const DOOMED_MIN: usize = if cfg!(test) { 3 } else { 1024 };
-/// Members that a handover looks at before it asks whether it is enough.
+/// Members that a copy looks at before it asks whether it is enough.
 const STEP_MEMBERS: usize = 64;
 /// What looking at one counts for, in bytes copied.
 const STEP_COST_BYTES: usize = 8;
@@ -162,9 +162,9 @@ impl Ranked {
     /// doomed.
     pub(super) fn remove_range(&mut self, ranks: Range<usize>) {
         if ranks.len() >= DOOMED_MIN && self.doomed.trees.len() < DOOMED_TREES_MAX {
-            // Whom the records are handed over to does not ask which of them are doomed.
+            // Whom the records are copied to does not ask which of them are doomed.
             let Self { table, tree, .. } = self;
-            if table.is_handed_over() {
+            if table.is_being_copied() {
                 tree.range(ranks.clone()).for_each(|entry| table.preserve_record(entry.handle));
             }
             let cut = self.tree.cut_range(ranks);
@@ -293,36 +293,35 @@ impl Ranked {
     }
 }
 
-impl HandedTable for Ranked {
-    fn begin(&self, elements: usize, intake: &Arc<Intake>) -> SharedTableHandover {
+impl CopiedTable for Ranked {
+    fn begin(&self, elements: usize, snapshot_queue: &Arc<SnapshotQueue>) -> SharedTableCopy {
         debug_assert!(!self.has_doomed(), "no record is that of no member");
-        self.table.begin_handover(elements, true, intake)
+        self.table.begin_copy(elements, true, snapshot_queue)
     }
 
-    fn has(&self, handover: &SharedTableHandover) -> bool {
-        self.table.has_handover(handover)
+    fn has(&self, copy: &SharedTableCopy) -> bool {
+        self.table.has_copy(copy)
     }
 
-    fn next_piece(&self, handover: &mut TableHandover, budget: &mut usize) -> (Vec<u8>, bool) {
+    fn next_piece(&self, copy: &mut TableCopy, budget: &mut usize) -> (Vec<u8>, bool) {
         let precedes = |(score, member)| move |entry: Scored| entry.precedes(score, member, &self.table);
-        let mut end = match handover.last_passed() {
+        let mut end = match copy.last_passed() {
             Some(last) => self.tree.partition_point(precedes(last)),
             None => self.len(),
         };
-        let records = handover.piece(|handover| {
-            while end > 0 && handover.bytes() < *budget {
+        let records = copy.piece(|copy| {
+            while end > 0 && copy.bytes() < *budget {
                 let start = end.saturating_sub(STEP_MEMBERS);
                 let mut last = None;
                 self.for_range(start..end, true, |member, score| {
-                    let is_taken =
-                        handover.is_any_taken() && handover.has(self.table.region_of(member, handover));
+                    let is_taken = copy.is_any_taken() && copy.has(self.table.region_of(member, copy));
                     if !is_taken {
-                        handover.push(Record { key: member, payload: &score.to_le_bytes(), stamp: None });
+                        copy.push(Record { key: member, payload: &score.to_le_bytes(), stamp: None });
                     }
                     last = Some((score, member));
                 });
                 if let Some((score, member)) = last {
-                    handover.pass_member(score, member);
+                    copy.pass_member(score, member);
                 }
                 *budget = budget.saturating_sub((end - start) * STEP_COST_BYTES);
                 end = start;

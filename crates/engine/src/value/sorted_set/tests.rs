@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::snapshot::Intake;
+use crate::snapshot::SnapshotQueue;
 use crate::value::{
     CollectionLimits, for_each_record,
-    handover::{Elements, Handover},
+    incremental_copy::{Elements, IncrementalCopy},
 };
 
 fn member() -> impl Strategy<Value = Vec<u8>> {
@@ -209,12 +209,12 @@ proptest! {
             set.insert(&name(number), f64::from(number % 7), layout);
         }
         let before = told(&set, 0..set.len(), true);
-        let intake = Intake::alone(0);
+        let snapshot_queue = SnapshotQueue::alone(0);
         let mut object = set.into_object();
-        let handover = Handover::begin(&object, &intake).unwrap();
+        let copy = IncrementalCopy::begin(&object, &snapshot_queue).unwrap();
         let (mut found, mut is_over) = (Vec::new(), false);
         let mut take = |object: &Object, bytes: usize| {
-            let (Elements::Records(_, records), is_last) = handover.next_piece(Some(object), &mut { bytes })
+            let (Elements::Records(_, records), is_last) = copy.next_piece(Some(object), &mut { bytes })
             else {
                 unreachable!()
             };
@@ -239,7 +239,7 @@ proptest! {
         while !is_over {
             is_over = take(&object, 5000);
         }
-        prop_assert!(handover.is_whole());
+        prop_assert!(copy.is_whole());
         if steps.is_empty() {
             prop_assert_eq!(&found, &before);
         }

@@ -9,11 +9,11 @@ use std::{collections::VecDeque, mem, sync::Arc};
 use dunlin_structures::{Corrupt, Listpack};
 
 use super::{
-    super::handover::nodes::{NodeHandovers, SharedNodeHandover},
+    super::incremental_copy::nodes::{NodeCopies, SharedNodeCopy},
     NewId, StreamEntry, StreamId,
     node::{Node, NodeEntries, Placed},
 };
-use crate::{snapshot::Intake, value::CollectionLimits};
+use crate::{snapshot::SnapshotQueue, value::CollectionLimits};
 
 /// Larger than this neither a node nor an entry may grow, whatever the configuration says.
 const NODE_BYTES_MAX: usize = 1 << 30;
@@ -113,31 +113,31 @@ pub struct StreamLog {
     first_id: StreamId,
     max_deleted_id: StreamId,
     entries_added: u64,
-    handovers: NodeHandovers,
+    copies: NodeCopies,
 }
 
 impl StreamLog {
     /// Begins to hand all nodes over to a snapshot. None of it is under way. O(1).
-    pub(in crate::value) fn begin_handover(&self, intake: &Arc<Intake>) -> SharedNodeHandover {
+    pub(in crate::value) fn begin_copy(&self, snapshot_queue: &Arc<SnapshotQueue>) -> SharedNodeCopy {
         let last = self.nodes.back().map_or(StreamId::MIN, |node| node.first);
-        self.handovers.begin(self.nodes.len(), last, intake)
+        self.copies.begin(self.nodes.len(), last, snapshot_queue)
     }
 
-    /// Goes on as that of which it is a copy: what is handed over is handed over from here, too.
-    pub(in crate::value) fn carry_handovers(&self, from: &Self) {
-        self.handovers.carry(&from.handovers);
+    /// Goes on as that of which it is a copy: what is copied is copied from here, too.
+    pub(in crate::value) fn carry_copies(&self, from: &Self) {
+        self.copies.carry(&from.copies);
     }
 
     /// What it knows of its entries without having them, for files.
     pub(super) fn without_nodes(&self) -> Self {
-        Self { nodes: VecDeque::new(), listpack_bytes: 0, handovers: NodeHandovers::default(), ..*self }
+        Self { nodes: VecDeque::new(), listpack_bytes: 0, copies: NodeCopies::default(), ..*self }
     }
 
     /// Has a node that is about to change set aside as it was.
     #[inline]
     fn preserve(&mut self, at: usize) {
         let node = &self.nodes[at];
-        self.handovers.preserve(node.first, &node.entries);
+        self.copies.preserve(node.first, &node.entries);
     }
 
     /// Live entries. O(1).
@@ -264,7 +264,7 @@ impl StreamLog {
         let entries_max = limits.stream_node_max_entries;
         match self.nodes.back_mut() {
             Some(node) if !node.is_full(bytes, bytes_max, entries_max) => {
-                self.handovers.preserve(node.first, &node.entries);
+                self.copies.preserve(node.first, &node.entries);
                 let before = node.entries.capacity();
                 node.push(id, pairs);
                 self.listpack_bytes = self.listpack_bytes - before + node.entries.capacity();
@@ -367,13 +367,13 @@ impl StreamLog {
         front
     }
 
-    /// Has what is handed over keep nodes that were taken out; the others.
+    /// Has what is copied keep nodes that were taken out; the others.
     fn keep_taken(&mut self, nodes: VecDeque<Node>) -> VecDeque<Node> {
-        if self.handovers.are_none() {
+        if self.copies.are_none() {
             return nodes;
         }
         let others = nodes.into_iter().filter_map(|mut node| {
-            node.entries = self.handovers.keep_taken(node.first, node.entries)?;
+            node.entries = self.copies.keep_taken(node.first, node.entries)?;
             Some(node)
         });
         others.collect()
@@ -467,7 +467,7 @@ impl StreamLog {
         entries_added: Option<u64>,
         max_deleted_id: Option<StreamId>,
     ) {
-        self.handovers.note_last_id(last_id);
+        self.copies.note_last_id(last_id);
         self.last_id = last_id;
         self.entries_added = entries_added.unwrap_or(self.entries_added);
         self.max_deleted_id = max_deleted_id.unwrap_or(self.max_deleted_id);

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    snapshot::Intake,
+    snapshot::SnapshotQueue,
     value::{
         CollectionLimits,
-        handover::{Elements, Handover},
+        incremental_copy::{Elements, IncrementalCopy},
     },
 };
 
@@ -265,7 +265,7 @@ fn turn() -> impl Strategy<Value = Turn> {
 }
 
 proptest! {
-    /// The nodes of a stream are handed over one by one as they were in the beginning, in order, whatever becomes of it.
+    /// The nodes of a stream are copied one by one as they were in the beginning, in order, whatever becomes of it.
     #[test]
     fn nodes_are_handed_over_as_they_were(
         before in prop::collection::vec((fields(), 1u64..20), 0..60),
@@ -283,13 +283,13 @@ proptest! {
             add(&mut log, last / 4, last % 4, fields);
         }
         let expected: Vec<_> = log.listpacks().map(|(id, listpack)| (id, listpack.bytes().to_vec())).collect();
-        let intake = Intake::alone(0);
+        let snapshot_queue = SnapshotQueue::alone(0);
         let mut object = Stream::from_log(log).into_object();
-        let handover = Handover::begin(&object, &intake).unwrap();
-        prop_assert_eq!(handover.left(), expected.len());
+        let copy = IncrementalCopy::begin(&object, &snapshot_queue).unwrap();
+        prop_assert_eq!(copy.left(), expected.len());
         let (mut given, mut is_over) = (Vec::new(), false);
         let mut take = |object: &Object, bytes: usize| {
-            let (Elements::Nodes(nodes), is_last) = handover.next_piece(Some(object), &mut { bytes }) else {
+            let (Elements::Nodes(nodes), is_last) = copy.next_piece(Some(object), &mut { bytes }) else {
                 unreachable!()
             };
             given.extend(nodes.into_iter().map(|(id, listpack)| (id, listpack.bytes().to_vec())));
@@ -323,8 +323,8 @@ proptest! {
         while !is_over {
             is_over = take(&object, 1000);
         }
-        prop_assert!(handover.is_whole());
+        prop_assert!(copy.is_whole());
         prop_assert_eq!(&given, &expected);
-        prop_assert_eq!(intake.waiting_bytes(), 0);
+        prop_assert_eq!(snapshot_queue.waiting_bytes(), 0);
     }
 }

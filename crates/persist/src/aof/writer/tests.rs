@@ -430,7 +430,8 @@ fn adoption_keeps_the_files_of_another_log() {
     let mut manifest = bench.writer.manifest().clone();
     manifest.set_aside();
     let (_ring, reader) = Ring::new(SIZES, 1, 100);
-    let mut writer = Writer::begin_apart(Arc::new(crate::storage::Disk), options, manifest, reader).unwrap();
+    let mut writer =
+        Writer::begin_in_background(Arc::new(crate::storage::Disk), options, manifest, reader).unwrap();
     let mut adoption = writer.begin_adopting(writer.increment(), BaseFormat::Rdb);
     adoption.put_in_place(|name| std::fs::write(directory.join(name), "base")).unwrap();
     assert_eq!(adoption.keep_others().unwrap(), Some(directory.join("kept-1")));
@@ -503,12 +504,13 @@ fn a_log_without_a_base_leaves_the_manifest_alone() {
     let mut manifest = bench.writer.manifest().clone();
     manifest.supersede();
     let (ring, reader) = Ring::new(SIZES, 1, 100);
-    let mut writer = Writer::begin_apart(Arc::new(crate::storage::Disk), options, manifest, reader).unwrap();
+    let mut writer =
+        Writer::begin_in_background(Arc::new(crate::storage::Disk), options, manifest, reader).unwrap();
     for text in [b"one", b"two"] {
         ring.append(0, text);
         writer.rotate().unwrap().end_reserving();
     }
-    assert!(writer.is_apart());
+    assert!(writer.is_in_background());
     assert_eq!(bench.text("a.aof.manifest"), before);
     let since = writer.increment();
     adopt(&mut writer, since, |name| std::fs::write(directory.join(name), "base")).unwrap();

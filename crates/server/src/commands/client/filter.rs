@@ -152,7 +152,7 @@ impl<'a> Condition<'a> {
 impl Subject<'_> {
     fn matches(&self, client: &Client, now: Now) -> bool {
         let seconds_since = |then_ms: u64| (now.unix_ms.saturating_sub(then_ms) / 1000) as i64;
-        let has_letters =
+        let has_messages =
             |present: String, wanted: &[u8]| wanted.iter().all(|letter| present.as_bytes().contains(letter));
         // Who has no name is not found by the empty one.
         let is_called = |name: &[u8], wanted: &[u8]| !name.is_empty() && name == wanted;
@@ -168,12 +168,12 @@ impl Subject<'_> {
             },
             Self::AgeMin(seconds) => seconds_since(client.created_ms) >= *seconds,
             Self::IdleMin(seconds) => seconds_since(client.last_interaction_ms.get()) >= *seconds,
-            Self::Flags(wanted) => has_letters(flags(client), wanted),
+            Self::Flags(wanted) => has_messages(flags(client), wanted),
             Self::Name(wanted) => is_called(&client.names().name, wanted),
             Self::LibraryName(wanted) => is_called(&client.names().library_name, wanted),
             Self::LibraryVersion(wanted) => is_called(&client.names().library_version, wanted),
             Self::Database(index) => client.database.get() as i64 == *index,
-            Self::Capabilities(wanted) => has_letters(capabilities(client).to_owned(), wanted),
+            Self::Capabilities(wanted) => has_messages(capabilities(client).to_owned(), wanted),
         }
     }
 }

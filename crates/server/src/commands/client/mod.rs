@@ -1,7 +1,7 @@
 //! `CLIENT`: what a client says about itself, and how clients are listed, paused and closed.
 //!
 //! Clients are found in the registry, whichever worker they belong to. A client of another worker
-//! is closed by mail; from the moment it is marked, it is listed no more and nothing more of it is run.
+//! is closed by messages; from the moment it is marked, it is listed no more and nothing more of it is run.
 
 mod docs;
 mod filter;
@@ -15,10 +15,10 @@ use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
 use self::filter::{Filter, Purpose};
 use crate::{
-    blocked::{self, Ending, Unblocked},
-    executor::{Flow, Letter, QUOTED_BYTES_MAX, ServerContext},
+    executor::blocked::{self, Ending, Unblocked},
+    executor::pause::Held,
+    executor::{Flow, QUOTED_BYTES_MAX, ServerContext, WorkerMessage},
     net::{Next, Now},
-    pause::Held,
     session::{ClientFlags, DurabilityWait, Replies},
 };
 
@@ -158,7 +158,7 @@ fn kill_matching(context: Context<'_, '_, '_>, filter: &Filter<'_>) -> usize {
             client.mark_killed();
             // It takes nothing any more, though its connection is still to be closed.
             context.shared.blocked.forsake(client.address);
-            context.executor.post().kill(client.address);
+            context.executor.queues().kill(client.address);
         }
     }
     killed
@@ -208,8 +208,8 @@ fn pause(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuf
 
 fn unpause(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     context.shared.pause.end();
-    // Behind the store: whoever has parked before it finds the letter in his worker's mail.
-    context.executor.post().send_to_everyone(Letter::Unpaused);
+    // Behind the store: whoever has parked before it finds the message in his worker's messages.
+    context.executor.queues().send_to_everyone(WorkerMessage::Unpaused);
     reply.ok();
     Ok(())
 }
@@ -257,7 +257,7 @@ fn unblock(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyB
     };
     reply.integer(ended.is_some().into());
     if let Some((address, unblocked)) = ended {
-        context.executor.post().send(address, Letter::Unblocked(Arc::new(unblocked)));
+        context.executor.queues().send(address, WorkerMessage::Unblocked(Arc::new(unblocked)));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `CLIENT TRACKING` and what belongs to it; what happens behind it is in [`crate::tracking`].
+//! `CLIENT TRACKING` and what belongs to it; what happens behind it is in [`crate::push::tracking`].
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 use super::Context;
 use crate::{
     net::Client,
-    tracking::{Choice, Tracking},
+    push::tracking::{Choice, Tracking},
 };
 
 pub(super) fn tracking(
@@ -111,7 +111,7 @@ fn is_ready(context: Context<'_, '_, '_>, target: &Client) -> bool {
         return true;
     }
     let protocol = if target.protocol.get() == 3 { Protocol::Resp3 } else { Protocol::Resp2 };
-    let is_ready = context.executor.post().prepare_pushes(target, protocol);
+    let is_ready = context.executor.queues().prepare_pushes(target, protocol);
     let now = context.executor.now().instant;
     let has_waited = context.session.held_since.is_some_and(|since| now.duration_since(since) >= WAIT_MAX);
     is_ready || context.in_transaction || has_waited

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The elements are copied before weights are looked up: keys found by patterns are any keys, and
-//! looking at them may remove what has expired. A request with patterns holds all shards
+//! looking at them may remove what has expired. A request with patterns holds all stripes
 //! (docs/decisions/0007).
 
 mod options;
@@ -40,7 +40,7 @@ pub(in crate::commands) const SORT: Command = Command {
     run: Run::Write(sort),
     flags: Flags::DENY_OOM.and(Flags::DANGEROUS).and(Flags::ELEMENTS),
     keys: &[KeySpec::at(1).accesses(), PATTERNS, KeySpec::found_by(stored_at).overwrite().updates()],
-    strays: Some(has_patterns),
+    undeclared_keys: Some(has_patterns),
     args: &[
         Argument::key("key"),
         BY,

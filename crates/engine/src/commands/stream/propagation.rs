@@ -1,0 +1,121 @@
+//! What commands on streams change, as commands that do the same again.
+//!
+//! An ID that was made is told, and so is what an approximate trim came to. Deliveries are told one by one,
+//! as claims that state everything about them; Redis does it so.
+
+use crate::{
+    context::WriteContext,
+    value::{Stream, stream::StreamId},
+};
+
+/// Records a command that trims, and adds an entry where the place of its ID among the words, and the ID
+/// that it became, are given.
+pub(super) fn record_edit(
+    context: &mut WriteContext<'_>,
+    key: &[u8],
+    words: &[&[u8]],
+    added: Option<(usize, StreamId)>,
+) {
+    if !context.is_recorded() {
+        return;
+    }
+    let Ok(Some(stream)) = context.collection::<Stream>(key) else { return };
+    let (length, first) = (stream.log().len().to_string(), stream.log().first_id().to_string());
+    let id = added.map_or(String::new(), |(_, id)| id.to_string());
+    let (options, entry) = words.split_at(added.map_or(words.len(), |(at, _)| at));
+    let (command, mut rest) = options.split_at(2.min(options.len()));
+    let mut out = command.to_vec();
+    while let [word, behind @ ..] = rest {
+        rest = behind;
+        if word.eq_ignore_ascii_case(b"LIMIT") {
+            // It has done its part: the threshold is what it led to.
+            rest = rest.get(1..).unwrap_or_default();
+            continue;
+        }
+        out.push(word);
+        let operands = [(b"IDMP".as_slice(), 2), (b"IDMPAUTO", 1)]
+            .into_iter()
+            .find(|(name, _)| word.eq_ignore_ascii_case(name));
+        if let Some((_, operands)) = operands {
+            // Names, whatever they look like.
+            let (names, behind) = rest.split_at(operands.min(rest.len()));
+            out.extend_from_slice(names);
+            rest = behind;
+            continue;
+        }
+        let is_length = word.eq_ignore_ascii_case(b"MAXLEN");
+        if (is_length || word.eq_ignore_ascii_case(b"MINID"))
+            && let [b"~", _, behind @ ..] = rest
+        {
+            out.extend([b"=".as_slice(), if is_length { length.as_bytes() } else { first.as_bytes() }]);
+            rest = behind;
+        }
+    }
+    if let [_, pairs @ ..] = entry {
+        out.push(id.as_bytes());
+        out.extend_from_slice(pairs);
+    }
+    context.propagate(&out);
+}
+
+/// What has happened to a consumer of a group.
+pub(super) struct Deliveries<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) group: &'a [u8],
+    pub(super) consumer: &'a [u8],
+    /// Whether the consumer is new.
+    pub(super) is_new: bool,
+    /// The entries whose deliveries have changed or gone.
+    pub(super) ids: Vec<StreamId>,
+    /// Whether the group has read on.
+    pub(super) has_read: bool,
+}
+
+/// Records what has happened to a consumer.
+pub(super) fn record_deliveries(context: &mut WriteContext<'_>, done: &Deliveries<'_>) {
+    if !context.is_recorded() {
+        return;
+    }
+    let Deliveries { key, group: name, consumer, .. } = *done;
+    let Ok(Some(stream)) = context.collection::<Stream>(key) else { return };
+    let Some(group) = stream.group(name) else { return };
+    let last = group.last_id().to_string();
+    let entries_read = group.entries_read().map(|count| count.to_string());
+    let mut deliveries = Vec::with_capacity(done.ids.len());
+    for id in &done.ids {
+        let delivery = group.pending().get(id);
+        let told = delivery.map(|delivery| {
+            (delivery.consumer.to_vec(), delivery.time_ms.to_string(), delivery.count.to_string())
+        });
+        deliveries.push((id.to_string(), told));
+    }
+    if done.is_new && !deliveries.iter().any(|(_, told)| told.is_some()) {
+        context.propagate(&[b"XGROUP", b"CREATECONSUMER", key, name, consumer]);
+    }
+    for (id, told) in &deliveries {
+        let id = id.as_bytes();
+        let Some((consumer, time_ms, count)) = told else {
+            context.propagate(&[b"XACK", key, name, id]);
+            continue;
+        };
+        let head: [&[u8]; 6] = [b"XCLAIM", key, name, consumer, b"0", id];
+        let state: [&[u8]; 8] = [
+            b"TIME",
+            time_ms.as_bytes(),
+            b"RETRYCOUNT",
+            count.as_bytes(),
+            b"FORCE",
+            b"JUSTID",
+            b"LASTID",
+            last.as_bytes(),
+        ];
+        context.propagate(&[head.as_slice(), state.as_slice()].concat());
+    }
+    if done.has_read {
+        let mut words: Vec<&[u8]> = vec![b"XGROUP", b"SETID", key, name, last.as_bytes()];
+        if let Some(count) = &entries_read {
+            words.extend([b"ENTRIESREAD".as_slice(), count.as_bytes()]);
+        }
+        context.propagate(&words);
+    }
+}

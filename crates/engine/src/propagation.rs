@@ -1,0 +1,726 @@
+//! What commands change, as records of canonical commands: the log's bytes.
+//!
+//! ```text
+//! record    = command                                   one command in database 0, as nearly all are
+//!           | [SELECT n] command [SELECT 0]             in another database
+//!           | [SELECT n] MULTI command… EXEC [SELECT 0] several commands that belong together
+//! command   = a RESP array of bulk strings
+//! ```
+//!
+//! A command's effect is its own words, unless its handler says otherwise ([`super::WriteContext::effect`])
+//! because they would not do the same again: times become absolute, chance and conditions become what they
+//! came to. What a replay would not change is not recorded at all. The forms are those that Redis 7 writes
+//! to its append-only file, so that it can read ours.
+//!
+//! Clients encode commands in just this form. Where such a command is a record by itself, the bytes that it
+//! came in are handed to the log as they are (docs/decisions/0015).
+//!
+//! A word that is now the text of a long string, or that arrived in a block of its own, is not copied: the record shares the
+//! bytes, and whoever changes them copies first (docs/decisions/0023).
+//!
+//! Invariants:
+//! - A record starts and ends in database 0: no state crosses records.
+//! - It is handed to the [`Log`] under the locks of everything it speaks of: the order of records is
+//!   consistent with the locks, and a replay of any prefix is a state that the store was in.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use dunlin_resp::SharedSlice;
+
+use crate::{
+    execute::Request,
+    long_words::{LongWord, LongWords},
+    value::{StringRope, shared_slices},
+};
+
+/// Where records go.
+pub trait Log: fmt::Debug + Send + Sync {
+    /// Appends one record; the offset behind it. `participant` is the caller's place in the gate.
+    /// Called under locks: it must not wait for anything slow.
+    fn append(&self, participant: usize, record: &[u8]) -> u64;
+
+    /// The same for a record that stands in parts, some of which others hold, too. O(parts): nothing is copied.
+    fn append_shared(&self, participant: usize, record: Vec<SharedSlice>) -> u64;
+}
+
+/// The store's connection to its log.
+#[derive(Debug, Default)]
+pub struct LogSwitch {
+    log: Option<Arc<dyn Log>>,
+    on: AtomicBool,
+}
+
+impl LogSwitch {
+    /// A connection to this log that carries nothing yet.
+    pub fn new(log: Arc<dyn Log>) -> Self {
+        Self { log: Some(log), on: AtomicBool::new(false) }
+    }
+
+    /// Whether changes are recorded.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        // Changes only behind the closed gate, which orders it.
+        self.on.load(Ordering::Relaxed)
+    }
+
+    fn log(&self) -> &dyn Log {
+        &**self.log.as_ref().expect("changes are recorded only where there is a log")
+    }
+
+    /// From now on changes are recorded, or are not. The caller holds the gate closed, or nobody has
+    /// been let in yet: a command is recorded wholly or not at all.
+    ///
+    /// # Panics
+    /// When there is no log to turn on.
+    pub fn turn(&self, on: bool) {
+        assert!(!on || self.log.is_some(), "a store that was made without a log cannot record");
+        self.on.store(on, Ordering::Relaxed);
+    }
+}
+
+/// Encoded commands, but for words that stand elsewhere.
+#[derive(Debug, Default)]
+struct Record {
+    bytes: Vec<u8>,
+    /// Long words, each in front of a byte; in order.
+    long: Vec<(usize, SharedWord)>,
+}
+
+/// A word of a record that others hold, too.
+#[derive(Debug, Clone)]
+enum SharedWord {
+    /// It is now a string.
+    Stored(Arc<StringRope>),
+    /// It arrived in a block of its own.
+    Arrived(Arc<LongWord>),
+}
+
+impl SharedWord {
+    /// Its bytes in pieces of a chunk, so that the log can free what it has written.
+    fn push_to(&self, parts: &mut Vec<SharedSlice>) {
+        match self {
+            Self::Stored(rope) => parts.extend(shared_slices(rope, 0..rope.len())),
+            Self::Arrived(word) => {
+                parts.extend((0..word.len()).step_by(StringRope::CHUNK_BYTES).map(|start| {
+                    let end = word.len().min(start + StringRope::CHUNK_BYTES);
+                    // Named, since the other `clone` would not be one of the trait object.
+                    let word: Arc<LongWord> = Arc::clone(word);
+                    SharedSlice::new(word, start..end)
+                }))
+            }
+        }
+    }
+}
+
+impl Record {
+    fn append(&mut self, other: &Self) {
+        let start = self.bytes.len();
+        self.long.extend(other.long.iter().map(|(at, word)| (start + at, word.clone())));
+        self.bytes.extend_from_slice(&other.bytes);
+    }
+
+    /// The parts that the record consists of.
+    #[cold]
+    fn parts(&self) -> Vec<SharedSlice> {
+        let (mut parts, mut written) = (Vec::new(), 0);
+        for (at, word) in &self.long {
+            parts.push(self.bytes[written..*at].to_vec().into());
+            word.push_to(&mut parts);
+            written = *at;
+        }
+        parts.push(self.bytes[written..].to_vec().into());
+        parts
+    }
+
+    fn append_to(&self, log: &dyn Log, participant: usize) -> u64 {
+        match self.long.is_empty() {
+            true => log.append(participant, &self.bytes),
+            false => log.append_shared(participant, self.parts()),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES_MAX);
+        self.long = Vec::new();
+    }
+}
+
+/// The record that a worker's commands are making.
+#[derive(Debug, Default)]
+pub struct Propagation {
+    /// Whether changes are recorded.
+    on: bool,
+    /// The running command makes a record by itself.
+    alone: bool,
+    /// That record is its own words, in database 0.
+    own: bool,
+    /// The commands so far, without the frame.
+    commands: Record,
+    /// How many.
+    count: usize,
+    /// Databases that the first one and the next one run in.
+    databases: (usize, usize),
+    /// The running command has said what it changes.
+    told: bool,
+    /// What commands change is left out (`redis.set_repl`); what expires is not.
+    muted: bool,
+    /// A frame with commands inside, in databases and transactions.
+    framed: Record,
+    /// Words of the running command that are now long strings, each by its place and length.
+    stored: Vec<((usize, usize), Arc<StringRope>)>,
+    /// Words of the running command, or transaction, that arrived in blocks of their own.
+    pub long_words: LongWords,
+    /// The offset behind the last record.
+    logged_to: u64,
+}
+
+impl Propagation {
+    /// Whether changes are recorded: handlers need not find out what their effect is where not.
+    #[inline]
+    pub(crate) fn are_recorded(&self) -> bool {
+        self.on
+    }
+
+    /// The offset behind the worker's last record, 0 before the first.
+    pub fn logged_to(&self) -> u64 {
+        self.logged_to
+    }
+
+    /// A command is about to run under its locks.
+    #[inline]
+    pub(crate) fn begin(&mut self, switch: &LogSwitch) {
+        self.on = switch.is_on();
+        self.alone = false;
+        self.told = false;
+        self.muted = false;
+        self.stored.clear();
+    }
+
+    /// As [`Self::begin`], for a command that makes a record by itself: [`Self::publish_alone`] follows.
+    #[inline]
+    pub(crate) fn begin_alone(&mut self, switch: &LogSwitch) {
+        self.begin(switch);
+        self.alone = true;
+    }
+
+    /// Leaves out what the commands from here to the next [`Self::begin`] change, or does not.
+    pub(crate) fn mute(&mut self, muted: bool) {
+        self.muted = muted;
+    }
+
+    /// Says that a word of the running command is now a string: records of it share that.
+    #[cold]
+    pub(crate) fn note_stored(&mut self, word: &[u8], rope: Arc<StringRope>) {
+        debug_assert_eq!(word.len(), rope.len());
+        self.stored.push((place_of(word), rope));
+    }
+
+    /// Adds a command to the record.
+    pub(crate) fn add(&mut self, database: usize, words: &[&[u8]]) {
+        debug_assert!(!self.own, "a command that has ended changes nothing");
+        if !self.on {
+            return;
+        }
+        if self.count == 0 {
+            self.databases = (database, database);
+        } else if self.databases.1 != database {
+            write_select(&mut self.commands.bytes, database);
+            self.databases.1 = database;
+        }
+        self.count += 1;
+        if self.stored.is_empty() && self.long_words.is_empty() {
+            write_command(&mut self.commands.bytes, words);
+        } else {
+            self.write_sharing(words);
+        }
+    }
+
+    /// Writes a command of which some words stand elsewhere.
+    #[cold]
+    fn write_sharing(&mut self, words: &[&[u8]]) {
+        let Record { bytes, long } = &mut self.commands;
+        write_head(bytes, b'*', words.len());
+        for word in words {
+            let stored = || self.stored.iter().find(|(place, _)| *place == place_of(word));
+            let shared = match (self.long_words.find(word), stored()) {
+                (Some(word), _) => SharedWord::Arrived(Arc::clone(word)),
+                (None, Some((_, rope))) => SharedWord::Stored(Arc::clone(rope)),
+                (None, None) => {
+                    write_word(bytes, word);
+                    continue;
+                }
+            };
+            write_head(bytes, b'$', word.len());
+            long.push((bytes.len(), shared));
+            bytes.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Adds the removal of fields of a hash.
+    pub(crate) fn add_removal(&mut self, database: usize, key: &[u8], fields: &[Vec<u8>]) {
+        if self.on && !fields.is_empty() {
+            let mut words: Vec<&[u8]> = vec![b"HDEL", key];
+            words.extend(fields.iter().map(Vec::as_slice));
+            self.add(database, &words);
+        }
+    }
+
+    /// Adds a command that stands for what the running one changes.
+    pub(crate) fn replace(&mut self, database: usize, words: &[&[u8]]) {
+        self.told = true;
+        if !self.muted {
+            self.add(database, words);
+        }
+    }
+
+    /// The running command has ended: where it has changed something and has not said what, its words
+    /// say it.
+    #[inline]
+    pub(crate) fn end(&mut self, database: usize, words: &[&[u8]], changed: bool) {
+        if self.on && !std::mem::take(&mut self.told) && changed && !self.muted {
+            let shares = !self.stored.is_empty() || !self.long_words.is_empty();
+            self.own = self.alone && self.count == 0 && database == 0 && !shares;
+            if !self.own {
+                self.add(database, words);
+            }
+        }
+        // The words of the next command may stand where these did.
+        self.stored.clear();
+    }
+
+    /// Hands the record over of a command that makes one by itself, if there is one. The locks are still held.
+    #[inline]
+    pub(crate) fn publish_alone(&mut self, switch: &LogSwitch, participant: usize, request: &Request<'_>) {
+        if self.own {
+            self.hand_over_own(switch, participant, request);
+        } else {
+            self.publish(switch, participant);
+        }
+    }
+
+    /// Hands the record over, if there is one. The locks are still held.
+    #[inline]
+    pub(crate) fn publish(&mut self, switch: &LogSwitch, participant: usize) {
+        if self.count > 0 {
+            self.hand_over(switch, participant);
+        }
+    }
+
+    /// Gives the record up.
+    pub(crate) fn forget(&mut self) {
+        self.count = 0;
+        self.commands.clear();
+        self.framed.clear();
+    }
+
+    /// Hands the running command's own words over: the bytes that they came in, where these are canonical.
+    #[inline(never)]
+    fn hand_over_own(&mut self, switch: &LogSwitch, participant: usize, request: &Request<'_>) {
+        self.own = false;
+        if is_canonical(request.encoded, request.words) {
+            self.logged_to = switch.log().append(participant, request.encoded);
+        } else {
+            self.add(0, request.words);
+            self.hand_over(switch, participant);
+        }
+    }
+
+    #[inline(never)]
+    fn hand_over(&mut self, switch: &LogSwitch, participant: usize) {
+        let plain = self.count == 1 && self.databases == (0, 0);
+        let record = if plain { &self.commands } else { self.frame() };
+        self.logged_to = record.append_to(switch.log(), participant);
+        self.forget();
+    }
+
+    fn frame(&mut self) -> &Record {
+        let (first, last) = self.databases;
+        let framed = &mut self.framed;
+        if first != 0 {
+            write_select(&mut framed.bytes, first);
+        }
+        if self.count > 1 {
+            write_command(&mut framed.bytes, &[b"MULTI"]);
+        }
+        framed.append(&self.commands);
+        if self.count > 1 {
+            write_command(&mut framed.bytes, &[b"EXEC"]);
+        }
+        if last != 0 {
+            write_select(&mut framed.bytes, 0);
+        }
+        framed
+    }
+}
+
+/// Which word of the running command it is: no two of them stand at the same place but empty ones.
+fn place_of(word: &[u8]) -> (usize, usize) {
+    (word.as_ptr().addr(), word.len())
+}
+
+/// The word that removes a key whose freeing is left for later, or is not.
+pub(crate) fn removal_word(lazy: bool) -> &'static [u8] {
+    if lazy { b"UNLINK" } else { b"DEL" }
+}
+
+/// Memory that a worker keeps for its next record.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// What is around a word at most, and the usual head of an array in the room that others leave.
+const WORD_FRAME_BYTES: usize = 16;
+
+/// Writes a command as a RESP array of bulk strings.
+#[inline]
+pub fn write_command(out: &mut Vec<u8>, words: &[&[u8]]) {
+    out.reserve(words.iter().map(|word| word.len() + WORD_FRAME_BYTES).sum());
+    write_head(out, b'*', words.len());
+    words.iter().for_each(|word| write_word(out, word));
+}
+
+/// Whether `encoded`, from which the words were decoded, is what [`write_command`] writes of them. O(words).
+#[inline]
+fn is_canonical(encoded: &[u8], words: &[&[u8]]) -> bool {
+    // Numbers are written in one way only: what differs has empty requests before the array, and is longer.
+    let word_bytes = |word: &&[u8]| head_bytes(word.len()) + word.len() + 2;
+    encoded.first() == Some(&b'*')
+        && encoded.len() == head_bytes(words.len()) + words.iter().map(word_bytes).sum::<usize>()
+}
+
+/// Bytes that [`write_head`] writes.
+#[inline]
+fn head_bytes(number: usize) -> usize {
+    let digits = if number < 1000 {
+        1 + usize::from(number >= 10) + usize::from(number >= 100)
+    } else {
+        1 + number.ilog10() as usize
+    };
+    1 + digits + 2
+}
+
+/// Writes a bulk string.
+#[inline]
+pub(crate) fn write_word(out: &mut Vec<u8>, word: &[u8]) {
+    write_head(out, b'$', word.len());
+    out.extend_from_slice(word);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn write_select(out: &mut Vec<u8>, database: usize) {
+    write_command(out, &[b"SELECT", itoa::Buffer::new().format(database).as_bytes()]);
+}
+
+#[inline]
+pub(crate) fn write_head(out: &mut Vec<u8>, mark: u8, number: usize) {
+    let digit = |place: usize| b'0' + (number / place % 10) as u8;
+    if number < 10 {
+        out.extend_from_slice(&[mark, digit(1), b'\r', b'\n']);
+    } else if number < 100 {
+        out.extend_from_slice(&[mark, digit(10), digit(1), b'\r', b'\n']);
+    } else if number < 1000 {
+        out.extend_from_slice(&[mark, digit(100), digit(10), digit(1), b'\r', b'\n']);
+    } else {
+        out.push(mark);
+        out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_resp::{Batch, Limits, Protocol, RequestDecoder};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        context::Worker,
+        offload::Outcome,
+        transcript::{Caller, Story},
+    };
+
+    /// Plays lines and compares the record of each: none where it is empty. `@ +100` lets time pass and
+    /// expires in the background.
+    fn check(script: &str) {
+        let (mut story, records) = Story::recorded();
+        let lines: Vec<&str> = script.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        for line in lines {
+            let (command, expected) = line.split_once(" => ").unwrap_or((line.trim_end_matches(" =>"), ""));
+            if let Some(passed) = command.strip_prefix("@ +") {
+                story.environment.now_ms += passed.parse::<u64>().unwrap();
+                story.expire();
+            } else if let Some(database) = command.strip_prefix("@ database ") {
+                story.database = database.parse().unwrap();
+                continue;
+            } else if let Some(passed) = command.strip_prefix("@ unnoticed +") {
+                story.environment.now_ms += passed.parse::<u64>().unwrap();
+                continue;
+            } else {
+                story.reply(command, Protocol::Resp2);
+            }
+            assert_eq!(records.take().join(" | "), expected, "{command}");
+        }
+    }
+
+    #[test]
+    fn what_changes_nothing_is_not_recorded() {
+        check(
+            "
+            GET k =>
+            SET k v XX =>
+            SET k v => SET k v
+            SET k v NX =>
+            SETNX k v =>
+            APPEND k w => APPEND k w
+            SETRANGE k 0 '' =>
+            INCR k =>
+            DEL missing =>
+            DEL k missing => DEL k missing
+            EXPIRE missing 10 =>
+            PERSIST missing =>
+            SADD s 1 2 => SADD s 1 2
+            SADD s 1 =>
+            SREM s 7 =>
+            LPUSHX missing 1 =>
+            RENAME missing other =>
+            FLUSHALL => FLUSHALL
+            FLUSHDB => FLUSHDB
+            SWAPDB 1 1 =>
+            SWAPDB 1 2 => SWAPDB 1 2
+            ",
+        );
+    }
+
+    #[test]
+    fn times_are_absolute() {
+        check(
+            "
+            SET k v EX 10 => SET k v PXAT 1700000010000
+            SET k v PX 10 XX GET => SET k v PXAT 1700000000010
+            SET k v KEEPTTL => SET k v KEEPTTL
+            SET k w GET => SET k w
+            SET k w GET XX KEEPTTL => SET k w XX KEEPTTL
+            SETEX k 10 v => SET k v PXAT 1700000010000
+            PSETEX k 10 v => SET k v PXAT 1700000000010
+            EXPIRE k 100 => PEXPIREAT k 1700000100000
+            EXPIRE k 50 GT =>
+            PEXPIREAT k 1700000200000 XX => PEXPIREAT k 1700000200000
+            GETEX k =>
+            GETEX k EX 7 => PEXPIREAT k 1700000007000
+            GETEX k PERSIST => PERSIST k
+            GETEX k PERSIST =>
+            EXPIRE k -1 => DEL k
+            SET k v EXAT 1 => DEL k
+            MSETEX 2 a 1 b 2 EX 10 => MULTI; SET a 1 PXAT 1700000010000; SET b 2 PXAT 1700000010000; EXEC
+            HSET h a 1 b 2 => HSET h a 1 b 2
+            HEXPIRE h 10 FIELDS 2 a missing => HPEXPIREAT h 1700000010000 FIELDS 1 a
+            HGETEX h EX 20 FIELDS 1 b => HPEXPIREAT h 1700000020000 FIELDS 1 b
+            HGETEX h PERSIST FIELDS 1 b => HPERSIST h FIELDS 1 b
+            HSETEX h EX 30 FIELDS 1 c 3 => HSETEX h PXAT 1700000030000 FIELDS 1 c 3
+            HSETEX h FXX FIELDS 1 c 3 => HSET h c 3
+            ",
+        );
+    }
+
+    #[test]
+    fn conditions_and_sums_are_what_they_came_to() {
+        check(
+            "
+            SET k 1 => SET k 1
+            SET k 2 IFEQ 1 => SET k 2
+            SET k 3 IFEQ 1 =>
+            DELIFEQ k 3 =>
+            DELIFEQ k 2 => DEL k
+            GETSET k 5 => SET k 5
+            INCRBYFLOAT k 0.5 => SET k 5.5 KEEPTTL
+            GETDEL k => DEL k
+            HINCRBYFLOAT h f 1.5 => HSET h f 1.5
+            HEXPIREAT h 1700000100 FIELDS 1 f => HPEXPIREAT h 1700000100000 FIELDS 1 f
+            HINCRBYFLOAT h f 1.5 => HSETEX h KEEPTTL FIELDS 1 f 3
+            HGETDEL h FIELDS 1 f => HDEL h f
+            SADD s 1 => SADD s 1
+            SPOP s => SREM s 1
+            SADD s 1 2 => SADD s 1 2
+            SPOP s 5 => DEL s
+            RPUSH l 1 2 3 4 => RPUSH l 1 2 3 4
+            LMPOP 2 x l RIGHT COUNT 2 => RPOP l 2
+            BLPOP x l 0 => LPOP l
+            BLMOVE l m LEFT right 0 => LMOVE l m LEFT right
+            BRPOPLPUSH m l 0 => RPOPLPUSH m l
+            BLMPOP 0 1 l LEFT COUNT 9 => LPOP l 1
+            ZADD z 1 a 2 b 3 c => ZADD z 1 a 2 b 3 c
+            ZMPOP 2 x z MAX COUNT 9 => ZPOPMAX z 3
+            ZADD z 1 a 2 b 3 c => ZADD z 1 a 2 b 3 c
+            BZPOPMIN x z 0 => ZPOPMIN z
+            BZMPOP 0 2 x z MAX COUNT 9 => ZPOPMAX z 2
+            ",
+        );
+    }
+
+    #[test]
+    fn deliveries_are_told_as_what_they_came_to() {
+        check(
+            "
+            XADD s 1 a 1 => XADD s 1-0 a 1
+            XADD s 2 b 2 => XADD s 2-0 b 2
+            XGROUP CREATE s g 0 => XGROUP CREATE s g 0
+            XREADGROUP GROUP g ann COUNT 1 STREAMS s > => MULTI; XCLAIM s g ann 0 1-0 TIME 1700000000000 RETRYCOUNT 1 FORCE JUSTID LASTID 1-0; XGROUP SETID s g 1-0 ENTRIESREAD 1; EXEC
+            @ unnoticed +10
+            XREADGROUP GROUP g bob COUNT 1 CLAIM 10 STREAMS s > => XCLAIM s g bob 0 1-0 TIME 1700000000010 RETRYCOUNT 2 FORCE JUSTID LASTID 1-0
+            XREADGROUP GROUP g bob COUNT 1 CLAIM 1 NOACK STREAMS s > => XGROUP SETID s g 2-0 ENTRIESREAD 2
+            XREADGROUP GROUP g bob CLAIM 1 STREAMS s > =>
+            XREADGROUP GROUP g cyd CLAIM 1 STREAMS s > => XGROUP CREATECONSUMER s g cyd
+            ",
+        );
+    }
+
+    #[test]
+    fn what_is_taken_over_apart_is_told_as_what_is_taken_where_it_stands() {
+        let told = |visits_max: Option<usize>, count: usize| {
+            let (mut story, records) = Story::recorded();
+            for line in
+                ["XADD s 1 a 1", "XADD s 2 b 2", "XADD s 3 c 3", "XADD s 4 d 4", "XGROUP CREATE s g 0"]
+            {
+                story.reply(line, Protocol::Resp2);
+            }
+            story.reply("XREADGROUP GROUP g ann STREAMS s >", Protocol::Resp2);
+            story.reply("XDEL s 2", Protocol::Resp2);
+            records.take();
+            story.environment.visits_max = visits_max;
+            let line = format!("XAUTOCLAIM s g bob 0 0 COUNT {count}");
+            let reply = story.reply(&line, Protocol::Resp2);
+            let Some(offloaded) = story.worker.offloaded.take() else { return (reply, records.take()) };
+            assert_eq!(records.take(), [""; 0], "it has not run");
+            let Outcome::Computed(computed) = offloaded.run(&story.engine, &mut Worker::new(9, 9), &Caller)
+            else {
+                panic!("it is to be run again");
+            };
+            story.worker.computed = Some(Box::new(computed));
+            (story.reply(&line, Protocol::Resp2), records.take())
+        };
+        for count in [1, 2, 3, 4] {
+            // By a copy of the group, and where they stand.
+            for visits_max in [0, 3] {
+                assert_eq!(told(Some(visits_max), count), told(None, count), "{count} with {visits_max}");
+            }
+        }
+        let records = told(None, 2).1.concat();
+        assert_eq!(
+            records,
+            "MULTI; XCLAIM s g bob 0 1-0 TIME 1700000000000 RETRYCOUNT 2 FORCE JUSTID LASTID 4-0; XACK s g 2-0; EXEC"
+        );
+    }
+
+    #[test]
+    fn what_is_added_once_is_told_with_its_id() {
+        check(
+            "
+            XADD s IDMP LIMIT maxlen MAXLEN ~ 5 * a 1 => XADD s IDMP LIMIT maxlen MAXLEN = 1 1700000000000-0 a 1
+            XADD s IDMP LIMIT maxlen * b 2 => XADD s IDMP LIMIT maxlen 1700000000000-0 b 2
+            XADD s IDMPAUTO limit * a 1 => XADD s IDMPAUTO limit 1700000000000-1 a 1
+            XCFGSET s IDMP-DURATION 100 =>
+            XCFGSET s IDMP-DURATION 5 => XCFGSET s IDMP-DURATION 5
+            ",
+        );
+    }
+
+    #[test]
+    fn what_expires_is_removed_by_the_record() {
+        check(
+            "
+            SET k v PX 10 => SET k v PXAT 1700000000010
+            @ +100 => DEL k
+            SET k v PX 10 => SET k v PXAT 1700000000110
+            SET l v PX 10 => SET l v PXAT 1700000000110
+            @ unnoticed +10
+            GET k => DEL k
+            APPEND l x => MULTI; DEL l; APPEND l x; EXEC
+            HSET h a 1 b 2 => HSET h a 1 b 2
+            HPEXPIRE h 10 FIELDS 1 a => HPEXPIREAT h 1700000000120 FIELDS 1 a
+            @ unnoticed +10
+            HSETNX h a 7 => MULTI; HDEL h a; HSETNX h a 7; EXEC
+            HPEXPIRE h 10 FIELDS 1 a => HPEXPIREAT h 1700000000130 FIELDS 1 a
+            @ +100 => HDEL h a
+            HPEXPIRE h 10 FIELDS 1 b => HPEXPIREAT h 1700000000230 FIELDS 1 b
+            @ unnoticed +10
+            HSETNX h a 8 => MULTI; DEL h; HSETNX h a 8; EXEC
+            ",
+        );
+    }
+
+    #[test]
+    fn a_record_begins_and_ends_in_database_0() {
+        check(
+            "
+            @ database 3
+            SET k v PX 10 => SELECT 3; SET k v PXAT 1700000000010; SELECT 0
+            MOVE k 5 => SELECT 3; MOVE k 5; SELECT 0
+            @ database 5
+            @ unnoticed +10
+            APPEND k x => SELECT 5; MULTI; DEL k; APPEND k x; EXEC; SELECT 0
+            COPY k l DB 0 => SELECT 5; COPY k l DB 0; SELECT 0
+            FLUSHDB => SELECT 5; FLUSHDB; SELECT 0
+            @ database 0
+            SET k v PX 5 => SET k v PXAT 1700000000015
+            @ database 1
+            SET other v => SELECT 1; SET other v; SELECT 0
+            @ +100 => DEL k
+            ",
+        );
+    }
+
+    #[test]
+    fn a_command_is_recorded_in_one_form_however_it_comes() {
+        let (mut story, records) = Story::recorded();
+        let table = Arc::clone(&story.table);
+        for input in [
+            "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n",
+            "*0\r\n*-1\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n",
+            "\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n",
+            "SET k v\r\n",
+            // As long as the first.
+            "SET k                   v\r\n",
+            "'SET' k \"v\"              \r\n",
+        ] {
+            story.reply_to(&table, input.as_bytes(), Protocol::Resp2);
+            assert_eq!(records.take(), ["SET k v"], "{input:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_write_command_writes_is_canonical_and_nothing_else_that_says_the_same(
+            words in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..1200), 1..12),
+            before in prop::sample::select(vec!["", "*0\r\n", "\r\n", "*-1\r\n"]),
+        ) {
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            let mut encoded = before.as_bytes().to_vec();
+            write_command(&mut encoded, &words);
+            let (mut batch, mut position) = (Batch::default(), 0);
+            let limits = Limits { bulk_bytes_max: 1 << 20, authenticated: true };
+            RequestDecoder::default().decode(&encoded, &mut position, &mut batch, &limits, 1).unwrap();
+            prop_assert_eq!(position, encoded.len());
+            let decoded: Vec<&[u8]> = batch.words(&encoded).collect();
+            prop_assert_eq!(&decoded, &words);
+            prop_assert_eq!(is_canonical(&encoded, &decoded), before.is_empty());
+        }
+    }
+
+    #[test]
+    fn nothing_is_recorded_while_the_log_is_off() {
+        let (mut story, records) = Story::recorded();
+        story.reply("SET k v", Protocol::Resp2);
+        assert_eq!(records.take(), ["SET k v"]);
+        story.turn_log(false);
+        story.reply("SPOP k", Protocol::Resp2);
+        story.reply("SET k v", Protocol::Resp2);
+        story.turn_log(true);
+        story.reply("SET k w", Protocol::Resp2);
+        assert_eq!(records.take(), ["SET k w"]);
+    }
+}

@@ -1,0 +1,456 @@
+//! [`Config`]: the value of every directive, typed, as workers read it.
+//!
+//! A configuration never changes; CONFIG SET publishes another one (see [`super::ConfigStore`]). Fields
+//! carry the directive's name with `_` for `-`; [`super::DIRECTIVES`] says what each one means.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::{DIRECTIVES, IgnoredLine, KeyspaceEvents};
+
+macro_rules! config {
+    ($($(#[$attribute:meta])* $name:ident: $type:ty,)*) => {
+        /// The value of every directive at one moment, and what came with it.
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct Config {
+            $($(#[$attribute])* pub $name: $type,)*
+        }
+
+        impl Config {
+            /// What the defaults of the table are written into.
+            fn unset() -> Self {
+                Self { $($name: Default::default(),)* }
+            }
+        }
+    };
+}
+
+config! {
+    /// 1 to 10: how hard the background expiry works.
+    active_expire_effort: u32,
+    /// Cut off a last command that is not whole.
+    aof_load_truncated: bool,
+    /// Note the time in the append-only file.
+    aof_timestamp_enabled: bool,
+    /// The base of the log is an RDB file.
+    aof_use_rdb_preamble: bool,
+    /// Directory of the append-only files, in `dir`.
+    appenddirname: PathBuf,
+    /// What their names begin with.
+    appendfilename: PathBuf,
+    /// When they are made durable.
+    appendfsync: AppendFsync,
+    /// Whether changes are recorded in a file.
+    appendonly: bool,
+    /// In bytes.
+    auto_aof_rewrite_min_size: u64,
+    /// Growth that brings a rewrite about; 0 for never.
+    auto_aof_rewrite_percentage: u32,
+    /// Addresses as written; see [`Config::bind_addresses`].
+    bind: Vec<String>,
+    /// Milliseconds after which nobody waits for a script any more; 0 for never.
+    busy_reply_threshold: u64,
+    /// By class of client.
+    client_output_buffer_limit: OutputBufferLimits,
+    /// Bytes of unparsed input a client may have.
+    client_query_buffer_limit: u64,
+    /// Bytes of a reply from which the command is logged; -1 for never.
+    commandlog_reply_larger_than: i64,
+    /// Entries kept.
+    commandlog_large_reply_max_len: u64,
+    /// Entries kept.
+    commandlog_large_request_max_len: u64,
+    /// Bytes of a request from which the command is logged; -1 for never.
+    commandlog_request_larger_than: i64,
+    /// Go on in the background.
+    daemonize: bool,
+    /// Number of databases.
+    databases: u32,
+    /// Name of the snapshot.
+    dbfilename: PathBuf,
+    /// Working directory; absolute once the server has entered it.
+    dir: PathBuf,
+    /// Who may use DEBUG.
+    enable_debug_command: Permission,
+    /// Who may set protected directives at run time.
+    enable_protected_configs: Permission,
+    /// Fields of a hash in a listpack.
+    hash_max_listpack_entries: u64,
+    /// Bytes of a field or value in a listpack.
+    hash_max_listpack_value: u64,
+    /// Bytes of a HyperLogLog that is sparse.
+    hll_sparse_max_bytes: u64,
+    /// 0 for no HTTP.
+    http_port: u16,
+    /// Background rounds a second.
+    hz: u32,
+    /// Lines that have no effect; not a directive.
+    ignored: Vec<IgnoredLine>,
+    /// Milliseconds from which an event is sampled; 0 for never.
+    latency_monitor_threshold: u64,
+    /// Whether latencies are recorded per command.
+    latency_tracking: bool,
+    /// In percent.
+    latency_tracking_info_percentiles: Vec<f64>,
+    /// Free expired values in the background.
+    lazyfree_lazy_expire: bool,
+    /// Free overwritten values in the background.
+    lazyfree_lazy_server_del: bool,
+    /// DEL works like UNLINK.
+    lazyfree_lazy_user_del: bool,
+    /// FLUSHALL and FLUSHDB are ASYNC unless they say SYNC.
+    lazyfree_lazy_user_flush: bool,
+    /// Elements of a list in a listpack, or a class of sizes.
+    list_max_listpack_size: i32,
+    /// Empty for standard output.
+    logfile: PathBuf,
+    /// The least level that is logged.
+    loglevel: LogLevel,
+    /// Connections at one time.
+    maxclients: u32,
+    /// In bytes; 0 for no limit.
+    maxmemory: u64,
+    /// What happens at the limit.
+    maxmemory_policy: MaxmemoryPolicy,
+    /// Leave durability to the system during a rewrite.
+    no_appendfsync_on_rewrite: bool,
+    /// Which events of keys are published.
+    notify_keyspace_events: KeyspaceEvents,
+    /// Empty for none.
+    pidfile: PathBuf,
+    /// 0 for no TCP.
+    port: u16,
+    /// Whether clients from other hosts are refused while there is no password.
+    protected_mode: bool,
+    /// Longest bulk string in a request, in bytes.
+    proto_max_bulk_len: u64,
+    /// Microseconds to rest after each key of a snapshot in the background.
+    rdb_key_save_delay: u32,
+    /// Make snapshots durable as they grow.
+    rdb_save_incremental_fsync: bool,
+    /// What becomes of files and dumps of unknown versions.
+    rdb_version_check: VersionCheck,
+    /// Whether snapshots have checksums.
+    rdbchecksum: bool,
+    /// Whether strings are compressed in snapshots and dumps.
+    rdbcompression: bool,
+    /// Empty for none.
+    requirepass: Secret,
+    /// Whether what is read must be validated, which it always is.
+    sanitize_dump_payload: Sanitize,
+    /// When a snapshot is written by itself.
+    save: Vec<SavePoint>,
+    /// Whether a line has put its save points in the place of the default.
+    save_is_loaded: bool,
+    /// Members of a set in an intset.
+    set_max_intset_entries: u64,
+    /// Members of a set in a listpack.
+    set_max_listpack_entries: u64,
+    /// Bytes of a member in a listpack.
+    set_max_listpack_value: u64,
+    /// What SIGINT does.
+    shutdown_on_sigint: ShutdownFlags,
+    /// What SIGTERM does.
+    shutdown_on_sigterm: ShutdownFlags,
+    /// In seconds.
+    shutdown_timeout: u32,
+    /// Microseconds from which a command is logged; negative for never.
+    slowlog_log_slower_than: i64,
+    /// Entries kept.
+    slowlog_max_len: u64,
+    /// Refuse writes after a snapshot that failed, where there are save points.
+    stop_writes_on_bgsave_error: bool,
+    /// Seconds for which entries of producers are remembered.
+    stream_idmp_duration: u32,
+    /// Entries of a producer that are.
+    stream_idmp_maxsize: u32,
+    /// Bytes of a node of a stream; 0 for no limit.
+    stream_node_max_bytes: u64,
+    /// Entries of a node of a stream; 0 for no limit.
+    stream_node_max_entries: u64,
+    /// Who is told when the server is ready.
+    supervised: Supervised,
+    /// Connections that wait to be accepted.
+    tcp_backlog: u32,
+    /// Seconds between probes; 0 for off.
+    tcp_keepalive: u32,
+    /// As configured, 0 for one per core; see [`Config::worker_count`].
+    threads: u32,
+    /// Seconds after which an idle client is closed; 0 for never.
+    timeout: u32,
+    /// Keys that clients keep copies of; 0 for no limit.
+    tracking_table_max_keys: u64,
+    /// Empty for none.
+    unixsocket: PathBuf,
+    /// 0 leaves what the umask gives.
+    unixsocketperm: u32,
+    /// Members of a sorted set in a listpack.
+    zset_max_listpack_entries: u64,
+    /// Bytes of a member of a sorted set in a listpack.
+    zset_max_listpack_value: u64,
+}
+
+impl Default for Config {
+    /// The default of every directive.
+    fn default() -> Self {
+        let mut config = Self::unset();
+        for directive in DIRECTIVES {
+            directive.assign_default(&mut config);
+        }
+        config
+    }
+}
+
+impl Config {
+    /// How many worker threads to run: `threads`, or one per core.
+    pub fn worker_count(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads as usize,
+        }
+    }
+
+    /// Whether the server keeps its data set in files by itself.
+    pub fn keeps_data(&self) -> bool {
+        self.appendonly || !self.save.is_empty()
+    }
+
+    /// `bind`, understood: `*` and `::*` are all IPv4 and all IPv6 addresses, and a leading `-`
+    /// marks an address that may be missing on this host.
+    pub fn bind_addresses(&self) -> Vec<BindAddress> {
+        let understood = |word: &String| {
+            let (optional, host) = match word.strip_prefix('-') {
+                Some(host) => (true, host),
+                None => (false, word.as_str()),
+            };
+            let host = match host {
+                "*" => "0.0.0.0",
+                "::*" => "::",
+                host => host,
+            };
+            BindAddress { host: host.to_owned(), optional }
+        };
+        self.bind.iter().map(understood).collect()
+    }
+}
+
+/// One word of `bind`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BindAddress {
+    /// An IP address or a host name.
+    pub host: String,
+    /// Whether the server starts without it when this host does not have the address.
+    pub optional: bool,
+}
+
+/// Bytes that must not be shown in logs and error messages.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Secret(pub(super) Vec<u8>);
+
+impl Secret {
+    /// The secret itself.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(if self.is_empty() { "(none)" } else { "(redacted)" })
+    }
+}
+
+/// A directive whose value is one of a few words.
+pub(super) trait Words: Copy + PartialEq + 'static {
+    /// All words, in the order in which error messages list them.
+    const WORDS: &'static [&'static str];
+    /// The values of [`Self::WORDS`].
+    const VALUES: &'static [Self];
+}
+
+macro_rules! words {
+    ($(#[$attribute:meta])* $name:ident { $($(#[$doc:meta])* $word:literal => $value:ident,)* }) => {
+        $(#[$attribute])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub enum $name {
+            $($(#[$doc])* $value,)*
+        }
+
+        impl Words for $name {
+            const WORDS: &'static [&'static str] = &[$($word),*];
+            const VALUES: &'static [Self] = &[$(Self::$value),*];
+        }
+
+        impl fmt::Display for $name {
+            /// The word of the configuration.
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str(match self { $(Self::$value => $word,)* })
+            }
+        }
+    };
+}
+
+words! {
+    /// `enable-debug-command`, `enable-protected-configs`.
+    Permission {
+        /// Nobody.
+        #[default]
+        "no" => Nobody,
+        /// Every client.
+        "yes" => Everybody,
+        /// Clients on this host.
+        "local" => Local,
+    }
+}
+
+impl Permission {
+    /// Whether a client may, that is on this host or not.
+    pub fn allows(self, client_is_local: bool) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Everybody => true,
+            Self::Local => client_is_local,
+        }
+    }
+}
+
+words! {
+    /// `appendfsync`.
+    AppendFsync {
+        /// Before the answers leave.
+        "always" => Always,
+        /// Once a second.
+        #[default]
+        "everysec" => Everysec,
+        /// When the system likes.
+        "no" => No,
+    }
+}
+
+words! {
+    /// `rdb-version-check`.
+    VersionCheck {
+        /// Unknown versions are refused.
+        #[default]
+        "strict" => Strict,
+        /// They are read as far as they hold what is known.
+        "relaxed" => Relaxed,
+    }
+}
+
+words! {
+    /// `supervised`.
+    Supervised {
+        /// Nobody.
+        #[default]
+        "no" => Nobody,
+        /// Refused.
+        "upstart" => Upstart,
+        /// systemd, where NOTIFY_SOCKET is set.
+        "systemd" => Systemd,
+        /// The same.
+        "auto" => Auto,
+    }
+}
+
+words! {
+    /// `sanitize-dump-payload`: what must be validated at least.
+    Sanitize {
+        /// Nothing.
+        #[default]
+        "no" => Nothing,
+        /// Everything.
+        "yes" => Everything,
+        /// What comes from most clients.
+        "clients" => Clients,
+    }
+}
+
+words! {
+    /// `loglevel`: the least important lines that are still written.
+    LogLevel {
+        /// Everything.
+        #[default]
+        "debug" => Debug,
+        /// Rare but unimportant events too.
+        "verbose" => Verbose,
+        /// What an operator wants to know.
+        "notice" => Notice,
+        /// Only what needs attention.
+        "warning" => Warning,
+        /// Nothing at all.
+        "nothing" => Nothing,
+    }
+}
+
+words! {
+    /// `maxmemory-policy`.
+    MaxmemoryPolicy {
+        /// Least recently used among keys with an expiry.
+        "volatile-lru" => VolatileLru,
+        /// Least frequently used among keys with an expiry.
+        "volatile-lfu" => VolatileLfu,
+        /// Any key with an expiry.
+        "volatile-random" => VolatileRandom,
+        /// The key that expires soonest.
+        "volatile-ttl" => VolatileTtl,
+        /// Least recently used.
+        "allkeys-lru" => AllkeysLru,
+        /// Least frequently used.
+        "allkeys-lfu" => AllkeysLfu,
+        /// Any key.
+        "allkeys-random" => AllkeysRandom,
+        /// Writes that need memory are refused.
+        #[default]
+        "noeviction" => Noeviction,
+    }
+}
+
+/// `shutdown-on-sigterm` and `shutdown-on-sigint`: what SHUTDOWN would be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ShutdownFlags {
+    /// Write a snapshot even without save points.
+    pub save: bool,
+    /// Write no snapshot.
+    pub nosave: bool,
+    /// Do not wait.
+    pub now: bool,
+    /// Exit whatever fails.
+    pub force: bool,
+}
+
+/// `client-output-buffer-limit`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutputBufferLimits {
+    /// Ordinary clients, MONITOR included.
+    pub normal: OutputBufferLimit,
+    /// Replicas.
+    pub replica: OutputBufferLimit,
+    /// Clients with at least one subscription.
+    pub pubsub: OutputBufferLimit,
+}
+
+/// The limit of one class of clients. Zero is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutputBufferLimit {
+    /// A client above it is closed at once.
+    pub hard_bytes: u64,
+    /// A client above it for `soft_seconds` is closed.
+    pub soft_bytes: u64,
+    /// How long a client may stay above `soft_bytes`.
+    pub soft_seconds: u32,
+}
+
+/// A snapshot is due after `seconds` with at least `changes`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SavePoint {
+    /// Since the last snapshot.
+    pub seconds: u64,
+    /// Since the last snapshot.
+    pub changes: u64,
+}

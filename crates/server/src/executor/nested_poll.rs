@@ -1,0 +1,93 @@
+//! What an executor does for others while a script of one client takes its time.
+//!
+//! ```text
+//! serve ─▶ EVAL ─▶ Lua ─▶ looks at the clock ─▶ poll_nested ─▶ EventLoop::attend ─▶ serve (without event_loop)
+//! ```
+//!
+//! The script is inside the gate, or behind it, and holds its locks: whoever is served meanwhile stays out of the keyspace,
+//! as if the gate were closed for long ([`Executor::is_kept_out`]). What the script's commands have left in the worker for
+//! their end (events, invalidations, the record) stays there; what belongs to the client at hand is put aside.
+
+use dunlin_engine::{
+    Environment, Notice,
+    keyspace::{Inside, Keyspace},
+};
+
+use super::{Executor, ServerContext, WorkerMessage};
+use crate::observe::command_stats::Stopwatch;
+
+/// What is put aside.
+pub(super) struct PausedScript {
+    environment: Environment,
+    stopwatch: Stopwatch,
+    notices: Vec<Notice>,
+    saw_data: bool,
+}
+
+impl Executor {
+    /// The pass through the gate; `None` where a script has it closed for long, or is one's own.
+    #[inline]
+    pub(super) fn pass<'k>(&self, keyspace: &'k Keyspace) -> Option<Inside<'k>> {
+        if self.paused_script.is_some() || self.is_abandoned {
+            return None;
+        }
+        keyspace.enter_unless_long(self.worker.id())
+    }
+
+    fn put_aside(&mut self) {
+        self.paused_script = Some(PausedScript {
+            environment: self.environment.clone(),
+            stopwatch: self.meter.stop(),
+            notices: std::mem::take(&mut self.worker.notices),
+            saw_data: self.saw_data,
+        });
+    }
+
+    fn take_up(&mut self) {
+        let Some(aside) = self.paused_script.take() else { return };
+        debug_assert!(self.worker.notices.is_empty());
+        self.environment = aside.environment;
+        self.meter.go_on(aside.stopwatch);
+        self.worker.notices = aside.notices;
+        self.saw_data = aside.saw_data;
+    }
+
+    /// Whether a message can be received now: what an aside computation has found is stored when the keyspace is to be had.
+    pub(super) fn may_receive(message: &WorkerMessage) -> bool {
+        !matches!(message, WorkerMessage::Computed(_))
+    }
+
+    /// Does what clients have left to be done in the keyspace, if that is to be had now.
+    #[cold]
+    pub(super) fn clear_away(&mut self) {
+        let shared = std::sync::Arc::clone(&self.shared);
+        if let Some(inside) = self.pass(&shared.engine.keyspace) {
+            self.let_go(&inside);
+            self.see_off(&inside);
+            if self.worker.is_kept_out() {
+                shared.engine.serve_kept_out(&self.environment, &mut self.worker);
+            }
+        }
+    }
+}
+
+impl ServerContext<'_, '_> {
+    /// Lets replies to others leave that are ready.
+    #[cold]
+    pub(crate) fn send_gathered(&mut self) {
+        if let Some(event_loop) = self.turn.event_loop.as_deref_mut() {
+            event_loop.depart();
+            event_loop.send_pushes();
+        }
+    }
+
+    /// Has the other clients of the worker attended to, once; whether the server is to stop meanwhile.
+    #[cold]
+    pub(crate) fn poll_nested(&mut self) -> bool {
+        let Some(event_loop) = self.turn.event_loop.as_deref_mut() else { return false };
+        self.executor.put_aside();
+        event_loop.attend(self.executor);
+        self.executor.take_up();
+        event_loop.is_stopping()
+    }
+}

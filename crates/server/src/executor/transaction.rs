@@ -1,0 +1,338 @@
+//! Transactions as their client sees them: the commands since `MULTI`, the keys since `WATCH`.
+//!
+//! ```text
+//! bytes      SETkey1GETkey…            all words of all commands, one behind the other
+//! words      3 6 7 10 13 …             where each ends
+//! commands   {SET, 3 words, 1 key} …
+//! ```
+//!
+//! What `EXEC` needs beforehand (the locks, whether memory may run short) gathers as commands are
+//! queued. How the commands run as one is in [`dunlin_engine::Transaction`].
+
+use std::sync::Arc;
+
+use dunlin_engine::{
+    Footprint, LongWord, LongWords, Request, Transaction,
+    command::{CommandError, CommandResult, Entry, Flags},
+    keyspace::{Inside, Key, Keyspace, Watcher},
+};
+use dunlin_resp::ReplyBuffer;
+
+use crate::{
+    executor::{Executor, Flow, QueuedRequest, Turn},
+    net::Next,
+    push::monitor,
+    session::Session,
+    shared::Shared,
+};
+
+/// Memory of a queue that is kept for the next transaction of any client of the worker.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// A queued command: where its words and keys end, and its place in the command table.
+#[derive(Debug, Clone, Copy)]
+struct Queued {
+    words_end: usize,
+    keys_end: usize,
+    entry: usize,
+}
+
+/// The commands since `MULTI`.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    bytes: Vec<u8>,
+    words: Vec<usize>,
+    /// Long words, each with its place among the words: they are shared, not copied.
+    long_words: Vec<(usize, Arc<LongWord>)>,
+    /// Hashes and stripes of the keys.
+    keys: Vec<(u64, usize)>,
+    commands: Vec<Queued>,
+    footprint: Footprint,
+    /// A command was refused: `EXEC` will run none.
+    pub(crate) aborted: bool,
+    /// One of the commands is refused when memory is short.
+    needs_memory: bool,
+    /// One of the commands may change the data set.
+    pub(crate) writes: bool,
+}
+
+impl Queue {
+    /// How many commands there are.
+    pub(crate) fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// Bytes that they take.
+    pub(crate) fn bytes(&self) -> usize {
+        let long: usize = self.long_words.iter().map(|(_, word)| word.len()).sum();
+        self.bytes.len()
+            + long
+            + size_of_val(&self.words[..])
+            + size_of_val(&self.keys[..])
+            + size_of_val(&self.commands[..])
+    }
+
+    /// Adds a command, which has some of these long words.
+    pub(crate) fn push(&mut self, keyspace: &Keyspace, request: &Request<'_>, long_words: &LongWords) {
+        let command = request.entry.command;
+        for word in request.words {
+            match long_words.find(word) {
+                Some(long) => self.long_words.push((self.words.len(), Arc::clone(long))),
+                None => self.bytes.extend_from_slice(word),
+            }
+            self.words.push(self.bytes.len());
+        }
+        self.keys.extend(request.keys.iter().map(|key| (key.hash, key.stripe)));
+        self.commands.push(Queued {
+            words_end: self.words.len(),
+            keys_end: self.keys.len(),
+            entry: request.entry.index,
+        });
+        self.footprint.add(keyspace, request);
+        self.needs_memory |= command.flags.has(Flags::DENY_OOM);
+        self.writes |= command.may_write();
+    }
+
+    /// Whether a command that comes now is refused when memory is short: all that would be queued,
+    /// and `EXEC` where what it runs would be.
+    pub(crate) fn needs_memory(&self, entry: &Entry) -> bool {
+        match entry.command.name {
+            "exec" => self.needs_memory,
+            "discard" | "quit" | "reset" => false,
+            _ => true,
+        }
+    }
+
+    /// Empties it, keeping memory that is worth keeping.
+    fn recycle(mut self: Box<Self>) -> Option<Box<Self>> {
+        if self.bytes.capacity() > KEPT_BYTES_MAX || self.words.capacity() > KEPT_BYTES_MAX / 8 {
+            return None;
+        }
+        debug_assert!(self.long_words.is_empty(), "they are taken out first");
+        self.bytes.clear();
+        self.words.clear();
+        self.keys.clear();
+        self.commands.clear();
+        self.footprint = Footprint::default();
+        (self.aborted, self.needs_memory, self.writes) = (false, false, false);
+        Some(self)
+    }
+}
+
+/// The keys that a client watches.
+#[derive(Debug)]
+pub(crate) struct Watching {
+    watcher: Watcher,
+    /// With their databases.
+    keys: Vec<(usize, Box<[u8]>)>,
+}
+
+/// What a client has ceased to watch, and is still to be let go.
+#[derive(Debug)]
+pub(crate) struct Unwatched {
+    client: u64,
+    watching: Box<Watching>,
+}
+
+/// What became of `EXEC`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Executed {
+    /// The commands have run, and answered.
+    Done(Flow),
+    /// A watched key had changed: none has run.
+    Changed,
+}
+
+impl Executor {
+    /// Begins to queue commands.
+    pub(crate) fn begin_queue(&mut self, session: &mut Session) {
+        session.queue = Some(self.spare_queue.take().unwrap_or_default());
+    }
+
+    /// Forgets the queued commands and the watched keys.
+    pub(crate) fn discard(&mut self, session: &mut Session, inside: Option<&Inside<'_>>) {
+        if let Some(queue) = session.queue.take() {
+            self.recycle_queue(queue);
+        }
+        self.unwatch(session, inside);
+    }
+
+    /// Keeps the memory of a queue for the next one.
+    pub(crate) fn recycle_queue(&mut self, mut queue: Box<Queue>) {
+        self.give_up_words(std::mem::take(&mut queue.long_words).into_iter().map(|(_, word)| word));
+        self.spare_queue = queue.recycle();
+    }
+
+    /// Watches a key for changes until the next transaction.
+    pub(crate) fn watch(&mut self, session: &mut Session, key: &[u8], inside: &Inside<'_>) -> CommandResult {
+        if !self.unwatched.is_empty() {
+            self.let_go(inside);
+            // What it has watched before would go together with what it watches now.
+            if self.unwatched.iter().any(|unwatched| unwatched.client == session.client.id()) {
+                return Err(CommandError::Busy);
+            }
+        }
+        let database = session.database;
+        let client = &session.client;
+        let watching = session.watching.get_or_insert_with(|| {
+            Box::new(Watching {
+                watcher: client.watcher.get_or_init(Watcher::default).clone(),
+                keys: Vec::new(),
+            })
+        });
+        if watching.keys.iter().any(|(known, name)| *known == database && **name == *key) {
+            return Ok(());
+        }
+        self.shared.engine.watch(database, key, &watching.watcher, &self.environment)?;
+        watching.keys.push((database, key.into()));
+        client.watched_keys.set(watching.keys.len() as u64);
+        Ok(())
+    }
+
+    /// Watches nothing any more. Keys that are not to be had because a script holds them are let go later.
+    pub(crate) fn unwatch(&mut self, session: &mut Session, inside: Option<&Inside<'_>>) {
+        let Some(watching) = session.watching.take() else { return };
+        session.client.watched_keys.set(0);
+        self.unwatched.push(Unwatched { client: session.client.id(), watching });
+        if let Some(inside) = inside {
+            self.let_go(inside);
+        }
+    }
+
+    /// Lets go what clients have ceased to watch.
+    pub(crate) fn let_go(&mut self, _: &Inside<'_>) {
+        let engine = &self.shared.engine;
+        self.unwatched.retain_mut(|Unwatched { watching, .. }| {
+            let Watching { watcher, keys } = &mut **watching;
+            keys.retain(|(database, key)| engine.unwatch(*database, key, watcher).is_err());
+            if keys.is_empty() {
+                watcher.clear();
+            }
+            !keys.is_empty()
+        });
+    }
+
+    /// Runs the queued commands as one, each answering in turn behind the header of an array.
+    pub(crate) fn execute_queue<'k>(
+        &mut self,
+        shared: &'k Shared,
+        session: &mut Session,
+        words: &[&[u8]],
+        mut queue: Box<Queue>,
+        turn: &mut Turn<'k>,
+        reply: &mut ReplyBuffer,
+    ) -> Result<Executed, CommandError> {
+        let keyspace = &shared.engine.keyspace;
+        // Whether a watched key has changed is known for certain only under its lock.
+        for (_, key) in session.watching.iter().flat_map(|watching| &watching.keys) {
+            queue.footprint.add_key(keyspace, key);
+        }
+        let begun = shared.engine.begin(&queue.footprint, &self.worker, &mut turn.inside);
+        let Ok(mut transaction) = begun else {
+            self.unwatch(session, turn.inside.as_ref());
+            let reason = shared.running.busy().line();
+            let text = [b"EXECABORT Transaction discarded because of: ", &reason[..]].concat();
+            return Err(CommandError::Text(text.into()));
+        };
+        self.worker.mark_client();
+        self.saw_data = true;
+        self.environment.deny_blocking = true;
+        let executed = if self.end_watches(session, &mut transaction) {
+            Executed::Changed
+        } else {
+            reply.array(queue.len());
+            let long_words = queue.long_words.iter().map(|(_, word)| Arc::clone(word)).collect();
+            let outer = std::mem::replace(&mut self.worker.propagation.long_words, long_words);
+            let flow = self.run_queue(shared, session, &queue, &mut transaction, turn, reply);
+            self.worker.propagation.long_words = outer;
+            Executed::Done(flow)
+        };
+        if shared.monitor.is_watched() {
+            // Before others can see what its commands have done.
+            self.show(session, true, |database, origin| monitor::plain_line(words, database, origin));
+        }
+        self.environment.deny_blocking = false;
+        self.end_transaction(shared, transaction, turn);
+        self.recycle_queue(queue);
+        Ok(executed)
+    }
+
+    /// Ends the watches of a client whose locks are held; whether one of the keys has changed.
+    fn end_watches(&mut self, session: &mut Session, transaction: &mut Transaction<'_>) -> bool {
+        let Some(watching) = session.watching.take() else { return false };
+        let mut changed = watching.watcher.is_dirty();
+        for (database, key) in &watching.keys {
+            changed |= transaction.unwatch(*database, key, &watching.watcher, &self.environment);
+        }
+        watching.watcher.clear();
+        session.client.watched_keys.set(0);
+        changed
+    }
+
+    /// Commits a transaction and sends what it has served; or gives it up with the process.
+    pub(crate) fn end_transaction<'k>(
+        &mut self,
+        shared: &'k Shared,
+        transaction: Transaction<'k>,
+        turn: &mut Turn<'k>,
+    ) {
+        if self.is_abandoned {
+            return transaction.abandon(&mut self.worker, &mut turn.inside);
+        }
+        shared.engine.commit(transaction, &self.environment, &mut self.worker, &mut turn.inside);
+        if !self.worker.served.is_empty() {
+            self.send_served();
+        }
+    }
+
+    fn run_queue<'k>(
+        &mut self,
+        shared: &'k Shared,
+        session: &mut Session,
+        queue: &Queue,
+        transaction: &mut Transaction<'k>,
+        turn: &mut Turn<'k>,
+        reply: &mut ReplyBuffer,
+    ) -> Flow {
+        let mut start = 0;
+        let mut words: Vec<&[u8]> = queue
+            .words
+            .iter()
+            .map(|end| {
+                let word = &queue.bytes[start..*end];
+                start = *end;
+                word
+            })
+            .collect();
+        queue.long_words.iter().for_each(|(at, word)| words[*at] = word.bytes());
+        let mut keys: Vec<Key<'_>> = Vec::new();
+        let (mut words_start, mut keys_start) = (0, 0);
+        let mut flow = Flow::Continue;
+        for queued in &queue.commands {
+            let words = &words[words_start..queued.words_end];
+            let hashes = &queue.keys[keys_start..queued.keys_end];
+            (words_start, keys_start) = (queued.words_end, queued.keys_end);
+            let entry = &shared.commands.entries()[queued.entry];
+            keys.clear();
+            let positions = entry.key_positions(words).zip(hashes);
+            keys.extend(positions.map(|(at, (hash, stripe))| Key {
+                bytes: words[at],
+                hash: *hash,
+                stripe: *stripe,
+            }));
+            let request =
+                QueuedRequest { request: Request { entry, words, keys: &keys, encoded: &[] }, transaction };
+            match self.run_queued(shared, session, request, turn, reply) {
+                stop @ Flow::Stop(Next::CloseAfterReply | Next::CloseNow) => flow = stop,
+                Flow::Continue | Flow::Postpone { .. } | Flow::Stop(_) => {}
+            }
+            if self.is_abandoned {
+                break;
+            }
+        }
+        // Here, because EXEC's own words are not those of the last command.
+        let start = queue.commands.iter().rev().nth(1).map_or(0, |queued| queued.words_end);
+        self.measure(shared, session, &words[start..], 0, 0);
+        flow
+    }
+}

@@ -1,0 +1,642 @@
+//! What a worker has around its service: its connections, its listeners, its messages.
+//!
+//! ```text
+//! connections   [A] [ ] [C] [D] …        B is out of its place while it is B's turn:
+//!                    │                   its service may have the others attended to (`nested_poll`)
+//!                    └▶ turn ─▶ service
+//! ```
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+
+use super::busy_poll::BusyPoll;
+use super::connection::{self, Connection, Kit, Outcome};
+use super::listener::{self, Listener, Refusal};
+use super::nested_poll::NestedPoll;
+use super::pending_writes::PendingWrites;
+use super::worker::{Shared, WAKEUP};
+use super::worker_queue::{Accepted, Message};
+use super::{Address, Client, Limits, Now, Service, To, Traffic, Transport, output};
+
+/// The poller's token of the first listener; the others follow downwards.
+const FIRST_LISTENER: usize = usize::MAX - 1;
+/// Connections accepted from one listener in one tick.
+const ACCEPTED_MAX: usize = 64;
+/// Pause after an accept has failed for lack of descriptors or memory.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// How often a part of the connections is swept.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
+/// Deadlines that a worker keeps for each of its connections, at most: one is in force.
+const DEADLINES_PER_CONNECTION_MAX: usize = 4;
+/// Sweeps in which every connection is visited once.
+const SWEEPS_PER_ROUND: usize = 10;
+
+/// A listening socket in the worker's care.
+#[derive(Debug)]
+struct WatchedListener {
+    listener: Listener,
+    /// The backlog may hold connections.
+    ready: bool,
+    /// Accepting has failed; when to try again.
+    retry_at: Option<Instant>,
+}
+
+impl WatchedListener {
+    fn new(listener: Listener) -> Self {
+        Self { listener, ready: true, retry_at: None }
+    }
+
+    /// Has the poller tell of new connections at this listener, which is the worker's `number`th.
+    fn register(&self, poll: &Poll, number: usize) -> io::Result<()> {
+        let mut source = SourceFd(&self.listener.socket.as_raw_fd());
+        poll.registry().register(&mut source, Token(FIRST_LISTENER - number), Interest::READABLE)
+    }
+}
+
+/// All that a worker has beside its service, but for the connection whose turn it is.
+pub struct EventLoop<S: Service> {
+    worker: usize,
+    pub(super) poll: Poll,
+    pub(super) limits: Arc<Limits>,
+    pub(super) now: Now,
+    pub(super) shared: Arc<Shared<S::Message>>,
+    listeners: Vec<WatchedListener>,
+    pub(super) connections: Vec<Option<Box<Connection<S::Session>>>>,
+    free_slots: Vec<u32>,
+    open: usize,
+    /// Slots that have more to do in the next tick.
+    pub(super) ready: Vec<u32>,
+    /// Slots that messages of this tick were for.
+    addressed: Vec<u32>,
+    messages: Vec<Message<S::Message>>,
+    pub(super) pending_writes: PendingWrites,
+    /// Connections whose replies wait to be released, by the mark that they wait for: slot and client.
+    pub(super) withheld: VecDeque<(u64, u32, u64)>,
+    /// Deadlines of parked connections, soonest first; entries of the past may have become moot.
+    deadlines: BinaryHeap<Reverse<(Instant, u32, u64)>>,
+    sweep_at: Instant,
+    sweep_from: usize,
+    /// When to stop waiting for clients to read their last replies.
+    pub(super) stop_at: Option<Instant>,
+    busy_poll: BusyPoll,
+    pub(super) nested_poll: NestedPoll<S::Message>,
+}
+
+impl<S: Service> EventLoop<S> {
+    pub(super) fn new(
+        worker: usize,
+        poll: Poll,
+        shared: Arc<Shared<S::Message>>,
+        listeners: Vec<Listener>,
+    ) -> io::Result<Self> {
+        let now = Now::read();
+        let listeners = listeners.into_iter().map(WatchedListener::new).collect::<Vec<_>>();
+        for (number, listener) in listeners.iter().enumerate() {
+            listener.register(&poll, number)?;
+        }
+        Ok(Self {
+            worker,
+            poll,
+            limits: shared.limits.load_full(),
+            now,
+            shared,
+            listeners,
+            connections: Vec::new(),
+            free_slots: Vec::new(),
+            open: 0,
+            ready: Vec::new(),
+            addressed: Vec::new(),
+            messages: Vec::new(),
+            pending_writes: PendingWrites::default(),
+            withheld: VecDeque::new(),
+            deadlines: BinaryHeap::new(),
+            sweep_at: now.instant,
+            sweep_from: 0,
+            stop_at: None,
+            busy_poll: BusyPoll::new(),
+            nested_poll: NestedPoll::default(),
+        })
+    }
+
+    /// What the worker has moved.
+    #[inline]
+    pub(super) fn traffic(&self) -> &Traffic {
+        &self.shared.traffic[self.worker]
+    }
+
+    /// Whether the worker has been told to stop: nothing more is accepted or served.
+    pub fn is_stopping(&self) -> bool {
+        self.stop_at.is_some()
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.stop_at.is_some_and(|stop_at| self.open == 0 || self.now.instant >= stop_at)
+    }
+
+    /// Waits until there is something to do, with something else to do at `background_at`. Events are for the next tick.
+    pub(super) fn wait(&mut self, events: &mut Events, background_at: Instant) -> io::Result<()> {
+        self.send_pushes();
+        let Some(until) = self.rests_until(background_at) else {
+            return self.poll.poll(events, Some(Duration::ZERO));
+        };
+        // The tick's own work has taken time: the clock of its beginning would oversleep.
+        let begun = Instant::now();
+        let mailbox = self.shared.queues.mailbox(self.worker);
+        for _ in 0..self.busy_poll.looks(begun) {
+            thread::yield_now();
+            self.poll.poll(events, Some(Duration::ZERO))?;
+            if !events.is_empty() || mailbox.has_messages() {
+                self.busy_poll.has_looked(begun);
+                return Ok(());
+            }
+        }
+        if !mailbox.may_sleep() {
+            return self.poll.poll(events, Some(Duration::ZERO));
+        }
+        let now = Instant::now();
+        self.busy_poll.sleeps(now);
+        self.poll.poll(events, Some(until.saturating_duration_since(now)))
+    }
+
+    /// Until when to wait at most; `None`: there is something to do.
+    fn rests_until(&self, background_at: Instant) -> Option<Instant> {
+        let may_accept = self.may_accept();
+        let busy = !self.ready.is_empty()
+            || !self.nested_poll.kept_messages.is_empty()
+            || (may_accept && self.listeners.iter().any(|listener| listener.ready));
+        if busy {
+            return None;
+        }
+        let deadlines = [
+            (self.open > 0).then_some(self.sweep_at),
+            self.deadlines.peek().map(|Reverse((deadline, ..))| *deadline),
+            self.listeners.iter().filter_map(|listener| listener.retry_at).filter(|_| may_accept).min(),
+            self.stop_at,
+        ];
+        Some(deadlines.into_iter().flatten().fold(background_at, Instant::min))
+    }
+
+    pub(super) fn begin_tick(&mut self) {
+        self.now = Now::read();
+        self.busy_poll.learn(self.now.instant);
+        self.traffic().ticks.add(1);
+        let limits = self.shared.limits.load();
+        if !Arc::ptr_eq(&limits, &self.limits) {
+            self.limits = Arc::clone(&limits);
+        }
+        self.free_slots.append(&mut self.nested_poll.free_slots);
+    }
+
+    /// Acts on what the poller has seen, on what has been left for this tick, and on messages.
+    pub(super) fn go_round(&mut self, kit: &mut Kit<'_, S>, events: &Events) {
+        let ready = std::mem::take(&mut self.ready);
+        for event in events {
+            self.note(kit, event);
+        }
+        self.accept();
+        self.take_turns(kit, ready);
+        self.depart();
+        self.read_messages(kit);
+        self.depart();
+    }
+
+    /// Acts on one event of the poller: connections take their turn at once.
+    fn note(&mut self, kit: &mut Kit<'_, S>, event: &mio::event::Event) {
+        let token = event.token();
+        if token == WAKEUP {
+            return;
+        }
+        let listener = FIRST_LISTENER - token.0;
+        if let Some(listener) = self.listeners.get_mut(listener) {
+            listener.ready = true;
+            return;
+        }
+        // A connection closed earlier in this tick may still have an event.
+        let Some(Some(connection)) = self.connections.get_mut(token.0) else {
+            return self.nested_poll.note(event);
+        };
+        if connection.note_readiness(event) {
+            self.take_turn(kit, token.0 as u32);
+        } else {
+            self.close(kit, token.0 as u32);
+        }
+    }
+
+    fn take_turns(&mut self, kit: &mut Kit<'_, S>, slots: Vec<u32>) {
+        for slot in slots {
+            if let Some(Some(connection)) = self.connections.get_mut(slot as usize) {
+                // It may have had this tick's turn already, because of an event.
+                if std::mem::take(&mut connection.queued) {
+                    self.take_turn(kit, slot);
+                }
+            }
+        }
+    }
+
+    pub(super) fn take_turn(&mut self, kit: &mut Kit<'_, S>, slot: u32) {
+        let Some(mut connection) = self.connections.get_mut(slot as usize).and_then(Option::take) else {
+            return;
+        };
+        if connection.is_departing() {
+            self.connections[slot as usize] = Some(connection);
+            return self.depart_before(kit, slot);
+        }
+        let was_until = connection.parked_until();
+        self.nested_poll.leave(&connection.client);
+        let mut outcome = connection.turn(kit, self);
+        if self.nested_poll.has_ended() {
+            outcome = self.catch_up(&mut connection, outcome);
+        }
+        if outcome == Outcome::Again && !connection.queued {
+            connection.queued = true;
+            self.ready.push(slot);
+        }
+        let withheld = connection.newly_withheld().map(|mark| (mark, slot, connection.client.id()));
+        self.connections[slot as usize] = Some(connection);
+        if outcome == Outcome::Close {
+            return self.close(kit, slot);
+        }
+        self.withheld.extend(withheld);
+        self.watch_deadline(slot, was_until);
+        if self.pending_writes.is_full() {
+            self.depart();
+        }
+    }
+
+    /// Gives a connection its turn after its last reply has left.
+    #[cold]
+    fn depart_before(&mut self, kit: &mut Kit<'_, S>, slot: u32) {
+        self.depart();
+        self.take_turn(kit, slot);
+    }
+
+    /// Sends the replies that were gathered. Nothing is closed here: who is done has another turn.
+    pub fn depart(&mut self) {
+        if self.pending_writes.is_empty() {
+            return;
+        }
+        self.send_pushes();
+        let pending_writes = std::mem::take(&mut self.pending_writes);
+        for (Address { id, slot, .. }, reply) in pending_writes.iter() {
+            let Some(mut connection) = self.connections[slot as usize].take() else { continue };
+            if connection.client.id() == id && connection.depart(reply, self) && !connection.queued {
+                connection.queued = true;
+                self.ready.push(slot);
+            }
+            self.connections[slot as usize] = Some(connection);
+        }
+        self.pending_writes = pending_writes.recycle();
+    }
+
+    /// Writes the pushes that may be about what the next replies have seen, to clients of all workers. Before any reply is
+    /// written, and before the worker sleeps.
+    #[inline]
+    pub fn send_pushes(&self) {
+        if self.shared.queues.has_pending_pushes() {
+            self.shared.queues.flush_pushes(self.worker, self.traffic());
+        }
+    }
+
+    /// Sends replies that have been released meanwhile, and sees to it that the worker is woken for the
+    /// rest.
+    pub(super) fn release(&mut self, kit: &mut Kit<'_, S>) {
+        while let Some(&(mark, slot, id)) = self.withheld.front() {
+            let released = kit.service.released();
+            if released < mark {
+                if kit.service.await_release(mark) {
+                    return;
+                }
+                continue;
+            }
+            self.withheld.pop_front();
+            if let Some(connection) = self.find(slot, id) {
+                connection.release(released);
+                self.take_turn(kit, slot);
+            } else {
+                self.nested_poll.keep_released((mark, slot, id));
+            }
+        }
+    }
+
+    /// Notes the deadline of a connection that has just been parked.
+    fn watch_deadline(&mut self, slot: u32, was_until: Option<Instant>) {
+        let Some(Some(connection)) = self.connections.get(slot as usize) else { return };
+        let until = connection.parked_until();
+        if let Some(deadline) = until
+            && until != was_until
+        {
+            self.deadlines.push(Reverse((deadline, slot, connection.client.id())));
+            if self.deadlines.len() > DEADLINES_PER_CONNECTION_MAX * self.connections.len() {
+                self.forget_moot_deadlines();
+            }
+        }
+    }
+
+    /// Drops the deadlines of connections that are parked no more: clients that wait for long, and are
+    /// served soon, over and over, must not pile them up.
+    #[cold]
+    fn forget_moot_deadlines(&mut self) {
+        let connections = &self.connections;
+        self.deadlines.retain(|Reverse((deadline, slot, id))| {
+            let connection = connections[*slot as usize].as_ref();
+            connection.is_some_and(|connection| {
+                connection.client.id() == *id && connection.parked_until() == Some(*deadline)
+            })
+        });
+    }
+
+    pub(super) fn pass_deadlines(&mut self, kit: &mut Kit<'_, S>) {
+        while let Some(&Reverse((deadline, slot, id))) = self.deadlines.peek() {
+            if deadline > self.now.instant {
+                return;
+            }
+            self.deadlines.pop();
+            let Some(connection) = self.find(slot, id) else { continue };
+            if connection.parked_until() != Some(deadline) {
+                continue;
+            }
+            if connection.is_departing() {
+                self.depart();
+            }
+            let Some(Some(connection)) = self.connections.get_mut(slot as usize) else { continue };
+            if !connection.resume(kit) {
+                self.close(kit, slot);
+                continue;
+            }
+            self.watch_deadline(slot, Some(deadline));
+            self.take_turn(kit, slot);
+        }
+    }
+
+    fn find(&mut self, slot: u32, id: u64) -> Option<&mut Connection<S::Session>> {
+        let connection = self.connections.get_mut(slot as usize)?.as_deref_mut()?;
+        (connection.client.id() == id).then_some(connection)
+    }
+
+    fn read_messages(&mut self, kit: &mut Kit<'_, S>) {
+        let mut messages = std::mem::take(&mut self.messages);
+        self.shared.queues.mailbox(self.worker).collect(&mut messages);
+        self.nested_poll.bring_up(&mut messages);
+        for message in messages.drain(..) {
+            let Some(message) = self.nested_poll.sort(message, kit.service) else { continue };
+            match message {
+                Message::Accepted(accepted) => self.adopt(kit, accepted),
+                Message::Service(To::Client(address), message) => {
+                    if self.find(address.slot, address.id).is_some() {
+                        self.deliver(kit, address.slot, message);
+                    }
+                }
+                Message::Service(To::EveryClient, message) => {
+                    for slot in 0..self.connections.len() {
+                        self.deliver(kit, slot as u32, message.clone());
+                    }
+                }
+                Message::Service(To::Service, message) => kit.service.receive(message),
+                Message::Full(address) => {
+                    if let Some(Some(connection)) = self.connections.get_mut(address.slot as usize)
+                        && connection.client.id() == address.id
+                    {
+                        connection.address(&mut self.addressed);
+                    }
+                }
+                Message::Kill(address) => {
+                    if self.find(address.slot, address.id).is_some() {
+                        self.close(kit, address.slot);
+                    }
+                }
+                Message::Backlog(backlog) => {
+                    for (socket, peer) in backlog {
+                        // Who cannot be prepared has gone.
+                        if let Ok((socket, transport)) = listener::prepare_tcp(socket, &peer, &self.limits) {
+                            self.welcome(socket, transport);
+                        }
+                    }
+                }
+                Message::Listeners(listeners) => self.exchange_listeners(listeners),
+                Message::Stop(grace) => self.stop(kit, grace),
+            }
+        }
+        self.messages = messages;
+        let mut addressed = std::mem::take(&mut self.addressed);
+        for slot in addressed.drain(..) {
+            if let Some(Some(connection)) = self.connections.get_mut(slot as usize) {
+                connection.addressed = false;
+                self.take_turn(kit, slot);
+            }
+        }
+        self.addressed = addressed;
+    }
+
+    fn deliver(&mut self, kit: &mut Kit<'_, S>, slot: u32, message: S::Message) {
+        let Some(Some(connection)) = self.connections.get_mut(slot as usize) else { return };
+        let was_until = connection.parked_until();
+        if !connection.deliver(kit, message) {
+            return self.close(kit, slot);
+        }
+        connection.address(&mut self.addressed);
+        self.watch_deadline(slot, was_until);
+    }
+
+    /// Whether it is this worker that accepts connections: the first, or all others while that is held up.
+    fn may_accept(&self) -> bool {
+        self.worker == 0 || self.shared.queues.is_held_up(0)
+    }
+
+    /// Has every connection and every listener looked at, whatever the poller has said.
+    pub(super) fn look_at_everything(&mut self, kit: &mut Kit<'_, S>) {
+        for slot in 0..self.connections.len() {
+            let Some(connection) = &mut self.connections[slot] else { continue };
+            connection.suppose_ready();
+            // Whoever is on a list of the tick around is attended to now.
+            (connection.queued, connection.addressed) = (false, false);
+            self.take_turn(kit, slot as u32);
+        }
+        self.listeners.iter_mut().for_each(|listener| listener.ready = true);
+    }
+
+    /// Listens for TCP with these from now on; the Unix socket stays.
+    fn exchange_listeners(&mut self, listeners: Vec<Listener>) {
+        if self.is_stopping() {
+            return;
+        }
+        let former = std::mem::take(&mut self.listeners);
+        for listener in &former {
+            // What the poller does not know of needs no removing.
+            let _ = self.poll.registry().deregister(&mut SourceFd(&listener.listener.socket.as_raw_fd()));
+        }
+        let stays = former.into_iter().filter(|listener| listener.listener.is_unix());
+        self.listeners = listeners.into_iter().map(WatchedListener::new).chain(stays).collect();
+        for (number, listener) in self.listeners.iter_mut().enumerate() {
+            // Events may have been for others that stood here.
+            listener.ready = true;
+            if let Err(error) = listener.register(&self.poll, number) {
+                tracing::warn!("cannot wait for new clients: {error}");
+            }
+        }
+    }
+
+    /// Accepts a bounded burst from every listener that has connections waiting.
+    fn accept(&mut self) {
+        if !self.may_accept() {
+            return;
+        }
+        for number in 0..self.listeners.len() {
+            let listener = &mut self.listeners[number];
+            if listener.retry_at.is_some_and(|retry_at| self.now.instant >= retry_at) {
+                listener.ready = true;
+            }
+            if !listener.ready {
+                continue;
+            }
+            for _ in 0..ACCEPTED_MAX {
+                let listener = &mut self.listeners[number];
+                match listener.listener.accept(&self.limits) {
+                    Ok((socket, transport)) => {
+                        listener.retry_at = None;
+                        self.welcome(socket, transport);
+                    }
+                    Err(error) => match error.kind() {
+                        io::ErrorKind::WouldBlock => {
+                            listener.ready = false;
+                            listener.retry_at = None;
+                            break;
+                        }
+                        // The peer has given up, or a setting failed because it has.
+                        io::ErrorKind::Interrupted
+                        | io::ErrorKind::ConnectionAborted
+                        | io::ErrorKind::ConnectionReset
+                        | io::ErrorKind::InvalidInput
+                        | io::ErrorKind::NotConnected => {}
+                        _ => {
+                            if listener.retry_at.is_none() {
+                                tracing::warn!("cannot accept clients for the moment: {error}");
+                            }
+                            listener.ready = false;
+                            listener.retry_at = Some(self.now.instant + ACCEPT_RETRY);
+                            break;
+                        }
+                    },
+                }
+            }
+        }
+    }
+
+    /// Admits a new connection and gives it to the worker with the fewest.
+    fn welcome(&mut self, socket: socket2::Socket, transport: Transport) {
+        let traffic = &self.shared.traffic[self.worker];
+        traffic.connections_received.add(1);
+        let refusal = if self.limits.loopback_only && !transport.is_local() {
+            Refusal::NotLoopback
+        } else if let Some(id) = self.shared.clients.admit(self.limits.clients_max) {
+            let population = &self.shared.population;
+            let worker = (0..population.len())
+                .min_by_key(|&worker| {
+                    (self.shared.queues.is_held_up(worker), population[worker].load(Relaxed))
+                })
+                .expect("there is a worker");
+            population[worker].fetch_add(1, Relaxed);
+            return self.shared.queues.post(worker, Message::Accepted(Accepted { id, socket, transport }));
+        } else {
+            Refusal::TooManyClients
+        };
+        traffic.connections_rejected.add(1);
+        // A new socket takes a line; if it does not, the client learns it from the closing.
+        let _ = output::write(&socket, refusal.reply());
+        connection::finish(&socket);
+    }
+
+    /// Whether nobody else can connect.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.shared.clients.connected() >= self.limits.clients_max
+    }
+
+    /// Takes charge of a connection.
+    fn adopt(&mut self, kit: &mut Kit<'_, S>, Accepted { id, socket, transport }: Accepted) {
+        let slot = self.free_slots.pop().unwrap_or(self.connections.len() as u32);
+        let address = Address { id, worker: self.worker as u32, slot };
+        let client = Arc::new(Client::new(address, transport, socket.as_raw_fd(), self.now));
+        match Connection::new(socket, client.clone(), kit.service, self) {
+            Ok(mut connection) => {
+                if self.stop_at.is_some() {
+                    connection.stop();
+                    connection.address(&mut self.addressed);
+                }
+                let connection = Some(Box::new(connection));
+                match self.connections.get_mut(slot as usize) {
+                    Some(place) => *place = connection,
+                    None => self.connections.push(connection),
+                }
+                self.open += 1;
+                self.shared.clients.register(&client);
+            }
+            Err(error) => {
+                tracing::warn!("cannot serve {client}: {error}");
+                if (slot as usize) < self.connections.len() {
+                    self.free_slots.push(slot);
+                }
+                self.shared.population[self.worker].fetch_sub(1, Relaxed);
+                self.shared.clients.withdraw();
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self, kit: &mut Kit<'_, S>, slot: u32) {
+        if let Some(Some(connection)) = self.connections.get(slot as usize)
+            && connection.is_departing()
+        {
+            self.depart();
+        }
+        let Some(connection) = self.connections.get_mut(slot as usize).and_then(Option::take) else { return };
+        self.nested_poll.free(slot, &mut self.free_slots);
+        self.open -= 1;
+        self.shared.population[self.worker].fetch_sub(1, Relaxed);
+        let id = connection.client.id();
+        let (session, unsent) = connection.close();
+        kit.service.close(session);
+        if let Some(unsent) = unsent {
+            kit.service.discard(Box::new(unsent));
+        }
+        // Last: who is listed no more is given nothing more.
+        self.shared.clients.remove(id);
+    }
+
+    /// Visits a part of the connections for what only time brings about.
+    pub(super) fn sweep(&mut self, kit: &mut Kit<'_, S>) {
+        if self.now.instant < self.sweep_at {
+            return;
+        }
+        self.sweep_at = self.now.instant + SWEEP_INTERVAL;
+        let count = self.connections.len().div_ceil(SWEEPS_PER_ROUND);
+        let end = (self.sweep_from + count).min(self.connections.len());
+        for slot in self.sweep_from..end {
+            let Some(mut connection) = self.connections[slot].take() else { continue };
+            let is_overdue = connection.is_overdue(self);
+            self.connections[slot] = Some(connection);
+            if is_overdue {
+                self.close(kit, slot as u32);
+            }
+        }
+        self.sweep_from = if end == self.connections.len() { 0 } else { end };
+    }
+
+    /// Accepts and serves nothing more; replies on their way get `grace` to leave.
+    fn stop(&mut self, kit: &mut Kit<'_, S>, grace: Duration) {
+        self.listeners.clear();
+        self.stop_at.get_or_insert(self.now.instant + grace);
+        for slot in 0..self.connections.len() {
+            if let Some(connection) = &mut self.connections[slot] {
+                connection.stop();
+                self.take_turn(kit, slot as u32);
+            }
+        }
+    }
+}

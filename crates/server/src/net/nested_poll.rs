@@ -1,0 +1,206 @@
+//! Attending to a worker's other connections while the service is in the middle of one's request.
+//!
+//! ```text
+//! A's turn ─▶ serve ─▶ a long request … attend … attend … ─▶ its reply ─▶ A catches up
+//!                            │  poll without sleep, new connections, turns of B, C, D, messages,
+//!                            ▼  replies that are released
+//!                      serve (without event_loop)
+//! ```
+//!
+//! A is out of its place. What arrives for it meanwhile is kept until it is back, in order: what the poller has seen,
+//! messages, and the release of its replies. What only time brings about (deadlines, sweeps, background work) is left for
+//! afterwards, for everybody.
+//!
+//! Invariants:
+//! - The poller reports edges, so nothing that it reports is dropped; and since the tick around may not have looked at
+//!   everything that it was told, the first nested_poll of a turn looks at every connection.
+//! - A slot that becomes free in an nested_poll is not taken before the next tick: the tick around may know of an event
+//!   for who was there.
+
+use std::io;
+use std::time::Duration;
+
+use mio::Events;
+use mio::event::Event;
+
+use super::connection::{Connection, Kit, Outcome};
+use super::worker::EVENTS_MAX;
+use super::worker_queue::Message;
+use super::{Address, Client, EventLoop, Now, Service, To};
+
+/// Whose turn it is, and what is kept for afterwards.
+#[derive(Debug)]
+pub(super) struct NestedPoll<M> {
+    /// Who has left its place first.
+    absent: Address,
+    state: State,
+    /// What the poller has seen of who is absent.
+    events: Vec<Event>,
+    /// What cannot be read yet.
+    pub(super) kept_messages: Vec<Message<M>>,
+    /// Releases of replies of who is absent.
+    released: Vec<(u64, u32, u64)>,
+    /// Slots that are free from the next tick on.
+    pub(super) free_slots: Vec<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// There has been none in this turn.
+    None,
+    /// It is the others' turns.
+    UnderWay,
+    /// The turn goes on.
+    Ended,
+}
+
+impl<M> Default for NestedPoll<M> {
+    fn default() -> Self {
+        Self {
+            absent: Address { id: 0, worker: 0, slot: 0 },
+            state: State::None,
+            events: Vec::new(),
+            kept_messages: Vec::new(),
+            released: Vec::new(),
+            free_slots: Vec::new(),
+        }
+    }
+}
+
+impl<M> NestedPoll<M> {
+    /// A client's connection leaves its place.
+    #[inline]
+    pub(super) fn leave(&mut self, client: &Client) {
+        if self.state != State::UnderWay {
+            self.absent = client.address;
+        }
+    }
+
+    #[inline]
+    fn is_under_way(&self) -> bool {
+        self.state == State::UnderWay
+    }
+
+    /// Whether there has been one in the turn that has just ended.
+    #[inline]
+    pub(super) fn has_ended(&self) -> bool {
+        self.state == State::Ended
+    }
+
+    /// Keeps an event for who is absent; others that are not in their place are gone.
+    #[cold]
+    pub(super) fn note(&mut self, event: &Event) {
+        if self.is_under_way() && event.token().0 == self.absent.slot as usize {
+            self.events.push(event.clone());
+        }
+    }
+
+    /// Keeps the release of replies for who is absent.
+    #[cold]
+    pub(super) fn keep_released(&mut self, released: (u64, u32, u64)) {
+        if self.is_under_way() && released.2 == self.absent.id {
+            self.released.push(released);
+        }
+    }
+
+    /// Frees a slot.
+    pub(super) fn free(&mut self, slot: u32, free_slots: &mut Vec<u32>) {
+        if self.is_under_way() { self.free_slots.push(slot) } else { free_slots.push(slot) }
+    }
+
+    /// Puts what was kept before newer messages.
+    #[inline]
+    pub(super) fn bring_up(&mut self, messages: &mut Vec<Message<M>>) {
+        if !self.kept_messages.is_empty() && !self.is_under_way() {
+            messages.splice(0..0, self.kept_messages.drain(..));
+        }
+    }
+}
+
+impl<M: Clone> NestedPoll<M> {
+    /// A piece of messages, unless it has to be kept for afterwards.
+    #[inline]
+    pub(super) fn sort<S: Service<Message = M>>(
+        &mut self,
+        messages: Message<M>,
+        service: &S,
+    ) -> Option<Message<M>> {
+        if self.is_under_way() { self.sort_out(messages, service) } else { Some(messages) }
+    }
+
+    #[cold]
+    fn sort_out<S: Service<Message = M>>(&mut self, messages: Message<M>, service: &S) -> Option<Message<M>> {
+        let is_kept = match &messages {
+            Message::Service(To::Client(address), _) | Message::Kill(address) => *address == self.absent,
+            Message::Service(To::Service, message) => !service.may_receive_nested(message),
+            Message::Service(To::EveryClient, message) => {
+                self.kept_messages.push(Message::Service(To::Client(self.absent), message.clone()));
+                false
+            }
+            // Whoever is back looks after its output by itself.
+            Message::Accepted(_)
+            | Message::Backlog(_)
+            | Message::Listeners(_)
+            | Message::Stop(_)
+            | Message::Full(_) => false,
+        };
+        if is_kept {
+            self.kept_messages.push(messages);
+            return None;
+        }
+        Some(messages)
+    }
+}
+
+impl<S: Service> EventLoop<S> {
+    /// What a service is lent for a request: nothing in an nested_poll.
+    #[inline]
+    pub(super) fn lend(&mut self) -> Option<&mut Self> {
+        (!self.nested_poll.is_under_way()).then_some(self)
+    }
+
+    /// Attends to all connections of the worker but the one whose request is being served, once and without sleep, with
+    /// [`Service::serve`] and its kin. For a service that takes its time.
+    pub fn attend(&mut self, service: &mut S) {
+        let is_first = self.nested_poll.state == State::None;
+        self.nested_poll.state = State::UnderWay;
+        let mut kit = Kit::new(service);
+        self.depart();
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        match self.poll.poll(&mut events, Some(Duration::ZERO)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                tracing::warn!("cannot attend to clients while one of them takes its time: {error}");
+            }
+            _ => {}
+        }
+        self.now = Now::read();
+        if is_first {
+            self.look_at_everything(&mut kit);
+        }
+        self.go_round(&mut kit, &events);
+        kit.service.end_tick();
+        self.release(&mut kit);
+        self.depart();
+        self.send_pushes();
+        self.nested_poll.state = State::Ended;
+    }
+
+    /// What has been kept for a connection whose turn has ended; how it goes on.
+    #[cold]
+    pub(super) fn catch_up(&mut self, connection: &mut Connection<S::Session>, outcome: Outcome) -> Outcome {
+        self.nested_poll.state = State::None;
+        for released in self.nested_poll.released.drain(..).rev() {
+            self.withheld.push_front(released);
+        }
+        if self.stop_at.is_some() {
+            connection.stop();
+        }
+        let is_there = self
+            .nested_poll
+            .events
+            .drain(..)
+            .fold(true, |is_there, event| is_there & connection.note_readiness(&event));
+        // There may be something to read, and something to send.
+        if is_there && outcome != Outcome::Close { Outcome::Again } else { Outcome::Close }
+    }
+}

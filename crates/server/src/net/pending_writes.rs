@@ -1,0 +1,82 @@
+//! Replies on their way out: those of several connections leave together.
+//!
+//! ```text
+//! turn a ─▶ ┐
+//! turn b ─▶ ├─ gathered ─▶ write a, write b, write c
+//! turn c ─▶ ┘
+//! ```
+//!
+//! A write to a socket whose reader sleeps wakes it, which is a large part of what the write costs. Where one
+//! program has many connections, the first of several writes in a row wakes it, and the others find it awake.
+//! Decision 0014 has the figures.
+//!
+//! Invariant: nothing overtakes a reply that is gathered. Those that are gathered leave before their connection has
+//! another turn, is resumed or is closed, before messages is read, before others are attended to in an nested_poll, and before the
+//! worker sleeps.
+
+use std::ops::Range;
+
+use super::Address;
+
+/// Replies that are gathered.
+const REPLIES_MAX: usize = 16;
+/// Bytes that are gathered; a reply that finds no room leaves at once.
+const BYTES_MAX: usize = 32 * 1024;
+/// Bytes of requests that may be served while a reply waits here: what bounds how long.
+const SERVED_BYTES_MAX: usize = 64 * 1024;
+
+#[derive(Debug, Default)]
+pub(super) struct PendingWrites {
+    bytes: Vec<u8>,
+    replies: Vec<(Address, Range<usize>)>,
+    /// Bytes of the requests that were served since the first of the replies.
+    served_bytes: usize,
+}
+
+impl PendingWrites {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.replies.is_empty()
+    }
+
+    /// Whether those that are gathered should leave.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.replies.len() >= REPLIES_MAX || self.served_bytes >= SERVED_BYTES_MAX
+    }
+
+    /// Whether a reply of that many bytes may be gathered.
+    #[inline]
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        self.bytes.len() + bytes <= BYTES_MAX
+    }
+
+    /// Notes that a connection's requests have been served.
+    #[inline]
+    pub(super) fn note_served(&mut self, bytes: usize) {
+        if !self.is_empty() {
+            self.served_bytes += bytes;
+        }
+    }
+
+    /// Gathers a reply.
+    #[inline]
+    pub(super) fn push(&mut self, address: Address, reply: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(reply);
+        self.replies.push((address, start..self.bytes.len()));
+    }
+
+    /// The replies in the order in which they were gathered.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Address, &[u8])> {
+        self.replies.iter().map(|(address, range)| (*address, &self.bytes[range.clone()]))
+    }
+
+    /// The same memory, empty.
+    pub(super) fn recycle(mut self) -> Self {
+        self.bytes.clear();
+        self.replies.clear();
+        self.served_bytes = 0;
+        self
+    }
+}

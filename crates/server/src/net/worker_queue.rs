@@ -1,0 +1,248 @@
+//! Messages between workers, and from other threads to workers.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use dunlin_mailbox::{Mailbox, PendingPushes, Posted, Wakeup};
+use dunlin_resp::Protocol;
+use socket2::{SockAddr, Socket};
+
+use super::listener;
+use super::{Address, Client, Limits, Listener, Push, Pushed, To, Traffic, Transport};
+
+/// A connection on its way from the listener to its worker.
+#[derive(Debug)]
+pub(super) struct Accepted {
+    pub(super) id: u64,
+    pub(super) socket: Socket,
+    pub(super) transport: Transport,
+}
+
+#[derive(Debug)]
+pub(super) enum Message<M> {
+    Accepted(Accepted),
+    Service(To, M),
+    Kill(Address),
+    /// These have been accepted at listeners that are about to be closed.
+    Backlog(Vec<(Socket, SockAddr)>),
+    /// Listen for TCP with these from now on.
+    Listeners(Vec<listener::Listener>),
+    /// Answer what has been served, for at most this long, and end.
+    Stop(Duration),
+    /// A client's socket has not taken all pushes, or it has not taken any before: it is to have a turn.
+    Full(Address),
+}
+
+/// Ends the wait of a worker's poller.
+#[derive(Debug)]
+pub(super) struct PollerWakeup(pub(super) mio::Waker);
+
+impl Wakeup for PollerWakeup {
+    fn wake(&self) {
+        // It fails only when the poller is gone, and then nobody sleeps there.
+        if let Err(error) = self.0.wake() {
+            tracing::error!("cannot wake a worker: {error}");
+        }
+    }
+}
+
+pub(super) type WorkerQueue<M> = Mailbox<Message<M>, PollerWakeup>;
+
+/// Posts messages to any worker, from any thread. Cheap to clone. A message is received in the
+/// receiving worker's next tick; messages from one thread to one worker arrive in order.
+///
+/// Pushes are not messages: whoever queues one for a client need not leave it to the client's worker to send it.
+#[derive(Debug)]
+pub struct WorkerQueues<M> {
+    mailboxes: Arc<[WorkerQueue<M>]>,
+    /// By worker: whether it is held up by one of its clients for the time being.
+    held_up: Arc<[AtomicBool]>,
+    /// Clients with pushes to be written, by worker.
+    pending: Arc<PendingPushes<Arc<Client>>>,
+    limits: Arc<ArcSwap<Limits>>,
+}
+
+impl<M> Clone for WorkerQueues<M> {
+    fn clone(&self) -> Self {
+        let (mailboxes, held_up) = (self.mailboxes.clone(), self.held_up.clone());
+        Self { mailboxes, held_up, pending: self.pending.clone(), limits: self.limits.clone() }
+    }
+}
+
+impl<M> WorkerQueues<M> {
+    pub(super) fn new(mailboxes: Vec<WorkerQueue<M>>, limits: Arc<ArcSwap<Limits>>) -> Self {
+        let held_up = mailboxes.iter().map(|_| AtomicBool::new(false)).collect();
+        let pending = Arc::new(PendingPushes::new(mailboxes.len()));
+        Self { mailboxes: mailboxes.into(), held_up, pending, limits }
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.mailboxes.len()
+    }
+
+    /// Says whether a worker is held up by one of its clients: it gets no new ones while others can take
+    /// them.
+    pub fn hold_up(&self, worker: usize, held_up: bool) {
+        self.held_up[worker].store(held_up, Relaxed);
+    }
+
+    pub(super) fn is_held_up(&self, worker: usize) -> bool {
+        self.held_up[worker].load(Relaxed)
+    }
+
+    /// Sends a message to one client. Dropped when the client has gone.
+    pub fn send(&self, client: Address, message: M) {
+        self.post(client.worker as usize, Message::Service(To::Client(client), message));
+    }
+
+    /// Sends a message to the service of one worker.
+    ///
+    /// # Panics
+    /// When there is no such worker.
+    pub fn send_to_service(&self, worker: usize, message: M) {
+        self.post(worker, Message::Service(To::Service, message));
+    }
+
+    /// Sends a message to the service of every worker.
+    pub fn send_to_services(&self, message: M)
+    where
+        M: Clone,
+    {
+        for mailbox in &*self.mailboxes {
+            mailbox.post(Message::Service(To::Service, message.clone()));
+        }
+    }
+
+    /// Sends a message to every client of every worker.
+    pub fn send_to_everyone(&self, message: M)
+    where
+        M: Clone,
+    {
+        for mailbox in &*self.mailboxes {
+            mailbox.post(Message::Service(To::EveryClient, message.clone()));
+        }
+    }
+
+    /// Closes a client, whatever waits to be sent to it.
+    pub fn kill(&self, client: Address) {
+        self.post(client.worker as usize, Message::Kill(client));
+    }
+
+    /// Queues what `make` makes for a client, to be written before any reply leaves that is written from now on: by any
+    /// worker, unless the client has something else to be sent first. The caller holds the locks of what the push is
+    /// about. Any thread.
+    pub fn push(&self, client: &Arc<Client>, make: impl FnOnce(&Listener) -> Option<Push>) -> Pushed {
+        let Some(pushes) = client.pushes.get() else { return Pushed::Unable };
+        let is_over_hard = |waiting: u64| {
+            let limit = self.limits.load().output[client.output_class() as usize];
+            limit.is_over_hard(waiting + client.output_bytes.get())
+        };
+        let (posted, must_close) = pushes.post(is_over_hard, make);
+        match posted {
+            Posted::Gone => return Pushed::Gone,
+            Posted::Queued => {}
+            Posted::Pending => self.note_pending(client),
+        }
+        if must_close {
+            self.post(client.address.worker as usize, Message::Full(client.address));
+        }
+        Pushed::Queued
+    }
+
+    /// Makes it possible to send pushes to a client of whichever worker, in this protocol; whether its worker is ready to.
+    pub fn prepare_pushes(&self, client: &Client, protocol: Protocol) -> bool {
+        let is_new = client.pushes.get().is_none();
+        let pushes = client.take_pushes(protocol);
+        if is_new {
+            // It is given a turn.
+            self.post(client.address.worker as usize, Message::Full(client.address));
+        }
+        pushes.queue.has_writer()
+    }
+
+    pub(super) fn note_pending(&self, client: &Arc<Client>) {
+        self.pending.add(client.address.worker as usize, Arc::clone(client));
+    }
+
+    /// Whether pushes are to be written before replies leave.
+    #[inline]
+    pub(super) fn has_pending_pushes(&self) -> bool {
+        self.pending.any()
+    }
+
+    /// Writes all pushes that wait, those to a worker's own clients first.
+    #[cold]
+    pub(super) fn flush_pushes(&self, worker: usize, traffic: &Traffic) {
+        /// Where so many clients of another worker wait, it is woken, to write to them at the same time.
+        const SHARED_CLIENTS_MIN: usize = 32;
+        for other in (0..self.workers()).filter(|other| *other != worker) {
+            if self.pending.len(other) >= SHARED_CLIENTS_MIN {
+                self.mailboxes[other].wake();
+            }
+        }
+        self.pending.flush(worker, |client| {
+            let Some(pushes) = client.pushes.get() else { return };
+            let (written, is_full) = pushes.flush();
+            if written > 0 {
+                traffic.output_bytes.add(written as u64);
+                traffic.writes.add(1);
+            }
+            if is_full {
+                self.post(client.address.worker as usize, Message::Full(client.address));
+            }
+        });
+    }
+
+    /// Ends all workers: nothing more is accepted or read, what has been served is answered for at
+    /// most `grace`.
+    pub fn stop(&self, grace: Duration) {
+        for mailbox in &*self.mailboxes {
+            mailbox.post(Message::Stop(grace));
+        }
+    }
+
+    pub(super) fn post(&self, worker: usize, messages: Message<M>) {
+        self.mailboxes[worker].post(messages);
+    }
+
+    pub(super) fn mailbox(&self, worker: usize) -> &WorkerQueue<M> {
+        &self.mailboxes[worker]
+    }
+}
+
+/// The messages of workers that do not run.
+#[cfg(test)]
+pub(crate) struct TestQueues<M> {
+    queues: WorkerQueues<M>,
+    _polls: Vec<mio::Poll>,
+}
+
+#[cfg(test)]
+impl<M> TestQueues<M> {
+    pub(crate) fn of_workers(workers: usize) -> (WorkerQueues<M>, Self) {
+        let polls: Vec<_> = (0..workers).map(|_| mio::Poll::new().unwrap()).collect();
+        let waker = |poll: &mio::Poll| mio::Waker::new(poll.registry(), super::worker::WAKEUP).unwrap();
+        let mailboxes = polls.iter().map(|poll| WorkerQueue::new(PollerWakeup(waker(poll)))).collect();
+        let queues = WorkerQueues::new(mailboxes, Arc::default());
+        (queues.clone(), Self { queues, _polls: polls })
+    }
+
+    /// What has come to a worker since this was last asked.
+    pub(super) fn messages(&self, worker: usize) -> Vec<Message<M>> {
+        let mut messages = Vec::new();
+        self.queues.mailbox(worker).collect(&mut messages);
+        messages
+    }
+
+    /// Whom the messages are for that have come to a worker since this was last asked.
+    pub(crate) fn recipients(&self, worker: usize) -> Vec<To> {
+        let recipient =
+            |messages| if let Message::Service(to, _) = messages { to } else { panic!("no message") };
+        self.messages(worker).into_iter().map(recipient).collect()
+    }
+}

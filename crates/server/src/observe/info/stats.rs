@@ -1,0 +1,151 @@
+//! Counts of what clients, the network and the keyspace did.
+
+use super::{
+    Reading,
+    metric::{Metric, Number, Row, Unit},
+};
+use crate::push::pubsub::Kind;
+
+/// A count since the last reset.
+const fn counter(name: &'static str, summary: &'static str, read: fn(&Reading<'_>) -> u64) -> Row {
+    Row::One(Metric::resettable(name, Unit::Count, summary, read))
+}
+
+const fn count(name: &'static str, summary: &'static str, read: fn(&Reading<'_>) -> Number) -> Row {
+    Row::One(Metric::gauge(name, Unit::Count, summary, read))
+}
+
+/// A number that is 0 always.
+const fn none(name: &'static str, summary: &'static str) -> Row {
+    Row::One(Metric::none(name, summary))
+}
+
+pub(super) const ROWS: &[Row] = &[
+    counter("total_connections_received", "Connections accepted.", |reading| {
+        reading.traffic().connections_received
+    }),
+    counter("total_commands_processed", "Commands executed.", |reading| {
+        reading.shared.stats.commands_processed()
+    }),
+    Row::One(Metric::gauge(
+        "instantaneous_ops_per_sec",
+        Unit::PerSecond,
+        "Commands executed, on average of the last 1.6 seconds.",
+        |reading| (reading.rates().commands.round() as u64).into(),
+    )),
+    Row::One(Metric::resettable(
+        "total_net_input_bytes",
+        Unit::Bytes,
+        "Bytes read from clients.",
+        |reading| reading.traffic().input_bytes,
+    )),
+    Row::One(Metric::resettable(
+        "total_net_output_bytes",
+        Unit::Bytes,
+        "Bytes sent to clients.",
+        |reading| reading.traffic().output_bytes,
+    )),
+    none("total_net_repl_input_bytes", "Bytes from replication: there is none."),
+    none("total_net_repl_output_bytes", "Bytes to replicas: there are none."),
+    Row::One(Metric::gauge(
+        "instantaneous_input_kbps",
+        Unit::KilobytesPerSecond,
+        "Read from clients, on average of the last 1.6 seconds.",
+        |reading| kilobytes(reading.rates().input_bytes),
+    )),
+    Row::One(Metric::gauge(
+        "instantaneous_output_kbps",
+        Unit::KilobytesPerSecond,
+        "Sent to clients, on average of the last 1.6 seconds.",
+        |reading| kilobytes(reading.rates().output_bytes),
+    )),
+    Row::One(Metric::always("instantaneous_input_repl_kbps", "0.00", "From replication: there is none.")),
+    Row::One(Metric::always("instantaneous_output_repl_kbps", "0.00", "To replicas: there are none.")),
+    counter("rejected_connections", "Connections refused because of `maxclients`.", |reading| {
+        reading.traffic().connections_rejected
+    }),
+    none("sync_full", "Full synchronizations of replicas: there are none."),
+    none("sync_partial_ok", "Partial synchronizations of replicas: there are none."),
+    none("sync_partial_err", "Partial synchronizations refused: there are none."),
+    counter("expired_keys", "Keys removed because their time had come.", |reading| {
+        reading.of_keyspace(|counters| &counters.expired_keys)
+    }),
+    counter("expired_fields", "Fields of hashes removed because their time had come.", |reading| {
+        reading.of_keyspace(|counters| &counters.expired_fields)
+    }),
+    // Keys that are due are known, not sampled: a finished round leaves none behind.
+    Row::One(Metric::always("expired_stale_perc", "0.00", "Expired keys that are still there: none stay.")),
+    counter("expired_time_cap_reached_count", "Rounds of expiry that ran out of their time.", |reading| {
+        reading.of_workers(|worker| &worker.expiry_caps)
+    }),
+    Row::One(Metric::resettable(
+        "expire_cycle_cpu_milliseconds",
+        Unit::Milliseconds,
+        "Time that rounds of expiry took.",
+        |reading| reading.of_workers(|worker| &worker.expiry_us) / 1000,
+    )),
+    none("evicted_keys", "Keys evicted: none, `maxmemory` refuses writes."),
+    none("evicted_clients", "Clients closed for memory: none."),
+    none("total_eviction_exceeded_time", "Time with more memory in use than wanted: not measured."),
+    none("current_eviction_exceeded_time", "The same of now: not measured."),
+    counter("keyspace_hits", "Reads that found their key.", |reading| {
+        reading.of_keyspace(|counters| &counters.keyspace_hits)
+    }),
+    counter("keyspace_misses", "Reads that found no key.", |reading| {
+        reading.of_keyspace(|counters| &counters.keyspace_misses)
+    }),
+    count("pubsub_channels", "Channels with subscribers.", |reading| {
+        reading.shared.exchange.count(Kind::Channel).into()
+    }),
+    count("pubsub_patterns", "Patterns with subscribers.", |reading| {
+        reading.shared.exchange.count(Kind::Pattern).into()
+    }),
+    count("pubsubshard_channels", "Shard channels with subscribers.", |reading| {
+        reading.shared.exchange.count(Kind::ShardChannel).into()
+    }),
+    none("latest_fork_usec", "How long the last fork took: none forks here."),
+    none("total_forks", "Forks of the process: none forks here."),
+    none("migrate_cached_sockets", "Connections of MIGRATE: there are none."),
+    none("slave_expires_tracked_keys", "Keys that a writable replica expires: there is none."),
+    none("active_defrag_hits", "Values moved against fragmentation: none."),
+    none("active_defrag_misses", "Values left where they were: none."),
+    none("active_defrag_key_hits", "Keys moved against fragmentation: none."),
+    none("active_defrag_key_misses", "Keys left where they were: none."),
+    none("total_active_defrag_time", "Time with much fragmentation: not measured."),
+    none("current_active_defrag_time", "The same of now: not measured."),
+    count("tracking_total_keys", "Keys that clients cache.", |reading| {
+        reading.shared.engine.keyspace.tracked().0.into()
+    }),
+    count("tracking_total_items", "Keys that clients cache, counted once for each client.", |reading| {
+        reading.shared.engine.keyspace.tracked().1.into()
+    }),
+    count("tracking_total_prefixes", "Prefixes that clients follow in mode BCAST.", |reading| {
+        reading.shared.trackers.prefixes().into()
+    }),
+    none("unexpected_error_replies", "Errors that a primary has sent to its replica: none."),
+    counter("total_error_replies", "Commands that were refused or failed.", |reading| {
+        reading.of_workers(|worker| &worker.errors.total)
+    }),
+    none("dump_payload_sanitizations", "Deep checks of payloads of RESTORE: each is checked, none counted."),
+    counter("total_reads_processed", "Reads from sockets.", |reading| reading.traffic().reads),
+    counter("total_writes_processed", "Writes to sockets.", |reading| reading.traffic().writes),
+    none("io_threaded_reads_processed", "Reads by threads that only read and write: there are none."),
+    none("io_threaded_writes_processed", "Writes by threads that only read and write: there are none."),
+    counter(
+        "client_query_buffer_limit_disconnections",
+        "Clients closed because of `client-query-buffer-limit`.",
+        |reading| reading.traffic().query_buffer_disconnections,
+    ),
+    counter(
+        "client_output_buffer_limit_disconnections",
+        "Clients closed because of `client-output-buffer-limit`.",
+        |reading| reading.traffic().output_buffer_disconnections,
+    ),
+    none("reply_buffer_shrinks", "Reply buffers made smaller: not counted."),
+    none("reply_buffer_expands", "Reply buffers made larger: not counted."),
+    counter("eventloop_cycles", "Turns of all event loops.", |reading| reading.traffic().ticks),
+];
+
+fn kilobytes(bytes: f64) -> Number {
+    Number::Decimal(bytes / 1024.0, 2)
+}

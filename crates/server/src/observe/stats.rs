@@ -1,0 +1,256 @@
+//! What the server knows of itself: counters of all workers, logs, samples over time.
+//!
+//! Workers write their own counters; everything here sums them when asked. The maintenance thread
+//! takes a sample ten times a second, from which rates and peaks come.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use dunlin_engine::{Engine, Statistics, command::CommandTable};
+
+use crate::{
+    net::{Clients, SHARED_BYTES, Traffic},
+    observe::command_log::CommandLogs,
+    observe::command_stats::WorkerStatistics,
+    observe::error_counts::ErrorCodes,
+    observe::info::Baseline,
+    observe::latency::LatencyMonitor,
+    process::host::Process,
+};
+
+/// How often a sample is taken.
+pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+/// Samples that a rate is the average over.
+const SAMPLES_MAX: usize = 16;
+
+/// What the server knows of itself.
+#[derive(Debug)]
+pub(crate) struct Stats {
+    /// By worker: what its commands cost.
+    pub(crate) workers: Box<[Arc<WorkerStatistics>]>,
+    /// By worker: what it did to the keyspace.
+    pub(crate) keyspace: Box<[Arc<Statistics>]>,
+    /// The codes of errors that all workers count by their names.
+    codes: Arc<ErrorCodes>,
+    pub(crate) logs: CommandLogs,
+    pub(crate) latency: LatencyMonitor,
+    pub(crate) process: Process,
+    network: OnceLock<Network>,
+    samples: Mutex<Samples>,
+    /// The counters of INFO at the last reset.
+    pub(crate) baseline: Baseline,
+    /// Bytes of clients' buffers at the last visit.
+    buffer_bytes: AtomicUsize,
+    /// The most memory that any sample has seen.
+    peak_bytes: AtomicUsize,
+    /// What the server's own structures take before the first command: stripes, workers' buffers.
+    pub(crate) startup_bytes: usize,
+}
+
+/// What the network layer counts; there once the workers run.
+#[derive(Debug)]
+pub(crate) struct Network {
+    pub(crate) clients: Arc<Clients>,
+    pub(crate) traffic: Arc<[Traffic]>,
+}
+
+/// The sums of what all workers have read and written since the start.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct TrafficTotals {
+    pub(crate) connections_received: u64,
+    pub(crate) connections_rejected: u64,
+    pub(crate) input_bytes: u64,
+    pub(crate) output_bytes: u64,
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) query_buffer_disconnections: u64,
+    pub(crate) output_buffer_disconnections: u64,
+    pub(crate) ticks: u64,
+}
+
+impl TrafficTotals {
+    fn add(&mut self, worker: &Traffic) {
+        self.connections_received += worker.connections_received.get();
+        self.connections_rejected += worker.connections_rejected.get();
+        self.input_bytes += worker.input_bytes.get();
+        self.output_bytes += worker.output_bytes.get();
+        self.reads += worker.reads.get();
+        self.writes += worker.writes.get();
+        self.query_buffer_disconnections += worker.query_buffer_disconnections.get();
+        self.output_buffer_disconnections += worker.output_buffer_disconnections.get();
+        self.ticks += worker.ticks.get();
+    }
+}
+
+/// What is sampled, as counts that only grow.
+#[derive(Debug, Default, Clone, Copy)]
+struct Counts {
+    commands: u64,
+    input_bytes: u64,
+    output_bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Samples {
+    last: Option<(Instant, Counts)>,
+    /// Rates a second, newest last.
+    rates: VecDeque<Rates>,
+}
+
+/// How much there is of something a second, averaged over the last samples.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub(crate) struct Rates {
+    pub(crate) commands: f64,
+    pub(crate) input_bytes: f64,
+    pub(crate) output_bytes: f64,
+}
+
+impl Samples {
+    fn add(&mut self, now: Instant, counts: Counts) {
+        if let Some((then, before)) = self.last.replace((now, counts)) {
+            let seconds = now.duration_since(then).as_secs_f64().max(1e-9);
+            // After a reset the counts are below what they were.
+            let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+            if self.rates.len() == SAMPLES_MAX {
+                self.rates.pop_front();
+            }
+            self.rates.push_back(Rates {
+                commands: rate(counts.commands, before.commands),
+                input_bytes: rate(counts.input_bytes, before.input_bytes),
+                output_bytes: rate(counts.output_bytes, before.output_bytes),
+            });
+        }
+    }
+
+    fn average(&self) -> Rates {
+        let count = self.rates.len().max(1) as f64;
+        let average = |part: fn(&Rates) -> f64| self.rates.iter().map(part).sum::<f64>() / count;
+        Rates {
+            commands: average(|rates| rates.commands),
+            input_bytes: average(|rates| rates.input_bytes),
+            output_bytes: average(|rates| rates.output_bytes),
+        }
+    }
+}
+
+impl Stats {
+    pub(crate) fn new(engine: &Engine, table: &CommandTable, workers: usize, process: Process) -> Self {
+        let startup_bytes = engine.keyspace.fixed_bytes() + workers * SHARED_BYTES;
+        let codes = Arc::default();
+        Self {
+            workers: (0..workers).map(|_| Arc::new(WorkerStatistics::new(table, &codes))).collect(),
+            codes,
+            keyspace: (0..workers).map(|_| Arc::default()).collect(),
+            logs: CommandLogs::default(),
+            latency: LatencyMonitor::default(),
+            process,
+            network: OnceLock::new(),
+            samples: Mutex::default(),
+            baseline: Baseline::default(),
+            buffer_bytes: AtomicUsize::new(0),
+            peak_bytes: AtomicUsize::new(startup_bytes),
+            startup_bytes,
+        }
+    }
+
+    /// The workers' network layer introduces itself; each of them does, the first is kept.
+    pub(crate) fn attach(&self, clients: Arc<Clients>, traffic: Arc<[Traffic]>) {
+        self.network.get_or_init(|| Network { clients, traffic });
+    }
+
+    pub(crate) fn clients(&self) -> Option<&Clients> {
+        self.network.get().map(|network| &*network.clients)
+    }
+
+    /// The sums of what all workers have read and written since the start. O(workers).
+    pub(crate) fn traffic(&self) -> TrafficTotals {
+        let mut totals = TrafficTotals::default();
+        for traffic in self.network.get().iter().flat_map(|network| network.traffic.iter()) {
+            totals.add(traffic);
+        }
+        totals
+    }
+
+    /// Commands executed. O(commands × workers).
+    pub(crate) fn commands_processed(&self) -> u64 {
+        let commands = self.workers.iter().flat_map(|worker| worker.commands.iter());
+        commands.map(|command| command.calls.get()).sum()
+    }
+
+    /// Sums a counter of what workers did to the keyspace.
+    pub(crate) fn keyspace_total(&self, counter: fn(&Statistics) -> &dunlin_engine::Counter) -> u64 {
+        self.keyspace.iter().map(|worker| counter(worker).get()).sum()
+    }
+
+    /// The rates of the last seconds.
+    pub(crate) fn rates(&self) -> Rates {
+        lock(&self.samples).average()
+    }
+
+    /// Takes a sample.
+    pub(crate) fn sample(&self, engine: &Engine, now: Instant) {
+        let traffic = self.traffic();
+        let counts = Counts {
+            commands: self.commands_processed(),
+            input_bytes: traffic.input_bytes,
+            output_bytes: traffic.output_bytes,
+        };
+        lock(&self.samples).add(now, counts);
+        self.visit_buffers();
+        self.peak_bytes(engine);
+    }
+
+    /// Sums up the clients' buffers. O(clients).
+    pub(crate) fn visit_buffers(&self) -> usize {
+        let bytes = self.clients().map_or(0, Clients::buffer_bytes);
+        self.buffer_bytes.store(bytes, Relaxed);
+        bytes
+    }
+
+    /// Memory in use, which `maxmemory` limits: the keyspace as of now, the clients' buffers as of the
+    /// last visit, at most a [`SAMPLE_INTERVAL`] ago. O(stripes), no lock.
+    pub(crate) fn used_bytes(&self, engine: &Engine) -> usize {
+        self.startup_bytes + engine.keyspace.used_bytes() + self.buffer_bytes.load(Relaxed)
+    }
+
+    /// The most memory that was in use at any sample, and now.
+    pub(crate) fn peak_bytes(&self, engine: &Engine) -> usize {
+        let bytes = self.used_bytes(engine);
+        self.peak_bytes.fetch_max(bytes, Relaxed).max(bytes)
+    }
+
+    /// Starts the statistics of commands, errors and rates anew; [`crate::observe::info::reset`] has the others.
+    pub(crate) fn reset(&self) {
+        self.codes.reset();
+        self.workers.iter().for_each(|worker| worker.reset());
+        lock(&self.samples).rates.clear();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_averages_over_the_samples() {
+        let start = Instant::now();
+        let mut samples = Samples::default();
+        let at = |tenths: u32, commands: u64| {
+            (start + SAMPLE_INTERVAL * tenths, Counts { commands, ..Counts::default() })
+        };
+        for (now, counts) in [at(0, 1000), at(1, 1100), at(2, 1100), at(4, 1140)] {
+            samples.add(now, counts);
+        }
+        let rate = samples.average().commands;
+        assert!((rate - (1000.0 + 0.0 + 200.0) / 3.0).abs() < 0.01, "{rate}");
+        let (now, counts) = at(5, 0);
+        samples.add(now, counts);
+        assert!(samples.average().commands >= 0.0, "a reset is no negative rate");
+    }
+}

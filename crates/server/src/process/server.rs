@@ -1,0 +1,506 @@
+//! A server from start to end.
+
+use std::{
+    ffi::OsString,
+    io,
+    net::SocketAddr,
+    path::Path,
+    process::ExitCode,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use dunlin_engine::{Engine, ExclusiveContext, Log, Worker, keyspace::Keyspace};
+use dunlin_persist::{Ring, RingReader};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM, SIGXFSZ},
+    iterator::Signals,
+};
+
+use crate::{
+    config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags},
+    durability::{Durability, LogThread, Order, RING},
+    executor::offload_threads,
+    executor::{Executor, WorkerMessage},
+    loading::helpers,
+    net::{
+        Limits, ListenOptions, Listening, Now, OutputLimit, Running, WorkerContext, Workers, listen_on,
+        reserve_open_files,
+    },
+    observe::health::HealthServer,
+    process::daemon::Daemon,
+    process::host::Process,
+    process::log::{self, LogHandle},
+    process::maintenance::{self, Maintenance},
+    process::startup::{self, PidFile},
+    process::supervisor::Supervisor,
+    shared::{Shared, Stop},
+    tools::files,
+};
+
+/// `dunlin server …`: runs until it is told to stop. `words` are the words behind `server`.
+pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    match config::parse(words, &mut io::stdin()) {
+        Ok(Request::Print(text)) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Ok(Request::Run(launch)) => report(run(*launch)),
+        Err(error) => report(Err(error.to_string())),
+    }
+}
+
+/// Says why a server did not start or ended: a line for each reason.
+fn report(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(lines) => {
+            lines.lines().for_each(|line| eprintln!("dunlin: {line}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A server at work in this process.
+pub struct Server {
+    shared: Arc<Shared>,
+    running: Running<WorkerMessage>,
+    log: JoinHandle<Result<(), String>>,
+    health: Option<HealthServer>,
+    supervisor: Option<Supervisor>,
+    /// Kept so that orders can be given before anyone asks for them.
+    stopper: Sender<Stop>,
+    orders: Receiver<Stop>,
+}
+
+impl Server {
+    /// Listens, loads the data set, and starts the worker threads, which answer LOADING where that takes its time. A line
+    /// of the log says when commands are served. The caller owns what belongs to the whole process: working directory,
+    /// log, signals, pidfile. `log` is what `CONFIG SET loglevel` changes. The error is one line for the operator.
+    pub fn start(launch: Launch, log: Option<LogHandle>) -> Result<Self, String> {
+        let Launch { mut config, file } = launch;
+        let wanted = config.maxclients as usize;
+        let room = reserve_open_files(wanted).map_err(|error| error.to_string())?;
+        if room < wanted {
+            tracing::warn!(
+                "maxclients is {room} instead of {wanted}: the limit of open files leaves no room for more; raise it (ulimit -n)"
+            );
+            config.maxclients = room as u32;
+        }
+        startup::announcement(&config, file.as_deref()).iter().for_each(|line| tracing::info!("{line}"));
+        startup::warnings(&config).iter().for_each(|line| tracing::warn!("{line}"));
+        let supervisor = Supervisor::find(&config);
+        let threads = config.worker_count();
+        let limits = Arc::new(ArcSwap::from_pointee(limits(&config)));
+        let workers = Workers { threads, listen: listen_options(&config), limits: Arc::clone(&limits) };
+        let http = match config.http_port {
+            0 => Vec::new(),
+            port => listen_on(&config.bind, port, config.tcp_backlog).map_err(|error| error.to_string())?,
+        };
+        let store = Arc::new(ConfigStore::new(config, file));
+        register_hooks(&store, log, limits);
+        let (stopper, orders) = channel();
+        let Assembled { shared, ring, discarded } = assemble(store, threads, stopper.clone())?;
+        let shared = Arc::new(shared);
+        take_directory(&shared)?;
+        let listened = workers.listen().map_err(|error| error.to_string())?;
+        shared.loading.begin(Now::read().unix_ms);
+        supervisor.iter().for_each(Supervisor::loading);
+        let health = match http.is_empty() {
+            true => None,
+            false => Some(
+                HealthServer::start(&shared, http).map_err(|error| format!("cannot serve HTTP: {error}"))?,
+            ),
+        };
+        maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
+        offload_threads::start(&shared).map_err(|error| format!("cannot start a thread: {error}"))?;
+        let log = LogThread::new(Arc::clone(&shared), ring)
+            .map_err(|error| format!("cannot start a thread: {error}"))?;
+        let make = {
+            let shared = Arc::clone(&shared);
+            move |context: WorkerContext<_>| {
+                shared.stats.attach(context.clients.clone(), context.traffic.clone());
+                shared.durability.attach(&context.queues);
+                let seed = u64::from(std::process::id()) << 32 | context.worker as u64;
+                Executor::new(Arc::clone(&shared), Worker::new(context.worker, seed), context)
+            }
+        };
+        let http = health.as_ref().map_or(&[][..], HealthServer::addresses);
+        let addresses = addresses(&shared.config.current(), &listened.addresses(), http);
+        let readiness = Arc::new(Readiness::new(addresses, supervisor.clone()));
+        let loaded = {
+            let readiness = Arc::clone(&readiness);
+            move || readiness.advance()
+        };
+        let log = log.start(loaded).map_err(|error| format!("cannot start a thread: {error}"))?;
+        if log.is_finished() {
+            shared.directory.release();
+            return Err(join_log(log).err().unwrap_or_else(|| "the log's thread has ended".to_owned()));
+        }
+        let running =
+            listened.start(make).map_err(|error| format!("cannot start the worker threads: {error}"))?;
+        register_listening(&shared.config, Arc::clone(running.listening()));
+        readiness.advance();
+        Ok(Self { shared, running, log, health, supervisor, stopper, orders })
+    }
+
+    /// The TCP addresses that it has listened on from the start.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        self.running.addresses()
+    }
+
+    /// The addresses that it answers HTTP on.
+    pub fn http_addresses(&self) -> &[SocketAddr] {
+        self.health.as_ref().map_or(&[], HealthServer::addresses)
+    }
+
+    /// The configuration, as it is at this moment.
+    pub fn config(&self) -> Arc<Config> {
+        self.shared.config.current()
+    }
+
+    /// A handle to stop it with, from any thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper { shared: Arc::clone(&self.shared), orders: self.stopper.clone() }
+    }
+
+    /// Waits until it is told to stop, by SHUTDOWN or by a [`Stopper`], and has ended. The error is one
+    /// line for the operator.
+    pub fn wait(self) -> Result<(), String> {
+        // It holds a sender of its own: there is always somebody who may give an order.
+        if let Ok(stop) = self.orders.recv() {
+            self.supervisor.iter().for_each(Supervisor::stopping);
+            self.shared.loading.abandon();
+            self.running.shutdown(stop.grace);
+        }
+        self.running.join().map_err(|error| format!("a worker failed: {error}"))?;
+        self.shared.end_saving();
+        self.shared.durability.end_rewriting();
+        // The last replies may have waited for it.
+        self.shared.durability.order(Order::Stop);
+        let ended = join_log(self.log);
+        self.shared.directory.release();
+        ended
+    }
+}
+
+/// Says once that commands are served: when the data set has been loaded and the workers have started, whichever comes last.
+struct Readiness {
+    /// Where the server listens.
+    addresses: Vec<String>,
+    supervisor: Option<Supervisor>,
+    missing: AtomicU32,
+}
+
+impl Readiness {
+    fn new(addresses: Vec<String>, supervisor: Option<Supervisor>) -> Self {
+        Self { addresses, supervisor, missing: AtomicU32::new(2) }
+    }
+
+    /// One of the two has come.
+    fn advance(&self) {
+        if self.missing.fetch_sub(1, Relaxed) == 1 {
+            tracing::info!("Ready to accept connections on {}", self.addresses.join(", "));
+            self.supervisor.iter().for_each(Supervisor::ready);
+        }
+    }
+}
+
+/// An engine with all that belongs to it, before there are threads.
+pub(crate) struct Assembled {
+    pub(crate) shared: Shared,
+    /// What the log's thread reads.
+    ring: RingReader,
+    /// What the maintenance thread is told.
+    discarded: Receiver<maintenance::Order>,
+}
+
+/// Makes an empty engine for so many workers. The error is one line for the operator.
+pub(crate) fn assemble(
+    store: Arc<ConfigStore>,
+    threads: usize,
+    stopper: Sender<Stop>,
+) -> Result<Assembled, String> {
+    let databases = store.current().databases as usize;
+    let (writers, ring) = Ring::new(RING, threads + 1, 0);
+    let participants = threads + 1 + helpers(threads);
+    let keyspace = Keyspace::new(threads, participants, databases, seeds()?);
+    let engine = Engine::with_log(keyspace, Arc::clone(&writers) as Arc<dyn Log>);
+    let (maintenance, discarded) = Maintenance::new();
+    let durability = Durability::new(writers, threads);
+    let shared = Shared::new(engine, store, threads, maintenance, Process::new()?, durability, stopper);
+    Ok(Assembled { shared, ring, discarded })
+}
+
+/// Waits until the log's thread has ended.
+fn join_log(log: JoinHandle<Result<(), String>>) -> Result<(), String> {
+    log.join().map_err(|_| "the log's thread failed".to_owned())?
+}
+
+/// Stops a server.
+#[derive(Clone)]
+pub struct Stopper {
+    shared: Arc<Shared>,
+    orders: Sender<Stop>,
+}
+
+impl Stopper {
+    /// As SHUTDOWN with these options would: with `save`, after a snapshot, without which the server goes on
+    /// unless `force` is among them. Clients that are being answered get `shutdown-timeout` to
+    /// take their replies, unless `now` is among the options. A script is waited for before a snapshot; everybody else is
+    /// served meanwhile. Whether the server ends.
+    pub fn stop(&self, flags: ShutdownFlags) -> bool {
+        let shared = &self.shared;
+        let grace = grace(flags, &shared.config.current());
+        let save = |context: &mut ExclusiveContext<'_>| {
+            // Who has ended the server meanwhile, and with it the script, may have said NOSAVE.
+            if shared.is_ending() { Ok(()) } else { shared.save_last(context) }
+        };
+        if saves(flags, shared) && shared.alone(save).is_err() && !flags.force {
+            return false;
+        }
+        // When nobody receives it, the server has ended already.
+        let _ = self.orders.send(Stop { grace });
+        true
+    }
+
+    /// Snapshots written so far.
+    fn saves(&self) -> u64 {
+        self.shared.persistence.saves.load(Relaxed)
+    }
+}
+
+/// Whether a snapshot is written before the end: when it is asked for, or there are save points; never of a
+/// data set that is not loaded yet.
+pub(crate) fn saves(flags: ShutdownFlags, shared: &Shared) -> bool {
+    let wanted = flags.save || (!flags.nosave && !shared.config.current().save.is_empty());
+    wanted && !shared.loading.is_active()
+}
+
+/// How long clients get to take their last replies.
+pub(crate) fn grace(flags: ShutdownFlags, config: &Config) -> Duration {
+    if flags.now { Duration::ZERO } else { Duration::from_secs(config.shutdown_timeout.into()) }
+}
+
+/// Runs a server until SIGTERM, SIGINT or SHUTDOWN. The error is one line for the operator.
+fn run(mut launch: Launch) -> Result<(), String> {
+    let config = &mut launch.config;
+    startup::enter_directory(config)
+        .map_err(|reason| format!("cannot enter dir {}: {reason}", config.dir.display()))?;
+    // Before there is a thread. A supervisor wants to see the process that it has started.
+    let daemon = match config.daemonize && Supervisor::find(config).is_none() {
+        true => Some(Daemon::detach().map_err(|error| format!("cannot go on in the background: {error}"))?),
+        false => None,
+    };
+    let log = log::install(config.loglevel, &config.logfile)
+        .map_err(|error| format!("cannot open logfile {}: {error}", config.logfile.display()))?;
+    let has_logfile = !config.logfile.as_os_str().is_empty();
+    let ended = run_logged(launch, log, daemon);
+    if has_logfile && let Err(line) = &ended {
+        // Standard error, where it is printed, is somebody else's.
+        tracing::error!("{line}");
+    }
+    ended
+}
+
+/// The same, once there is a log and perhaps a terminal that was left.
+fn run_logged(launch: Launch, log: LogHandle, daemon: Option<Daemon>) -> Result<(), String> {
+    // Redis's own configuration file names one that only root can write.
+    let pidfile = PidFile::write(&launch.config.pidfile).unwrap_or_else(|reason| {
+        tracing::warn!("{reason}");
+        None
+    });
+    let signals =
+        Signals::new([SIGTERM, SIGINT]).map_err(|error| format!("cannot handle signals: {error}"))?;
+    // A file that must not grow is an error of the write, not the end of the process.
+    signal_hook::flag::register(SIGXFSZ, Arc::default())
+        .map_err(|error| format!("cannot handle signals: {error}"))?;
+    let server = Server::start(launch, Some(log))?;
+    obey_signals(signals, server.stopper()).map_err(|error| format!("cannot start a thread: {error}"))?;
+    if let Some(daemon) = daemon {
+        daemon.started().map_err(|error| format!("cannot give up standard error: {error}"))?;
+    }
+    server.wait()?;
+    drop(pidfile);
+    tracing::warn!("Dunlin is now ready to exit, bye bye");
+    Ok(())
+}
+
+/// Makes SIGTERM and SIGINT stop the server, as `shutdown-on-sigterm` and `shutdown-on-sigint` say. While it is being
+/// stopped, SIGINT ends the process at once. Where the data set could not be saved, SIGTERM tries again, as a supervisor
+/// wants it, and SIGINT, as of somebody who has read why, ends the server without.
+fn obey_signals(mut signals: Signals, stopper: Stopper) -> io::Result<()> {
+    let obey = move || {
+        let stopping = Arc::new(AtomicBool::new(false));
+        // Snapshots that had been written when a signal could not have one written.
+        let failed_at = Arc::new(Mutex::new(None));
+        for signal in signals.forever() {
+            let config = stopper.shared.config.current();
+            let (name, mut flags) = match signal {
+                SIGTERM => ("SIGTERM", config.shutdown_on_sigterm),
+                _ => ("SIGINT", config.shutdown_on_sigint),
+            };
+            if stopping.swap(true, Relaxed) {
+                if signal == SIGINT {
+                    tracing::warn!("Received SIGINT while shutting down, exiting at once");
+                    std::process::exit(1);
+                }
+                continue;
+            }
+            let has_failed = *lock(&failed_at) == Some(stopper.saves());
+            if signal == SIGINT && has_failed {
+                tracing::warn!(
+                    "Received SIGINT after the data set could not be saved, shutting down without"
+                );
+                flags = ShutdownFlags { save: false, nosave: true, ..flags };
+            } else {
+                tracing::warn!("Received {name}, shutting down");
+            }
+            let (stopper, is_stopping, failed_at) =
+                (stopper.clone(), Arc::clone(&stopping), Arc::clone(&failed_at));
+            // Apart from this thread, since the snapshot may take long, or fail; then all is as before.
+            let stop = move || {
+                if !stopper.stop(flags) {
+                    *lock(&failed_at) = Some(stopper.saves());
+                    is_stopping.store(false, Relaxed);
+                    tracing::warn!(
+                        "The data set could not be saved, so the server goes on. Remove the cause and send SIGTERM again; to end without saving, send SIGINT now, or use SHUTDOWN NOSAVE"
+                    );
+                }
+            };
+            if let Err(error) = std::thread::Builder::new().name("shutdown".to_owned()).spawn(stop) {
+                tracing::error!("cannot start a thread: {error}");
+                stopping.store(false, Relaxed);
+            }
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(obey).map(drop)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Registers what a change of the configuration sets in motion.
+fn register_hooks(store: &ConfigStore, log: Option<LogHandle>, published: Arc<ArcSwap<Limits>>) {
+    startup::register_hooks(store, log);
+    store.on_change(
+        &["maxclients"],
+        Box::new(|_, new| {
+            let wanted = new.maxclients as usize;
+            let room = reserve_open_files(wanted).unwrap_or_default();
+            if room < wanted {
+                return Err(format!(
+                    "The operating system is not able to handle the specified number of clients, try with {room}"
+                ));
+            }
+            Ok(())
+        }),
+    );
+    // The last, since it cannot fail.
+    store.on_change(
+        &[
+            "maxclients",
+            "timeout",
+            "tcp-keepalive",
+            "client-query-buffer-limit",
+            "client-output-buffer-limit",
+            "protected-mode",
+            "requirepass",
+        ],
+        Box::new(move |_, new| {
+            published.store(Arc::new(limits(new)));
+            Ok(())
+        }),
+    );
+}
+
+/// Takes the data directory, from now on if the server keeps something there, and whenever it begins to.
+fn take_directory(shared: &Shared) -> Result<(), String> {
+    let config = shared.config.current();
+    if config.keeps_data() {
+        let held = shared.directory.hold(&config);
+        held.map_err(|in_use| format!("{in_use}: stop that server, or give this one another --dir"))?;
+        files::remove_unfinished(&config.dir);
+        files::remove_unfinished(&config.dir.join(&config.appenddirname));
+    }
+    let directory = Arc::clone(&shared.directory);
+    let follow = move |_: &Config, new: &mut Config| {
+        let taken = if new.keeps_data() { directory.hold(new).map(drop) } else { directory.follow(new) };
+        taken.map_err(|in_use| in_use.to_string())
+    };
+    shared.config.on_change(&["dir", "save"], Box::new(follow));
+    Ok(())
+}
+
+/// Has `bind` and `port` take effect while the server runs.
+fn register_listening(store: &ConfigStore, listening: Arc<Listening<WorkerMessage>>) {
+    store.on_change(
+        &["port", "bind"],
+        Box::new(move |old, new| {
+            let ListenOptions { addresses, port, backlog, .. } = listen_options(new);
+            listening.change(&addresses, port, backlog).map_err(|error| {
+                tracing::warn!("CONFIG SET: {error}");
+                let reason = if old.port == new.port {
+                    "Failed to bind to specified addresses."
+                } else {
+                    "Unable to listen on this port. Check server logs."
+                };
+                reason.to_owned()
+            })
+        }),
+    );
+}
+
+/// Where a server listens, as an operator would write it.
+fn addresses(config: &Config, tcp: &[SocketAddr], http: &[SocketAddr]) -> Vec<String> {
+    let mut addresses: Vec<String> = tcp.iter().map(ToString::to_string).collect();
+    if !config.unixsocket.as_os_str().is_empty() {
+        addresses.push(config.unixsocket.display().to_string());
+    }
+    addresses.extend(http.iter().map(|address| format!("http://{address}/health")));
+    addresses
+}
+
+fn seeds() -> Result<[u64; 4], String> {
+    let mut seeds = [0; 4];
+    for seed in &mut seeds {
+        *seed = getrandom::u64().map_err(|error| format!("cannot draw a random seed: {error}"))?;
+    }
+    Ok(seeds)
+}
+
+fn listen_options(config: &Config) -> ListenOptions {
+    let some = |path: &Path| (!path.as_os_str().is_empty()).then(|| path.to_owned());
+    ListenOptions {
+        addresses: config.bind.clone(),
+        port: (config.port != 0).then_some(config.port),
+        backlog: config.tcp_backlog,
+        unix_path: some(&config.unixsocket),
+        unix_permissions: (config.unixsocketperm != 0).then_some(config.unixsocketperm),
+    }
+}
+
+/// What the network layer enforces of a configuration.
+pub(crate) fn limits(config: &Config) -> Limits {
+    let seconds = |count: u32| (count > 0).then(|| Duration::from_secs(count.into()));
+    let output = &config.client_output_buffer_limit;
+    Limits {
+        clients_max: config.maxclients as usize,
+        idle_max: seconds(config.timeout),
+        keepalive: seconds(config.tcp_keepalive),
+        query_buffer_max: config.client_query_buffer_limit,
+        output: [output.normal, output.replica, output.pubsub].map(|limit| OutputLimit {
+            hard_bytes: limit.hard_bytes,
+            soft_bytes: limit.soft_bytes,
+            soft_duration: Duration::from_secs(limit.soft_seconds.into()),
+        }),
+        loopback_only: config.protected_mode && config.requirepass.is_empty(),
+    }
+}

@@ -1,0 +1,348 @@
+//! Client-side caching: clients are told when keys change that they keep copies of
+//! (`CLIENT TRACKING`).
+//!
+//! ```text
+//! by keys read    stripe's table (the engine's) ─▶ one push per reader of the changed key
+//! by prefix       prefix ─▶ clients            ─▶ one push per prefix and client, with all keys since the last was sent
+//!
+//! push ─▶ queue of the tracking client, or of the client it redirects to
+//! ```
+//!
+//! Pushes are queued while what has changed is still locked, and written before any reply leaves that can have seen it
+//! ([`crate::net::ClientPushes`]). A client that tracks nothing costs its commands one look at a flag.
+
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    ops::Bound,
+    sync::{
+        Arc, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+};
+
+use dunlin_engine::keyspace::Invalidation;
+use dunlin_resp::{Protocol, ReplyBuffer};
+
+use crate::{
+    executor::Executor,
+    executor::blocked,
+    net::{Client, Push, PushList, Pushed, WorkerQueues},
+    session::{ClientFlags, Session},
+};
+
+/// Which of the keys that a client reads are tracked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// All.
+    #[default]
+    All,
+    /// Those of commands behind `CLIENT CACHING YES`.
+    OptIn,
+    /// All but those of commands behind `CLIENT CACHING NO`.
+    OptOut,
+}
+
+/// What `CLIENT TRACKING ON` has asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Tracking {
+    /// `BCAST`: all changes of keys with these prefixes, read or not.
+    pub(crate) prefixes: Option<BTreeSet<Box<[u8]>>>,
+    pub(crate) choice: Choice,
+    /// `NOLOOP`: not the changes that it makes itself.
+    pub(crate) no_loop: bool,
+    /// The client that is told in its place, 0 for none.
+    pub(crate) redirect: u64,
+    /// `CLIENT CACHING` was said, for the next command.
+    pub(crate) caching: bool,
+}
+
+impl Tracking {
+    /// Whether the keys of the next command are to be tracked.
+    pub(crate) fn tracks_next(&self) -> bool {
+        self.prefixes.is_none()
+            && match self.choice {
+                Choice::All => true,
+                Choice::OptIn => self.caching,
+                Choice::OptOut => !self.caching,
+            }
+    }
+}
+
+/// Where the array of keys begins in what a client is told.
+fn head(protocol: Protocol) -> &'static [u8] {
+    match protocol {
+        Protocol::Resp3 => b">2\r\n$10\r\ninvalidate\r\n",
+        Protocol::Resp2 => b"*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n",
+    }
+}
+
+/// What has changed.
+#[derive(Debug)]
+struct Invalidated {
+    /// `None` for all keys.
+    keys: Option<Arc<Vec<Box<[u8]>>>>,
+    /// Why clients are told: those told for different reasons are told separately.
+    prefix: Option<Arc<[u8]>>,
+    /// The client that has changed them, 0 for none.
+    writer: u64,
+    /// Encoded for those who have read a key, by protocol.
+    encoded: [OnceCell<Arc<Vec<u8>>>; 2],
+}
+
+impl Invalidated {
+    fn new(keys: Option<Vec<Box<[u8]>>>, prefix: Option<Arc<[u8]>>, writer: u64) -> Self {
+        Self { keys: keys.map(Arc::new), prefix, writer, encoded: Default::default() }
+    }
+
+    fn push(&self, protocol: Protocol) -> Push {
+        if let (Some(keys), Some(prefix)) = (&self.keys, &self.prefix) {
+            let (group, items) = (Arc::clone(prefix), Arc::clone(keys));
+            return Push::List(PushList { head: head(protocol), group, items });
+        }
+        let encoded = self.encoded[usize::from(protocol == Protocol::Resp3)].get_or_init(|| {
+            let mut reply = ReplyBuffer::default();
+            reply.set_protocol(protocol);
+            reply.raw(head(protocol));
+            match &self.keys {
+                Some(keys) => {
+                    reply.array(keys.len());
+                    keys.iter().for_each(|key| reply.bulk(key));
+                }
+                None => reply.null(),
+            }
+            Arc::new(reply.into_bytes())
+        });
+        Push::Bytes(Arc::clone(encoded))
+    }
+}
+
+/// A client that tracks, as whoever changes a key needs to know it.
+#[derive(Debug)]
+struct Tracker {
+    client: Arc<Client>,
+    is_broadcast: bool,
+    no_loop: bool,
+    /// The client that is told in its place.
+    redirect: Option<Arc<Client>>,
+}
+
+impl Tracker {
+    /// Tells it of a change, unless it does not want to know.
+    fn tell<L>(&self, invalidated: &Invalidated, queues: &WorkerQueues<L>) {
+        if invalidated.keys.is_some() {
+            let is_own = self.no_loop && invalidated.writer == self.client.id();
+            // It may have changed its mind since it read a key.
+            if is_own || invalidated.prefix.is_some() != self.is_broadcast {
+                return;
+            }
+        }
+        let Some(target) = &self.redirect else {
+            // One that goes is not told any more.
+            let _: Pushed = queues.push(&self.client, |listener| {
+                (listener.protocol == Protocol::Resp3).then(|| invalidated.push(Protocol::Resp3))
+            });
+            return;
+        };
+        // Whoever speaks RESP2 can be told only while he listens to messages.
+        let pushed = queues.push(target, |listener| {
+            let is_able = listener.protocol == Protocol::Resp3 || listener.is_subscribed;
+            is_able.then(|| invalidated.push(listener.protocol))
+        });
+        if pushed == Pushed::Gone {
+            self.tell_broken(target.id(), queues);
+        }
+    }
+
+    #[cold]
+    fn tell_broken<L>(&self, target: u64, queues: &WorkerQueues<L>) {
+        self.client.broken_redirection.set(1);
+        let _: Pushed = queues.push(&self.client, |listener| {
+            if listener.protocol == Protocol::Resp2 {
+                return None;
+            }
+            let mut reply = ReplyBuffer::default();
+            reply.set_protocol(listener.protocol);
+            reply.push(2);
+            reply.bulk(b"tracking-redir-broken");
+            reply.integer(target as i64);
+            Some(Push::Bytes(Arc::new(reply.into_bytes())))
+        });
+    }
+}
+
+/// The clients that track, as far as all workers need to know of them.
+#[derive(Debug, Default)]
+pub(crate) struct Trackers {
+    broadcasts: AtomicUsize,
+    by_id: RwLock<HashMap<u64, Arc<Tracker>>>,
+    prefixes: RwLock<BTreeMap<Arc<[u8]>, Vec<u64>>>,
+}
+
+impl Trackers {
+    /// How many clients track.
+    pub(crate) fn clients(&self) -> usize {
+        read(&self.by_id).len()
+    }
+
+    /// How many prefixes somebody wants to know all changes of.
+    pub(crate) fn prefixes(&self) -> usize {
+        read(&self.prefixes).len()
+    }
+
+    /// Whether somebody wants to know of changes of keys that he has not read.
+    #[inline]
+    pub(crate) fn broadcasts(&self) -> bool {
+        self.broadcasts.load(SeqCst) != 0
+    }
+
+    fn set(&self, tracker: Tracker) {
+        let id = tracker.client.id();
+        self.by_id.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(tracker));
+    }
+
+    fn remove(&self, client: u64) {
+        self.by_id.write().unwrap_or_else(PoisonError::into_inner).remove(&client);
+    }
+
+    fn join(&self, client: u64, added: &[Box<[u8]>]) {
+        let mut prefixes = self.prefixes.write().unwrap_or_else(PoisonError::into_inner);
+        added.iter().for_each(|prefix| prefixes.entry((&**prefix).into()).or_default().push(client));
+        self.broadcasts.store(prefixes.len(), SeqCst);
+    }
+
+    fn leave(&self, client: u64, left: &BTreeSet<Box<[u8]>>) {
+        let mut prefixes = self.prefixes.write().unwrap_or_else(PoisonError::into_inner);
+        for prefix in left {
+            if let Some(clients) = prefixes.get_mut(&**prefix) {
+                clients.retain(|other| *other != client);
+                if clients.is_empty() {
+                    prefixes.remove(&**prefix);
+                }
+            }
+        }
+        self.broadcasts.store(prefixes.len(), SeqCst);
+    }
+
+    /// Tells those who keep copies what a client has changed (0: nobody). What has changed is locked.
+    pub(crate) fn tell<'n, L>(
+        &self,
+        invalidations: impl Iterator<Item = &'n Invalidation>,
+        writer: u64,
+        queues: &WorkerQueues<L>,
+    ) {
+        let mut changed = BTreeSet::new();
+        for invalidation in invalidations {
+            match invalidation {
+                Invalidation::Everything => {
+                    let invalidated = Invalidated::new(None, None, writer);
+                    read(&self.by_id).values().for_each(|tracker| tracker.tell(&invalidated, queues));
+                }
+                Invalidation::Key { key, readers } => {
+                    if !readers.is_empty() {
+                        let invalidated = Invalidated::new(Some(vec![key.clone()]), None, writer);
+                        let trackers = read(&self.by_id);
+                        let trackers =
+                            readers.iter().filter_map(|reader| trackers.get(&blocked::address(*reader).id));
+                        trackers.for_each(|tracker| tracker.tell(&invalidated, queues));
+                    }
+                    changed.insert(&**key);
+                }
+            }
+        }
+        if self.broadcasts() {
+            self.broadcast(&changed, writer, queues);
+        }
+    }
+
+    /// Tells those who want to know of all changes of those that concern them.
+    fn broadcast<L>(&self, changed: &BTreeSet<&[u8]>, writer: u64, queues: &WorkerQueues<L>) {
+        for (prefix, clients) in &*read(&self.prefixes) {
+            // In order, so those with a prefix stand together.
+            let range = (Bound::Included(&**prefix), Bound::Unbounded);
+            let concerned = changed.range::<[u8], _>(range).take_while(|key| key.starts_with(prefix));
+            let concerned: Vec<Box<[u8]>> = concerned.map(|key| Box::from(*key)).collect();
+            if concerned.is_empty() {
+                continue;
+            }
+            let invalidated = Invalidated::new(Some(concerned), Some(Arc::clone(prefix)), writer);
+            let trackers = read(&self.by_id);
+            let trackers = clients.iter().filter_map(|client| trackers.get(client));
+            trackers.for_each(|tracker| tracker.tell(&invalidated, queues));
+        }
+    }
+}
+
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Executor {
+    /// Makes a client track, or track differently, with another told in its place if there is one. Prefixes that it had
+    /// already are kept.
+    pub(crate) fn track(
+        &mut self,
+        session: &mut Session,
+        mut tracking: Tracking,
+        redirect: Option<Arc<Client>>,
+    ) {
+        let before = session.tracking.take();
+        session.take_pushes();
+        self.follow(session);
+        let trackers = &self.shared.trackers;
+        session.client.broken_redirection.set(0);
+        trackers.set(Tracker {
+            client: Arc::clone(&session.client),
+            is_broadcast: tracking.prefixes.is_some(),
+            no_loop: tracking.no_loop,
+            redirect,
+        });
+        if let Some(prefixes) = &mut tracking.prefixes {
+            let known = before.and_then(|before| before.prefixes).unwrap_or_default();
+            let added: Vec<Box<[u8]>> = prefixes.difference(&known).cloned().collect();
+            prefixes.extend(known);
+            trackers.join(session.client.id(), &added);
+        }
+        session.tracking = Some(Box::new(tracking));
+        self.note_tracking(session);
+    }
+
+    /// Ends tracking for a client.
+    pub(crate) fn stop_tracking(&mut self, session: &mut Session) {
+        let Some(tracking) = session.tracking.take() else { return };
+        let trackers = &self.shared.trackers;
+        if let Some(prefixes) = &tracking.prefixes {
+            trackers.leave(session.client.id(), prefixes);
+        }
+        trackers.remove(session.client.id());
+        session.client.broken_redirection.set(0);
+        self.note_tracking(session);
+    }
+
+    /// Acts on what has changed in how a client tracks.
+    pub(crate) fn note_tracking(&mut self, session: &mut Session) {
+        let tracking = session.tracking.as_deref();
+        self.environment.tracks = tracking.is_some_and(Tracking::tracks_next);
+        session.client.redirection.set(tracking.map_or(0, |tracking| tracking.redirect + 1));
+        let broadcasts = tracking.is_some_and(|tracking| tracking.prefixes.is_some());
+        session.flags.set(ClientFlags::TRACKING, tracking.is_some());
+        session.flags.set(ClientFlags::BROADCAST, broadcasts);
+    }
+
+    /// Forgets keys that clients keep copies of where there are more than `tracking-table-max-keys`.
+    pub(crate) fn limit_tracked(&mut self) {
+        let keys_max = self.config.config().tracking_table_max_keys as usize;
+        let keyspace = &self.shared.engine.keyspace;
+        if keys_max == 0 || keyspace.tracked().0 <= keys_max {
+            return;
+        }
+        // Where a script holds a part of it, that can wait.
+        let inside = keyspace.enter_unless_long(self.worker.id());
+        if inside.is_none() || keyspace.is_held_for_long() {
+            return;
+        }
+        for stripe in keyspace.stripes() {
+            self.shared.engine.limit_tracked(stripe, keys_max, &mut self.worker);
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Commands that work on files without a running server.
+
+pub mod check;
+pub mod convert;
+pub(crate) mod files;
