@@ -39,7 +39,7 @@ lint: ## Formatting, clippy, and whether the generated documents are fresh
 
 bench: ## Compare with redis-server and write docs/benchmarks (ARGS="--peer valkey=/path/to/valkey-server")
 	@scripts/build.sh --release -p dunlin
-	@scripts/build.sh --release -p dunlin-server --example constant_answer
+	@scripts/build.sh --release -p dunlin-net --example constant_answer
 	@target="$$(scripts/target-dir.sh)/release"; \
 	exec "$$target/dunlin" bench compare --limit "$$target/examples/constant_answer" --out docs/benchmarks $(ARGS)
 

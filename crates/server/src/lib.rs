@@ -1,4 +1,5 @@
-//! Threads, sockets, files, clocks, configuration: the only crate that has them.
+//! The server: the service that executes commands, and the process around it. Threads, files, clocks and configuration
+//! are here and in no crate below but `net`, which has sockets and threads.
 
 mod access;
 mod commands;
@@ -6,7 +7,6 @@ pub mod config;
 mod durability;
 mod executor;
 pub mod loading;
-pub mod net;
 mod observe;
 mod persistence;
 pub mod process;
@@ -14,4 +14,5 @@ mod push;
 mod scripting;
 mod session;
 mod shared;
+mod system;
 pub mod tools;

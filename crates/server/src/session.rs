@@ -3,19 +3,21 @@
 //! What others may see of it (`CLIENT LIST`, `INFO`) is copied into the connection's
 //! [`Client`] once per call of the service, and before a client is shown to itself.
 
-use std::{sync::Arc, time::Instant};
+use std::{cell::OnceCell, sync::Arc, time::Instant};
 
+use dunlin_engine::ClientPosition;
+use dunlin_net::Client;
 use dunlin_resp::{Mark, Protocol, ReplyBuffer, RequestDecoder};
 
 use crate::{
-    executor::arrivals::Arrivals,
-    executor::transaction::{Queue, Watching},
-    net::Client,
-    push::pubsub::Subscriptions,
-    push::tracking::Tracking,
+    executor::{
+        arrivals::Arrivals,
+        transaction::{Queue, Watching},
+    },
+    push::{pubsub::Subscriptions, tracking::Tracking},
 };
 
-/// Properties of a client that `CLIENT LIST` shows as messages, as bits of [`Client::flags`].
+/// Properties of a client that `CLIENT LIST` shows as letters, as bits of [`Client::flags`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ClientFlags(u64);
 
@@ -74,6 +76,16 @@ pub(crate) enum Replies {
 /// Whether a client wants the reply to a command that has not been answered yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IsHeard(pub(crate) bool);
+
+/// The place of a client's commands among the pushes to it.
+#[derive(Debug)]
+pub(crate) struct PushPosition(pub(crate) Arc<Client>);
+
+impl ClientPosition for PushPosition {
+    fn mark(&self) {
+        self.0.mark_pushes();
+    }
+}
 
 /// A command that has been offloaded.
 #[derive(Debug, Clone, Copy)]
@@ -134,6 +146,8 @@ pub struct Session {
     pub(crate) queue: Option<Box<Queue>>,
     /// The keys that it watches, while there are any.
     pub(crate) watching: Option<Box<Watching>>,
+    /// The place of its commands among the pushes to it; there once that mattered.
+    pub(crate) position: OnceCell<Arc<PushPosition>>,
     /// What the last command has written is a push: it leaves whichever replies are wanted.
     pub(crate) pushed: bool,
     /// Whether it can be sent pushes: then the place of its commands among all changes matters.
@@ -175,6 +189,7 @@ impl Session {
             tracking: None,
             queue: None,
             watching: None,
+            position: OnceCell::new(),
             pushed: false,
             is_pushed_to: false,
             is_shown: false,

@@ -25,6 +25,11 @@ use super::Expiration;
 pub struct Watcher(Arc<AtomicBool>);
 
 impl Watcher {
+    /// One that marks this flag.
+    pub fn marking(flag: Arc<AtomicBool>) -> Self {
+        Self(flag)
+    }
+
     /// Whether a watched key has changed.
     pub fn is_dirty(&self) -> bool {
         self.0.load(Relaxed)

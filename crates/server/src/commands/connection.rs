@@ -6,13 +6,13 @@
 use dunlin_engine::command::{
     Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, Run,
 };
+use dunlin_net::Next;
 use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
 use super::client::check_name;
 use crate::{
     access,
     executor::{Flow, Handler, ServerContext},
-    net::Next,
     observe::info::REDIS_VERSION,
     push::pubsub::Subscriptions,
 };

@@ -15,13 +15,13 @@ use dunlin_engine::{
     commands,
     glob::Glob,
 };
+use dunlin_net::Next;
 use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
 use super::save;
 use crate::{
     config::parse_memory,
     executor::{Flow, Handler, QUOTED_BYTES_MAX, ServerContext},
-    net::Next,
     persistence::Existing,
     session::{IsHeard, Replies},
 };

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use dunlin_engine::command::{
     Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, Run,
 };
+use dunlin_net::Next;
 use dunlin_resp::{ReplyBuffer, number::parse_integer};
 
 use super::save::alone;
 use crate::{
     durability::begin_rewrite,
     executor::{Flow, Handler, ServerContext},
-    net::Next,
     persistence::SaveError,
     session::DurabilityWait,
 };

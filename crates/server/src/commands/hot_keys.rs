@@ -10,7 +10,7 @@ use dunlin_resp::ReplyBuffer;
 use crate::{
     executor::{Handler, ServerContext},
     observe::hot_keys::HotKeyOptions,
-    process::host::ProcessorTime,
+    system::host::ProcessorTime,
 };
 
 pub(super) const COMMANDS: &[Command] = &[HOTKEYS];

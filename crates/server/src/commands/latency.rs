@@ -7,8 +7,10 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     executor::{Handler, ServerContext},
-    observe::command_stats::CommandTotals,
-    observe::latency::{Series, graph},
+    observe::{
+        command_stats::CommandTotals,
+        latency::{Series, graph},
+    },
 };
 
 pub(super) const COMMANDS: &[Command] = &[LATENCY];

@@ -5,14 +5,13 @@ use dunlin_engine::{
     commands::memory::USAGE,
     keyspace::Usage,
 };
+use dunlin_net::Clients;
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
     executor::{Handler, ServerContext},
-    net::Clients,
-    process::allocator,
-    process::host,
     shared::Shared,
+    system::{allocator, host},
 };
 
 pub(super) const COMMANDS: &[Command] = &[MEMORY];

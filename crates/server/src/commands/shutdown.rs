@@ -3,13 +3,13 @@
 use dunlin_engine::command::{
     Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, Run,
 };
+use dunlin_net::Next;
 use dunlin_resp::ReplyBuffer;
 
 use super::save;
 use crate::{
     config::ShutdownFlags,
     executor::{Flow, Handler, ServerContext},
-    net::Next,
     process::server::{grace, saves},
     shared::Stop,
 };

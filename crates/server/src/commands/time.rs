@@ -5,7 +5,7 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     executor::{Handler, ServerContext},
-    process::host::unix_us,
+    system::host::unix_us,
 };
 
 pub(super) const COMMANDS: &[Command] = &[ROLE, TIME];

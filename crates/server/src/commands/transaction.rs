@@ -8,8 +8,7 @@ use dunlin_engine::command::{
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
-    executor::transaction::Executed,
-    executor::{Handler, ServerContext},
+    executor::{Handler, ServerContext, transaction::Executed},
     session::Replies,
 };
 

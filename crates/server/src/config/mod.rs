@@ -15,6 +15,7 @@
 mod command_line;
 mod directive;
 mod documents;
+mod environment;
 mod events;
 mod foreign;
 mod rewrite;
@@ -27,6 +28,7 @@ pub(crate) mod words;
 
 pub use command_line::{Launch, Request, command, parse};
 pub use directive::{Change, Directive, Group, ValueError};
+pub(crate) use environment::environment;
 pub use events::KeyspaceEvents;
 pub use foreign::IgnoredLine;
 pub(crate) use foreign::is_secret;

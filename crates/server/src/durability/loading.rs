@@ -13,6 +13,7 @@ use std::fs;
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 
+use dunlin_net::Now;
 use dunlin_persist::{
     ReadAhead,
     aof::{Progress, ReadError, Reader, Resume, Roomy, Tail, WriterOptions},
@@ -23,9 +24,8 @@ use super::{LogThread, replay::Replay};
 use crate::{
     config::{Config, describe},
     loading::{Expired, LoadError, LoadedSnapshot, Reporter, load_snapshot},
-    net::Now,
+    persistence::files::{self, Part},
     shared::Shared,
-    tools::files::{self, Part},
 };
 
 /// Commands between two looks at the clock.

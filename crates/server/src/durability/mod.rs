@@ -34,6 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dunlin_engine::command::CommandError;
+use dunlin_net::WorkerQueues;
 use dunlin_persist::{Ring, RingSizes};
 
 use self::wakeup::Wakeup;
@@ -45,7 +46,7 @@ pub(crate) use self::{
     status::Status,
     thread::{LogThread, Order, replace_log},
 };
-use crate::{executor::WorkerMessage, net::WorkerQueues};
+use crate::executor::WorkerMessage;
 
 /// The ring. Its spare segments are what it holds at [`ROOM_BYTES`]'s least, and a bit.
 pub(crate) const RING: RingSizes = RingSizes { segment_bytes: 4 << 20, segments_max: 128, spare_max: 16 };
@@ -315,7 +316,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::{TestQueues, To};
+    use dunlin_net::{TestQueues, To};
 
     /// Clients are told by their workers, and only those that wait.
     #[test]

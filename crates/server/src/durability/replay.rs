@@ -31,8 +31,7 @@ use dunlin_scripting::STACK_BYTES;
 
 use super::scripts::{self, Scripts, Surroundings};
 use crate::{
-    config::Config,
-    executor::environment,
+    config::{Config, environment},
     loading::helpers,
     scripting::{LibraryChange, LoadedLibraries},
     shared::Shared,
@@ -459,10 +458,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        config::{ConfigStore, KeyspaceEvents},
-        process::server::assemble,
-    };
+    use crate::{config::ConfigStore, config::KeyspaceEvents, process::server::assemble};
 
     const KEYS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
     const DATABASES: usize = 2;

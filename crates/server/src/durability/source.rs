@@ -46,8 +46,7 @@ use super::{
 };
 use crate::{
     config::{Config, describe},
-    persistence,
-    tools::files,
+    persistence::{self, files},
 };
 
 /// By so much the log's files have to be younger than an RDB file that was cut while the log was off. The time of a file may be

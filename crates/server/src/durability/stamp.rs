@@ -10,7 +10,7 @@ use std::fmt;
 
 use dunlin_persist::manifest::LogId;
 
-use crate::process::host::random_id;
+use crate::system::host::random_id;
 
 /// How a data set stands to the log beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -32,10 +32,11 @@ use super::{
 use crate::{
     config::{Config, describe},
     loading::{LoadError, load_dump},
-    persistence,
-    process::data_directory,
+    persistence::{
+        self, data_directory,
+        files::{self, DataSet, Part},
+    },
     shared::Shared,
-    tools::files::{self, DataSet, Part},
 };
 
 /// Loads what there is for a log to go on with, into an engine that nobody else changes meanwhile.

@@ -27,6 +27,7 @@ use dunlin_persist::{
 };
 
 use dunlin_engine::write_command;
+use dunlin_net::Now;
 
 use super::group_commit::GroupCommit;
 use super::loading;
@@ -38,11 +39,10 @@ use super::syncer::Syncer;
 use super::{Durability, PAUSE, ROOM_BYTES};
 use crate::config::{AppendFsync, Config, ConfigReader, describe};
 use crate::loading::LoadError;
-use crate::net::Now;
+use crate::persistence::data_directory::DirectoryLock;
 use crate::persistence::{self, cancelled, is_cancellation};
-use crate::process::data_directory::DirectoryLock;
-use crate::process::removal::{give_back, in_background};
 use crate::shared::{Shared, Stop};
+use crate::system::removal::{give_back, in_background};
 
 /// How often the thread gives way to others at most before a sync.
 const YIELDS_MAX: usize = 8;

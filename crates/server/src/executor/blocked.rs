@@ -17,12 +17,10 @@ use dunlin_engine::{
     command::CommandError,
     keyspace::{ClientToken, Waiter},
 };
+use dunlin_net::{Address, Client};
 use dunlin_resp::{Protocol, ReplyBuffer};
 
-use crate::{
-    net::{Address, Client},
-    session::DurabilityWait,
-};
+use crate::session::DurabilityWait;
 
 /// Why a wait ends before its command could be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

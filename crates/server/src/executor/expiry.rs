@@ -7,8 +7,9 @@
 use std::time::{Duration, Instant};
 
 use dunlin_engine::{Environment, Worker};
+use dunlin_net::Now;
 
-use crate::{config::Config, net::Now, shared::Shared};
+use crate::{config::Config, shared::Shared};
 
 /// How long a slice may take at `active-expire-effort 1`; each further step adds as much.
 const SLICE_PER_EFFORT: Duration = Duration::from_micros(200);

@@ -33,12 +33,14 @@ use std::{
 };
 
 use dunlin_engine::{
-    ClientPosition, Environment, Notice, Request, Transaction, Worker,
+    Environment, Notice, Request, Transaction, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, Run},
-    keyspace::{ClientToken, Inside, Key},
-    value::{CollectionLimits, stream::ProducerLimits},
+    keyspace::{Inside, Key},
 };
 use dunlin_mailbox::Around;
+use dunlin_net::{
+    Address, Clients, EventLoop, Next, Now, Push, REPLY_BYTES_MAX, WorkerContext, WorkerQueues,
+};
 use dunlin_resp::{Batch, Mark, ReplyBuffer};
 
 use self::{
@@ -48,22 +50,27 @@ use self::{
     window::Window,
 };
 use crate::{
-    config::{Config, ConfigReader, VersionCheck},
-    executor::blocked::Unblocked,
-    executor::expiry::ExpiryCycle,
-    executor::offload_threads::{Finished, OffloadedResult},
-    executor::transaction::{Queue, Unwatched},
-    net::{Address, Clients, EventLoop, Next, Now, Push, REPLY_BYTES_MAX, WorkerContext, WorkerQueues},
-    observe::command_log::{LogEntry, LogKind, shorten},
-    observe::command_stats::{Measured, Meter},
-    observe::error_counts::ErrorSource,
-    observe::hot_keys::HotKeySession,
-    process::host::{self, ProcessorTime},
-    push::monitor::{self, Origin},
-    push::notifier::Notifier,
+    config::{self, Config, ConfigReader},
+    executor::{
+        blocked::Unblocked,
+        expiry::ExpiryCycle,
+        offload_threads::{Finished, OffloadedResult},
+        transaction::{Queue, Unwatched},
+    },
+    observe::{
+        command_log::{LogEntry, LogKind, shorten},
+        command_stats::{Measured, Meter},
+        error_counts::ErrorSource,
+        hot_keys::HotKeySession,
+    },
+    push::{
+        monitor::{self, Origin},
+        notifier::Notifier,
+    },
     scripting::{Compiled, LoadedLibraries},
-    session::{ClientFlags, Replies, Session, Unfinished},
+    session::{ClientFlags, PushPosition, Replies, Session, Unfinished},
     shared::Shared,
+    system::host::{self, ProcessorTime},
 };
 
 pub(crate) use self::admission::{QUOTED_BYTES_MAX, UNSAVED};
@@ -167,7 +174,7 @@ impl Executor {
         worker.clock_ns = host::monotonic_ns;
         worker.audience = Some(Box::new(Notifier::new(&shared, &context.queues)));
         let config = ConfigReader::new(Arc::clone(&shared.config));
-        let environment = environment(config.config());
+        let environment = config::environment(config.config());
         let expiry = ExpiryCycle::new(worker.id(), shared.workers);
         let statistics = Arc::clone(&shared.stats.workers[worker.id()]);
         let meter = Meter::new(statistics, &shared.commands, config.config());
@@ -252,8 +259,9 @@ impl Executor {
     /// Has the place of each command of a client among all changes decided under the command's locks.
     pub(crate) fn follow(&mut self, session: &Session) {
         if !self.worker.notices.iter().any(|notice| matches!(notice, Notice::Client(_))) {
-            let client: Arc<dyn ClientPosition> = session.client.clone();
-            self.worker.notices.push(Notice::Client(client));
+            let position =
+                session.position.get_or_init(|| Arc::new(PushPosition(Arc::clone(&session.client))));
+            self.worker.notices.push(Notice::Client(Arc::clone(position) as _));
         }
     }
 
@@ -284,7 +292,7 @@ impl Executor {
                 waits_for_views: before.waits_for_views,
                 tracks: before.tracks,
                 broadcasts: before.broadcasts,
-                ..environment(self.config.config())
+                ..config::environment(self.config.config())
             };
             self.meter.configure(self.config.config());
         }
@@ -752,49 +760,6 @@ impl Executor {
         let used = ProcessorTime::of_thread();
         statistics.user_us.set(used.user.as_micros() as u64);
         statistics.system_us.set(used.system.as_micros() as u64);
-    }
-}
-
-/// What commands are to know of the configuration.
-pub(crate) fn environment(config: &Config) -> Environment {
-    Environment {
-        now_ms: 0,
-        string_bytes_max: config.proto_max_bulk_len as usize,
-        no_touch: false,
-        keep_expired: false,
-        replaying_at_ms: 0,
-        compress_dumps: config.rdbcompression,
-        relaxed_versions: config.rdb_version_check == VersionCheck::Relaxed,
-        client: ClientToken::default(),
-        deny_blocking: false,
-        in_script: false,
-        visits_max: None,
-        waits_for_views: true,
-        tracks: false,
-        broadcasts: false,
-        notifications: config.notify_keyspace_events.published(),
-        lazyfree_expire: config.lazyfree_lazy_expire,
-        lazyfree_server_del: config.lazyfree_lazy_server_del,
-        lazyfree_user_del: config.lazyfree_lazy_user_del,
-        lazyfree_user_flush: config.lazyfree_lazy_user_flush,
-        collection_limits: CollectionLimits {
-            hash_max_listpack_entries: config.hash_max_listpack_entries as usize,
-            hash_max_listpack_value: config.hash_max_listpack_value as usize,
-            list_max_listpack_size: i64::from(config.list_max_listpack_size),
-            list_packed_threshold: 0,
-            hll_sparse_max_bytes: config.hll_sparse_max_bytes as usize,
-            set_max_intset_entries: config.set_max_intset_entries as usize,
-            set_max_listpack_entries: config.set_max_listpack_entries as usize,
-            set_max_listpack_value: config.set_max_listpack_value as usize,
-            zset_max_listpack_entries: config.zset_max_listpack_entries as usize,
-            zset_max_listpack_value: config.zset_max_listpack_value as usize,
-            stream_node_max_bytes: config.stream_node_max_bytes as usize,
-            stream_node_max_entries: config.stream_node_max_entries as usize,
-            producers: ProducerLimits {
-                duration_s: config.stream_idmp_duration,
-                entries_max: config.stream_idmp_maxsize,
-            },
-        },
     }
 }
 

@@ -9,13 +9,15 @@ use dunlin_engine::{
     LongWords, Offloaded, OwnedWord, Request,
     command::{CommandError, Entry},
 };
+use dunlin_net::{Next, WorkerQueues};
 use dunlin_resp::ReplyBuffer;
 
 use super::{Executor, Finish, Flow, WorkerMessage};
 use crate::{
-    executor::blocked::{self, error_line},
-    executor::offload_threads::{Finished, Job, OffloadedResult},
-    net::{Next, WorkerQueues},
+    executor::{
+        blocked::{self, error_line},
+        offload_threads::{Finished, Job, OffloadedResult},
+    },
     session::{ClientFlags, IsHeard, OffloadedCommand, Replies, Session},
     shared::Shared,
 };

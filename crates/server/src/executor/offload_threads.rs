@@ -18,14 +18,10 @@ use std::{
 };
 
 use dunlin_engine::{Computed, Host, Offloaded, Outcome, OwnedWord, Worker};
+use dunlin_net::{Address, Client, WorkerQueues};
 use dunlin_resp::SharedSlice;
 
-use crate::{
-    executor::WorkerMessage,
-    net::{Address, Client, WorkerQueues},
-    process::host::lower_priority,
-    shared::Shared,
-};
+use crate::{executor::WorkerMessage, shared::Shared, system::host::lower_priority};
 
 /// Workers for each thread that runs such commands.
 const WORKERS_PER_THREAD: usize = 4;

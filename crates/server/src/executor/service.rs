@@ -7,6 +7,7 @@ use std::{
 };
 
 use dunlin_engine::{GrowingBlock, Notice, keyspace::ClientToken};
+use dunlin_net::{Client, EventLoop, Next, Now, Served, Service};
 use dunlin_resp::{Decoded, ReplyBuffer};
 
 use super::{
@@ -17,9 +18,7 @@ use super::{
 use crate::{
     access,
     executor::blocked,
-    net::{Client, EventLoop, Next, Now, Served, Service},
-    push::pubsub::Subscriptions,
-    push::tracking::Tracking,
+    push::{pubsub::Subscriptions, tracking::Tracking},
     session::{ClientFlags, Replies, Session},
     shared::Shared,
 };

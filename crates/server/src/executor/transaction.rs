@@ -16,11 +16,11 @@ use dunlin_engine::{
     command::{CommandError, CommandResult, Entry, Flags},
     keyspace::{Inside, Key, Keyspace, Watcher},
 };
+use dunlin_net::Next;
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
     executor::{Executor, Flow, QueuedRequest, Turn},
-    net::Next,
     push::monitor,
     session::Session,
     shared::Shared,
@@ -176,7 +176,7 @@ impl Executor {
         let client = &session.client;
         let watching = session.watching.get_or_insert_with(|| {
             Box::new(Watching {
-                watcher: client.watcher.get_or_init(Watcher::default).clone(),
+                watcher: Watcher::marking(Arc::clone(client.has_dirty_watch.get_or_init(Arc::default))),
                 keys: Vec::new(),
             })
         });

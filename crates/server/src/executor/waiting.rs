@@ -6,6 +6,7 @@ use std::{
 };
 
 use dunlin_engine::{Blocked, Served as ServedWaiter, keyspace::Inside};
+use dunlin_net::{Address, Next, WorkerQueues};
 use dunlin_resp::ReplyBuffer;
 
 use super::{Executor, Finish, Flow, WorkerMessage};
@@ -13,7 +14,6 @@ use crate::{
     commands::WITHOUT_LOG,
     config::AppendFsync,
     executor::blocked::{self, Ending, Unblocked, error_line},
-    net::{Address, Next, WorkerQueues},
     session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
     shared::Shared,
 };
@@ -296,7 +296,7 @@ impl Executor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::{TestQueues, To};
+    use dunlin_net::{TestQueues, To};
 
     /// Of many clients three are refused, one of them over and over, and one hangs up: two are told, once.
     #[test]

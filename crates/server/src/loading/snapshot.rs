@@ -21,13 +21,12 @@ use dunlin_engine::{
     rdb::Value,
     value::Layout,
 };
+use dunlin_net::Now;
 use dunlin_persist::rdb::{Item, ReadOptions, Reader};
 
 use super::{LoadError, Reporter, helpers};
 use crate::{
-    config::{VersionCheck, describe},
-    executor::environment,
-    net::Now,
+    config::{VersionCheck, describe, environment},
     persistence::{self, tell},
     shared::Shared,
 };

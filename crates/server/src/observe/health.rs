@@ -29,7 +29,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::net::HTTP_CLIENTS_MAX;
+use dunlin_net::HTTP_CLIENTS_MAX;
+
 use crate::shared::Shared;
 
 /// How long a client may take to send the head of a request, or leave its connection idle.

@@ -22,7 +22,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{net::Now, process::host::ProcessorTime};
+use dunlin_net::Now;
+
+use crate::system::host::ProcessorTime;
 
 /// Keys that a worker counts at a time, by each of the metrics.
 const COUNTERS_MAX: usize = 1024;

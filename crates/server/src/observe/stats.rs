@@ -9,15 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use dunlin_engine::{Engine, Statistics, command::CommandTable};
+use dunlin_net::{Clients, SHARED_BYTES, Traffic};
 
 use crate::{
-    net::{Clients, SHARED_BYTES, Traffic},
-    observe::command_log::CommandLogs,
-    observe::command_stats::WorkerStatistics,
-    observe::error_counts::ErrorCodes,
-    observe::info::Baseline,
-    observe::latency::LatencyMonitor,
-    process::host::Process,
+    observe::{
+        command_log::CommandLogs, command_stats::WorkerStatistics, error_counts::ErrorCodes, info::Baseline,
+        latency::LatencyMonitor,
+    },
+    system::host::Process,
 };
 
 /// How often a sample is taken.

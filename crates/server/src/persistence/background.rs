@@ -31,9 +31,8 @@ use dunlin_persist::{Replacement, directory_and_name, manifest::BaseFormat};
 use super::{Head, Writer, cut_ms, pace::Pace, path, write_file};
 use crate::{
     config::{Config, SavePoint},
-    process::host::lower_priority,
-    process::removal::give_back,
     shared::Shared,
+    system::{host::lower_priority, removal::give_back},
 };
 
 /// Bytes of copies that may wait to be written: a small part of the data set, within bounds.

@@ -5,6 +5,8 @@
 //! the background is in [`background`].
 
 mod background;
+pub(crate) mod data_directory;
+pub mod files;
 mod known;
 mod pace;
 
@@ -32,14 +34,12 @@ use dunlin_persist::{
 };
 
 use crate::{
-    config::{Config, VersionCheck},
+    config::{Config, VersionCheck, environment},
     durability::LogStamp,
-    executor::environment,
     observe::info::REDIS_VERSION,
-    process::host::unix_us,
-    process::removal::give_back,
     scripting::Libraries,
     shared::Shared,
+    system::{host::unix_us, removal::give_back},
 };
 
 use background::Saving;

@@ -16,7 +16,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::process::host::{IdleTime, ProcessorTime};
+use crate::system::host::{IdleTime, ProcessorTime};
 
 /// How long a slice holds a lock, about.
 const SLICE: Duration = Duration::from_micros(10);

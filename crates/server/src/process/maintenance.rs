@@ -18,9 +18,11 @@ use crate::{
     durability::rewrite_if_due,
     observe::stats::SAMPLE_INTERVAL,
     persistence::save_if_due,
-    process::allocator,
-    process::host::{lower_priority, unix_us},
     shared::Shared,
+    system::{
+        allocator,
+        host::{lower_priority, unix_us},
+    },
 };
 
 /// How often the pages of the keyspace that are free are given back.

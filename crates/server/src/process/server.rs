@@ -17,6 +17,10 @@ use std::{
 
 use arc_swap::ArcSwap;
 use dunlin_engine::{Engine, ExclusiveContext, Log, Worker, keyspace::Keyspace};
+use dunlin_net::{
+    Limits, ListenOptions, Listening, Now, OutputLimit, Running, WorkerContext, Workers, listen_on,
+    reserve_open_files,
+};
 use dunlin_persist::{Ring, RingReader};
 use signal_hook::{
     consts::{SIGINT, SIGTERM, SIGXFSZ},
@@ -26,22 +30,19 @@ use signal_hook::{
 use crate::{
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags},
     durability::{Durability, LogThread, Order, RING},
-    executor::offload_threads,
-    executor::{Executor, WorkerMessage},
+    executor::{Executor, WorkerMessage, offload_threads},
     loading::helpers,
-    net::{
-        Limits, ListenOptions, Listening, Now, OutputLimit, Running, WorkerContext, Workers, listen_on,
-        reserve_open_files,
-    },
     observe::health::HealthServer,
-    process::daemon::Daemon,
-    process::host::Process,
-    process::log::{self, LogHandle},
-    process::maintenance::{self, Maintenance},
-    process::startup::{self, PidFile},
-    process::supervisor::Supervisor,
+    persistence::files,
+    process::{
+        daemon::Daemon,
+        log::{self, LogHandle},
+        maintenance::{self, Maintenance},
+        startup::{self, PidFile},
+        supervisor::Supervisor,
+    },
     shared::{Shared, Stop},
-    tools::files,
+    system::host::{self, Process},
 };
 
 /// `dunlin server …`: runs until it is told to stop. `words` are the words behind `server`.
@@ -128,6 +129,7 @@ impl Server {
                 shared.stats.attach(context.clients.clone(), context.traffic.clone());
                 shared.durability.attach(&context.queues);
                 let seed = u64::from(std::process::id()) << 32 | context.worker as u64;
+                host::shorten_slice();
                 Executor::new(Arc::clone(&shared), Worker::new(context.worker, seed), context)
             }
         };
@@ -143,8 +145,9 @@ impl Server {
             shared.directory.release();
             return Err(join_log(log).err().unwrap_or_else(|| "the log's thread has ended".to_owned()));
         }
-        let running =
-            listened.start(make).map_err(|error| format!("cannot start the worker threads: {error}"))?;
+        let running = listened
+            .start(dunlin_scripting::STACK_BYTES, make)
+            .map_err(|error| format!("cannot start the worker threads: {error}"))?;
         register_listening(&shared.config, Arc::clone(running.listening()));
         readiness.advance();
         Ok(Self { shared, running, log, health, supervisor, stopper, orders })

@@ -19,7 +19,7 @@ use std::{
 
 use dunlin_engine::command::{Entry, Flags};
 
-use crate::net::{Client, Push, Pushed, Transport, WorkerQueues};
+use dunlin_net::{Client, Push, Pushed, Transport, WorkerQueues};
 
 /// The clients that watch.
 #[derive(Debug, Default)]

@@ -4,9 +4,12 @@
 use std::sync::Arc;
 
 use dunlin_engine::{Audience, Event, Notice, keyspace::ClientToken};
+use dunlin_net::WorkerQueues;
 
 use crate::{
-    config::ConfigReader, executor::WorkerMessage, executor::blocked, net::WorkerQueues, push::pubsub::Kind,
+    config::ConfigReader,
+    executor::{WorkerMessage, blocked},
+    push::pubsub::Kind,
     shared::Shared,
 };
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Pushes are queued while what has changed is still locked, and written before any reply leaves that can have seen it
-//! ([`crate::net::ClientPushes`]). A client that tracks nothing costs its commands one look at a flag.
+//! ([`dunlin_net::ClientPushes`]). A client that tracks nothing costs its commands one look at a flag.
 
 use std::{
     cell::OnceCell,
@@ -22,12 +22,11 @@ use std::{
 };
 
 use dunlin_engine::keyspace::Invalidation;
+use dunlin_net::{Client, Push, PushList, Pushed, WorkerQueues};
 use dunlin_resp::{Protocol, ReplyBuffer};
 
 use crate::{
-    executor::Executor,
-    executor::blocked,
-    net::{Client, Push, PushList, Pushed, WorkerQueues},
+    executor::{Executor, blocked},
     session::{ClientFlags, Session},
 };
 

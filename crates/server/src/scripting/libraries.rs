@@ -305,10 +305,7 @@ impl LibraryCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        commands,
-        scripting::{LibraryChange, LoadedLibraries, RestorePolicy},
-    };
+    use crate::{commands, scripting::LibraryChange, scripting::LoadedLibraries, scripting::RestorePolicy};
 
     fn text(name: usize, function: &str) -> Vec<u8> {
         let code =

@@ -22,6 +22,7 @@ use dunlin_engine::{
     Footprint,
     command::{Command, CommandError, CommandResult, Flags, Group},
 };
+use dunlin_net::Next;
 use dunlin_resp::ReplyBuffer;
 use dunlin_scripting::{CompileError, ScriptFlags, Sha, Shebang};
 
@@ -34,7 +35,6 @@ pub(crate) use self::running::{Kind, RunningScripts};
 use crate::{
     commands::Operands,
     executor::{Flow, ServerContext, UNSAVED},
-    net::Next,
     push::monitor,
 };
 

@@ -36,8 +36,10 @@ use crate::{
     commands,
     config::describe,
     durability::{BEGINS_INSIDE, ENDS_OUTSIDE, TORN_IN_ROOM, entry_in_log},
-    process::data_directory::{expect_unused, expect_unwritten},
-    tools::files::{self, DataSet},
+    persistence::{
+        data_directory::{expect_unused, expect_unwritten},
+        files::{self, DataSet},
+    },
 };
 
 /// What is wrong with a file that no server has written.

@@ -2,4 +2,3 @@
 
 pub mod check;
 pub mod convert;
-pub(crate) mod files;

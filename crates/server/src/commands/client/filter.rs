@@ -5,13 +5,11 @@
 //! 7.0 has already are Redis's.
 
 use dunlin_engine::command::{Args, CommandError};
+use dunlin_net::{Client, Now, Transport};
 use dunlin_resp::number::parse_integer;
 
 use super::line::{Kind, capabilities, flags, user};
-use crate::{
-    access,
-    net::{Client, Now, Transport},
-};
+use crate::access;
 
 /// Letters that can stand in `flags`, here or in Redis and Valkey.
 const FLAG_LETTERS: &[u8] = b"OSMPxbtRBdcuAUreTIiEN";

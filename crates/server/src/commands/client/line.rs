@@ -4,13 +4,13 @@
 //! answers from one reply buffer for all its connections: nobody has one of his own, so `rbs`,
 //! `rbp` and `obl` are 0.
 
-use std::fmt::Write;
+use std::{fmt::Write, sync::atomic::Ordering::Relaxed};
 
 use dunlin_engine::command::CommandTable;
+use dunlin_net::{Client, Names, Now, OutputClass, Transport, connection_bytes};
 
 use crate::{
     access,
-    net::{Client, Names, Now, OutputClass, Transport, connection_bytes},
     session::{ClientFlags, Session},
 };
 
@@ -62,7 +62,7 @@ pub(super) fn flags(client: &Client) -> String {
         (own.has(ClientFlags::TRACKING), 't'),
         (client.broken_redirection.get() > 0, 'R'),
         (own.has(ClientFlags::BROADCAST), 'B'),
-        (client.watcher.get().is_some_and(|watcher| watcher.is_dirty()), 'd'),
+        (client.has_dirty_watch.get().is_some_and(|is_dirty| is_dirty.load(Relaxed)), 'd'),
         (own.has(ClientFlags::CLOSING), 'c'),
         (matches!(client.transport, Transport::Unix(_)), 'U'),
         (own.has(ClientFlags::NO_EVICT), 'e'),

@@ -11,14 +11,16 @@ mod tracking;
 use std::sync::Arc;
 
 use dunlin_engine::command::{Args, Command, CommandError, CommandResult};
+use dunlin_net::{Next, Now};
 use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
 use self::filter::{Filter, Purpose};
 use crate::{
-    executor::blocked::{self, Ending, Unblocked},
-    executor::pause::Held,
-    executor::{Flow, QUOTED_BYTES_MAX, ServerContext, WorkerMessage},
-    net::{Next, Now},
+    executor::{
+        Flow, QUOTED_BYTES_MAX, ServerContext, WorkerMessage,
+        blocked::{self, Ending, Unblocked},
+        pause::Held,
+    },
     session::{ClientFlags, DurabilityWait, Replies},
 };
 

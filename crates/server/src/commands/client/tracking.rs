@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use dunlin_engine::command::{Args, CommandError, CommandResult};
+use dunlin_net::Client;
 use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
 use super::Context;
-use crate::{
-    net::Client,
-    push::tracking::{Choice, Tracking},
-};
+use crate::push::tracking::{Choice, Tracking};
 
 pub(super) fn tracking(
     context: Context<'_, '_, '_>,

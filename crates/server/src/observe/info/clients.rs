@@ -1,13 +1,12 @@
 //! Clients by their states.
 
+use dunlin_net::{Client, OutputClass};
+
 use super::{
     Reading,
     metric::{Metric, Row, Unit},
 };
-use crate::{
-    net::{Client, OutputClass},
-    session::ClientFlags,
-};
+use crate::session::ClientFlags;
 
 pub(super) const ROWS: &[Row] = &[
     Row::One(Metric::gauge("connected_clients", Unit::Count, "Connections of clients.", |reading| {

@@ -6,7 +6,7 @@ use super::{
     ratio,
     reading::Memory,
 };
-use crate::process::host;
+use crate::system::host;
 
 /// A gauge of bytes without a line for humans.
 const fn bytes(name: &'static str, summary: &'static str, read: fn(&Reading<'_>) -> Number) -> Row {

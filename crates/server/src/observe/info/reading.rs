@@ -4,18 +4,20 @@
 use std::{cell::OnceCell, sync::Arc, time::Duration};
 
 use dunlin_engine::{Counter, Statistics};
+use dunlin_net::Client;
 
 use crate::{
     config::Config,
     durability::Status,
     loading::LoadingProgress,
-    net::Client,
-    observe::command_stats::WorkerStatistics,
-    observe::hot_keys::HotKeySession,
-    observe::stats::{Rates, TrafficTotals},
+    observe::{
+        command_stats::WorkerStatistics,
+        hot_keys::HotKeySession,
+        stats::{Rates, TrafficTotals},
+    },
     persistence::Progress,
-    process::host::{self, ProcessorTime},
     shared::Shared,
+    system::host::{self, ProcessorTime},
 };
 
 /// The state of the server, as one `INFO` sees it.

@@ -6,7 +6,7 @@ use super::{
     REDIS_VERSION, Reading,
     metric::{Family, Metric, Number, Row, Unit},
 };
-use crate::{process::host, process::supervisor::Supervisor};
+use crate::{process::supervisor::Supervisor, system::host};
 
 pub(super) const ROWS: &[Row] = &[
     Row::One(Metric::text(

@@ -19,9 +19,9 @@ use std::{
 };
 
 use dunlin_engine::glob::Glob;
+use dunlin_net::{Client, Listener, Push, Pushed, WorkerQueues};
 
 use super::{Kind, message::Message};
-use crate::net::{Client, Listener, Push, Pushed, WorkerQueues};
 
 /// Locks that the names of channels are spread over.
 const STRIPES: usize = 64;
@@ -264,7 +264,7 @@ mod tests {
     use dunlin_resp::Protocol;
 
     use super::*;
-    use crate::net::test_client;
+    use dunlin_net::test_client;
 
     /// Publishes; how many were counted, and which clients were sent what.
     fn publish(exchange: &Exchange, kind: Kind, channel: &str) -> (usize, Vec<(u64, String)>) {

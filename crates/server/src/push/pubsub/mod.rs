@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The [`Exchange`] is shared. Whoever publishes queues the message for all subscribers, whatever workers they belong to,
-//! and they are sent it before any reply leaves from then on ([`crate::net::ClientPushes`]).
+//! and they are sent it before any reply leaves from then on ([`dunlin_net::ClientPushes`]).
 //!
 //! Promises:
 //! - All subscribers of a channel see its messages in one order: they are queued under the lock of the channel's stripe.

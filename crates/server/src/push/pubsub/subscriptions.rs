@@ -2,11 +2,10 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use dunlin_net::{Client, OutputClass};
+
 use super::{Exchange, Kind};
-use crate::{
-    net::{Client, OutputClass},
-    session::Session,
-};
+use crate::session::Session;
 
 /// What one client has subscribed to.
 #[derive(Debug, Default)]

@@ -42,16 +42,16 @@ use signal_hook::{
 
 use self::bar::watched;
 use crate::{
-    config::{Config, ConfigStore, describe},
+    config::{Config, ConfigStore, describe, environment},
     durability::{Base, load_files, replace_log},
-    executor::environment,
     loading::LoadError,
-    process::data_directory::{expect_unused, expect_unwritten},
-    process::log,
-    process::server::assemble,
+    persistence::{
+        data_directory::{expect_unused, expect_unwritten},
+        files::{self, DataSet, Part},
+    },
+    process::{log, server::assemble},
     shared::Shared,
     tools::check,
-    tools::files::{self, DataSet, Part},
 };
 
 const EXAMPLES: &str = "\

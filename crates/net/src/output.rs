@@ -18,15 +18,15 @@ use dunlin_resp::{ReplyBuffer, ReplyChunk};
 use rustix::{io::Errno, net::SendFlags};
 
 /// Slices of one vectored write.
-pub(super) const SLICES_MAX: usize = 64;
+pub(crate) const SLICES_MAX: usize = 64;
 /// Small replies are gathered in chunks of up to this many bytes.
 const GATHERED_BYTES_MAX: usize = 64 * 1024;
 /// Bytes offered to a socket at once. What it takes is copied there and then, on the loopback up to the reader's
 /// buffers: 6 MB and 2 to 3 ms, in which the worker's other clients wait.
-pub(super) const OFFERED_BYTES_MAX: usize = 512 * 1024;
+pub(crate) const OFFERED_BYTES_MAX: usize = 512 * 1024;
 
 #[derive(Debug, Default)]
-pub(super) struct Output {
+pub(crate) struct Output {
     queue: VecDeque<ReplyChunk>,
     sent: usize,
     bytes: usize,
@@ -34,25 +34,25 @@ pub(super) struct Output {
 
 impl Output {
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
     /// Bytes that wait.
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bytes
     }
 
     /// Chunks that wait.
     #[inline]
-    pub(super) fn chunks(&self) -> usize {
+    pub(crate) fn chunks(&self) -> usize {
         self.queue.len()
     }
 
     /// Queues `reply` behind what waits, except for its first `sent` bytes, which have left
     /// already; then nothing else may be waiting. Leaves `reply` empty.
-    pub(super) fn push(&mut self, reply: &mut ReplyBuffer, sent: usize) {
+    pub(crate) fn push(&mut self, reply: &mut ReplyBuffer, sent: usize) {
         debug_assert!(sent == 0 || self.is_empty());
         if reply.is_contiguous() && reply.bytes().len() - sent <= GATHERED_BYTES_MAX {
             self.gather(&reply.bytes()[sent..]);
@@ -65,7 +65,7 @@ impl Output {
     }
 
     /// Queues behind what waits all that waits elsewhere, of which nothing has left yet.
-    pub(super) fn append(&mut self, other: Output) {
+    pub(crate) fn append(&mut self, other: Output) {
         debug_assert_eq!(other.sent, 0);
         self.bytes += other.bytes;
         self.queue.extend(other.queue);
@@ -73,7 +73,7 @@ impl Output {
 
     /// Queues bytes that may go to other clients too: copied where they are few.
     #[inline]
-    pub(super) fn push_shared(&mut self, bytes: &Arc<Vec<u8>>) {
+    pub(crate) fn push_shared(&mut self, bytes: &Arc<Vec<u8>>) {
         if bytes.len() < ReplyBuffer::SPLICE_BYTES_MIN {
             self.gather(bytes);
         } else {
@@ -83,7 +83,7 @@ impl Output {
     }
 
     /// Queues bytes of which the first `sent` have left already; then nothing else may be waiting.
-    pub(super) fn push_rest(&mut self, bytes: &Arc<Vec<u8>>, sent: usize) {
+    pub(crate) fn push_rest(&mut self, bytes: &Arc<Vec<u8>>, sent: usize) {
         debug_assert!(self.is_empty() && sent < bytes.len());
         self.bytes += bytes.len() - sent;
         self.queue.push_back(ReplyChunk::Shared(Arc::clone(bytes).into()));
@@ -91,7 +91,7 @@ impl Output {
     }
 
     /// Queues a copy of bytes behind what waits.
-    pub(super) fn gather(&mut self, bytes: &[u8]) {
+    pub(crate) fn gather(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
@@ -107,7 +107,7 @@ impl Output {
 
     /// Offers what waits to the socket, once, up to [`OFFERED_BYTES_MAX`]. Returns the bytes taken and whether the
     /// socket is full.
-    pub(super) fn flush(&mut self, socket: impl AsFd) -> io::Result<(usize, bool)> {
+    pub(crate) fn flush(&mut self, socket: impl AsFd) -> io::Result<(usize, bool)> {
         // One run of bytes, the usual case, needs no list of them.
         if self.queue.len() == 1 {
             let only = &self.queue[0];
@@ -153,12 +153,12 @@ impl Output {
 /// Writes what the socket takes, without raising SIGPIPE. The calls for sockets pass over what those for files
 /// look at on their way.
 #[inline]
-pub(super) fn write(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+pub(crate) fn write(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     taken(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL))
 }
 
 /// [`write`] of several runs of bytes.
-pub(super) fn write_slices(socket: impl AsFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+pub(crate) fn write_slices(socket: impl AsFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     taken(rustix::io::writev(socket, slices))
 }
 

@@ -30,18 +30,18 @@ use super::{Address, Client, EventLoop, Now, Service, To};
 
 /// Whose turn it is, and what is kept for afterwards.
 #[derive(Debug)]
-pub(super) struct NestedPoll<M> {
+pub(crate) struct NestedPoll<M> {
     /// Who has left its place first.
     absent: Address,
     state: State,
     /// What the poller has seen of who is absent.
     events: Vec<Event>,
     /// What cannot be read yet.
-    pub(super) kept_messages: Vec<Message<M>>,
+    pub(crate) kept_messages: Vec<Message<M>>,
     /// Releases of replies of who is absent.
     released: Vec<(u64, u32, u64)>,
     /// Slots that are free from the next tick on.
-    pub(super) free_slots: Vec<u32>,
+    pub(crate) free_slots: Vec<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl<M> Default for NestedPoll<M> {
 impl<M> NestedPoll<M> {
     /// A client's connection leaves its place.
     #[inline]
-    pub(super) fn leave(&mut self, client: &Client) {
+    pub(crate) fn leave(&mut self, client: &Client) {
         if self.state != State::UnderWay {
             self.absent = client.address;
         }
@@ -83,13 +83,13 @@ impl<M> NestedPoll<M> {
 
     /// Whether there has been one in the turn that has just ended.
     #[inline]
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.state == State::Ended
     }
 
     /// Keeps an event for who is absent; others that are not in their place are gone.
     #[cold]
-    pub(super) fn note(&mut self, event: &Event) {
+    pub(crate) fn note(&mut self, event: &Event) {
         if self.is_under_way() && event.token().0 == self.absent.slot as usize {
             self.events.push(event.clone());
         }
@@ -97,20 +97,20 @@ impl<M> NestedPoll<M> {
 
     /// Keeps the release of replies for who is absent.
     #[cold]
-    pub(super) fn keep_released(&mut self, released: (u64, u32, u64)) {
+    pub(crate) fn keep_released(&mut self, released: (u64, u32, u64)) {
         if self.is_under_way() && released.2 == self.absent.id {
             self.released.push(released);
         }
     }
 
     /// Frees a slot.
-    pub(super) fn free(&mut self, slot: u32, free_slots: &mut Vec<u32>) {
+    pub(crate) fn free(&mut self, slot: u32, free_slots: &mut Vec<u32>) {
         if self.is_under_way() { self.free_slots.push(slot) } else { free_slots.push(slot) }
     }
 
     /// Puts what was kept before newer messages.
     #[inline]
-    pub(super) fn bring_up(&mut self, messages: &mut Vec<Message<M>>) {
+    pub(crate) fn bring_up(&mut self, messages: &mut Vec<Message<M>>) {
         if !self.kept_messages.is_empty() && !self.is_under_way() {
             messages.splice(0..0, self.kept_messages.drain(..));
         }
@@ -120,7 +120,7 @@ impl<M> NestedPoll<M> {
 impl<M: Clone> NestedPoll<M> {
     /// A piece of messages, unless it has to be kept for afterwards.
     #[inline]
-    pub(super) fn sort<S: Service<Message = M>>(
+    pub(crate) fn sort<S: Service<Message = M>>(
         &mut self,
         messages: Message<M>,
         service: &S,
@@ -155,7 +155,7 @@ impl<M: Clone> NestedPoll<M> {
 impl<S: Service> EventLoop<S> {
     /// What a service is lent for a request: nothing in an nested_poll.
     #[inline]
-    pub(super) fn lend(&mut self) -> Option<&mut Self> {
+    pub(crate) fn lend(&mut self) -> Option<&mut Self> {
         (!self.nested_poll.is_under_way()).then_some(self)
     }
 
@@ -187,7 +187,7 @@ impl<S: Service> EventLoop<S> {
 
     /// What has been kept for a connection whose turn has ended; how it goes on.
     #[cold]
-    pub(super) fn catch_up(&mut self, connection: &mut Connection<S::Session>, outcome: Outcome) -> Outcome {
+    pub(crate) fn catch_up(&mut self, connection: &mut Connection<S::Session>, outcome: Outcome) -> Outcome {
         self.nested_poll.state = State::None;
         for released in self.nested_poll.released.drain(..).rev() {
             self.withheld.push_front(released);

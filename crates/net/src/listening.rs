@@ -27,7 +27,7 @@ pub struct Listening<M> {
 }
 
 impl<M> Listening<M> {
-    pub(super) fn new(queues: WorkerQueues<M>, listeners: &[Listener]) -> io::Result<Self> {
+    pub(crate) fn new(queues: WorkerQueues<M>, listeners: &[Listener]) -> io::Result<Self> {
         let of_tcp = listeners.iter().filter(|listener| listener.tcp_address().is_some());
         let sockets = of_tcp.map(|listener| listener.socket.try_clone()).collect::<io::Result<_>>()?;
         Ok(Self { queues, sockets: Mutex::new(Some(sockets)) })
@@ -81,7 +81,7 @@ impl<M> Listening<M> {
     }
 
     /// Gives the handles up: the sockets are closed when the workers have given up theirs.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         *self.lock() = None;
     }
 
@@ -114,7 +114,7 @@ mod tests {
     use mio::{Events, Interest, Poll, Token, unix::SourceFd};
 
     use super::*;
-    use crate::net::TestQueues;
+    use crate::TestQueues;
 
     /// A client of that address who waits in its backlog.
     fn caller(socket: &Socket) -> TcpStream {

@@ -52,7 +52,7 @@ use super::withheld::Withheld;
 use super::{Client, EventLoop, Limits, Next, Served, Service};
 
 /// Capacity of the buffer that a worker shares among its connections: what one read takes.
-pub(crate) const SHARED_BYTES: usize = 64 * 1024;
+pub const SHARED_BYTES: usize = 64 * 1024;
 /// Above this much waiting output a connection is not served; half of it, and it is again.
 const STALLED_BYTES_MIN: usize = 1024 * 1024;
 /// Input received for a connection that is not served.
@@ -73,17 +73,17 @@ const REPLY_CAPACITY_MAX: usize = 1024 * 1024;
 const DISCARDED_BYTES_MAX: usize = 1024 * 1024;
 
 /// What a worker lends to the connection whose turn it is.
-pub(super) struct Kit<'s, S> {
-    pub(super) service: &'s mut S,
+pub(crate) struct Kit<'s, S> {
+    pub(crate) service: &'s mut S,
     /// Input of the connection whose turn it is, unless it needs a buffer of its own.
     shared: Vec<u8>,
     /// The same where it is a stranger's.
     strangers: Vec<u8>,
-    pub(super) reply: ReplyBuffer,
+    pub(crate) reply: ReplyBuffer,
 }
 
 impl<'s, S> Kit<'s, S> {
-    pub(super) fn new(service: &'s mut S) -> Self {
+    pub(crate) fn new(service: &'s mut S) -> Self {
         let shared = Vec::with_capacity(SHARED_BYTES);
         Self { service, shared, strangers: Vec::new(), reply: ReplyBuffer::default() }
     }
@@ -109,7 +109,7 @@ pub const fn connection_bytes<T>() -> usize {
 /// How a connection leaves its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     /// The poller, a message or a deadline will bring it back.
     Wait,
     /// There is more to do right away; others first.
@@ -119,15 +119,15 @@ pub(super) enum Outcome {
 }
 
 #[derive(Debug)]
-pub(super) struct Connection<T> {
-    pub(super) client: Arc<Client>,
-    pub(super) session: T,
+pub(crate) struct Connection<T> {
+    pub(crate) client: Arc<Client>,
+    pub(crate) session: T,
     /// Nothing it has said yet was said by somebody who had authenticated.
     stranger: bool,
     /// Whether the worker has it on its list for the next tick.
-    pub(super) queued: bool,
+    pub(crate) queued: bool,
     /// Whether the worker has it on its list of those that messages has something to say to.
-    pub(super) addressed: bool,
+    pub(crate) addressed: bool,
     socket: Arc<Socket>,
     input: Input,
     /// Bytes of the request at hand that the service keeps.
@@ -167,7 +167,7 @@ struct Parked {
 
 impl<T> Connection<T> {
     /// Registers the socket with the poller.
-    pub(super) fn new<S: Service<Session = T>>(
+    pub(crate) fn new<S: Service<Session = T>>(
         socket: Socket,
         client: Arc<Client>,
         service: &mut S,
@@ -206,7 +206,7 @@ impl<T> Connection<T> {
     }
 
     /// Notes what the poller has seen. `false`: nobody is there any more.
-    pub(super) fn note_readiness(&mut self, event: &mio::event::Event) -> bool {
+    pub(crate) fn note_readiness(&mut self, event: &mio::event::Event) -> bool {
         self.hung_up |= event.is_read_closed();
         self.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
         self.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
@@ -221,12 +221,12 @@ impl<T> Connection<T> {
 
     /// Supposes that there is something to read, and somebody who reads: what the poller has seen last is not known
     /// here yet.
-    pub(super) fn suppose_ready(&mut self) {
+    pub(crate) fn suppose_ready(&mut self) {
         (self.readable, self.writable) = (true, true);
     }
 
     /// Receives, serves and sends what can be, each at most once.
-    pub(super) fn turn<S: Service<Session = T>>(
+    pub(crate) fn turn<S: Service<Session = T>>(
         &mut self,
         kit: &mut Kit<'_, S>,
         event_loop: &mut EventLoop<S>,
@@ -555,12 +555,12 @@ impl<T> Connection<T> {
 
     /// Whether the worker has a reply of it that leaves soon.
     #[inline]
-    pub(super) fn is_departing(&self) -> bool {
+    pub(crate) fn is_departing(&self) -> bool {
         self.departing
     }
 
     /// Sends the reply that the worker has gathered with those of others; whether a turn is needed soon.
-    pub(super) fn depart<S: Service<Session = T>>(
+    pub(crate) fn depart<S: Service<Session = T>>(
         &mut self,
         reply: &[u8],
         event_loop: &EventLoop<S>,
@@ -604,12 +604,12 @@ impl<T> Connection<T> {
 
     /// The mark of replies that were withheld since this was last asked, for the worker to watch.
     #[inline]
-    pub(super) fn newly_withheld(&mut self) -> Option<u64> {
+    pub(crate) fn newly_withheld(&mut self) -> Option<u64> {
         self.withheld.take_news()
     }
 
     /// Lets the replies go that were withheld up to a mark; the next turn sends them.
-    pub(super) fn release(&mut self, mark: u64) {
+    pub(crate) fn release(&mut self, mark: u64) {
         self.withheld.release(mark, &mut self.output);
     }
 
@@ -700,7 +700,7 @@ impl<T> Connection<T> {
 
     /// Hands a message to the service. What it answers leaves in the next turn, together with the
     /// answers to further messages. `false`: close now.
-    pub(super) fn deliver<S: Service<Session = T>>(
+    pub(crate) fn deliver<S: Service<Session = T>>(
         &mut self,
         kit: &mut Kit<'_, S>,
         message: S::Message,
@@ -716,19 +716,19 @@ impl<T> Connection<T> {
 
     /// Notes that the next turn has something to send.
     #[inline]
-    pub(super) fn address(&mut self, addressed: &mut Vec<u32>) {
+    pub(crate) fn address(&mut self, addressed: &mut Vec<u32>) {
         if !std::mem::replace(&mut self.addressed, true) {
             addressed.push(self.client.address.slot);
         }
     }
 
     /// When a parked connection is to be resumed.
-    pub(super) fn parked_until(&self) -> Option<Instant> {
+    pub(crate) fn parked_until(&self) -> Option<Instant> {
         self.parked.and_then(|parked| parked.until)
     }
 
     /// Tells the service that the deadline has passed. `false`: close now.
-    pub(super) fn resume<S: Service<Session = T>>(&mut self, kit: &mut Kit<'_, S>) -> bool {
+    pub(crate) fn resume<S: Service<Session = T>>(&mut self, kit: &mut Kit<'_, S>) -> bool {
         self.hold_pushes();
         let next = kit.service.resume(&mut self.session, &mut kit.reply);
         self.queue(kit.service.withhold_to(), &mut kit.reply);
@@ -737,7 +737,7 @@ impl<T> Connection<T> {
 
     /// The checks that only time brings about: the idle `timeout`, the soft limit of output, and strangers that keep others
     /// out.
-    pub(super) fn is_overdue<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>) -> bool {
+    pub(crate) fn is_overdue<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>) -> bool {
         let idle_for = event_loop.now.instant.duration_since(self.last_active);
         let is_listening =
             self.client.listening.get() != 0 || self.client.output_class() != super::OutputClass::Normal;
@@ -755,13 +755,13 @@ impl<T> Connection<T> {
     }
 
     /// Serves nothing more; the worker gives it another turn to send the rest.
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.closing = true;
     }
 
     /// Ends the connection; the service gets its session back, and what was not sent, if that is large: it may be all
     /// that is left of a value.
-    pub(super) fn close(self) -> (T, Option<Output>) {
+    pub(crate) fn close(self) -> (T, Option<Output>) {
         if let Some(pushes) = self.client.pushes.get() {
             pushes.queue.close();
         }
@@ -775,7 +775,7 @@ impl<T> Connection<T> {
 
 /// Ends a conversation so that the peer reads our last words: closing a socket with unread input
 /// resets the connection, which may overtake them.
-pub(super) fn finish(socket: &Socket) {
+pub(crate) fn finish(socket: &Socket) {
     if socket.shutdown(std::net::Shutdown::Write).is_err() {
         return;
     }

@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use dunlin_server::net::{Client, Limits, ListenOptions, Running, Workers};
+use dunlin_net::{Client, Limits, ListenOptions, Running, Workers};
 
 use crate::lines::Lines;
 
+/// Of a worker's stack.
+const STACK_BYTES: usize = 2 << 20;
 /// Nothing here waits this long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -44,7 +46,7 @@ impl Server {
             },
             limits: limits.clone(),
         };
-        Self { running: Some(workers.start(Lines::new).unwrap()), limits, unix_path }
+        Self { running: Some(workers.start(STACK_BYTES, Lines::new).unwrap()), limits, unix_path }
     }
 
     pub fn running(&self) -> &Running<String> {
@@ -69,7 +71,7 @@ impl Server {
         (peer, client)
     }
 
-    pub fn total(&self, number: impl Fn(&dunlin_server::net::Traffic) -> u64) -> u64 {
+    pub fn total(&self, number: impl Fn(&dunlin_net::Traffic) -> u64) -> u64 {
         self.running().traffic().iter().map(number).sum()
     }
 

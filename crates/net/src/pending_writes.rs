@@ -26,7 +26,7 @@ const BYTES_MAX: usize = 32 * 1024;
 const SERVED_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug, Default)]
-pub(super) struct PendingWrites {
+pub(crate) struct PendingWrites {
     bytes: Vec<u8>,
     replies: Vec<(Address, Range<usize>)>,
     /// Bytes of the requests that were served since the first of the replies.
@@ -35,25 +35,25 @@ pub(super) struct PendingWrites {
 
 impl PendingWrites {
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.replies.is_empty()
     }
 
     /// Whether those that are gathered should leave.
     #[inline]
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.replies.len() >= REPLIES_MAX || self.served_bytes >= SERVED_BYTES_MAX
     }
 
     /// Whether a reply of that many bytes may be gathered.
     #[inline]
-    pub(super) fn has_room(&self, bytes: usize) -> bool {
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.bytes.len() + bytes <= BYTES_MAX
     }
 
     /// Notes that a connection's requests have been served.
     #[inline]
-    pub(super) fn note_served(&mut self, bytes: usize) {
+    pub(crate) fn note_served(&mut self, bytes: usize) {
         if !self.is_empty() {
             self.served_bytes += bytes;
         }
@@ -61,19 +61,19 @@ impl PendingWrites {
 
     /// Gathers a reply.
     #[inline]
-    pub(super) fn push(&mut self, address: Address, reply: &[u8]) {
+    pub(crate) fn push(&mut self, address: Address, reply: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(reply);
         self.replies.push((address, start..self.bytes.len()));
     }
 
     /// The replies in the order in which they were gathered.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Address, &[u8])> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Address, &[u8])> {
         self.replies.iter().map(|(address, range)| (*address, &self.bytes[range.clone()]))
     }
 
     /// The same memory, empty.
-    pub(super) fn recycle(mut self) -> Self {
+    pub(crate) fn recycle(mut self) -> Self {
         self.bytes.clear();
         self.replies.clear();
         self.served_bytes = 0;

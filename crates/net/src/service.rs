@@ -4,8 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use dunlin_engine::GrowingBlock;
 use dunlin_resp::ReplyBuffer;
+use dunlin_structures::GrowingBlock;
 
 use super::{Client, EventLoop};
 

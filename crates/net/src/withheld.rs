@@ -14,7 +14,7 @@ use dunlin_resp::ReplyBuffer;
 use super::output::Output;
 
 #[derive(Debug, Default)]
-pub(super) struct Withheld {
+pub(crate) struct Withheld {
     #[expect(clippy::box_collection, reason = "one word in the many connections that never have any")]
     parts: Option<Box<VecDeque<(u64, Output)>>>,
     bytes: usize,
@@ -24,19 +24,19 @@ pub(super) struct Withheld {
 
 impl Withheld {
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_none()
     }
 
     /// Bytes that are withheld.
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bytes
     }
 
     /// Withholds a reply up to a mark, and at least as long as what was withheld before. Leaves `reply`
     /// empty; an empty one needs no mark.
-    pub(super) fn push(&mut self, mark: u64, reply: &mut ReplyBuffer) {
+    pub(crate) fn push(&mut self, mark: u64, reply: &mut ReplyBuffer) {
         if reply.is_empty() {
             return;
         }
@@ -55,7 +55,7 @@ impl Withheld {
 
     /// Queues bytes that may go to other clients too, behind what is withheld; `false` where nothing is.
     #[inline]
-    pub(super) fn push_shared(&mut self, bytes: &Arc<Vec<u8>>) -> bool {
+    pub(crate) fn push_shared(&mut self, bytes: &Arc<Vec<u8>>) -> bool {
         let last = self.parts.as_mut().and_then(|parts| parts.back_mut());
         if let Some((_, output)) = last {
             output.push_shared(bytes);
@@ -67,12 +67,12 @@ impl Withheld {
 
     /// The mark of a new part, once.
     #[inline]
-    pub(super) fn take_news(&mut self) -> Option<u64> {
+    pub(crate) fn take_news(&mut self) -> Option<u64> {
         self.news.take()
     }
 
     /// Moves what was withheld up to a mark to the output.
-    pub(super) fn release(&mut self, mark: u64, output: &mut Output) {
+    pub(crate) fn release(&mut self, mark: u64, output: &mut Output) {
         let Some(parts) = &mut self.parts else { return };
         while parts.front().is_some_and(|(first, _)| *first <= mark)
             && let Some((_, part)) = parts.pop_front()

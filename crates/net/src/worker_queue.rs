@@ -16,14 +16,14 @@ use super::{Address, Client, Limits, Listener, Push, Pushed, To, Traffic, Transp
 
 /// A connection on its way from the listener to its worker.
 #[derive(Debug)]
-pub(super) struct Accepted {
-    pub(super) id: u64,
-    pub(super) socket: Socket,
-    pub(super) transport: Transport,
+pub(crate) struct Accepted {
+    pub(crate) id: u64,
+    pub(crate) socket: Socket,
+    pub(crate) transport: Transport,
 }
 
 #[derive(Debug)]
-pub(super) enum Message<M> {
+pub(crate) enum Message<M> {
     Accepted(Accepted),
     Service(To, M),
     Kill(Address),
@@ -39,7 +39,7 @@ pub(super) enum Message<M> {
 
 /// Ends the wait of a worker's poller.
 #[derive(Debug)]
-pub(super) struct PollerWakeup(pub(super) mio::Waker);
+pub(crate) struct PollerWakeup(pub(crate) mio::Waker);
 
 impl Wakeup for PollerWakeup {
     fn wake(&self) {
@@ -50,7 +50,7 @@ impl Wakeup for PollerWakeup {
     }
 }
 
-pub(super) type WorkerQueue<M> = Mailbox<Message<M>, PollerWakeup>;
+pub(crate) type WorkerQueue<M> = Mailbox<Message<M>, PollerWakeup>;
 
 /// Posts messages to any worker, from any thread. Cheap to clone. A message is received in the
 /// receiving worker's next tick; messages from one thread to one worker arrive in order.
@@ -74,7 +74,7 @@ impl<M> Clone for WorkerQueues<M> {
 }
 
 impl<M> WorkerQueues<M> {
-    pub(super) fn new(mailboxes: Vec<WorkerQueue<M>>, limits: Arc<ArcSwap<Limits>>) -> Self {
+    pub(crate) fn new(mailboxes: Vec<WorkerQueue<M>>, limits: Arc<ArcSwap<Limits>>) -> Self {
         let held_up = mailboxes.iter().map(|_| AtomicBool::new(false)).collect();
         let pending = Arc::new(PendingPushes::new(mailboxes.len()));
         Self { mailboxes: mailboxes.into(), held_up, pending, limits }
@@ -91,7 +91,7 @@ impl<M> WorkerQueues<M> {
         self.held_up[worker].store(held_up, Relaxed);
     }
 
-    pub(super) fn is_held_up(&self, worker: usize) -> bool {
+    pub(crate) fn is_held_up(&self, worker: usize) -> bool {
         self.held_up[worker].load(Relaxed)
     }
 
@@ -165,19 +165,19 @@ impl<M> WorkerQueues<M> {
         pushes.queue.has_writer()
     }
 
-    pub(super) fn note_pending(&self, client: &Arc<Client>) {
+    pub(crate) fn note_pending(&self, client: &Arc<Client>) {
         self.pending.add(client.address.worker as usize, Arc::clone(client));
     }
 
     /// Whether pushes are to be written before replies leave.
     #[inline]
-    pub(super) fn has_pending_pushes(&self) -> bool {
+    pub(crate) fn has_pending_pushes(&self) -> bool {
         self.pending.any()
     }
 
     /// Writes all pushes that wait, those to a worker's own clients first.
     #[cold]
-    pub(super) fn flush_pushes(&self, worker: usize, traffic: &Traffic) {
+    pub(crate) fn flush_pushes(&self, worker: usize, traffic: &Traffic) {
         /// Where so many clients of another worker wait, it is woken, to write to them at the same time.
         const SHARED_CLIENTS_MIN: usize = 32;
         for other in (0..self.workers()).filter(|other| *other != worker) {
@@ -206,25 +206,29 @@ impl<M> WorkerQueues<M> {
         }
     }
 
-    pub(super) fn post(&self, worker: usize, messages: Message<M>) {
+    pub(crate) fn post(&self, worker: usize, messages: Message<M>) {
         self.mailboxes[worker].post(messages);
     }
 
-    pub(super) fn mailbox(&self, worker: usize) -> &WorkerQueue<M> {
+    pub(crate) fn mailbox(&self, worker: usize) -> &WorkerQueue<M> {
         &self.mailboxes[worker]
     }
 }
 
 /// The messages of workers that do not run.
-#[cfg(test)]
-pub(crate) struct TestQueues<M> {
+#[cfg(any(test, feature = "testing"))]
+pub struct TestQueues<M> {
     queues: WorkerQueues<M>,
     _polls: Vec<mio::Poll>,
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 impl<M> TestQueues<M> {
-    pub(crate) fn of_workers(workers: usize) -> (WorkerQueues<M>, Self) {
+    /// The queues, and the receiving end of them.
+    ///
+    /// # Panics
+    /// When the system has no room for pollers.
+    pub fn of_workers(workers: usize) -> (WorkerQueues<M>, Self) {
         let polls: Vec<_> = (0..workers).map(|_| mio::Poll::new().unwrap()).collect();
         let waker = |poll: &mio::Poll| mio::Waker::new(poll.registry(), super::worker::WAKEUP).unwrap();
         let mailboxes = polls.iter().map(|poll| WorkerQueue::new(PollerWakeup(waker(poll)))).collect();
@@ -233,14 +237,17 @@ impl<M> TestQueues<M> {
     }
 
     /// What has come to a worker since this was last asked.
-    pub(super) fn messages(&self, worker: usize) -> Vec<Message<M>> {
+    pub(crate) fn messages(&self, worker: usize) -> Vec<Message<M>> {
         let mut messages = Vec::new();
         self.queues.mailbox(worker).collect(&mut messages);
         messages
     }
 
     /// Whom the messages are for that have come to a worker since this was last asked.
-    pub(crate) fn recipients(&self, worker: usize) -> Vec<To> {
+    ///
+    /// # Panics
+    /// When one is for the event loop itself.
+    pub fn recipients(&self, worker: usize) -> Vec<To> {
         let recipient =
             |messages| if let Message::Service(to, _) = messages { to } else { panic!("no message") };
         self.messages(worker).into_iter().map(recipient).collect()

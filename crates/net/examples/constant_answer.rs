@@ -2,7 +2,7 @@
 //! figures are held against, since it does everything but execute.
 //!
 //! ```sh
-//! cargo run --release -p dunlin-server --example constant_answer -- --port 7000 --threads 1
+//! cargo run --release -p dunlin-net --example constant_answer -- --port 7000 --threads 1
 //! ```
 //!
 //! `GET` is answered with 100 bytes, everything else with `+OK`.
@@ -12,12 +12,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin_resp::{Batch, Decoded, Limits as RequestLimits, ReplyBuffer, RequestDecoder};
-use dunlin_server::net::{
+use dunlin_net::{
     Client, EventLoop, Limits, ListenOptions, Next, Now, REPLY_BYTES_MAX, Running, Served, Service, Workers,
 };
+use dunlin_resp::{Batch, Decoded, Limits as RequestLimits, ReplyBuffer, RequestDecoder};
 
 const ANSWER: [u8; 100] = [b'x'; 100];
+/// Of a worker's stack.
+const STACK_BYTES: usize = 2 << 20;
 /// Requests decoded before their replies are looked at.
 const BATCH_MAX: usize = 256;
 
@@ -127,7 +129,7 @@ fn start(options: Options) -> Result<Running<()>, String> {
         },
         limits: Arc::new(arc_swap::ArcSwap::from_pointee(Limits::default())),
     };
-    workers.start(|_| Constant::default()).map_err(|error| error.to_string())
+    workers.start(STACK_BYTES, |_| Constant::default()).map_err(|error| error.to_string())
 }
 
 fn main() -> ExitCode {

@@ -20,28 +20,28 @@ use super::listener::Listener;
 use super::{Clients, EventLoop, Limits, Service, Traffic, WorkerQueues};
 
 /// The poller's token of the mailbox's waker.
-pub(super) const WAKEUP: Token = Token(usize::MAX);
+pub(crate) const WAKEUP: Token = Token(usize::MAX);
 /// Events of one poll.
-pub(super) const EVENTS_MAX: usize = 1024;
+pub(crate) const EVENTS_MAX: usize = 1024;
 
 /// What all workers share.
 #[derive(Debug)]
-pub(super) struct Shared<M> {
-    pub(super) queues: WorkerQueues<M>,
-    pub(super) clients: Arc<Clients>,
-    pub(super) limits: Arc<ArcSwap<Limits>>,
-    pub(super) traffic: Arc<[Traffic]>,
+pub(crate) struct Shared<M> {
+    pub(crate) queues: WorkerQueues<M>,
+    pub(crate) clients: Arc<Clients>,
+    pub(crate) limits: Arc<ArcSwap<Limits>>,
+    pub(crate) traffic: Arc<[Traffic]>,
     /// Connections of each worker, those on their way included.
-    pub(super) population: Box<[AtomicUsize]>,
+    pub(crate) population: Box<[AtomicUsize]>,
 }
 
-pub(super) struct Worker<S: Service> {
+pub(crate) struct Worker<S: Service> {
     service: S,
     event_loop: EventLoop<S>,
 }
 
 impl<S: Service> Worker<S> {
-    pub(super) fn new(
+    pub(crate) fn new(
         index: usize,
         poll: Poll,
         service: S,
@@ -52,7 +52,7 @@ impl<S: Service> Worker<S> {
     }
 
     /// Works until it is told to stop.
-    pub(super) fn run(self) -> io::Result<()> {
+    pub(crate) fn run(self) -> io::Result<()> {
         let Self { mut service, mut event_loop } = self;
         let mut kit = Kit::new(&mut service);
         let mut events = Events::with_capacity(EVENTS_MAX);

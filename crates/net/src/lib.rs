@@ -45,11 +45,10 @@ mod worker;
 mod worker_queue;
 mod workers;
 
-#[cfg(test)]
-pub(crate) use clients::test_client;
+#[cfg(any(test, feature = "testing"))]
+pub use clients::test_client;
 pub use clients::{Address, Client, Clients, Names, OutputClass, Transport};
-pub(crate) use connection::SHARED_BYTES;
-pub use connection::connection_bytes;
+pub use connection::{SHARED_BYTES, connection_bytes};
 pub use counter::{Counter, Traffic};
 pub use event_loop::EventLoop;
 pub use limits::{Limits, OutputLimit};
@@ -58,7 +57,7 @@ pub use listening::Listening;
 pub use open_files::{HTTP_CLIENTS_MAX, OpenFilesError, reserve_open_files};
 pub use pushes::{ClientPushes, Listener, Push, PushList, Pushed};
 pub use service::{Next, Now, REPLY_BYTES_MAX, Served, Service, To};
-#[cfg(test)]
-pub(crate) use worker_queue::TestQueues;
+#[cfg(any(test, feature = "testing"))]
+pub use worker_queue::TestQueues;
 pub use worker_queue::WorkerQueues;
 pub use workers::{Listened, Running, StartError, WorkerContext, Workers};

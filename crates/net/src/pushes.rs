@@ -14,7 +14,6 @@ use std::{
     },
 };
 
-use dunlin_engine::ClientPosition;
 use dunlin_mailbox::{Around, Posted, PushQueue};
 use dunlin_resp::{Protocol, ReplyBuffer};
 use socket2::Socket;
@@ -75,7 +74,7 @@ impl PushList {
 
 impl Push {
     /// Bytes that it takes, roughly.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         const ITEM_BYTES: usize = 24;
         match self {
             Self::Bytes(bytes) => bytes.len(),
@@ -93,7 +92,7 @@ impl Push {
     }
 
     /// Its bytes, and how many of them were sent.
-    pub(super) fn into_bytes(self) -> (Arc<Vec<u8>>, usize) {
+    pub(crate) fn into_bytes(self) -> (Arc<Vec<u8>>, usize) {
         match self {
             Self::Bytes(bytes) => (bytes, 0),
             Self::Rest { bytes, sent } => (bytes, sent),
@@ -114,7 +113,7 @@ pub struct Listener {
 /// The pushes of one client.
 #[derive(Debug)]
 pub struct ClientPushes {
-    pub(super) queue: PushQueue<Push, Listener, Arc<Socket>>,
+    pub(crate) queue: PushQueue<Push, Listener, Arc<Socket>>,
     /// Bytes that wait in the queue.
     bytes: AtomicUsize,
     /// Bytes that were written from the queue by any worker.
@@ -154,13 +153,13 @@ impl ClientPushes {
         self.sent_bytes.load(Relaxed)
     }
 
-    pub(super) fn has_overflowed(&self) -> bool {
+    pub(crate) fn has_overflowed(&self) -> bool {
         self.overflowed.load(Relaxed)
     }
 
     /// Queues what `make` makes, unless so many bytes may not wait. The second is whether the owner has to look after the
     /// client.
-    pub(super) fn post(
+    pub(crate) fn post(
         &self,
         is_over_hard: impl FnOnce(u64) -> bool,
         make: impl FnOnce(&Listener) -> Option<Push>,
@@ -186,7 +185,7 @@ impl ClientPushes {
 
     /// Writes what waits, unless the owner holds it; the bytes that were written, and whether the owner has to see to the
     /// rest. Any worker.
-    pub(super) fn flush(&self) -> (usize, bool) {
+    pub(crate) fn flush(&self) -> (usize, bool) {
         let mut written = 0;
         let is_done = self.queue.flush(|socket, pushes| written = self.write(socket, pushes));
         (written, !is_done)
@@ -226,7 +225,7 @@ impl ClientPushes {
     }
 
     /// Lets only the owner write, who gets what is to be sent now.
-    pub(super) fn hold(&self, mut take: impl FnMut(Push)) {
+    pub(crate) fn hold(&self, mut take: impl FnMut(Push)) {
         self.queue.hold(|push| {
             self.bytes.fetch_sub(push.len(), Relaxed);
             take(push);
@@ -280,8 +279,9 @@ impl Client {
     }
 }
 
-impl ClientPosition for Client {
-    fn mark(&self) {
+impl Client {
+    /// Decides the place of the client's command among all pushes to it: those that were queued before go out before the reply.
+    pub fn mark_pushes(&self) {
         if let Some(pushes) = self.pushes.get() {
             pushes.mark();
         }

@@ -9,8 +9,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use dunlin_engine::keyspace::Watcher;
-
 use super::{ClientPushes, Counter, Now};
 
 /// Where a client came from.
@@ -144,8 +142,8 @@ pub struct Client {
     pub pushes: OnceLock<Box<ClientPushes>>,
     /// Not 0 where the client that it has redirected invalidations to has gone.
     pub broken_redirection: Counter,
-    /// Marked when a watched key changes; there once it has watched one.
-    pub watcher: OnceLock<Watcher>,
+    /// Whether a key that it watches has changed; there once it has watched one.
+    pub has_dirty_watch: OnceLock<Arc<AtomicBool>>,
     /// `argv-mem`: bytes of the request in progress, outside of the input buffer.
     pub argument_bytes: Counter,
     /// `redir`: the client that invalidations go to, plus 1; 0 for none.
@@ -157,7 +155,7 @@ pub struct Client {
 }
 
 impl Client {
-    pub(super) fn new(address: Address, transport: Transport, descriptor: i32, now: Now) -> Self {
+    pub(crate) fn new(address: Address, transport: Transport, descriptor: i32, now: Now) -> Self {
         let zero = Counter::default;
         Self {
             address,
@@ -185,7 +183,7 @@ impl Client {
             watched_keys: zero(),
             pushes: OnceLock::new(),
             broken_redirection: zero(),
-            watcher: OnceLock::new(),
+            has_dirty_watch: OnceLock::new(),
             argument_bytes: zero(),
             redirection: zero(),
             commands_total: zero(),
@@ -287,7 +285,7 @@ impl Clients {
 
     /// Makes room for one more client and numbers it; `None` when there are `clients_max`. Called
     /// by the one thread that accepts, so that the check cannot be overtaken.
-    pub(super) fn admit(&self, clients_max: usize) -> Option<u64> {
+    pub(crate) fn admit(&self, clients_max: usize) -> Option<u64> {
         if self.connected() >= clients_max {
             return None;
         }
@@ -296,15 +294,15 @@ impl Clients {
     }
 
     /// Takes back what [`Self::admit`] granted to a client that was never registered.
-    pub(super) fn withdraw(&self) {
+    pub(crate) fn withdraw(&self) {
         self.connected.fetch_sub(1, Relaxed);
     }
 
-    pub(super) fn register(&self, client: &Arc<Client>) {
+    pub(crate) fn register(&self, client: &Arc<Client>) {
         self.by_id().insert(client.id(), client.clone());
     }
 
-    pub(super) fn remove(&self, id: u64) {
+    pub(crate) fn remove(&self, id: u64) {
         self.by_id().remove(&id);
         self.connected.fetch_sub(1, Relaxed);
     }
@@ -315,8 +313,8 @@ impl Clients {
 }
 
 /// A client that is on no worker.
-#[cfg(test)]
-pub(crate) fn test_client(id: u64) -> Arc<Client> {
+#[cfg(any(test, feature = "testing"))]
+pub fn test_client(id: u64) -> Arc<Client> {
     let address = Address { id, worker: 0, slot: id as u32 };
     Arc::new(Client::new(address, Transport::Unix(Path::new("/tmp/socket").into()), 0, Now::read()))
 }

@@ -65,34 +65,34 @@ impl WatchedListener {
 /// All that a worker has beside its service, but for the connection whose turn it is.
 pub struct EventLoop<S: Service> {
     worker: usize,
-    pub(super) poll: Poll,
-    pub(super) limits: Arc<Limits>,
-    pub(super) now: Now,
-    pub(super) shared: Arc<Shared<S::Message>>,
+    pub(crate) poll: Poll,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) now: Now,
+    pub(crate) shared: Arc<Shared<S::Message>>,
     listeners: Vec<WatchedListener>,
-    pub(super) connections: Vec<Option<Box<Connection<S::Session>>>>,
+    pub(crate) connections: Vec<Option<Box<Connection<S::Session>>>>,
     free_slots: Vec<u32>,
     open: usize,
     /// Slots that have more to do in the next tick.
-    pub(super) ready: Vec<u32>,
+    pub(crate) ready: Vec<u32>,
     /// Slots that messages of this tick were for.
     addressed: Vec<u32>,
     messages: Vec<Message<S::Message>>,
-    pub(super) pending_writes: PendingWrites,
+    pub(crate) pending_writes: PendingWrites,
     /// Connections whose replies wait to be released, by the mark that they wait for: slot and client.
-    pub(super) withheld: VecDeque<(u64, u32, u64)>,
+    pub(crate) withheld: VecDeque<(u64, u32, u64)>,
     /// Deadlines of parked connections, soonest first; entries of the past may have become moot.
     deadlines: BinaryHeap<Reverse<(Instant, u32, u64)>>,
     sweep_at: Instant,
     sweep_from: usize,
     /// When to stop waiting for clients to read their last replies.
-    pub(super) stop_at: Option<Instant>,
+    pub(crate) stop_at: Option<Instant>,
     busy_poll: BusyPoll,
-    pub(super) nested_poll: NestedPoll<S::Message>,
+    pub(crate) nested_poll: NestedPoll<S::Message>,
 }
 
 impl<S: Service> EventLoop<S> {
-    pub(super) fn new(
+    pub(crate) fn new(
         worker: usize,
         poll: Poll,
         shared: Arc<Shared<S::Message>>,
@@ -129,7 +129,7 @@ impl<S: Service> EventLoop<S> {
 
     /// What the worker has moved.
     #[inline]
-    pub(super) fn traffic(&self) -> &Traffic {
+    pub(crate) fn traffic(&self) -> &Traffic {
         &self.shared.traffic[self.worker]
     }
 
@@ -138,12 +138,12 @@ impl<S: Service> EventLoop<S> {
         self.stop_at.is_some()
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.stop_at.is_some_and(|stop_at| self.open == 0 || self.now.instant >= stop_at)
     }
 
     /// Waits until there is something to do, with something else to do at `background_at`. Events are for the next tick.
-    pub(super) fn wait(&mut self, events: &mut Events, background_at: Instant) -> io::Result<()> {
+    pub(crate) fn wait(&mut self, events: &mut Events, background_at: Instant) -> io::Result<()> {
         self.send_pushes();
         let Some(until) = self.rests_until(background_at) else {
             return self.poll.poll(events, Some(Duration::ZERO));
@@ -185,7 +185,7 @@ impl<S: Service> EventLoop<S> {
         Some(deadlines.into_iter().flatten().fold(background_at, Instant::min))
     }
 
-    pub(super) fn begin_tick(&mut self) {
+    pub(crate) fn begin_tick(&mut self) {
         self.now = Now::read();
         self.busy_poll.learn(self.now.instant);
         self.traffic().ticks.add(1);
@@ -197,7 +197,7 @@ impl<S: Service> EventLoop<S> {
     }
 
     /// Acts on what the poller has seen, on what has been left for this tick, and on messages.
-    pub(super) fn go_round(&mut self, kit: &mut Kit<'_, S>, events: &Events) {
+    pub(crate) fn go_round(&mut self, kit: &mut Kit<'_, S>, events: &Events) {
         let ready = std::mem::take(&mut self.ready);
         for event in events {
             self.note(kit, event);
@@ -242,7 +242,7 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    pub(super) fn take_turn(&mut self, kit: &mut Kit<'_, S>, slot: u32) {
+    pub(crate) fn take_turn(&mut self, kit: &mut Kit<'_, S>, slot: u32) {
         let Some(mut connection) = self.connections.get_mut(slot as usize).and_then(Option::take) else {
             return;
         };
@@ -308,7 +308,7 @@ impl<S: Service> EventLoop<S> {
 
     /// Sends replies that have been released meanwhile, and sees to it that the worker is woken for the
     /// rest.
-    pub(super) fn release(&mut self, kit: &mut Kit<'_, S>) {
+    pub(crate) fn release(&mut self, kit: &mut Kit<'_, S>) {
         while let Some(&(mark, slot, id)) = self.withheld.front() {
             let released = kit.service.released();
             if released < mark {
@@ -354,7 +354,7 @@ impl<S: Service> EventLoop<S> {
         });
     }
 
-    pub(super) fn pass_deadlines(&mut self, kit: &mut Kit<'_, S>) {
+    pub(crate) fn pass_deadlines(&mut self, kit: &mut Kit<'_, S>) {
         while let Some(&Reverse((deadline, slot, id))) = self.deadlines.peek() {
             if deadline > self.now.instant {
                 return;
@@ -452,7 +452,7 @@ impl<S: Service> EventLoop<S> {
     }
 
     /// Has every connection and every listener looked at, whatever the poller has said.
-    pub(super) fn look_at_everything(&mut self, kit: &mut Kit<'_, S>) {
+    pub(crate) fn look_at_everything(&mut self, kit: &mut Kit<'_, S>) {
         for slot in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[slot] else { continue };
             connection.suppose_ready();
@@ -555,7 +555,7 @@ impl<S: Service> EventLoop<S> {
     }
 
     /// Whether nobody else can connect.
-    pub(super) fn is_crowded(&self) -> bool {
+    pub(crate) fn is_crowded(&self) -> bool {
         self.shared.clients.connected() >= self.limits.clients_max
     }
 
@@ -589,7 +589,7 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    pub(super) fn close(&mut self, kit: &mut Kit<'_, S>, slot: u32) {
+    pub(crate) fn close(&mut self, kit: &mut Kit<'_, S>, slot: u32) {
         if let Some(Some(connection)) = self.connections.get(slot as usize)
             && connection.is_departing()
         {
@@ -610,7 +610,7 @@ impl<S: Service> EventLoop<S> {
     }
 
     /// Visits a part of the connections for what only time brings about.
-    pub(super) fn sweep(&mut self, kit: &mut Kit<'_, S>) {
+    pub(crate) fn sweep(&mut self, kit: &mut Kit<'_, S>) {
         if self.now.instant < self.sweep_at {
             return;
         }

@@ -84,8 +84,8 @@ impl std::error::Error for ListenError {
 
 /// An open listening socket. A Unix socket's file is removed when it is dropped.
 #[derive(Debug)]
-pub(super) struct Listener {
-    pub(super) socket: Socket,
+pub(crate) struct Listener {
+    pub(crate) socket: Socket,
     unix_path: Option<Arc<Path>>,
     /// Whether the path goes with it.
     owns_path: bool,
@@ -93,27 +93,27 @@ pub(super) struct Listener {
 
 impl Listener {
     /// Of a TCP socket that listens.
-    pub(super) fn tcp(socket: Socket) -> Self {
+    pub(crate) fn tcp(socket: Socket) -> Self {
         Self { socket, unix_path: None, owns_path: true }
     }
 
     /// Whether it is the one of the Unix socket.
-    pub(super) fn is_unix(&self) -> bool {
+    pub(crate) fn is_unix(&self) -> bool {
         self.unix_path.is_some()
     }
 
     /// Another one on the same socket, for a worker that accepts while the first is held up.
-    pub(super) fn stand_in(&self) -> io::Result<Self> {
+    pub(crate) fn stand_in(&self) -> io::Result<Self> {
         Ok(Self { socket: self.socket.try_clone()?, unix_path: self.unix_path.clone(), owns_path: false })
     }
 
     /// The bound TCP address.
-    pub(super) fn tcp_address(&self) -> Option<SocketAddr> {
+    pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
         tcp_address(&self.socket)
     }
 
     /// Takes one connection off the backlog, ready for use.
-    pub(super) fn accept(&self, limits: &Limits) -> io::Result<(Socket, Transport)> {
+    pub(crate) fn accept(&self, limits: &Limits) -> io::Result<(Socket, Transport)> {
         let (socket, peer) = self.socket.accept()?;
         if let Some(path) = &self.unix_path {
             socket.set_nonblocking(true)?;
@@ -124,7 +124,7 @@ impl Listener {
 }
 
 /// Makes a TCP connection that has been accepted ready for use.
-pub(super) fn prepare_tcp(
+pub(crate) fn prepare_tcp(
     socket: Socket,
     peer: &SockAddr,
     limits: &Limits,
@@ -155,7 +155,7 @@ impl Drop for Listener {
 }
 
 /// Opens all listeners, or none.
-pub(super) fn listen(options: &ListenOptions) -> Result<Vec<Listener>, ListenError> {
+pub(crate) fn listen(options: &ListenOptions) -> Result<Vec<Listener>, ListenError> {
     let mut listeners = Vec::new();
     if let Some(port) = options.port {
         let sockets = listen_on(&options.addresses, port, options.backlog)?;
@@ -175,7 +175,7 @@ pub fn listen_on(addresses: &[String], port: u16, backlog: u32) -> Result<Vec<So
 }
 
 /// As [`listen_on`], with other handles on those of `former` that listen there already.
-pub(super) fn listen_keeping(
+pub(crate) fn listen_keeping(
     former: &[Socket],
     addresses: &[String],
     port: u16,
@@ -207,7 +207,7 @@ fn is_unavailable(error: &io::Error) -> bool {
 }
 
 /// What configured addresses stand for, as far as they can be found.
-pub(super) fn resolved(addresses: &[String], port: u16) -> impl Iterator<Item = SocketAddr> {
+pub(crate) fn resolved(addresses: &[String], port: u16) -> impl Iterator<Item = SocketAddr> {
     let plain = |configured: &String| configured.strip_prefix('-').unwrap_or(configured).to_owned();
     addresses.iter().filter_map(move |configured| resolve(&plain(configured), port).ok()).flatten()
 }
@@ -222,12 +222,12 @@ fn resolve(address: &str, port: u16) -> io::Result<impl Iterator<Item = SocketAd
 }
 
 /// The TCP address that a socket is bound to.
-pub(super) fn tcp_address(socket: &Socket) -> Option<SocketAddr> {
+pub(crate) fn tcp_address(socket: &Socket) -> Option<SocketAddr> {
     socket.local_addr().ok()?.as_socket()
 }
 
 /// Has a bound socket listen; also one that has been shut down.
-pub(super) fn start_listening(socket: &Socket, backlog: u32) -> io::Result<()> {
+pub(crate) fn start_listening(socket: &Socket, backlog: u32) -> io::Result<()> {
     socket.listen(backlog.min(i32::MAX as u32) as i32)
 }
 
@@ -288,14 +288,14 @@ fn remove_stale_socket(path: &Path) -> io::Result<()> {
 
 /// What a client is told before its connection is closed unserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     TooManyClients,
     NotLoopback,
 }
 
 impl Refusal {
     /// The client's error line.
-    pub(super) fn reply(self) -> &'static [u8] {
+    pub(crate) fn reply(self) -> &'static [u8] {
         match self {
             Self::TooManyClients => b"-ERR max number of clients reached\r\n",
             Self::NotLoopback => {

@@ -15,7 +15,6 @@ use super::listening::Listening;
 use super::worker::{Shared, WAKEUP, Worker};
 use super::worker_queue::{PollerWakeup, WorkerQueue};
 use super::{Clients, Limits, Service, Traffic, WorkerQueues};
-use crate::process::host::shorten_slice;
 
 /// What a service is given when it is made, on its worker's thread.
 #[derive(Debug)]
@@ -86,9 +85,10 @@ impl Workers {
     /// When `threads` is 0.
     pub fn start<S: Service>(
         self,
+        stack_bytes: usize,
         make: impl Fn(WorkerContext<S::Message>) -> S + Clone + Send + 'static,
     ) -> Result<Running<S::Message>, StartError> {
-        Ok(self.listen()?.start(make)?)
+        Ok(self.listen()?.start(stack_bytes, make)?)
     }
 }
 
@@ -106,8 +106,8 @@ impl Listened {
         self.listeners.iter().filter_map(Listener::tcp_address).collect()
     }
 
-    /// Starts the threads `worker-0`, `worker-1`, …; `make` builds each worker's service on its thread. When this
-    /// returns, clients are served.
+    /// Starts the threads `worker-0`, `worker-1`, …; `make` builds each worker's service on its thread, whose
+    /// stack has `stack_bytes`. When this returns, clients are served.
     ///
     /// # Errors
     /// When the system has no room for a poller or a thread.
@@ -116,6 +116,7 @@ impl Listened {
     /// When there is to be no thread.
     pub fn start<S: Service>(
         self,
+        stack_bytes: usize,
         make: impl Fn(WorkerContext<S::Message>) -> S + Clone + Send + 'static,
     ) -> io::Result<Running<S::Message>> {
         assert!(self.threads > 0, "a server has at least one worker");
@@ -153,11 +154,9 @@ impl Listened {
             let listeners = std::mem::replace(&mut listeners, stand_ins);
             let (make, shared) = (make.clone(), shared.clone());
             let thread = std::thread::Builder::new().name(format!("worker-{index}"));
-            // Workers run scripts.
-            let thread = thread.stack_size(dunlin_scripting::STACK_BYTES).spawn(move || {
-                shorten_slice();
-                Worker::new(index, poll, make(context), shared, listeners)?.run()
-            })?;
+            let thread = thread
+                .stack_size(stack_bytes)
+                .spawn(move || Worker::new(index, poll, make(context), shared, listeners)?.run())?;
             threads.push(thread);
         }
         Ok(Running { shared, threads, addresses, listening })

@@ -21,8 +21,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dunlin_net::{Client, EventLoop, Next, Now, REPLY_BYTES_MAX, Served, Service, WorkerContext};
 use dunlin_resp::ReplyBuffer;
-use dunlin_server::net::{Client, EventLoop, Next, Now, REPLY_BYTES_MAX, Served, Service, WorkerContext};
 
 pub struct Lines {
     context: WorkerContext<String>,

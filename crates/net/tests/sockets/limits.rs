@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dunlin_server::net::{Limits, OutputLimit};
+use dunlin_net::{Limits, OutputLimit};
 
 use crate::harness::{Server, wait_until};
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use dunlin_server::net::{Transport, reserve_open_files};
+use dunlin_net::{Transport, reserve_open_files};
 
 use crate::harness::{Server, wait_until};
 

@@ -16,7 +16,7 @@ pub struct OutputLimit {
 impl OutputLimit {
     /// Whether a client that has this much output waiting is to be closed at once.
     #[inline]
-    pub(super) fn is_over_hard(&self, waiting_bytes: u64) -> bool {
+    pub(crate) fn is_over_hard(&self, waiting_bytes: u64) -> bool {
         self.hard_bytes > 0 && waiting_bytes > self.hard_bytes
     }
 }
@@ -32,7 +32,7 @@ pub struct Limits {
     pub keepalive: Option<Duration>,
     /// `client-query-buffer-limit`, in bytes.
     pub query_buffer_max: u64,
-    /// `client-output-buffer-limit`, by [`crate::net::OutputClass`].
+    /// `client-output-buffer-limit`, by [`crate::OutputClass`].
     pub output: [OutputLimit; 3],
     /// Whether TCP clients from other hosts are refused: `protected-mode` is on and the default
     /// user has no password.

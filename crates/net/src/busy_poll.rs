@@ -24,7 +24,7 @@ const BACKOFF: u32 = 25;
 
 /// The busy_poll of one worker.
 #[derive(Debug)]
-pub(super) struct BusyPoll {
+pub(crate) struct BusyPoll {
     looks: u32,
     /// It does without until then.
     resumes_at: Option<Instant>,
@@ -43,28 +43,28 @@ enum Last {
 }
 
 impl BusyPoll {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { looks: LOOKS.0, resumes_at: None, last: Last::Nothing }
     }
 
     /// How often to give way and look now.
-    pub(super) fn looks(&self, now: Instant) -> u32 {
+    pub(crate) fn looks(&self, now: Instant) -> u32 {
         if self.resumes_at.is_some_and(|at| now < at) { 0 } else { self.looks }
     }
 
     /// Something came while it looked, which began then.
-    pub(super) fn has_looked(&mut self, begun: Instant) {
+    pub(crate) fn has_looked(&mut self, begun: Instant) {
         self.last = Last::Looked(begun);
     }
 
     /// It sleeps, from then on.
-    pub(super) fn sleeps(&mut self, begun: Instant) {
+    pub(crate) fn sleeps(&mut self, begun: Instant) {
         self.last = Last::Slept(begun);
     }
 
     /// Learns from the wait that has ended now.
     #[inline]
-    pub(super) fn learn(&mut self, now: Instant) {
+    pub(crate) fn learn(&mut self, now: Instant) {
         match std::mem::replace(&mut self.last, Last::Nothing) {
             Last::Nothing => {}
             Last::Looked(begun) => {

@@ -20,7 +20,7 @@ const ANNOUNCED_BYTES_MAX: usize = 1024 * 1024;
 const IDLE_CAPACITY_MAX: usize = 64 * 1024;
 
 #[derive(Debug, Default)]
-pub(super) struct Input {
+pub(crate) struct Input {
     bytes: Vec<u8>,
     start: usize,
 }
@@ -28,23 +28,23 @@ pub(super) struct Input {
 impl Input {
     /// What is held.
     #[inline]
-    pub(super) fn held(&self) -> &[u8] {
+    pub(crate) fn held(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bytes.len() - self.start
     }
 
     /// Memory that holds nothing.
-    pub(super) fn unused_bytes(&self) -> usize {
+    pub(crate) fn unused_bytes(&self) -> usize {
         self.bytes.capacity() - self.len()
     }
 
     /// The buffer with room for a read behind what is held, in proportion to the `wanted` bytes
     /// that a request has announced.
-    pub(super) fn with_room(&mut self, wanted: usize) -> &mut Vec<u8> {
+    pub(crate) fn with_room(&mut self, wanted: usize) -> &mut Vec<u8> {
         // Moving at most as much as has been served since the last move keeps it O(1) a byte.
         if self.start > 0 && self.start >= self.len() {
             self.bytes.drain(..self.start);
@@ -61,14 +61,14 @@ impl Input {
     }
 
     /// Holds a copy of `rest`; nothing may be held yet.
-    pub(super) fn hold(&mut self, rest: &[u8]) {
+    pub(crate) fn hold(&mut self, rest: &[u8]) {
         debug_assert_eq!(self.len(), 0);
         self.start = 0;
         self.bytes = rest.to_vec();
     }
 
     /// Drops `count` bytes off the end: the service keeps them.
-    pub(super) fn detach(&mut self, count: usize) {
+    pub(crate) fn detach(&mut self, count: usize) {
         debug_assert!(count <= self.len());
         if count > 0 {
             self.bytes.truncate(self.bytes.len() - count);
@@ -77,7 +77,7 @@ impl Input {
     }
 
     /// Drops `count` served bytes off the front, and memory that is no longer needed.
-    pub(super) fn consume(&mut self, count: usize) {
+    pub(crate) fn consume(&mut self, count: usize) {
         debug_assert!(count <= self.len());
         self.start += count;
         if self.len() == 0 {

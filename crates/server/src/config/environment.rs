@@ -1,0 +1,52 @@
+//! The part of the configuration that commands obey.
+
+use dunlin_engine::{
+    Environment,
+    keyspace::ClientToken,
+    value::{CollectionLimits, stream::ProducerLimits},
+};
+
+use super::{Config, VersionCheck};
+
+/// The part of the configuration that commands obey, for nobody in particular and at no time.
+pub(crate) fn environment(config: &Config) -> Environment {
+    Environment {
+        now_ms: 0,
+        string_bytes_max: config.proto_max_bulk_len as usize,
+        no_touch: false,
+        keep_expired: false,
+        replaying_at_ms: 0,
+        compress_dumps: config.rdbcompression,
+        relaxed_versions: config.rdb_version_check == VersionCheck::Relaxed,
+        client: ClientToken::default(),
+        deny_blocking: false,
+        in_script: false,
+        visits_max: None,
+        waits_for_views: true,
+        tracks: false,
+        broadcasts: false,
+        notifications: config.notify_keyspace_events.published(),
+        lazyfree_expire: config.lazyfree_lazy_expire,
+        lazyfree_server_del: config.lazyfree_lazy_server_del,
+        lazyfree_user_del: config.lazyfree_lazy_user_del,
+        lazyfree_user_flush: config.lazyfree_lazy_user_flush,
+        collection_limits: CollectionLimits {
+            hash_max_listpack_entries: config.hash_max_listpack_entries as usize,
+            hash_max_listpack_value: config.hash_max_listpack_value as usize,
+            list_max_listpack_size: i64::from(config.list_max_listpack_size),
+            list_packed_threshold: 0,
+            hll_sparse_max_bytes: config.hll_sparse_max_bytes as usize,
+            set_max_intset_entries: config.set_max_intset_entries as usize,
+            set_max_listpack_entries: config.set_max_listpack_entries as usize,
+            set_max_listpack_value: config.set_max_listpack_value as usize,
+            zset_max_listpack_entries: config.zset_max_listpack_entries as usize,
+            zset_max_listpack_value: config.zset_max_listpack_value as usize,
+            stream_node_max_bytes: config.stream_node_max_bytes as usize,
+            stream_node_max_entries: config.stream_node_max_entries as usize,
+            producers: ProducerLimits {
+                duration_s: config.stream_idmp_duration,
+                entries_max: config.stream_idmp_maxsize,
+            },
+        },
+    }
+}

@@ -1,0 +1,5 @@
+//! The operating system and its machine: processor and memory, priorities of threads, the allocator.
+
+pub(crate) mod allocator;
+pub(crate) mod host;
+pub(crate) mod removal;

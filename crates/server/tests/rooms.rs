@@ -1,0 +1,136 @@
+//! The modules of the crate, top to bottom: each imports only modules below it, with the exceptions listed here.
+//!
+//! A new arrow that points up fails this test, and so does an exception that is no longer needed.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// From the process down to the configuration. Sockets and event loops are the crate `dunlin-net`, below all of it.
+const ROOMS: [&str; 16] = [
+    "lib",
+    "process",
+    "tools",
+    "commands",
+    "executor",
+    "scripting",
+    "push",
+    "loading",
+    "durability",
+    "persistence",
+    "observe",
+    "shared",
+    "session",
+    "access",
+    "config",
+    "system",
+];
+
+/// Arrows that point up, from a module to one above it. The list is to become shorter.
+const UPWARD: [(&str, &str); 30] = [
+    ("commands", "process"),
+    ("config", "observe"),
+    ("durability", "commands"),
+    ("durability", "executor"),
+    ("durability", "loading"),
+    ("durability", "scripting"),
+    ("executor", "commands"),
+    ("observe", "durability"),
+    ("observe", "loading"),
+    ("observe", "persistence"),
+    ("observe", "process"),
+    ("observe", "push"),
+    ("persistence", "durability"),
+    ("persistence", "executor"),
+    ("persistence", "scripting"),
+    ("push", "executor"),
+    ("scripting", "commands"),
+    ("scripting", "executor"),
+    ("session", "executor"),
+    ("session", "push"),
+    ("shared", "commands"),
+    ("shared", "durability"),
+    ("shared", "executor"),
+    ("shared", "loading"),
+    ("shared", "observe"),
+    ("shared", "persistence"),
+    ("shared", "process"),
+    ("shared", "push"),
+    ("shared", "scripting"),
+    ("tools", "process"),
+];
+
+#[test]
+fn modules_import_only_modules_below_them() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut upward = BTreeSet::new();
+    for path in rust_files(&source) {
+        let room = room_of(path.strip_prefix(&source).unwrap());
+        let place = |name: &str| ROOMS.iter().position(|room| *room == name);
+        let own = place(&room).unwrap_or_else(|| panic!("{room} has no place among the modules"));
+        let text = without_tests_and_comments(&fs::read_to_string(&path).unwrap());
+        for imported in imported_rooms(&text) {
+            if place(&imported).is_some_and(|other| other < own) {
+                upward.insert((room.clone(), imported));
+            }
+        }
+    }
+    let known = UPWARD.map(|(from, to)| (from.to_owned(), to.to_owned())).into();
+    let new: Vec<_> = upward.difference(&known).collect();
+    assert!(new.is_empty(), "imports of modules above: {new:?}");
+    let gone: Vec<_> = known.difference(&upward).collect();
+    assert!(gone.is_empty(), "no longer needed in UPWARD: {gone:?}");
+}
+
+fn rust_files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let (directories, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let nested = directories.iter().flat_map(|path| rust_files(path));
+    nested
+        .chain(files.iter().filter(|path| path.extension().is_some_and(|ext| ext == "rs")).cloned())
+        .collect()
+}
+
+/// The module at the root of the crate that a file belongs to.
+fn room_of(path: &Path) -> String {
+    let first = path.components().next().unwrap().as_os_str().to_str().unwrap();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// Tests may import anything. They stand at the end of their files.
+fn without_tests_and_comments(text: &str) -> String {
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    code.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+/// The modules that are named behind `crate::`, alone or in braces.
+fn imported_rooms(text: &str) -> BTreeSet<String> {
+    let mut rooms = BTreeSet::new();
+    for behind in text.split("crate::").skip(1) {
+        let Some(group) = behind.strip_prefix('{') else {
+            rooms.insert(first_word(behind));
+            continue;
+        };
+        let (mut depth, mut is_start) = (0, true);
+        for (at, byte) in group.bytes().enumerate() {
+            match byte {
+                b'{' => depth += 1,
+                b'}' if depth == 0 => break,
+                b'}' => depth -= 1,
+                b',' if depth == 0 => is_start = true,
+                _ if is_start && !byte.is_ascii_whitespace() => {
+                    rooms.insert(first_word(&group[at..]));
+                    is_start = false;
+                }
+                _ => {}
+            }
+        }
+    }
+    rooms
+}
+
+fn first_word(text: &str) -> String {
+    text.chars().take_while(|char| char.is_alphanumeric() || *char == '_').collect()
+}
