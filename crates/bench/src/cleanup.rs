@@ -7,9 +7,10 @@
 //! ```
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Child;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError, Weak};
+use std::process::{Child, Command};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -29,18 +30,25 @@ pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A child to be killed when a signal ends this program. Forgotten with its last owner.
-pub fn kill_at_end(child: Weak<Mutex<Child>>) {
+/// Starts a child, to be killed when a signal ends this program. Forgotten with its last owner.
+///
+/// The lock is held until the child is known: a signal finds every child that runs.
+pub fn spawn(command: &mut Command) -> io::Result<Arc<Mutex<Child>>> {
     watch();
     let mut remains = locked(&REMAINS);
+    let child = Arc::new(Mutex::new(command.spawn()?));
     remains.children.retain(|child| child.strong_count() > 0);
-    remains.children.push(child);
+    remains.children.push(Arc::downgrade(&child));
+    Ok(child)
 }
 
-/// A folder to be removed when a signal ends this program.
-pub fn remove_at_end(folder: &Path) {
+/// Creates a folder, to be removed when a signal ends this program.
+pub fn create_folder(folder: &Path) -> io::Result<()> {
     watch();
-    locked(&REMAINS).folders.push(folder.to_path_buf());
+    let mut remains = locked(&REMAINS);
+    fs::create_dir_all(folder)?;
+    remains.folders.push(folder.to_path_buf());
+    Ok(())
 }
 
 /// Removes a folder now.

@@ -31,8 +31,8 @@ impl ScratchFolder {
         static FOLDERS: AtomicU32 = AtomicU32::new(0);
         let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("dunlin-bench-{}-{number}", std::process::id()));
-        cleanup::remove_at_end(&path);
-        fs::create_dir_all(&path).map_err(|error| format!("cannot create {}: {error}", path.display()))?;
+        cleanup::create_folder(&path)
+            .map_err(|error| format!("cannot create {}: {error}", path.display()))?;
         Ok(Self(path))
     }
 
@@ -83,9 +83,8 @@ impl Process {
         };
         // SAFETY: between fork and exec the closure makes two system calls; it takes no lock and allocates nothing.
         unsafe { command.pre_exec(prepare) };
-        let child = command.spawn().map_err(failed)?;
-        let (id, child) = (child.id(), Arc::new(Mutex::new(child)));
-        cleanup::kill_at_end(Arc::downgrade(&child));
+        let child = cleanup::spawn(&mut command).map_err(failed)?;
+        let id = locked(&child).id();
         Ok(Self { path: path.to_path_buf(), id, child, folder })
     }
 

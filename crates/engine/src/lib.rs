@@ -10,7 +10,6 @@ pub mod commands;
 mod context;
 mod digest;
 mod execute;
-pub mod glob;
 pub mod keyspace;
 mod long_words;
 mod notify;
@@ -30,7 +29,9 @@ pub use context::{
     Environment, ExclusiveContext, ExpiryChange, Garbage, Host, KeyspaceContext, ReadContext, Worker,
     WriteContext,
 };
-pub use dunlin_structures::{GrowingBlock, PAGE_BYTES, hyperloglog::self_test as hyperloglog_self_test};
+pub use dunlin_structures::{
+    GrowingBlock, PAGE_BYTES, glob, hyperloglog::self_test as hyperloglog_self_test,
+};
 pub use execute::{Engine, Request};
 pub use long_words::{LONG_WORD_BYTES_MIN, LongWord, LongWords, OwnedWord};
 pub use notify::{Audience, ClientPosition, Event, EventClass, EventClasses, Notice};

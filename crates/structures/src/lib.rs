@@ -12,6 +12,7 @@
 //! ```
 //!
 //! [`bits`] are algorithms on strings as arrays of bits, [`hyperloglog`] those on strings as sketches of sets.
+//! [`glob`] compiles patterns of names.
 //!
 //! Slab and table are changed by one owner at a time (`&mut self`). Beside each stands a view made of
 //! atomics only ([`PageDirectory`], [`TableProbe`]) from which any thread may compute addresses to
@@ -25,6 +26,7 @@ mod bucket_table;
 mod corrupt;
 mod decimal;
 pub mod geohash;
+pub mod glob;
 pub mod hyperloglog;
 mod intset;
 mod leaf_map;

@@ -4,6 +4,8 @@
 
 use std::borrow::Cow;
 
+use dunlin_structures::glob::TooComplex;
+
 /// How every handler ends.
 pub type CommandResult = Result<(), CommandError>;
 
@@ -108,6 +110,13 @@ impl std::fmt::Display for CommandError {
 }
 
 impl std::error::Error for CommandError {}
+
+impl From<TooComplex> for CommandError {
+    fn from(_: TooComplex) -> Self {
+        const _: () = assert!(TooComplex::CHARACTERS_MAX == 1024);
+        Self::text("ERR pattern is too complex: more than 1024 characters in parts with '?' or '[...]'")
+    }
+}
 
 #[cfg(test)]
 mod tests {

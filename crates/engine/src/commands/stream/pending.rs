@@ -33,7 +33,7 @@ fn xack(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
             let ids = parse_ids(ids)?;
             Ok(ids.into_iter().filter(|id| group.acknowledge(*id)).count())
         });
-        let acknowledged = edited.unwrap_or(Ok(0));
+        let acknowledged: Result<usize, CommandError> = edited.unwrap_or(Ok(0));
         let changed = acknowledged.as_ref().is_ok_and(|count| *count > 0);
         (acknowledged, Change::of_groups(changed))
     })?;

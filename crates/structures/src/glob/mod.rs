@@ -24,20 +24,17 @@ mod run;
 use byte_set::ByteSet;
 use run::{Element, Needle, Run, SETS_MAX};
 
-use crate::command::CommandError;
-
 /// Stars with something behind them that a pattern can have and match.
 const STARS_MAX: usize = 1000;
 
 /// A pattern has more classes, or longer parts with `?` or classes to search for, than can be matched in acceptable time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct TooComplex;
+pub struct TooComplex;
 
-/// What a client is told of such a pattern.
-const TOO_COMPLEX: CommandError =
-    CommandError::text("ERR pattern is too complex: more than 1024 characters in parts with '?' or '[...]'");
-
-const _: () = assert!(SETS_MAX == 1024);
+impl TooComplex {
+    /// Most characters in such parts of a pattern.
+    pub const CHARACTERS_MAX: usize = SETS_MAX;
+}
 
 /// A pattern, compiled.
 #[derive(Debug, Clone)]
@@ -65,13 +62,13 @@ impl Glob {
     pub const NOTHING: Self = Self(Shape::Nothing);
 
     /// Compiles a pattern. O(pattern).
-    pub fn new(pattern: &[u8]) -> Result<Self, CommandError> {
-        compile(pattern, false).map_err(|TooComplex| TOO_COMPLEX)
+    pub fn new(pattern: &[u8]) -> Result<Self, TooComplex> {
+        compile(pattern, false)
     }
 
     /// Compiles a pattern that matches in any letter case (ASCII). O(pattern).
-    pub fn ignoring_case(pattern: &[u8]) -> Result<Self, CommandError> {
-        compile(pattern, true).map_err(|TooComplex| TOO_COMPLEX)
+    pub fn ignoring_case(pattern: &[u8]) -> Result<Self, TooComplex> {
+        compile(pattern, true)
     }
 
     /// Whether the whole of a text matches. O(text).
@@ -104,7 +101,7 @@ impl Starred {
 }
 
 /// What a pattern lets through that a command of the `SCAN` family, or `KEYS`, was given; `None` for everything.
-pub fn filter(pattern: &[u8]) -> Result<Option<Glob>, CommandError> {
+pub fn filter(pattern: &[u8]) -> Result<Option<Glob>, TooComplex> {
     (pattern != b"*").then(|| Glob::new(pattern)).transpose()
 }
 
@@ -331,10 +328,10 @@ mod tests {
         }
         let questions = |count| [b"*a", &vec![b'?'; count][..], b"*"].concat();
         assert!(matches(&questions(SETS_MAX - 1), &text));
-        assert_eq!(Glob::new(&questions(SETS_MAX)).err(), Some(TOO_COMPLEX));
+        assert_eq!(Glob::new(&questions(SETS_MAX)).err(), Some(TooComplex));
         let classes = b"[ab]".repeat(SETS_MAX);
         assert!(matches(&classes, &text[..SETS_MAX]));
-        assert_eq!(Glob::new(&[&classes[..], b"[ab]"].concat()).err(), Some(TOO_COMPLEX));
+        assert_eq!(Glob::new(&[&classes[..], b"[ab]"].concat()).err(), Some(TooComplex));
         // Where nothing has to be searched for, or bytes alone, there is none.
         let long =
             [&vec![b'a'; 1 << 20][..], &vec![b'?'; 1 << 20], b"*", &vec![b'b'; 1 << 20], b"*[c]"].concat();

@@ -1,0 +1,85 @@
+//! Decisions: a request goes in, and comes out allowed or denied for a reason.
+
+use std::ops::ControlFlow;
+
+use crate::KeyAccess;
+
+/// What a decision needs to know of a request. Keys, channels and databases are asked for only where they are restricted.
+pub trait Request {
+    /// The number of the command or subcommand.
+    fn command(&self) -> usize;
+
+    /// Whether everybody may run it, before authentication too: `AUTH`, `HELLO`, `QUIT`.
+    fn is_for_everyone(&self) -> bool;
+
+    /// The word behind the command's name.
+    fn first_argument(&self) -> Option<&[u8]>;
+
+    /// Shows each key with its position among the words and its use.
+    fn keys(&self, visit: impl FnMut(usize, &[u8], KeyAccess) -> ControlFlow<Denial>) -> ControlFlow<Denial>;
+
+    /// Shows each channel that is listened or published to, with its position, and whether it is a pattern.
+    fn channels(&self, visit: impl FnMut(usize, &[u8], bool) -> ControlFlow<Denial>) -> ControlFlow<Denial>;
+
+    /// Shows each database that it touches.
+    fn databases(&self, visit: impl FnMut(Touched) -> ControlFlow<Denial>) -> ControlFlow<Denial>;
+}
+
+/// A database that a request touches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Touched {
+    /// This one.
+    One {
+        /// The word that names it; 0 for the client's own.
+        word: usize,
+        /// Its number.
+        number: i32,
+    },
+    /// Every one: `FLUSHALL`.
+    All,
+}
+
+/// Why a request is denied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Denial {
+    /// The kind of its object.
+    pub reason: Reason,
+    /// The position of the key, channel or database among the words; 0 for the command, and for the client's own database.
+    pub word: usize,
+}
+
+/// The kinds of reasons. Of several selectors' reasons, the highest counts: the others were farther from allowing it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// The command.
+    Command,
+    /// A key.
+    Key,
+    /// A name and password that do not fit each other; never a decision's.
+    Authentication,
+    /// A channel.
+    Channel,
+    /// A database.
+    Database,
+}
+
+impl Reason {
+    /// The name in `ACL LOG`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Command => "command",
+            Self::Key => "key",
+            Self::Authentication => "auth",
+            Self::Channel => "channel",
+            Self::Database => "database",
+        }
+    }
+}
+
+impl Denial {
+    /// The one that says more: of a higher kind, or of a later word.
+    pub(crate) fn or_later(self, other: Self) -> Self {
+        let rank = |denial: &Self| (denial.reason, denial.word);
+        if rank(&other) > rank(&self) { other } else { self }
+    }
+}
