@@ -210,6 +210,11 @@ impl Worker {
         !self.kept_out.is_empty()
     }
 
+    /// Where its random numbers come from.
+    pub(crate) fn random_source(&mut self) -> &mut Random {
+        &mut self.random
+    }
+
     /// The next of its random numbers: for sampling, not for secrets.
     pub fn random(&mut self) -> u64 {
         self.random.bits()

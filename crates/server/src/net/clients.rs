@@ -217,6 +217,15 @@ impl Client {
         self.killed.load(Relaxed)
     }
 
+    /// Bytes of its buffers, for requests and replies.
+    pub fn buffer_bytes(&self) -> u64 {
+        self.query_buffer_bytes.get()
+            + self.query_buffer_free_bytes.get()
+            + self.waiting_bytes()
+            + self.argument_bytes.get()
+            + self.queued_bytes.get()
+    }
+
     /// Which output limit applies to it.
     #[inline]
     pub fn output_class(&self) -> OutputClass {
@@ -270,14 +279,7 @@ impl Clients {
 
     /// Bytes of all clients' buffers. O(n).
     pub fn buffer_bytes(&self) -> usize {
-        let bytes = |client: &Arc<Client>| {
-            client.query_buffer_bytes.get()
-                + client.query_buffer_free_bytes.get()
-                + client.waiting_bytes()
-                + client.argument_bytes.get()
-                + client.queued_bytes.get()
-        };
-        self.by_id().values().map(bytes).sum::<u64>() as usize
+        self.by_id().values().map(|client| client.buffer_bytes()).sum::<u64>() as usize
     }
 
     /// One client by its number.

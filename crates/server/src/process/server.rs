@@ -27,7 +27,7 @@ use crate::{
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags},
     durability::{Durability, LogThread, Order, RING},
     executor::offload_threads,
-    executor::{Executor, WorkerMessage},
+    executor::{Executor, WorkerMessage, configure_access},
     loading::helpers,
     net::{
         Limits, ListenOptions, Listening, Now, OutputLimit, Running, WorkerContext, Workers, listen_on,
@@ -232,6 +232,7 @@ pub(crate) fn assemble(
     let participants = threads + 1 + helpers(threads);
     let keyspace = Keyspace::new(threads, participants, databases, seeds()?);
     let engine = Engine::with_log(keyspace, Arc::clone(&writers) as Arc<dyn Log>);
+    configure_access(&engine, &store.current());
     let (maintenance, discarded) = Maintenance::new();
     let durability = Durability::new(writers, threads);
     let shared = Shared::new(engine, store, threads, maintenance, Process::new()?, durability, stopper);
