@@ -210,3 +210,172 @@ impl Engine {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use dunlin_resp::Protocol;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::transcript::{Records, Story};
+
+    /// Some hundred in each stripe: stripes are drawn, and give up more or less than their share.
+    const KEYS: usize = 2000;
+
+    fn how(order: EvictionOrder, expiring_only: bool) -> Eviction {
+        Eviction { order, expiring_only, samples: 64, lazy: false }
+    }
+
+    fn ask(story: &mut Story, line: &str) {
+        let reply = story.reply(line, Protocol::Resp2);
+        assert_ne!(reply.first(), Some(&b'-'), "{line}: {}", String::from_utf8_lossy(&reply));
+    }
+
+    fn evict(story: &mut Story, how: &Eviction, keys: usize) -> Evicted {
+        let inside = story.engine.keyspace.enter(0);
+        let evicted =
+            story.engine.evict(&inside, how, (usize::MAX, keys), &story.environment, &mut story.worker);
+        drop(inside);
+        let keyspace = &story.engine.keyspace;
+        assert_eq!(keyspace.used_bytes(), keyspace.usage(None).bytes(), "the accounting is exact");
+        evicted
+    }
+
+    fn sweep(story: &Story) {
+        let inside = story.engine.keyspace.enter(0);
+        while story.engine.sweep_stamps(&inside, story.environment.now_ms, 50) {}
+    }
+
+    /// The numbers of the keys `k:…` that were recorded as removed.
+    fn removed(records: &Records) -> Vec<usize> {
+        let numbers = records.take().into_iter().filter_map(|record| {
+            record.strip_prefix("DEL k:").map(|number| number.parse().expect("a number"))
+        });
+        numbers.collect()
+    }
+
+    /// How many of the first half went, where half of the keys were evicted.
+    fn of_first_half(order: EvictionOrder, prepare: impl Fn(&mut Story)) -> usize {
+        let (mut story, records) = Story::recorded();
+        story.engine.keyspace.access_clock().configure(order.ranking(), 0, 1);
+        sweep(&story);
+        prepare(&mut story);
+        records.take();
+        let evicted = evict(&mut story, &how(order, false), KEYS / 2);
+        assert_eq!((evicted.keys, evicted.none_left), (KEYS / 2, false));
+        let removed = removed(&records);
+        assert_eq!(removed.iter().collect::<BTreeSet<_>>().len(), KEYS / 2, "each was recorded once");
+        assert_eq!(story.reply("DBSIZE", Protocol::Resp2), format!(":{}\r\n", KEYS / 2).as_bytes());
+        removed.into_iter().filter(|number| *number < KEYS / 2).count()
+    }
+
+    #[test]
+    fn the_least_recently_used_go_first() {
+        let count = of_first_half(EvictionOrder::Recency, |story| {
+            for number in 0..KEYS {
+                story.environment.now_ms += 10_000;
+                sweep(story);
+                ask(story, &format!("SET k:{number} v"));
+            }
+        });
+        assert!(count >= KEYS / 2 * 8 / 10, "{count}");
+    }
+
+    #[test]
+    fn the_least_frequently_used_go_first() {
+        let count = of_first_half(EvictionOrder::Frequency, |story| {
+            for number in 0..KEYS {
+                ask(story, &format!("SET k:{number} v"));
+                (0..number / 100).for_each(|_| ask(story, &format!("GET k:{number}")));
+            }
+        });
+        assert!(count >= KEYS / 2 * 8 / 10, "{count}");
+    }
+
+    #[test]
+    fn the_first_to_expire_go_first() {
+        let count = of_first_half(EvictionOrder::Deadline, |story| {
+            for number in 0..KEYS {
+                ask(story, &format!("SET k:{number} v EX {}", 1000 + number));
+            }
+        });
+        assert!(count >= KEYS / 2 * 8 / 10, "{count}");
+    }
+
+    #[test]
+    fn chance_prefers_nobody() {
+        let count = of_first_half(EvictionOrder::Random, |story| {
+            (0..KEYS).for_each(|number| ask(story, &format!("SET k:{number} v")));
+        });
+        assert!((KEYS / 8..KEYS * 3 / 8).contains(&count), "{count}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn exactly_the_keys_that_may_go_do(
+            expires in proptest::collection::vec((0..3_usize, any::<bool>()), 1..300),
+            order in prop_oneof![
+                Just(EvictionOrder::Recency), Just(EvictionOrder::Deadline), Just(EvictionOrder::Random)],
+        ) {
+            let mut story = Story::new();
+            for (number, (database, expires)) in expires.iter().enumerate() {
+                story.database = *database;
+                let more = if *expires { " EX 1000" } else { "" };
+                ask(&mut story, &format!("SET k:{number} {}{more}", "x".repeat(1 + number * 7 % 2000)));
+            }
+            let expected = expires.iter().filter(|(_, expires)| *expires).count();
+            let evicted = evict(&mut story, &how(order, true), usize::MAX);
+            prop_assert_eq!((evicted.keys, evicted.none_left), (expected, true));
+            let usage = story.engine.keyspace.usage(None);
+            prop_assert_eq!((usage.keys, usage.expiring), (expires.len() - expected, 0));
+            prop_assert_eq!(story.worker.statistics.evicted_keys.get(), expected as u64);
+        }
+    }
+
+    #[test]
+    fn a_stripe_that_somebody_holds_is_left_alone() {
+        let mut story = Story::new();
+        (0..KEYS).for_each(|number| ask(&mut story, &format!("SET k:{number} v")));
+        let held = story.engine.keyspace.stripe_of(b"k:7");
+        let keys = story.engine.keyspace.lock_one(held).stripe(held).usage(None).keys;
+        let inside = story.engine.keyspace.enter(0);
+        let lock = story.engine.keyspace.lock_one(held);
+        let how = how(EvictionOrder::Random, false);
+        let evicted = story.engine.evict(
+            &inside,
+            &how,
+            (usize::MAX, usize::MAX),
+            &story.environment,
+            &mut story.worker,
+        );
+        drop((lock, inside));
+        assert_eq!((evicted.keys, evicted.none_left), (KEYS - keys, false));
+        assert_eq!(story.engine.keyspace.usage(None).keys, keys);
+    }
+
+    #[test]
+    fn idle_times_survive_sweeps_and_exchanged_databases() {
+        let mut story = Story::new();
+        ask(&mut story, "SET k v");
+        for step in 0..20_000_u64 {
+            story.environment.now_ms += 1000;
+            story.engine.keyspace.access_clock().access(story.environment.now_ms);
+            let inside = story.engine.keyspace.enter(0);
+            story.engine.sweep_stamps(&inside, story.environment.now_ms, 1);
+            drop(inside);
+            if step % 100 == 0 {
+                ask(&mut story, &format!("SET other:{} v", step % 1000));
+            }
+            if step == 10_000 {
+                ask(&mut story, "SWAPDB 0 1");
+                story.database = 1;
+            }
+        }
+        let reply = String::from_utf8(story.reply("OBJECT IDLETIME k", Protocol::Resp2)).unwrap();
+        let idle: u64 = reply.trim().trim_start_matches(':').parse().unwrap();
+        assert!((20_000..23_000).contains(&idle), "{idle}");
+    }
+}

@@ -123,8 +123,8 @@ impl<'a> ReadContext<'a> {
         match entry {
             Some(entry) => {
                 self.worker.statistics.keyspace_hits.add(1);
-                if !self.environment.no_touch {
-                    entry.touch(self.environment.access.one(|| self.worker.random()));
+                if !self.environment.no_touch && !self.environment.access.is_settled(entry) {
+                    self.touch_entry(entry);
                 }
             }
             None => self.note_miss(key),
@@ -166,11 +166,15 @@ impl<'a> ReadContext<'a> {
         }
     }
 
+    #[inline(never)]
+    fn touch_entry(&mut self, entry: EntryRef<'_>) {
+        entry.touch(self.environment.access.one(|| self.worker.random()));
+    }
+
     /// Notes an access even where reads do not; whether the key is there.
     pub fn touch(&mut self, key: &[u8]) -> bool {
-        let access = self.environment.access.one(|| self.worker.random());
         let entry = self.inspect(key);
-        entry.inspect(|entry| entry.touch(access)).is_some()
+        entry.inspect(|entry| self.touch_entry(*entry)).is_some()
     }
 
     /// Bytes that a key takes: its cell, what key and value have on the heap, and its slot in the

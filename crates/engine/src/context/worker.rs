@@ -70,7 +70,7 @@ impl Garbage {
     }
 
     /// Whether freeing it would hold up whoever does.
-    pub(crate) fn is_large(&self) -> bool {
+    pub fn is_large(&self) -> bool {
         let databases: usize = self.databases.iter().map(|database| database.usage().bytes()).sum();
         self.bytes_from(0) + databases >= LARGE_GARBAGE_BYTES_MIN
     }

@@ -33,6 +33,8 @@ use std::{
     },
 };
 
+use super::entry::EntryRef;
+
 const CODES: usize = 256;
 /// The counter of a new key under an LFU policy.
 const FREQUENCY_NEW: u8 = 5;
@@ -76,6 +78,12 @@ pub struct Access {
 }
 
 impl Access {
+    /// Whether an access leaves the stamp of an entry as it is.
+    #[inline]
+    pub(crate) fn is_settled(&self, entry: EntryRef<'_>) -> bool {
+        entry.access() == self.settled
+    }
+
     /// One of them, with a random number where it needs one.
     #[inline]
     pub(crate) fn one(self, random: impl FnOnce() -> u64) -> Touch {
@@ -455,7 +463,7 @@ impl AccessClock {
     pub(crate) fn restart_sweep(&self) {
         let mut sweep = self.sweep.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sweep) = &mut *sweep {
-            (sweep.stripe, sweep.database, sweep.cursor) = (0, 0, 0);
+            (sweep.stripe, sweep.database, sweep.cursor, sweep.entries) = (0, 0, 0, 0);
         }
     }
 }

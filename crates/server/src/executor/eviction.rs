@@ -30,6 +30,9 @@ const AHEAD_DIVISOR: usize = 1024;
 const AHEAD_BYTES_MAX: usize = 4 << 20;
 /// Keys that are evicted between two looks at the clock.
 const KEYS_PER_STEP: usize = 16;
+/// Values that may wait to be freed in the background; those evicted beyond are freed at once, unless they are so large that
+/// others would wait for it.
+const PENDING_VALUES_MAX: usize = 16;
 /// Bytes of arguments that give a command another microsecond for eviction.
 const BYTES_PER_MICROSECOND: u64 = 1024;
 /// How long a slice in the background takes.
@@ -112,7 +115,7 @@ impl Executor {
             self.shared.stats.eviction.note(true, self.environment.now_ms);
             return true;
         };
-        if coming > limit {
+        if coming > limit || self.is_in_vain(limit) {
             return true;
         }
         let Some(inside) = inside.filter(|_| self.may_evict()) else { return false };
@@ -124,6 +127,12 @@ impl Executor {
         let is_over = self.shared.stats.used_bytes(&self.shared.engine) + coming > limit;
         self.shared.stats.eviction.note(is_over, self.environment.now_ms);
         is_over && none_left
+    }
+
+    /// Whether all that is no key takes as much as the limit: then all keys would go, and to no avail.
+    fn is_in_vain(&self, limit: usize) -> bool {
+        let (stats, engine) = (&self.shared.stats, &self.shared.engine);
+        stats.used_bytes(engine).saturating_sub(engine.keyspace.used_bytes()) >= limit
     }
 
     /// Whether keys may go: nothing changes by itself while data are being loaded, under `CLIENT PAUSE`, or while the
@@ -138,11 +147,6 @@ impl Executor {
     /// Evicts until no more than `target` bytes are in use, for so long at most; whether no key is left that may go.
     fn evict_to(&mut self, target: usize, how: &Eviction, time: Duration, inside: &Inside<'_>) -> bool {
         let shared = Arc::clone(&self.shared);
-        let keyspace = &shared.engine.keyspace;
-        // Where everything else takes as much, all keys would go, and to no avail.
-        if shared.stats.used_bytes(&shared.engine).saturating_sub(keyspace.used_bytes()) >= target {
-            return true;
-        }
         let started = Instant::now();
         let evictor = &mut self.evictor;
         let mut none_left = false;
@@ -155,7 +159,11 @@ impl Executor {
             let evicted = shared.engine.evict(inside, how, most, &self.environment, evictor);
             none_left = evicted.none_left;
             if !evictor.garbage.is_empty() {
-                shared.maintenance.discard(evictor.garbage.take());
+                let garbage = evictor.garbage.take();
+                // Memory that waits to be freed is still in use: it must not pile up.
+                if garbage.is_large() || shared.maintenance.pending_objects() < PENDING_VALUES_MAX {
+                    shared.maintenance.discard(garbage);
+                }
             }
             if evicted.keys == 0 || started.elapsed() >= time {
                 break;
@@ -197,6 +205,7 @@ impl Executor {
         if let Some(how) = eviction(config)
             && used() > target
             && self.may_evict()
+            && !self.is_in_vain(limit)
             && !self.evict_to(target, &how, SLICE, &inside)
             && used() > limit
         {
@@ -231,11 +240,14 @@ impl Executor {
             if sum <= limit {
                 break;
             }
+            sum -= bytes;
+            // Another worker may be at it, too.
+            if !client.mark_killed() {
+                continue;
+            }
             tracing::info!(
                 "closing {client}: its buffers take {bytes} bytes, more than maxmemory-clients leaves room for"
             );
-            sum -= bytes;
-            client.mark_killed();
             shared.blocked.forsake(client.address);
             queues.kill(client.address);
             shared.stats.evicted_clients.fetch_add(1, Relaxed);

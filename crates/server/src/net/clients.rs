@@ -205,10 +205,10 @@ impl Client {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that the client is about to be closed: it is listed no more. Any thread; to be
+    /// Says that the client is about to be closed: it is listed no more. Whether nobody had said so before. Any thread; to be
     /// followed by [`super::WorkerQueues::kill`].
-    pub fn mark_killed(&self) {
-        self.killed.store(true, Relaxed);
+    pub fn mark_killed(&self) -> bool {
+        !self.killed.swap(true, Relaxed)
     }
 
     /// Whether [`Self::mark_killed`] was called.
