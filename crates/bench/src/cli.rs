@@ -42,6 +42,8 @@ Examples:
     $ dunlin bench compare --help
   Published experiments, against Dunlin and others:
     $ dunlin bench lab list
+  Hit ratios at a memory limit, Dunlin's and others':
+    $ dunlin bench cache --help
   Real traffic, recorded through MONITOR and sent again:
     $ dunlin bench record --duration 60 traffic.txt
     $ dunlin bench replay --speed 2 -p 7000 traffic.txt";

@@ -5,6 +5,7 @@
 //!          │        └ template, schedule, latency
 //!          └→ report
 //! compare, lab ─→ load                                      servers side by side
+//! cache                                                     hit ratios at a memory limit
 //!      └ process, figures, plot
 //! traffic                                                   MONITOR recorded and replayed
 //! ```
@@ -15,6 +16,8 @@
 mod affinity;
 #[cfg(target_os = "linux")]
 mod alarm;
+#[cfg(all(target_os = "linux", feature = "lab"))]
+mod cache;
 #[cfg(all(target_os = "linux", feature = "lab"))]
 mod cleanup;
 mod cli;
@@ -53,12 +56,12 @@ use std::process::ExitCode;
 #[cfg(not(all(feature = "lab", feature = "tls")))]
 const FULL_BUILD: &str = "in Dunlin's sources, `make install FULL=1` builds one with everything";
 
-/// Runs `dunlin bench`; `arguments` are those behind the subcommand. `compare` and `lab` as
+/// Runs `dunlin bench`; `arguments` are those behind the subcommand. `cache`, `compare` and `lab` as
 /// the first of them put servers side by side, `record` and `replay` are about real traffic, everything
 /// else loads one server.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter().peekable();
-    let subcommands = ["compare", "lab", "record", "replay"];
+    let subcommands = ["cache", "compare", "lab", "record", "replay"];
     match arguments.next_if(|first| subcommands.iter().any(|name| first == name)) {
         None => drive::bench(arguments),
         Some(name) if name == "record" => traffic::record(arguments),
@@ -69,7 +72,11 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 
 #[cfg(all(target_os = "linux", feature = "lab"))]
 fn side_by_side(name: &str, arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    if name == "lab" { lab::lab(arguments) } else { compare::compare(arguments) }
+    match name {
+        "cache" => cache::cache(arguments),
+        "lab" => lab::lab(arguments),
+        _ => compare::compare(arguments),
+    }
 }
 
 #[cfg(not(all(target_os = "linux", feature = "lab")))]

@@ -9,6 +9,7 @@ pub mod command;
 pub mod commands;
 mod context;
 mod digest;
+mod eviction;
 mod execute;
 pub mod keyspace;
 mod long_words;
@@ -32,6 +33,7 @@ pub use context::{
 pub use dunlin_structures::{
     GrowingBlock, PAGE_BYTES, glob, hyperloglog::self_test as hyperloglog_self_test,
 };
+pub use eviction::{Evicted, Eviction, EvictionOrder};
 pub use execute::{Engine, Request};
 pub use long_words::{LONG_WORD_BYTES_MIN, LongWord, LongWords, OwnedWord};
 pub use notify::{Audience, ClientPosition, Event, EventClass, EventClasses, Notice};

@@ -42,6 +42,8 @@ pub struct Statistics {
     pub expired_keys: Counter,
     /// Fields of hashes removed because theirs had.
     pub expired_fields: Counter,
+    /// Keys that gave way to `maxmemory`.
+    pub evicted_keys: Counter,
     /// Changes to the data set, as `rdb_changes_since_last_save` counts them.
     pub changes: Counter,
 }

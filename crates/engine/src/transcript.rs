@@ -118,6 +118,7 @@ impl Story {
         } else {
             let request = Request { entry, words, keys: &[], encoded };
             let mut inside = Some(self.engine.keyspace.enter(0));
+            self.environment.access = self.engine.keyspace.access_clock().access(self.environment.now_ms);
             let result = self.engine.execute(
                 &request,
                 self.database,

@@ -203,16 +203,25 @@ impl Client {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that the client is about to be closed: it is listed no more. Any thread; to be
+    /// Says that the client is about to be closed: it is listed no more. Whether nobody had said so before. Any thread; to be
     /// followed by [`super::WorkerQueues::kill`].
-    pub fn mark_killed(&self) {
-        self.killed.store(true, Relaxed);
+    pub fn mark_killed(&self) -> bool {
+        !self.killed.swap(true, Relaxed)
     }
 
     /// Whether [`Self::mark_killed`] was called.
     #[inline]
     pub fn is_killed(&self) -> bool {
         self.killed.load(Relaxed)
+    }
+
+    /// Bytes of its buffers, for requests and replies.
+    pub fn buffer_bytes(&self) -> u64 {
+        self.query_buffer_bytes.get()
+            + self.query_buffer_free_bytes.get()
+            + self.waiting_bytes()
+            + self.argument_bytes.get()
+            + self.queued_bytes.get()
     }
 
     /// Which output limit applies to it.
@@ -268,14 +277,7 @@ impl Clients {
 
     /// Bytes of all clients' buffers. O(n).
     pub fn buffer_bytes(&self) -> usize {
-        let bytes = |client: &Arc<Client>| {
-            client.query_buffer_bytes.get()
-                + client.query_buffer_free_bytes.get()
-                + client.waiting_bytes()
-                + client.argument_bytes.get()
-                + client.queued_bytes.get()
-        };
-        self.by_id().values().map(bytes).sum::<u64>() as usize
+        self.by_id().values().map(|client| client.buffer_bytes()).sum::<u64>() as usize
     }
 
     /// One client by its number.

@@ -128,6 +128,18 @@ impl Shared {
         self.loader() + 1 + index
     }
 
+    /// Bytes that count against `maxmemory` beside the keyspace and the buffers of clients: scripts and their machines,
+    /// and the table of keys that clients cache, as well as it is known. O(workers).
+    pub(crate) fn other_bytes(&self) -> usize {
+        /// A key's place in the table with its vector of readers, and one reader.
+        const TRACKED_KEY_BYTES: usize = 96;
+        const READER_BYTES: usize = size_of::<dunlin_engine::keyspace::ClientToken>();
+        let (keys, readers) = self.engine.keyspace.tracked();
+        let scripts = self.scripts.bytes() + self.scripts.machine_bytes();
+        let functions = self.libraries.now().bytes() + self.libraries.machine_bytes();
+        scripts + functions + keys * TRACKED_KEY_BYTES + readers * READER_BYTES
+    }
+
     /// Whether it was asked to end.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(SeqCst)

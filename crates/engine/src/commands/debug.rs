@@ -82,7 +82,8 @@ fn digest_value(
 
 fn object(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let entry = context.peek(args.word()).ok_or(CommandError::NoSuchKey)?;
-    let idle_seconds = context.idle_seconds(entry);
+    // As in Redis, there is no telling here whether the number is a time.
+    let idle_seconds = context.idle_seconds(entry).unwrap_or(0);
     let lru = (context.now_ms() / 1000).saturating_sub(idle_seconds) & LRU_MASK;
     reply.simple(&format!(
         "Value at:{:p} refcount:1 encoding:{} serializedlength:{} lru:{lru} lru_seconds_idle:{idle_seconds}",

@@ -1,12 +1,18 @@
 //! What is the same for all commands of a batch.
 
-use crate::{keyspace::ClientToken, notify::EventClasses, value::CollectionLimits};
+use crate::{
+    keyspace::{Access, ClientToken},
+    notify::EventClasses,
+    value::CollectionLimits,
+};
 
 /// Time, limits and policies under which commands run.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     /// Unix time in milliseconds, read once a batch: keys and elements whose time is not later have expired.
     pub now_ms: u64,
+    /// What accesses leave in the stamps of keys: [`crate::keyspace::AccessClock::access`] at that time.
+    pub access: Access,
     /// Longest string, in bytes (`proto-max-bulk-len`).
     pub string_bytes_max: usize,
     /// Whether reads leave the keys' access clocks alone (`CLIENT NO-TOUCH`).

@@ -183,6 +183,7 @@ impl<'a> ExclusiveContext<'a> {
 
     /// Exchanges two databases. O(stripes).
     pub fn swap(&mut self, one: usize, other: usize) {
+        self.locked.keyspace().access_clock().restart_sweep();
         for stripe in self.locked.keyspace().stripes() {
             self.show_swap(stripe, one, other);
             self.show_swap(stripe, other, one);

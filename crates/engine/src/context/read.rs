@@ -4,7 +4,7 @@ use dunlin_resp::SharedSlice;
 
 use crate::{
     command::{CommandError, CommandResult},
-    keyspace::{EntryRef, Key, Keyspace, Locked, View, access_clock, idle_seconds},
+    keyspace::{EntryRef, Key, Keyspace, Locked, Ranking, View},
     notify::{Event, EventClass, Notice},
     rdb::{Compressor, serialized_bytes, write_dump_in_pieces},
     value::{Collection, Layout, StringRef},
@@ -123,8 +123,8 @@ impl<'a> ReadContext<'a> {
         match entry {
             Some(entry) => {
                 self.worker.statistics.keyspace_hits.add(1);
-                if !self.environment.no_touch {
-                    entry.touch(access_clock(self.environment.clock_ms()));
+                if !self.environment.no_touch && !self.environment.access.is_settled(entry) {
+                    self.touch_entry(entry);
                 }
             }
             None => self.note_miss(key),
@@ -166,11 +166,15 @@ impl<'a> ReadContext<'a> {
         }
     }
 
+    #[inline(never)]
+    fn touch_entry(&mut self, entry: EntryRef<'_>) {
+        entry.touch(self.environment.access.one(|| self.worker.random()));
+    }
+
     /// Notes an access even where reads do not; whether the key is there.
     pub fn touch(&mut self, key: &[u8]) -> bool {
-        let clock = access_clock(self.environment.clock_ms());
         let entry = self.inspect(key);
-        entry.inspect(|entry| entry.touch(clock)).is_some()
+        entry.inspect(|entry| self.touch_entry(*entry)).is_some()
     }
 
     /// Bytes that a key takes: its cell, what key and value have on the heap, and its slot in the
@@ -194,10 +198,16 @@ impl<'a> ReadContext<'a> {
         serialized_bytes(entry, self.environment.now_ms, self.compressor())
     }
 
-    /// Seconds since a key was last used, in steps of eight and modulo 35 minutes: one byte of an
-    /// entry is all there is for it.
-    pub fn idle_seconds(&self, entry: EntryRef<'_>) -> u64 {
-        idle_seconds(entry.access(), self.clock_ms())
+    /// Seconds since a key was last used, rather too many than too few; `None` where the policy counts uses instead.
+    pub fn idle_seconds(&self, entry: EntryRef<'_>) -> Option<u64> {
+        let clock = self.keyspace.access_clock();
+        let is_known = clock.ranking() == Ranking::Recency;
+        is_known.then(|| clock.idle_ms(entry.access(), self.clock_ms()) / 1000)
+    }
+
+    /// How often a key is used, on the logarithmic scale of Redis; `None` where the policy goes by times instead.
+    pub fn frequency(&self, entry: EntryRef<'_>) -> Option<u8> {
+        (self.keyspace.access_clock().ranking() == Ranking::Frequency).then(|| entry.access())
     }
 
     /// The string under a key; an error where it holds another type.

@@ -70,7 +70,7 @@ impl Garbage {
     }
 
     /// Whether freeing it would hold up whoever does.
-    pub(crate) fn is_large(&self) -> bool {
+    pub fn is_large(&self) -> bool {
         let databases: usize = self.databases.iter().map(|database| database.usage().bytes()).sum();
         self.bytes_from(0) + databases >= LARGE_GARBAGE_BYTES_MIN
     }
@@ -208,6 +208,11 @@ impl Worker {
     #[inline]
     pub fn is_kept_out(&self) -> bool {
         !self.kept_out.is_empty()
+    }
+
+    /// Where its random numbers come from.
+    pub(crate) fn random_source(&mut self) -> &mut Random {
+        &mut self.random
     }
 
     /// The next of its random numbers: for sampling, not for secrets.

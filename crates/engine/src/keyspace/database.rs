@@ -1,6 +1,7 @@
 //! One database's part in one stripe: a table of handles over a slab of entries.
 
 mod captures;
+mod eviction;
 
 use std::{
     fmt,
@@ -16,9 +17,12 @@ use dunlin_structures::{
 };
 
 use self::captures::{Captures, preserve_entry};
+use self::eviction::Candidates;
+pub(crate) use self::eviction::Sampling;
 use super::{
     KeyHasher, Usage,
-    entry::{Edited, EntryMut, EntryRef, Shape, access_clock},
+    access::Touch,
+    entry::{Edited, EntryMut, EntryRef, Shape},
     key::same_bytes,
 };
 use crate::{
@@ -128,6 +132,8 @@ pub struct Database {
     stamps: u8,
     /// What snapshots have of the part, while there are any.
     captures: Option<Box<Captures>>,
+    /// Keys that eviction has found worth removing, once there is any.
+    candidates: Option<Box<Candidates>>,
     probe: Box<Probe>,
 }
 
@@ -236,6 +242,7 @@ impl Database {
             measured_bytes: 0,
             stamps: 0,
             captures: None,
+            candidates: None,
             probe,
         }
     }
@@ -326,10 +333,9 @@ impl Database {
         found: Option<Slot>,
         value: NewValue<'_>,
         expiry: Option<u64>,
-        now_ms: u64,
+        (now_ms, touch): (u64, Touch),
         garbage: &mut Garbage,
     ) {
-        let clock = access_clock(now_ms);
         let shape = Shape::new(key, &value, expiry, self.stamps);
         self.heap_bytes += value.heap_bytes();
         self.expiries.add(expiry);
@@ -339,7 +345,7 @@ impl Database {
             None => {
                 let handle = self.slab.allocate(shape.bytes());
                 // SAFETY: the cell is fresh and has the shape's size.
-                unsafe { shape.write(self.slab.pointer(handle), key, value, expiry, clock) };
+                unsafe { shape.write(self.slab.pointer(handle), key, value, expiry, touch.fresh()) };
                 self.heap_bytes += self.entry_of(handle).key_heap_bytes();
                 let cells = Cells { slab: &self.slab, hasher: &self.hasher };
                 slot = self.table.insert(hash, handle, &cells);
@@ -366,12 +372,13 @@ impl Database {
                     unsafe {
                         shape.write_behind_key(self.slab.pointer(handle), value, expiry);
                     }
-                    self.entry_of(handle).touch(clock);
+                    self.entry_of(handle).touch(touch);
                 } else {
+                    let stamp = touch.after(entry.access());
                     let moved = self.slab.allocate(shape.bytes());
                     // SAFETY: the new cell is fresh; the old one is not used after it is freed.
                     unsafe {
-                        shape.write(self.slab.pointer(moved), key, value, expiry, clock);
+                        shape.write(self.slab.pointer(moved), key, value, expiry, stamp);
                         EntryRef::new(self.slab.pointer(handle)).free_key();
                     }
                     self.slab.free(handle, old_bytes);
@@ -465,9 +472,9 @@ impl Database {
     /// Overwrites an integer in place; whether it could: another value, or one of another length, is a
     /// case for [`Self::put`].
     #[inline]
-    pub(crate) fn set_integer(&mut self, slot: Slot, value: i64, now_ms: u64) -> bool {
+    pub(crate) fn set_integer(&mut self, slot: Slot, value: i64, touch: Touch) -> bool {
         let mut entry = self.preserve(slot);
-        entry.touch(access_clock(now_ms));
+        entry.touch(touch);
         entry.set_integer(value)
     }
 
@@ -477,11 +484,11 @@ impl Database {
     pub(crate) fn edit_collection<T: Collection, R>(
         &mut self,
         slot: Slot,
-        clock: u8,
+        touch: Touch,
         edit: impl FnOnce(&mut T) -> R,
     ) -> Option<Edited<R>> {
         let mut entry = self.preserve(slot);
-        entry.touch(clock);
+        entry.touch(touch);
         let (edited, before, after) = entry.edit_collection(edit)?;
         self.heap_bytes = self.heap_bytes - before + after;
         Some(edited)

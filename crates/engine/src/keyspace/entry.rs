@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! byte 0      kind (bits 0–2) │ LONG_KEY │ LONG_VALUE │ EXPIRES │ STAMPS (bits 3 and 7)
-//! byte 1      access clock
+//! byte 1      access stamp (`super::access`)
 //! byte 2      bytes of the key as stored
 //! byte 3      bytes of the value as stored, low byte
 //! key         its bytes; LONG_KEY: pointer to a Box<Vec<u8>>
@@ -25,31 +25,11 @@
 
 use std::{cell::UnsafeCell, marker::PhantomData, ptr::NonNull, sync::Arc};
 
+use super::access::Touch;
 use crate::value::{
     ArcRef, BLOCK_BYTES_MAX, Collection, LongText, NewString, NewValue, Object, Owned, StringRef, StringRope,
     TextMut, ValueType, block_bytes,
 };
-
-/// Milliseconds to a tick of the access clock, as a power of two: 8.2 seconds.
-const ACCESS_TICK_SHIFT: u32 = 13;
-
-/// The access clock: 256 ticks, 35 minutes, then round again.
-#[inline]
-pub(crate) fn access_clock(now_ms: u64) -> u8 {
-    (now_ms >> ACCESS_TICK_SHIFT) as u8
-}
-
-/// Seconds between an access noted at `access` and `now_ms`, in steps of a tick.
-pub(crate) fn idle_seconds(access: u8, now_ms: u64) -> u64 {
-    (u64::from(access_clock(now_ms).wrapping_sub(access)) << ACCESS_TICK_SHIFT) / 1000
-}
-
-/// The access clock at an access so many seconds before `now_ms`. What is farther back than the clock
-/// reaches counts as its farthest tick.
-pub(crate) fn access_clock_ago(now_ms: u64, seconds: u64) -> u8 {
-    let ticks = seconds.saturating_mul(1000) >> ACCESS_TICK_SHIFT;
-    access_clock(now_ms).wrapping_sub(ticks.min(u8::MAX.into()) as u8)
-}
 
 const KIND: u8 = 0x07;
 const LONG_KEY: u8 = 0x10;
@@ -527,7 +507,7 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// The access clock at the last access, see [`access_clock`].
+    /// The access stamp.
     #[inline]
     pub(crate) fn access(self) -> u8 {
         self.byte(1)
@@ -536,12 +516,19 @@ impl<'a> EntryRef<'a> {
     /// Notes an access. The store is left out where it would change nothing, so that reading a hot
     /// key does not dirty its cache line.
     #[inline]
-    pub(crate) fn touch(self, clock: u8) {
-        if self.byte(1) != clock {
-            // SAFETY: byte 1 of a live entry; it is never part of a borrowed slice, and the stripe's
-            // lock, which every user of the entry holds, is exclusive.
-            unsafe { self.cell.add(1).write(clock) };
+    pub(crate) fn touch(self, touch: Touch) {
+        let stamp = self.byte(1);
+        if !touch.is_settled(stamp) {
+            self.set_access(touch.after(stamp));
         }
+    }
+
+    /// Replaces the access stamp.
+    #[inline]
+    pub(crate) fn set_access(self, stamp: u8) {
+        // SAFETY: byte 1 of a live entry; it is never part of a borrowed slice, and the shard's
+        // lock, which every user of the entry holds, is exclusive.
+        unsafe { self.cell.add(1).write(stamp) };
     }
 
     /// Which snapshots have seen the entry.
@@ -682,8 +669,8 @@ impl<'a> EntryMut<'a> {
 
     /// [`EntryRef::touch`].
     #[inline]
-    pub(crate) fn touch(&mut self, clock: u8) {
-        self.entry.touch(clock);
+    pub(crate) fn touch(&mut self, touch: Touch) {
+        self.entry.touch(touch);
     }
 
     /// Overwrites the expiry by one that takes as many bytes; whether it could.

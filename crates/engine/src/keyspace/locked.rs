@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{
-    ClientToken, Keyspace, StripeSet, access_clock_ago,
+    ClientToken, Keyspace, Ranking, StripeSet,
     gate::Closed,
     stripe::{Stripe, StripeState},
 };
@@ -238,18 +238,21 @@ impl<'a> LockedStripes<'a> {
         (expiry_ms, idle_seconds, now_ms): (Option<u64>, u64, u64),
     ) -> Option<Vec<u8>> {
         let key = self.keyspace.key(key);
+        let clock = self.keyspace.access_clock();
+        let touch = clock.access(now_ms).one(|| 0);
         let (part, new) = self.stripe_mut(key.stripe).database_or_new(database);
         if part.find(key.hash, key.bytes).is_some() {
             return None;
         }
         let mut replaced = Garbage::default();
         let (_, buffer) = value.store(|value| {
-            part.put((key.hash, key.bytes), None, value, expiry_ms, now_ms, &mut replaced);
+            part.put((key.hash, key.bytes), None, value, expiry_ms, (now_ms, touch), &mut replaced);
         });
         if idle_seconds > 0
+            && clock.ranking() == Ranking::Recency
             && let Some(slot) = part.find(key.hash, key.bytes)
         {
-            part.entry(slot).touch(access_clock_ago(now_ms, idle_seconds));
+            part.entry(slot).set_access(clock.stamp_of_age(idle_seconds.saturating_mul(1000), now_ms));
         }
         if new {
             self.publish_new(key.stripe, database);

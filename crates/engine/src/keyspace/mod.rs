@@ -15,6 +15,7 @@
 //! - Locks of several stripes are taken in ascending order, all before anything runs.
 //! - Entries are freed only under the lock of their stripe; tables only behind the closed gate.
 
+mod access;
 mod blocked;
 mod database;
 mod entry;
@@ -41,12 +42,14 @@ use dunlin_structures::PagePool;
 
 use crate::{snapshot::Snapshots, value::Resources};
 
+pub(crate) use access::Touch;
+pub use access::{Access, AccessClock, Ranking};
 pub use blocked::{BlockingKeys, ClientToken, Waiter};
 pub(crate) use blocked::{NEVER, Queues};
 pub use database::Database;
-pub(crate) use database::Expiration;
+pub(crate) use database::{Expiration, Sampling};
 pub use entry::EntryRef;
-pub(crate) use entry::{Edited, STAMP_BITS, access_clock, access_clock_ago, idle_seconds};
+pub(crate) use entry::{Edited, STAMP_BITS};
 use gate::Gate;
 pub use gate::Inside;
 pub(crate) use gate::KeptOpen;
@@ -82,6 +85,7 @@ pub struct Keyspace {
     views: Arc<AtomicUsize>,
     resources: Arc<Resources>,
     snapshots: Arc<Snapshots>,
+    access_clock: AccessClock,
 }
 
 impl fmt::Debug for Keyspace {
@@ -150,6 +154,7 @@ impl Keyspace {
             databases,
             pool,
             snapshots: Arc::default(),
+            access_clock: AccessClock::default(),
         }
     }
 
@@ -171,6 +176,12 @@ impl Keyspace {
     /// The snapshots that are being taken.
     pub fn snapshots(&self) -> &Arc<Snapshots> {
         &self.snapshots
+    }
+
+    /// What the access stamps of entries mean.
+    #[inline]
+    pub fn access_clock(&self) -> &AccessClock {
+        &self.access_clock
     }
 
     /// What collections need.
@@ -258,6 +269,24 @@ impl Keyspace {
     #[inline]
     pub(crate) fn lock_one_unless_long(&self, stripe: usize) -> Option<Locked<'_>> {
         self.stripes[stripe].lock_unless_long().then(|| Locked::one(self, stripe))
+    }
+
+    /// Locks one stripe, unless somebody else has it.
+    pub(crate) fn try_lock_one(&self, stripe: usize) -> Option<Locked<'_>> {
+        self.stripes[stripe].try_lock().then(|| Locked::one(self, stripe))
+    }
+
+    /// A stripe, the more likely the more memory it uses. No lock is taken. O(stripes).
+    pub(crate) fn stripe_by_bytes(&self, random: u64) -> usize {
+        let mut left = ((u128::from(random) * self.used_bytes() as u128) >> 64) as usize;
+        for (number, stripe) in self.stripes.iter().enumerate() {
+            let bytes = stripe.used_bytes();
+            if left < bytes {
+                return number;
+            }
+            left -= bytes;
+        }
+        random as usize % self.stripes.len()
     }
 
     /// Locks a set of stripes, in ascending order, unless one of them is held for long.

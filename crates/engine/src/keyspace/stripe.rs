@@ -144,6 +144,12 @@ impl Stripe {
     }
 }
 
+#[cold]
+#[inline(never)]
+fn new_database(hasher: &KeyHasher, pool: &Arc<PagePool>) -> Box<Database> {
+    Box::new(Database::new(hasher.clone(), pool))
+}
+
 impl StripeState {
     /// A database, unless it has always been empty.
     #[inline]
@@ -161,7 +167,27 @@ impl StripeState {
     pub(crate) fn database_or_new(&mut self, database: usize) -> (&mut Database, bool) {
         let slot = &mut self.databases[database];
         let new = slot.is_none();
-        (slot.get_or_insert_with(|| Box::new(Database::new(self.hasher.clone(), &self.pool))), new)
+        (slot.get_or_insert_with(|| new_database(&self.hasher, &self.pool)), new)
+    }
+
+    /// A database of which `fits` says so, the more likely the more memory it uses.
+    pub(crate) fn database_by_bytes(&self, random: u64, fits: impl Fn(&Database) -> bool) -> Option<usize> {
+        let fitting = || {
+            let databases = self.databases.iter().enumerate();
+            databases
+                .filter_map(|(number, database)| Some((number, database.as_deref().filter(|it| fits(it))?)))
+        };
+        let total: usize = fitting().map(|(_, database)| database.measured_bytes()).sum();
+        let mut left = ((u128::from(random) * total as u128) >> 64) as usize;
+        let mut last = None;
+        for (number, database) in fitting() {
+            last = Some(number);
+            if left < database.measured_bytes() {
+                break;
+            }
+            left -= database.measured_bytes();
+        }
+        last
     }
 
     /// Takes a database out.

@@ -71,6 +71,7 @@ pub(crate) enum NewValue<'a> {
 
 impl NewValue<'_> {
     /// Heap bytes that the value will take outside its entry's cell.
+    #[inline]
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::String(NewString::Shared(block)) => block_bytes(block.capacity()),

@@ -98,6 +98,8 @@ struct Figures {
     peak: usize,
     fixed: usize,
     clients: usize,
+    /// Scripts and their machines, and what clients cache.
+    others: usize,
     data: Usage,
     /// Databases that are not empty.
     databases: Vec<(usize, Usage)>,
@@ -114,6 +116,7 @@ impl Figures {
         let (engine, stats) = (&shared.engine, &shared.stats);
         let keyspace = &engine.keyspace;
         let clients = stats.visit_buffers();
+        stats.note_other_bytes(shared.other_bytes());
         let pool = keyspace.pool().usage();
         let (used, data) = (stats.used_bytes(engine), keyspace.usage(None));
         // As INFO has it: entries and tables live in pages of the pool, everything else on the heap.
@@ -124,6 +127,7 @@ impl Figures {
             peak: stats.peak_bytes(engine),
             fixed: stats.startup_bytes,
             clients,
+            others: stats.other_bytes(),
             data,
             databases: databases.filter(|(_, usage)| usage.keys > 0).collect(),
             active,
@@ -134,7 +138,7 @@ impl Figures {
 
     /// Everything but keys and values.
     fn overhead(&self) -> usize {
-        self.fixed + self.clients + self.data.table_bytes
+        self.fixed + self.clients + self.others + self.data.table_bytes
     }
 
     fn dataset(&self) -> usize {
@@ -258,7 +262,7 @@ fn diagnosis(figures: &Figures, clients: usize, limit: u64) -> String {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     if limit > 0 && figures.used > limit - limit / 10 {
         findings.push(format!(
-            "Limit: {}% of maxmemory is used. Above it, commands that need memory are refused.",
+            "Limit: {}% of maxmemory is used. Above it, maxmemory-policy says what happens.",
             percent(figures.used, limit)
         ));
     }
@@ -293,6 +297,7 @@ mod tests {
             peak: 110 * MB,
             fixed: MB,
             clients: MB,
+            others: 0,
             data: Usage::default(),
             databases: Vec::new(),
             active: 110 * MB,

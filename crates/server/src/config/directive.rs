@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 use super::events::KeyspaceEvents;
 use super::units::{parse_integer, parse_memory, parse_octal, print_memory};
-use super::values::{Config, OutputBufferLimit, OutputBufferLimits, SavePoint, Secret, ShutdownFlags};
+use super::values::{
+    Config, MemoryShare, OutputBufferLimit, OutputBufferLimits, SavePoint, Secret, ShutdownFlags,
+};
 use super::words;
 
 /// Addresses in `bind` at most, as in Redis.
@@ -139,6 +141,8 @@ pub(super) enum Kind {
     Integer { field: Number, min: i64, max: i64 },
     /// Bytes, with a suffix if wanted.
     Memory { field: Field<u64>, min: u64, max: u64 },
+    /// Bytes, or percent of `maxmemory`.
+    Share(Field<MemoryShare>),
     /// One of `words`; the field is the index into them.
     Choice { words: &'static [&'static str], get: fn(&Config) -> usize, set: fn(&mut Config, usize) },
     /// Permission bits of a file, in octal.
@@ -262,6 +266,10 @@ impl Directive {
     pub fn print(&self, config: &Config) -> Vec<u8> {
         match &self.kind {
             Kind::Memory { field, .. } => (field.get)(config).to_string().into_bytes(),
+            Kind::Share(field) => match *(field.get)(config) {
+                MemoryShare::Bytes(bytes) => bytes.to_string().into_bytes(),
+                MemoryShare::Percent(percent) => format!("{percent}%").into_bytes(),
+            },
             Kind::OutputLimits(field) => {
                 print_output_limits(*(field.get)(config), "slave", |bytes| bytes.to_string())
             }
@@ -290,6 +298,7 @@ impl Directive {
             Kind::Integer { min, max, .. } => format!("integer, {min} to {max}"),
             Kind::Memory { min: 0, .. } => "bytes".to_owned(),
             Kind::Memory { min, .. } => format!("bytes, {} or more", print_memory(*min)),
+            Kind::Share(_) => "bytes, or 0% to 100%".to_owned(),
             Kind::Choice { words, .. } => words.join(", "),
             Kind::FileMode(_) => "octal, 0 to 777".to_owned(),
             Kind::Path(_) => "path".to_owned(),
@@ -306,7 +315,7 @@ impl Directive {
     /// The same for whoever has just got it wrong: with the units.
     pub(super) fn values_and_units(&self) -> String {
         match &self.kind {
-            Kind::Memory { .. } | Kind::OutputLimits(_) => format!(
+            Kind::Memory { .. } | Kind::Share(_) | Kind::OutputLimits(_) => format!(
                 "{}; units: kb, mb, gb (powers of 1024), k, m, g (powers of 1000), none for bytes",
                 self.values()
             ),
@@ -319,7 +328,7 @@ impl Directive {
         match &self.kind {
             Kind::Flag(_) => "yes|no",
             Kind::Integer { .. } => "number",
-            Kind::Memory { .. } => "bytes",
+            Kind::Memory { .. } | Kind::Share(_) => "bytes",
             Kind::Choice { .. } => "word",
             Kind::FileMode(_) => "octal",
             Kind::Path(_) => "path",
@@ -359,6 +368,17 @@ impl Kind {
                     return Err(format!("argument must be between {min} and {max} inclusive"));
                 }
                 *(field.get_mut)(config) = value;
+            }
+            Self::Share(field) => {
+                let percent = first.strip_suffix(b"%").and_then(parse_integer);
+                *(field.get_mut)(config) = match (percent, parse_memory(first)) {
+                    (Some(percent @ 0..=100), _) => MemoryShare::Percent(percent as u8),
+                    (Some(101..), _) => {
+                        return Err("percentage argument must be less or equal to 100".to_owned());
+                    }
+                    (_, Some(bytes)) => MemoryShare::Bytes(bytes),
+                    _ => return Err("argument must be a memory or percent value".to_owned()),
+                };
             }
             Self::Choice { words, set, .. } => {
                 set(config, position(words, first).ok_or_else(|| one_of(words))?);
@@ -407,6 +427,10 @@ impl Kind {
             Self::Flag(field) => one(if *(field.get)(config) { b"yes" } else { b"no" }),
             Self::Integer { field, .. } => one((field.get)(config).to_string().as_bytes()),
             Self::Memory { field, .. } => one(print_memory(*(field.get)(config)).as_bytes()),
+            Self::Share(field) => match *(field.get)(config) {
+                MemoryShare::Bytes(bytes) => one(print_memory(bytes).as_bytes()),
+                MemoryShare::Percent(percent) => one(format!("{percent}%").as_bytes()),
+            },
             Self::Choice { words, get, .. } => {
                 one(words.get(get(config)).copied().unwrap_or_default().as_bytes())
             }

@@ -2,7 +2,7 @@
 
 use dunlin_engine::{
     Environment,
-    keyspace::ClientToken,
+    keyspace::{Access, ClientToken},
     value::{CollectionLimits, stream::ProducerLimits},
 };
 
@@ -12,6 +12,7 @@ use super::{Config, VersionCheck};
 pub(crate) fn environment(config: &Config) -> Environment {
     Environment {
         now_ms: 0,
+        access: Access::default(),
         string_bytes_max: config.proto_max_bulk_len as usize,
         no_touch: false,
         keep_expired: false,

@@ -49,7 +49,6 @@ impl std::fmt::Display for IgnoredLine {
 
 const NO_REPLICATION: Otherwise = Ignored("replication is not available in this version");
 const NO_CLUSTER: Otherwise = Ignored("the cluster is not available in this version");
-const NO_EVICTION: Otherwise = Ignored("this version refuses writes at maxmemory and evicts nothing");
 const NO_ACCESS_LISTS: Otherwise = Refused("access control lists do not exist yet; use requirepass");
 const NO_TLS: Otherwise =
     Refused("TLS is not available in this version; remove the line and put a TLS proxy in front");
@@ -85,8 +84,6 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["acllog-max-len", "acl-pubsub-default"], obeyed: &[], otherwise: Ignored("access control lists are not available in this version") },
     Foreign { names: &["rename-command"], obeyed: &[], otherwise: Refused("commands cannot be renamed; remove the line and keep untrusted clients away from the port") },
     Foreign { names: &["enable-module-command"], obeyed: &["no"], otherwise: Refused("modules cannot be loaded; use 'no'") },
-    Foreign { names: &["maxmemory-clients"], obeyed: &["0"], otherwise: Refused("clients are not evicted; use 0, and client-output-buffer-limit") },
-    Foreign { names: &["maxmemory-samples", "maxmemory-eviction-tenacity", "lfu-log-factor", "lfu-decay-time", "lazyfree-lazy-eviction"], obeyed: &[], otherwise: NO_EVICTION },
     Foreign { names: &["replica-ignore-maxmemory", "slave-ignore-maxmemory"], obeyed: &[], otherwise: NO_REPLICATION },
     Foreign { names: &["io-threads"], obeyed: &["1"], otherwise: Ignored("every worker thread reads, executes and replies; see threads") },
     Foreign { names: &["io-threads-do-reads"], obeyed: &["no"], otherwise: Ignored("every worker thread reads, executes and replies; see threads") },
@@ -131,7 +128,6 @@ static FACTS: &[(&str, &str)] = &[
     ("list-compress-depth", "0"),
     ("masterauth", ""),
     ("masteruser", ""),
-    ("maxmemory-clients", "0"),
     ("min-replicas-to-write", "0"),
     ("min-slaves-to-write", "0"),
     ("oom-score-adj", "no"),

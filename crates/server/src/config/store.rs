@@ -433,13 +433,6 @@ mod tests {
     }
 
     #[test]
-    fn what_this_version_lacks_is_refused() {
-        let error = store().set(&pairs("maxmemory-policy=allkeys-lru"), true).unwrap_err().to_string();
-        assert!(error.contains("this version"), "{error}");
-        store().set(&pairs("maxmemory-policy=NOEVICTION"), true).unwrap();
-    }
-
-    #[test]
     fn what_other_servers_would_have_is_shown_as_it_is_here() {
         let store = store();
         assert_eq!(

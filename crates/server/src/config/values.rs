@@ -92,6 +92,8 @@ config! {
     latency_tracking: bool,
     /// In percent.
     latency_tracking_info_percentiles: Vec<f64>,
+    /// Record evicted keys as UNLINK.
+    lazyfree_lazy_eviction: bool,
     /// Free expired values in the background.
     lazyfree_lazy_expire: bool,
     /// Free overwritten values in the background.
@@ -100,6 +102,10 @@ config! {
     lazyfree_lazy_user_del: bool,
     /// FLUSHALL and FLUSHDB are ASYNC unless they say SYNC.
     lazyfree_lazy_user_flush: bool,
+    /// In minutes; 0 for never.
+    lfu_decay_time: u32,
+    /// How slowly counters of uses grow.
+    lfu_log_factor: u32,
     /// Elements of a list in a listpack, or a class of sizes.
     list_max_listpack_size: i32,
     /// Empty for standard output.
@@ -110,8 +116,14 @@ config! {
     maxclients: u32,
     /// In bytes; 0 for no limit.
     maxmemory: u64,
+    /// What the buffers of clients may take together.
+    maxmemory_clients: MemoryShare,
+    /// 0 to 100: how long a command may evict keys before it runs.
+    maxmemory_eviction_tenacity: u32,
     /// What happens at the limit.
     maxmemory_policy: MaxmemoryPolicy,
+    /// Keys compared for each that is evicted.
+    maxmemory_samples: u32,
     /// Leave durability to the system during a rewrite.
     no_appendfsync_on_rewrite: bool,
     /// Which events of keys are published.
@@ -408,6 +420,32 @@ words! {
         /// Writes that need memory are refused.
         #[default]
         "noeviction" => Noeviction,
+    }
+}
+
+/// A part of memory, given in bytes or in percent of `maxmemory`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryShare {
+    /// So many bytes; 0 for no limit.
+    Bytes(u64),
+    /// So many percent; no limit where there is no `maxmemory`.
+    Percent(u8),
+}
+
+impl Default for MemoryShare {
+    fn default() -> Self {
+        Self::Bytes(0)
+    }
+}
+
+impl MemoryShare {
+    /// The limit in bytes, under this `maxmemory`; `None` where there is none.
+    pub fn limit(self, maxmemory: u64) -> Option<u64> {
+        let bytes = match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Percent(percent) => (u128::from(maxmemory) * u128::from(percent) / 100) as u64,
+        };
+        (bytes > 0).then_some(bytes)
     }
 }
 

@@ -176,6 +176,7 @@ impl<'a> Replay<'a> {
     ) -> io::Result<R> {
         let environment = Environment {
             replaying_at_ms: now_ms,
+            access: shared.engine.keyspace.access_clock().access(now_ms),
             string_bytes_max: usize::MAX,
             deny_blocking: true,
             // There is nobody to hear of them, and they would pile up.

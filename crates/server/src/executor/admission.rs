@@ -20,18 +20,6 @@ pub(crate) const UNSAVED: CommandError = CommandError::text(
     "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
 );
 
-/// Bytes of arguments that may be admitted on the strength of one sum of the memory in use.
-const ADMITTED_BYTES_MAX: usize = 16 * 1024;
-
-/// What is known of the memory in use, while there is a limit.
-#[derive(Debug, Default)]
-pub(super) struct MemoryCheck {
-    /// Bytes in use when last summed up, in this window.
-    pub(super) used: Option<usize>,
-    /// Bytes of arguments admitted since then.
-    pub(super) admitted: usize,
-}
-
 impl Executor {
     /// Whether a client has yet to say who it is.
     #[inline]
@@ -47,6 +35,7 @@ impl Executor {
         session: &Session,
         entry: Option<&'t Entry>,
         words: &[&[u8]],
+        inside: Option<&Inside<'_>>,
     ) -> Result<&'t Entry, CommandError> {
         let mut entry = entry.ok_or_else(|| unknown_command(words))?;
         if !entry.subcommands.is_empty()
@@ -84,7 +73,7 @@ impl Executor {
             return Err(UNSAVED);
         }
         if (entry.command.flags.has(Flags::DENY_OOM) || session.queue.is_some())
-            && self.over_memory_limit(words)
+            && self.over_memory_limit(words, inside)
             && session.queue.as_ref().is_none_or(|queue| queue.needs_memory(entry))
         {
             return Err(CommandError::OutOfMemory);
@@ -156,29 +145,6 @@ impl Executor {
         let is_script = command.group == Group::Scripting && !command.keys.is_empty();
         let writes = commands::writes(session, entry) || is_script && !command.flags.has(Flags::READ_ONLY);
         (!is_queued && writes).then(|| self.wait_for_room(session))
-    }
-
-    /// Whether more memory is in use than `maxmemory`.
-    pub(crate) fn is_short_of_memory(&mut self) -> bool {
-        self.over_memory_limit(&[])
-    }
-
-    /// Whether more memory is in use than `maxmemory`. The sum is as old as this window of the
-    /// pipeline, or as [`ADMITTED_BYTES_MAX`].
-    fn over_memory_limit(&mut self, words: &[&[u8]]) -> bool {
-        let limit = self.config.config().maxmemory;
-        // Who is let in while a script takes its time needs next to nothing.
-        if limit == 0 || self.paused_script.is_some() {
-            return false;
-        }
-        let shared = &self.shared;
-        let used = *self.memory.used.get_or_insert_with(|| shared.stats.used_bytes(&shared.engine));
-        self.memory.admitted += words.iter().map(|word| word.len()).sum::<usize>();
-        let over = used as u64 > limit;
-        if over || self.memory.admitted > ADMITTED_BYTES_MAX {
-            self.memory = MemoryCheck::default();
-        }
-        over
     }
 
     /// The line that tells why a command is refused. One of a transaction spoils it; `EXEC` ends it.

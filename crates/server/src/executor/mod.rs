@@ -16,6 +16,7 @@
 mod admission;
 pub(crate) mod arrivals;
 pub(crate) mod blocked;
+mod eviction;
 pub(crate) mod expiry;
 mod long_words;
 mod nested_poll;
@@ -33,9 +34,9 @@ use std::{
 };
 
 use dunlin_engine::{
-    Environment, Notice, Request, Transaction, Worker,
+    Engine, Environment, Notice, Request, Transaction, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, Run},
-    keyspace::{Inside, Key},
+    keyspace::{Inside, Key, Ranking},
 };
 use dunlin_mailbox::Around;
 use dunlin_net::{
@@ -44,10 +45,7 @@ use dunlin_net::{
 use dunlin_resp::{Batch, Mark, ReplyBuffer};
 
 use self::{
-    admission::{MemoryCheck, is_http},
-    nested_poll::PausedScript,
-    waiting::RoomWaits,
-    window::Window,
+    admission::is_http, eviction::MemoryCheck, nested_poll::PausedScript, waiting::RoomWaits, window::Window,
 };
 use crate::{
     config::{self, Config, ConfigReader},
@@ -74,6 +72,7 @@ use crate::{
 };
 
 pub(crate) use self::admission::{QUOTED_BYTES_MAX, UNSAVED};
+pub(crate) use self::eviction::eviction;
 
 /// Messages between executors.
 #[derive(Debug, Clone)]
@@ -118,6 +117,8 @@ pub struct Executor {
     /// The session of HOTKEYS while it collects, and what had happened to it when it was looked at last.
     hot_keys: (Option<Arc<HotKeySession>>, u64),
     memory: MemoryCheck,
+    /// On whose behalf keys are evicted: what a transaction under way has changed so far is none of its business.
+    evictor: Worker,
     /// The offset behind what it had recorded when it last rang the log's wakeup.
     rung_at: u64,
     /// Its clients that wait for the log to be durable up to a mark.
@@ -173,6 +174,10 @@ impl Executor {
         worker.statistics = Arc::clone(&shared.stats.keyspace[worker.id()]);
         worker.clock_ns = host::monotonic_ns;
         worker.audience = Some(Box::new(Notifier::new(&shared, &context.queues)));
+        let mut evictor = Worker::new(worker.id(), worker.random());
+        evictor.statistics = Arc::clone(&worker.statistics);
+        evictor.clock_ns = worker.clock_ns;
+        evictor.audience = Some(Box::new(Notifier::new(&shared, &context.queues)));
         let config = ConfigReader::new(Arc::clone(&shared.config));
         let environment = config::environment(config.config());
         let expiry = ExpiryCycle::new(worker.id(), shared.workers);
@@ -190,6 +195,7 @@ impl Executor {
             meter,
             hot_keys: (None, 0),
             memory: MemoryCheck::default(),
+            evictor,
             rung_at: 0,
             durability_waits: Vec::new(),
             room_waits: RoomWaits::default(),
@@ -283,6 +289,7 @@ impl Executor {
             let before = &self.environment;
             self.environment = Environment {
                 now_ms: before.now_ms,
+                access: before.access,
                 no_touch: before.no_touch,
                 keep_expired: before.keep_expired,
                 client: before.client,
@@ -295,6 +302,7 @@ impl Executor {
                 ..config::environment(self.config.config())
             };
             self.meter.configure(self.config.config());
+            configure_access(&self.shared.engine, self.config.config());
         }
     }
 
@@ -558,7 +566,7 @@ impl Executor {
         turn: &mut Turn<'k>,
         reply: &mut ReplyBuffer,
     ) -> Flow {
-        let entry = match self.admit(shared, session, entry, words) {
+        let entry = match self.admit(shared, session, entry, words, turn.inside.as_ref()) {
             Ok(entry) => entry,
             Err(_) if entry.is_none() && is_http(words[0]) => {
                 tracing::warn!(
@@ -620,6 +628,10 @@ impl Executor {
         turn: &mut Turn<'k>,
         reply: &mut ReplyBuffer,
     ) -> Flow {
+        if request.entry.command.flags.has(Flags::DENY_OOM) {
+            // What has begun goes on: it is only made room for.
+            self.over_memory_limit(request.words, turn.inside.as_ref());
+        }
         let mark = reply.mark();
         let flow = self.perform(shared, session, request, Some(transaction), turn, reply);
         let request_bytes = request.words.iter().map(|word| word.len()).sum();
@@ -763,6 +775,11 @@ impl Executor {
     }
 }
 
+/// Has the access stamps of keys mean what the configuration needs them for.
+pub(crate) fn configure_access(engine: &Engine, config: &Config) {
+    let ranking = eviction(config).map_or(Ranking::Recency, |eviction| eviction.order.ranking());
+    engine.keyspace.access_clock().configure(ranking, config.lfu_log_factor, config.lfu_decay_time);
+}
 /// How a command ends that was left unfinished.
 #[derive(Debug, Default)]
 struct Finish<'r> {

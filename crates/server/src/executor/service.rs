@@ -73,6 +73,7 @@ impl Service for Executor {
         self.now = now;
         self.environment.now_ms = now.unix_ms;
         self.refresh_config();
+        self.environment.access = self.shared.engine.keyspace.access_clock().access(now.unix_ms);
         let (session, changes) = &self.hot_keys;
         if *changes != self.shared.hot_keys.changes()
             || session.as_ref().is_some_and(|session| !session.is_active(now.instant))
@@ -338,6 +339,8 @@ impl Service for Executor {
         };
         self.wake_log();
         self.note_background(started.elapsed(), pause.is_zero());
+        let pause = pause.min(self.tend_memory());
+        self.wake_log();
         if !self.worker.served.is_empty() {
             self.send_served();
         }

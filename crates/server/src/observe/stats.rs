@@ -4,7 +4,7 @@
 //! takes a sample ten times a second, from which rates and peaks come.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -46,6 +46,53 @@ pub(crate) struct Stats {
     peak_bytes: AtomicUsize,
     /// What the server's own structures take before the first command: stripes, workers' buffers.
     pub(crate) startup_bytes: usize,
+    /// For how long memory was short.
+    pub(crate) eviction: EvictionTimes,
+    /// Clients closed because of `maxmemory-clients`.
+    pub(crate) evicted_clients: AtomicU64,
+    /// Bytes of everything else that counts, at the last visit: [`crate::shared::Shared::other_bytes`].
+    other_bytes: AtomicUsize,
+}
+
+/// For how long more memory was in use than `maxmemory`.
+#[derive(Debug, Default)]
+pub(crate) struct EvictionTimes {
+    /// Since when it is, in unix milliseconds; 0 while it is not.
+    since_ms: AtomicU64,
+    /// All earlier times together, in milliseconds.
+    total_ms: AtomicU64,
+}
+
+impl EvictionTimes {
+    /// Notes whether it is now.
+    #[inline]
+    pub(crate) fn note(&self, is_over: bool, now_ms: u64) {
+        let since_ms = self.since_ms.load(Relaxed);
+        if is_over != (since_ms != 0) {
+            self.turn(is_over, since_ms, now_ms);
+        }
+    }
+
+    #[cold]
+    fn turn(&self, is_over: bool, since_ms: u64, now_ms: u64) {
+        let next = if is_over { now_ms } else { 0 };
+        if self.since_ms.compare_exchange(since_ms, next, Relaxed, Relaxed).is_ok() && !is_over {
+            self.total_ms.fetch_add(now_ms.saturating_sub(since_ms), Relaxed);
+        }
+    }
+
+    /// Milliseconds of the time under way.
+    pub(crate) fn current_ms(&self, now_ms: u64) -> u64 {
+        match self.since_ms.load(Relaxed) {
+            0 => 0,
+            since_ms => now_ms.saturating_sub(since_ms),
+        }
+    }
+
+    /// Milliseconds in all.
+    pub(crate) fn total_ms(&self, now_ms: u64) -> u64 {
+        self.total_ms.load(Relaxed) + self.current_ms(now_ms)
+    }
 }
 
 /// What the network layer counts; there once the workers run.
@@ -151,6 +198,9 @@ impl Stats {
             buffer_bytes: AtomicUsize::new(0),
             peak_bytes: AtomicUsize::new(startup_bytes),
             startup_bytes,
+            eviction: EvictionTimes::default(),
+            evicted_clients: AtomicU64::new(0),
+            other_bytes: AtomicUsize::new(0),
         }
     }
 
@@ -208,10 +258,26 @@ impl Stats {
         bytes
     }
 
-    /// Memory in use, which `maxmemory` limits: the keyspace as of now, the clients' buffers as of the
+    /// Memory in use, which `maxmemory` limits: the keyspace as of now, the clients' buffers and the rest as of the
     /// last visit, at most a [`SAMPLE_INTERVAL`] ago. O(stripes), no lock.
     pub(crate) fn used_bytes(&self, engine: &Engine) -> usize {
-        self.startup_bytes + engine.keyspace.used_bytes() + self.buffer_bytes.load(Relaxed)
+        let visited = self.buffer_bytes.load(Relaxed) + self.other_bytes.load(Relaxed);
+        self.startup_bytes + engine.keyspace.used_bytes() + visited
+    }
+
+    /// Bytes of clients' buffers at the last visit.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.buffer_bytes.load(Relaxed)
+    }
+
+    /// Bytes of the rest at the last visit.
+    pub(crate) fn other_bytes(&self) -> usize {
+        self.other_bytes.load(Relaxed)
+    }
+
+    /// Notes what the rest takes.
+    pub(crate) fn note_other_bytes(&self, bytes: usize) {
+        self.other_bytes.store(bytes, Relaxed);
     }
 
     /// The most memory that was in use at any sample, and now.

@@ -124,6 +124,7 @@ pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result
             let Some(shared) = shared.upgrade() else { return };
             let now = Instant::now();
             if now >= next_sample {
+                shared.stats.note_other_bytes(shared.other_bytes());
                 shared.stats.sample(&shared.engine, now);
                 next_sample = now + SAMPLE_INTERVAL;
                 // Where a script runs for long, the next round will do.

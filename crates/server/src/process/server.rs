@@ -30,7 +30,7 @@ use signal_hook::{
 use crate::{
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags},
     durability::{Durability, LogThread, Order, RING},
-    executor::{Executor, WorkerMessage, offload_threads},
+    executor::{Executor, WorkerMessage, configure_access, offload_threads},
     loading::helpers,
     observe::health::HealthServer,
     persistence::files,
@@ -235,6 +235,7 @@ pub(crate) fn assemble(
     let participants = threads + 1 + helpers(threads);
     let keyspace = Keyspace::new(threads, participants, databases, seeds()?);
     let engine = Engine::with_log(keyspace, Arc::clone(&writers) as Arc<dyn Log>);
+    configure_access(&engine, &store.current());
     let (maintenance, discarded) = Maintenance::new();
     let durability = Durability::new(writers, threads);
     let shared = Shared::new(engine, store, threads, maintenance, Process::new()?, durability, stopper);

@@ -165,8 +165,12 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
             if shared.engine.log.is_on() && shared.durability.is_failing() {
                 return Err(shared.durability.refusal());
             }
-            if self.short_of_memory && entry.command.flags.has(Flags::DENY_OOM) {
-                return Err(CommandError::OutOfMemory);
+            if entry.command.flags.has(Flags::DENY_OOM) {
+                if self.short_of_memory {
+                    return Err(CommandError::OutOfMemory);
+                }
+                let context = &mut *self.context;
+                context.executor.over_memory_limit(words, context.turn.inside.as_ref());
             }
             if self.context.shared.denies_writes(self.context.executor.config.config()) {
                 return Err(UNSAVED);

@@ -1,6 +1,7 @@
 //! Looking at many entries: all, some from anywhere, or piece by piece while the table changes.
 
 use super::bucket::SLOTS_PER_BUCKET;
+use super::directory::{block_of, buckets_of};
 use super::probe::index_of;
 use super::{BucketTable, Entries};
 use crate::slab::Handle;
@@ -127,6 +128,39 @@ impl BucketTable {
     pub fn sample(&self, random: u64, count: usize, visit: impl FnMut(Handle)) -> usize {
         let mut state = random;
         self.sample_from(scale(next_random(&mut state), self.buckets), count, visit)
+    }
+
+    /// Hands the entries of neighbouring buckets to `visit`, from a random place on and a chain at a time, until it
+    /// answers that this is enough, or `buckets_max` buckets have been looked at. With `deadlines_only` buckets none of
+    /// whose entries has a deadline are passed over, and blocks of 128 such buckets in one look. `chain` is scratch space.
+    pub fn visit_chains(
+        &self,
+        random: u64,
+        buckets_max: usize,
+        deadlines_only: bool,
+        chain: &mut Vec<Handle>,
+        mut visit: impl FnMut(&[Handle]) -> bool,
+    ) {
+        let start = scale(random, self.buckets);
+        let (mut index, mut passed, mut looks) = (start, 0, 0);
+        while passed < self.buckets && looks < buckets_max {
+            looks += 1;
+            if deadlines_only && self.probe.primary.minimum(block_of(index)).is_none() {
+                let end = buckets_of(block_of(index)).end.min(self.buckets);
+                passed += end - index;
+                index = if end == self.buckets { 0 } else { end };
+                continue;
+            }
+            if !deadlines_only || self.primary(index).deadline().is_some() {
+                chain.clear();
+                self.for_each_in_chain(index, |handle| chain.push(handle));
+                if !chain.is_empty() && visit(chain) {
+                    return;
+                }
+            }
+            passed += 1;
+            index = if index + 1 == self.buckets { 0 } else { index + 1 };
+        }
     }
 
     fn sample_from(&self, start: u32, count: usize, mut visit: impl FnMut(Handle)) -> usize {

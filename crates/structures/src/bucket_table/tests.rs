@@ -527,3 +527,36 @@ fn probes_race_the_owner_and_only_ever_see_handles() {
         "at rest it sees the truth"
     );
 }
+
+proptest! {
+    #[test]
+    fn chains_are_visited_once_each_and_all_with_a_deadline_are_found(
+        numbers in proptest::collection::btree_set(any::<u16>(), 0..2000),
+        dated in proptest::collection::btree_set(any::<u16>(), 0..20),
+        random: u64,
+        hashing in prop_oneof![Just(Hashing::Spread), Just(Hashing::Few)],
+    ) {
+        let mut table = table();
+        for number in &numbers {
+            let slot = add(&mut table, hashing, u32::from(*number));
+            if dated.contains(number) {
+                table.note_deadline(slot, Tick::new(1000));
+            }
+        }
+        for deadlines_only in [false, true] {
+            let mut seen = BTreeSet::new();
+            table.visit_chains(random, usize::MAX, deadlines_only, &mut Vec::new(), |chain| {
+                chain.iter().for_each(|found| assert!(seen.insert(number(*found) as u16), "visited twice"));
+                false
+            });
+            if deadlines_only {
+                prop_assert!(numbers.intersection(&dated).all(|number| seen.contains(number)));
+            } else {
+                prop_assert_eq!(&seen, &numbers);
+            }
+        }
+        let mut chains = 0;
+        table.visit_chains(random, usize::MAX, false, &mut Vec::new(), |_| { chains += 1; true });
+        prop_assert_eq!(chains, usize::from(!numbers.is_empty()));
+    }
+}

@@ -88,7 +88,6 @@ struct Options {
     /// The expiry is a unix time.
     absolute: bool,
     idle_seconds: Option<u64>,
-    /// Taken and checked; it matters to a policy that counts accesses, and there is none.
     frequency: Option<u8>,
 }
 
@@ -158,9 +157,7 @@ fn restore(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     } else {
         let expiry = expiry.map_or(ExpiryChange::Clear, ExpiryChange::At);
         value.store(|value| context.set_value_in(database, key, value, expiry));
-        if let Some(seconds) = options.idle_seconds {
-            context.set_idle(key, seconds);
-        }
+        context.set_usage(key, options.idle_seconds, options.frequency);
         if let Some(at) = relative.filter(|_| context.is_recorded()) {
             let mut at_ms = itoa::Buffer::new();
             let at_ms = at_ms.format(at).as_bytes();

@@ -57,7 +57,7 @@ const HELP: Command = Command {
         "FREQ <key>",
         "    How often <key> is used, on a logarithmic scale. Needs an LFU maxmemory policy.",
         "IDLETIME <key>",
-        "    Seconds since <key> was last used.",
+        "    Seconds since <key> was last used. Needs a policy other than LFU.",
         "REFCOUNT <key>",
         "    How many references there are to the value under <key>.",
         "HELP",
@@ -69,7 +69,7 @@ const HELP: Command = Command {
 
 const IDLETIME: Command = Command {
     name: "idletime",
-    summary: "Returns how many seconds ago a key was last used, in steps of eight and modulo 35 minutes.",
+    summary: "Returns how many seconds ago a key was last used.",
     run: Run::Read(idle_time),
     ..SUBCOMMAND
 };
@@ -95,17 +95,19 @@ fn frequency(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Rep
          Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
     );
     match context.inspect_quietly(args.word()) {
-        Some(_) => Err(NO_LFU),
-        None => {
-            reply.null();
-            Ok(())
-        }
+        Some(entry) => reply.integer(context.frequency(entry).ok_or(NO_LFU)?.into()),
+        None => reply.null(),
     }
+    Ok(())
 }
 
 fn idle_time(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    const LFU: CommandError = CommandError::text(
+        "ERR An LFU maxmemory policy is selected, idle time not tracked. \
+         Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
+    );
     match context.inspect_quietly(args.word()) {
-        Some(entry) => reply.integer(context.idle_seconds(entry) as i64),
+        Some(entry) => reply.integer(context.idle_seconds(entry).ok_or(LFU)? as i64),
         None => reply.null(),
     }
     Ok(())

@@ -6,7 +6,7 @@ use dunlin_structures::Slot;
 
 use crate::{
     command::CommandError,
-    keyspace::{Edited, Key, access_clock},
+    keyspace::{Edited, Key},
     value::{Collection, NewValue, Object, Owned},
 };
 
@@ -80,9 +80,10 @@ impl WriteContext<'_> {
             self.reclaim_elements(&key, slot);
         }
         let clock_ms = self.environment.clock_ms();
+        let touch = self.touch();
         let part = self.locked.stripe_mut(key.stripe).database_mut(self.database);
         let part = part.expect("the slot was found in it");
-        let edited = part.edit_collection(slot, access_clock(clock_ms), edit);
+        let edited = part.edit_collection(slot, touch, edit);
         let Some(Edited { result: (result, changed), is_empty, next_deadline_ms, is_resized }) = edited
         else {
             return Err(CommandError::WrongType);

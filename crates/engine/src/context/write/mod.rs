@@ -10,7 +10,7 @@ use dunlin_structures::Slot;
 
 use crate::{
     command::CommandError,
-    keyspace::{EntryRef, Expiration, Invalidation, Key, LockedStripes, access_clock, access_clock_ago},
+    keyspace::{EntryRef, Expiration, Invalidation, Key, LockedStripes, Ranking, Touch},
     notify::{Event, EventClass, Notice},
     propagation::removal_word,
     value::{Layout, NewValue, Object, Resources, StringRef, ValueType},
@@ -221,7 +221,7 @@ impl<'a> WriteContext<'a> {
         let slot = self.slot(database, &key)?;
         let entry = self.locked.stripe(key.stripe).database(database)?.entry(slot);
         if !self.environment.no_touch {
-            entry.touch(access_clock(self.environment.clock_ms()));
+            entry.touch(self.environment.access.one(|| self.worker.random()));
         }
         Some(entry)
     }
@@ -236,7 +236,7 @@ impl<'a> WriteContext<'a> {
         self.count_lookup(key.bytes, found.is_some());
         let entry = self.locked.stripe(key.stripe).database(self.database)?.entry(found?);
         if !self.environment.no_touch {
-            entry.touch(access_clock(self.environment.clock_ms()));
+            entry.touch(self.environment.access.one(|| self.worker.random()));
         }
         Some(entry)
     }
@@ -355,6 +355,7 @@ impl<'a> WriteContext<'a> {
         if found.is_some() && !self.environment.lazyfree_server_del {
             self.free_before_answering();
         }
+        let touch = self.touch();
         let (part, new) = self.locked.stripe_mut(key.stripe).database_or_new(database);
         let expiry = match (expiry, found) {
             (ExpiryChange::At(at), _) => Some(at),
@@ -362,7 +363,8 @@ impl<'a> WriteContext<'a> {
             (ExpiryChange::Keep, None) | (ExpiryChange::Clear, _) => None,
         };
         let clock_ms = self.environment.clock_ms();
-        part.put((key.hash, key.bytes), found, value, expiry, clock_ms, &mut self.worker.garbage);
+        let now = (clock_ms, touch);
+        part.put((key.hash, key.bytes), found, value, expiry, now, &mut self.worker.garbage);
         if new {
             self.locked.publish_new(key.stripe, database);
         }
@@ -400,13 +402,27 @@ impl<'a> WriteContext<'a> {
         true
     }
 
-    /// Makes a key seem to have been last used so many seconds ago, as far back as its clock reaches.
-    pub fn set_idle(&mut self, key: &[u8], seconds: u64) {
+    /// Makes a key seem to have been last used so many seconds ago, or so often, whichever the policy goes by.
+    pub fn set_usage(&mut self, key: &[u8], idle_seconds: Option<u64>, frequency: Option<u8>) {
+        let clock = self.locked.keyspace().access_clock();
+        let stamp = match (clock.ranking(), idle_seconds, frequency) {
+            (Ranking::Frequency, _, Some(frequency)) => frequency,
+            (Ranking::Recency, Some(seconds), _) => {
+                clock.stamp_of_age(seconds.saturating_mul(1000), self.environment.clock_ms())
+            }
+            _ => return,
+        };
         let key = self.key(key);
         let Some(slot) = self.slot(self.database, &key) else { return };
         if let Some(part) = self.locked.stripe(key.stripe).database(self.database) {
-            part.entry(slot).touch(access_clock_ago(self.environment.clock_ms(), seconds));
+            part.entry(slot).set_access(stamp);
         }
+    }
+
+    /// What an access leaves in stamps.
+    #[inline]
+    fn touch(&mut self) -> Touch {
+        self.environment.access.one(|| self.worker.random())
     }
 
     /// Copies a value with its expiry to another place, replacing what is there; whether the source

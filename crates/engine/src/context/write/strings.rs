@@ -82,13 +82,14 @@ impl WriteContext<'_> {
     ) -> Result<bool, CommandError> {
         let key = self.key(key);
         let found = self.slot(self.database, &key);
+        let touch = self.touch();
         let mut part = self.locked.stripe_mut(key.stripe).database_mut(self.database);
         let entry = found.and_then(|slot| Some(part.as_deref()?.entry(slot)));
         let Some(value) = decide(entry)? else { return Ok(false) };
         // Counters: nothing moves, nothing is freed, no memory is taken.
         if let (Some(slot), Some(part)) = (found, &mut part)
             && let (NewString::Integer(integer), ExpiryChange::Keep) = (&value, expiry)
-            && part.set_integer(slot, *integer, self.environment.clock_ms())
+            && part.set_integer(slot, *integer, touch)
         {
             self.changed_in_place(self.database, &key);
             return Ok(true);

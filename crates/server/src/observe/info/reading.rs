@@ -164,6 +164,8 @@ impl<'a> Reading<'a> {
         let (shared, stats) = (self.shared, &self.shared.stats);
         let keyspace = &shared.engine.keyspace;
         let buffers = stats.visit_buffers() as u64;
+        stats.note_other_bytes(shared.other_bytes());
+        let others = stats.other_bytes() as u64;
         let used = stats.used_bytes(&shared.engine) as u64;
         let startup = stats.startup_bytes as u64;
         let usage = keyspace.usage(None);
@@ -176,7 +178,7 @@ impl<'a> Reading<'a> {
             peak: stats.peak_bytes(&shared.engine) as u64,
             startup,
             buffers,
-            overhead: startup + usage.table_bytes as u64 + buffers,
+            overhead: startup + usage.table_bytes as u64 + buffers + others,
             resident: host::resident_bytes(),
             active,
             allocator_resident: active + pool.free_resident_bytes as u64,

@@ -5,6 +5,7 @@ use super::{
     metric::{Metric, Number, Row, Unit},
 };
 use crate::push::pubsub::Kind;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// A count since the last reset.
 const fn counter(name: &'static str, summary: &'static str, read: fn(&Reading<'_>) -> u64) -> Row {
@@ -84,10 +85,24 @@ pub(super) const ROWS: &[Row] = &[
         "Time that rounds of expiry took.",
         |reading| reading.of_workers(|worker| &worker.expiry_us) / 1000,
     )),
-    none("evicted_keys", "Keys evicted: none, `maxmemory` refuses writes."),
-    none("evicted_clients", "Clients closed for memory: none."),
-    none("total_eviction_exceeded_time", "Time with more memory in use than wanted: not measured."),
-    none("current_eviction_exceeded_time", "The same of now: not measured."),
+    counter("evicted_keys", "Keys removed to stay below `maxmemory`.", |reading| {
+        reading.of_keyspace(|counters| &counters.evicted_keys)
+    }),
+    counter("evicted_clients", "Clients closed because of `maxmemory-clients`.", |reading| {
+        reading.shared.stats.evicted_clients.load(Relaxed)
+    }),
+    Row::One(Metric::resettable(
+        "total_eviction_exceeded_time",
+        Unit::Milliseconds,
+        "Time with more memory in use than `maxmemory`.",
+        |reading| reading.shared.stats.eviction.total_ms(reading.now_ms),
+    )),
+    Row::One(Metric::gauge(
+        "current_eviction_exceeded_time",
+        Unit::Milliseconds,
+        "How long more memory than `maxmemory` has been in use, where it is.",
+        |reading| reading.shared.stats.eviction.current_ms(reading.now_ms).into(),
+    )),
     counter("keyspace_hits", "Reads that found their key.", |reading| {
         reading.of_keyspace(|counters| &counters.keyspace_hits)
     }),

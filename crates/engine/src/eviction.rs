@@ -1,0 +1,381 @@
+//! Eviction: keys give way where memory is short.
+//!
+//! ```text
+//! stripe, by its share of memory ─▶ try its lock ─▶ sample, rank (keyspace/database/eviction.rs) ─▶ remove ─▶ tell
+//! ```
+//!
+//! Whoever needs room calls [`Engine::evict`] before it takes locks of its own. Locks of stripes are tried and never
+//! waited for, so that eviction neither stalls nor closes a circle of waiting. The host decides when and how much.
+//! The same slices keep access stamps fresh ([`Engine::sweep_stamps`]).
+
+use crate::{
+    context::{Environment, Worker},
+    execute::Engine,
+    keyspace::{ClientToken, Inside, Invalidation, Locked, Ranking, Sampling},
+    notify::{Event, EventClass, Notice},
+    propagation::removal_word,
+};
+
+/// Keys that go from one stripe before another is chosen.
+const KEYS_PER_LOCK: usize = 4;
+
+/// Which key goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EvictionOrder {
+    /// The one that was used longest ago.
+    Recency,
+    /// The one that is used least.
+    Frequency,
+    /// The one that expires first.
+    Deadline,
+    /// Any.
+    Random,
+}
+
+impl EvictionOrder {
+    /// What stamps have to be for it.
+    pub fn ranking(self) -> Ranking {
+        if self == Self::Frequency { Ranking::Frequency } else { Ranking::Recency }
+    }
+}
+
+/// How keys are chosen that give way (`maxmemory-policy` and its kin).
+#[derive(Debug, Clone, Copy)]
+pub struct Eviction {
+    /// Which goes first.
+    pub order: EvictionOrder,
+    /// Whether only keys with an expiry may go.
+    pub expiring_only: bool,
+    /// Keys that are compared for each that goes (`maxmemory-samples`).
+    pub samples: usize,
+    /// Whether the record says UNLINK rather than DEL (`lazyfree-lazy-eviction`).
+    pub lazy: bool,
+}
+
+/// What became of a call of [`Engine::evict`].
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Evicted {
+    /// Keys removed.
+    pub keys: usize,
+    /// Bytes in use that went with them.
+    pub bytes: usize,
+    /// Whether no key is left that may go.
+    pub none_left: bool,
+}
+
+impl Engine {
+    /// Removes keys until so many bytes are free, or so many keys are gone. The caller holds no lock.
+    pub fn evict(
+        &self,
+        _inside: &Inside<'_>,
+        how: &Eviction,
+        (bytes_wanted, keys_max): (usize, usize),
+        environment: &Environment,
+        worker: &mut Worker,
+    ) -> Evicted {
+        let mut evicted = Evicted::default();
+        let stripes = self.keyspace.stripes().len();
+        while evicted.bytes < bytes_wanted && evicted.keys < keys_max {
+            let first = self.keyspace.stripe_by_bytes(worker.random());
+            let keys_before = evicted.keys;
+            let mut is_certain = true;
+            for stripe in (first..stripes).chain(0..first) {
+                let Some(locked) = self.keyspace.try_lock_one(stripe) else {
+                    is_certain = false;
+                    continue;
+                };
+                let wanted = bytes_wanted - evicted.bytes;
+                let keys_max = KEYS_PER_LOCK.min(keys_max - evicted.keys);
+                let of_stripe = self.evict_from(locked, stripe, how, (wanted, keys_max), environment, worker);
+                evicted.keys += of_stripe.keys;
+                evicted.bytes += of_stripe.bytes;
+                is_certain &= of_stripe.none_left;
+                if of_stripe.keys > 0 {
+                    break;
+                }
+            }
+            if evicted.keys == keys_before {
+                evicted.none_left = is_certain;
+                break;
+            }
+        }
+        evicted
+    }
+
+    /// Removes keys of one stripe, which is locked.
+    fn evict_from(
+        &self,
+        mut locked: Locked<'_>,
+        stripe: usize,
+        how: &Eviction,
+        (bytes_wanted, keys_max): (usize, usize),
+        environment: &Environment,
+        worker: &mut Worker,
+    ) -> Evicted {
+        let clock = self.keyspace.access_clock();
+        let sampling =
+            Sampling { order: how.order, expiring_only: how.expiring_only, samples: how.samples, clock };
+        let word = removal_word(how.lazy);
+        let mut evicted = Evicted::default();
+        let mut stripes = locked.stripes();
+        let is_observed = stripes.stripe(stripe).is_observed() | environment.broadcasts;
+        worker.propagation.begin(&self.log);
+        while evicted.bytes < bytes_wanted && evicted.keys < keys_max {
+            let Some(database) = stripes
+                .stripe(stripe)
+                .database_by_bytes(worker.random(), |part| !part.has_no_victim(how.expiring_only))
+            else {
+                evicted.none_left = true;
+                break;
+            };
+            let before = stripes.stripe(stripe).used_bytes();
+            let Some(part) = stripes.stripe_mut(stripe).database_mut(database) else { break };
+            let Some(slot) = part.victim(&sampling, worker.random_source()) else { break };
+            let entry = part.entry(slot);
+            if how.order == EvictionOrder::Recency {
+                clock.note_victim(environment.now_ms.saturating_sub(clock.start_ms(entry.access())));
+            }
+            worker.propagation.add(database, &[word, entry.key()]);
+            let is_told = is_observed || environment.notifications.has(EventClass::Evicted);
+            let key = is_told.then(|| entry.key().to_vec());
+            part.remove(slot, &mut worker.garbage);
+            worker.propagation.publish(&self.log, worker.id());
+            stripes.publish_usage(stripe, database);
+            evicted.keys += 1;
+            evicted.bytes += before.saturating_sub(stripes.stripe(stripe).used_bytes());
+            if let Some(key) = key {
+                let state = stripes.stripe(stripe);
+                state.watches().inspect(|watches| watches.changed(database, &key));
+                if state.queues().is_some() {
+                    worker.ready.push_back((database, key.as_slice().into()));
+                }
+                let readers = stripes.untrack(stripe, &key);
+                if readers.is_some() || environment.broadcasts {
+                    let (key, readers) = (key.as_slice().into(), readers.unwrap_or_default());
+                    worker.notices.push(Notice::Invalidation(Invalidation::Key { key, readers }));
+                }
+                if environment.notifications.has(EventClass::Evicted) {
+                    let event = Event { class: EventClass::Evicted, name: "evicted", database, key };
+                    worker.notices.push(Notice::Event(event));
+                }
+            }
+        }
+        worker.statistics.evicted_keys.add(evicted.keys as u64);
+        // Nobody's command has removed them: a client with NOLOOP is told, too.
+        worker.tell(ClientToken::default());
+        if worker.ready.is_empty() {
+            drop(locked);
+        } else {
+            let nobody = Environment { client: ClientToken::default(), ..environment.clone() };
+            self.serve_waiters(locked, &nobody, worker);
+        }
+        evicted
+    }
+
+    /// Does a part of the sweep over access stamps that is under way or due, over some `entries_max` entries; whether
+    /// there is more of it to do. The caller holds no lock.
+    pub fn sweep_stamps(&self, _inside: &Inside<'_>, now_ms: u64, entries_max: usize) -> bool {
+        let clock = self.keyspace.access_clock();
+        // Somebody else is at it.
+        let Ok(mut state) = clock.sweep.try_lock() else { return false };
+        if state.is_none() {
+            *state = clock.due_sweep(now_ms);
+        }
+        let Some(sweep) = &mut *state else { return false };
+        let (mut entries, mut handles) = (0, Vec::new());
+        while self.keyspace.stripes().contains(&sweep.stripe) {
+            if entries >= entries_max {
+                return true;
+            }
+            // What a script holds for long is waited for: the next slice comes to it.
+            let Some(locked) = self.keyspace.lock_one_unless_long(sweep.stripe) else { return true };
+            while sweep.database < self.keyspace.databases() {
+                if let Some(part) = locked.stripe(sweep.stripe).database(sweep.database) {
+                    let (next, seen) = part.sweep_stamps(sweep.cursor, &sweep.stamps, &mut handles);
+                    entries += seen;
+                    sweep.entries += seen as u64;
+                    sweep.cursor = next;
+                    if next != 0 {
+                        break;
+                    }
+                }
+                sweep.database += 1;
+            }
+            if sweep.database == self.keyspace.databases() {
+                (sweep.stripe, sweep.database) = (sweep.stripe + 1, 0);
+            }
+        }
+        clock.end_sweep(sweep);
+        *state = None;
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use dunlin_resp::Protocol;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::transcript::{Records, Story};
+
+    /// Some hundred in each stripe: stripes are drawn, and give up more or less than their share.
+    const KEYS: usize = 2000;
+
+    fn how(order: EvictionOrder, expiring_only: bool) -> Eviction {
+        Eviction { order, expiring_only, samples: 64, lazy: false }
+    }
+
+    fn ask(story: &mut Story, line: &str) {
+        let reply = story.reply(line, Protocol::Resp2);
+        assert_ne!(reply.first(), Some(&b'-'), "{line}: {}", String::from_utf8_lossy(&reply));
+    }
+
+    fn evict(story: &mut Story, how: &Eviction, keys: usize) -> Evicted {
+        let inside = story.engine.keyspace.enter(0);
+        let evicted =
+            story.engine.evict(&inside, how, (usize::MAX, keys), &story.environment, &mut story.worker);
+        drop(inside);
+        let keyspace = &story.engine.keyspace;
+        assert_eq!(keyspace.used_bytes(), keyspace.usage(None).bytes(), "the accounting is exact");
+        evicted
+    }
+
+    fn sweep(story: &Story) {
+        let inside = story.engine.keyspace.enter(0);
+        while story.engine.sweep_stamps(&inside, story.environment.now_ms, 50) {}
+    }
+
+    /// The numbers of the keys `k:…` that were recorded as removed.
+    fn removed(records: &Records) -> Vec<usize> {
+        let numbers = records.take().into_iter().filter_map(|record| {
+            record.strip_prefix("DEL k:").map(|number| number.parse().expect("a number"))
+        });
+        numbers.collect()
+    }
+
+    /// How many of the first half went, where half of the keys were evicted.
+    fn of_first_half(order: EvictionOrder, prepare: impl Fn(&mut Story)) -> usize {
+        let (mut story, records) = Story::recorded();
+        story.engine.keyspace.access_clock().configure(order.ranking(), 0, 1);
+        sweep(&story);
+        prepare(&mut story);
+        records.take();
+        let evicted = evict(&mut story, &how(order, false), KEYS / 2);
+        assert_eq!((evicted.keys, evicted.none_left), (KEYS / 2, false));
+        let removed = removed(&records);
+        assert_eq!(removed.iter().collect::<BTreeSet<_>>().len(), KEYS / 2, "each was recorded once");
+        assert_eq!(story.reply("DBSIZE", Protocol::Resp2), format!(":{}\r\n", KEYS / 2).as_bytes());
+        removed.into_iter().filter(|number| *number < KEYS / 2).count()
+    }
+
+    #[test]
+    fn the_least_recently_used_go_first() {
+        let count = of_first_half(EvictionOrder::Recency, |story| {
+            for number in 0..KEYS {
+                story.environment.now_ms += 10_000;
+                sweep(story);
+                ask(story, &format!("SET k:{number} v"));
+            }
+        });
+        assert!(count >= KEYS / 2 * 8 / 10, "{count}");
+    }
+
+    #[test]
+    fn the_least_frequently_used_go_first() {
+        let count = of_first_half(EvictionOrder::Frequency, |story| {
+            for number in 0..KEYS {
+                ask(story, &format!("SET k:{number} v"));
+                (0..number / 100).for_each(|_| ask(story, &format!("GET k:{number}")));
+            }
+        });
+        assert!(count >= KEYS / 2 * 8 / 10, "{count}");
+    }
+
+    #[test]
+    fn the_first_to_expire_go_first() {
+        let count = of_first_half(EvictionOrder::Deadline, |story| {
+            for number in 0..KEYS {
+                ask(story, &format!("SET k:{number} v EX {}", 1000 + number));
+            }
+        });
+        assert!(count >= KEYS / 2 * 8 / 10, "{count}");
+    }
+
+    #[test]
+    fn chance_prefers_nobody() {
+        let count = of_first_half(EvictionOrder::Random, |story| {
+            (0..KEYS).for_each(|number| ask(story, &format!("SET k:{number} v")));
+        });
+        assert!((KEYS / 8..KEYS * 3 / 8).contains(&count), "{count}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn exactly_the_keys_that_may_go_do(
+            expires in proptest::collection::vec((0..3_usize, any::<bool>()), 1..300),
+            order in prop_oneof![
+                Just(EvictionOrder::Recency), Just(EvictionOrder::Deadline), Just(EvictionOrder::Random)],
+        ) {
+            let mut story = Story::new();
+            for (number, (database, expires)) in expires.iter().enumerate() {
+                story.database = *database;
+                let more = if *expires { " EX 1000" } else { "" };
+                ask(&mut story, &format!("SET k:{number} {}{more}", "x".repeat(1 + number * 7 % 2000)));
+            }
+            let expected = expires.iter().filter(|(_, expires)| *expires).count();
+            let evicted = evict(&mut story, &how(order, true), usize::MAX);
+            prop_assert_eq!((evicted.keys, evicted.none_left), (expected, true));
+            let usage = story.engine.keyspace.usage(None);
+            prop_assert_eq!((usage.keys, usage.expiring), (expires.len() - expected, 0));
+            prop_assert_eq!(story.worker.statistics.evicted_keys.get(), expected as u64);
+        }
+    }
+
+    #[test]
+    fn a_stripe_that_somebody_holds_is_left_alone() {
+        let mut story = Story::new();
+        (0..KEYS).for_each(|number| ask(&mut story, &format!("SET k:{number} v")));
+        let held = story.engine.keyspace.stripe_of(b"k:7");
+        let keys = story.engine.keyspace.lock_one(held).stripe(held).usage(None).keys;
+        let inside = story.engine.keyspace.enter(0);
+        let lock = story.engine.keyspace.lock_one(held);
+        let how = how(EvictionOrder::Random, false);
+        let evicted = story.engine.evict(
+            &inside,
+            &how,
+            (usize::MAX, usize::MAX),
+            &story.environment,
+            &mut story.worker,
+        );
+        drop((lock, inside));
+        assert_eq!((evicted.keys, evicted.none_left), (KEYS - keys, false));
+        assert_eq!(story.engine.keyspace.usage(None).keys, keys);
+    }
+
+    #[test]
+    fn idle_times_survive_sweeps_and_exchanged_databases() {
+        let mut story = Story::new();
+        ask(&mut story, "SET k v");
+        for step in 0..20_000_u64 {
+            story.environment.now_ms += 1000;
+            story.engine.keyspace.access_clock().access(story.environment.now_ms);
+            let inside = story.engine.keyspace.enter(0);
+            story.engine.sweep_stamps(&inside, story.environment.now_ms, 1);
+            drop(inside);
+            if step % 100 == 0 {
+                ask(&mut story, &format!("SET other:{} v", step % 1000));
+            }
+            if step == 10_000 {
+                ask(&mut story, "SWAPDB 0 1");
+                story.database = 1;
+            }
+        }
+        let reply = String::from_utf8(story.reply("OBJECT IDLETIME k", Protocol::Resp2)).unwrap();
+        let idle: u64 = reply.trim().trim_start_matches(':').parse().unwrap();
+        assert!((20_000..23_000).contains(&idle), "{idle}");
+    }
+}

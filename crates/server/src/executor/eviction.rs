@@ -1,0 +1,275 @@
+//! Making room: when keys are evicted, and how many at a time.
+//!
+//! ```text
+//! in use   0 ─────────────── limit - ahead ── limit ── limit + a slice's worth
+//!            nothing          background       before a command that needs memory
+//! ```
+//!
+//! A command that needs memory makes room first, for as long as `maxmemory-eviction-tenacity` allows; what is left to
+//! do then is done in the background, in slices between which clients are served. The command is refused only where no
+//! key is left that may go.
+
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use dunlin_engine::{Eviction, EvictionOrder, keyspace::Inside};
+
+use dunlin_net::{Client, OutputClass};
+
+use super::Executor;
+use crate::{
+    config::{Config, MaxmemoryPolicy},
+    session::ClientFlags,
+};
+
+/// Bytes of arguments that may be admitted on the strength of one sum of the memory in use.
+const ADMITTED_BYTES_MAX: usize = 16 * 1024;
+/// Part of the limit that is kept free ahead of need, and the most bytes that it may be.
+const AHEAD_DIVISOR: usize = 1024;
+const AHEAD_BYTES_MAX: usize = 4 << 20;
+/// Keys that are evicted between two looks at the clock.
+const KEYS_PER_STEP: usize = 16;
+/// Values that may wait to be freed in the background; those evicted beyond are freed at once, unless they are so large that
+/// others would wait for it.
+const PENDING_VALUES_MAX: usize = 16;
+/// Bytes of arguments that give a command another microsecond for eviction.
+const BYTES_PER_MICROSECOND: u64 = 1024;
+/// How long a slice in the background takes.
+const SLICE: Duration = Duration::from_micros(500);
+
+/// What is known of the memory in use, while there is a limit.
+#[derive(Debug, Default)]
+pub(super) struct MemoryCheck {
+    /// Bytes in use when last summed up, in this window.
+    used: Option<usize>,
+    /// Bytes of arguments admitted since then.
+    admitted: usize,
+}
+
+/// How keys give way under a configuration; `None` where none does.
+pub(crate) fn eviction(config: &Config) -> Option<Eviction> {
+    use EvictionOrder::{Deadline, Frequency, Random, Recency};
+    let (expiring_only, order) = match config.maxmemory_policy {
+        MaxmemoryPolicy::Noeviction => return None,
+        MaxmemoryPolicy::AllkeysLru => (false, Recency),
+        MaxmemoryPolicy::AllkeysLfu => (false, Frequency),
+        MaxmemoryPolicy::AllkeysRandom => (false, Random),
+        MaxmemoryPolicy::VolatileLru => (true, Recency),
+        MaxmemoryPolicy::VolatileLfu => (true, Frequency),
+        MaxmemoryPolicy::VolatileRandom => (true, Random),
+        MaxmemoryPolicy::VolatileTtl => (true, Deadline),
+    };
+    let samples = config.maxmemory_samples as usize;
+    Some(Eviction { order, expiring_only, samples, lazy: config.lazyfree_lazy_eviction })
+}
+
+/// How long a command may make room, by `maxmemory-eviction-tenacity`: as in Redis, up to 0.5 ms in even steps, from
+/// there on 15% more with each, and any time at 100.
+fn patience(tenacity: u32) -> Duration {
+    match tenacity {
+        0..=10 => Duration::from_micros(50) * tenacity,
+        11..=99 => Duration::from_secs_f64(500e-6 * 1.15_f64.powi(tenacity as i32 - 10)),
+        _ => Duration::MAX,
+    }
+}
+
+impl Executor {
+    /// Whether memory stays short for a command with these words, although room was made where that is possible. The
+    /// sum of what is in use is as old as this window of the pipeline, or as [`ADMITTED_BYTES_MAX`].
+    #[inline]
+    pub(crate) fn over_memory_limit(&mut self, words: &[&[u8]], inside: Option<&Inside<'_>>) -> bool {
+        self.config.config().maxmemory > 0 && self.check_memory(words, inside)
+    }
+
+    fn check_memory(&mut self, words: &[&[u8]], inside: Option<&Inside<'_>>) -> bool {
+        let limit = self.config.config().maxmemory;
+        // Who is let in while a script takes its time needs next to nothing.
+        if self.paused_script.is_some() {
+            return false;
+        }
+        let shared = &self.shared;
+        let used = *self.memory.used.get_or_insert_with(|| shared.stats.used_bytes(&shared.engine));
+        let bytes: usize = words.iter().map(|word| word.len()).sum();
+        self.memory.admitted += bytes;
+        // What is large is made room for before it comes.
+        let coming = if bytes > ADMITTED_BYTES_MAX { bytes } else { 0 };
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let is_over = used > limit
+            || used + coming > limit && self.config.config().maxmemory_policy != MaxmemoryPolicy::Noeviction;
+        if is_over || self.memory.admitted > ADMITTED_BYTES_MAX {
+            self.memory = MemoryCheck::default();
+        }
+        if !is_over {
+            shared.stats.eviction.note(false, self.environment.now_ms);
+            return false;
+        }
+        self.make_room(limit, coming, inside)
+    }
+
+    /// Evicts until there is room for `coming` bytes and a little more; whether there is not, and nothing is left to go.
+    #[cold]
+    fn make_room(&mut self, limit: usize, coming: usize, inside: Option<&Inside<'_>>) -> bool {
+        let config = self.config.config();
+        let Some(how) = eviction(config) else {
+            self.shared.stats.eviction.note(true, self.environment.now_ms);
+            return true;
+        };
+        if coming > limit || self.is_in_vain(limit) {
+            return true;
+        }
+        let Some(inside) = inside.filter(|_| self.may_evict()) else { return false };
+        // Who brings much may take the longer: its arrival has taken as long.
+        let patience = patience(config.maxmemory_eviction_tenacity)
+            .saturating_add(Duration::from_micros(coming as u64 / BYTES_PER_MICROSECOND));
+        let target = (limit - coming).saturating_sub(ahead(limit).min(ADMITTED_BYTES_MAX));
+        let none_left = self.evict_to(target, &how, patience, inside);
+        let is_over = self.shared.stats.used_bytes(&self.shared.engine) + coming > limit;
+        self.shared.stats.eviction.note(is_over, self.environment.now_ms);
+        is_over && none_left
+    }
+
+    /// Whether all that is no key takes as much as the limit: then all keys would go, and to no avail.
+    fn is_in_vain(&self, limit: usize) -> bool {
+        let (stats, engine) = (&self.shared.stats, &self.shared.engine);
+        stats.used_bytes(engine).saturating_sub(engine.keyspace.used_bytes()) >= limit
+    }
+
+    /// Whether keys may go: nothing changes by itself while data are being loaded, under `CLIENT PAUSE`, or while the
+    /// log cannot be written.
+    fn may_evict(&self) -> bool {
+        let shared = &self.shared;
+        !shared.loading.is_active()
+            && shared.durability.may_expire()
+            && !(shared.pause.is_set() && shared.pause.in_force(self.now.instant).is_some())
+    }
+
+    /// Evicts until no more than `target` bytes are in use, for so long at most; whether no key is left that may go.
+    fn evict_to(&mut self, target: usize, how: &Eviction, time: Duration, inside: &Inside<'_>) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let started = Instant::now();
+        let evictor = &mut self.evictor;
+        let mut none_left = false;
+        loop {
+            let used = shared.stats.used_bytes(&shared.engine);
+            if used <= target {
+                break;
+            }
+            let most = (used - target, KEYS_PER_STEP);
+            let evicted = shared.engine.evict(inside, how, most, &self.environment, evictor);
+            none_left = evicted.none_left;
+            if !evictor.garbage.is_empty() {
+                let garbage = evictor.garbage.take();
+                // Memory that waits to be freed is still in use: it must not pile up.
+                if garbage.is_large() || shared.maintenance.pending_objects() < PENDING_VALUES_MAX {
+                    shared.maintenance.discard(garbage);
+                }
+            }
+            if evicted.keys == 0 || started.elapsed() >= time {
+                break;
+            }
+        }
+        if !evictor.served.is_empty() {
+            self.worker.served.append(&mut evictor.served);
+            self.send_served();
+        }
+        let took = started.elapsed();
+        if took.as_millis() as u64 >= self.meter.thresholds().event_ms {
+            let time_s = self.environment.now_ms / 1000;
+            shared.stats.latency.record("eviction-cycle", time_s, took.as_millis() as u64);
+        }
+        none_left
+    }
+
+    /// A slice of what is done in the background: access stamps are kept fresh, and keys evicted ahead of need. How long
+    /// the worker may wait before the next slice.
+    pub(super) fn tend_memory(&mut self) -> Duration {
+        const SWEPT_ENTRIES: usize = 512;
+        const SWEEP_PAUSE: Duration = Duration::from_millis(1);
+        let shared = Arc::clone(&self.shared);
+        let Some(inside) = shared.engine.keyspace.enter_unless_long(self.worker.id()) else {
+            return Duration::MAX;
+        };
+        let is_swept = !shared.loading.is_active()
+            && shared.engine.sweep_stamps(&inside, self.environment.now_ms, SWEPT_ENTRIES);
+        let pause = if is_swept { SWEEP_PAUSE } else { Duration::MAX };
+        self.evict_clients();
+        let config = self.config.config();
+        if config.maxmemory == 0 {
+            shared.stats.eviction.note(false, self.environment.now_ms);
+            return pause;
+        }
+        let limit = usize::try_from(config.maxmemory).unwrap_or(usize::MAX);
+        let target = limit.saturating_sub(ahead(limit));
+        let used = || shared.stats.used_bytes(&shared.engine);
+        if let Some(how) = eviction(config)
+            && used() > target
+            && self.may_evict()
+            && !self.is_in_vain(limit)
+            && !self.evict_to(target, &how, SLICE, &inside)
+            && used() > limit
+        {
+            shared.stats.eviction.note(true, self.environment.now_ms);
+            return Duration::ZERO;
+        }
+        shared.stats.eviction.note(used() > limit, self.environment.now_ms);
+        pause
+    }
+}
+
+impl Executor {
+    /// Closes the clients with the largest buffers, as long as those of all together take more than
+    /// `maxmemory-clients`. The sum is that of the last sample.
+    fn evict_clients(&mut self) {
+        let config = self.config.config();
+        let Some(limit) = config.maxmemory_clients.limit(config.maxmemory) else { return };
+        let (shared, queues) = (&self.shared, &self.queues);
+        if shared.stats.buffer_bytes() as u64 <= limit {
+            return;
+        }
+        let may_go = |client: &Arc<Client>| {
+            client.output_class() != OutputClass::Replica
+                && !ClientFlags::of(client).has(ClientFlags::NO_EVICT)
+        };
+        let clients = self.clients.list().into_iter().filter(may_go);
+        let mut sized: Vec<(u64, Arc<Client>)> =
+            clients.map(|client| (client.buffer_bytes(), client)).collect();
+        let mut sum: u64 = sized.iter().map(|(bytes, _)| bytes).sum();
+        sized.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        for (bytes, client) in sized {
+            if sum <= limit {
+                break;
+            }
+            sum -= bytes;
+            // Another worker may be at it, too.
+            if !client.mark_killed() {
+                continue;
+            }
+            tracing::info!(
+                "closing {client}: its buffers take {bytes} bytes, more than maxmemory-clients leaves room for"
+            );
+            shared.blocked.forsake(client.address);
+            queues.kill(client.address);
+            shared.stats.evicted_clients.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// Bytes that are kept free ahead of need.
+fn ahead(limit: usize) -> usize {
+    (limit / AHEAD_DIVISOR).min(AHEAD_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenacity_is_time() {
+        assert_eq!(patience(0), Duration::ZERO);
+        assert_eq!(patience(10), Duration::from_micros(500));
+        assert!(patience(11) > patience(10) && patience(99) > Duration::from_secs(100));
+        assert_eq!(patience(100), Duration::MAX);
+    }
+}

@@ -1,0 +1,311 @@
+"""Eviction: keys give way at maxmemory, by every policy, wherever memory is needed; whoever has to know is told."""
+
+import random
+import re
+
+import pytest
+from harness import DUNLIN, Server, is_redis
+from peer import Failure, Peer, Push
+from wire import eventually
+
+MB = 1 << 20
+OOM = Failure("OOM command not allowed when used memory > 'maxmemory'.")
+POLICIES = [f"{scope}-{order}" for scope in ("allkeys", "volatile") for order in ("lru", "lfu", "random")]
+POLICIES.append("volatile-ttl")
+
+own = pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's own memory")
+
+
+def info(peer, field):
+    found = re.search(rf"^{field}:(\d+)", peer.ask("INFO", "everything"), re.M)
+    return int(found.group(1))
+
+
+def config(peer, **directives):
+    words = [word for name, value in directives.items() for word in (name.replace("_", "-"), value)]
+    assert peer.ask("CONFIG", "SET", *words) == "OK"
+
+
+@pytest.fixture
+def full(server):
+    """A client of a server that may take 4 MB more than it does when empty, and evicts."""
+    with Peer(server) as peer:
+        config(peer, maxmemory=0, maxmemory_policy="allkeys-lru", maxmemory_samples=5, notify_keyspace_events="")
+        peer.line("FLUSHALL")
+        peer.line("CONFIG RESETSTAT")
+        config(peer, maxmemory=info(peer, "used_memory") + 4 * MB)
+        yield peer
+        config(peer, maxmemory=0)
+        peer.line("FLUSHALL")
+
+
+def fill(peer, count, value=b"x" * 1000, start=0, more=()):
+    """Sets so many keys in a pipeline, and returns the replies that are not OK."""
+    bad = []
+    for first in range(start, start + count, 500):
+        batch = range(first, min(first + 500, start + count))
+        for number in batch:
+            peer.send("SET", f"key:{number}", value, *more)
+        bad += [reply for reply in (peer.read() for _ in batch) if reply != "OK"]
+    return bad
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_keeps_to_the_limit_and_refuses_nothing(full, policy):
+    config(full, maxmemory_policy=policy)
+    more = ("EX", 1000) if policy.startswith("volatile") else ()
+    assert fill(full, 12_000, more=more) == []
+    assert info(full, "used_memory") <= info(full, "maxmemory") + 64 * 1024
+    kept = full.line("DBSIZE")
+    assert kept + info(full, "evicted_keys") == 12_000 and kept > 1500
+    assert full.line("CONFIG GET maxmemory-policy") == ["maxmemory-policy", policy]
+
+
+def test_volatile_policies_leave_keys_without_an_expiry_alone(full):
+    config(full, maxmemory_policy="volatile-lru")
+    for number in range(1000):
+        full.ask("SET", f"stays:{number}", b"x" * 1000)
+    assert fill(full, 8000, more=("EX", 1000)) == []
+    assert sum(full.ask("EXISTS", f"stays:{number}") for number in range(1000)) == 1000
+
+
+def test_a_write_is_refused_where_nothing_may_go(full):
+    for policy in ("noeviction", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"):
+        full.line("FLUSHALL")
+        config(full, maxmemory_policy=policy)
+        bad = fill(full, 6000)
+        assert bad and set(bad) == {OOM}, policy
+        assert full.line("GET key:0") == "x" * 1000
+        assert full.line("DEL key:0") == 1
+    assert info(full, "evicted_keys") == 0
+    assert info(full, "current_eviction_exceeded_time") >= 0
+
+
+def test_volatile_ttl_removes_what_expires_first(full):
+    config(full, maxmemory_policy="volatile-ttl", maxmemory_samples=64)
+    for number in range(3000):
+        full.ask("SET", f"soon:{number}", b"x" * 500, "EX", 100)
+        full.ask("SET", f"late:{number}", b"x" * 500, "EX", 100_000)
+    fill(full, 1500, more=("EX", 100_000))
+    soon = sum(full.ask("EXISTS", f"soon:{number}") for number in range(3000))
+    late = sum(full.ask("EXISTS", f"late:{number}") for number in range(3000))
+    assert late > 2900 and soon < 2000, (soon, late)
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-lfu"])
+def test_keys_that_are_used_stay(full, policy):
+    config(full, maxmemory_policy=policy, maxmemory_samples=10)
+    hot = [f"hot:{number}" for number in range(500)]
+    for key in hot:
+        full.ask("SET", key, b"x" * 1000)
+    for first in range(0, 20_000, 250):
+        fill(full, 250, start=first)
+        full.send_all(*(f"GET {key}" for key in hot))
+        for _ in hot:
+            full.read()
+    assert sum(full.ask("EXISTS", key) for key in hot) >= 490
+
+
+LARGE = b"y" * 100_000
+SCRIPT = "for i = 1, 200 do redis.call('SET', KEYS[1] .. i, string.rep('z', 20000)) end return 'done'"
+ELSEWHERE = {
+    "a large SET": [("SET", "large", b"y" * (3 * MB))],
+    "a transaction": [("MULTI",), *(("SET", f"t{number}", LARGE) for number in range(30)), ("EXEC",)],
+    "a script": [("EVAL", SCRIPT, 1, "s")],
+    "many of APPEND": [("APPEND", "a", LARGE)] * 30,
+    "SETRANGE": [("SETRANGE", "r", 3 * MB, "x")],
+    "COPY": [("SADD", "set", *(f"{number}" * 20 for number in range(2000)))]
+    + [("COPY", "set", f"copy:{number}") for number in range(30)],
+    "RPUSH": [("RPUSH", f"list:{number}", *["e" * 1000] * 100) for number in range(30)],
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_room_is_made_for_every_command_that_needs_it(full, name):
+    assert fill(full, 5000) == []
+    for words in ELSEWHERE[name]:
+        reply = full.ask(*words)
+        assert not isinstance(reply, Failure), (words[0], reply)
+    slack = 4 * MB if name in ("a large SET", "a script", "a transaction", "SETRANGE") else MB // 2
+    assert info(full, "used_memory") <= info(full, "maxmemory") + slack
+    limit = info(full, "maxmemory")
+    eventually(lambda: info(full, "used_memory") <= limit, "the background evicts what is left to do")
+
+
+def test_restore_and_functions_make_room(full):
+    full.ask("SET", "model", LARGE)
+    dump = full.ask("DUMP", "model").encode("latin1")
+    fill(full, 5000)
+    for number in range(60):
+        assert full.ask("RESTORE", f"restored:{number}", 0, dump) == "OK"
+    code = "#!lua name=lib\nredis.register_function('fill', function(keys) for i = 1, 100 do redis.call('SET', keys[1], string.rep('z', 20000 + i)) end end)"
+    assert full.ask("FUNCTION", "LOAD", "REPLACE", code) == "lib"
+    for number in range(60):
+        assert full.ask("FCALL", "fill", 1, f"f:{number}") is None
+    limit = info(full, "maxmemory")
+    eventually(lambda: info(full, "used_memory") <= limit, "within the limit")
+
+
+@own
+def test_a_value_larger_than_the_limit_is_refused_and_evicts_nothing(full):
+    fill(full, 1000)
+    limit = info(full, "maxmemory")
+    assert full.ask("SET", "huge", b"x" * (limit + MB)) == OOM
+    assert full.line("DBSIZE") == 1000
+
+
+def test_a_limit_that_is_lowered_is_reached_by_itself(full):
+    fill(full, 3500)
+    limit = info(full, "maxmemory") - 2 * MB
+    config(full, maxmemory=limit)
+    eventually(lambda: info(full, "used_memory") <= limit, "the lower limit")
+    assert 1000 < full.line("DBSIZE") < 2500
+    assert info(full, "current_eviction_exceeded_time") == 0
+
+
+def test_idle_times_and_counters_are_answered_by_policy(server, oracle):
+    for policy in ("allkeys-lru", "allkeys-lfu", "volatile-lfu", "volatile-ttl", "noeviction"):
+        replies = []
+        for one in (server, oracle):
+            with Peer(one) as peer:
+                config(peer, maxmemory_policy=policy, lfu_log_factor=1_000_000)
+                peer.line("FLUSHALL")
+                peer.line("SET k v")
+                peer.line("GET k")
+                asked = [peer.line(f"OBJECT {what} {key}") for what in ("FREQ", "IDLETIME") for key in ("k", "none")]
+                dump = peer.line("DUMP k").encode("latin1")
+                peer.ask("RESTORE", "old", 0, dump, "IDLETIME", 5000)
+                peer.ask("RESTORE", "used", 0, dump, "FREQ", 77)
+                asked += [peer.line("OBJECT FREQ used"), peer.line("TYPE used")]
+                idle = peer.line("OBJECT IDLETIME old")
+                asked.append(idle if isinstance(idle, Failure) else 5000 <= idle <= 5010)
+                config(peer, maxmemory_policy="noeviction", lfu_log_factor=10)
+                replies.append(asked)
+        assert replies[0] == replies[1], policy
+
+
+@own
+def test_an_lfu_counter_grows_with_use(full):
+    config(full, maxmemory_policy="allkeys-lfu")
+    full.line("SET k 1")
+    # Counters of the former policy have been converted when this is so.
+    eventually(lambda: full.line("SET k 1") and full.line("OBJECT FREQ k") >= 5, "a counter")
+    for _ in range(2000):
+        full.line("GET k")
+    assert 12 <= full.line("OBJECT FREQ k") <= 40
+
+
+def test_directives_have_the_limits_of_redis(server, oracle):
+    cases = [
+        (name, value)
+        for name in ("maxmemory-samples", "maxmemory-eviction-tenacity", "lfu-log-factor", "lfu-decay-time")
+        for value in ("-1", "0", "1", "100", "101", "x")
+    ] + [("maxmemory-policy", "allkeys"), ("lazyfree-lazy-eviction", "maybe")]
+    for name, value in cases:
+        got = []
+        for one in (server, oracle):
+            with Peer(one) as peer:
+                config(peer, maxmemory_policy="noeviction", maxmemory_samples=5)
+                before = peer.ask("CONFIG", "GET", name)
+                got.append((before, peer.ask("CONFIG", "SET", name, value)))
+                peer.ask("CONFIG", "SET", *before)
+        if isinstance(got[1][1], Failure) and "must be one of" in got[1][1]:
+            got = [(before, reply.split(":")[0]) for before, reply in got]
+        assert got[0] == got[1], (name, value)
+
+
+def test_an_evicted_key_is_an_event(full, server):
+    config(full, notify_keyspace_events="Ee")
+    with Peer(server) as listener:
+        listener.line("SUBSCRIBE __keyevent@0__:evicted")
+        fill(full, 5000)
+        evicted = info(full, "evicted_keys")
+        heard = {listener.read()[2] for _ in range(evicted)}
+        assert evicted > 500 and len(heard) == evicted
+        assert all(full.ask("EXISTS", key) == 0 for key in list(heard)[:100])
+
+
+def test_who_caches_an_evicted_key_is_told(full, server):
+    with Peer(server, 3) as reader:
+        reader.line("CLIENT TRACKING ON NOLOOP")
+        fill(full, 3000)
+        for number in range(1000):
+            reader.line(f"GET key:{number}")
+        gone, count = set(), 0
+        fill(full, 9000, start=10_000)
+        reader.send("PING")
+        while (reply := reader.read()) != "PONG":
+            assert isinstance(reply, Push)
+            gone.update(reply[1])
+        left = {f"key:{number}" for number in range(1000) if full.ask("EXISTS", f"key:{number}")}
+        count = len(gone)
+        assert count > 500 and gone | left >= {f"key:{number}" for number in range(1000)} and not gone & left
+
+
+def test_an_evicted_key_dirties_a_watch(full, server):
+    config(full, maxmemory_policy="allkeys-random")
+    with Peer(server) as one:
+        full.line("SET watched 1")
+        one.line("WATCH watched")
+        start = 0
+        while full.line("EXISTS watched"):
+            fill(full, 5000, start=start)
+            start += 5000
+        one.line("MULTI")
+        one.line("PING")
+        assert one.line("EXEC") is None
+
+
+def test_a_client_that_waits_is_served_under_pressure(full, server):
+    fill(full, 5000)
+    with Peer(server) as waiting:
+        for number in range(50):
+            waiting.send("BLPOP", "queue", 0)
+            full.ask("RPUSH", "queue", b"e" * 1000)
+            assert waiting.read() == ["queue", "e" * 1000]
+            fill(full, 50, start=5000 + 50 * number)
+
+
+@own
+@pytest.mark.parametrize("lazy, word", [("no", b"DEL"), ("yes", b"UNLINK")])
+def test_evictions_are_recorded_and_survive_a_kill(lazy, word):
+    server = Server("--appendonly", "yes", "--appendfsync", "always", "--lazyfree-lazy-eviction", lazy)
+    try:
+        with Peer(server) as peer:
+            config(peer, maxmemory_policy="allkeys-lru", maxmemory=info(peer, "used_memory") + 2 * MB)
+            rng = random.Random(7)
+            for _ in range(40):
+                fill(peer, 200, value=b"v" * rng.randrange(10, 2000), start=rng.randrange(10_000))
+            config(peer, maxmemory=0)
+            keys = sorted(peer.line("KEYS *"))
+            lengths = [peer.line(f"STRLEN {key}") for key in keys]
+            assert info(peer, "evicted_keys") > 1000
+        server.process.kill()
+        server.process.wait()
+        log = b"".join(path.read_bytes() for path in server.folder.glob("appendonlydir/*.aof"))
+        assert log.count(b"$%d\r\n%s\r\n" % (len(word), word)) > 1000
+        with Server("--appendonly", "yes", files=server.folder) as again, Peer(again) as peer:
+            assert sorted(peer.line("KEYS *")) == keys
+            assert [peer.line(f"STRLEN {key}") for key in keys] == lengths
+            assert info(peer, "evicted_keys") == 0, "a server that is loading evicts nothing"
+    finally:
+        server.kill()
+
+
+@own
+def test_snapshots_beside_eviction_hold_what_was_there(full, server):
+    fill(full, 4000)
+    for _ in range(5):
+        assert full.line("BGSAVE") == "Background saving started"
+        fill(full, 4000, start=4000)
+        eventually(lambda: info(full, "rdb_bgsave_in_progress") == 0, "the end of the snapshot")
+    assert full.line("PING") == "PONG"
+
+
+@own
+def test_expiry_beside_eviction(full):
+    config(full, maxmemory_policy="volatile-ttl")
+    for first in range(0, 20_000, 500):
+        fill(full, 500, start=first, more=("PX", 20))
+    eventually(lambda: full.line("DBSIZE") == 0, "all keys have expired or were evicted")
+    assert info(full, "expired_keys") + info(full, "evicted_keys") == 20_000
