@@ -28,7 +28,6 @@ BEYOND = {"delex", "digest", "hotkeys", "xackdel", "xcfgset", "xdelex"}
 
 # Commands of redis-server that are not there yet, by the work that brings them.
 AHEAD = {
-    "users": {"acl"},
     "replication": {"failover", "migrate", "psync", "replconf", "replicaof", "restore-asking", "role", "slaveof", "sync"},
 }
 

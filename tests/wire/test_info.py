@@ -26,6 +26,12 @@ ADDED = {
     "client_query_buffer_limit_disconnections": "Redis 7.4",
     "client_output_buffer_limit_disconnections": "Redis 7.4",
     "eventloop_cycles": "Redis 7.2",
+    "acl_access_denied_auth": "Redis 7.2",
+    "acl_access_denied_cmd": "Redis 7.2",
+    "acl_access_denied_key": "Redis 7.2",
+    "acl_access_denied_channel": "Redis 7.2",
+    "acl_access_denied_db": "Valkey 9.1",
+    "acl_auth_delayed": "attempts that wait behind many failures of their address",
     "used_cpu_worker_N": "processor time of each worker thread",
 }
 

@@ -362,3 +362,17 @@ def test_slow_commands_are_logged_by_themselves(peers):
         ["SET", "k", "1"],
         ["MULTI"],
     ]
+
+
+def test_exec_that_is_refused_leaves_the_other_checks_in_force(server):
+    owner, client = Peer(server), Peer(server)
+    client.line("MULTI")
+    assert client.line("SET queued 1") == "QUEUED"
+    owner.line("CONFIG SET maxmemory 1")
+    try:
+        client.send_all("EXEC", "SET behind 1", "PING")
+        replies = [client.read() for _ in range(3)]
+    finally:
+        owner.line("CONFIG SET maxmemory 0")
+    assert replies[0].startswith("EXECABORT") and replies[1].startswith("OOM") and replies[2] == "PONG"
+    assert owner.line("EXISTS queued behind") == 0

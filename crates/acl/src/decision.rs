@@ -48,9 +48,12 @@ pub struct Denial {
     pub word: usize,
 }
 
-/// The kinds of reasons. Of several selectors' reasons, the highest counts: the others were farther from allowing it.
+/// The kinds of reasons, in the order in which a selector looks for them. Of several selectors' reasons the last kind
+/// counts: the others were farther from allowing the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
+    /// A database.
+    Database,
     /// The command.
     Command,
     /// A key.
@@ -59,8 +62,6 @@ pub enum Reason {
     Authentication,
     /// A channel.
     Channel,
-    /// A database.
-    Database,
 }
 
 impl Reason {

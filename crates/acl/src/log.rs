@@ -13,6 +13,9 @@ const GROUPING_MS_MAX: u64 = 60_000;
 /// Bytes of an object or name that are kept: clients choose both.
 const KEPT_BYTES_MAX: usize = 1024;
 
+/// Bytes of the line about a client that are kept: clients choose their names.
+const CLIENT_BYTES_MAX: usize = 4096;
+
 /// Where a request was denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Context {
@@ -88,6 +91,7 @@ impl AclLog {
     pub fn note(&mut self, denied: Denied<'_>, entries_max: usize) {
         let kept = |text: &[u8]| -> Box<[u8]> { text[..text.len().min(KEPT_BYTES_MAX)].into() };
         let (object, user) = (kept(denied.object), kept(denied.user));
+        let client: Box<str> = denied.client[..denied.client.floor_char_boundary(CLIENT_BYTES_MAX)].into();
         let is_like = |entry: &LogEntry| {
             entry.reason == denied.reason
                 && entry.context == denied.context
@@ -96,10 +100,7 @@ impl AclLog {
         };
         let like = self.entries.iter().take(SCANNED_MAX).position(is_like);
         let entry = match like.and_then(|at| self.entries.remove(at)) {
-            Some(entry) => {
-                let (client, count) = (denied.client.into(), entry.count + 1);
-                LogEntry { client, count, updated_ms: denied.now_ms, ..entry }
-            }
+            Some(entry) => LogEntry { client, count: entry.count + 1, updated_ms: denied.now_ms, ..entry },
             None => {
                 self.created += 1;
                 LogEntry {
@@ -109,7 +110,7 @@ impl AclLog {
                     context: denied.context,
                     object,
                     user,
-                    client: denied.client.into(),
+                    client,
                     created_ms: denied.now_ms,
                     updated_ms: denied.now_ms,
                 }
@@ -191,6 +192,8 @@ mod tests {
         assert_eq!(shown(&log).len(), 3);
         log.note(denied(&"x".repeat(1 << 20), 0), 3);
         assert_eq!(log.iter().next().unwrap().object.len(), KEPT_BYTES_MAX);
+        log.note(Denied { client: &"é".repeat(1 << 20), ..denied("z", 0) }, 3);
+        assert_eq!(log.iter().next().unwrap().client.len(), CLIENT_BYTES_MAX);
         log.note(denied("y", 0), 0);
         assert_eq!(log.iter().count(), 0);
     }

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use dunlin_structures::glob::Glob;
+use dunlin_structures::glob::{Glob, literal};
 
 use crate::{
     Commands, Denial, KeyAccess, Reason, Request, RuleError, Touched,
@@ -45,8 +45,16 @@ enum KeyPatterns {
 #[derive(Debug, Clone)]
 struct KeyPattern {
     text: Box<[u8]>,
-    glob: Glob,
+    matcher: Matcher,
     access: KeyAccess,
+}
+
+/// A pattern of keys, compiled.
+#[derive(Debug, Clone)]
+enum Matcher {
+    /// A text with one star behind it, as most are: how long the text is.
+    Prefix(usize),
+    Glob(Glob),
 }
 
 #[derive(Debug, Clone)]
@@ -122,7 +130,7 @@ impl Selector {
         let (text, access) = parse_keys(word)?;
         match patterns.iter_mut().find(|pattern| *pattern.text == *text) {
             Some(pattern) => pattern.access = pattern.access.and(access),
-            None => patterns.push(KeyPattern { text: text.into(), glob: compile(text)?, access }),
+            None => patterns.push(KeyPattern { text: text.into(), matcher: Matcher::new(text)?, access }),
         }
         Ok(())
     }
@@ -332,7 +340,21 @@ impl Databases {
 impl KeyPattern {
     #[inline]
     fn allows(&self, key: &[u8], access: KeyAccess) -> bool {
-        self.access.covers(access) && self.glob.matches(key)
+        self.access.covers(access)
+            && match &self.matcher {
+                // A star does not match an empty text.
+                Matcher::Prefix(length) => !key.is_empty() && key.starts_with(&self.text[..*length]),
+                Matcher::Glob(glob) => glob.matches(key),
+            }
+    }
+}
+
+impl Matcher {
+    fn new(pattern: &[u8]) -> Result<Self, RuleError> {
+        match pattern.strip_suffix(b"*") {
+            Some(prefix) if literal(prefix).is_some() => Ok(Self::Prefix(prefix.len())),
+            _ => compile(pattern).map(Self::Glob),
+        }
     }
 }
 

@@ -208,9 +208,9 @@ fn one_selector_has_to_allow_all_of_a_request() {
 #[test]
 fn databases_are_looked_at_before_commands() {
     let other = user("+get ~* db=1 (+keys db=0)");
-    assert_eq!(decide(&other, "GET a"), Err((Reason::Database, 0)));
+    assert_eq!(decide(&other, "GET a"), Err((Reason::Command, 0)), "the other selector comes farther");
     assert_eq!(decide(&other, "SELECT 2"), Err((Reason::Database, 1)));
-    assert_eq!(decide(&other, "SELECT 1"), Err((Reason::Database, 1)));
+    assert_eq!(decide(&other, "SELECT 1"), Err((Reason::Command, 0)));
     assert_eq!(decide(&other, "KEYS *"), Ok(()));
     let commands = example();
     let in_one = Line { database: 1, ..Line::new(&commands, "GET a") };
@@ -405,6 +405,18 @@ fn model_allows(rules: &[&str], line: &Line<'_>, commands: &Commands) -> bool {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn key_patterns_match_as_globs_do(pattern in "[ab*?\\[\\]\\\\]{0,4}\\*?", key in "[ab*]{0,5}") {
+        let Ok(made) = try_user(&format!("+get ~{pattern}")) else { return Ok(()) };
+        let commands = example();
+        let words = vec![&b"GET"[..], key.as_bytes()];
+        let request = Line { command: 8, words, database: 0 };
+        let expected = pattern == "*"
+            || dunlin_structures::glob::Glob::new(pattern.as_bytes()).is_ok_and(|glob| glob.matches(key.as_bytes()));
+        prop_assert_eq!(made.decide(&request).is_ok(), expected);
+        prop_assert_eq!(commands.name(8), "get");
+    }
 
     #[test]
     fn described_rules_make_the_same_user(rules in prop::collection::vec(rule(), 0..20)) {

@@ -1,7 +1,7 @@
 //! [`User`]: a name, passwords and what they open.
 
 use crate::{
-    Commands, Denial, KeyAccess, PasswordHash, Reason, Request, RuleError, Selector, SetUserError,
+    Commands, Denial, KeyAccess, PasswordHash, Request, RuleError, Selector, SetUserError,
     rule::{SelectorRule, UserRule, join_selectors},
 };
 
@@ -176,7 +176,7 @@ impl User {
             Ok(()) => return Ok(()),
             Err(denial) => denial,
         };
-        self.decide_by_others(request, Denial { reason: Reason::Command, word: 0 }.or_later(denial))
+        self.decide_by_others(request, denial)
     }
 
     fn decide_by_others<R: Request>(&self, request: &R, mut denial: Denial) -> Result<(), Denial> {

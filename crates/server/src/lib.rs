@@ -2,6 +2,7 @@
 //! are here and in no crate below but `net`, which has sockets and threads.
 
 mod access;
+mod admission;
 mod commands;
 pub mod config;
 mod durability;

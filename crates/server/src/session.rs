@@ -5,11 +5,14 @@
 
 use std::{cell::OnceCell, sync::Arc, time::Instant};
 
+use dunlin_acl::User;
 use dunlin_engine::ClientPosition;
 use dunlin_net::Client;
 use dunlin_resp::{Mark, Protocol, ReplyBuffer, RequestDecoder};
 
 use crate::{
+    access::Access,
+    admission::{Check, Conditions},
     executor::{
         arrivals::Arrivals,
         transaction::{Queue, Watching},
@@ -132,6 +135,14 @@ pub struct Session {
     pub(crate) protocol: Protocol,
     /// Whether the client has shown who it is, or did not have to when it came.
     pub(crate) authenticated: bool,
+    /// The user that it is, as of `access_version`.
+    pub(crate) user: Arc<User>,
+    /// The version of the list of users that was looked at last.
+    pub(crate) access_version: u64,
+    /// What of its own state may keep its commands from running, since [`Self::refresh_conditions`].
+    pub(crate) conditions: Conditions,
+    /// When its attempt to authenticate is looked at, which has to wait for that.
+    pub(crate) attempt_at: Option<Instant>,
     pub(crate) replies: Replies,
     pub(crate) flags: ClientFlags,
     /// Index of the last known command in the command table.
@@ -173,14 +184,20 @@ pub struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(client: &Arc<Client>, authenticated: bool) -> Self {
-        Self {
+    pub(crate) fn new(client: &Arc<Client>, access: &Access) -> Self {
+        // The version first: a change in between costs a second look, never a missed one.
+        let access_version = access.version();
+        let mut session = Self {
             client: Arc::clone(client),
             decoder: RequestDecoder::default(),
             arrivals: None,
             database: 0,
             protocol: Protocol::Resp2,
-            authenticated,
+            authenticated: access.is_open(),
+            user: access.default_user(),
+            access_version,
+            conditions: Conditions::default(),
+            attempt_at: None,
             replies: Replies::On,
             flags: ClientFlags::default(),
             last_command: None,
@@ -201,15 +218,33 @@ impl Session {
             durability: None,
             asleep: None,
             unfinished: None,
-        }
+        };
+        session.refresh_conditions(access.is_open());
+        session
+    }
+
+    /// Looks again at what of its own state may keep its commands from running. To be called after whatever changes
+    /// that: commands of the server, and changes of users. `is_open` says whether clients are let in without
+    /// authentication.
+    #[inline]
+    pub(crate) fn refresh_conditions(&mut self, is_open: bool) {
+        self.conditions = Conditions::ALWAYS
+            .with(Check::Authentication, !self.authenticated && !is_open)
+            .with(Check::Nesting, self.queue.is_some())
+            .with(Check::Access, !self.user.is_unrestricted())
+            .with(Check::Listening, self.only_listens())
+            .with(Check::Monitoring, self.flags.has(ClientFlags::MONITOR))
+            .with(Check::Queue, self.queue.is_some());
     }
 
     /// `RESET`: as if it had just connected, but for what it is: its number and its library. Where
     /// the reply to `RESET` itself is to be skipped, it is.
-    pub(crate) fn reset(&mut self, authenticated: bool) {
+    pub(crate) fn reset(&mut self, access: &Access) {
         self.database = 0;
         self.speak(Protocol::Resp2);
-        self.authenticated = authenticated;
+        self.access_version = access.version();
+        self.user = access.default_user();
+        self.authenticated = access.is_open();
         if self.replies != Replies::Skip {
             self.replies = Replies::On;
         }
@@ -238,12 +273,6 @@ impl Session {
     #[inline]
     pub(crate) fn only_listens(&self) -> bool {
         self.subscriptions.is_some() && self.protocol == Protocol::Resp2
-    }
-
-    /// Whether there are commands that it may not run because of what it is doing.
-    #[inline]
-    pub(crate) fn is_restricted(&self) -> bool {
-        self.subscriptions.is_some() || self.flags.has(ClientFlags::MONITOR)
     }
 
     /// Withdraws the reply written since `mark` where the client does not want it. To be called

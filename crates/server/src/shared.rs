@@ -12,6 +12,7 @@ use std::{
 use dunlin_engine::{Engine, command::CommandTable};
 
 use crate::{
+    access::Access,
     commands,
     config::ConfigStore,
     durability::Durability,
@@ -36,6 +37,7 @@ pub(crate) struct Stop {
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) commands: CommandTable,
+    pub(crate) access: Arc<Access>,
     pub(crate) config: Arc<ConfigStore>,
     pub(crate) directory: Arc<DataDirectory>,
     /// How many workers there are.
@@ -83,6 +85,7 @@ impl Shared {
     ) -> Self {
         let persistence = Persistence::new(process.started_s);
         let commands = commands::table();
+        let access = Arc::new(Access::new(&commands, &config.current()));
         let stats = Stats::new(&engine, &commands, workers, process);
         let pause = Pause::new(Instant::now());
         let exchange = Exchange::new();
@@ -92,6 +95,7 @@ impl Shared {
         Self {
             engine,
             commands,
+            access,
             config,
             directory: Arc::default(),
             workers,

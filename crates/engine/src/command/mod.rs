@@ -321,7 +321,7 @@ macro_rules! flags {
         }
 
         impl Flags {
-            $($(#[$doc])* pub const $name: Self = Self(1 << Bit::$name as u32);)*
+            $($(#[$doc])* pub const $name: Self = Self(1 << Bit::$name as u64);)*
 
             /// All flags with their names.
             #[cfg(test)]
@@ -332,7 +332,7 @@ macro_rules! flags {
 
 /// Properties of a command beside what [`Run`] says; a small set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Flags(u32);
+pub struct Flags(u64);
 
 flags! {
     /// May need memory: refused while the server is over `maxmemory`.
@@ -386,6 +386,18 @@ flags! {
     UNQUEUED,
     /// A node of a cluster runs it on a slot that is being moved there, without `ASKING` before it.
     ASKING,
+    /// Refused while writes are, though it writes nothing: whoever looks whether all is well is to learn that it is not.
+    HEALTH_CHECK,
+    /// Runs the commands that were queued before.
+    RUNS_QUEUE,
+    /// Watches keys until the next transaction.
+    WATCHES_KEYS,
+    /// Ends a pause of all commands, and so is not held by one.
+    ENDS_PAUSE,
+    /// Sends a message to subscribers.
+    PUBLISHES,
+    /// For clients that listen, and could not tell messages from other replies.
+    FOR_LISTENERS,
 }
 
 impl Flags {

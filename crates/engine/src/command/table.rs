@@ -32,6 +32,8 @@ pub struct Entry {
     pub keys: KeyShape,
     /// Which words name elements of the collection under its only key.
     pub elements: Option<ElementWords>,
+    /// Bits that the host's admission looks at, for each command; 0 until [`CommandTable::set_concerns`].
+    pub concerns: u32,
     /// The subcommands' entries, of a container: positions in [`CommandTable::entries`].
     pub subcommands: std::ops::Range<usize>,
 }
@@ -159,6 +161,11 @@ impl CommandTable {
         table
     }
 
+    /// Sets the bits that the host's admission looks at.
+    pub fn set_concerns(&mut self, concerns: impl Fn(&Entry) -> u32) {
+        self.entries.iter_mut().for_each(|entry| entry.concerns = concerns(entry));
+    }
+
     /// All commands and subcommands; a container is followed by its subcommands.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
@@ -261,7 +268,7 @@ impl Entry {
             _ => KeyShape::Many,
         };
         let elements = command.elements.filter(|_| matches!(keys, KeyShape::One(_)));
-        Self { command, container, index, keys, elements, subcommands }
+        Self { command, container, index, keys, elements, concerns: 0, subcommands }
     }
 }
 

@@ -57,6 +57,11 @@ pub struct Waiter {
 pub(crate) const NEVER: u64 = u64::MAX;
 
 impl Waiter {
+    /// The command that waits, its words as they were sent, and its database.
+    pub fn request(&self) -> (&'static Command, Vec<&[u8]>, usize) {
+        (self.command, self.words.iter().map(|word| &**word).collect(), self.database)
+    }
+
     /// Says that the client has gone, ahead of its withdrawal: locks may be long in coming.
     pub fn leave(&self) {
         self.is_gone.store(true, Relaxed);

@@ -6,7 +6,7 @@ use dunlin_engine::command::{
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
-    config::is_secret,
+    config::{Config, RewrittenUsers, is_secret},
     executor::{Handler, ServerContext},
     observe::info::{self, Reading},
     shared::Shared,
@@ -176,7 +176,10 @@ fn reset_statistics(
 }
 
 fn rewrite(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    if let Err(error) = context.shared.config.rewrite() {
+    let (config, access) = (context.shared.config.current(), &context.shared.access);
+    let are_in = |loaded: &Config| access.has_users_of(loaded);
+    let users = RewrittenUsers { lines: access.lines(&config), are_in: &are_in };
+    if let Err(error) = context.shared.config.rewrite(&users) {
         tracing::warn!("CONFIG REWRITE failed: {error}");
         return Err(CommandError::owned(error.to_string()));
     }

@@ -3,15 +3,15 @@
 //! Texts and flags are those of redis-server 7.0; `HELLO` does nothing unless it can do all that it
 //! is asked, as later versions do it.
 
+use dunlin_acl::{Context, DEFAULT_USER, Reason};
 use dunlin_engine::command::{
     Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, Run,
 };
-use dunlin_net::Next;
+use dunlin_net::{Next, Now};
 use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
 use super::client::check_name;
 use crate::{
-    access,
     executor::{Flow, Handler, ServerContext},
     observe::info::REDIS_VERSION,
     push::pubsub::Subscriptions,
@@ -86,7 +86,7 @@ const PING: Command = Command {
     group: Group::Connection,
     arity: Arity::AtLeast(1),
     run: Run::Host(&Handler(ping)),
-    flags: Flags::FAST,
+    flags: Flags::FAST.and(Flags::HEALTH_CHECK).and(Flags::FOR_LISTENERS),
     args: &[Argument::string("message").optional()],
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     ..Command::DEFAULT
@@ -99,7 +99,7 @@ const QUIT: Command = Command {
     group: Group::Connection,
     arity: Arity::AtLeast(1),
     run: Run::Host(&Handler(quit)),
-    flags: HANDSHAKE.and(Flags::UNQUEUED),
+    flags: HANDSHAKE.and(Flags::UNQUEUED).and(Flags::FOR_LISTENERS),
     ..Command::DEFAULT
 };
 
@@ -110,7 +110,7 @@ const RESET: Command = Command {
     group: Group::Connection,
     arity: Arity::Exactly(1),
     run: Run::Host(&Handler(reset)),
-    flags: HANDSHAKE.and(Flags::UNQUEUED),
+    flags: HANDSHAKE.and(Flags::UNQUEUED).and(Flags::FOR_LISTENERS),
     ..Command::DEFAULT
 };
 
@@ -132,29 +132,73 @@ const WRONG_PASSWORD: CommandError =
 fn auth(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let (user, password) = match args.take_rest() {
         [password] => {
-            if access::is_open(context.executor.newest_config()) {
+            if context.shared.access.default_user().needs_no_password() {
                 return Err(CommandError::text(
                     "ERR AUTH <password> called without any password configured for the default user. \
                      Are you sure your configuration is correct?",
                 ));
             }
-            (access::DEFAULT_USER, *password)
+            (DEFAULT_USER, *password)
         }
         [user, password] => (*user, *password),
         _ => return Err(CommandError::Syntax),
     };
-    authenticate(context, user, password)?;
-    reply.ok();
+    if authenticate(context, args.words()[0], user, password)? {
+        reply.ok();
+    }
     Ok(())
 }
 
-fn authenticate(context: &mut ServerContext<'_, '_>, user: &[u8], password: &[u8]) -> CommandResult {
-    if !access::is_password_of(context.executor.newest_config(), user, password) {
-        return Err(WRONG_PASSWORD);
+/// Lets a client in as a user; false where the attempt has to wait, and is presented again.
+fn authenticate(
+    context: &mut ServerContext<'_, '_>,
+    name: &[u8],
+    user: &[u8],
+    password: &[u8],
+) -> Result<bool, CommandError> {
+    if !may_try(context)? {
+        return Ok(false);
     }
-    context.session.authenticated = true;
-    context.session.client.names().user = user.to_vec();
-    Ok(())
+    let shared = context.shared;
+    let session = &mut *context.session;
+    if let Some(user) = shared.access.authenticate(user, password) {
+        session.client.names().user = user.name().to_vec();
+        (session.user, session.authenticated) = (user, true);
+        return Ok(true);
+    }
+    let transport = &session.client.transport;
+    if shared.access.failures.note(transport, context.executor.now().instant) {
+        tracing::warn!(
+            "many failed attempts to authenticate from {}: further ones from there are slowed down",
+            transport.peer_text()
+        );
+    }
+    let reason = Reason::Authentication;
+    let place = if context.in_transaction { Context::Multi } else { Context::TopLevel };
+    context.executor.note_denied(session, reason, place, name, user);
+    Err(WRONG_PASSWORD)
+}
+
+/// Whether an attempt to authenticate is looked at now. One from an address with many failures waits before, and a
+/// transaction, which cannot wait, is refused.
+fn may_try(context: &mut ServerContext<'_, '_>) -> Result<bool, CommandError> {
+    let now = Now::read().instant;
+    let session = &mut *context.session;
+    let attempt_at = match session.attempt_at {
+        Some(attempt_at) => attempt_at,
+        None => match context.shared.access.failures.delay(&session.client.transport, now) {
+            None => return Ok(true),
+            Some(_) if context.in_transaction => return Err(WRONG_PASSWORD),
+            Some(delay) => now + delay,
+        },
+    };
+    if attempt_at <= now {
+        session.attempt_at = None;
+        return Ok(true);
+    }
+    session.attempt_at = Some(attempt_at);
+    context.flow = Flow::Postpone { until: Some(attempt_at) };
+    Ok(false)
 }
 
 fn echo(_: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
@@ -202,8 +246,10 @@ fn hello(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut R
             return Err(CommandError::quoting_within("ERR Syntax error in HELLO option '", args.word(), "'"));
         }
     }
-    if let Some((user, password)) = credentials {
-        authenticate(context, user, password)?;
+    if let Some((user, password)) = credentials
+        && !authenticate(context, args.words()[0], user, password)?
+    {
+        return Ok(());
     }
     if context.executor.is_stranger(context.session) {
         return Err(CommandError::text(
@@ -267,8 +313,7 @@ fn reset(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
     context.executor.stop_monitoring(context.session);
     context.executor.discard(context.session, context.turn.inside.as_ref());
     context.executor.stop_tracking(context.session);
-    let open = access::is_open(context.executor.newest_config());
-    context.session.reset(open);
+    context.session.reset(&context.shared.access);
     context.executor.environment.no_touch = false;
     reply.set_protocol(context.session.protocol);
     reply.simple("RESET");

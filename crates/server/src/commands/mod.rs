@@ -1,5 +1,6 @@
 //! The commands of the server: connections, configuration, the process.
 
+mod acl;
 mod client;
 mod cluster;
 mod command;
@@ -27,18 +28,17 @@ mod slowlog;
 mod time;
 mod transaction;
 
-use dunlin_engine::command::{Args, Command, CommandError, CommandResult, CommandTable, Entry, describe};
+use dunlin_engine::command::{Args, Command, CommandResult, CommandTable, describe};
 use dunlin_resp::ReplyBuffer;
 
+pub(crate) use self::client::describe as describe_client;
 pub(crate) use self::durability::WITHOUT_LOG;
 pub(crate) use self::eval::{Operands, operands};
-use crate::{
-    executor::ServerContext,
-    session::{ClientFlags, Session},
-};
+use crate::{admission, executor::ServerContext};
 
 /// The rows of all families.
 const FAMILIES: &[&[Command]] = &[
+    acl::COMMANDS,
     client::COMMANDS,
     cluster::COMMANDS,
     command::COMMANDS,
@@ -67,34 +67,9 @@ const FAMILIES: &[&[Command]] = &[
 
 /// All commands: the store's and the server's.
 pub(crate) fn table() -> CommandTable {
-    CommandTable::new(&[dunlin_engine::commands::FAMILIES, FAMILIES].concat())
-}
-
-/// Whether the command may change the data set, or the commands that it runs.
-pub(crate) fn writes(session: &Session, entry: &Entry) -> bool {
-    let runs_writes =
-        || entry.command.name == "exec" && session.queue.as_ref().is_some_and(|queue| queue.writes);
-    entry.command.may_write() || runs_writes()
-}
-
-/// Whether the command changes the data set, or what is told to others as changes are.
-pub(crate) fn is_held_with_writes(session: &Session, entry: &Entry) -> bool {
-    writes(session, entry) || pubsub::is_publishing(entry)
-}
-
-/// Refuses what a client may not do because of what it is doing: listening to messages that RESP2
-/// cannot tell from replies, or watching others.
-#[cold]
-pub(crate) fn check_restrictions(session: &Session, entry: &Entry) -> CommandResult {
-    if session.only_listens() {
-        pubsub::check_listener(entry)?;
-    }
-    let command = entry.command;
-    let uses_data = command.is_write() || command.is_read_only() || pubsub::is_publishing(entry);
-    if session.flags.has(ClientFlags::MONITOR) && uses_data {
-        return Err(CommandError::text("ERR Replica can't interact with the keyspace"));
-    }
-    Ok(())
+    let mut table = CommandTable::new(&[dunlin_engine::commands::FAMILIES, FAMILIES].concat());
+    table.set_concerns(admission::concerns);
+    table
 }
 
 /// `HELP` of any container: its subcommands, from the table.

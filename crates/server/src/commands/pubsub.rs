@@ -3,9 +3,7 @@
 //! Texts and flags are those of redis-server 7.0.
 
 use dunlin_engine::{
-    command::{
-        Args, Argument, Arity, Command, CommandError, CommandResult, Entry, Flags, Group, KeySpec, Run,
-    },
+    command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     glob::Glob,
 };
 use dunlin_resp::ReplyBuffer;
@@ -20,8 +18,11 @@ pub(super) const COMMANDS: &[Command] =
 
 const ALWAYS: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE);
 
-const LISTENING: Command =
-    Command { group: Group::PubSub, flags: ALWAYS.and(Flags::NO_SCRIPT), ..Command::DEFAULT };
+const LISTENING: Command = Command {
+    group: Group::PubSub,
+    flags: ALWAYS.and(Flags::NO_SCRIPT).and(Flags::FOR_LISTENERS),
+    ..Command::DEFAULT
+};
 
 const SHARD_CHANNELS: &[KeySpec] = &[KeySpec::at(1).through(-1, 1).not_key()];
 
@@ -101,7 +102,7 @@ const PUBLISH: Command = Command {
     complexity: "O(n+m) in the subscribers of the channel and the patterns of all clients",
     arity: Arity::Exactly(3),
     run: Run::Host(&Handler(publish)),
-    flags: ALWAYS.and(Flags::FAST),
+    flags: ALWAYS.and(Flags::FAST).and(Flags::PUBLISHES),
     args: &[Argument::string("channel"), Argument::string("message")],
     ..Command::DEFAULT
 };
@@ -114,7 +115,7 @@ const SPUBLISH: Command = Command {
     complexity: "O(n) in the subscribers of the channel",
     arity: Arity::Exactly(3),
     run: Run::Host(&Handler(spublish)),
-    flags: ALWAYS.and(Flags::FAST),
+    flags: ALWAYS.and(Flags::FAST).and(Flags::PUBLISHES),
     keys: &[KeySpec::at(1).not_key()],
     args: &[Argument::string("shardchannel"), Argument::string("message")],
     ..Command::DEFAULT
@@ -194,35 +195,6 @@ const PUBSUB: Command = Command {
 };
 
 type Context<'a, 'b, 'k> = &'a mut ServerContext<'b, 'k>;
-
-/// Refuses what a client that only listens may not do: see
-/// [`Session::only_listens`](crate::session::Session::only_listens).
-pub(super) fn check_listener(entry: &Entry) -> CommandResult {
-    const ALLOWED: [&str; 9] = [
-        "subscribe",
-        "ssubscribe",
-        "unsubscribe",
-        "sunsubscribe",
-        "psubscribe",
-        "punsubscribe",
-        "ping",
-        "quit",
-        "reset",
-    ];
-    if entry.container.is_none() && ALLOWED.contains(&entry.command.name) {
-        return Ok(());
-    }
-    Err(CommandError::owned(format!(
-        "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
-         this context",
-        entry.full_name()
-    )))
-}
-
-/// Whether the command sends a message.
-pub(super) fn is_publishing(entry: &Entry) -> bool {
-    matches!(entry.command.name, "publish" | "spublish")
-}
 
 /// Writes the confirmation of a subscription, or of its end.
 fn confirm(

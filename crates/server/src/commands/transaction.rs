@@ -36,7 +36,7 @@ const EXEC: Command = Command {
     complexity: "as the commands in the transaction",
     arity: Arity::Exactly(1),
     run: Run::Host(&Handler(exec)),
-    flags: ALWAYS.and(Flags::SKIP_SLOWLOG).and(Flags::UNQUEUED),
+    flags: ALWAYS.and(Flags::SKIP_SLOWLOG).and(Flags::UNQUEUED).and(Flags::RUNS_QUEUE),
     ..Command::DEFAULT
 };
 
@@ -60,7 +60,7 @@ const WATCH: Command = Command {
     complexity: "O(n) in the number of keys",
     arity: Arity::AtLeast(2),
     run: Run::Host(&Handler(watch)),
-    flags: BRIEF.and(Flags::UNQUEUED),
+    flags: BRIEF.and(Flags::UNQUEUED).and(Flags::WATCHES_KEYS),
     keys: &[KeySpec::at(1).through(-1, 1)],
     args: &[Argument::key("key").multiple()],
     ..Command::DEFAULT

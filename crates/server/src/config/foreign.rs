@@ -49,7 +49,6 @@ impl std::fmt::Display for IgnoredLine {
 
 const NO_REPLICATION: Otherwise = Ignored("replication is not available in this version");
 const NO_CLUSTER: Otherwise = Ignored("the cluster is not available in this version");
-const NO_ACCESS_LISTS: Otherwise = Refused("access control lists do not exist yet; use requirepass");
 const NO_TLS: Otherwise =
     Refused("TLS is not available in this version; remove the line and put a TLS proxy in front");
 
@@ -79,9 +78,6 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["replicaof", "slaveof"], obeyed: &["no one", ""], otherwise: Refused("replication is not available in this version; remove the line") },
     Foreign { names: &["min-replicas-to-write", "min-slaves-to-write"], obeyed: &["0"], otherwise: Refused("replication is not available in this version, so no write could be accepted; use 0") },
     Foreign { names: &["masterauth", "masteruser", "primaryauth", "primaryuser", "min-replicas-max-lag", "min-slaves-max-lag", "repl-*", "replica-*", "slave-*", "dual-channel-replication-enabled", "propagation-error-behavior"], obeyed: &[], otherwise: NO_REPLICATION },
-    Foreign { names: &["aclfile"], obeyed: &[""], otherwise: NO_ACCESS_LISTS },
-    Foreign { names: &["user"], obeyed: &[], otherwise: NO_ACCESS_LISTS },
-    Foreign { names: &["acllog-max-len", "acl-pubsub-default"], obeyed: &[], otherwise: Ignored("access control lists are not available in this version") },
     Foreign { names: &["rename-command"], obeyed: &[], otherwise: Refused("commands cannot be renamed; remove the line and keep untrusted clients away from the port") },
     Foreign { names: &["enable-module-command"], obeyed: &["no"], otherwise: Refused("modules cannot be loaded; use 'no'") },
     Foreign { names: &["replica-ignore-maxmemory", "slave-ignore-maxmemory"], obeyed: &[], otherwise: NO_REPLICATION },
@@ -112,7 +108,6 @@ static FOREIGN: &[Foreign] = &[
 /// Directives of others that CONFIG GET answers, and the one value that is true here. Sorted.
 #[rustfmt::skip]
 static FACTS: &[(&str, &str)] = &[
-    ("aclfile", ""),
     ("activedefrag", "no"),
     ("activerehashing", "no"),
     ("always-show-logo", "no"),
@@ -256,7 +251,7 @@ mod tests {
         rdbcompression yes\nrdbchecksum yes\ndbfilename dump.rdb\nrdb-del-sync-files no\n\
         replica-serve-stale-data yes\nreplica-read-only yes\nrepl-diskless-sync yes\n\
         repl-diskless-sync-delay 5\nrepl-diskless-sync-max-replicas 0\nrepl-diskless-load disabled\n\
-        repl-disable-tcp-nodelay no\nreplica-priority 100\nacllog-max-len 128\nreplica-lazy-flush no\n\
+        repl-disable-tcp-nodelay no\nreplica-priority 100\nreplica-lazy-flush no\n\
         lazyfree-lazy-eviction no\ndynamic-hz yes\noom-score-adj no\noom-score-adj-values 0 200 800\ndisable-thp yes\n\
         appendfilename \"appendonly.aof\"\nappenddirname \"appendonlydir\"\nappendfsync everysec\n\
         no-appendfsync-on-rewrite no\nauto-aof-rewrite-percentage 100\nauto-aof-rewrite-min-size 64mb\n\
@@ -291,7 +286,6 @@ mod tests {
             ("replicaof host 1", "replication is not available"),
             ("CLUSTER-ENABLED yes", "the cluster is not available"),
             ("tls-cert-file /x", "TLS is not available"),
-            ("user default off", "use requirepass"),
             ("min-replicas-to-write 1", "use 0"),
         ] {
             let error = load(line).unwrap_err();

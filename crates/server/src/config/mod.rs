@@ -32,6 +32,7 @@ pub(crate) use environment::environment;
 pub use events::KeyspaceEvents;
 pub use foreign::IgnoredLine;
 pub(crate) use foreign::is_secret;
+pub(crate) use rewrite::{RewrittenUsers, replace as replace_file};
 pub use source::{LoadError, Origin};
 pub(crate) use source::{describe, escape_control};
 pub use store::{ConfigReader, ConfigStore, Hook, RewriteError, SetError};
@@ -39,7 +40,8 @@ pub use table::{DIRECTIVES, find};
 pub(crate) use units::parse_memory;
 pub use values::{
     AppendFsync, BindAddress, Config, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits,
-    Permission, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, VersionCheck,
+    Permission, PubsubDefault, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, UserLine,
+    VersionCheck,
 };
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use dunlin_engine::glob::{self, Glob};
 use super::directive::ValueError;
 use super::foreign::{self, is_secret};
 use super::table::{find, names};
-use super::values::{Config, SavePoint};
+use super::values::{Config, SavePoint, UserLine};
 use super::words;
 
 /// Mistakes that are reported at most: a file that is no configuration has one in every line.
@@ -195,6 +195,14 @@ fn load_directive(
             )),
             _ => fail("include takes one path".to_owned()),
         };
+    }
+    if name.eq_ignore_ascii_case(b"user") {
+        let [name, rules @ ..] = values else {
+            return fail("user takes a name and rules".to_owned());
+        };
+        let (origin, name, rules) = (origin.clone(), name.clone(), rules.to_vec());
+        config.users.push(UserLine { origin, name, rules });
+        return Ok(());
     }
     if let Some(directive) = find(name) {
         // One quoted argument may hold all the words, as with CONFIG SET.

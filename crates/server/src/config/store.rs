@@ -18,7 +18,7 @@ use dunlin_engine::{command::CommandError, glob::Glob};
 
 use super::directive::{Change, Directive, ValueError};
 use super::foreign;
-use super::rewrite;
+use super::rewrite::{self, RewrittenUsers};
 use super::table::{find, find_name, names};
 use super::values::Config;
 
@@ -173,11 +173,11 @@ impl ConfigStore {
         Ok(())
     }
 
-    /// CONFIG REWRITE: writes the current values into the file that the server was started with.
-    pub fn rewrite(&self) -> Result<(), RewriteError> {
+    /// CONFIG REWRITE: writes the current values, and the users, into the file that the server was started with.
+    pub(crate) fn rewrite(&self, users: &RewrittenUsers<'_>) -> Result<(), RewriteError> {
         let changes = self.lock();
         let file: &Path = changes.file.as_deref().ok_or(RewriteError::NoFile)?;
-        rewrite::rewrite_file(file, &self.current.load()).map_err(RewriteError::Failed)
+        rewrite::rewrite_file(file, &self.current.load(), users).map_err(RewriteError::Failed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Changes> {
@@ -559,7 +559,7 @@ mod tests {
 
     #[test]
     fn without_a_file_there_is_nothing_to_rewrite() {
-        let error = store().rewrite().unwrap_err();
+        let error = store().rewrite(&RewrittenUsers::UNCHANGED).unwrap_err();
         assert_eq!(error.to_string(), "ERR The server is running without a config file");
     }
 }

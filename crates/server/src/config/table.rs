@@ -3,7 +3,8 @@
 
 use super::directive::{Change, Directive, Field, Group, Kind, Number, choice, field, number};
 use super::values::{
-    AppendFsync, Config, LogLevel, MaxmemoryPolicy, Permission, Sanitize, Supervised, VersionCheck, Words,
+    AppendFsync, Config, LogLevel, MaxmemoryPolicy, Permission, PubsubDefault, Sanitize, Supervised,
+    VersionCheck, Words,
 };
 
 const INT_MAX: i64 = i32::MAX as i64;
@@ -13,6 +14,36 @@ const MB: u64 = 1 << 20;
 
 /// Every directive.
 pub static DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "acl-pubsub-default",
+        aliases: &[],
+        group: Group::Security,
+        kind: choice!(acl_pubsub_default: PubsubDefault),
+        default: "resetchannels",
+        change: Change::Anytime,
+        doc: "Which channels of pub/sub a new user may use until rules say otherwise: none, or all.",
+        settle: as_is,
+    },
+    Directive {
+        name: "aclfile",
+        aliases: &[],
+        group: Group::Security,
+        kind: Kind::Path(field!(aclfile)),
+        default: "\"\"",
+        change: Change::AtStart,
+        doc: "File with the users, as ACL SAVE writes and ACL LOAD reads it; it excludes `user` lines in the configuration. The server does not start if one line of it is wrong.",
+        settle: as_is,
+    },
+    Directive {
+        name: "acllog-max-len",
+        aliases: &[],
+        group: Group::Security,
+        kind: Kind::Integer { field: number!(acllog_max_len), min: 0, max: i64::MAX },
+        default: "128",
+        change: Change::Anytime,
+        doc: "Entries of the log of denied commands, keys and channels (ACL LOG) that are kept.",
+        settle: as_is,
+    },
     Directive {
         name: "active-expire-effort",
         aliases: &[],
@@ -971,6 +1002,7 @@ mod tests {
                 "systemd",
                 "allkeys-lru",
                 "KEx",
+                "allchannels",
             ];
             let changed = other.iter().any(|value| {
                 directive.assign_argument(value.as_bytes(), &mut config).is_ok()

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::{DIRECTIVES, IgnoredLine, KeyspaceEvents};
+use super::{DIRECTIVES, IgnoredLine, KeyspaceEvents, Origin};
 
 macro_rules! config {
     ($($(#[$attribute:meta])* $name:ident: $type:ty,)*) => {
@@ -26,6 +26,12 @@ macro_rules! config {
 }
 
 config! {
+    /// Channels that a new user may listen to.
+    acl_pubsub_default: PubsubDefault,
+    /// File with the users; empty for none.
+    aclfile: PathBuf,
+    /// Entries kept.
+    acllog_max_len: u64,
     /// 1 to 10: how hard the background expiry works.
     active_expire_effort: u32,
     /// Cut off a last command that is not whole.
@@ -200,6 +206,8 @@ config! {
     zset_max_listpack_entries: u64,
     /// Bytes of a member of a sorted set in a listpack.
     zset_max_listpack_value: u64,
+    /// The users of `user` lines, in order.
+    users: Vec<UserLine>,
 }
 
 impl Default for Config {
@@ -328,6 +336,17 @@ impl Permission {
             Self::Everybody => true,
             Self::Local => client_is_local,
         }
+    }
+}
+
+words! {
+    /// `acl-pubsub-default`.
+    PubsubDefault {
+        /// All.
+        "allchannels" => AllChannels,
+        /// None.
+        #[default]
+        "resetchannels" => ResetChannels,
     }
 }
 
@@ -491,4 +510,22 @@ pub struct SavePoint {
     pub seconds: u64,
     /// Since the last snapshot.
     pub changes: u64,
+}
+
+/// A line that defines a user: its words are rules, checked when the server starts.
+#[derive(Clone, PartialEq)]
+pub struct UserLine {
+    /// Where it stands.
+    pub origin: Origin,
+    /// The user's name.
+    pub name: Vec<u8>,
+    /// The rules.
+    pub rules: Vec<Vec<u8>>,
+}
+
+impl fmt::Debug for UserLine {
+    /// Shows no rules: there may be passwords among them.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: user {}", self.origin, self.name.escape_ascii())
+    }
 }

@@ -221,6 +221,12 @@ impl Durability {
         self.ring.set_room((data_bytes as u64 / ROOM_DATA_PARTS).clamp(ROOM_BYTES.0, ROOM_BYTES.1));
     }
 
+    /// Whether there is no room for records at the moment.
+    #[inline]
+    pub(crate) fn lacks_room(&self) -> bool {
+        !self.ring.has_room()
+    }
+
     /// Whether there is room for records; where not, [`WorkerMessage::HasRoom`] comes when there is.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {

@@ -1,153 +1,333 @@
-//! Whether a command may run now: known, complete, let in, with memory, log and locks to be had.
+//! Admission of a worker's commands: what is the case, the facts behind a decision, and the answer to a refusal.
+//!
+//! The decision itself is [`crate::admission`]'s.
 
+use std::{borrow::Cow, sync::Arc, time::Instant};
+
+use dunlin_acl::{Context, Denial, Denied, KeyAccess, Reason, User};
 use dunlin_engine::{
-    command::{CommandError, Entry, Flags, Group, Run},
+    command::{CommandError, CommandResult, CommandTable, Entry, Flags, Run},
     keyspace::Inside,
 };
 use dunlin_resp::ReplyBuffer;
 
 use super::{Executor, Flow, Turn};
 use crate::{
-    access, commands,
-    executor::pause::Held,
-    scripting,
+    access::AclRequest,
+    admission::{Caller, Check, Conditions, Facts, PauseScope, Verdict, Wait, decide},
+    commands,
+    push::pubsub::{Kind, Subscriptions},
     session::{ClientFlags, Session},
     shared::Shared,
 };
 
-/// Why a command that writes is refused after a snapshot that failed.
-pub(crate) const UNSAVED: CommandError = CommandError::text(
-    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
-);
+/// The command or subcommand that a request names, if there is one that takes so many words.
+#[inline]
+pub(super) fn resolve<'t>(
+    table: &'t CommandTable,
+    entry: Option<&'t Entry>,
+    words: &[&[u8]],
+) -> Result<&'t Entry, CommandError> {
+    let mut entry = entry.ok_or_else(|| unknown_command(words))?;
+    if !entry.subcommands.is_empty()
+        && let Some(name) = words.get(1)
+    {
+        entry = table.find_subcommand(entry, name).ok_or_else(|| unknown_subcommand(entry, name))?;
+    }
+    if !entry.command.arity.accepts(words.len()) || matches!(entry.command.run, Run::Container) {
+        return Err(CommandError::WrongArity(entry.full_name()));
+    }
+    Ok(entry)
+}
+
+/// What decisions ask about a client's own command.
+struct ClientFacts<'f, 'a, 'k> {
+    executor: &'f mut Executor,
+    shared: &'f Shared,
+    session: &'f Session,
+    words: &'f [&'a [u8]],
+    inside: Option<&'f Inside<'k>>,
+}
+
+impl Facts for ClientFacts<'_, '_, '_> {
+    fn caller(&self) -> Caller {
+        Caller::Client
+    }
+
+    fn check_access(&mut self, entry: &Entry) -> Result<(), Denial> {
+        let Session { user, database, .. } = self.session;
+        user.decide(&AclRequest { entry, words: self.words, database: *database })
+    }
+
+    fn is_queueing(&self) -> bool {
+        self.session.queue.is_some()
+    }
+
+    fn queue_writes(&self) -> bool {
+        self.session.queue.as_ref().is_some_and(|queue| queue.writes)
+    }
+
+    fn queue_needs_memory(&self, entry: &Entry) -> bool {
+        self.session.queue.as_ref().is_some_and(|queue| queue.needs_memory(entry))
+    }
+
+    fn is_short_of_memory(&mut self, _: &Entry) -> bool {
+        self.executor.over_memory_limit(self.words, self.inside)
+    }
+
+    fn denies_unsaved_writes(&self) -> bool {
+        self.shared.denies_writes(self.executor.config.config())
+    }
+
+    fn log_refusal(&self) -> CommandError {
+        self.shared.durability.refusal()
+    }
+
+    fn log_has_room(&self) -> bool {
+        self.shared.durability.has_room()
+    }
+
+    fn pause(&self) -> Option<(PauseScope, Option<Instant>)> {
+        self.shared.pause.in_force(self.executor.now.instant)
+    }
+
+    fn are_keys_held_for_long(&self) -> bool {
+        self.shared.engine.keyspace.is_held_for_long()
+    }
+
+    fn busy(&self) -> CommandError {
+        self.shared.running.busy()
+    }
+
+    fn asks_to_block(&self) -> Option<CommandError> {
+        None
+    }
+}
+
+/// What decisions ask before the result of an offloaded command is stored: nothing but the log is in its way.
+pub(super) struct StoreFacts<'f> {
+    pub(super) shared: &'f Shared,
+}
+
+impl Facts for StoreFacts<'_> {
+    fn caller(&self) -> Caller {
+        Caller::Offload
+    }
+
+    fn check_access(&mut self, _: &Entry) -> Result<(), Denial> {
+        // Its user was asked before it began.
+        Ok(())
+    }
+
+    fn is_queueing(&self) -> bool {
+        false
+    }
+
+    fn queue_writes(&self) -> bool {
+        false
+    }
+
+    fn queue_needs_memory(&self, _: &Entry) -> bool {
+        false
+    }
+
+    fn is_short_of_memory(&mut self, _: &Entry) -> bool {
+        false
+    }
+
+    fn denies_unsaved_writes(&self) -> bool {
+        false
+    }
+
+    fn log_refusal(&self) -> CommandError {
+        self.shared.durability.refusal()
+    }
+
+    fn log_has_room(&self) -> bool {
+        self.shared.durability.has_room()
+    }
+
+    fn pause(&self) -> Option<(PauseScope, Option<Instant>)> {
+        None
+    }
+
+    fn are_keys_held_for_long(&self) -> bool {
+        self.shared.engine.keyspace.is_held_for_long()
+    }
+
+    fn busy(&self) -> CommandError {
+        self.shared.running.busy()
+    }
+
+    fn asks_to_block(&self) -> Option<CommandError> {
+        None
+    }
+}
+
+/// Adds what may change from one command to the next: each fills the log and the queue of a snapshot.
+#[inline]
+fn add_room(mut conditions: Conditions, shared: &Shared) -> Conditions {
+    if shared.engine.keyspace.snapshots().is_congested() {
+        conditions = conditions.and(Conditions::of(Check::SnapshotQueue));
+    }
+    if shared.engine.log.is_on() && shared.durability.lacks_room() {
+        conditions = conditions.and(Conditions::of(Check::LogRoom));
+    }
+    conditions
+}
+
+/// What of the server's state keeps commands from being stored or logged.
+pub(super) fn storage_conditions(shared: &Shared) -> Conditions {
+    let fails = shared.engine.log.is_on() && shared.durability.is_failing();
+    add_room(Conditions::default().with(Check::LogFailure, fails), shared)
+}
 
 impl Executor {
     /// Whether a client has yet to say who it is.
     #[inline]
     pub(crate) fn is_stranger(&self, session: &Session) -> bool {
-        !session.authenticated && !access::is_open(self.config.config())
+        !session.authenticated && !self.shared.access.is_open()
     }
 
-    /// Whether the command exists and may run now.
+    /// Looks again at what is the case for a client's commands. To be called before a window of them, and behind each
+    /// command that changes the client or the server.
     #[inline]
-    pub(super) fn admit<'t>(
-        &mut self,
-        shared: &'t Shared,
-        session: &Session,
-        entry: Option<&'t Entry>,
-        words: &[&[u8]],
-        inside: Option<&Inside<'_>>,
-    ) -> Result<&'t Entry, CommandError> {
-        let mut entry = entry.ok_or_else(|| unknown_command(words))?;
-        if !entry.subcommands.is_empty()
-            && let Some(name) = words.get(1)
-        {
-            entry = shared
-                .commands
-                .find_subcommand(entry, name)
-                .ok_or_else(|| unknown_subcommand(entry, name))?;
-        }
-        if !entry.command.arity.accepts(words.len()) || matches!(entry.command.run, Run::Container) {
-            return Err(CommandError::WrongArity(entry.full_name()));
-        }
-        if !session.authenticated
-            && !entry.command.flags.has(Flags::NO_AUTH)
-            && !access::is_open(self.config.config())
-        {
-            return Err(CommandError::text("NOAUTH Authentication required."));
-        }
-        if session.queue.is_some() && entry.command.flags.has(Flags::NO_MULTI) {
-            return Err(CommandError::text("ERR Command not allowed inside a transaction"));
-        }
-        if session.is_restricted() {
-            commands::check_restrictions(session, entry)?;
-        }
-        if shared.loading.is_active() && !entry.command.flags.has(Flags::LOADING) {
-            return Err(CommandError::text("LOADING Redis is loading the dataset in memory"));
-        }
-        // PFCOUNT writes what it may forget again.
-        let writes = || commands::writes(session, entry) && !entry.command.is_read_only();
-        if shared.persistence.has_failed()
-            && (writes() || entry.command.name == "ping")
-            && shared.denies_writes(self.config.config())
-        {
-            return Err(UNSAVED);
-        }
-        if (entry.command.flags.has(Flags::DENY_OOM) || session.queue.is_some())
-            && self.over_memory_limit(words, inside)
-            && session.queue.as_ref().is_none_or(|queue| queue.needs_memory(entry))
-        {
-            return Err(CommandError::OutOfMemory);
-        }
-        Ok(entry)
+    pub(super) fn refresh_conditions(&self, shared: &Shared, session: &mut Session) {
+        self.refresh_access(session);
+        session.refresh_conditions(shared.access.is_open());
+        // Whoever is let in while a script takes its time needs next to nothing.
+        let has_limit = self.config.config().maxmemory != 0 && self.paused_script.is_none();
+        let is_queueing = session.queue.is_some();
+        let fails = shared.engine.log.is_on() && shared.durability.is_failing();
+        session.conditions = session
+            .conditions
+            .with(Check::Loading, shared.loading.is_active())
+            .with(Check::Unsaved, shared.persistence.has_failed())
+            .with(Check::Memory, has_limit && !is_queueing)
+            .with(Check::QueueMemory, has_limit && is_queueing)
+            .with(Check::LogFailure, fails)
+            .with(Check::Pause, shared.pause.is_set());
     }
 
-    /// What becomes of a command that changes something while the log cannot be written, or has no room.
+    /// What is the case for the next command of a client.
     #[inline]
-    pub(super) fn is_held_by_log(
-        &mut self,
-        shared: &Shared,
-        session: &mut Session,
-        entry: &Entry,
-        inside: Option<&Inside<'_>>,
-        reply: &mut ReplyBuffer,
-    ) -> Option<Flow> {
-        let (durability, command) = (&shared.durability, entry.command);
-        let ends_queue =
-            || session.queue.as_ref().is_some_and(|queue| queue.writes && command.name == "exec");
-        let writes = command.is_write() || ends_queue();
-        // As in Redis, PING tells too that something is wrong.
-        if durability.is_failing() && (writes || command.name == "ping") {
-            let line = self.refuse(session, Some(entry), &durability.refusal(), inside);
-            self.count_rejection(Some(entry), &line);
-            reply.error(&line);
-            return Some(Flow::Continue);
-        }
-        ((writes || scripting::may_write(command)) && !durability.has_room())
-            .then(|| self.wait_for_room(session))
-    }
-
-    /// Whether a script that has been running for long keeps a command from running: it has closed the
-    /// gate, or it holds stripes and the command looks at all of them.
-    #[inline]
-    pub(super) fn is_kept_out<'k>(&self, shared: &'k Shared, entry: &Entry, turn: &mut Turn<'k>) -> bool {
+    fn conditions<'k>(&self, shared: &'k Shared, session: &Session, turn: &mut Turn<'k>) -> Conditions {
+        let mut conditions = add_room(session.conditions, shared);
         if turn.inside.is_none() {
             turn.inside = self.pass(&shared.engine.keyspace);
+            conditions = conditions.with(Check::ClosedGate, turn.inside.is_none());
         }
-        if turn.inside.is_none() {
-            // Keys to be watched are in the keyspace; nothing else that these commands touch is.
-            return !entry.command.flags.has(Flags::ALLOW_BUSY) || entry.command.name == "watch";
-        }
-        let looks_at_all = matches!(entry.command.run, Run::Keyspace(_))
-            || (entry.command.flags.has(Flags::WHOLE_KEYSPACE) && !entry.command.flags.has(Flags::NO_SCRIPT));
-        looks_at_all && shared.engine.keyspace.is_held_for_long()
+        conditions
     }
 
-    /// Whether a pause holds the command back. `CLIENT UNPAUSE` always passes, or nobody could end
-    /// a pause of everything.
+    /// Decides whether a client's command may run now.
+    #[inline]
+    pub(super) fn admit<'k>(
+        &mut self,
+        shared: &'k Shared,
+        session: &Session,
+        entry: &Entry,
+        words: &[&[u8]],
+        turn: &mut Turn<'k>,
+    ) -> Verdict {
+        let conditions = self.conditions(shared, session, turn);
+        let inside = turn.inside.as_ref();
+        decide(conditions, entry, &mut ClientFacts { executor: self, shared, session, words, inside })
+    }
+
+    /// Looks at the users again where they have changed, and at what a session may do now.
+    #[inline]
+    pub(crate) fn refresh_access(&self, session: &mut Session) {
+        if session.access_version != self.shared.access.version() {
+            self.follow_access(session);
+        }
+    }
+
     #[cold]
-    pub(super) fn postpone(&self, shared: &Shared, session: &mut Session, entry: &Entry) -> Option<Flow> {
-        let (held, until) = shared.pause.in_force(self.now.instant)?;
-        let ends_it = entry.command.name == "unpause" && entry.container.is_some();
-        if ends_it || (held == Held::Writes && !commands::is_held_with_writes(session, entry)) {
-            return None;
+    fn follow_access(&self, session: &mut Session) {
+        let access = &self.shared.access;
+        // The version first: a change in between costs a second look, never a missed one.
+        session.access_version = access.version();
+        match access.newest(&session.user) {
+            Some(user) => {
+                let before = std::mem::replace(&mut session.user, user);
+                self.check_subscriptions(session, &before);
+            }
+            None => {
+                // It is about to be closed; until then it is nobody.
+                session.user = access.default_user();
+                session.authenticated = false;
+                session.client.names().user.clear();
+            }
         }
-        session.flags.set(ClientFlags::BLOCKED, true);
-        Some(Flow::Postpone { until })
+        session.refresh_conditions(access.is_open());
     }
 
-    /// A command that writes waits while a snapshot has too much to write. Those of a transaction wait once,
-    /// before the first runs.
+    /// Closes a client that listens to what its user may listen to no more. The change of the user has closed those that it
+    /// found; here are those that have subscribed at the same time.
+    fn check_subscriptions(&self, session: &Session, before: &User) {
+        let user = &session.user;
+        if session.subscriptions.is_none() || user.keeps_channels_of(before) {
+            return;
+        }
+        let loses = |kind: Kind| {
+            let names = Subscriptions::names(session, kind);
+            names.iter().any(|name| !user.may_listen(name, kind == Kind::Pattern))
+        };
+        if Kind::ALL.into_iter().any(loses) {
+            session.client.mark_killed();
+            self.queues.kill(session.client.address);
+        }
+    }
+
+    /// Has a command presented again later.
     #[cold]
-    pub(super) fn wait_for_snapshot(&mut self, session: &mut Session, entry: &Entry) -> Option<Flow> {
-        let is_queued = session.queue.is_some() && !entry.command.flags.has(Flags::UNQUEUED);
-        let command = entry.command;
-        // The keys tell a script that is run from what is done with scripts.
-        let is_script = command.group == Group::Scripting && !command.keys.is_empty();
-        let writes = commands::writes(session, entry) || is_script && !command.flags.has(Flags::READ_ONLY);
-        (!is_queued && writes).then(|| self.wait_for_room(session))
+    pub(super) fn park(&mut self, session: &mut Session, wait: Wait) -> Flow {
+        match wait {
+            Wait::Room => self.wait_for_room(session),
+            Wait::Pause(until) => {
+                session.flags.set(ClientFlags::BLOCKED, true);
+                Flow::Postpone { until }
+            }
+        }
     }
 
-    /// The line that tells why a command is refused. One of a transaction spoils it; `EXEC` ends it.
+    /// Notes that a client's user was denied something, and gives the error for it.
+    #[cold]
+    pub(crate) fn deny(
+        &self,
+        session: &Session,
+        (entry, words): (&Entry, &[&[u8]]),
+        denial: Denial,
+        context: Context,
+        database: usize,
+    ) -> CommandError {
+        let object = match denial.reason {
+            Reason::Command => entry.full_name().into_bytes().into(),
+            Reason::Database if denial.word == 0 => database.to_string().into_bytes().into(),
+            _ => Cow::Borrowed(words.get(denial.word).copied().unwrap_or_default()),
+        };
+        self.note_denied(session, denial.reason, context, &object, session.user.name());
+        error_in(context, denial, entry)
+    }
+
+    /// Counts a denial and notes it in the log of ACL.
+    #[cold]
+    pub(crate) fn note_denied(
+        &self,
+        session: &Session,
+        reason: Reason,
+        context: Context,
+        object: &[u8],
+        user: &[u8],
+    ) {
+        session.publish();
+        let client = commands::describe_client(&session.client, &self.shared.commands, self.now);
+        let denied = Denied { reason, context, object, user, client: &client, now_ms: self.now.unix_ms };
+        self.shared.access.note_denied(denied, self.config.config());
+    }
+
+    /// Answers a command that is refused. One of a transaction spoils it; `EXEC` ends it.
     #[cold]
     pub(super) fn refuse(
         &mut self,
@@ -155,18 +335,92 @@ impl Executor {
         entry: Option<&Entry>,
         error: &CommandError,
         inside: Option<&Inside<'_>>,
-    ) -> Vec<u8> {
-        let line = error.line().into_owned();
-        if entry.is_some_and(|entry| entry.command.name == "exec") {
+        reply: &mut ReplyBuffer,
+    ) -> Flow {
+        let mut line = error.line().into_owned();
+        if entry.is_some_and(|entry| entry.command.flags.has(Flags::RUNS_QUEUE)) {
             self.discard(session, inside);
+            self.refresh_conditions(&Arc::clone(&self.shared), session);
             let reason = line.strip_prefix(b"ERR ").unwrap_or(&line);
-            return [b"EXECABORT Transaction discarded because of: ", reason].concat();
-        }
-        if let Some(queue) = &mut session.queue {
+            line = [b"EXECABORT Transaction discarded because of: ", reason].concat();
+        } else if let Some(queue) = &mut session.queue {
             queue.aborted = true;
         }
-        line
+        self.count_rejection(entry, &line);
+        reply.error(&line);
+        Flow::Continue
     }
+}
+
+/// Whether a session's user may run SORT or SORT_RO with its patterns, which may lead to any key. The text is Redis's.
+#[inline]
+pub(crate) fn check_patterns(session: &Session, request: &AclRequest<'_>) -> CommandResult {
+    if session.conditions.has(Check::Access) && request.entry.command.undeclared_keys.is_some() {
+        return check_sort(&session.user, request);
+    }
+    Ok(())
+}
+
+#[cold]
+fn check_sort(user: &User, request: &AclRequest<'_>) -> CommandResult {
+    let (mut at, words) = (2, request.words);
+    while let Some(word) = words.get(at) {
+        let (is_pattern, step, text) = match word.to_ascii_lowercase().as_slice() {
+            b"by" => {
+                let is_pattern = words.get(at + 1).is_some_and(|pattern| pattern.contains(&b'*'));
+                (is_pattern, 2, "ERR BY option of SORT denied due to insufficient ACL permissions.")
+            }
+            b"get" => {
+                let has_operand = at + 1 < words.len();
+                (has_operand, 2, "ERR GET option of SORT denied due to insufficient ACL permissions.")
+            }
+            b"limit" => (false, 3, ""),
+            b"store" => (false, 2, ""),
+            b"asc" | b"desc" | b"alpha" => (false, 1, ""),
+            // No option: the handler says so.
+            _ => return Ok(()),
+        };
+        if is_pattern && !user.may_use_all_keys(request, KeyAccess::READ) {
+            return Err(CommandError::text(text));
+        }
+        at += step;
+    }
+    Ok(())
+}
+
+/// The error for a command that a user may not run.
+pub(crate) fn denial_error(denial: Denial, entry: &Entry) -> CommandError {
+    error_in(Context::TopLevel, denial, entry)
+}
+
+/// The error for what a user may not do; of redis-server 7.0, and of Valkey where it is Valkey's.
+fn error_in(context: Context, denial: Denial, entry: &Entry) -> CommandError {
+    let text = match (context, denial.reason) {
+        (Context::Script, Reason::Command) => {
+            "ERR The user executing the script can't run this command or subcommand"
+        }
+        (Context::Script, Reason::Key) => {
+            "ERR The user executing the script can't access at least one of the keys mentioned in the command \
+             arguments"
+        }
+        (Context::Script, Reason::Channel) => {
+            "ERR The user executing the script can't publish to the channel mentioned in the command"
+        }
+        (Context::Script, Reason::Database) => "ERR ACL failure in script: No permissions to access database",
+        (_, Reason::Key) => "NOPERM this user has no permissions to access one of the keys used as arguments",
+        (_, Reason::Channel) => {
+            "NOPERM this user has no permissions to access one of the channels used as arguments"
+        }
+        (_, Reason::Database) => "NOPERM No permissions to access database",
+        (Context::Script, Reason::Authentication) => unreachable!("scripts do not authenticate"),
+        (_, Reason::Command | Reason::Authentication) => {
+            let name = entry.full_name();
+            return CommandError::owned(format!(
+                "NOPERM this user has no permissions to run the '{name}' command"
+            ));
+        }
+    };
+    CommandError::text(text)
 }
 
 /// How much of a stranger's words an error shows.

@@ -33,6 +33,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use dunlin_acl::Context;
 use dunlin_engine::{
     Engine, Environment, Notice, Request, Transaction, Worker,
     command::{Args, CommandError, CommandResult, Entry, Flags, Run},
@@ -45,9 +46,15 @@ use dunlin_net::{
 use dunlin_resp::{Batch, Mark, ReplyBuffer};
 
 use self::{
-    admission::is_http, eviction::MemoryCheck, nested_poll::PausedScript, waiting::RoomWaits, window::Window,
+    admission::{is_http, resolve},
+    eviction::MemoryCheck,
+    nested_poll::PausedScript,
+    waiting::RoomWaits,
+    window::Window,
 };
 use crate::{
+    access::AclRequest,
+    admission::Verdict,
     config::{self, Config, ConfigReader},
     executor::{
         blocked::Unblocked,
@@ -71,7 +78,7 @@ use crate::{
     system::host::{self, ProcessorTime},
 };
 
-pub(crate) use self::admission::{QUOTED_BYTES_MAX, UNSAVED};
+pub(crate) use self::admission::{QUOTED_BYTES_MAX, check_patterns, denial_error};
 pub(crate) use self::eviction::eviction;
 
 /// Messages between executors.
@@ -325,6 +332,7 @@ impl Executor {
         reply: &mut ReplyBuffer,
     ) -> (usize, Flow) {
         let (mut words_start, mut keys_start, mut input_start) = (0, 0, 0);
+        self.refresh_conditions(shared, session);
         let mut reply_bytes = reply.len();
         let mut last: (&[&[u8]], usize) = (&[], 0);
         let mut outcome = (window.commands.len(), Flow::Continue);
@@ -566,7 +574,8 @@ impl Executor {
         turn: &mut Turn<'k>,
         reply: &mut ReplyBuffer,
     ) -> Flow {
-        let entry = match self.admit(shared, session, entry, words, turn.inside.as_ref()) {
+        let found = entry;
+        let entry = match resolve(&shared.commands, entry, words) {
             Ok(entry) => entry,
             Err(_) if entry.is_none() && is_http(words[0]) => {
                 tracing::warn!(
@@ -576,47 +585,35 @@ impl Executor {
                 return Flow::Stop(Next::CloseNow);
             }
             Err(error) => {
-                let line = self.refuse(session, entry, &error, turn.inside.as_ref());
                 // A subcommand that does not exist is nobody's.
                 let exists =
                     |entry: &&Entry| !matches!(entry.command.run, Run::Container) || words.len() == 1;
-                let entry = entry.map(|entry| shared.commands.resolve(entry, words)).filter(exists);
-                self.count_rejection(entry, &line);
-                reply.error(&line);
-                return Flow::Continue;
+                let entry = found.map(|entry| shared.commands.resolve(entry, words)).filter(exists);
+                return self.refuse(session, entry, &error, turn.inside.as_ref(), reply);
             }
         };
         session.last_command = Some(entry.index);
-        if shared.engine.keyspace.snapshots().is_congested()
-            && let Some(flow) = self.wait_for_snapshot(session, entry)
-        {
-            return flow;
-        }
-        if shared.engine.log.is_on()
-            && let Some(flow) = self.is_held_by_log(shared, session, entry, turn.inside.as_ref(), reply)
-        {
-            return flow;
-        }
-        if shared.pause.is_set()
-            && let Some(flow) = self.postpone(shared, session, entry)
-        {
-            return flow;
-        }
-        if self.is_kept_out(shared, entry, turn) {
-            let line = self.refuse(session, Some(entry), &shared.running.busy(), turn.inside.as_ref());
-            self.count_rejection(Some(entry), &line);
-            reply.error(&line);
-            return Flow::Continue;
-        }
-        let request = Request { entry, words, keys, encoded };
-        if let Some(queue) = &mut session.queue
-            && !entry.command.flags.has(Flags::UNQUEUED)
-        {
-            queue.push(&shared.engine.keyspace, &request, &self.worker.propagation.long_words);
-            reply.simple("QUEUED");
-            return Flow::Continue;
-        }
-        self.perform(shared, session, request, None, turn, reply)
+        let error = match self.admit(shared, session, entry, words, turn) {
+            Verdict::Run => {
+                let request = Request { entry, words, keys, encoded };
+                return self.perform(shared, session, request, None, turn, reply);
+            }
+            Verdict::Queue => {
+                let request = Request { entry, words, keys, encoded };
+                let queue = session.queue.as_mut().expect("commands are queued while there is a queue");
+                queue.push(&shared.engine.keyspace, &request, &self.worker.propagation.long_words);
+                reply.simple("QUEUED");
+                return Flow::Continue;
+            }
+            Verdict::Park(wait) => return self.park(session, wait),
+            Verdict::Refuse(error) => error,
+            Verdict::Deny(denial) => {
+                let is_queueing = session.queue.is_some();
+                let context = if is_queueing { Context::Multi } else { Context::TopLevel };
+                self.deny(session, (entry, words), denial, context, session.database)
+            }
+        };
+        self.refuse(session, Some(entry), &error, turn.inside.as_ref(), reply)
     }
 
     /// Runs one command of a transaction.
@@ -661,7 +658,9 @@ impl Executor {
             self.show(session, !is_queued, |database, origin| monitor::line(entry, words, database, origin));
         }
         let (mut flow, mut has_failed) = (Flow::Continue, false);
+        let patterns = check_patterns(session, &AclRequest { entry, words, database: session.database });
         let result = match (entry.command.run.host(), transaction) {
+            (None, _) if patterns.is_err() => patterns,
             (Some(handler), transaction) => {
                 let Handler(handler) = handler.downcast_ref().expect("the server's own handlers");
                 let mark = reply.mark();
@@ -678,6 +677,8 @@ impl Executor {
                 };
                 let result = handler(&mut context, &mut args, reply);
                 (flow, has_failed) = (context.flow, context.has_failed);
+                // Nothing else changes what its client may do.
+                self.refresh_conditions(shared, session);
                 if result.is_err() {
                     reply.rewind(mark);
                 }

@@ -12,8 +12,12 @@ use dunlin_engine::{
 use dunlin_net::{Next, WorkerQueues};
 use dunlin_resp::ReplyBuffer;
 
-use super::{Executor, Finish, Flow, WorkerMessage};
+use super::{
+    Executor, Finish, Flow, WorkerMessage,
+    admission::{StoreFacts, storage_conditions},
+};
 use crate::{
+    admission::{Verdict, decide},
     executor::{
         blocked::{self, error_line},
         offload_threads::{Finished, Job, OffloadedResult},
@@ -44,22 +48,21 @@ impl Executor {
         /// How often it is computed anew because its keys have changed, before that is done where it stands.
         const ROUNDS_MAX: u32 = 3;
         let shared = Arc::clone(&self.shared);
-        let (durability, is_recorded) = (&shared.durability, shared.engine.log.is_on());
-        let admission = match is_recorded && durability.is_failing() {
-            true => Err(durability.refusal()),
-            false => Ok(()),
-        };
-        let lacks_room = is_recorded && admission.is_ok() && !durability.has_room()
-            || shared.engine.keyspace.snapshots().is_congested();
+        let entry = &shared.commands.entries()[result.index];
+        let (admission, is_parked) =
+            match decide(storage_conditions(&shared), entry, &mut StoreFacts { shared: &shared }) {
+                Verdict::Park(_) => (Ok(()), true),
+                Verdict::Refuse(error) => (Err(error), false),
+                Verdict::Run | Verdict::Queue | Verdict::Deny(_) => (Ok(()), false),
+            };
         let mut inside = self.pass(&shared.engine.keyspace);
         // Where the log or a snapshot is behind, or a script has closed the gate for long.
-        if lacks_room || inside.is_none() {
+        if is_parked || inside.is_none() {
             return self.result.push(result);
         }
         let OffloadedResult { mut computed, index, client, nanoseconds, rounds } = result;
         let words = std::mem::take(&mut computed.words);
         let (database, protocol) = (computed.database, computed.protocol);
-        let entry = &shared.commands.entries()[index];
         let texts: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
         let request = Request { entry, words: &texts, keys: &[], encoded: &[] };
         let mut reply = ReplyBuffer::default();

@@ -14,14 +14,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Which commands are held back; the greater holds back more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Held {
-    /// Those that may change the data set.
-    Writes,
-    /// All.
-    Everything,
-}
+use crate::admission::PauseScope;
 
 /// The pause of a server.
 #[derive(Debug)]
@@ -43,7 +36,7 @@ impl Pause {
 
     /// What is held back at `now`, and until when; `None` in place of a moment that the clock
     /// cannot express.
-    pub(crate) fn in_force(&self, now: Instant) -> Option<(Held, Option<Instant>)> {
+    pub(crate) fn in_force(&self, now: Instant) -> Option<(PauseScope, Option<Instant>)> {
         let state = self.state.load(SeqCst);
         if state == 0 {
             return None;
@@ -58,7 +51,7 @@ impl Pause {
     }
 
     /// Holds `held` back for `timeout_ms` milliseconds from `now` on, at most `i64::MAX` of them.
-    pub(crate) fn begin(&self, now: Instant, timeout_ms: u64, held: Held) {
+    pub(crate) fn begin(&self, now: Instant, timeout_ms: u64, held: PauseScope) {
         let now_ms = self.milliseconds(now);
         // Rounded up: no pause is shorter than asked for.
         let begin_ms = now.saturating_duration_since(self.origin).as_nanos().div_ceil(1_000_000) as u64;
@@ -66,7 +59,7 @@ impl Pause {
         let merged = |state: u64| {
             let in_force = state >> 1 > now_ms;
             let before = if in_force { state } else { 0 };
-            let all = before & 1 != 0 || held == Held::Everything;
+            let all = before & 1 != 0 || held == PauseScope::Everything;
             (timeout_ms > 0 || in_force).then_some((before >> 1).max(until_ms) << 1 | u64::from(all))
         };
         // Refused only where nothing changes: a pause of no time on none.
@@ -83,8 +76,8 @@ impl Pause {
     }
 }
 
-fn held(state: u64) -> Held {
-    if state & 1 == 0 { Held::Writes } else { Held::Everything }
+fn held(state: u64) -> PauseScope {
+    if state & 1 == 0 { PauseScope::Writes } else { PauseScope::Everything }
 }
 
 #[cfg(test)]
@@ -99,8 +92,8 @@ mod tests {
     fn a_pause_ends_by_itself() {
         let pause = Pause::new(Instant::now());
         assert_eq!(pause.in_force(at(&pause, 0)), None);
-        pause.begin(at(&pause, 5), 10, Held::Writes);
-        assert_eq!(pause.in_force(at(&pause, 14)), Some((Held::Writes, Some(at(&pause, 15)))));
+        pause.begin(at(&pause, 5), 10, PauseScope::Writes);
+        assert_eq!(pause.in_force(at(&pause, 14)), Some((PauseScope::Writes, Some(at(&pause, 15)))));
         assert!(pause.is_set());
         assert_eq!(pause.in_force(at(&pause, 15)), None);
         assert!(!pause.is_set(), "what is over costs nothing any more");
@@ -109,11 +102,11 @@ mod tests {
     #[test]
     fn a_second_pause_only_adds_to_the_first() {
         let pause = Pause::new(Instant::now());
-        pause.begin(at(&pause, 0), 100, Held::Writes);
-        pause.begin(at(&pause, 10), 20, Held::Everything);
-        assert_eq!(pause.in_force(at(&pause, 50)), Some((Held::Everything, Some(at(&pause, 100)))));
-        pause.begin(at(&pause, 50), 100, Held::Writes);
-        assert_eq!(pause.in_force(at(&pause, 149)), Some((Held::Everything, Some(at(&pause, 150)))));
+        pause.begin(at(&pause, 0), 100, PauseScope::Writes);
+        pause.begin(at(&pause, 10), 20, PauseScope::Everything);
+        assert_eq!(pause.in_force(at(&pause, 50)), Some((PauseScope::Everything, Some(at(&pause, 100)))));
+        pause.begin(at(&pause, 50), 100, PauseScope::Writes);
+        assert_eq!(pause.in_force(at(&pause, 149)), Some((PauseScope::Everything, Some(at(&pause, 150)))));
         pause.end();
         assert_eq!(pause.in_force(at(&pause, 51)), None);
     }
@@ -121,25 +114,25 @@ mod tests {
     #[test]
     fn nothing_of_a_pause_that_is_over_lives_on() {
         let pause = Pause::new(Instant::now());
-        pause.begin(at(&pause, 0), 10, Held::Everything);
-        pause.begin(at(&pause, 20), 10, Held::Writes);
-        assert_eq!(pause.in_force(at(&pause, 20)), Some((Held::Writes, Some(at(&pause, 30)))));
+        pause.begin(at(&pause, 0), 10, PauseScope::Everything);
+        pause.begin(at(&pause, 20), 10, PauseScope::Writes);
+        assert_eq!(pause.in_force(at(&pause, 20)), Some((PauseScope::Writes, Some(at(&pause, 30)))));
     }
 
     #[test]
     fn a_pause_is_never_shorter_than_asked_for() {
         let pause = Pause::new(Instant::now());
         let begin = pause.origin + Duration::from_micros(1);
-        pause.begin(begin, 10, Held::Writes);
+        pause.begin(begin, 10, PauseScope::Writes);
         assert!(pause.in_force(begin + Duration::from_micros(9_999)).is_some());
     }
 
     #[test]
     fn a_pause_of_no_time_is_none_and_the_longest_does_not_overflow() {
         let pause = Pause::new(Instant::now());
-        pause.begin(at(&pause, 3), 0, Held::Everything);
+        pause.begin(at(&pause, 3), 0, PauseScope::Everything);
         assert!(!pause.is_set());
-        pause.begin(at(&pause, 3), i64::MAX as u64, Held::Everything);
+        pause.begin(at(&pause, 3), i64::MAX as u64, PauseScope::Everything);
         assert!(pause.in_force(at(&pause, 1 << 40)).is_some());
     }
 }

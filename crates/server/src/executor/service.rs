@@ -16,7 +16,6 @@ use super::{
     window::WINDOW,
 };
 use crate::{
-    access,
     executor::blocked,
     push::{pubsub::Subscriptions, tracking::Tracking},
     session::{ClientFlags, Replies, Session},
@@ -47,7 +46,7 @@ impl Service for Executor {
     type Message = WorkerMessage;
 
     fn open(&mut self, client: &Arc<Client>) -> Session {
-        Session::new(client, access::is_open(self.newest_config()))
+        Session::new(client, &self.shared.access)
     }
 
     #[inline]

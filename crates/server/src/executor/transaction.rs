@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use dunlin_acl::{Context, Reason};
 use dunlin_engine::{
     Footprint, LongWord, LongWords, Request, Transaction,
     command::{CommandError, CommandResult, Entry, Flags},
@@ -20,6 +21,8 @@ use dunlin_net::Next;
 use dunlin_resp::ReplyBuffer;
 
 use crate::{
+    access::AclRequest,
+    admission::Check,
     executor::{Executor, Flow, QueuedRequest, Turn},
     push::monitor,
     session::Session,
@@ -222,6 +225,7 @@ impl Executor {
         turn: &mut Turn<'k>,
         reply: &mut ReplyBuffer,
     ) -> Result<Executed, CommandError> {
+        self.refresh_access(session);
         let keyspace = &shared.engine.keyspace;
         // Whether a watched key has changed is known for certain only under its lock.
         for (_, key) in session.watching.iter().flat_map(|watching| &watching.keys) {
@@ -285,6 +289,30 @@ impl Executor {
         }
     }
 
+    /// Whether a client's user may still run a command that was queued: rules may have changed since.
+    #[inline]
+    fn check_queued(&self, session: &Session, entry: &Entry, words: &[&[u8]]) -> CommandResult {
+        if !session.conditions.has(Check::Access) {
+            return Ok(());
+        }
+        let request = AclRequest { entry, words, database: session.database };
+        session.user.decide(&request).map_err(|denial| {
+            // It notes the denial; its text is another one here.
+            let _ = self.deny(session, (entry, words), denial, Context::Multi, session.database);
+            let reason = match denial.reason {
+                Reason::Command => "no permission to execute the command or subcommand",
+                Reason::Key => "no permission to touch the specified keys",
+                Reason::Channel => "no permission to access one of the channels used as arguments",
+                Reason::Database => "no permission to access the database",
+                Reason::Authentication => "no permission",
+            };
+            CommandError::owned(format!(
+                "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
+                 This command is no longer allowed for the following reason: {reason}"
+            ))
+        })
+    }
+
     fn run_queue<'k>(
         &mut self,
         shared: &'k Shared,
@@ -320,6 +348,11 @@ impl Executor {
                 hash: *hash,
                 stripe: *stripe,
             }));
+            if let Err(error) = self.check_queued(session, entry, words) {
+                self.count_rejection(Some(entry), &error.line());
+                reply.error(error.line());
+                continue;
+            }
             let request =
                 QueuedRequest { request: Request { entry, words, keys: &keys, encoded: &[] }, transaction };
             match self.run_queued(shared, session, request, turn, reply) {

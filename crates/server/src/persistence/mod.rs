@@ -380,7 +380,7 @@ impl Shared {
     pub(crate) fn save_last(&self, context: &ExclusiveContext<'_>) -> Result<(), String> {
         self.cancel_save();
         self.save(context)?;
-        self.pause.begin(Instant::now(), i64::MAX as u64, crate::executor::pause::Held::Everything);
+        self.pause.begin(Instant::now(), i64::MAX as u64, crate::admission::PauseScope::Everything);
         Ok(())
     }
 }

@@ -98,17 +98,19 @@ impl Server {
         startup::warnings(&config).iter().for_each(|line| tracing::warn!("{line}"));
         let supervisor = Supervisor::find(&config);
         let threads = config.worker_count();
-        let limits = Arc::new(ArcSwap::from_pointee(limits(&config)));
+        let limits = Arc::new(ArcSwap::from_pointee(limits(&config, false)));
         let workers = Workers { threads, listen: listen_options(&config), limits: Arc::clone(&limits) };
         let http = match config.http_port {
             0 => Vec::new(),
             port => listen_on(&config.bind, port, config.tcp_backlog).map_err(|error| error.to_string())?,
         };
         let store = Arc::new(ConfigStore::new(config, file));
-        register_hooks(&store, log, limits);
+        register_hooks(&store, log);
         let (stopper, orders) = channel();
         let Assembled { shared, ring, discarded } = assemble(store, threads, stopper.clone())?;
         let shared = Arc::new(shared);
+        shared.access.configure(&shared.config.current())?;
+        register_access(&shared, limits);
         take_directory(&shared)?;
         let listened = workers.listen().map_err(|error| error.to_string())?;
         shared.loading.begin(Now::read().unix_ms);
@@ -392,7 +394,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Registers what a change of the configuration sets in motion.
-fn register_hooks(store: &ConfigStore, log: Option<LogHandle>, published: Arc<ArcSwap<Limits>>) {
+fn register_hooks(store: &ConfigStore, log: Option<LogHandle>) {
     startup::register_hooks(store, log);
     store.on_change(
         &["maxclients"],
@@ -407,7 +409,37 @@ fn register_hooks(store: &ConfigStore, log: Option<LogHandle>, published: Arc<Ar
             Ok(())
         }),
     );
-    // The last, since it cannot fail.
+}
+
+/// Has passwords, and the limits of connections, follow the configuration. Whether others than this host may connect
+/// depends on both.
+fn register_access(shared: &Shared, published: Arc<ArcSwap<Limits>>) {
+    let (store, access) = (&shared.config, &shared.access);
+    published.store(Arc::new(limits(&store.current(), access.is_open())));
+    let opened = (Arc::downgrade(store), Arc::downgrade(access), Arc::clone(&published));
+    access.on_opened(Box::new(move || {
+        let (store, access, published) = &opened;
+        if let (Some(store), Some(access)) = (store.upgrade(), access.upgrade()) {
+            published.store(Arc::new(limits(&store.current(), access.is_open())));
+        }
+    }));
+    let users = Arc::clone(access);
+    store.on_change(
+        &["requirepass"],
+        Box::new(move |_, new| {
+            users.require_password(new.requirepass.bytes());
+            Ok(())
+        }),
+    );
+    let users = Arc::clone(access);
+    store.on_change(
+        &["acllog-max-len"],
+        Box::new(move |_, new| {
+            users.trim_log(new.acllog_max_len as usize);
+            Ok(())
+        }),
+    );
+    let access = Arc::clone(access);
     store.on_change(
         &[
             "maxclients",
@@ -419,7 +451,7 @@ fn register_hooks(store: &ConfigStore, log: Option<LogHandle>, published: Arc<Ar
             "requirepass",
         ],
         Box::new(move |_, new| {
-            published.store(Arc::new(limits(new)));
+            published.store(Arc::new(limits(new, access.is_open())));
             Ok(())
         }),
     );
@@ -491,8 +523,8 @@ fn listen_options(config: &Config) -> ListenOptions {
     }
 }
 
-/// What the network layer enforces of a configuration.
-pub(crate) fn limits(config: &Config) -> Limits {
+/// What the network layer enforces of a configuration. `is_open` says whether clients are let in without authentication.
+pub(crate) fn limits(config: &Config, is_open: bool) -> Limits {
     let seconds = |count: u32| (count > 0).then(|| Duration::from_secs(count.into()));
     let output = &config.client_output_buffer_limit;
     Limits {
@@ -505,6 +537,6 @@ pub(crate) fn limits(config: &Config) -> Limits {
             soft_bytes: limit.soft_bytes,
             soft_duration: Duration::from_secs(limit.soft_seconds.into()),
         }),
-        loopback_only: config.protected_mode && config.requirepass.is_empty(),
+        loopback_only: config.protected_mode && is_open,
     }
 }

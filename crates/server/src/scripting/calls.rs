@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use dunlin_acl::{Context, Denial};
 use dunlin_engine::{
     Request, Transaction,
     command::{Args, CommandError, CommandResult, Entry, Flags, Run},
@@ -11,8 +12,9 @@ use dunlin_scripting::{Caller, LogLevel, ScriptFlags, Sha};
 
 use super::running::{Due, KILLED_LINE, Kind, Running, Watch};
 use crate::{
-    commands,
-    executor::{Handler, ServerContext, UNSAVED, WorkerMessage},
+    access::AclRequest,
+    admission::{self, Check, Conditions, Facts, PauseScope, Verdict, decide},
+    executor::{Handler, ServerContext, WorkerMessage, check_patterns},
     observe::error_counts::ErrorSource,
     push::monitor::{self, Origin},
 };
@@ -142,6 +144,19 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         }
     }
 
+    /// What is the case for each command that the script calls.
+    fn conditions(&self) -> Conditions {
+        let shared = self.context.shared;
+        let fails = shared.engine.log.is_on() && shared.durability.is_failing();
+        Conditions::of(Check::Script)
+            .and(Conditions::of(Check::Blocking))
+            .with(Check::Access, self.context.session.conditions.has(Check::Access))
+            .with(Check::ReadOnlyScript, self.read_only)
+            .with(Check::Unsaved, shared.persistence.has_failed())
+            .with(Check::Memory, self.short_of_memory)
+            .with(Check::LogFailure, fails)
+    }
+
     /// The command of a request, if a script may call it.
     fn admit(&mut self, words: &[&[u8]]) -> Result<&'k Entry, CommandError> {
         let entry = find(self.context, words)
@@ -149,35 +164,26 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         if !entry.command.arity.accepts(words.len()) || matches!(entry.command.run, Run::Container) {
             return Err(CommandError::text("ERR Wrong number of args calling Redis command from script"));
         }
-        if entry.command.flags.has(Flags::NO_SCRIPT) {
-            return Err(CommandError::text("ERR This Redis command is not allowed from script"));
-        }
-        if matches!(entry.command.run, Run::Block(_)) && asks_to_block(words) {
-            let text = " command is not allowed with BLOCK option from scripts";
-            return Err(CommandError::quoting_within("ERR ", words[0], text));
-        }
-        // Such scripts run while writes are paused, and so nothing that is held then may come from them.
-        if self.read_only && commands::is_held_with_writes(self.context.session, entry) {
-            return Err(CommandError::text("ERR Write commands are not allowed from read-only scripts."));
+        let conditions = self.conditions();
+        let shared = self.context.shared;
+        let mut facts = ScriptFacts { calls: self, words };
+        match decide(conditions, entry, &mut facts) {
+            Verdict::Refuse(error) => return Err(error),
+            Verdict::Deny(denial) => {
+                let (executor, session) = (&*self.context.executor, &*self.context.session);
+                return Err(executor.deny(session, (entry, words), denial, Context::Script, self.database));
+            }
+            // Nothing of a script is queued or waits.
+            Verdict::Run | Verdict::Queue | Verdict::Park(_) => {}
         }
         if entry.command.is_write() {
-            let shared = self.context.shared;
-            if shared.engine.log.is_on() && shared.durability.is_failing() {
-                return Err(shared.durability.refusal());
-            }
             if entry.command.flags.has(Flags::DENY_OOM) {
-                if self.short_of_memory {
-                    return Err(CommandError::OutOfMemory);
-                }
                 let context = &mut *self.context;
                 context.executor.over_memory_limit(words, context.turn.inside.as_ref());
             }
-            if self.context.shared.denies_writes(self.context.executor.config.config()) {
-                return Err(UNSAVED);
-            }
             // What has begun to write goes on.
             self.short_of_memory = false;
-            if self.is_known() && !self.context.shared.running.write(self.worker()) {
+            if self.is_known() && !shared.running.write(self.worker()) {
                 return Err(CommandError::owned(format!("ERR {KILLED_LINE}")));
             }
             self.has_written = true;
@@ -203,11 +209,77 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
                 result
             }
             None => {
+                check_patterns(self.context.session, &AclRequest { entry, words, database: self.database })?;
                 let request = Request { entry, words, keys: &[], encoded: &[] };
                 let (environment, worker) = (&executor.environment, &mut executor.worker);
                 self.transaction.run(&request, self.database, environment, worker, reply)
             }
         }
+    }
+}
+
+/// What decisions ask about a command that a script calls.
+struct ScriptFacts<'f, 'c, 'a, 'k> {
+    calls: &'f Calls<'c, 'a, 'k>,
+    words: &'f [&'f [u8]],
+}
+
+impl Facts for ScriptFacts<'_, '_, '_, '_> {
+    fn caller(&self) -> admission::Caller {
+        admission::Caller::Script
+    }
+
+    fn check_access(&mut self, entry: &Entry) -> Result<(), Denial> {
+        let request = AclRequest { entry, words: self.words, database: self.calls.database };
+        self.calls.context.session.user.decide(&request)
+    }
+
+    fn is_queueing(&self) -> bool {
+        false
+    }
+
+    fn queue_writes(&self) -> bool {
+        false
+    }
+
+    fn queue_needs_memory(&self, _: &Entry) -> bool {
+        false
+    }
+
+    fn is_short_of_memory(&mut self, entry: &Entry) -> bool {
+        entry.command.is_write()
+    }
+
+    fn denies_unsaved_writes(&self) -> bool {
+        let context = &self.calls.context;
+        context.shared.denies_writes(context.executor.config.config())
+    }
+
+    fn log_refusal(&self) -> CommandError {
+        self.calls.context.shared.durability.refusal()
+    }
+
+    fn log_has_room(&self) -> bool {
+        true
+    }
+
+    fn pause(&self) -> Option<(PauseScope, Option<Instant>)> {
+        None
+    }
+
+    fn are_keys_held_for_long(&self) -> bool {
+        false
+    }
+
+    fn busy(&self) -> CommandError {
+        self.calls.context.shared.running.busy()
+    }
+
+    fn asks_to_block(&self) -> Option<CommandError> {
+        asks_to_block(self.words).then(|| {
+            let text = " command is not allowed with BLOCK option from scripts";
+            CommandError::quoting_within("ERR ", self.words[0], text)
+        })
     }
 }
 
@@ -280,8 +352,9 @@ impl Caller for Calls<'_, '_, '_> {
     }
 
     fn may_call(&mut self, words: &[&[u8]]) -> Option<bool> {
-        // Everybody who is let in may do everything.
-        find(self.context, words).filter(|entry| entry.command.arity.accepts(words.len())).map(|_| true)
+        let entry = find(self.context, words)?;
+        let request = AclRequest { entry, words, database: self.database };
+        Some(self.context.session.user.decide(&request).is_ok())
     }
 
     fn log(&mut self, level: LogLevel, message: &[u8]) {

@@ -20,7 +20,7 @@ use std::{rc::Rc, sync::Arc};
 
 use dunlin_engine::{
     Footprint,
-    command::{Command, CommandError, CommandResult, Flags, Group},
+    command::{CommandError, CommandResult},
 };
 use dunlin_net::Next;
 use dunlin_resp::ReplyBuffer;
@@ -33,21 +33,14 @@ pub(crate) use self::libraries::{Libraries, LibraryCache};
 pub(crate) use self::library::{LibraryChange, LoadedLibraries, RestorePolicy};
 pub(crate) use self::running::{Kind, RunningScripts};
 use crate::{
+    admission::UNSAVED,
     commands::Operands,
-    executor::{Flow, ServerContext, UNSAVED},
+    executor::{Flow, ServerContext},
     push::monitor,
 };
 
 /// Most memory that the scripts of one worker may take together, in bytes; and so its functions.
 pub(crate) const MACHINE_BYTES_MAX: usize = 1 << 30;
-
-/// Whether a command runs a script that may change something.
-#[inline]
-pub(crate) fn may_write(command: &Command) -> bool {
-    command.group == Group::Scripting
-        && command.flags.has(Flags::WHOLE_KEYSPACE)
-        && !command.flags.has(Flags::READ_ONLY)
-}
 
 /// The script of that name, compiled.
 pub(crate) fn find(context: &mut ServerContext<'_, '_>, sha: &Sha) -> Option<Rc<CompiledScript>> {

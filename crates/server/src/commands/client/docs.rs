@@ -371,6 +371,6 @@ const UNPAUSE: Command = Command {
     since: "6.2.0",
     complexity: "O(n) in the number of clients",
     run: Run::Host(&Handler(super::unpause)),
-    flags: OTHERS,
+    flags: OTHERS.and(Flags::ENDS_PAUSE),
     ..SUBCOMMAND
 };

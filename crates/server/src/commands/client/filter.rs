@@ -9,7 +9,6 @@ use dunlin_net::{Client, Now, Transport};
 use dunlin_resp::number::parse_integer;
 
 use super::line::{Kind, capabilities, flags, user};
-use crate::access;
 
 /// Letters that can stand in `flags`, here or in Redis and Valkey.
 const FLAG_LETTERS: &[u8] = b"OSMPxbtRBdcuAUreTIiEN";
@@ -21,6 +20,15 @@ const CAPABILITY_LETTERS: &[u8] = b"r";
 pub(super) enum Purpose {
     List,
     Kill,
+}
+
+/// What conditions can name.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'k> {
+    /// How many databases there are.
+    pub(super) databases: usize,
+    /// Whether there is a user of a name.
+    pub(super) is_user: &'k dyn Fn(&[u8]) -> bool,
 }
 
 /// Conditions on clients.
@@ -56,11 +64,11 @@ enum Subject<'a> {
 }
 
 impl<'a> Filter<'a> {
-    /// Reads all that is left of `args`. `databases` is how many there are.
+    /// Reads all that is left of `args`.
     pub(super) fn parse(
         args: &mut Args<'a>,
         purpose: Purpose,
-        databases: usize,
+        known: Known<'_>,
     ) -> Result<Self, CommandError> {
         let mut filter = Self { conditions: Vec::new(), skip_me: purpose == Purpose::Kill };
         while !args.is_empty() {
@@ -72,7 +80,7 @@ impl<'a> Filter<'a> {
                 };
                 continue;
             }
-            match Condition::parse(args, purpose, databases)? {
+            match Condition::parse(args, purpose, known)? {
                 Some(condition) => filter.add(condition),
                 None if purpose == Purpose::List && filter.ends_in_ids() => {
                     return Err(CommandError::text("ERR Invalid client ID"));
@@ -115,7 +123,7 @@ impl<'a> Filter<'a> {
 
 impl<'a> Condition<'a> {
     /// The condition at the cursor; `None` where there is none.
-    fn parse(args: &mut Args<'a>, purpose: Purpose, databases: usize) -> Result<Option<Self>, CommandError> {
+    fn parse(args: &mut Args<'a>, purpose: Purpose, known: Known<'_>) -> Result<Option<Self>, CommandError> {
         if args.remaining() < 2 {
             return Ok(None);
         }
@@ -127,7 +135,7 @@ impl<'a> Condition<'a> {
         let subject = match name {
             b"ID" => Subject::Ids(ids(args, purpose, negated)?),
             b"TYPE" => Subject::Kind(kind(args.word())?),
-            b"USER" => Subject::User(existing_user(args.word())?),
+            b"USER" => Subject::User(existing_user(args.word(), known)?),
             b"ADDR" => Subject::Address(args.word()),
             b"LADDR" => Subject::LocalAddress(args.word()),
             b"IP" => Subject::Ip(args.word()),
@@ -137,7 +145,7 @@ impl<'a> Condition<'a> {
             b"NAME" => Subject::Name(args.word()),
             b"LIB-NAME" => Subject::LibraryName(args.word()),
             b"LIB-VER" => Subject::LibraryVersion(args.word()),
-            b"DB" => Subject::Database(database(args.word(), databases, negated)?),
+            b"DB" => Subject::Database(database(args.word(), known.databases, negated)?),
             b"CAPA" => {
                 Subject::Capabilities(letters(args.word(), CAPABILITY_LETTERS, "capa", "CAPA", negated)?)
             }
@@ -202,8 +210,8 @@ fn kind(word: &[u8]) -> Result<Kind, CommandError> {
     Kind::parse(word).ok_or_else(|| CommandError::quoting_within("ERR Unknown client type '", word, "'"))
 }
 
-fn existing_user(word: &[u8]) -> Result<&[u8], CommandError> {
-    if access::user_exists(word) {
+fn existing_user<'a>(word: &'a [u8], known: Known<'_>) -> Result<&'a [u8], CommandError> {
+    if (known.is_user)(word) {
         return Ok(word);
     }
     Err(CommandError::quoting_within("ERR No such user '", word, "'"))
@@ -249,7 +257,8 @@ mod tests {
 
     fn parse(line: &'static str, purpose: Purpose) -> Result<Filter<'static>, String> {
         let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-        Filter::parse(&mut Args::new(words.leak(), 0), purpose, 16).map_err(|error| error.to_string())
+        let known = Known { databases: 16, is_user: &|name| name == b"default" };
+        Filter::parse(&mut Args::new(words.leak(), 0), purpose, known).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -6,13 +6,11 @@
 
 use std::{fmt::Write, sync::atomic::Ordering::Relaxed};
 
+use dunlin_acl::DEFAULT_USER;
 use dunlin_engine::command::CommandTable;
 use dunlin_net::{Client, Names, Now, OutputClass, Transport, connection_bytes};
 
-use crate::{
-    access,
-    session::{ClientFlags, Session},
-};
+use crate::session::{ClientFlags, Session};
 
 /// What kind of client, by the output limits that apply to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +43,8 @@ impl Kind {
 }
 
 /// The user that a client acts as.
-pub(super) fn user(names: &Names) -> &[u8] {
-    if names.user.is_empty() { access::DEFAULT_USER } else { &names.user }
+pub(in crate::commands) fn user(names: &Names) -> &[u8] {
+    if names.user.is_empty() { DEFAULT_USER } else { &names.user }
 }
 
 /// `flags`: one letter for each property, `N` for none.

@@ -10,16 +10,17 @@ mod tracking;
 
 use std::sync::Arc;
 
-use dunlin_engine::command::{Args, Command, CommandError, CommandResult};
-use dunlin_net::{Next, Now};
+use dunlin_engine::command::{Args, Command, CommandError, CommandResult, CommandTable};
+use dunlin_net::{Client, Next, Now};
 use dunlin_resp::{Protocol, ReplyBuffer, number::parse_integer};
 
-use self::filter::{Filter, Purpose};
+use self::filter::{Filter, Known, Purpose};
+pub(in crate::commands) use self::line::user;
 use crate::{
+    admission::PauseScope,
     executor::{
         Flow, QUOTED_BYTES_MAX, ServerContext, WorkerMessage,
         blocked::{self, Ending, Unblocked},
-        pause::Held,
     },
     session::{ClientFlags, DurabilityWait, Replies},
 };
@@ -110,9 +111,25 @@ fn info(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer)
     Ok(())
 }
 
-fn list(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+fn parse_filter<'a>(
+    context: &ServerContext<'_, '_>,
+    args: &mut Args<'a>,
+    purpose: Purpose,
+) -> Result<Filter<'a>, CommandError> {
     let databases = context.shared.engine.keyspace.databases();
-    let filter = Filter::parse(args, Purpose::List, databases)?;
+    let is_user = |name: &[u8]| context.shared.access.find(name).is_some();
+    Filter::parse(args, purpose, Known { databases, is_user: &is_user })
+}
+
+/// A client as `CLIENT INFO` shows it, without the end of the line.
+pub(crate) fn describe(client: &Client, commands: &CommandTable, now: Now) -> String {
+    let mut text = String::new();
+    line::write(&mut text, client, commands, now);
+    text
+}
+
+fn list(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let filter = parse_filter(context, args, Purpose::List)?;
     context.session.publish();
     let (me, now) = (context.session.client.id(), context.executor.now());
     let mut text = String::new();
@@ -137,8 +154,7 @@ fn kill(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuff
             }
         };
     }
-    let databases = context.shared.engine.keyspace.databases();
-    let filter = Filter::parse(args, Purpose::Kill, databases)?;
+    let filter = parse_filter(context, args, Purpose::Kill)?;
     reply.count(kill_matching(context, &filter));
     Ok(())
 }
@@ -153,17 +169,22 @@ fn kill_matching(context: Context<'_, '_, '_>, filter: &Filter<'_>) -> usize {
             continue;
         }
         killed += 1;
-        if client.id() == me {
-            context.session.flags.set(ClientFlags::CLOSING, true);
-            context.flow = Flow::Stop(Next::CloseAfterReply);
-        } else {
-            client.mark_killed();
-            // It takes nothing any more, though its connection is still to be closed.
-            context.shared.blocked.forsake(client.address);
-            context.executor.queues().kill(client.address);
-        }
+        close(context, &client);
     }
     killed
+}
+
+/// Closes a client; the one that asks once it has been answered.
+pub(super) fn close(context: &mut ServerContext<'_, '_>, client: &Client) {
+    if client.id() == context.session.client.id() {
+        context.session.flags.set(ClientFlags::CLOSING, true);
+        context.flow = Flow::Stop(Next::CloseAfterReply);
+    } else {
+        client.mark_killed();
+        // It takes nothing any more, though its connection is still to be closed.
+        context.shared.blocked.forsake(client.address);
+        context.executor.queues().kill(client.address);
+    }
 }
 
 fn replies(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
@@ -187,9 +208,9 @@ fn pause(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuf
     }
     let timeout_ms = parse_integer(args.word());
     let held = match args.optional() {
-        None => Held::Everything,
-        Some(word) if word.eq_ignore_ascii_case(b"write") => Held::Writes,
-        Some(word) if word.eq_ignore_ascii_case(b"all") => Held::Everything,
+        None => PauseScope::Everything,
+        Some(word) if word.eq_ignore_ascii_case(b"write") => PauseScope::Writes,
+        Some(word) if word.eq_ignore_ascii_case(b"all") => PauseScope::Everything,
         Some(_) => return Err(CommandError::text("ERR CLIENT PAUSE mode must be WRITE or ALL")),
     };
     let Some(timeout_ms) = timeout_ms else {

@@ -1,5 +1,7 @@
 //! Counts of what clients, the network and the keyspace did.
 
+use dunlin_acl::Reason;
+
 use super::{
     Reading,
     metric::{Metric, Number, Row, Unit},
@@ -159,6 +161,26 @@ pub(super) const ROWS: &[Row] = &[
     none("reply_buffer_shrinks", "Reply buffers made smaller: not counted."),
     none("reply_buffer_expands", "Reply buffers made larger: not counted."),
     counter("eventloop_cycles", "Turns of all event loops.", |reading| reading.traffic().ticks),
+    counter("acl_access_denied_auth", "Attempts to authenticate that failed.", |reading| {
+        reading.shared.access.denied(Reason::Authentication)
+    }),
+    counter("acl_access_denied_cmd", "Commands that users may not run.", |reading| {
+        reading.shared.access.denied(Reason::Command)
+    }),
+    counter("acl_access_denied_key", "Commands on keys that users may not use.", |reading| {
+        reading.shared.access.denied(Reason::Key)
+    }),
+    counter("acl_access_denied_channel", "Commands on channels that users may not use.", |reading| {
+        reading.shared.access.denied(Reason::Channel)
+    }),
+    counter("acl_access_denied_db", "Commands in databases that users may not use.", |reading| {
+        reading.shared.access.denied(Reason::Database)
+    }),
+    counter(
+        "acl_auth_delayed",
+        "Attempts to authenticate that had to wait, behind many failures.",
+        |reading| reading.shared.access.failures.delayed(),
+    ),
 ];
 
 fn kilobytes(bytes: f64) -> Number {

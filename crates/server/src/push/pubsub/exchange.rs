@@ -172,6 +172,28 @@ impl Exchange {
         }
     }
 
+    /// The clients with a subscription of a kind that a test of client and name picks. O(subscriptions).
+    pub(crate) fn subscribers_where(
+        &self,
+        kind: Kind,
+        is_picked: impl Fn(&Client, &[u8]) -> bool,
+    ) -> Vec<Arc<Client>> {
+        let pick = |audiences: &Audiences, picked: &mut Vec<Arc<Client>>| {
+            for (name, audience) in audiences {
+                picked.extend(audience.members.iter().filter(|client| is_picked(client, name)).cloned());
+            }
+        };
+        let mut picked = Vec::new();
+        match self.channels(kind) {
+            Some(channels) => channels.stripes.iter().for_each(|stripe| pick(&lock(stripe), &mut picked)),
+            None => {
+                let patterns = self.patterns.read().unwrap_or_else(PoisonError::into_inner);
+                pick(&patterns.audiences, &mut picked);
+            }
+        }
+        picked
+    }
+
     /// Publishes to a channel. How many subscribers there are, one that the message reaches in two ways counted twice.
     /// O(subscribers + patterns).
     pub(crate) fn publish<L>(

@@ -1,0 +1,248 @@
+//! The checks, in the order in which they count.
+
+use dunlin_engine::command::{Command, CommandError, Entry, Flags, Group, Run};
+
+use super::{Caller, Facts, PauseScope, Verdict, Wait};
+/// Why a command that writes is refused after a snapshot that failed.
+pub(crate) const UNSAVED: CommandError = CommandError::text(
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
+);
+
+/// One check: a condition, the commands that it concerns, and the verdict.
+pub(crate) struct Row {
+    /// Its condition. Invariant: its number is the row's place in the table.
+    pub(crate) check: Check,
+    /// Whether it concerns a command, whatever the words are.
+    pub(crate) concerns: fn(&Entry) -> bool,
+    /// The verdict on a command that it concerns while the condition is met; `None` to go on.
+    pub(crate) judge: fn(&Entry, &mut dyn Facts) -> Option<Verdict>,
+}
+
+/// The conditions, each with its place in [`CHECKS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Check {
+    /// The client has to authenticate, and has not.
+    Authentication,
+    /// Commands are being queued: some cannot be.
+    Nesting,
+    /// A script calls: some commands are not for scripts.
+    Script,
+    /// There is something that the user may not do.
+    Access,
+    /// A script calls: no command waits.
+    Blocking,
+    /// A script calls that has promised to change nothing.
+    ReadOnlyScript,
+    /// The client listens, and could not tell messages from replies.
+    Listening,
+    /// The client watches others with MONITOR.
+    Monitoring,
+    /// The data set is being loaded.
+    Loading,
+    /// The last snapshot has failed.
+    Unsaved,
+    /// There is a limit of memory.
+    Memory,
+    /// The same, while commands are being queued.
+    QueueMemory,
+    /// The queue of a snapshot is full.
+    SnapshotQueue,
+    /// The log cannot be written.
+    LogFailure,
+    /// The log has no room.
+    LogRoom,
+    /// Clients are paused.
+    Pause,
+    /// A script keeps everybody out of the keyspace.
+    ClosedGate,
+    /// A script may hold keys for long; always asked.
+    LockedKeys,
+    /// Commands are being queued.
+    Queue,
+}
+
+/// Whether a command is for all who let commands be queued, or only in their queue.
+fn is_queued(entry: &Entry, facts: &dyn Facts) -> bool {
+    facts.is_queueing() && !entry.command.flags.has(Flags::UNQUEUED)
+}
+
+/// Whether a command changes something, or the queued commands do that it runs.
+fn changes_something(entry: &Entry, facts: &dyn Facts) -> bool {
+    entry.command.is_write() || runs_writing_queue(entry, facts)
+}
+
+fn runs_writing_queue(entry: &Entry, facts: &dyn Facts) -> bool {
+    entry.command.flags.has(Flags::RUNS_QUEUE) && facts.queue_writes()
+}
+
+/// Whether a command tells its client that something is wrong, though it needs nothing itself: PING, as in Redis.
+fn is_health_check(entry: &Entry, facts: &dyn Facts) -> bool {
+    entry.command.flags.has(Flags::HEALTH_CHECK) && facts.caller() == Caller::Client
+}
+
+/// Whether a command runs a script that may change something.
+fn runs_writing_script(command: &Command) -> bool {
+    command.group == Group::Scripting
+        && command.flags.has(Flags::WHOLE_KEYSPACE)
+        && !command.flags.has(Flags::READ_ONLY)
+}
+
+fn may_change(command: &Command) -> bool {
+    command.may_write() || command.flags.has(Flags::RUNS_QUEUE) || runs_writing_script(command)
+}
+
+/// The verdict where something does not hold.
+fn unless(holds: bool, refusal: impl FnOnce() -> CommandError) -> Option<Verdict> {
+    (!holds).then(|| Verdict::Refuse(refusal()))
+}
+
+/// The checks in the order of Redis, as far as Redis has them; the first verdict counts.
+pub(crate) const CHECKS: &[Row] = &[
+    Row {
+        check: Check::Authentication,
+        concerns: |entry| !entry.command.flags.has(Flags::NO_AUTH),
+        judge: |_, _| unless(false, || CommandError::text("NOAUTH Authentication required.")),
+    },
+    Row {
+        check: Check::Nesting,
+        concerns: |entry| entry.command.flags.has(Flags::NO_MULTI),
+        judge: |_, _| unless(false, || CommandError::text("ERR Command not allowed inside a transaction")),
+    },
+    Row {
+        check: Check::Script,
+        concerns: |entry| entry.command.flags.has(Flags::NO_SCRIPT),
+        judge: |_, _| {
+            unless(false, || CommandError::text("ERR This Redis command is not allowed from script"))
+        },
+    },
+    Row {
+        check: Check::Access,
+        concerns: |_| true,
+        judge: |entry, facts| facts.check_access(entry).err().map(Verdict::Deny),
+    },
+    Row {
+        check: Check::Blocking,
+        concerns: |entry| matches!(entry.command.run, Run::Block(_)),
+        judge: |_, facts| facts.asks_to_block().map(Verdict::Refuse),
+    },
+    Row {
+        check: Check::ReadOnlyScript,
+        concerns: |entry| may_change(entry.command) || entry.command.flags.has(Flags::PUBLISHES),
+        // Such scripts run while writes are paused, and so nothing that is held then may come from them.
+        judge: |_, _| {
+            unless(false, || CommandError::text("ERR Write commands are not allowed from read-only scripts."))
+        },
+    },
+    Row {
+        check: Check::Listening,
+        concerns: |entry| !entry.command.flags.has(Flags::FOR_LISTENERS),
+        judge: |entry, _| {
+            unless(false, || {
+                CommandError::owned(format!(
+                    "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
+                     allowed in this context",
+                    entry.full_name()
+                ))
+            })
+        },
+    },
+    Row {
+        check: Check::Monitoring,
+        concerns: |entry| {
+            let command = entry.command;
+            command.is_write() || command.is_read_only() || command.flags.has(Flags::PUBLISHES)
+        },
+        judge: |_, _| unless(false, || CommandError::text("ERR Replica can't interact with the keyspace")),
+    },
+    Row {
+        check: Check::Loading,
+        concerns: |entry| !entry.command.flags.has(Flags::LOADING),
+        judge: |_, _| unless(false, || CommandError::text("LOADING Redis is loading the dataset in memory")),
+    },
+    Row {
+        check: Check::Unsaved,
+        concerns: |entry| may_change(entry.command) || entry.command.flags.has(Flags::HEALTH_CHECK),
+        judge: |entry, facts| {
+            let is_refused = changes_something(entry, facts) || is_health_check(entry, facts);
+            unless(!(is_refused && facts.denies_unsaved_writes()), || UNSAVED)
+        },
+    },
+    Row {
+        check: Check::Memory,
+        concerns: |entry| entry.command.flags.has(Flags::DENY_OOM),
+        judge: |entry, facts| unless(!facts.is_short_of_memory(entry), || CommandError::OutOfMemory),
+    },
+    Row {
+        check: Check::QueueMemory,
+        concerns: |_| true,
+        judge: |entry, facts| {
+            let is_short = facts.queue_needs_memory(entry) && facts.is_short_of_memory(entry);
+            unless(!is_short, || CommandError::OutOfMemory)
+        },
+    },
+    Row {
+        check: Check::SnapshotQueue,
+        concerns: |entry| may_change(entry.command),
+        // Commands of a transaction wait once, before the first of them runs.
+        judge: |entry, facts| {
+            let command = entry.command;
+            let writes =
+                command.may_write() || runs_writing_queue(entry, facts) || runs_writing_script(command);
+            (writes && !is_queued(entry, facts)).then_some(Verdict::Park(Wait::Room))
+        },
+    },
+    Row {
+        check: Check::LogFailure,
+        concerns: |entry| may_change(entry.command) || entry.command.flags.has(Flags::HEALTH_CHECK),
+        judge: |entry, facts| {
+            let is_refused = changes_something(entry, facts) || is_health_check(entry, facts);
+            unless(!is_refused, || facts.log_refusal())
+        },
+    },
+    Row {
+        check: Check::LogRoom,
+        concerns: |entry| may_change(entry.command),
+        judge: |entry, facts| {
+            let waits = changes_something(entry, facts) || runs_writing_script(entry.command);
+            (waits && !facts.log_has_room()).then_some(Verdict::Park(Wait::Room))
+        },
+    },
+    Row {
+        check: Check::Pause,
+        // Nobody could end a pause of everything that holds what ends it.
+        concerns: |entry| !entry.command.flags.has(Flags::ENDS_PAUSE),
+        judge: |entry, facts| {
+            let (scope, until) = facts.pause()?;
+            let (command, is_all) = (entry.command, scope == PauseScope::Everything);
+            let is_held = is_all
+                || command.may_write()
+                || command.flags.has(Flags::PUBLISHES)
+                || runs_writing_queue(entry, facts);
+            is_held.then_some(Verdict::Park(Wait::Pause(until)))
+        },
+    },
+    Row {
+        check: Check::ClosedGate,
+        // Keys to be watched are in the keyspace; nothing else that commands for such moments touch is.
+        concerns: |entry| {
+            !entry.command.flags.has(Flags::ALLOW_BUSY) || entry.command.flags.has(Flags::WATCHES_KEYS)
+        },
+        judge: |_, facts| unless(false, || facts.busy()),
+    },
+    Row {
+        check: Check::LockedKeys,
+        // Those that look at all keys; those that close the gate, too.
+        concerns: |entry| {
+            let flags = entry.command.flags;
+            matches!(entry.command.run, Run::Keyspace(_))
+                || flags.has(Flags::WHOLE_KEYSPACE) && !flags.has(Flags::NO_SCRIPT)
+        },
+        judge: |_, facts| unless(!facts.are_keys_held_for_long(), || facts.busy()),
+    },
+    Row {
+        check: Check::Queue,
+        concerns: |entry| !entry.command.flags.has(Flags::UNQUEUED),
+        judge: |_, _| Some(Verdict::Queue),
+    },
+];

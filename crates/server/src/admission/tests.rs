@@ -1,0 +1,362 @@
+//! One test for each check, and one for their order.
+
+use dunlin_acl::Reason;
+use dunlin_engine::command::CommandTable;
+
+use super::*;
+use crate::commands;
+
+/// Facts as a test sets them.
+struct Given {
+    caller: Caller,
+    denial: Option<Denial>,
+    is_queueing: bool,
+    queue_writes: bool,
+    queue_needs_memory: bool,
+    is_short_of_memory: bool,
+    denies_unsaved_writes: bool,
+    log_has_room: bool,
+    pause: Option<PauseScope>,
+    are_keys_held: bool,
+    asks_to_block: bool,
+}
+
+const NOTHING: Given = Given {
+    caller: Caller::Client,
+    denial: None,
+    is_queueing: false,
+    queue_writes: false,
+    queue_needs_memory: false,
+    is_short_of_memory: false,
+    denies_unsaved_writes: false,
+    log_has_room: true,
+    pause: None,
+    are_keys_held: false,
+    asks_to_block: false,
+};
+
+const BUSY: CommandError = CommandError::text("BUSY");
+const LOG: CommandError = CommandError::text("MISCONF log");
+const BLOCKS: CommandError = CommandError::text("ERR blocks");
+
+impl Facts for Given {
+    fn caller(&self) -> Caller {
+        self.caller
+    }
+
+    fn check_access(&mut self, _: &Entry) -> Result<(), Denial> {
+        self.denial.map_or(Ok(()), Err)
+    }
+
+    fn is_queueing(&self) -> bool {
+        self.is_queueing
+    }
+
+    fn queue_writes(&self) -> bool {
+        self.queue_writes
+    }
+
+    fn queue_needs_memory(&self, _: &Entry) -> bool {
+        self.queue_needs_memory
+    }
+
+    fn is_short_of_memory(&mut self, _: &Entry) -> bool {
+        self.is_short_of_memory
+    }
+
+    fn denies_unsaved_writes(&self) -> bool {
+        self.denies_unsaved_writes
+    }
+
+    fn log_refusal(&self) -> CommandError {
+        LOG
+    }
+
+    fn log_has_room(&self) -> bool {
+        self.log_has_room
+    }
+
+    fn pause(&self) -> Option<(PauseScope, Option<Instant>)> {
+        self.pause.map(|scope| (scope, None))
+    }
+
+    fn are_keys_held_for_long(&self) -> bool {
+        self.are_keys_held
+    }
+
+    fn busy(&self) -> CommandError {
+        BUSY
+    }
+
+    fn asks_to_block(&self) -> Option<CommandError> {
+        self.asks_to_block.then_some(BLOCKS)
+    }
+}
+
+fn find<'t>(table: &'t CommandTable, name: &str) -> &'t Entry {
+    table.find_full(name.as_bytes()).unwrap_or_else(|| panic!("no command {name}"))
+}
+
+/// Expects these commands to get verdicts while one condition is met.
+#[track_caller]
+fn check(condition: Check, given: Given, expected: &[(&str, &str)]) {
+    let table = commands::table();
+    let mut given = given;
+    for (names, text) in expected {
+        for name in names.split(' ') {
+            let verdict = decide(Conditions::of(condition), find(&table, name), &mut given);
+            assert_eq!(shown(&verdict), *text, "{name}");
+        }
+    }
+}
+
+/// The beginning of an error, or what else a verdict is.
+fn shown(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Run => "run".to_owned(),
+        Verdict::Queue => "queue".to_owned(),
+        Verdict::Park(Wait::Room) => "park: room".to_owned(),
+        Verdict::Park(Wait::Pause(_)) => "park: pause".to_owned(),
+        Verdict::Refuse(error) => {
+            let line = error.to_string();
+            line.split(' ').take(2).collect::<Vec<_>>().join(" ")
+        }
+        Verdict::Deny(denial) => format!("deny: {}", denial.reason.name()),
+    }
+}
+
+#[test]
+fn checks_stand_at_their_numbers() {
+    for (number, row) in CHECKS.iter().enumerate() {
+        assert_eq!(row.check as usize, number, "{:?}", row.check);
+    }
+}
+
+#[test]
+fn nothing_met_lets_everything_run() {
+    let table = commands::table();
+    for entry in table.entries() {
+        assert_eq!(decide(Conditions::default(), entry, &mut { NOTHING }), Verdict::Run);
+        assert_eq!(decide(Conditions::ALWAYS, entry, &mut { NOTHING }), Verdict::Run);
+    }
+}
+
+#[test]
+fn authentication_is_asked_of_all_but_the_handshake() {
+    check(
+        Check::Authentication,
+        NOTHING,
+        &[
+            ("get set ping exec config|get acl|whoami", "NOAUTH Authentication"),
+            ("auth hello quit reset", "run"),
+        ],
+    );
+}
+
+#[test]
+fn nesting_refuses_what_cannot_be_queued() {
+    check(Check::Nesting, NOTHING, &[("get multi exec subscribe", "run"), ("shutdown", "ERR Command")]);
+}
+
+#[test]
+fn script_refuses_what_is_not_for_scripts() {
+    check(
+        Check::Script,
+        NOTHING,
+        &[("get set select publish", "run"), ("eval subscribe auth multi", "ERR This")],
+    );
+}
+
+#[test]
+fn access_is_asked_of_every_command() {
+    check(Check::Access, NOTHING, &[("get config|set auth", "run")]);
+    let denial = Some(Denial { reason: Reason::Key, word: 1 });
+    check(Check::Access, Given { denial, ..NOTHING }, &[("get config|set exec", "deny: key")]);
+}
+
+#[test]
+fn blocking_is_refused_to_scripts() {
+    let asks = || Given { asks_to_block: true, caller: Caller::Script, ..NOTHING };
+    check(Check::Blocking, asks(), &[("xread xreadgroup", "ERR blocks"), ("get set", "run")]);
+    check(Check::Blocking, NOTHING, &[("xread blpop", "run")]);
+}
+
+#[test]
+fn read_only_scripts_change_nothing() {
+    check(
+        Check::ReadOnlyScript,
+        Given { caller: Caller::Script, ..NOTHING },
+        &[("set del publish spublish pfcount", "ERR Write"), ("get ping echo", "run")],
+    );
+}
+
+#[test]
+fn listening_leaves_few_commands() {
+    check(
+        Check::Listening,
+        NOTHING,
+        &[
+            ("subscribe unsubscribe psubscribe punsubscribe ssubscribe sunsubscribe ping quit reset", "run"),
+            ("get set multi exec hello auth pubsub|channels publish", "ERR Can't"),
+        ],
+    );
+}
+
+#[test]
+fn monitoring_leaves_the_keyspace_alone() {
+    check(
+        Check::Monitoring,
+        NOTHING,
+        &[("get set keys publish eval_ro", "ERR Replica"), ("ping info config|get exec", "run")],
+    );
+}
+
+#[test]
+fn loading_leaves_what_needs_no_data() {
+    check(
+        Check::Loading,
+        NOTHING,
+        &[("get set dbsize ping", "LOADING Redis"), ("info config|get auth multi exec", "run")],
+    );
+}
+
+#[test]
+fn unsaved_refuses_writes_and_tells_health_checks() {
+    let denies = || Given { denies_unsaved_writes: true, ..NOTHING };
+    check(
+        Check::Unsaved,
+        denies(),
+        &[("set del flushall ping", "MISCONF Redis"), ("get eval exec pfcount config|set", "run")],
+    );
+    check(Check::Unsaved, Given { queue_writes: true, ..denies() }, &[("exec", "MISCONF Redis")]);
+    check(Check::Unsaved, Given { caller: Caller::Script, ..denies() }, &[("ping", "run")]);
+    check(Check::Unsaved, NOTHING, &[("set ping", "run")]);
+}
+
+#[test]
+fn memory_refuses_what_may_need_some() {
+    let short = Given { is_short_of_memory: true, ..NOTHING };
+    check(Check::Memory, short, &[("set lpush", "OOM command"), ("get del exec ping", "run")]);
+    check(Check::Memory, NOTHING, &[("set", "run")]);
+}
+
+#[test]
+fn queue_memory_refuses_what_would_be_queued() {
+    let short = || Given { is_short_of_memory: true, is_queueing: true, ..NOTHING };
+    check(Check::QueueMemory, short(), &[("set get exec", "run")]);
+    check(
+        Check::QueueMemory,
+        Given { queue_needs_memory: true, ..short() },
+        &[("set get exec", "OOM command")],
+    );
+}
+
+#[test]
+fn snapshot_queue_holds_writes_once() {
+    check(
+        Check::SnapshotQueue,
+        NOTHING,
+        &[("set del eval pfcount", "park: room"), ("get ping exec eval_ro", "run")],
+    );
+    let queueing = || Given { is_queueing: true, queue_writes: true, ..NOTHING };
+    check(Check::SnapshotQueue, queueing(), &[("set", "run"), ("exec", "park: room")]);
+}
+
+#[test]
+fn log_failure_refuses_writes_and_tells_health_checks() {
+    check(Check::LogFailure, NOTHING, &[("set del ping", "MISCONF log"), ("get eval exec pfcount", "run")]);
+    check(Check::LogFailure, Given { queue_writes: true, ..NOTHING }, &[("exec", "MISCONF log")]);
+    check(
+        Check::LogFailure,
+        Given { caller: Caller::Script, ..NOTHING },
+        &[("ping", "run"), ("set", "MISCONF log")],
+    );
+}
+
+#[test]
+fn log_room_holds_writes() {
+    let full = || Given { log_has_room: false, ..NOTHING };
+    check(Check::LogRoom, full(), &[("set eval", "park: room"), ("get ping exec pfcount", "run")]);
+    check(Check::LogRoom, Given { queue_writes: true, ..full() }, &[("exec", "park: room")]);
+    check(Check::LogRoom, NOTHING, &[("set", "run")]);
+}
+
+#[test]
+fn pause_holds_writes_or_everything() {
+    let all = Given { pause: Some(PauseScope::Everything), ..NOTHING };
+    check(Check::Pause, all, &[("get set ping config|get", "park: pause"), ("client|unpause", "run")]);
+    let writes = || Given { pause: Some(PauseScope::Writes), ..NOTHING };
+    check(Check::Pause, writes(), &[("set publish pfcount", "park: pause"), ("get ping exec", "run")]);
+    check(Check::Pause, Given { queue_writes: true, ..writes() }, &[("exec", "park: pause")]);
+    check(Check::Pause, NOTHING, &[("set", "run")]);
+}
+
+#[test]
+fn closed_gate_leaves_what_needs_no_keys() {
+    check(
+        Check::ClosedGate,
+        NOTHING,
+        &[("get set watch info", "BUSY"), ("multi auth script|kill function|kill discard", "run")],
+    );
+}
+
+#[test]
+fn locked_keys_refuse_what_looks_at_all() {
+    let held = Given { are_keys_held: true, ..NOTHING };
+    check(Check::LockedKeys, held, &[("keys scan dbsize", "BUSY"), ("get set ping", "run")]);
+    check(Check::LockedKeys, NOTHING, &[("keys", "run")]);
+}
+
+#[test]
+fn queue_takes_all_but_what_ends_it() {
+    check(
+        Check::Queue,
+        NOTHING,
+        &[("get set subscribe", "queue"), ("exec discard multi watch quit reset", "run")],
+    );
+}
+
+#[test]
+fn first_check_in_the_table_counts() {
+    let table = commands::table();
+    let set = find(&table, "set");
+    let mut given = Given {
+        denial: Some(Denial { reason: Reason::Command, word: 0 }),
+        is_short_of_memory: true,
+        denies_unsaved_writes: true,
+        log_has_room: false,
+        pause: Some(PauseScope::Everything),
+        ..NOTHING
+    };
+    let all = CHECKS.iter().fold(Conditions::default(), |all, row| all.and(Conditions::of(row.check)));
+    let mut met = all.0;
+    let mut verdicts = Vec::new();
+    while met != 0 {
+        verdicts.push(shown(&decide(Conditions(met), set, &mut given)));
+        // What has counted is not the case any more.
+        let concerns = set.concerns & met;
+        if concerns == 0 {
+            break;
+        }
+        met &= !(1 << concerns.trailing_zeros());
+    }
+    verdicts.dedup();
+    let expected = [
+        "NOAUTH Authentication",
+        "deny: command",
+        "ERR Write",
+        "ERR Can't",
+        "ERR Replica",
+        "LOADING Redis",
+        "MISCONF Redis",
+        "OOM command",
+        "park: room",
+        "MISCONF log",
+        "park: room",
+        "park: pause",
+        "BUSY",
+        "queue",
+        "run",
+    ];
+    assert_eq!(verdicts, expected);
+}
