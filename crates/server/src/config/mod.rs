@@ -39,7 +39,7 @@ pub use table::{DIRECTIVES, find};
 pub(crate) use units::parse_memory;
 pub use values::{
     AppendFsync, BindAddress, Config, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits,
-    Permission, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, VersionCheck,
+    Permission, PrimaryAddress, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, VersionCheck,
 };
 
 #[cfg(test)]

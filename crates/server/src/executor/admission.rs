@@ -10,7 +10,7 @@ use super::{Executor, Flow, Turn};
 use crate::{
     access, commands,
     executor::pause::Held,
-    scripting,
+    replication, scripting,
     session::{ClientFlags, Session},
     shared::Shared,
 };
@@ -63,6 +63,11 @@ impl Executor {
         }
         if shared.loading.is_active() && !entry.command.flags.has(Flags::LOADING) {
             return Err(CommandError::text("LOADING Redis is loading the dataset in memory"));
+        }
+        if shared.replication.restricts()
+            && let Some(error) = replication::refusal(shared, self.config.config(), session, entry)
+        {
+            return Err(error);
         }
         // PFCOUNT writes what it may forget again.
         let writes = || commands::writes(session, entry) && !entry.command.is_read_only();

@@ -15,6 +15,7 @@ use crate::{
     executor::{Handler, ServerContext, UNSAVED, WorkerMessage},
     observe::error_counts::ErrorSource,
     push::monitor::{self, Origin},
+    replication,
 };
 
 /// The append-only log, among the targets of `redis.set_repl`.
@@ -162,6 +163,12 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         }
         if entry.command.is_write() {
             let shared = self.context.shared;
+            if shared.replication.restricts()
+                && !self.has_written
+                && let Some(error) = replication::write_refusal(shared, self.context.executor.config.config())
+            {
+                return Err(error);
+            }
             if shared.engine.log.is_on() && shared.durability.is_failing() {
                 return Err(shared.durability.refusal());
             }

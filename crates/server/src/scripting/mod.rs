@@ -36,6 +36,7 @@ use crate::{
     commands::Operands,
     executor::{Flow, ServerContext, UNSAVED},
     push::monitor,
+    replication,
 };
 
 /// Most memory that the scripts of one worker may take together, in bytes; and so its functions.
@@ -186,6 +187,9 @@ impl Plan<'_> {
         }
         // As in Redis, one that says what it does is refused before it has begun, not in the middle.
         if !no_writes && !self.flags.has(ScriptFlags::COMPATIBLE) {
+            if let Some(error) = replication::write_refusal(shared, context.executor.config.config()) {
+                return Err(error);
+            }
             if shared.denies_writes(context.executor.config.config()) {
                 return Err(UNSAVED);
             }
