@@ -64,7 +64,7 @@ def random_calls(primary, replica, seed, count):
     for name in sorted(both - set(ELSEWHERE) - set(BLOCKING)):
         found += calls_of(other, name)
     # Valkey 9.1 takes a key that is called like the condition for the condition, and sends the command without its key.
-    found = [call for call in found if call[0] != "hsetex" or call[1] not in ("FNX", "FXX")]
+    found = [call for call in found if call[:2] not in (["hsetex", "FNX"], ["hsetex", "FXX"])]
     rng = random.Random(seed)
     rng.shuffle(found)
     return found[:count]
@@ -410,7 +410,7 @@ def test_hash_fields_that_expire_reach_old_replicas(primary):
         for node in (old, new):
             node.follow(primary.port)
             until(lambda: has_link(node), "a link")
-        assert old.call("HGETALL", "h") == new.call("HGETALL", "h")
+        assert sorted(old.call("HGETALL", "h")) == sorted(new.call("HGETALL", "h"))
         assert new.call("HPEXPIRETIME", "h", "FIELDS", 1, "a") == primary.call("HPEXPIRETIME", "h", "FIELDS", 1, "a")
 
 
