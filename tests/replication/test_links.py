@@ -27,6 +27,7 @@ ELSEWHERE = """acl asking auth bgrewriteaof bgsave client cluster command comman
 hello info lastsave latency lolwut memory migrate module monitor multi pfdebug pfselftest psubscribe psync punsubscribe quit
 readonly readwrite replconf replicaof reset restore-asking role save shutdown slaveof slowlog ssubscribe subscribe
 sunsubscribe sync time unsubscribe wait waitaof hotkeys""".split()
+CONDITIONS = [["NX"], ["XX"], ["FNX"], ["FXX"]]
 BLOCKING = "blpop brpop blmove brpoplpush blmpop bzpopmin bzpopmax bzmpop xread xreadgroup".split()
 
 
@@ -64,7 +65,7 @@ def random_calls(primary, replica, seed, count):
     for name in sorted(both - set(ELSEWHERE) - set(BLOCKING)):
         found += calls_of(other, name)
     # Valkey 9.1 takes a key that is called like the condition for the condition, and sends the command without its key.
-    found = [call for call in found if call[:2] not in (["hsetex", "FNX"], ["hsetex", "FXX"])]
+    found = [call for call in found if call[0] != "hsetex" or call[1:2] not in CONDITIONS]
     rng = random.Random(seed)
     rng.shuffle(found)
     return found[:count]
