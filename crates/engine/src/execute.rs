@@ -236,6 +236,22 @@ impl Engine {
         worker.propagation.publish(&self.log, worker.id());
     }
 
+    /// Records something that changes no data, but that replicas have to know. `is_part`: of a transaction, whose record it
+    /// joins. The caller is inside the gate.
+    pub fn propagate(&self, database: usize, worker: &mut Worker, words: &[&[u8]], is_part: bool) {
+        worker.propagation.begin(&self.log);
+        worker.propagation.replace(database, words);
+        if !is_part {
+            worker.propagation.publish(&self.log, worker.id());
+        }
+    }
+
+    /// Hands a primary's bytes over that no command of the store was run for ([`crate::Propagation::relay`]). The caller is
+    /// inside the gate.
+    pub fn relay(&self, worker: &mut Worker) {
+        worker.propagation.publish(&self.log, worker.id());
+    }
+
     /// Stores a value that was read from the base of a log, last used so many seconds ago, unless its key
     /// is there. Comes back with a buffer that can be used again, or `None` where it was not stored. It counts as no
     /// change. The caller is inside the gate.

@@ -38,7 +38,7 @@ pub use execute::{Engine, Request};
 pub use long_words::{LONG_WORD_BYTES_MIN, LongWord, LongWords, OwnedWord};
 pub use notify::{Audience, ClientPosition, Event, EventClass, EventClasses, Notice};
 pub use offload::{Computed, Offloaded, Outcome};
-pub use propagation::{Log, LogSwitch, Propagation, write_command};
+pub use propagation::{Log, LogConsumer, LogSwitch, Propagation, write_command};
 pub use serve::{Blocked, Served};
 pub use statistics::{Counter, Statistics};
 pub use transaction::{Footprint, Transaction};

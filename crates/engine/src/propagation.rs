@@ -27,7 +27,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU8, Ordering},
     },
 };
 
@@ -49,38 +49,75 @@ pub trait Log: fmt::Debug + Send + Sync {
     fn append_shared(&self, participant: usize, record: Vec<SharedSlice>) -> u64;
 }
 
-/// The store's connection to its log.
+/// Who reads what is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum LogConsumer {
+    /// The log's files.
+    File = 1,
+    /// Replicas, and the backlog that is kept for them.
+    Replicas = 2,
+}
+
+/// The bit, beside those of [`LogConsumer`], of a data set that follows a primary.
+const FOLLOWS: u8 = 1 << 7;
+
+/// The store's connection to its log: on while anybody reads what is recorded.
 #[derive(Debug, Default)]
 pub struct LogSwitch {
     log: Option<Arc<dyn Log>>,
-    on: AtomicBool,
+    /// The [`LogConsumer`]s that there are, as bits.
+    consumers: AtomicU8,
 }
 
 impl LogSwitch {
     /// A connection to this log that carries nothing yet.
     pub fn new(log: Arc<dyn Log>) -> Self {
-        Self { log: Some(log), on: AtomicBool::new(false) }
+        Self { log: Some(log), consumers: AtomicU8::new(0) }
     }
 
     /// Whether changes are recorded.
     #[inline]
     pub fn is_on(&self) -> bool {
-        // Changes only behind the closed gate, which orders it.
-        self.on.load(Ordering::Relaxed)
+        // Changes only behind the closed gate, which orders it. None, and all with the bit of a replica, are out of range.
+        self.consumers.load(Ordering::Relaxed).wrapping_sub(1) < FOLLOWS - 1
+    }
+
+    /// From now on what commands change here is recorded no more, only what a primary sends ([`Propagation::relay`]); or as
+    /// before. The caller holds the gate closed.
+    pub fn follow(&self, follows: bool) {
+        match follows {
+            true => self.consumers.fetch_or(FOLLOWS, Ordering::Relaxed),
+            false => self.consumers.fetch_and(!FOLLOWS, Ordering::Relaxed),
+        };
+    }
+
+    /// Whether anybody reads what is recorded, or what a primary sends.
+    pub fn has_consumers(&self) -> bool {
+        self.consumers.load(Ordering::Relaxed) & !FOLLOWS != 0
+    }
+
+    /// Whether one of the consumers reads what is recorded.
+    #[inline]
+    pub fn is_on_for(&self, consumer: LogConsumer) -> bool {
+        self.consumers.load(Ordering::Relaxed) & consumer as u8 != 0
     }
 
     fn log(&self) -> &dyn Log {
         &**self.log.as_ref().expect("changes are recorded only where there is a log")
     }
 
-    /// From now on changes are recorded, or are not. The caller holds the gate closed, or nobody has
+    /// From now on changes are recorded for a consumer, or are not. The caller holds the gate closed, or nobody has
     /// been let in yet: a command is recorded wholly or not at all.
     ///
     /// # Panics
     /// When there is no log to turn on.
-    pub fn turn(&self, on: bool) {
+    pub fn turn(&self, consumer: LogConsumer, on: bool) {
         assert!(!on || self.log.is_some(), "a store that was made without a log cannot record");
-        self.on.store(on, Ordering::Relaxed);
+        match on {
+            true => self.consumers.fetch_or(consumer as u8, Ordering::Relaxed),
+            false => self.consumers.fetch_and(!(consumer as u8), Ordering::Relaxed),
+        };
     }
 }
 
@@ -171,6 +208,8 @@ pub struct Propagation {
     told: bool,
     /// What commands change is left out (`redis.set_repl`); what expires is not.
     muted: bool,
+    /// The commands come from a primary: its own bytes are the record ([`Self::relay`]).
+    relays: bool,
     /// A frame with commands inside, in databases and transactions.
     framed: Record,
     /// Words of the running command that are now long strings, each by its place and length.
@@ -196,7 +235,7 @@ impl Propagation {
     /// A command is about to run under its locks.
     #[inline]
     pub(crate) fn begin(&mut self, switch: &LogSwitch) {
-        self.on = switch.is_on();
+        self.on = switch.is_on() & !self.relays;
         self.alone = false;
         self.told = false;
         self.muted = false;
@@ -208,6 +247,15 @@ impl Propagation {
     pub(crate) fn begin_alone(&mut self, switch: &LogSwitch) {
         self.begin(switch);
         self.alone = true;
+    }
+
+    /// Has these bytes of a primary's stream be the next record, whatever the commands come to that run next: those
+    /// behind the replica have the same bytes at the same offsets. From the first call on nothing else is recorded.
+    pub fn relay(&mut self, bytes: &[u8]) {
+        debug_assert!(self.relays || self.count == 0, "a record is being made");
+        self.relays = true;
+        self.commands.bytes.extend_from_slice(bytes);
+        (self.count, self.databases) = (1, (0, 0));
     }
 
     /// Leaves out what the commands from here to the next [`Self::begin`] change, or does not.
@@ -334,6 +382,9 @@ impl Propagation {
 
     #[inline(never)]
     fn hand_over(&mut self, switch: &LogSwitch, participant: usize) {
+        if self.relays && !switch.has_consumers() {
+            return self.forget();
+        }
         let plain = self.count == 1 && self.databases == (0, 0);
         let record = if plain { &self.commands } else { self.frame() };
         self.logged_to = record.append_to(switch.log(), participant);
@@ -722,5 +773,28 @@ mod tests {
         story.turn_log(true);
         story.reply("SET k w", Protocol::Resp2);
         assert_eq!(records.take(), ["SET k w"]);
+    }
+
+    #[test]
+    fn relay_records_the_primarys_bytes_and_nothing_of_the_commands_own() {
+        let (mut story, records) = Story::recorded();
+        story.engine.log.follow(true);
+        story.reply("SET k v", Protocol::Resp2);
+        assert_eq!(records.take(), [""; 0], "what clients change on a replica is no part of the stream");
+        let mut stream = Vec::new();
+        write_command(&mut stream, &[b"select", b"7"]);
+        write_command(&mut stream, &[b"spop", b"k"]);
+        story.worker.propagation.relay(&stream);
+        story.reply("APPEND k w", Protocol::Resp2);
+        assert_eq!(records.take(), ["select 7; spop k"]);
+        // Whatever comes of the command.
+        story.worker.propagation.relay(&stream);
+        story.reply("GET k", Protocol::Resp2);
+        assert_eq!(records.take(), ["select 7; spop k"]);
+        story.turn_log(false);
+        story.worker.propagation.relay(&stream);
+        story.reply("APPEND k w", Protocol::Resp2);
+        story.turn_log(true);
+        assert_eq!(records.take(), [""; 0], "nobody reads");
     }
 }

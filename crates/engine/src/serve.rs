@@ -112,7 +112,7 @@ impl Engine {
         environment: &Environment,
         worker: &mut Worker,
     ) {
-        if environment.replaying_at_ms > 0 {
+        if environment.replaying_at_ms > 0 && !environment.follows_primary {
             // The log has what they were served with; who waits still found nothing behind it.
             worker.ready.clear();
         }
@@ -189,6 +189,10 @@ fn remove(locked: &mut Locked<'_>, waiter: &Arc<Waiter>) -> bool {
     found
 }
 
+/// The error for a client whose command would change the data of a replica.
+const UNBLOCKED: &str =
+    "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
+
 /// Runs the waiters of one key, oldest first, for as long as there is something for them.
 fn serve_key(
     locked: &mut Locked<'_>,
@@ -253,6 +257,11 @@ fn run(
     let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
     let mut reply = ReplyBuffer::default();
     reply.set_protocol(waiter.protocol);
+    if environment.follows_primary && !waiter.command.is_read_only() {
+        // It came before the server became a replica, whose data only the primary changes.
+        reply.error(UNBLOCKED);
+        return Ok(reply.chunks().flatten().copied().collect());
+    }
     let mark = reply.mark();
     let mut context = WriteContext::serving(locked.stripes(), waiter.database, environment, worker);
     let result = handler(&mut context, &mut Args::new(&words, 1), &mut reply);

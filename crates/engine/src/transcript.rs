@@ -62,12 +62,12 @@ impl Story {
         let records = Arc::new(Records::default());
         let mut story = Self::new();
         story.engine = Engine::with_log(Keyspace::new(1, 1, 16, [1, 2, 3, 4]), Arc::clone(&records) as _);
-        story.engine.log.turn(true);
+        story.engine.log.turn(crate::LogConsumer::File, true);
         (story, records)
     }
 
     pub(crate) fn turn_log(&mut self, on: bool) {
-        self.engine.log.turn(on);
+        self.engine.log.turn(crate::LogConsumer::File, on);
     }
 
     /// Expires what is due, as background work does.

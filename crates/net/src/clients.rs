@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use socket2::Socket;
 
 use super::{ClientPushes, Counter, Now};
 
@@ -95,6 +97,8 @@ pub struct Client {
     pub address: Address,
     /// How it is connected.
     pub transport: Transport,
+    /// Its socket, while it is connected.
+    pub(super) socket: OnceLock<Weak<Socket>>,
     /// The number of its socket in this process.
     pub descriptor: i32,
     /// When it connected, in milliseconds since 1970.
@@ -160,6 +164,7 @@ impl Client {
         Self {
             address,
             transport,
+            socket: OnceLock::new(),
             descriptor,
             created_ms: now.unix_ms,
             last_interaction_ms: Counter::new(now.unix_ms),
@@ -226,6 +231,11 @@ impl Client {
 
     /// Which output limit applies to it.
     #[inline]
+    pub fn socket(&self) -> Option<Arc<Socket>> {
+        self.socket.get()?.upgrade()
+    }
+
+    /// Which limit applies to it.
     pub fn output_class(&self) -> OutputClass {
         match self.output_class.get() {
             1 => OutputClass::Replica,

@@ -176,13 +176,15 @@ impl<T> Connection<T> {
         let token = Token(client.address.slot as usize);
         event_loop.poll.registry().register(&mut SourceFd(&socket.as_raw_fd()), token, Interest::READABLE)?;
         let session = service.open(&client);
+        let socket = Arc::new(socket);
+        let _ = client.socket.set(Arc::downgrade(&socket));
         Ok(Self {
             stranger: service.is_stranger(&session),
             session,
             client,
             queued: false,
             addressed: false,
-            socket: Arc::new(socket),
+            socket,
             input: Input::default(),
             detached_bytes: 0,
             wanted: 0,

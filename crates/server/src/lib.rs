@@ -12,6 +12,7 @@ mod observe;
 mod persistence;
 pub mod process;
 mod push;
+mod replication;
 mod scripting;
 mod session;
 mod shared;

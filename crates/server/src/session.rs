@@ -18,6 +18,7 @@ use crate::{
         transaction::{Queue, Watching},
     },
     push::{pubsub::Subscriptions, tracking::Tracking},
+    replication::ReplicaClient,
 };
 
 /// Properties of a client that `CLIENT LIST` shows as letters, as bits of [`Client::flags`].
@@ -105,8 +106,8 @@ pub(crate) struct DurabilityWait {
     pub(crate) mark: u64,
     /// Whether the log here has to be durable up to there.
     pub(crate) local: bool,
-    /// Whether replicas have to confirm something: there are none, so that lasts until the timeout.
-    pub(crate) replicas: bool,
+    /// How many replicas have to confirm it: that they have applied it, or with WAITAOF that it is on disk.
+    pub(crate) replicas: u64,
     /// Whether the answer tells of this server too.
     pub(crate) counts_local: bool,
 }
@@ -181,6 +182,8 @@ pub struct Session {
     pub(crate) asleep: Option<(Instant, IsHeard)>,
     /// The command that is answered later, if there is one.
     pub(crate) unfinished: Option<Box<Unfinished>>,
+    /// What it has said of itself as a replica.
+    pub(crate) replica: Option<Arc<ReplicaClient>>,
 }
 
 impl Session {
@@ -218,6 +221,7 @@ impl Session {
             durability: None,
             asleep: None,
             unfinished: None,
+            replica: None,
         };
         session.refresh_conditions(access.is_open());
         session

@@ -17,11 +17,12 @@ use crate::{
     config::ConfigStore,
     durability::Durability,
     executor::{blocked::BlockedClients, offload_threads::Offload, pause::Pause},
-    loading::Loading,
+    loading::{Loading, helpers},
     observe::{hot_keys::HotKeys, stats::Stats},
     persistence::{Persistence, data_directory::DataDirectory},
     process::maintenance::Maintenance,
     push::{monitor::Monitor, pubsub::Exchange, tracking::Trackers},
+    replication::Replication,
     scripting::{LibraryCache, RunningScripts, ScriptCache},
     system::host::Process,
 };
@@ -57,6 +58,7 @@ pub(crate) struct Shared {
     pub(crate) durability: Durability,
     pub(crate) loading: Loading,
     pub(crate) trackers: Trackers,
+    pub(crate) replication: Replication,
     /// Whether keys are removed when their time has come though nobody asks for them
     /// (`DEBUG SET-ACTIVE-EXPIRE`).
     pub(crate) active_expire: AtomicBool,
@@ -74,6 +76,7 @@ pub(crate) struct Shared {
 const VISITS_MAX: usize = 10_000;
 
 impl Shared {
+    #[expect(clippy::too_many_arguments, reason = "one caller; a struct would only rename them")]
     pub(crate) fn new(
         engine: Engine,
         config: Arc<ConfigStore>,
@@ -81,6 +84,7 @@ impl Shared {
         maintenance: Maintenance,
         process: Process,
         durability: Durability,
+        id: dunlin_replication::Id,
         orders: Sender<Stop>,
     ) -> Self {
         let persistence = Persistence::new(process.started_s);
@@ -114,6 +118,7 @@ impl Shared {
             durability,
             loading: Loading::default(),
             trackers,
+            replication: Replication::new(id),
             active_expire,
             list_packed_threshold: AtomicU32::new(0),
             visits_max: AtomicUsize::new(VISITS_MAX),
@@ -130,6 +135,16 @@ impl Shared {
     /// The place in the gate of a thread that works beside it, of [`crate::loading::helpers`].
     pub(crate) fn helper(&self, index: usize) -> usize {
         self.loader() + 1 + index
+    }
+
+    /// The place in the gate and in the log of the thread that applies a primary's stream.
+    pub(crate) fn applier(&self) -> usize {
+        self.helper(helpers(self.workers))
+    }
+
+    /// The same of the thread that sends the log to replicas.
+    pub(crate) fn feeder(&self) -> usize {
+        self.applier() + 1
     }
 
     /// Bytes that count against `maxmemory` beside the keyspace and the buffers of clients: scripts and their machines,

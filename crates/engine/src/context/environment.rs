@@ -30,6 +30,8 @@ pub struct Environment {
     /// The time at which a log is being replayed, 0 while none is. Then `now_ms` is 0: nothing expires,
     /// since the log says itself what did.
     pub replaying_at_ms: u64,
+    /// Whether the log that is replayed is a primary's at work: whoever waits here for what it changes is served.
+    pub follows_primary: bool,
     /// Whether long strings in dumps are compressed where it pays (`rdbcompression`).
     pub compress_dumps: bool,
     /// Whether dumps of versions that are not known are taken as far as they go (`rdb-version-check`).

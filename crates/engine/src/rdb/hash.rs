@@ -66,6 +66,22 @@ pub(super) fn write<W: io::Write>(hash: &Hash, now_ms: u64, output: &mut Output<
     result
 }
 
+/// HASH, of a hash whose fields expire.
+pub(super) fn write_without_deadlines<W: io::Write>(
+    hash: &Hash,
+    now_ms: u64,
+    output: &mut Output<'_, W>,
+) -> io::Result<()> {
+    output.length(hash.len(now_ms) as u64)?;
+    let mut result = Ok(());
+    hash.for_each_with_deadline(now_ms, |field, value, _| {
+        if result.is_ok() {
+            result = output.element(field).and_then(|()| output.element(value));
+        }
+    });
+    result
+}
+
 /// When a field of HASH_2 expires.
 pub(super) fn write_deadline<W: io::Write>(
     deadline_ms: Option<u64>,

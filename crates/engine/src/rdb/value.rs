@@ -91,10 +91,8 @@ fn of_collection<T: Collection>(collection: T) -> Result<Value, RdbError> {
     Ok(Value(Contents::Object(collection.into_object())))
 }
 
-/// The number of the form in which files of a version have the entry's value.
-///
-/// # Panics
-/// When no form of that version carries it, see [`unfit`].
+/// The number of the form in which files of a version have the entry's value. What no form of that version carries is
+/// left out, see [`unfit`].
 pub fn type_of(entry: EntryRef<'_>, version: Version) -> u8 {
     let is_packed_anew = version.has_listpacks();
     match entry.object() {
@@ -102,7 +100,8 @@ pub fn type_of(entry: EntryRef<'_>, version: Version) -> u8 {
         Some(Object::Hash(hash)) if hash::has_deadlines(hash) => match version {
             Version::Valkey(_) => HASH_2,
             Version::Redis(FIELDS_EXPIRE_SINCE..) => HASH_METADATA,
-            Version::Redis(_) => panic!("{}", EXPIRING_FIELDS),
+            // They are left out: see `drops_deadlines`.
+            Version::Redis(_) => HASH,
         },
         Some(Object::Hash(hash)) if hash.compact_bytes().is_some() => {
             if is_packed_anew {
@@ -188,6 +187,13 @@ pub const AUXILIARY: u8 = 250;
 /// Stands before a key that expires: its time, in milliseconds, follows.
 pub const EXPIRY_MS: u8 = 252;
 
+/// Whether the entry is a hash whose fields expire, for servers whose hashes have none that do: replicas, which are told
+/// of each field that has expired.
+fn drops_deadlines(entry: EntryRef<'_>, version: Version) -> bool {
+    let has_deadlines = matches!(entry.object(), Some(Object::Hash(hash)) if hash::has_deadlines(hash));
+    has_deadlines && matches!(version, Version::Redis(..FIELDS_EXPIRE_SINCE))
+}
+
 /// Writes what stands before the entry's value in a file: when it expires, the type of the value, the key.
 pub(crate) fn write_key<W: io::Write>(
     entry: EntryRef<'_>,
@@ -225,6 +231,9 @@ pub fn write_value<W: io::Write>(
     match object {
         Object::Hash(hash) if type_of(entry, version) == HASH_METADATA => {
             hash::write_metadata(hash, now_ms, output)
+        }
+        Object::Hash(hash) if drops_deadlines(entry, version) => {
+            hash::write_without_deadlines(hash, now_ms, output)
         }
         Object::Hash(hash) => match hash.compact_bytes() {
             Some(bytes) if !is_packed_anew => ziplist::write(bytes, output),
@@ -307,7 +316,7 @@ fn write_record<W: io::Write>(
 /// Whether the entry's value is written by [`write_elements`], where it is large, as by [`write_value`].
 pub(crate) fn is_written_in_elements(entry: EntryRef<'_>, version: Version) -> bool {
     // It counts all times from the earliest.
-    type_of(entry, version) != HASH_METADATA
+    type_of(entry, version) != HASH_METADATA && !drops_deadlines(entry, version)
 }
 
 /// Reads a value of a form. What has the right form for a compact encoding but is over its limits leaves it

@@ -6,7 +6,7 @@ use std::{
 };
 
 use dunlin_engine::{
-    Engine, Environment, Log, Request, Worker,
+    Engine, Environment, Log, LogConsumer, Request, Worker,
     command::CommandTable,
     commands,
     keyspace::Keyspace,
@@ -48,7 +48,7 @@ pub(crate) fn recorded_store(clients: usize) -> (Store, Arc<Tape>) {
     let tape = Arc::new(Tape::default());
     let keyspace = Keyspace::new(1, clients, DATABASES, [1, 2, 3, 4]);
     let engine = Engine::with_log(keyspace, Arc::clone(&tape) as Arc<dyn Log>);
-    engine.log.turn(true);
+    engine.log.turn(LogConsumer::File, true);
     (Store { engine, table: CommandTable::new(commands::FAMILIES) }, tape)
 }
 

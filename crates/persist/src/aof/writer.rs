@@ -287,6 +287,17 @@ impl Writer {
         }
     }
 
+    /// Begins behind what was recorded before the base was cut at that offset. Nothing has been written yet.
+    pub fn begin_at(&mut self, offset: u64) {
+        debug_assert_eq!(self.written.offset, self.kept.offset, "nothing has been written");
+        for point in [&mut self.written, &mut self.synced, &mut self.kept] {
+            point.offset = offset;
+        }
+        // Asks how far all is published, which the cut has been behind the closed gate.
+        debug_assert!(offset <= self.ring.published());
+        self.ring.give_up(offset);
+    }
+
     /// Ends the writing; the ring can be given to another writer.
     pub fn close(mut self) -> RingReader {
         // What is in doubt is for the next writer, as is what cannot be given back; room is what was reserved, too.

@@ -82,13 +82,22 @@ impl Padded {
     }
 }
 
-/// The ring. Any participant appends; one [`RingReader`] reads.
+/// Readers at most: the log's files, and the replicas.
+const READERS_MAX: usize = 2;
+/// A reader that holds nothing.
+const PARKED: u64 = u64::MAX;
+
+/// The ring. Any participant appends; [`RingReader`]s read.
 pub struct Ring {
     memory: Memory,
     /// Behind the last reservation.
     tail: Padded,
-    /// Everything before it may be overwritten.
+    /// Everything before it may be overwritten: the least of what readers hold.
     head: Padded,
+    /// By reader: the first byte that it may still read, or [`PARKED`].
+    holds: Mutex<[u64; READERS_MAX]>,
+    /// What the first reader holds: how far the disk is behind.
+    first_hold: AtomicU64,
     /// By participant: a lower bound of where it appends, or [`IDLE`].
     appending: Box<[Padded]>,
     /// Nothing behind it is published, or [`IDLE`].
@@ -155,12 +164,14 @@ impl Ring {
             memory: Memory::new(sizes),
             tail: Padded::new(start),
             head: Padded::new(start),
+            holds: Mutex::new([start, PARKED]),
+            first_hold: AtomicU64::new(start),
             appending: (0..participants).map(|_| Padded::new(IDLE)).collect(),
             boundary: AtomicU64::new(IDLE),
             room_bytes: AtomicU64::new(sizes.capacity() / 4 * 3),
             aside: Mutex::new(Aside { room_bytes: sizes.capacity() / 4 * 3, ..Aside::default() }),
         });
-        (Arc::clone(&ring), RingReader { ring, published: start })
+        (Arc::clone(&ring), RingReader { ring, index: 0, published: start })
     }
 
     /// The offset behind the last record.
@@ -169,11 +180,15 @@ impl Ring {
         self.tail.0.load(Acquire)
     }
 
-    /// Bytes that the reader has not given up yet.
+    /// Bytes that the first reader has not given up yet.
     #[inline]
     pub fn used_bytes(&self) -> u64 {
-        let head = self.head.0.load(Acquire);
-        self.tail.0.load(Relaxed).saturating_sub(head)
+        let held = self.first_hold.load(Acquire);
+        self.tail.0.load(Relaxed).saturating_sub(held)
+    }
+
+    fn holds(&self) -> MutexGuard<'_, [u64; READERS_MAX]> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether there is room. Where not, commands that write had better wait, before they take any lock.
@@ -281,10 +296,12 @@ impl Log for Ring {
     }
 }
 
-/// The reading end of a ring: there is one.
+/// A reading end of a ring. What one holds, no other gives up.
 #[derive(Debug)]
 pub struct RingReader {
     ring: Arc<Ring>,
+    /// Its place among the readers.
+    index: usize,
     /// The offset below which all records were complete when somebody asked last.
     published: u64,
 }
@@ -295,8 +312,42 @@ impl RingReader {
         &self.ring
     }
 
+    /// The second reader, which holds nothing yet. To be called once, on the first one.
+    pub fn second(&self) -> Self {
+        assert_eq!(self.index, 0, "there are two readers");
+        Self { ring: Arc::clone(&self.ring), index: 1, published: self.published }
+    }
+
+    /// Holds nothing from now on: what is appended is not for this reader.
+    pub fn park(&mut self) {
+        self.hold(PARKED);
+    }
+
+    /// Holds what is appended from now on; the offset of the first byte.
+    pub fn resume(&mut self) -> u64 {
+        let mut holds = self.ring.holds();
+        // The head is never behind it, and does not move while `holds` is locked.
+        let tail = self.ring.tail();
+        holds[self.index] = tail;
+        if self.index == 0 {
+            self.ring.first_hold.store(tail, Release);
+        }
+        self.published = self.published.max(tail);
+        tail
+    }
+
+    /// Whether another reader holds anything.
+    pub fn is_shared(&self) -> bool {
+        let holds = self.ring.holds();
+        holds.iter().enumerate().any(|(index, hold)| index != self.index && *hold != PARKED)
+    }
+
     /// Gives up all there is, and lets the next record have offset `start`. Nobody appends meanwhile.
+    ///
+    /// # Panics
+    /// Where another reader holds something.
     pub fn restart(&mut self, start: u64) {
+        assert!(!self.is_shared(), "another reader would lose its place");
         self.ring.lift_boundary();
         debug_assert_eq!(self.ring.complete(), self.ring.tail(), "somebody appends");
         let mut aside = self.ring.aside();
@@ -307,6 +358,10 @@ impl RingReader {
         unsafe { self.ring.memory.clear() };
         self.ring.tail.0.store(start, Release);
         self.ring.head.0.store(start, Release);
+        self.ring.holds()[self.index] = start;
+        if self.index == 0 {
+            self.ring.first_hold.store(start, Release);
+        }
         self.published = start;
     }
 
@@ -356,14 +411,29 @@ impl RingReader {
         None
     }
 
-    /// Gives up the bytes before `offset`: they may be overwritten.
+    /// Gives up the bytes before `offset`: they may be overwritten, once no other reader holds them.
     pub fn give_up(&mut self, offset: u64) {
         debug_assert!(offset <= self.published);
+        self.hold(offset);
+    }
+
+    fn hold(&mut self, offset: u64) {
+        let published = self.published();
+        let mut holds = self.ring.holds();
+        holds[self.index] = offset;
+        if self.index == 0 {
+            self.ring.first_hold.store(offset, Release);
+        }
         let head = self.ring.head.0.load(Relaxed);
-        // SAFETY: all of it is published, so nobody writes there, and nobody else reads; who appends goes by the old
-        // head until it changes.
+        let offset = holds.iter().fold(published, |least, hold| least.min(*hold));
+        if offset <= head {
+            return;
+        }
+        // SAFETY: all of it is published, so nobody writes there, and no reader holds it; the lock keeps others from
+        // releasing; who appends goes by the old head until it changes.
         unsafe { self.ring.memory.release(head, offset) };
         self.ring.head.0.store(offset, Release);
+        drop(holds);
         let mut done = Vec::new();
         let mut aside = self.ring.aside();
         while let Some(first) = aside.records.first_entry()

@@ -14,6 +14,39 @@ fn bytes(reader: &mut RingReader, from: u64, to: u64) -> Vec<u8> {
 }
 
 #[test]
+fn readers_give_up_only_what_no_other_holds() {
+    let (ring, mut first) = ring(64, 1, 0);
+    let mut second = first.second();
+    ring.append(0, b"abcd");
+    assert!(!first.is_shared());
+    assert_eq!((first.published(), second.resume()), (4, 4));
+    assert!(first.is_shared() && second.is_shared());
+    ring.append(0, b"efgh");
+    ring.append(0, &[b'x'; 80]);
+    ring.append(0, b"end");
+    let end = first.published();
+    assert_eq!(bytes(&mut first, 0, 4), b"abcd");
+    first.give_up(end);
+    assert_eq!(ring.used_bytes(), 0, "the second reader holds up nobody");
+    assert_eq!(second.published(), end);
+    assert_eq!(bytes(&mut second, 4, 8), b"efgh");
+    assert_eq!(bytes(&mut second, end - 4, end), b"xend");
+    second.give_up(8);
+    first.park();
+    ring.append(0, b"more");
+    assert_eq!(ring.used_bytes(), 0);
+    assert_eq!(first.resume(), end + 4, "what was appended meanwhile is not for it");
+    second.published();
+    assert_eq!(bytes(&mut second, end, end + 4), b"more");
+    second.park();
+    first.published();
+    first.give_up(end + 4);
+    assert!(ring.aside().records.is_empty());
+    first.restart(7);
+    assert_eq!(ring.append(0, b"a"), 8);
+}
+
+#[test]
 fn records_come_out_in_order_whatever_their_size() {
     let (ring, mut reader) = ring(16, 1, 1000);
     let mut all = Vec::new();

@@ -3,10 +3,18 @@
 use dunlin_engine::command::{Command, CommandError, Entry, Flags, Group, Run};
 
 use super::{Caller, Facts, PauseScope, Verdict, Wait};
+
 /// Why a command that writes is refused after a snapshot that failed.
 pub(crate) const UNSAVED: CommandError = CommandError::text(
     "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
 );
+
+/// Why a replica's clients may not write.
+pub(crate) const READONLY: CommandError =
+    CommandError::text("READONLY You can't write against a read only replica.");
+/// Why nobody may write while there are fewer good replicas than `min-replicas-to-write`.
+pub(crate) const NOREPLICAS: CommandError =
+    CommandError::text("NOREPLICAS Not enough good replicas to write.");
 
 /// One check: a condition, the commands that it concerns, and the verdict.
 pub(crate) struct Row {
@@ -38,6 +46,12 @@ pub(crate) enum Check {
     Listening,
     /// The client watches others with MONITOR.
     Monitoring,
+    /// There are fewer good replicas than `min-replicas-to-write`.
+    FewReplicas,
+    /// The server is a replica that its clients may not write to.
+    ReadOnlyReplica,
+    /// The server is a replica whose link is down, and stale data are not served.
+    StaleReplica,
     /// The data set is being loaded.
     Loading,
     /// The last snapshot has failed.
@@ -154,6 +168,27 @@ pub(crate) const CHECKS: &[Row] = &[
             command.is_write() || command.is_read_only() || command.flags.has(Flags::PUBLISHES)
         },
         judge: |_, _| unless(false, || CommandError::text("ERR Replica can't interact with the keyspace")),
+    },
+    Row {
+        check: Check::FewReplicas,
+        concerns: |entry| may_change(entry.command),
+        judge: |entry, facts| unless(!changes_something(entry, facts), || NOREPLICAS),
+    },
+    Row {
+        check: Check::ReadOnlyReplica,
+        concerns: |entry| may_change(entry.command),
+        judge: |entry, facts| unless(!changes_something(entry, facts), || READONLY),
+    },
+    Row {
+        check: Check::StaleReplica,
+        concerns: |entry| !entry.command.flags.has(Flags::STALE),
+        judge: |_, _| {
+            unless(false, || {
+                CommandError::text(
+                    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+                )
+            })
+        },
     },
     Row {
         check: Check::Loading,

@@ -23,7 +23,7 @@ use std::time::Instant;
 use dunlin_acl::Denial;
 use dunlin_engine::command::{CommandError, Entry};
 
-pub(crate) use self::checks::{CHECKS, Check, UNSAVED};
+pub(crate) use self::checks::{CHECKS, Check, NOREPLICAS, READONLY, UNSAVED};
 
 /// What becomes of a command.
 #[derive(Debug, PartialEq)]

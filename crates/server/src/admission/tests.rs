@@ -212,6 +212,29 @@ fn monitoring_leaves_the_keyspace_alone() {
 }
 
 #[test]
+fn few_replicas_and_read_only_replica_refuse_writes() {
+    for (condition, error) in
+        [(Check::FewReplicas, "NOREPLICAS Not"), (Check::ReadOnlyReplica, "READONLY You")]
+    {
+        check(
+            condition,
+            NOTHING,
+            &[("set del flushall", error), ("get ping eval exec pfcount publish", "run")],
+        );
+        check(condition, Given { queue_writes: true, ..NOTHING }, &[("exec", error)]);
+    }
+}
+
+#[test]
+fn stale_replica_leaves_what_needs_no_data() {
+    check(
+        Check::StaleReplica,
+        NOTHING,
+        &[("get set dbsize", "MASTERDOWN Link"), ("ping info config|get auth replicaof", "run")],
+    );
+}
+
+#[test]
 fn loading_leaves_what_needs_no_data() {
     check(
         Check::Loading,

@@ -283,7 +283,7 @@ fn describe_server(context: &ServerContext<'_, '_>, reply: &mut ReplyBuffer) {
     reply.bulk(b"mode");
     reply.bulk(b"standalone");
     reply.bulk(b"role");
-    reply.bulk(b"master");
+    reply.bulk(if context.shared.replication.is_replica() { b"replica" } else { b"master" });
     reply.bulk(b"modules");
     reply.array(0);
 }

@@ -235,7 +235,7 @@ fn change_replication_id(
     _: &[&[u8]],
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    let changed = context.shared.stats.process.change_replication_id();
+    let changed = context.shared.replication.change_id();
     changed.map_err(|error| CommandError::owned(format!("ERR {error}")))?;
     reply.ok();
     Ok(())

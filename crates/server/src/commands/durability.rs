@@ -108,10 +108,20 @@ fn timeout(args: &mut Args<'_>, now_ms: u64) -> Result<u64, CommandError> {
 }
 
 fn wait(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    if context.shared.replication.is_replica() {
+        return Err(CommandError::text(
+            "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is configured to be writable (which is not the default) writes to replicas are just local and are not propagated.",
+        ));
+    }
     let replicas = args.integer();
     args.check()?;
     let timeout_ms = timeout(args, context.executor.environment.now_ms)?;
-    let wanted = DurabilityWait { mark: 0, local: false, replicas: replicas > 0, counts_local: false };
+    let wanted = DurabilityWait {
+        mark: context.executor.worker.propagation.logged_to(),
+        local: false,
+        replicas: u64::try_from(replicas).unwrap_or(0),
+        counts_local: false,
+    };
     wait_for(context, wanted, timeout_ms, reply);
     Ok(())
 }
@@ -121,6 +131,11 @@ fn waitaof(
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
+    if context.shared.replication.is_replica() {
+        return Err(CommandError::text(
+            "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are just local and are not propagated.",
+        ));
+    }
     let out_of_range = CommandError::text("ERR value is out of range, value must between 0 and 1");
     let not_positive = CommandError::text("ERR value is out of range, must be positive");
     let local = args.integer();
@@ -137,7 +152,7 @@ fn waitaof(
     let wanted = DurabilityWait {
         mark: context.executor.worker.propagation.logged_to(),
         local: local > 0,
-        replicas: replicas > 0,
+        replicas: replicas.unsigned_abs(),
         counts_local: true,
     };
     wait_for(context, wanted, timeout_ms, reply);

@@ -21,6 +21,7 @@ mod memory;
 mod module;
 mod monitor;
 mod pubsub;
+mod replication;
 mod save;
 mod script;
 mod shutdown;
@@ -57,6 +58,7 @@ const FAMILIES: &[&[Command]] = &[
     module::COMMANDS,
     monitor::COMMANDS,
     pubsub::COMMANDS,
+    replication::COMMANDS,
     save::COMMANDS,
     script::COMMANDS,
     shutdown::COMMANDS,

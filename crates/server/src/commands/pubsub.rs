@@ -3,6 +3,7 @@
 //! Texts and flags are those of redis-server 7.0.
 
 use dunlin_engine::{
+    LogConsumer,
     command::{Args, Argument, Arity, Command, CommandError, CommandResult, Flags, Group, KeySpec, Run},
     glob::Glob,
 };
@@ -300,6 +301,10 @@ fn send(
     // What commands of the same transaction have done before comes first.
     context.executor.worker.tell(context.executor.environment.client);
     reply.count(context.shared.exchange.publish(kind, channel, payload, context.executor.queues()));
+    if context.shared.engine.log.is_on_for(LogConsumer::Replicas) {
+        let (database, worker) = (context.session.database, &mut context.executor.worker);
+        context.shared.engine.propagate(database, worker, args.words(), context.in_transaction);
+    }
     Ok(())
 }
 

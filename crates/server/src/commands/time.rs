@@ -1,4 +1,4 @@
-//! Clocks and roles: TIME, ROLE.
+//! Clocks: TIME.
 
 use dunlin_engine::command::{Args, Arity, Command, CommandResult, Flags, Group, Run};
 use dunlin_resp::ReplyBuffer;
@@ -8,23 +8,7 @@ use crate::{
     system::host::unix_us,
 };
 
-pub(super) const COMMANDS: &[Command] = &[ROLE, TIME];
-
-const ROLE: Command = Command {
-    name: "role",
-    summary: "Returns the server's role in replication.",
-    since: "2.8.12",
-    group: Group::Server,
-    arity: Arity::Exactly(1),
-    run: Run::Host(&Handler(role)),
-    flags: Flags::NO_SCRIPT
-        .and(Flags::LOADING)
-        .and(Flags::STALE)
-        .and(Flags::FAST)
-        .and(Flags::DANGEROUS)
-        .and(Flags::ADMIN_CATEGORY),
-    ..Command::DEFAULT
-};
+pub(super) const COMMANDS: &[Command] = &[TIME];
 
 const TIME: Command = Command {
     name: "time",
@@ -37,14 +21,6 @@ const TIME: Command = Command {
     tips: &["nondeterministic_output"],
     ..Command::DEFAULT
 };
-
-fn role(_: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
-    reply.array(3);
-    reply.bulk(b"master");
-    reply.integer(0);
-    reply.array(0);
-    Ok(())
-}
 
 fn time(_: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let now_us = unix_us();

@@ -327,8 +327,8 @@ mod tests {
             ),
             (&["--prot", "1"], "--prot 1: unknown directive; did you mean port?"),
             (
-                &["--replicaof", "a", "1"],
-                "--replicaof a 1: not supported: replication is not available in this version; leave this option out",
+                &["--replicaof", "a", "0"],
+                "--replicaof a 0: Invalid master port (replicaof: host and port; default \"\")",
             ),
             (
                 &["--prot", "1", "--hz", "x"],

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use super::events::KeyspaceEvents;
 use super::units::{parse_integer, parse_memory, parse_octal, print_memory};
 use super::values::{
-    Config, MemoryShare, OutputBufferLimit, OutputBufferLimits, SavePoint, Secret, ShutdownFlags,
+    Config, MemoryShare, OutputBufferLimit, OutputBufferLimits, PrimaryAddress, SavePoint, Secret,
+    ShutdownFlags,
 };
 use super::words;
 
@@ -80,11 +81,13 @@ pub enum Group {
     Monitoring,
     /// Files that survive a restart.
     Persistence,
+    /// Primaries and replicas.
+    Replication,
 }
 
 impl Group {
     /// All groups, in the order of the help.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Network,
         Self::Clients,
         Self::Security,
@@ -92,6 +95,7 @@ impl Group {
         Self::Process,
         Self::Monitoring,
         Self::Persistence,
+        Self::Replication,
     ];
 
     /// Its heading.
@@ -104,6 +108,7 @@ impl Group {
             Self::Process => "Process",
             Self::Monitoring => "Logs and monitoring",
             Self::Persistence => "Persistence",
+            Self::Replication => "Replication",
         }
     }
 }
@@ -149,6 +154,10 @@ pub(super) enum Kind {
     FileMode(Field<u32>),
     /// A path; empty for none.
     Path(Field<PathBuf>),
+    /// Text of one line.
+    Text(Field<String>),
+    /// Host and port; empty, or `no one`, for none.
+    Primary(Field<Option<PrimaryAddress>>),
     /// Bytes that no log shows.
     Secret(Field<Secret>),
     /// Host addresses, [`BIND_ADDRESSES_MAX`] at most.
@@ -214,6 +223,7 @@ impl Directive {
                 | Kind::Shutdown(_)
                 | Kind::OutputLimits(_)
                 | Kind::SavePoints(_)
+                | Kind::Primary(_)
         )
     }
 
@@ -302,7 +312,8 @@ impl Directive {
             Kind::Choice { words, .. } => words.join(", "),
             Kind::FileMode(_) => "octal, 0 to 777".to_owned(),
             Kind::Path(_) => "path".to_owned(),
-            Kind::Secret(_) => "text".to_owned(),
+            Kind::Secret(_) | Kind::Text(_) => "text".to_owned(),
+            Kind::Primary(_) => "host and port".to_owned(),
             Kind::Addresses(_) => format!("up to {BIND_ADDRESSES_MAX} addresses"),
             Kind::Percentiles(_) => "numbers, 0 to 100".to_owned(),
             Kind::Shutdown(_) => SHUTDOWN_WORDS.join(", "),
@@ -332,7 +343,8 @@ impl Directive {
             Kind::Choice { .. } => "word",
             Kind::FileMode(_) => "octal",
             Kind::Path(_) => "path",
-            Kind::Secret(_) => "text",
+            Kind::Secret(_) | Kind::Text(_) => "text",
+            Kind::Primary(_) => "host",
             Kind::Addresses(_) => "address",
             Kind::Percentiles(_) => "number",
             Kind::Shutdown(_) => "word",
@@ -396,6 +408,12 @@ impl Kind {
                 }
                 *(field.get_mut)(config) = std::ffi::OsString::from_vec(first.to_vec()).into();
             }
+            Self::Text(field) => {
+                let text = std::str::from_utf8(first).ok();
+                let text = text.filter(|text| !text.chars().any(char::is_control));
+                *(field.get_mut)(config) = text.ok_or("argument must be plain text of one line")?.to_owned();
+            }
+            Self::Primary(field) => *(field.get_mut)(config) = read_primary(values)?,
             Self::Secret(field) => *(field.get_mut)(config) = Secret(first.to_vec()),
             Self::Addresses(field) => {
                 if values.len() > BIND_ADDRESSES_MAX {
@@ -437,6 +455,12 @@ impl Kind {
             Self::FileMode(field) => one(format!("{:o}", (field.get)(config)).as_bytes()),
             Self::Path(field) => one((field.get)(config).as_os_str().as_bytes()),
             Self::Secret(field) => one((field.get)(config).bytes()),
+            Self::Text(field) => one((field.get)(config).as_bytes()),
+            Self::Primary(field) => (field.get)(config)
+                .iter()
+                .flat_map(|primary| [primary.host.clone(), primary.port.to_string()])
+                .map(String::into_bytes)
+                .collect(),
             Self::Addresses(field) => {
                 (field.get)(config).iter().map(|word| word.clone().into_bytes()).collect()
             }
@@ -467,6 +491,23 @@ fn position(words: &[&str], word: &[u8]) -> Option<usize> {
 
 fn one_of(words: &[&str]) -> String {
     format!("argument(s) must be one of the following: {}", words.join(", "))
+}
+
+fn read_primary(values: &[Vec<u8>]) -> Result<Option<PrimaryAddress>, String> {
+    match values {
+        [] => Ok(None),
+        [no, one] if no.eq_ignore_ascii_case(b"no") && one.eq_ignore_ascii_case(b"one") => Ok(None),
+        [host, port] => {
+            let host = std::str::from_utf8(host).ok().filter(|host| !host.chars().any(char::is_whitespace));
+            let port = parse_integer(port).and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
+            match (host, port) {
+                (Some(host), Some(port)) => Ok(Some(PrimaryAddress { host: host.to_owned(), port })),
+                (None, _) => Err("a host is a name or an address".to_owned()),
+                (_, None) => Err("Invalid master port".to_owned()),
+            }
+        }
+        _ => Err("wrong number of arguments".to_owned()),
+    }
 }
 
 fn read_percentiles(values: &[Vec<u8>]) -> Result<Vec<f64>, String> {

@@ -17,6 +17,7 @@ pub(crate) fn environment(config: &Config) -> Environment {
         no_touch: false,
         keep_expired: false,
         replaying_at_ms: 0,
+        follows_primary: false,
         compress_dumps: config.rdbcompression,
         relaxed_versions: config.rdb_version_check == VersionCheck::Relaxed,
         client: ClientToken::default(),

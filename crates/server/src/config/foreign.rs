@@ -47,7 +47,8 @@ impl std::fmt::Display for IgnoredLine {
     }
 }
 
-const NO_REPLICATION: Otherwise = Ignored("replication is not available in this version");
+const NO_REPLICATION: Otherwise =
+    Ignored("this version replicates in one way, which the directive does not change");
 const NO_CLUSTER: Otherwise = Ignored("the cluster is not available in this version");
 const NO_TLS: Otherwise =
     Refused("TLS is not available in this version; remove the line and put a TLS proxy in front");
@@ -75,9 +76,9 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["proc-title-template"], obeyed: &[], otherwise: Ignored("the process keeps the title that it was started with") },
     Foreign { names: &["locale-collate"], obeyed: &[], otherwise: Ignored("nothing is sorted by a locale in this version") },
     Foreign { names: &["rdb-del-sync-files"], obeyed: &["no"], otherwise: NO_REPLICATION },
-    Foreign { names: &["replicaof", "slaveof"], obeyed: &["no one", ""], otherwise: Refused("replication is not available in this version; remove the line") },
-    Foreign { names: &["min-replicas-to-write", "min-slaves-to-write"], obeyed: &["0"], otherwise: Refused("replication is not available in this version, so no write could be accepted; use 0") },
-    Foreign { names: &["masterauth", "masteruser", "primaryauth", "primaryuser", "min-replicas-max-lag", "min-slaves-max-lag", "repl-*", "replica-*", "slave-*", "dual-channel-replication-enabled", "propagation-error-behavior"], obeyed: &[], otherwise: NO_REPLICATION },
+    Foreign { names: &["repl-diskless-sync"], obeyed: &["yes"], otherwise: Ignored("snapshots go straight to the sockets of replicas") },
+    Foreign { names: &["repl-diskless-load"], obeyed: &["disabled"], otherwise: Ignored("a snapshot is kept in a file until it is complete") },
+    Foreign { names: &["repl-*", "replica-*", "slave-*", "dual-channel-replication-enabled", "propagation-error-behavior"], obeyed: &[], otherwise: NO_REPLICATION },
     Foreign { names: &["rename-command"], obeyed: &[], otherwise: Refused("commands cannot be renamed; remove the line and keep untrusted clients away from the port") },
     Foreign { names: &["enable-module-command"], obeyed: &["no"], otherwise: Refused("modules cannot be loaded; use 'no'") },
     Foreign { names: &["replica-ignore-maxmemory", "slave-ignore-maxmemory"], obeyed: &[], otherwise: NO_REPLICATION },
@@ -126,18 +127,7 @@ static FACTS: &[(&str, &str)] = &[
     ("min-replicas-to-write", "0"),
     ("min-slaves-to-write", "0"),
     ("oom-score-adj", "no"),
-    ("primaryauth", ""),
-    ("primaryuser", ""),
-    ("repl-backlog-size", "0"),
-    ("replica-announce-ip", ""),
-    ("replica-announce-port", "0"),
-    ("replica-priority", "0"),
-    ("replicaof", ""),
     ("set-proc-title", "no"),
-    ("slave-announce-ip", ""),
-    ("slave-announce-port", "0"),
-    ("slave-priority", "0"),
-    ("slaveof", ""),
     ("socket-mark-id", "0"),
     ("syslog-enabled", "no"),
     ("tls-ca-cert-dir", ""),
@@ -177,17 +167,8 @@ fn row(name: &str) -> Option<&'static Foreign> {
 }
 
 /// Directives of others whose values are passwords, or say whose password it is.
-const SECRETS: &[&str] = &[
-    "masterauth",
-    "masteruser",
-    "primaryauth",
-    "primaryuser",
-    "sentinel-pass",
-    "sentinel-user",
-    "tls-client-key-file-pass",
-    "tls-key-file-pass",
-    "user",
-];
+const SECRETS: &[&str] =
+    &["sentinel-pass", "sentinel-user", "tls-client-key-file-pass", "tls-key-file-pass", "user"];
 
 /// Whether the value of a directive, ours or another server's, is shown to nobody.
 pub(crate) fn is_secret(name: &[u8]) -> bool {
@@ -265,7 +246,14 @@ mod tests {
     #[test]
     fn the_stock_file_of_redis_loads_and_every_line_without_effect_is_told() {
         let told = load(STOCK).unwrap();
-        let obeyed = ["always-show-logo", "oom-score-adj", "list-compress-depth", "rdb-del-sync-files"];
+        let obeyed = [
+            "always-show-logo",
+            "oom-score-adj",
+            "list-compress-depth",
+            "rdb-del-sync-files",
+            "repl-diskless-sync",
+            "repl-diskless-load",
+        ];
         let expected: Vec<&str> = STOCK
             .lines()
             .filter_map(|line| line.split_whitespace().next())
@@ -276,22 +264,20 @@ mod tests {
         assert_eq!(names, expected);
         assert_eq!(
             told[2],
-            "/r.conf:9: replica-serve-stale-data is ignored: replication is not available in this version"
+            "/r.conf:12: repl-diskless-sync-delay is ignored: this version replicates in one way, which the directive does not change"
         );
     }
 
     #[test]
     fn what_would_break_a_promise_is_refused() {
         for (line, expected) in [
-            ("replicaof host 1", "replication is not available"),
             ("CLUSTER-ENABLED yes", "the cluster is not available"),
             ("tls-cert-file /x", "TLS is not available"),
-            ("min-replicas-to-write 1", "use 0"),
         ] {
             let error = load(line).unwrap_err();
             assert!(error.starts_with("/r.conf:1: '") && error.contains(expected), "{error}");
         }
-        assert!(load("cluster-enabled no\ntls-port 0\nreplicaof NO ONE").unwrap().is_empty());
+        assert!(load("cluster-enabled no\ntls-port 0").unwrap().is_empty());
     }
 
     #[test]
@@ -309,7 +295,7 @@ mod tests {
             assert_eq!(set(name.to_uppercase().as_bytes(), value.as_bytes()), Some(Ok(())), "{name}");
             assert!(matches!(set(name.as_bytes(), b"other"), Some(Err(why)) if !why.is_empty()), "{name}");
         }
-        assert_eq!(set(b"repl-timeout", b"60"), None);
+        assert_eq!(set(b"repl-diskless-sync-period", b"60"), None);
     }
 
     /// The names that Redis 7.0 and Valkey 9.1 show in CONFIG GET or set in the configuration files of their packages.

@@ -40,8 +40,8 @@ pub use table::{DIRECTIVES, find};
 pub(crate) use units::parse_memory;
 pub use values::{
     AppendFsync, BindAddress, Config, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits,
-    Permission, PubsubDefault, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, UserLine,
-    VersionCheck,
+    Permission, PrimaryAddress, PubsubDefault, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised,
+    UserLine, VersionCheck,
 };
 
 #[cfg(test)]

@@ -173,6 +173,15 @@ impl ConfigStore {
         Ok(())
     }
 
+    /// Changes what a command has changed by itself, as REPLICAOF does, for CONFIG GET and CONFIG REWRITE.
+    pub fn follow(&self, primary: Option<super::PrimaryAddress>) {
+        let _changes = self.lock();
+        let mut new = Config::clone(&self.current.load_full());
+        new.replicaof = primary;
+        self.current.store(Arc::new(new));
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
     /// CONFIG REWRITE: writes the current values, and the users, into the file that the server was started with.
     pub(crate) fn rewrite(&self, users: &RewrittenUsers<'_>) -> Result<(), RewriteError> {
         let changes = self.lock();
@@ -439,8 +448,11 @@ mod tests {
             get(&store, &["SUPERVISED", "cluster-en*", "tls-port"]),
             "cluster-enabled=no;SUPERVISED=no;tls-port=0"
         );
-        store.set(&pairs("replicaof=;cluster-enabled=NO;hz=20"), true).unwrap();
+        store.set(&pairs("cluster-enabled=NO;hz=20"), true).unwrap();
         assert_eq!(get(&store, &["hz", "replicaof"]), "hz=20;replicaof=");
+        let primary = PrimaryAddress { host: "host".to_owned(), port: 7000 };
+        store.follow(Some(primary));
+        assert_eq!(get(&store, &["replicaof", "SLAVEOF"]), "replicaof=host 7000;SLAVEOF=host 7000");
         let error = store.set(&pairs("hz=30;io-threads=4"), true).unwrap_err().to_string();
         assert!(error.contains("'io-threads'") && error.contains("see threads"), "{error}");
         assert_eq!(get(&store, &["hz"]), "hz=20");

@@ -118,6 +118,10 @@ config! {
     logfile: PathBuf,
     /// The least level that is logged.
     loglevel: LogLevel,
+    /// Given to the primary.
+    masterauth: Secret,
+    /// Given to the primary.
+    masteruser: Secret,
     /// Connections at one time.
     maxclients: u32,
     /// In bytes; 0 for no limit.
@@ -130,6 +134,10 @@ config! {
     maxmemory_policy: MaxmemoryPolicy,
     /// Keys compared for each that is evicted.
     maxmemory_samples: u32,
+    /// In seconds.
+    min_replicas_max_lag: u32,
+    /// Replicas that writes take.
+    min_replicas_to_write: u32,
     /// Leave durability to the system during a rewrite.
     no_appendfsync_on_rewrite: bool,
     /// Which events of keys are published.
@@ -152,6 +160,28 @@ config! {
     rdbchecksum: bool,
     /// Whether strings are compressed in snapshots and dumps.
     rdbcompression: bool,
+    /// In bytes.
+    repl_backlog_size: u64,
+    /// In seconds; 0 for ever.
+    repl_backlog_ttl: u32,
+    /// In seconds.
+    repl_ping_replica_period: u32,
+    /// In seconds.
+    repl_timeout: u32,
+    /// Empty for the own one.
+    replica_announce_ip: String,
+    /// 0 for the own one.
+    replica_announce_port: u16,
+    /// Whether Sentinel reports it.
+    replica_announced: bool,
+    /// For Sentinel; 0 for never.
+    replica_priority: u32,
+    /// Refuse writes as a replica.
+    replica_read_only: bool,
+    /// Answer without a link.
+    replica_serve_stale_data: bool,
+    /// The primary, if there is one.
+    replicaof: Option<PrimaryAddress>,
     /// Empty for none.
     requirepass: Secret,
     /// Whether what is read must be validated, which it always is.
@@ -252,6 +282,15 @@ impl Config {
         };
         self.bind.iter().map(understood).collect()
     }
+}
+
+/// A primary's address, as it was given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrimaryAddress {
+    /// A host name or an address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
 }
 
 /// One word of `bind`.

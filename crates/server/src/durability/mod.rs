@@ -40,8 +40,9 @@ use dunlin_persist::{Ring, RingSizes};
 use self::wakeup::Wakeup;
 pub(crate) use self::{
     loading::{TORN_IN_ROOM, load_files},
-    replay::{BEGINS_INSIDE, ENDS_OUTSIDE, entry_in_log},
+    replay::{BEGINS_INSIDE, ENDS_OUTSIDE, changes_libraries, entry_in_log, is_for_replicas},
     rewrite::{Base, Rewriting, begin_rewrite, rewrite_if_due},
+    scripts::{Scripts, Surroundings},
     stamp::LogStamp,
     status::Status,
     thread::{LogThread, Order, replace_log},
@@ -125,6 +126,21 @@ impl Durability {
     /// The workers' messages introduces itself; each of them does it, the first is kept.
     pub(crate) fn attach(&self, queues: &WorkerQueues<WorkerMessage>) {
         self.queues.get_or_init(|| queues.clone());
+    }
+
+    /// The workers' message queues, once they run.
+    pub(crate) fn queues(&self) -> Option<&WorkerQueues<WorkerMessage>> {
+        self.queues.get()
+    }
+
+    /// The ring of the log.
+    pub(crate) fn ring(&self) -> &Arc<Ring> {
+        &self.ring
+    }
+
+    /// How far the log of a replica is on disk, where it has one.
+    pub(crate) fn fsynced_of_replica(&self) -> Option<u64> {
+        (!self.is_off() && !self.lacks_base.load(SeqCst)).then(|| self.synced.load(SeqCst))
     }
 
     /// Tells the workers, which know who waits for room to write, that there is some.

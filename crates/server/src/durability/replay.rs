@@ -258,6 +258,9 @@ impl<'a> Replay<'a> {
     }
 
     fn hand_over(&mut self, words: &[&[u8]]) -> Result<(), String> {
+        if is_for_replicas(words) {
+            return Ok(());
+        }
         if let [name, index] = words
             && name.eq_ignore_ascii_case(b"select")
         {
@@ -309,6 +312,14 @@ impl<'a> Replay<'a> {
     }
 }
 
+/// Whether a command stands in the log for the sake of replicas alone, and changes no data: signs of life, questions how far
+/// they are, messages to subscribers.
+pub(crate) fn is_for_replicas(words: &[&[u8]]) -> bool {
+    [&b"ping"[..], b"replconf", b"publish", b"spublish"]
+        .iter()
+        .any(|name| words[0].eq_ignore_ascii_case(name))
+}
+
 /// What a command of a log is, if it is not about databases or transactions. The error tells why a log cannot have it.
 pub(crate) fn entry_in_log<'a>(commands: &'a CommandTable, words: &[&[u8]]) -> Result<&'a Entry, String> {
     let entry = commands.find(words[0]);
@@ -334,7 +345,7 @@ fn names_its_keys(entry: &Entry, words: &[&[u8]]) -> bool {
         && !entry.has_undeclared_keys(words)
 }
 
-fn changes_libraries(entry: &Entry) -> bool {
+pub(crate) fn changes_libraries(entry: &Entry) -> bool {
     entry.container.is_some_and(|container| container.name == "function") && entry.command.is_write()
 }
 

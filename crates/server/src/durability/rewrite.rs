@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::ExclusiveContext;
+use dunlin_engine::{ExclusiveContext, LogConsumer};
 use dunlin_persist::{Disk, Replacement, Storage, manifest::BaseFormat};
 
 use super::{
@@ -153,7 +153,7 @@ pub(crate) fn begin_rewrite(
     begin(shared, directory, &config, |work| {
         alone(&mut |context| {
             work(context).inspect(|_| {
-                if shared.engine.log.is_on() {
+                if shared.engine.log.is_on_for(LogConsumer::File) {
                     durability.ring.set_boundary();
                 } else {
                     // It holds what there is at the cut; snapshots that are cut later hold more.

@@ -24,18 +24,18 @@ const UNORDERED: &[&[u8]] = &[b"hkeys", b"hvals", b"keys", b"sdiff", b"sinter", 
 
 /// The scripts of a log.
 #[derive(Debug, Default)]
-pub(super) struct Scripts {
+pub(crate) struct Scripts {
     /// Made when the first one comes.
     machine: Option<Box<Machine>>,
     known: HashSet<Sha>,
 }
 
 /// What scripts run in.
-pub(super) struct Surroundings<'a> {
-    pub(super) shared: &'a Shared,
-    pub(super) environment: &'a Environment,
-    pub(super) worker: &'a mut Worker,
-    pub(super) database: usize,
+pub(crate) struct Surroundings<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) environment: &'a Environment,
+    pub(crate) worker: &'a mut Worker,
+    pub(crate) database: usize,
 }
 
 /// Whether a command is one of scripts that belongs into a log.
@@ -45,7 +45,7 @@ pub(super) fn is_known(name: &str) -> bool {
 
 impl Scripts {
     /// Does what a command of scripts does, whose full name is given. The caller is not inside the gate.
-    pub(super) fn command(
+    pub(crate) fn command(
         &mut self,
         name: &str,
         words: &[&[u8]],

@@ -26,7 +26,7 @@ use dunlin_persist::{
     manifest::{LogFile, LogId, Manifest},
 };
 
-use dunlin_engine::write_command;
+use dunlin_engine::{LogConsumer, write_command};
 use dunlin_net::Now;
 
 use super::group_commit::GroupCommit;
@@ -139,7 +139,8 @@ enum Rest {
 
 impl LogThread {
     /// A thread whose log is off.
-    pub(crate) fn new(shared: Arc<Shared>, ring: RingReader) -> io::Result<Self> {
+    pub(crate) fn new(shared: Arc<Shared>, mut ring: RingReader) -> io::Result<Self> {
+        ring.park();
         let syncer = Syncer::start(&shared)?;
         let config = ConfigReader::new(Arc::clone(&shared.config));
         let now = Instant::now();
@@ -240,7 +241,7 @@ impl LogThread {
         shared.durability.publish(loaded.lsn, loaded.lsn);
         {
             let _closed = shared.engine.keyspace.close();
-            shared.engine.log.turn(true);
+            shared.engine.log.turn(LogConsumer::File, true);
         }
         self.remove_history();
         self.note_size();
@@ -267,6 +268,9 @@ impl LogThread {
 
     /// `DEBUG LOADAOF`.
     fn reload(&mut self) -> Result<(), String> {
+        if matches!(&self.state, State::On(writer) if writer.ring().is_shared()) {
+            return Err("the append-only file cannot be loaded again while there are replicas".to_owned());
+        }
         // Its files are about to change, be it that there is no base yet or that there will be another.
         self.await_rewriting();
         if !matches!(self.state, State::On(_)) {
@@ -280,7 +284,7 @@ impl LogThread {
         {
             // Whoever is served from here on is told that the data set is being loaded.
             let _closed = shared.engine.keyspace.close();
-            shared.engine.log.turn(false);
+            shared.engine.log.turn(LogConsumer::File, false);
         }
         self.flush();
         shared.alone(|context| context.flush(None, false));
@@ -550,33 +554,41 @@ impl LogThread {
         }
         // One that was begun while the log was off is not to become its base.
         self.settle_rewriting();
-        let State::Off(ring) = std::mem::replace(&mut self.state, State::Turning) else {
+        let State::Off(mut ring) = std::mem::replace(&mut self.state, State::Turning) else {
             unreachable!("turned by this thread alone");
         };
         let shared = Arc::clone(&self.shared);
         let config = shared.config.current();
+        ring.resume();
         let lock = match shared.directory.hold(&config) {
             Ok(lock) => lock,
             Err(in_use) => {
+                ring.park();
                 self.state = State::Off(ring);
                 return Err(format!("Unable to turn on AOF: {in_use}"));
             }
         };
         shared.durability.lacks_base.store(true, SeqCst);
         let held = shared.durability.status().held_log().cloned();
-        let begun = begin_log(&config, self.left.as_ref(), held, ring).and_then(|writer| {
+        // Replicas may be sent what is recorded before the cut, which the base holds.
+        let mut cut = 0;
+        let begun = begin_log(&config, self.left.as_ref(), held, ring).and_then(|mut writer| {
             let (directory, id) = (writer.directory().to_owned(), writer.manifest().id.clone());
             let begun = rewrite::begin(&shared, directory, &config, |work| {
                 shared.alone_unless_long(|context| {
                     work(context).inspect(|()| {
-                        shared.engine.log.turn(true);
+                        shared.engine.log.turn(LogConsumer::File, true);
+                        cut = shared.durability.tail();
                         let mut status = shared.durability.status();
                         (status.log, status.standing) = (id.clone(), Standing::On);
                     });
                 });
             });
             match begun {
-                Ok(()) => Ok(writer),
+                Ok(()) => {
+                    writer.begin_at(cut);
+                    Ok(writer)
+                }
                 Err(error) => Err((writer.close(), format!("no snapshot can be begun: {error}"))),
             }
         });
@@ -587,7 +599,8 @@ impl LogThread {
                 shared.durability.status().directory = Some(writer.directory().to_owned());
                 self.state = State::On(Box::new(writer));
             }
-            Err((ring, reason)) => {
+            Err((mut ring, reason)) => {
+                ring.park();
                 self.state = State::Off(ring);
                 tracing::warn!("cannot turn the append-only log on: {reason}");
                 return Err(format!("Unable to turn on AOF: {reason}"));
@@ -746,7 +759,7 @@ impl LogThread {
         let shared = Arc::clone(&self.shared);
         {
             let _closed = shared.engine.keyspace.close();
-            shared.engine.log.turn(false);
+            shared.engine.log.turn(LogConsumer::File, false);
             shared.durability.status().standing = Standing::Off;
         }
         // A snapshot that was to be its base comes to nothing.
@@ -775,7 +788,7 @@ impl LogThread {
             State::Turning => unreachable!("turned by this thread alone"),
         };
         let tail = ring.ring().tail();
-        ring.restart(tail);
+        ring.park();
         self.state = State::Off(ring);
         recover(&shared.durability, &mut self.retry_at);
         // What was withheld for the log's sake has nothing to wait for any more, and who waits for the disk is told so.

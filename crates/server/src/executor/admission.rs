@@ -201,6 +201,7 @@ impl Executor {
         let fails = shared.engine.log.is_on() && shared.durability.is_failing();
         session.conditions = session
             .conditions
+            .and(shared.replication.conditions(self.config.config()))
             .with(Check::Loading, shared.loading.is_active())
             .with(Check::Unsaved, shared.persistence.has_failed())
             .with(Check::Memory, has_limit && !is_queueing)

@@ -80,7 +80,10 @@ impl Executor {
     /// sum of what is in use is as old as this window of the pipeline, or as [`ADMITTED_BYTES_MAX`].
     #[inline]
     pub(crate) fn over_memory_limit(&mut self, words: &[&[u8]], inside: Option<&Inside<'_>>) -> bool {
-        self.config.config().maxmemory > 0 && self.check_memory(words, inside)
+        // A replica has as much as its primary, which evicts for both.
+        self.config.config().maxmemory > 0
+            && !self.shared.replication.is_replica()
+            && self.check_memory(words, inside)
     }
 
     fn check_memory(&mut self, words: &[&[u8]], inside: Option<&Inside<'_>>) -> bool {
@@ -196,7 +199,7 @@ impl Executor {
         let pause = if is_swept { SWEEP_PAUSE } else { Duration::MAX };
         self.evict_clients();
         let config = self.config.config();
-        if config.maxmemory == 0 {
+        if config.maxmemory == 0 || shared.replication.is_replica() {
             shared.stats.eviction.note(false, self.environment.now_ms);
             return pause;
         }

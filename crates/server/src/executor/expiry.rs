@@ -62,6 +62,7 @@ impl ExpiryCycle {
         if shared.pause.in_force(now.instant).is_some()
             || !shared.durability.may_expire()
             || shared.loading.is_active()
+            || shared.replication.is_replica()
         {
             return round;
         }

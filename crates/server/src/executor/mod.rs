@@ -80,6 +80,7 @@ use crate::{
 
 pub(crate) use self::admission::{QUOTED_BYTES_MAX, check_patterns, denial_error};
 pub(crate) use self::eviction::eviction;
+pub(crate) use self::waiting::send_served;
 
 /// Messages between executors.
 #[derive(Debug, Clone)]
@@ -758,6 +759,7 @@ impl Executor {
         if recorded_to != self.rung_at {
             self.rung_at = recorded_to;
             self.shared.durability.wake_log(recorded_to);
+            self.shared.replication.note_recorded();
         }
     }
 

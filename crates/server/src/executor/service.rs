@@ -37,7 +37,8 @@ impl Executor {
         self.environment.waits_for_views = session.held_since.is_none_or(has_patience);
         self.environment.keep_expired = shared.pause.is_set()
             && shared.pause.in_force(self.now.instant).is_some()
-            || shared.durability.is_failing();
+            || shared.durability.is_failing()
+            || shared.replication.is_replica();
     }
 }
 
@@ -272,6 +273,10 @@ impl Service for Executor {
         if session.durability.is_some() {
             self.durability_waits.retain(|(_, address)| *address != session.client.address);
             self.shared.blocked.end_durability(session.client.address);
+            self.shared.replication.end_ack_wait(session.client.address);
+        }
+        if let Some(replica) = session.replica.take() {
+            self.shared.replication.leave(&replica);
         }
         if session.waits_for_room {
             self.room_waits.remove(session.client.address);

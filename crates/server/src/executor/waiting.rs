@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::{Blocked, Served as ServedWaiter, keyspace::Inside};
+use dunlin_engine::{Blocked, LogConsumer, Served as ServedWaiter, Worker, keyspace::Inside};
 use dunlin_net::{Address, Next, WorkerQueues};
 use dunlin_resp::ReplyBuffer;
 
@@ -14,6 +14,7 @@ use crate::{
     commands::WITHOUT_LOG,
     config::AppendFsync,
     executor::blocked::{self, Ending, Unblocked, error_line},
+    replication::AckWait,
     session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
     shared::Shared,
 };
@@ -48,6 +49,16 @@ impl RoomWaits {
     /// Tells all of them, who came first first.
     pub(super) fn tell(&mut self, queues: &WorkerQueues<WorkerMessage>) {
         self.0.drain(..).for_each(|client| queues.send(client, WorkerMessage::HasRoom));
+    }
+}
+
+/// Sends the replies to clients that a command has served, and tells those who are to be looked at sooner.
+pub(crate) fn send_served(worker: &mut Worker, queues: &WorkerQueues<WorkerMessage>) {
+    for ServedWaiter { waiter, reply, nanoseconds } in worker.served.drain(..) {
+        let unblocked =
+            reply.map(|reply| WorkerMessage::Unblocked(Arc::new(Unblocked { reply, nanoseconds })));
+        let message = unblocked.unwrap_or(WorkerMessage::Sooner);
+        queues.send(blocked::address(waiter.client), message);
     }
 }
 
@@ -95,6 +106,7 @@ impl Executor {
         let waiter = shared.blocked.waiter(session.client.address);
         if let Some(waiter) = waiter.filter(|waiter| waiter.again_ms().is_some_and(is_due))
             && shared.durability.may_expire()
+            && !shared.replication.is_replica()
             && (!shared.pause.is_set() || shared.pause.in_force(self.now.instant).is_none())
             && !shared.engine.keyspace.snapshots().is_congested()
             && let Some(inside) = self.pass(&shared.engine.keyspace)
@@ -115,12 +127,7 @@ impl Executor {
     /// Sends the replies to clients that a command has served, and tells those who are to be looked at sooner.
     #[cold]
     pub(crate) fn send_served(&mut self) {
-        for ServedWaiter { waiter, reply, nanoseconds } in self.worker.served.drain(..) {
-            let unblocked =
-                reply.map(|reply| WorkerMessage::Unblocked(Arc::new(Unblocked { reply, nanoseconds })));
-            let message = unblocked.unwrap_or(WorkerMessage::Sooner);
-            self.queues.send(blocked::address(waiter.client), message);
-        }
+        send_served(&mut self.worker, &self.queues);
     }
 
     /// Goes on with a client whose command has waited for keys, and answers it.
@@ -192,7 +199,7 @@ impl Executor {
             return 0;
         }
         let config = self.config.config();
-        if config.appendfsync != AppendFsync::Always || !self.shared.engine.log.is_on() {
+        if config.appendfsync != AppendFsync::Always || !self.shared.engine.log.is_on_for(LogConsumer::File) {
             return 0;
         }
         let durability = &self.shared.durability;
@@ -202,13 +209,16 @@ impl Executor {
 
     /// Whether all that is wanted is there.
     pub(crate) fn is_fulfilled(&self, wanted: &DurabilityWait) -> bool {
-        !wanted.replicas && (!wanted.local || self.shared.durability.is_on_disk(wanted.mark))
+        let confirmed = || self.shared.replication.acknowledged(wanted.mark, wanted.counts_local);
+        (wanted.replicas == 0 || confirmed() >= wanted.replicas)
+            && (!wanted.local || self.shared.durability.is_on_disk(wanted.mark))
     }
 
     /// Answers how many have what was wanted.
     pub(crate) fn answer_durability(&self, wanted: &DurabilityWait, reply: &mut ReplyBuffer) {
+        let confirmed = self.shared.replication.acknowledged(wanted.mark, wanted.counts_local) as i64;
         if !wanted.counts_local {
-            return reply.integer(0);
+            return reply.integer(confirmed);
         }
         let durability = &self.shared.durability;
         if wanted.local && durability.is_off() {
@@ -218,7 +228,7 @@ impl Executor {
         let local = !durability.is_off() && durability.is_on_disk(wanted.mark);
         reply.array(2);
         reply.integer(local.into());
-        reply.integer(0);
+        reply.integer(confirmed);
     }
 
     /// Lets a client wait; it has been parked.
@@ -230,6 +240,13 @@ impl Executor {
             self.durability_waits.push((wanted.mark, session.client.address));
             // It may have come to the mark meanwhile.
             self.tell_durable();
+        }
+        if wanted.replicas > 0 {
+            let DurabilityWait { mark, replicas, counts_local, .. } = wanted;
+            let client = session.client.address;
+            self.shared.replication.await_acks(AckWait { mark, replicas, fsynced: counts_local, client });
+            // They may have acknowledged it meanwhile.
+            self.shared.replication.note_acknowledged();
         }
     }
 
@@ -272,6 +289,7 @@ impl Executor {
         session.flags.set(ClientFlags::BLOCKED, false);
         session.publish();
         self.durability_waits.retain(|(_, address)| *address != session.client.address);
+        self.shared.replication.end_ack_wait(session.client.address);
         self.finish(session, &[], &Finish::of(unblocked));
         if let Some((_, IsHeard(true))) = session.durability.take() {
             reply.set_protocol(session.protocol);

@@ -56,6 +56,8 @@ pub(crate) struct LoadedSnapshot {
     pub(crate) empty: u64,
     /// Where the file ends.
     pub(crate) bytes: u64,
+    /// The database that the stream behind it has selected.
+    pub(crate) stream_database: usize,
 }
 
 /// A key that was read.
@@ -108,7 +110,7 @@ pub(crate) fn load_dump(shared: &Shared) -> Result<(), LoadError> {
 /// changes the data set meanwhile. The error is one line, without the file's name.
 pub(crate) fn load(
     shared: &Shared,
-    file: &File,
+    file: impl io::Read,
     expired: Expired,
     now_ms: u64,
     reporter: &mut Reporter<'_>,
@@ -135,7 +137,7 @@ pub(crate) fn load(
 /// Reads the file and hands its keys to the storers in turn.
 fn read(
     shared: &Shared,
-    file: &File,
+    file: impl io::Read,
     expired: Expired,
     now_ms: u64,
     reporter: &mut Reporter<'_>,
@@ -161,7 +163,13 @@ fn read(
     let is_past = |at: i64| u64::try_from(at).is_ok_and(|at| at <= now_ms) || at < 0;
     while let Some(item) = reader.next(layout).map_err(|error| error.to_string())? {
         match item {
-            Item::Aux { name, value } => tell(&name, &value, now_ms),
+            Item::Aux { name, value } => {
+                if name == b"repl-stream-db" {
+                    let database = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok());
+                    found.stream_database = database.unwrap_or(0);
+                }
+                tell(&name, &value, now_ms);
+            }
             Item::Function(code) => libraries.push(code),
             Item::ModuleAux(module) => {
                 tracing::warn!("The file holds data of the module {module}, which are passed over");

@@ -29,7 +29,7 @@ const SAMPLES_MAX: usize = 16;
 pub(crate) struct Stats {
     /// By worker: what its commands cost.
     pub(crate) workers: Box<[Arc<WorkerStatistics>]>,
-    /// By worker: what it did to the keyspace.
+    /// By worker: what it did to the keyspace; behind them, what a primary's stream did.
     pub(crate) keyspace: Box<[Arc<Statistics>]>,
     /// The codes of errors that all workers count by their names.
     codes: Arc<ErrorCodes>,
@@ -188,7 +188,8 @@ impl Stats {
         Self {
             workers: (0..workers).map(|_| Arc::new(WorkerStatistics::new(table, &codes))).collect(),
             codes,
-            keyspace: (0..workers).map(|_| Arc::default()).collect(),
+            // The last one is that of the stream of a primary.
+            keyspace: (0..=workers).map(|_| Arc::default()).collect(),
             logs: CommandLogs::default(),
             latency: LatencyMonitor::default(),
             process,

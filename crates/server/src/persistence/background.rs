@@ -24,11 +24,12 @@ use std::{
 
 use dunlin_engine::{
     ExclusiveContext,
+    rdb::Compressor,
     snapshot::{Advance, Form, Snapshot, SnapshotOptions},
 };
 use dunlin_persist::{Replacement, directory_and_name, manifest::BaseFormat};
 
-use super::{Head, Writer, cut_ms, pace::Pace, path, write_file};
+use super::{CutForm, Head, SINK_BYTES, Writer, cut_ms, pace::Pace, path, write_file};
 use crate::{
     config::{Config, SavePoint},
     shared::Shared,
@@ -159,10 +160,36 @@ impl Shared {
         config: &Config,
         is_base: bool,
     ) -> Option<Cut> {
-        let used_bytes = self.stats.used_bytes(&self.engine);
-        let queue_bytes_max = (used_bytes / QUEUE_DATA_PARTS).clamp(QUEUE_BYTES.0, QUEUE_BYTES.1);
+        // The file that begins at the cut would begin inside of a selected database, which nothing in it says.
+        if is_base && self.replication.stream_database() != 0 {
+            return None;
+        }
         let commands = is_base && !config.aof_use_rdb_preamble;
         let form = Form { commands, ..Form::rdb(config.rdbcompression) };
+        self.cut_in_form(context, form, is_base, None)
+    }
+
+    /// Begins a snapshot for replicas; `None` where there are too many under way.
+    pub(crate) fn cut_for_replicas(
+        &self,
+        context: &mut ExclusiveContext<'_>,
+        config: &Config,
+        form: CutForm,
+    ) -> Option<Cut> {
+        let CutForm { version, stream_database } = form;
+        let form = Form { version: Some(version), ..Form::rdb(config.rdbcompression) };
+        self.cut_in_form(context, form, false, Some(stream_database))
+    }
+
+    fn cut_in_form(
+        &self,
+        context: &mut ExclusiveContext<'_>,
+        form: Form,
+        is_base: bool,
+        stream_database: Option<usize>,
+    ) -> Option<Cut> {
+        let used_bytes = self.stats.used_bytes(&self.engine);
+        let queue_bytes_max = (used_bytes / QUEUE_DATA_PARTS).clamp(QUEUE_BYTES.0, QUEUE_BYTES.1);
         let options = SnapshotOptions { form, queue_bytes_max, lent_bytes_min: LENT_BYTES_MIN };
         let snapshot = context.begin_snapshot(options)?;
         let progress = Arc::new(Progress {
@@ -172,8 +199,9 @@ impl Shared {
             cancelled: AtomicBool::new(false),
         });
         let cut_ms = cut_ms(context);
-        let log = self.durability.stamp().filter(|_| !is_base);
-        let head = Head { cut_ms, used_bytes, is_base, form, libraries: self.libraries.now(), log };
+        let log = self.durability.stamp().filter(|_| !is_base && stream_database.is_none());
+        let libraries = self.libraries.now();
+        let head = Head { cut_ms, used_bytes, is_base, form, libraries, log, stream_database };
         Some(Cut { snapshot, head, changes: self.changes(), logged_to: self.durability.tail(), progress })
     }
 
@@ -188,6 +216,36 @@ impl Shared {
                 Err(error)
             }
         });
+        self.end_snapshot(&mut cut.snapshot);
+        written
+    }
+
+    /// Writes a snapshot for replicas to a sink, in the version that it was begun for. On an error it has ended nonetheless.
+    pub(crate) fn write_cut_to<W: io::Write>(
+        &self,
+        mut cut: Cut,
+        sink: &mut W,
+        functions_only: bool,
+        checksum: bool,
+    ) -> io::Result<()> {
+        let write = || {
+            let sizes = if functions_only { Vec::new() } else { cut.snapshot.databases().to_vec() };
+            let mut compressor = Compressor::default();
+            let compressor = cut.head.form.compress.then_some(&mut compressor);
+            let sink = io::BufWriter::with_capacity(SINK_BYTES, sink);
+            let mut writer = cut.head.begin(sink, compressor, checksum)?;
+            cut.head.libraries.iter().try_for_each(|library| writer.function(&library.code))?;
+            sizes.iter().try_for_each(|size| writer.size(size))?;
+            let mut writer = Writer::Replicas(Box::new(writer));
+            if !functions_only {
+                self.write_keys(&mut cut.snapshot, &cut.progress, &mut writer)?;
+            }
+            match writer.finish()? {
+                None => Ok(()),
+                Some(_) => Err(io::Error::other("a value does not fit the version; this is a bug")),
+            }
+        };
+        let written = write();
         self.end_snapshot(&mut cut.snapshot);
         written
     }

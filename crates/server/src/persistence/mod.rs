@@ -59,6 +59,29 @@ pub(crate) const LOG_FIELD: &str = "dunlin-log";
 enum Writer<'a, 'f> {
     Rdb(rdb::Writer<'a, SyncedFile<'f>>),
     Commands(BaseWriter<SyncedFile<'f>>),
+    /// To sockets.
+    Replicas(Box<dyn SnapshotWriter + 'a>),
+}
+
+/// An RDB writer, whatever it writes to.
+trait SnapshotWriter {
+    fn function(&mut self, code: &[u8]) -> io::Result<()>;
+    fn chunk(&mut self, chunk: &Chunk, small: bool) -> io::Result<()>;
+    fn finish(self: Box<Self>) -> io::Result<Option<[u8; 9]>>;
+}
+
+impl<W: Write> SnapshotWriter for rdb::Writer<'_, W> {
+    fn function(&mut self, code: &[u8]) -> io::Result<()> {
+        rdb::Writer::function(self, code)
+    }
+
+    fn chunk(&mut self, chunk: &Chunk, small: bool) -> io::Result<()> {
+        rdb::Writer::chunk(self, chunk, small)
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<Option<[u8; 9]>> {
+        rdb::Writer::finish(*self)
+    }
 }
 
 impl Writer<'_, '_> {
@@ -66,6 +89,7 @@ impl Writer<'_, '_> {
         match self {
             Self::Rdb(writer) => writer.function(code),
             Self::Commands(writer) => writer.function(code),
+            Self::Replicas(writer) => writer.function(code),
         }
     }
 
@@ -73,6 +97,7 @@ impl Writer<'_, '_> {
         match self {
             Self::Rdb(writer) => writer.chunk(chunk, small),
             Self::Commands(writer) => writer.chunk(chunk),
+            Self::Replicas(writer) => writer.chunk(chunk, small),
         }
     }
 
@@ -81,6 +106,7 @@ impl Writer<'_, '_> {
         match self {
             Self::Rdb(writer) => writer.finish(),
             Self::Commands(writer) => writer.finish().map(|()| None),
+            Self::Replicas(writer) => writer.finish(),
         }
     }
 }
@@ -265,6 +291,7 @@ impl Shared {
             form,
             libraries: self.libraries.now(),
             log: self.durability.stamp().filter(|_| !is_base),
+            stream_database: None,
         };
         // Nobody else wants the memory, and it may be for a restart.
         let uncached = false;
@@ -400,7 +427,21 @@ struct Head {
     libraries: Arc<Libraries>,
     /// The log beside the data set.
     log: Option<LogStamp>,
+    /// Where it is for replicas: the database that the stream behind it has selected.
+    stream_database: Option<usize>,
 }
+
+/// The form of a snapshot for replicas.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CutForm {
+    /// The version of RDB files that they load.
+    pub(crate) version: Version,
+    /// The database that the stream behind it has selected.
+    pub(crate) stream_database: usize,
+}
+
+/// Bytes that are gathered before they are sent to replicas.
+const SINK_BYTES: usize = 256 << 10;
 
 /// Writes a file; its keys are `keys`'s to write. `uncached`: [`SyncedFileOptions::uncached`].
 fn write_file(
@@ -453,6 +494,9 @@ impl Head {
         writer.aux("redis-bits", &number(usize::BITS.into()))?;
         writer.aux("ctime", &number(self.cut_ms / 1000))?;
         writer.aux("used-mem", &number(self.used_bytes as u64))?;
+        if let Some(database) = self.stream_database {
+            writer.aux("repl-stream-db", &number(database as u64))?;
+        }
         writer.aux("aof-base", if self.is_base { b"1" } else { b"0" })?;
         // A conversion has no time, since its data set was nowhere at any.
         if self.cut_ms > 0 {

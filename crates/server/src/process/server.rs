@@ -41,6 +41,7 @@ use crate::{
         startup::{self, PidFile},
         supervisor::Supervisor,
     },
+    replication,
     shared::{Shared, Stop},
     system::host::{self, Process},
 };
@@ -73,6 +74,7 @@ pub struct Server {
     shared: Arc<Shared>,
     running: Running<WorkerMessage>,
     log: JoinHandle<Result<(), String>>,
+    replication: replication::Threads,
     health: Option<HealthServer>,
     supervisor: Option<Supervisor>,
     /// Kept so that orders can be given before anyone asks for them.
@@ -112,6 +114,9 @@ impl Server {
         shared.access.configure(&shared.config.current())?;
         register_access(&shared, limits);
         take_directory(&shared)?;
+        if shared.config.current().replicaof.is_some() {
+            shared.replication.expect_primary();
+        }
         let listened = workers.listen().map_err(|error| error.to_string())?;
         shared.loading.begin(Now::read().unix_ms);
         supervisor.iter().for_each(Supervisor::loading);
@@ -123,6 +128,7 @@ impl Server {
         };
         maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         offload_threads::start(&shared).map_err(|error| format!("cannot start a thread: {error}"))?;
+        let second = ring.second();
         let log = LogThread::new(Arc::clone(&shared), ring)
             .map_err(|error| format!("cannot start a thread: {error}"))?;
         let make = {
@@ -150,9 +156,11 @@ impl Server {
         let running = listened
             .start(dunlin_scripting::STACK_BYTES, make)
             .map_err(|error| format!("cannot start the worker threads: {error}"))?;
+        let replication = replication::Threads::start(&shared, second)
+            .map_err(|error| format!("cannot start a thread: {error}"))?;
         register_listening(&shared.config, Arc::clone(running.listening()));
         readiness.advance();
-        Ok(Self { shared, running, log, health, supervisor, stopper, orders })
+        Ok(Self { shared, running, log, replication, health, supervisor, stopper, orders })
     }
 
     /// The TCP addresses that it has listened on from the start.
@@ -185,6 +193,7 @@ impl Server {
             self.running.shutdown(stop.grace);
         }
         self.running.join().map_err(|error| format!("a worker failed: {error}"))?;
+        self.replication.join(&self.shared);
         self.shared.end_saving();
         self.shared.durability.end_rewriting();
         // The last replies may have waited for it.
@@ -233,14 +242,16 @@ pub(crate) fn assemble(
     stopper: Sender<Stop>,
 ) -> Result<Assembled, String> {
     let databases = store.current().databases as usize;
-    let (writers, ring) = Ring::new(RING, threads + 1, 0);
-    let participants = threads + 1 + helpers(threads);
+    // Behind the helpers, those that replicate.
+    let participants = threads + 1 + helpers(threads) + 2;
+    let (writers, ring) = Ring::new(RING, participants, 0);
     let keyspace = Keyspace::new(threads, participants, databases, seeds()?);
     let engine = Engine::with_log(keyspace, Arc::clone(&writers) as Arc<dyn Log>);
     configure_access(&engine, &store.current());
     let (maintenance, discarded) = Maintenance::new();
     let durability = Durability::new(writers, threads);
-    let shared = Shared::new(engine, store, threads, maintenance, Process::new()?, durability, stopper);
+    let id = replication::new_id()?;
+    let shared = Shared::new(engine, store, threads, maintenance, Process::new()?, durability, id, stopper);
     Ok(Assembled { shared, ring, discarded })
 }
 

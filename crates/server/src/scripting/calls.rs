@@ -155,6 +155,15 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
             .with(Check::Unsaved, shared.persistence.has_failed())
             .with(Check::Memory, self.short_of_memory)
             .with(Check::LogFailure, fails)
+            .and(self.role_conditions())
+    }
+
+    /// What the role of the server forbids. A script that has written goes on to its end.
+    fn role_conditions(&self) -> Conditions {
+        match self.has_written {
+            true => Conditions::default(),
+            false => self.context.shared.replication.conditions(self.context.executor.config.config()),
+        }
     }
 
     /// The command of a request, if a script may call it.

@@ -179,6 +179,9 @@ impl Plan<'_> {
         }
         // As in Redis, one that says what it does is refused before it has begun, not in the middle.
         if !no_writes && !self.flags.has(ScriptFlags::COMPATIBLE) {
+            if let Some(error) = shared.replication.write_refusal(context.executor.config.config()) {
+                return Err(error);
+            }
             if shared.denies_writes(context.executor.config.config()) {
                 return Err(UNSAVED);
             }

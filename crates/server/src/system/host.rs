@@ -1,7 +1,7 @@
 //! Facts about this process and its host, for `INFO`.
 
 use std::path::PathBuf;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What does not change while the process runs.
@@ -10,7 +10,6 @@ pub(crate) struct Process {
     /// 40 hexadecimal digits, drawn afresh by every process.
     pub(crate) run_id: String,
     /// The identity of the data set's history, drawn likewise.
-    replication_id: Mutex<String>,
     pub(crate) started: Instant,
     /// The same in seconds since 1970.
     pub(crate) started_s: u64,
@@ -27,23 +26,11 @@ impl Process {
         let parts = [system.sysname(), system.release(), system.machine()];
         Ok(Self {
             run_id: random_id()?,
-            replication_id: Mutex::new(random_id()?),
             started: Instant::now(),
             started_s: (unix_us() / 1_000_000) as u64,
             executable: std::env::current_exe().unwrap_or_default(),
             system: parts.map(|part| part.to_string_lossy()).join(" "),
         })
-    }
-
-    /// The identity of the data set's history.
-    pub(crate) fn replication_id(&self) -> String {
-        self.replication_id.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Begins another history: `DEBUG CHANGE-REPL-ID`.
-    pub(crate) fn change_replication_id(&self) -> Result<(), String> {
-        *self.replication_id.lock().unwrap_or_else(PoisonError::into_inner) = random_id()?;
-        Ok(())
     }
 
     pub(crate) fn uptime(&self) -> Duration {
@@ -232,10 +219,6 @@ mod tests {
     fn the_system_tells() {
         let process = Process::new().unwrap();
         assert_eq!(process.run_id.len(), 40);
-        let before = process.replication_id();
-        assert_ne!(process.run_id, before);
-        process.change_replication_id().unwrap();
-        assert_ne!(process.replication_id(), before);
         assert!(process.system.split(' ').count() >= 3, "{}", process.system);
         let started = Instant::now();
         while ProcessorTime::of_thread().total() == Duration::ZERO {

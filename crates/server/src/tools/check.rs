@@ -35,7 +35,7 @@ use dunlin_persist::{
 use crate::{
     commands,
     config::describe,
-    durability::{BEGINS_INSIDE, ENDS_OUTSIDE, TORN_IN_ROOM, entry_in_log},
+    durability::{BEGINS_INSIDE, ENDS_OUTSIDE, TORN_IN_ROOM, entry_in_log, is_for_replicas},
     persistence::{
         data_directory::{expect_unused, expect_unwritten},
         files::{self, DataSet},
@@ -408,6 +408,7 @@ fn check_commands(
                     }
                     // Which databases there are, the configuration says.
                     _ if is_select => None,
+                    _ if is_for_replicas(&words) => None,
                     _ => entry_in_log(&table, &words).err(),
                 };
                 if let Some(reason) = refused {

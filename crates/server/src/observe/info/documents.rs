@@ -61,6 +61,9 @@ fn write_section(out: &mut String, section: &Section) {
         match row {
             Row::One(metric) => write_metric(out, metric),
             Row::Each(family) => write_family(out, family),
+            Row::Texts(texts) => {
+                let _ = writeln!(out, "| `{}` | text | | {} |", texts.name, texts.summary);
+            }
         }
     }
 }
@@ -79,6 +82,10 @@ fn write_metric(out: &mut String, metric: &Metric) {
         Shown::Always => "",
         Shown::WithLog => " Only with `appendonly yes`.",
         Shown::WhileLoading => " Only while a data set is loaded.",
+        Shown::OfReplicas => " Only on replicas.",
+        Shown::WhileSyncing => " Only while a snapshot comes from the primary.",
+        Shown::WhileLinkIsDown => " Only on replicas whose link is down.",
+        Shown::WithMinReplicas => " Only where `min-replicas-to-write` is set.",
     };
     let (name, unit, summary) = (metric.name, metric.unit.words(), metric.summary);
     let _ = writeln!(out, "| `{name}` | {kind} | {unit} | {summary}{human}{shown} |");

@@ -89,6 +89,14 @@ pub(crate) enum Shown {
     WithLog,
     /// While a data set is loaded.
     WhileLoading,
+    /// While the server is a replica.
+    OfReplicas,
+    /// While a snapshot comes from the primary.
+    WhileSyncing,
+    /// While the primary's stream does not come.
+    WhileLinkIsDown,
+    /// Where `min-replicas-to-write` is set.
+    WithMinReplicas,
 }
 
 /// A metric: one line of `INFO`, or two.
@@ -138,6 +146,26 @@ impl Metric {
         read: fn(&Reading<'_>) -> Number,
     ) -> Self {
         Self::new(name, unit, Read::Gauge(read), summary)
+    }
+
+    /// Is there while the server is a replica.
+    pub(crate) const fn of_replicas(self) -> Self {
+        Self { shown: Shown::OfReplicas, ..self }
+    }
+
+    /// Is there while a snapshot comes from the primary.
+    pub(crate) const fn while_syncing(self) -> Self {
+        Self { shown: Shown::WhileSyncing, ..self }
+    }
+
+    /// Is there while the primary's stream does not come.
+    pub(crate) const fn while_link_is_down(self) -> Self {
+        Self { shown: Shown::WhileLinkIsDown, ..self }
+    }
+
+    /// Is there where `min-replicas-to-write` is set.
+    pub(crate) const fn with_min_replicas(self) -> Self {
+        Self { shown: Shown::WithMinReplicas, ..self }
     }
 
     /// A gauge of bytes with a line for humans.
@@ -197,4 +225,20 @@ pub(crate) type Line<'a> = dyn FnMut(&dyn Display, &[(&str, Number)]) + 'a;
 pub(crate) enum Row {
     One(Metric),
     Each(Family),
+    Texts(Texts),
 }
+
+/// Lines of which there may be any number, with fields that are no numbers.
+#[derive(Clone, Copy)]
+pub(crate) struct Texts {
+    /// Their names, as documents have them.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for docs/info.md, which a test writes"))]
+    pub(crate) name: &'static str,
+    #[cfg_attr(not(test), expect(dead_code, reason = "for docs/info.md, which a test writes"))]
+    pub(crate) summary: &'static str,
+    /// Calls back for each line.
+    pub(crate) read: fn(&Reading<'_>, AddLine<'_>),
+}
+
+/// Adds a line, without its end.
+pub(crate) type AddLine<'a> = &'a mut dyn FnMut(&str);

@@ -24,6 +24,8 @@ mod stats;
 
 use std::fmt::{Display, Write};
 
+use dunlin_replication::LinkState;
+
 pub(crate) use dunlin_scripting::REDIS_VERSION;
 
 use self::metric::{Metric, Read, Row, Shown};
@@ -79,7 +81,7 @@ const SECTIONS: &[Section] = &[
 fn metrics() -> impl Iterator<Item = &'static Metric> {
     SECTIONS.iter().flat_map(|section| section.rows).filter_map(|row| match row {
         Row::One(metric) => Some(metric),
-        Row::Each(_) => None,
+        Row::Each(_) | Row::Texts(_) => None,
     })
 }
 
@@ -119,6 +121,9 @@ impl Lines {
     fn add_row(&mut self, row: &Row, reading: &Reading<'_>) {
         match row {
             Row::One(metric) => self.add_metric(metric, reading),
+            Row::Texts(texts) => (texts.read)(reading, &mut |line| {
+                let _ = write!(self.0, "{line}\r\n");
+            }),
             Row::Each(family) => (family.read)(reading, &mut |label, fields| {
                 let _ = write!(self.0, "{}{label}:", family.prefix);
                 for (index, (field, value)) in fields.iter().enumerate() {
@@ -135,6 +140,18 @@ impl Lines {
             Shown::Always => true,
             Shown::WithLog => reading.config.appendonly,
             Shown::WhileLoading => reading.loading().is_some(),
+            Shown::OfReplicas => reading.shared.replication.is_replica(),
+            Shown::WhileSyncing => {
+                let link = reading.shared.replication.link().state;
+                reading.shared.replication.is_replica() && link == LinkState::Sync
+            }
+            Shown::WhileLinkIsDown => {
+                let link = reading.shared.replication.link().state;
+                reading.shared.replication.is_replica() && link != LinkState::Connected
+            }
+            Shown::WithMinReplicas => {
+                reading.config.min_replicas_to_write > 0 && reading.config.min_replicas_max_lag > 0
+            }
         };
         if !is_shown {
             return;

@@ -7,7 +7,7 @@ use dunlin_engine::{Counter, Statistics};
 use dunlin_net::Client;
 
 use crate::{
-    config::Config,
+    config::{Config, PrimaryAddress},
     durability::Status,
     loading::LoadingProgress,
     observe::{
@@ -73,6 +73,11 @@ pub(super) struct Rewriting {
 }
 
 impl<'a> Reading<'a> {
+    /// The primary, if the server is a replica.
+    pub(super) fn primary(&self) -> Option<PrimaryAddress> {
+        self.shared.replication.link().primary.clone().or_else(|| self.config.replicaof.clone())
+    }
+
     pub(crate) fn new(shared: &'a Shared, config: &'a Config, now_ms: u64) -> Self {
         Self {
             shared,

@@ -67,9 +67,17 @@ pub(super) const ROWS: &[Row] = &[
     counter("rejected_connections", "Connections refused because of `maxclients`.", |reading| {
         reading.traffic().connections_rejected
     }),
-    none("sync_full", "Full synchronizations of replicas: there are none."),
-    none("sync_partial_ok", "Partial synchronizations of replicas: there are none."),
-    none("sync_partial_err", "Partial synchronizations refused: there are none."),
+    counter("sync_full", "Full resynchronisations of replicas.", |reading| {
+        reading.shared.replication.syncs.full.load(Relaxed)
+    }),
+    counter("sync_partial_ok", "Partial resynchronisations of replicas.", |reading| {
+        reading.shared.replication.syncs.partial_ok.load(Relaxed)
+    }),
+    counter(
+        "sync_partial_err",
+        "Partial resynchronisations that were refused, so that a full one followed.",
+        |reading| reading.shared.replication.syncs.partial_refused.load(Relaxed),
+    ),
     counter("expired_keys", "Keys removed because their time had come.", |reading| {
         reading.of_keyspace(|counters| &counters.expired_keys)
     }),

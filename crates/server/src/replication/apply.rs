@@ -1,0 +1,369 @@
+//! Applying a primary's stream: commands as they come, transactions as one, the primary's bytes into the log.
+//!
+//! ```text
+//! bytes ─▶ frames ─▶ single command, or MULTI … EXEC ─▶ locks ─ run ─ the same bytes into the ring ─ unlock
+//! ```
+//!
+//! Invariants:
+//! - The ring has exactly the primary's bytes, so offsets here are the primary's: a replica of this replica, or one
+//!   that follows it after a failover, can go on from them.
+//! - Nothing is applied of a transaction before its EXEC has come; it is then applied under one set of locks.
+//! - Nothing expires here: the stream says what has.
+
+use std::{ops::Range, sync::Arc, thread, time::Duration};
+
+use dunlin_engine::{
+    Environment, Footprint, Request, Worker,
+    command::{Args, CommandError, CommandResult, Entry, Run},
+};
+use dunlin_net::{Now, WorkerQueues};
+use dunlin_replication::{Frame, StreamReader};
+use dunlin_resp::{ReplyBuffer, number::parse_integer};
+
+use crate::{
+    config::{ConfigReader, environment},
+    durability::{
+        BEGINS_INSIDE, ENDS_OUTSIDE, Scripts, Surroundings, changes_libraries, entry_in_log, is_for_replicas,
+    },
+    executor::{WorkerMessage, send_served},
+    push::{notifier::Notifier, pubsub::Kind},
+    scripting::{LibraryChange, LoadedLibraries},
+    shared::Shared,
+};
+
+/// Between two looks whether a script, a snapshot or the log has let go.
+const PAUSE: Duration = Duration::from_micros(500);
+/// Memory that is kept for the next bytes.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// Applies a stream.
+pub(super) struct Applier {
+    shared: Arc<Shared>,
+    queues: WorkerQueues<WorkerMessage>,
+    config: ConfigReader,
+    environment: Environment,
+    worker: Worker,
+    libraries: LoadedLibraries,
+    scripts: Scripts,
+    reply: ReplyBuffer,
+    /// The database that the stream has selected.
+    database: usize,
+    reader: StreamReader,
+    /// Bytes that have come and are not applied, from `relayed` on.
+    input: Vec<u8>,
+    /// How much of `input` is in the log.
+    relayed: usize,
+    /// How much of `input` has been taken apart.
+    parsed: usize,
+    /// The commands since MULTI, by their places in `input`; `None` outside of a transaction.
+    block: Option<Vec<Vec<Range<usize>>>>,
+    /// The primary wants an acknowledgement.
+    pub(super) ack_wanted: bool,
+    refused: u64,
+}
+
+impl Applier {
+    pub(super) fn new(shared: &Arc<Shared>, queues: &WorkerQueues<WorkerMessage>) -> Self {
+        let mut worker = Worker::new(shared.applier(), 0);
+        worker.statistics = Arc::clone(&shared.stats.keyspace[shared.workers]);
+        worker.audience = Some(Box::new(Notifier::new(shared, queues)));
+        let config = ConfigReader::new(Arc::clone(&shared.config));
+        Self {
+            shared: Arc::clone(shared),
+            queues: queues.clone(),
+            environment: environment(config.config()),
+            config,
+            worker,
+            libraries: LoadedLibraries::default(),
+            scripts: Scripts::default(),
+            reply: ReplyBuffer::default(),
+            database: 0,
+            reader: StreamReader::default(),
+            input: Vec::new(),
+            relayed: 0,
+            parsed: 0,
+            block: None,
+            ack_wanted: false,
+            refused: 0,
+        }
+    }
+
+    /// The database that the stream has selected.
+    pub(super) fn database(&self) -> usize {
+        self.database
+    }
+
+    /// The stream goes on behind a snapshot, in this database.
+    pub(super) fn begin(&mut self, database: usize) {
+        self.cut();
+        self.database = database;
+    }
+
+    /// The connection was cut: what has come and was not applied comes again.
+    pub(super) fn cut(&mut self) {
+        self.reader = StreamReader::default();
+        self.input.clear();
+        (self.relayed, self.parsed, self.block, self.ack_wanted) = (0, 0, None, false);
+    }
+
+    /// Applies what has come, as far as it is complete. The error is a line for the operator: the stream has something
+    /// that cannot be had here.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.input.extend_from_slice(bytes);
+        self.config.refresh();
+        self.environment = Environment {
+            now_ms: 0,
+            replaying_at_ms: Now::read().unix_ms,
+            follows_primary: true,
+            string_bytes_max: usize::MAX,
+            deny_blocking: true,
+            waits_for_views: false,
+            broadcasts: self.shared.trackers.broadcasts(),
+            ..environment(self.config.config())
+        };
+        loop {
+            let frame = self.reader.next(&self.input[self.parsed..]);
+            let Some(frame) = frame.map_err(|error| format!("the stream makes no sense: {error}"))? else {
+                break;
+            };
+            self.frame(frame)?;
+        }
+        self.relay_rest();
+        self.input.drain(..self.relayed);
+        self.parsed -= self.relayed;
+        if let Some(block) = &mut self.block {
+            let moved = self.relayed;
+            block.iter_mut().flatten().for_each(|word| *word = word.start - moved..word.end - moved);
+        }
+        self.relayed = 0;
+        if self.input.is_empty() {
+            self.input.shrink_to(KEPT_BYTES_MAX);
+        }
+        // The log's file and the replicas behind this one.
+        self.shared.durability.wake_log(self.shared.durability.tail());
+        self.shared.replication.note_recorded();
+        Ok(())
+    }
+
+    fn frame(&mut self, frame: Frame) -> Result<(), String> {
+        let start = self.parsed;
+        self.parsed += frame.end;
+        let words =
+            frame.words.into_iter().map(|word| start + word.start..start + word.end).collect::<Vec<_>>();
+        let is = |name: &[u8]| words.len() == 1 && self.input[words[0].clone()].eq_ignore_ascii_case(name);
+        match &mut self.block {
+            None if is(b"multi") => {
+                // Its bytes go into the log with the rest of the transaction.
+                self.relay_until(start);
+                self.block = Some(Vec::new());
+                Ok(())
+            }
+            None if is(b"exec") => Err(ENDS_OUTSIDE.to_owned()),
+            None => self.commands(vec![words], false),
+            Some(_) if is(b"multi") => Err(BEGINS_INSIDE.to_owned()),
+            Some(block) if is(b"exec") => {
+                let block = std::mem::take(block);
+                self.block = None;
+                self.commands(block, true)
+            }
+            Some(block) => {
+                block.push(words);
+                Ok(())
+            }
+        }
+    }
+
+    /// Applies commands that belong together, and puts their bytes into the log, all up to what has been taken apart.
+    fn commands(&mut self, block: Vec<Vec<Range<usize>>>, is_transaction: bool) -> Result<(), String> {
+        let input = std::mem::take(&mut self.input);
+        let block: Vec<Vec<&[u8]>> =
+            block.iter().map(|words| words.iter().map(|word| &input[word.clone()]).collect()).collect();
+        let record = &input[self.relayed..self.parsed];
+        let result = match (&*block, is_transaction) {
+            ([words], false) => self.single(words, record),
+            _ => self.transaction(&block, record),
+        };
+        drop(block);
+        self.input = input;
+        result
+    }
+
+    /// Whether the stream's own commands, about the link and not about data, include this one; then it is done.
+    fn is_of_link(&mut self, words: &[&[u8]]) -> Result<bool, String> {
+        let is = |name: &[u8]| words[0].eq_ignore_ascii_case(name);
+        if is(b"select") && words.len() == 2 {
+            let databases = self.shared.engine.keyspace.databases();
+            let index = parse_integer(words[1]).and_then(|index| usize::try_from(index).ok());
+            self.database = index.filter(|index| *index < databases).ok_or_else(|| {
+                format!("it selects a database that there is not here; set databases above {databases}")
+            })?;
+        } else if is(b"ping") {
+        } else if is(b"replconf") {
+            self.ack_wanted |= words.get(1).is_some_and(|option| option.eq_ignore_ascii_case(b"getack"));
+        } else if (is(b"publish") || is(b"spublish")) && words.len() == 3 {
+            let kind = if is(b"publish") { Kind::Channel } else { Kind::ShardChannel };
+            self.shared.exchange.publish(kind, words[1], words[2], &self.queues);
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    fn single(&mut self, words: &[&[u8]], record: &[u8]) -> Result<(), String> {
+        // Its bytes are in the log with the next command, or at the end of what has come.
+        if self.is_of_link(words)? {
+            return Ok(());
+        }
+        let shared = Arc::clone(&self.shared);
+        let entry = entry_in_log(&shared.commands, words)?;
+        self.wait_for_room();
+        self.worker.propagation.relay(record);
+        self.relayed = self.parsed;
+        let result = if let Run::Host(_) = entry.command.run {
+            let result = self.host(entry, words);
+            let _inside = shared.engine.keyspace.enter(self.worker.id());
+            shared.engine.relay(&mut self.worker);
+            result
+        } else {
+            let request = Request { entry, words, keys: &[], encoded: &[] };
+            let mut inside = Some(shared.engine.keyspace.enter(self.worker.id()));
+            // A cut that comes before the command sees a SELECT come once more, which is no harm.
+            shared.replication.select(self.database);
+            loop {
+                let (environment, worker, reply) = (&self.environment, &mut self.worker, &mut self.reply);
+                let result =
+                    shared.engine.execute(&request, self.database, environment, worker, &mut inside, reply);
+                if result != Err(CommandError::Busy) {
+                    // Where it has failed before it could change anything.
+                    let _inside = inside.unwrap_or_else(|| shared.engine.keyspace.enter(self.worker.id()));
+                    shared.engine.relay(&mut self.worker);
+                    break result;
+                }
+                drop(inside.take());
+                thread::sleep(PAUSE);
+                inside = Some(shared.engine.keyspace.enter(self.worker.id()));
+            }
+        };
+        self.settle(words, result);
+        Ok(())
+    }
+
+    fn transaction(&mut self, block: &[Vec<&[u8]>], record: &[u8]) -> Result<(), String> {
+        let shared = Arc::clone(&self.shared);
+        let engine = &shared.engine;
+        let mut footprint = Footprint::default();
+        let mut entries = Vec::with_capacity(block.len());
+        for words in block {
+            let is_of_link = words[0].eq_ignore_ascii_case(b"select") || is_for_replicas(words);
+            let entry = if is_of_link { None } else { Some(entry_in_log(&shared.commands, words)?) };
+            if let Some(entry) = entry
+                && !matches!(entry.command.run, Run::Host(_))
+            {
+                footprint.add(&engine.keyspace, &Request { entry, words, keys: &[], encoded: &[] });
+            }
+            entries.push(entry);
+        }
+        self.wait_for_room();
+        self.worker.propagation.relay(record);
+        self.relayed = self.parsed;
+        // Libraries are nobody's keys: those of a transaction are changed before it begins.
+        for (words, entry) in block.iter().zip(&entries) {
+            if let Some(entry) = entry.filter(|entry| matches!(entry.command.run, Run::Host(_))) {
+                let result = self.host(entry, words);
+                self.settle(words, result);
+            }
+        }
+        let mut inside = Some(engine.keyspace.enter(self.worker.id()));
+        let mut transaction = loop {
+            match engine.begin(&footprint, &self.worker, &mut inside) {
+                Ok(transaction) => break transaction,
+                Err(_) => {
+                    drop(inside.take());
+                    thread::sleep(PAUSE);
+                    inside = Some(engine.keyspace.enter(self.worker.id()));
+                }
+            }
+        };
+        let mut results = Vec::new();
+        for (words, entry) in block.iter().zip(&entries) {
+            match entry {
+                None => {
+                    self.is_of_link(words)?;
+                }
+                Some(entry) if matches!(entry.command.run, Run::Host(_)) => {}
+                Some(entry) => {
+                    let request = Request { entry, words, keys: &[], encoded: &[] };
+                    let (environment, worker, reply) = (&self.environment, &mut self.worker, &mut self.reply);
+                    let result = transaction.run(&request, self.database, environment, worker, reply);
+                    results.push((words, result));
+                }
+            }
+        }
+        // Nothing is cut before the transaction is in the log.
+        shared.replication.select(self.database);
+        engine.commit(transaction, &self.environment, &mut self.worker, &mut inside);
+        drop(inside);
+        for (words, result) in results {
+            self.settle(words, result);
+        }
+        Ok(())
+    }
+
+    /// Runs a command of libraries or scripts. The caller is not inside the gate.
+    fn host(&mut self, entry: &Entry, words: &[&[u8]]) -> CommandResult {
+        let shared = Arc::clone(&self.shared);
+        if changes_libraries(entry) {
+            let change = LibraryChange::read(&mut Args::new(words, entry.name_words()))?;
+            return self.libraries.apply(&shared.libraries, &shared.commands, &change, || ()).map(drop);
+        }
+        let (environment, worker) = (&self.environment, &mut self.worker);
+        let surroundings = Surroundings { shared: &shared, environment, worker, database: self.database };
+        self.scripts.command(&entry.full_name(), words, surroundings, &mut self.reply)
+    }
+
+    /// Ends a command: whoever it has served is answered, and what it has thrown away is freed.
+    fn settle(&mut self, words: &[&[u8]], result: CommandResult) {
+        self.reply.clear(KEPT_BYTES_MAX);
+        send_served(&mut self.worker, &self.queues);
+        if !self.worker.garbage.is_empty() {
+            self.shared.maintenance.discard(self.worker.garbage.take());
+        }
+        if let Err(error) = result {
+            self.refused += 1;
+            if self.refused == 1 {
+                let (name, line) = (words[0].escape_ascii(), error.line());
+                let line = String::from_utf8_lossy(&line);
+                tracing::warn!(
+                    "'{name}' of the primary's stream was refused here: {line}. The data sets may differ"
+                );
+            }
+        }
+    }
+
+    /// Waits while a snapshot or the log is behind: clients that write would.
+    fn wait_for_room(&self) {
+        let shared = &self.shared;
+        while (shared.engine.keyspace.snapshots().is_congested() || !shared.durability.has_room())
+            && !shared.replication.has_ended()
+        {
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Puts into the log what has been taken apart and no command of the store was run for.
+    fn relay_rest(&mut self) {
+        if self.block.is_none() {
+            self.relay_until(self.parsed);
+        }
+    }
+
+    fn relay_until(&mut self, end: usize) {
+        if self.relayed < end {
+            self.worker.propagation.relay(&self.input[self.relayed..end]);
+            self.relayed = end;
+            let _inside = self.shared.engine.keyspace.enter(self.worker.id());
+            self.shared.replication.select(self.database);
+            self.shared.engine.relay(&mut self.worker);
+        }
+    }
+}

@@ -1,0 +1,632 @@
+//! The thread `feeder`: sends the log's ring to replicas, keeps the backlog, and answers PSYNC.
+//!
+//! ```text
+//!        backlog, at least                  being sent to the slowest replica
+//! ring ──┼──────────────────────────────────┼───────────────────────┼──▶ tail
+//!        held for those that come back      └ no further behind than client-output-buffer-limit replica
+//! ```
+//!
+//! A replica's socket is read by the worker that has accepted it, which runs its REPLCONF ACK like any command, and
+//! written by this thread alone once it has asked for the stream: nothing else is said to it.
+
+use std::{
+    collections::HashMap,
+    io::{self, IoSlice},
+    net::Shutdown,
+    os::fd::AsRawFd,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{
+            AtomicBool, AtomicU64, AtomicUsize,
+            Ordering::{Acquire, Relaxed, Release, SeqCst},
+            fence,
+        },
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use dunlin_engine::LogConsumer;
+use dunlin_net::{Address, Client, OutputClass, WorkerQueues};
+use dunlin_persist::RingReader;
+use dunlin_replication::{GETACK, History, Id, PING, Peer, PeerTick, Phase, Resync};
+use mio::{Events, Interest, Poll, Token, Waker, unix::SourceFd};
+use socket2::{SockRef, Socket};
+
+use super::{LONELY, now_ms, transfer};
+use crate::{
+    config::{Config, ConfigReader},
+    executor::WorkerMessage,
+    shared::Shared as Server,
+};
+
+const WAKER: Token = Token(usize::MAX);
+/// How often the clock is looked at, whatever comes.
+const TICK: Duration = Duration::from_millis(100);
+/// The longest that records wait to be sent together, where nobody waits for an acknowledgement.
+const GATHERING: Duration = Duration::from_micros(500);
+/// Bytes that are offered to a socket at once, and slices of them.
+const OFFERED_BYTES_MAX: u64 = 1 << 20;
+const SLICES_MAX: usize = 64;
+/// Bytes that one replica is sent before the others have their turn.
+const TURN_BYTES_MAX: u64 = 8 << 20;
+
+/// A client that is a replica, or has said that it will be.
+pub(crate) struct ReplicaClient {
+    pub(crate) client: Arc<Client>,
+    pub(super) socket: Arc<Socket>,
+    pub(crate) peer: Mutex<Peer>,
+    /// What it has asked for and was not answered yet.
+    wanted: Mutex<Option<Wanted>>,
+    /// The ring's offset behind what it has been sent.
+    sent: AtomicU64,
+    is_gone: AtomicBool,
+}
+
+/// What a client asks for to become a replica.
+#[derive(Debug, Clone)]
+pub(crate) enum Wanted {
+    /// PSYNC: the history's id, and the first byte that it lacks.
+    Stream { id: Vec<u8>, offset: i64 },
+    /// SYNC.
+    Snapshot,
+}
+
+impl std::fmt::Debug for ReplicaClient {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("ReplicaClient").field("client", &self.client.id()).finish_non_exhaustive()
+    }
+}
+
+impl ReplicaClient {
+    pub(crate) fn new(client: &Arc<Client>, socket: Arc<Socket>) -> Self {
+        Self {
+            client: Arc::clone(client),
+            socket,
+            peer: Mutex::new(Peer::new(now_ms())),
+            wanted: Mutex::default(),
+            sent: AtomicU64::new(u64::MAX),
+            is_gone: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn peer(&self) -> MutexGuard<'_, Peer> {
+        self.peer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, Option<Wanted>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the connection: its worker sees it closed.
+    pub(super) fn cut(&self, reason: &str) {
+        if !self.is_gone.swap(true, SeqCst) {
+            tracing::warn!("the link to the replica {} is cut: {reason}", self.client);
+            let _ = self.socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone.load(SeqCst)
+    }
+
+    /// Where clients find it: its address, and the port that it listens on.
+    pub(crate) fn address(&self) -> (String, u16) {
+        let peer = self.peer();
+        let announced = peer.address.clone();
+        let address = announced.unwrap_or_else(|| match &self.client.transport {
+            dunlin_net::Transport::Tcp { peer, .. } => peer.ip().to_canonical().to_string(),
+            dunlin_net::Transport::Unix(_) => "127.0.0.1".to_owned(),
+        });
+        (address, peer.listening_port)
+    }
+}
+
+/// A client that waits until so many replicas have acknowledged the log up to a mark.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AckWait {
+    pub(crate) mark: u64,
+    pub(crate) replicas: u64,
+    /// What they have on disk counts, not what they have applied.
+    pub(crate) fsynced: bool,
+    pub(crate) client: Address,
+}
+
+/// What other threads see of this one.
+#[derive(Default)]
+pub(super) struct Shared {
+    reader: Mutex<Option<RingReader>>,
+    clients: Mutex<Vec<Arc<ReplicaClient>>>,
+    waits: Mutex<Vec<AckWait>>,
+    /// How many waits there are.
+    waiting: AtomicUsize,
+    acks_wanted: AtomicBool,
+    is_resting: AtomicBool,
+    waker: OnceLock<Waker>,
+    queues: OnceLock<WorkerQueues<WorkerMessage>>,
+    good: AtomicUsize,
+}
+
+impl Shared {
+    fn reader(&self) -> MutexGuard<'_, Option<RingReader>> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Vec<Arc<ReplicaClient>>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn waits(&self) -> MutexGuard<'_, Vec<AckWait>> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            let _ = waker.wake();
+        }
+    }
+
+    /// Ends all links: the histories differ from here on.
+    pub(super) fn cut_all(&self) {
+        self.clients().iter().for_each(|replica| replica.cut("the history changes"));
+    }
+
+    /// The data set is another one: that of a history at an offset. Its stream begins here.
+    pub(super) fn restart(&self, server: &Server, id: Id, offset: u64) {
+        let replication = &server.replication;
+        let mut reader = self.reader();
+        let Some(reader) = &mut *reader else { return };
+        let _closed = server.engine.keyspace.close();
+        reader.park();
+        let tail = reader.resume();
+        server.engine.log.turn(LogConsumer::Replicas, true);
+        replication.base.store(offset.wrapping_sub(tail), Release);
+        *replication.lock_history() = History::new(id);
+        replication.backlog_from.store(tail, Release);
+        replication.has_backlog.store(true, Release);
+    }
+}
+
+impl super::Replication {
+    /// A worker has recorded something.
+    #[inline]
+    pub(crate) fn note_recorded(&self) {
+        fence(SeqCst);
+        if self.feeder.is_resting.load(Relaxed) {
+            self.wake_feeder();
+        }
+    }
+
+    #[cold]
+    fn wake_feeder(&self) {
+        if self.feeder.is_resting.swap(false, SeqCst) {
+            self.feeder.wake();
+        }
+    }
+
+    /// A client asks for the stream. From now on only the thread `feeder` writes to it.
+    pub(crate) fn join(&self, replica: &Arc<ReplicaClient>, wanted: Wanted) {
+        *replica.wanted() = Some(wanted);
+        let mut clients = self.feeder.clients();
+        if !clients.iter().any(|other| Arc::ptr_eq(other, replica)) {
+            clients.push(Arc::clone(replica));
+        }
+        drop(clients);
+        self.feeder.wake();
+    }
+
+    /// A client has gone.
+    pub(crate) fn leave(&self, replica: &Arc<ReplicaClient>) {
+        replica.is_gone.store(true, SeqCst);
+        self.feeder.clients().retain(|other| !Arc::ptr_eq(other, replica));
+        self.feeder.wake();
+    }
+
+    /// The replicas that there are.
+    pub(crate) fn replicas(&self) -> Vec<Arc<ReplicaClient>> {
+        self.feeder.clients().clone()
+    }
+
+    /// How many replicas there are that have acknowledged something lately.
+    pub(crate) fn good_replicas(&self) -> usize {
+        self.feeder.good.load(Relaxed)
+    }
+
+    /// How many replicas have the log up to a mark: applied, or on disk.
+    pub(crate) fn acknowledged(&self, mark: u64, fsynced: bool) -> u64 {
+        let offset = self.offset(mark);
+        let has = |replica: &&Arc<ReplicaClient>| {
+            let peer = replica.peer();
+            let confirmed = if fsynced { peer.fsynced } else { peer.acked };
+            peer.phase() == Phase::Online && !replica.is_gone() && confirmed >= offset
+        };
+        self.feeder.clients().iter().filter(has).count() as u64
+    }
+
+    /// Has a client told when enough replicas have acknowledged; they are asked to. The caller looks once more afterwards.
+    pub(crate) fn await_acks(&self, wait: AckWait) {
+        let mut waits = self.feeder.waits();
+        waits.push(wait);
+        self.feeder.waiting.store(waits.len(), SeqCst);
+        drop(waits);
+        self.feeder.acks_wanted.store(true, SeqCst);
+        self.feeder.wake();
+    }
+
+    /// A client waits no more.
+    pub(crate) fn end_ack_wait(&self, client: Address) {
+        let mut waits = self.feeder.waits();
+        waits.retain(|wait| wait.client != client);
+        self.feeder.waiting.store(waits.len(), SeqCst);
+    }
+
+    /// A replica has acknowledged something: clients that have waited for it are told.
+    pub(crate) fn note_acknowledged(&self) {
+        if self.feeder.waiting.load(SeqCst) == 0 {
+            return;
+        }
+        let mut waits = self.feeder.waits();
+        waits.retain(|wait| {
+            let is_over = self.acknowledged(wait.mark, wait.fsynced) >= wait.replicas;
+            if is_over && let Some(queues) = self.feeder.queues.get() {
+                queues.send(wait.client, WorkerMessage::Durable);
+            }
+            !is_over
+        });
+        self.feeder.waiting.store(waits.len(), SeqCst);
+    }
+}
+
+/// Starts the thread.
+pub(super) fn start(
+    server: &Arc<Server>,
+    queues: &WorkerQueues<WorkerMessage>,
+    mut reader: RingReader,
+) -> io::Result<JoinHandle<()>> {
+    let poll = Poll::new()?;
+    let shared = &server.replication.feeder;
+    let _ = shared.waker.set(Waker::new(poll.registry(), WAKER)?);
+    let _ = shared.queues.set(queues.clone());
+    reader.park();
+    *shared.reader() = Some(reader);
+    let config = ConfigReader::new(Arc::clone(&server.config));
+    let feeder = Feeder {
+        server: Arc::clone(server),
+        config,
+        poll,
+        known: HashMap::new(),
+        pinged_ms: now_ms(),
+        alone_since_ms: now_ms(),
+        transfer: None,
+    };
+    thread::Builder::new().name("feeder".to_owned()).spawn(move || feeder.run())
+}
+
+/// What the thread knows of a replica.
+#[derive(Default)]
+struct Known {
+    /// The socket has taken all that it can for now.
+    is_full: bool,
+}
+
+struct Feeder {
+    server: Arc<Server>,
+    config: ConfigReader,
+    poll: Poll,
+    /// By the client's number.
+    known: HashMap<u64, Known>,
+    pinged_ms: u64,
+    /// Since when there has been no replica.
+    alone_since_ms: u64,
+    transfer: Option<transfer::Transfer>,
+}
+
+impl Feeder {
+    fn run(mut self) {
+        let mut events = Events::with_capacity(64);
+        while !self.server.replication.has_ended() {
+            self.config.refresh();
+            let replicas = self.server.replication.replicas();
+            self.keep_watch(&replicas);
+            self.keep_time(&replicas);
+            self.answer(&replicas);
+            let (has_sent, has_more) = self.send(&replicas);
+            self.end_transfer();
+            let shared = &self.server.replication.feeder;
+            let timeout = match replicas.is_empty() {
+                _ if has_more => Duration::ZERO,
+                // The backlog is cut to its size though nobody follows.
+                true if !self.server.replication.has_backlog.load(Acquire) => Duration::from_secs(1),
+                _ => TICK,
+            };
+            if has_sent && !has_more && shared.waiting.load(SeqCst) == 0 {
+                thread::sleep(GATHERING);
+            }
+            let is_following = replicas.iter().any(|replica| replica.peer().phase() == Phase::Online);
+            shared.is_resting.store(is_following, SeqCst);
+            fence(SeqCst);
+            let timeout = if is_following && self.lags(&replicas) { Duration::ZERO } else { timeout };
+            if let Err(error) = self.poll.poll(&mut events, Some(timeout))
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                tracing::error!("replicas cannot be waited for: {error}");
+                return;
+            }
+            shared.is_resting.store(false, SeqCst);
+            for event in &events {
+                if let Some(known) = self.known.get_mut(&(event.token().0 as u64)) {
+                    known.is_full = false;
+                }
+            }
+        }
+    }
+
+    /// Whether there is something for a replica that can take it.
+    fn lags(&self, replicas: &[Arc<ReplicaClient>]) -> bool {
+        let tail = self.server.durability.tail();
+        replicas.iter().any(|replica| {
+            let is_full = self.known.get(&replica.client.id()).is_some_and(|known| known.is_full);
+            !is_full && replica.peer().phase() == Phase::Online && replica.sent.load(Acquire) < tail
+        })
+    }
+
+    /// Has the poller tell when sockets can take more.
+    fn keep_watch(&mut self, replicas: &[Arc<ReplicaClient>]) {
+        let registry = self.poll.registry();
+        self.known.retain(|id, _| replicas.iter().any(|replica| replica.client.id() == *id));
+        for replica in replicas {
+            let id = replica.client.id();
+            if let std::collections::hash_map::Entry::Vacant(entry) = self.known.entry(id) {
+                let mut source = SourceFd(&replica.socket.as_raw_fd());
+                match registry.register(&mut source, Token(id as usize), Interest::WRITABLE) {
+                    Ok(()) => _ = entry.insert(Known::default()),
+                    Err(error) => replica.cut(&format!("it cannot be waited for: {error}")),
+                }
+            }
+        }
+    }
+
+    /// Does what only time brings about.
+    fn keep_time(&mut self, replicas: &[Arc<ReplicaClient>]) {
+        let (now_ms, config) = (now_ms(), self.config.config());
+        let replication = &self.server.replication;
+        let timeout_ms = u64::from(config.repl_timeout) * 1000;
+        let max_lag_s = u64::from(config.min_replicas_max_lag);
+        let mut good = 0;
+        for replica in replicas.iter().filter(|replica| !replica.is_gone()) {
+            let mut peer = replica.peer();
+            let tick = peer.tick(now_ms, timeout_ms);
+            good += usize::from(peer.phase() == Phase::Online && peer.lag_s(now_ms) <= max_lag_s);
+            drop(peer);
+            match tick {
+                PeerTick::Nothing => {}
+                PeerTick::Newline => _ = SockRef::from(&*replica.socket).send(b"\n"),
+                PeerTick::Cut => replica.cut("it has been silent for repl-timeout"),
+            }
+        }
+        replication.feeder.good.store(good, Relaxed);
+        let wanted = config.min_replicas_to_write as usize;
+        replication.set_state(LONELY, max_lag_s > 0 && good < wanted);
+        if !replicas.is_empty() {
+            self.alone_since_ms = now_ms;
+        } else if config.repl_backlog_ttl > 0
+            && now_ms.saturating_sub(self.alone_since_ms) >= u64::from(config.repl_backlog_ttl) * 1000
+        {
+            self.end_backlog();
+        }
+        if replication.is_replica() {
+            return;
+        }
+        let is_ping_due =
+            now_ms.saturating_sub(self.pinged_ms) >= u64::from(config.repl_ping_replica_period) * 1000;
+        if is_ping_due {
+            self.pinged_ms = now_ms;
+        }
+        let wants_acks = replication.feeder.acks_wanted.swap(false, SeqCst);
+        let is_followed = replicas.iter().any(|replica| replica.peer().phase() != Phase::Handshake);
+        if is_followed && (is_ping_due || wants_acks) {
+            self.record(if wants_acks { GETACK } else { PING });
+        }
+    }
+
+    /// Puts something of the link's own into the stream.
+    fn record(&self, bytes: &[u8]) {
+        let (server, id) = (&self.server, self.server.feeder());
+        // Where a script has closed the gate for long, nothing else happens either.
+        let Some(_inside) = server.engine.keyspace.enter_unless_long(id) else { return };
+        if server.engine.log.is_on_for(LogConsumer::Replicas) {
+            server.durability.ring().append(id, bytes);
+            server.durability.wake_log(server.durability.tail());
+        }
+    }
+
+    /// Keeps no backlog any more: nobody has come for long. What is recorded from now on is another history.
+    fn end_backlog(&self) {
+        let replication = &self.server.replication;
+        if !replication.has_backlog.load(Acquire) || replication.is_replica() {
+            return;
+        }
+        let mut reader = replication.feeder.reader();
+        let Some(reader) = &mut *reader else { return };
+        let _closed = self.server.engine.keyspace.close();
+        self.server.engine.log.turn(LogConsumer::Replicas, false);
+        replication.has_backlog.store(false, Release);
+        reader.park();
+        if replication.change_id().is_ok() {
+            tracing::info!("The backlog is freed: no replica has come for repl-backlog-ttl");
+        }
+    }
+
+    /// Begins to record for replicas, unless that is done.
+    fn begin_backlog(&self) {
+        let replication = &self.server.replication;
+        if replication.has_backlog.load(Acquire) {
+            return;
+        }
+        let mut reader = replication.feeder.reader();
+        let Some(reader) = &mut *reader else { return };
+        let _closed = self.server.engine.keyspace.close();
+        let tail = reader.resume();
+        self.server.engine.log.turn(LogConsumer::Replicas, true);
+        replication.backlog_from.store(tail, Release);
+        replication.has_backlog.store(true, Release);
+    }
+
+    /// Answers those that ask for the stream or for a snapshot.
+    fn answer(&mut self, replicas: &[Arc<ReplicaClient>]) {
+        let server = Arc::clone(&self.server);
+        let replication = &server.replication;
+        for replica in replicas.iter().filter(|replica| !replica.is_gone()) {
+            let Some(wanted) = replica.wanted().take() else { continue };
+            replica.client.set_output_class(OutputClass::Replica);
+            let now_ms = now_ms();
+            let resync = match &wanted {
+                Wanted::Stream { id, offset } => {
+                    let reader = replication.feeder.reader();
+                    let tail = server.durability.tail();
+                    let backlog = replication.backlog(tail);
+                    let backlog =
+                        backlog.map(|(first, end)| (replication.offset(first), replication.offset(end)));
+                    let resync = replication.history().decide(id, *offset, backlog);
+                    if let Resync::Partial { from } = resync {
+                        // Held by what the reader holds, until it is sent.
+                        replica.sent.store(replication.ring_offset(from), Release);
+                    }
+                    drop(reader);
+                    resync
+                }
+                Wanted::Snapshot => {
+                    replica.peer().is_old = true;
+                    Resync::Full
+                }
+            };
+            match resync {
+                Resync::Partial { from } => {
+                    replication.syncs.partial_ok.fetch_add(1, Relaxed);
+                    let id = replication.history().id;
+                    let line = replica.peer().continue_online(id.as_str(), from, now_ms);
+                    tracing::info!("{} goes on at {from}", replica.client);
+                    // A new socket takes a line.
+                    if SockRef::from(&*replica.socket).send(&line).ok() != Some(line.len()) {
+                        replica.cut("it takes no reply");
+                    }
+                }
+                Resync::Full => {
+                    if let Wanted::Stream { offset: 0.., .. } = wanted {
+                        replication.syncs.partial_refused.fetch_add(1, Relaxed);
+                    }
+                    replication.syncs.full.fetch_add(1, Relaxed);
+                    replica.peer().wait(now_ms);
+                }
+            }
+        }
+        let waiting: Vec<_> = replicas
+            .iter()
+            .filter(|replica| !replica.is_gone() && replica.peer().phase() == Phase::Waiting)
+            .map(Arc::clone)
+            .collect();
+        if self.transfer.is_none() && !waiting.is_empty() && !server.loading.is_active() {
+            self.begin_backlog();
+            self.transfer = transfer::Transfer::begin(&server, waiting, self.config.config());
+        }
+    }
+
+    fn end_transfer(&mut self) {
+        if self.transfer.as_ref().is_some_and(transfer::Transfer::has_ended)
+            && let Some(transfer) = self.transfer.take()
+        {
+            transfer.end();
+        }
+    }
+
+    /// Sends what there is; whether something was sent, and whether there is more that can be.
+    fn send(&mut self, replicas: &[Arc<ReplicaClient>]) -> (bool, bool) {
+        let server = Arc::clone(&self.server);
+        let replication = &server.replication;
+        let mut guard = replication.feeder.reader();
+        let Some(reader) = guard.as_mut().filter(|_| replication.has_backlog.load(Acquire)) else {
+            return (false, false);
+        };
+        let config = self.config.config();
+        let (published, bound) = (reader.published(), lag_max(config));
+        let (mut has_sent, mut has_more) = (false, false);
+        let mut held = published.saturating_sub(config.repl_backlog_size);
+        for replica in replicas.iter().filter(|replica| !replica.is_gone()) {
+            let phase = replica.peer().phase();
+            let sent = match phase {
+                Phase::Handshake | Phase::Waiting => continue,
+                // It goes on behind its snapshot.
+                Phase::Sending | Phase::AwaitingAck => replica.sent.load(Acquire),
+                Phase::Online => {
+                    let known = self.known.entry(replica.client.id()).or_default();
+                    let before = replica.sent.load(Acquire);
+                    let result = send_to(reader, replica, before, published, known);
+                    let sent = result.unwrap_or_else(|error| {
+                        replica.cut(&error.to_string());
+                        before
+                    });
+                    has_sent |= sent > before;
+                    has_more |= sent < published && !known.is_full;
+                    replica.sent.store(sent, Release);
+                    sent
+                }
+            };
+            if published.saturating_sub(sent) > bound {
+                replica.cut("it is behind by more than client-output-buffer-limit replica allows");
+                continue;
+            }
+            held = held.min(sent);
+        }
+        let from = held.max(replication.backlog_from.load(Acquire));
+        replication.backlog_from.store(from, Release);
+        reader.give_up(from);
+        (has_sent, has_more)
+    }
+}
+
+/// Bytes that a replica may be behind.
+fn lag_max(config: &Config) -> u64 {
+    let limit = config.client_output_buffer_limit.replica.hard_bytes;
+    let limit = if limit == 0 { u64::MAX } else { limit };
+    limit.max(config.repl_backlog_size)
+}
+
+/// Sends a replica the ring's bytes from one offset to another, as far as it takes them; the offset behind.
+fn send_to(
+    reader: &mut RingReader,
+    replica: &ReplicaClient,
+    from: u64,
+    to: u64,
+    known: &mut Known,
+) -> io::Result<u64> {
+    let mut at = from;
+    while at < to && !known.is_full && at - from < TURN_BYTES_MAX {
+        let end = to.min(at + OFFERED_BYTES_MAX);
+        let result = match reader.slices(at, end) {
+            Some(slices) => {
+                let slices: Vec<_> = slices.into_iter().take(SLICES_MAX).map(IoSlice::new).collect();
+                SockRef::from(&*replica.socket).send_vectored(&slices)
+            }
+            None => {
+                let mut copied = Vec::with_capacity((end - at) as usize);
+                reader.read(at, end, |part| copied.extend_from_slice(part));
+                SockRef::from(&*replica.socket).send(&copied)
+            }
+        };
+        match result {
+            Ok(sent) => at += sent as u64,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => known.is_full = true,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    replica.client.output_bytes_total.add(at - from);
+    Ok(at)
+}
+
+impl ReplicaClient {
+    /// Where the stream begins for it, behind its snapshot.
+    pub(super) fn begin_at(&self, ring_offset: u64) {
+        self.sent.store(ring_offset, Release);
+    }
+}

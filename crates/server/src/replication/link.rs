@@ -1,0 +1,538 @@
+//! The thread `replica`: the link to the primary, while there is one.
+//!
+//! ```text
+//! socket ─▶ Replica (handshake, framing) ─ snapshot ─▶ spool, a file without a name ─▶ loader
+//!                 └────────────────────── stream ───▶ Applier
+//! ```
+//!
+//! It carries out changes of roles, since nobody else applies anything then. A snapshot is spooled: until it is
+//! complete, the data set of before is served.
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, Write},
+    net::{Shutdown, SocketAddr, ToSocketAddrs},
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use dunlin_engine::LogConsumer;
+use dunlin_net::{Now, WorkerQueues};
+use dunlin_replication::{Action, Event, Id, LinkState, Replica, ReplicaOptions};
+use mio::{Events, Interest, Poll, Token, Waker, net::TcpStream};
+
+use super::{REPLICA, RoleOrder, STALE, apply::Applier, new_id, now_ms};
+use crate::{
+    config::{Config, PrimaryAddress},
+    executor::WorkerMessage,
+    loading::{Expired, LoadError, Reporter, load_snapshot},
+    shared::Shared,
+};
+
+const WAKER: Token = Token(0);
+const SOCKET: Token = Token(1);
+/// How often the clock is looked at, whatever comes.
+const TICK: Duration = Duration::from_millis(100);
+/// Bytes that are read at once.
+const READ_BYTES: usize = 256 << 10;
+/// Bytes that are applied between two looks at orders and the clock.
+const TURN_BYTES_MAX: usize = 8 << 20;
+/// Between two signs of life while a snapshot is loaded.
+const NEWLINE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Starts the thread.
+pub(super) fn start(
+    shared: &Arc<Shared>,
+    queues: &WorkerQueues<WorkerMessage>,
+) -> io::Result<JoinHandle<()>> {
+    let poll = Poll::new()?;
+    let waker = Waker::new(poll.registry(), WAKER)?;
+    let _ = shared.replication.replica_waker.set(waker);
+    let (shared, queues) = (Arc::clone(shared), queues.clone());
+    thread::Builder::new()
+        .name("replica".to_owned())
+        // The stream of an old Redis may hold scripts.
+        .stack_size(dunlin_scripting::STACK_BYTES)
+        .spawn(move || {
+            let applier = Applier::new(&shared, &queues);
+            Link { shared, poll, applier, primary: None, connection: None, spool: None }.run();
+        })
+}
+
+/// The socket to the primary.
+struct Connection {
+    stream: TcpStream,
+    is_made: bool,
+    readable: bool,
+    writable: bool,
+    /// What it could not be sent yet.
+    output: Vec<u8>,
+}
+
+/// A snapshot that comes.
+struct Spool {
+    file: File,
+    bytes: u64,
+    id: Id,
+    offset: u64,
+}
+
+/// The primary that is followed.
+struct Primary {
+    address: PrimaryAddress,
+    replica: Replica,
+    /// The link was given up for good.
+    is_stopped: bool,
+}
+
+struct Link {
+    shared: Arc<Shared>,
+    poll: Poll,
+    applier: Applier,
+    primary: Option<Primary>,
+    connection: Option<Connection>,
+    spool: Option<Spool>,
+}
+
+impl Link {
+    fn run(mut self) {
+        let (mut events, mut buffer) = (Events::with_capacity(8), vec![0; READ_BYTES]);
+        while self.shared.loading.is_active() && !self.shared.replication.has_ended() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        while !self.shared.replication.has_ended() {
+            let ordered = self.shared.replication.ordered.load(std::sync::atomic::Ordering::SeqCst);
+            if let Some(order) = self.shared.replication.take_order() {
+                self.carry_out(order);
+            }
+            self.shared.replication.note_carried_out(ordered);
+            let may_read = self.connection.as_ref().is_some_and(|connection| connection.readable);
+            let timeout = match &self.primary {
+                _ if may_read => Duration::ZERO,
+                Some(_) => TICK,
+                None => Duration::from_secs(1),
+            };
+            if let Err(error) = self.poll.poll(&mut events, Some(timeout))
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                tracing::error!("the link to the primary cannot be waited for: {error}");
+                return;
+            }
+            for event in &events {
+                if event.token() == SOCKET
+                    && let Some(connection) = &mut self.connection
+                {
+                    connection.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+                    connection.writable |= event.is_writable() || event.is_error();
+                }
+            }
+            if self.primary.as_ref().is_some_and(|primary| !primary.is_stopped) {
+                self.advance(&mut buffer);
+            }
+            self.publish();
+        }
+    }
+
+    /// Shows INFO and ROLE how the link is.
+    fn publish(&self) {
+        let replication = &self.shared.replication;
+        let mut status = replication.link();
+        let Some(Primary { address, replica, .. }) = &self.primary else {
+            status.primary = None;
+            return;
+        };
+        if status.primary.as_ref() != Some(address) {
+            status.primary = Some(address.clone());
+        }
+        status.state = replica.link();
+        status.heard_ms = replica.heard_ms();
+        status.down_since_ms = replica.down_since_ms().unwrap_or(0);
+        status.snapshot = replica.snapshot_progress();
+        drop(status);
+        replication.set_state(STALE, replica.link() != LinkState::Connected);
+    }
+
+    fn carry_out(&mut self, order: RoleOrder) {
+        self.disconnect("the role changes");
+        match order {
+            RoleOrder::Follow(address) => self.follow(address),
+            RoleOrder::Promote => self.promote(),
+        }
+        self.publish();
+    }
+
+    fn follow(&mut self, address: PrimaryAddress) {
+        tracing::info!("Following the primary {}:{}", address.host, address.port);
+        let shared = Arc::clone(&self.shared);
+        let replication = &shared.replication;
+        replication.link().stopped = None;
+        let position = match self.primary.take() {
+            // The history that the former primary's stream has.
+            Some(primary) => primary.replica.position(),
+            None => {
+                // From here on nobody writes, so the own history ends here.
+                replication.set_state(REPLICA | STALE, true);
+                let _closed = shared.engine.keyspace.close();
+                replication.select(0);
+                self.applier.begin(0);
+                shared.engine.log.follow(true);
+                let tail = shared.durability.tail();
+                let has_backlog = replication.backlog(tail).is_some();
+                has_backlog.then(|| (replication.history().id, replication.offset(tail)))
+            }
+        };
+        let replica = Replica::new(options(&shared.config.current()), position, now_ms());
+        self.primary = Some(Primary { address, replica, is_stopped: false });
+    }
+
+    fn promote(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let replication = &shared.replication;
+        replication.link().stopped = None;
+        if self.primary.take().is_none() {
+            // A start with `replicaof` whose order was overtaken by this one.
+            replication.set_state(REPLICA | STALE, false);
+            return;
+        }
+        let Ok(id) = new_id() else {
+            tracing::error!("cannot draw a random identity, so the replica stays one");
+            return;
+        };
+        {
+            let _closed = shared.engine.keyspace.close();
+            if self.applier.database() != 0 && shared.engine.log.has_consumers() {
+                // What is recorded here begins in database 0.
+                let select = dunlin_replication::request(&[b"SELECT", b"0"]);
+                shared.durability.ring().append(shared.applier(), &select);
+            }
+            replication.select(0);
+            let offset = replication.offset(shared.durability.tail());
+            replication.lock_history().promote(id, offset);
+            shared.engine.log.follow(false);
+        }
+        replication.set_state(REPLICA | STALE, false);
+        // They come back for the second id.
+        replication.feeder.cut_all();
+        tracing::info!("This server is a primary now, with the id {id}");
+    }
+
+    fn step(&mut self, event: Event<'_>) -> (Vec<Action>, usize) {
+        let mut actions = Vec::new();
+        let Some(primary) = &mut self.primary else { return (actions, 0) };
+        let taken = primary.replica.step(now_ms(), event, &mut actions);
+        (actions, taken)
+    }
+
+    /// Does what is due, and what has come.
+    fn advance(&mut self, buffer: &mut [u8]) {
+        let status = self.shared.durability.fsynced_of_replica();
+        if let Some(primary) = &mut self.primary {
+            primary.replica.fsynced = status.map(|synced| self.shared.replication.offset(synced));
+            primary.replica.options = options(&self.shared.config.current());
+        }
+        let (actions, _) = self.step(Event::Tick);
+        self.act(actions, &[]);
+        self.connect_further();
+        self.send();
+        let mut read = 0;
+        while read < TURN_BYTES_MAX
+            && !self.shared.replication.has_order()
+            && !self.shared.replication.has_ended()
+        {
+            let Some(connection) = self.connection.as_mut() else { return };
+            if !connection.readable || !connection.is_made {
+                break;
+            }
+            match connection.stream.read(buffer) {
+                Ok(0) => return self.lose("it was closed"),
+                Ok(bytes) => {
+                    connection.readable = true;
+                    read += bytes;
+                    self.receive(&buffer[..bytes]);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => connection.readable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.lose(&error.to_string()),
+            }
+        }
+        self.send();
+    }
+
+    fn receive(&mut self, bytes: &[u8]) {
+        let (actions, taken) = self.step(Event::Received(bytes));
+        self.act(actions, bytes);
+        let Some(primary) = &self.primary else { return };
+        if self.connection.is_none() || primary.replica.link() != LinkState::Connected {
+            return;
+        }
+        match self.applier.take(&bytes[taken..]) {
+            Ok(()) => {
+                let offset = self.shared.replication.offset(self.shared.durability.tail());
+                self.step(Event::Applied(offset));
+                if std::mem::take(&mut self.applier.ack_wanted) {
+                    let (actions, _) = self.step(Event::AckWanted);
+                    self.act(actions, &[]);
+                }
+            }
+            Err(reason) => self.give_up(&reason),
+        }
+    }
+
+    fn act(&mut self, actions: Vec<Action>, bytes: &[u8]) {
+        for action in actions {
+            match action {
+                Action::Connect => self.connect(),
+                Action::Send(bytes) => {
+                    if let Some(connection) = &mut self.connection {
+                        connection.output.extend_from_slice(&bytes);
+                    }
+                }
+                Action::Close(reason) => {
+                    tracing::warn!("The link to the primary is closed: {reason}");
+                    self.disconnect(&reason);
+                }
+                Action::Warn(line) => tracing::warn!("{line}"),
+                Action::BeginSnapshot { id, offset, .. } => {
+                    tracing::info!("Full resynchronisation: a snapshot comes, of {id} at {offset}");
+                    match spool_file(&self.shared.config.current()) {
+                        Ok(file) => self.spool = Some(Spool { file, bytes: 0, id, offset }),
+                        Err(error) => self.fail(&format!("there is no file for the snapshot: {error}")),
+                    }
+                }
+                Action::Snapshot { held, range } => {
+                    let Some(spool) = &mut self.spool else { continue };
+                    let written = spool
+                        .file
+                        .write_all(&held)
+                        .and_then(|()| spool.file.write_all(&bytes[range.clone()]));
+                    spool.bytes += (held.len() + range.len()) as u64;
+                    if let Err(error) = written {
+                        self.fail(&format!("the snapshot cannot be kept: {error}"));
+                    }
+                }
+                Action::EndSnapshot => {
+                    if let Some(spool) = self.spool.take() {
+                        self.load(spool);
+                    }
+                }
+                Action::Continue(id) => {
+                    let replication = &self.shared.replication;
+                    let offset = replication.offset(self.shared.durability.tail());
+                    tracing::info!("Partial resynchronisation: the stream of {id} goes on at {offset}");
+                    let before = replication.history().id;
+                    replication.lock_history().continue_as(id, offset);
+                    if before != id {
+                        replication.feeder.cut_all();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Puts a snapshot in the place of the data set.
+    fn load(&mut self, mut spool: Spool) {
+        let shared = Arc::clone(&self.shared);
+        let (replication, begun) = (&shared.replication, Instant::now());
+        let config = shared.config.current();
+        replication.feeder.cut_all();
+        // A log of what was there before is of no use; another one begins with what is loaded.
+        let has_log = !shared.durability.is_off();
+        if has_log && let Err(reason) = shared.durability.turn(false) {
+            return self.fail(&reason);
+        }
+        shared.loading.begin(Now::read().unix_ms);
+        {
+            let _closed = shared.engine.keyspace.close();
+            shared.engine.log.turn(LogConsumer::Replicas, false);
+        }
+        shared.alone(|context| context.flush(None, false));
+        shared.libraries.flush();
+        shared.loading.expect(spool.bytes);
+        let loaded =
+            spool.file.rewind().map_err(|error| LoadError::Failed(error.to_string())).and_then(|()| {
+                let source =
+                    Lively { file: &spool.file, connection: self.connection.as_mut(), said: Instant::now() };
+                load_snapshot(
+                    &shared,
+                    source,
+                    Expired::Kept,
+                    Now::read().unix_ms,
+                    &mut Reporter::new(&shared.loading),
+                )
+            });
+        match loaded {
+            Ok(loaded) => {
+                self.applier.begin(loaded.stream_database);
+                replication.select(loaded.stream_database);
+                replication.feeder.restart(&shared, spool.id, spool.offset);
+                shared.note_loaded(loaded.keys, loaded.expired);
+                shared.loading.end();
+                tracing::info!(
+                    "The primary's data set is loaded: {} keys in {:.3} seconds",
+                    loaded.keys,
+                    begun.elapsed().as_secs_f64()
+                );
+            }
+            Err(error) => {
+                // Half of a data set is none.
+                shared.alone(|context| context.flush(None, false));
+                shared.libraries.flush();
+                shared.loading.end();
+                match error {
+                    LoadError::Failed(reason) => {
+                        self.give_up(&format!("the snapshot cannot be loaded: {reason}"))
+                    }
+                    LoadError::Abandoned => self.disconnect("loading was given up"),
+                }
+            }
+        }
+        if has_log
+            && config.appendonly
+            && let Err(reason) = shared.durability.turn(true)
+        {
+            tracing::error!("the append-only file stays off: {reason}");
+        }
+        let (actions, _) = self.step(Event::Loaded);
+        self.act(actions, &[]);
+    }
+
+    fn connect(&mut self) {
+        let Some(primary) = &self.primary else { return };
+        let address = (primary.address.host.as_str(), primary.address.port);
+        let resolved = address.to_socket_addrs().and_then(|mut addresses| {
+            addresses.next().ok_or_else(|| io::Error::other("the name has no address"))
+        });
+        match resolved.and_then(|address| self.open(address)) {
+            Ok(connection) => self.connection = Some(connection),
+            Err(error) => self.lose(&error.to_string()),
+        }
+    }
+
+    fn open(&self, address: SocketAddr) -> io::Result<Connection> {
+        let mut stream = TcpStream::connect(address)?;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        self.poll.registry().register(&mut stream, SOCKET, interest)?;
+        Ok(Connection { stream, is_made: false, readable: false, writable: false, output: Vec::new() })
+    }
+
+    /// Goes on with a connection that is being made.
+    fn connect_further(&mut self) {
+        let Some(connection) = self.connection.as_mut().filter(|connection| !connection.is_made) else {
+            return;
+        };
+        match connection.stream.take_error() {
+            Ok(None) if !connection.writable => return,
+            Ok(None) => {}
+            Ok(Some(error)) | Err(error) => return self.lose(&error.to_string()),
+        }
+        match connection.stream.peer_addr() {
+            Ok(_) => {
+                connection.is_made = true;
+                // Acknowledgements are small, and somebody may wait for them.
+                let _ = connection.stream.set_nodelay(true);
+                let (actions, _) = self.step(Event::Connected);
+                self.act(actions, &[]);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
+            Err(error) => self.lose(&error.to_string()),
+        }
+    }
+
+    fn send(&mut self) {
+        let Some(connection) = self.connection.as_mut().filter(|connection| connection.is_made) else {
+            return;
+        };
+        if let Err(error) = connection.send() {
+            self.lose(&error.to_string());
+        }
+    }
+
+    /// The connection is gone, or could not be made.
+    fn lose(&mut self, reason: &str) {
+        tracing::warn!("The link to the primary is lost: {reason}");
+        self.disconnect(reason);
+    }
+
+    fn disconnect(&mut self, reason: &str) {
+        if let Some(mut connection) = self.connection.take() {
+            let _ = self.poll.registry().deregister(&mut connection.stream);
+            let _ = connection.stream.shutdown(Shutdown::Both);
+        }
+        self.spool = None;
+        self.applier.cut();
+        self.step(Event::Closed(reason));
+    }
+
+    /// Something here went wrong; it is tried again.
+    fn fail(&mut self, reason: &str) {
+        tracing::error!("Replication fails: {reason}");
+        self.disconnect(reason);
+    }
+
+    /// The primary has something that cannot be had here: trying again would come to the same.
+    fn give_up(&mut self, reason: &str) {
+        tracing::error!("Replication is stopped: {reason}. Nothing more is applied; REPLICAOF begins anew");
+        self.disconnect(reason);
+        self.shared.replication.link().stopped = Some(reason.to_owned());
+        if let Some(primary) = &mut self.primary {
+            primary.replica.forget_position();
+            primary.is_stopped = true;
+        }
+    }
+}
+
+impl Connection {
+    fn send(&mut self) -> io::Result<()> {
+        while !self.output.is_empty() {
+            match self.stream.write(&self.output) {
+                Ok(sent) => drop(self.output.drain(..sent)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A spool that is read, while the primary is shown that somebody is alive.
+struct Lively<'a> {
+    file: &'a File,
+    connection: Option<&'a mut Connection>,
+    said: Instant,
+}
+
+impl Read for Lively<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.said.elapsed() >= NEWLINE_INTERVAL
+            && let Some(connection) = &mut self.connection
+        {
+            self.said = Instant::now();
+            if connection.output.is_empty() {
+                connection.output.push(b'\n');
+            }
+            // That it is gone is seen when the stream is to go on.
+            let _ = connection.send();
+        }
+        self.file.read(buffer)
+    }
+}
+
+/// A file in `dir` that has no name, and goes away with its handle.
+fn spool_file(config: &Config) -> io::Result<File> {
+    let path = config.dir.join(format!("temp-{}.{}.rdb", now_ms(), std::process::id()));
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
+fn options(config: &Config) -> ReplicaOptions {
+    ReplicaOptions {
+        user: config.masteruser.bytes().to_vec(),
+        password: config.masterauth.bytes().to_vec(),
+        port: if config.replica_announce_port > 0 { config.replica_announce_port } else { config.port },
+        announce_ip: config.replica_announce_ip.clone(),
+        timeout_ms: u64::from(config.repl_timeout) * 1000,
+    }
+}

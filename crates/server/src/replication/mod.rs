@@ -1,0 +1,318 @@
+//! Replication at work: what workers, the two threads of replication and INFO share. The states of a link are the crate
+//! `dunlin-replication`'s.
+//!
+//! ```text
+//! primary   workers ─▶ ring ─▶ thread `feeder` ─▶ sockets of replicas        REPLCONF ACK comes through workers
+//!                              thread `snapshot` ─▶ the same, for a full resynchronisation
+//! replica   thread `replica`: socket ─▶ spool, loader ─▶ keyspace; then stream ─▶ keyspace and ring
+//! ```
+//!
+//! Offsets of replication are the ring's offsets, plus a number that changes only behind the closed gate
+//! ([`Replication::offset`]): the stream is the ring's bytes.
+
+mod apply;
+mod feeder;
+mod link;
+mod transfer;
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{
+            AtomicBool, AtomicU8, AtomicU64, AtomicUsize,
+            Ordering::{Acquire, Relaxed, Release, SeqCst},
+        },
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use dunlin_engine::command::CommandError;
+use dunlin_replication::{History, Id, LinkState};
+
+pub(crate) use self::feeder::{AckWait, ReplicaClient, Wanted};
+use crate::{
+    admission::{Check, Conditions, NOREPLICAS, READONLY},
+    config::{Config, PrimaryAddress},
+    shared::Shared,
+    system::host,
+};
+
+/// How long a client waits for its change of roles to be made, at most: a load may have to be given up first.
+const ORDER_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The bits of [`Replication::state`]. None is set on a primary that nobody needs replicas of.
+const REPLICA: u8 = 1 << 0;
+/// The stream does not come.
+const STALE: u8 = 1 << 1;
+/// There are fewer good replicas than `min-replicas-to-write`.
+const LONELY: u8 = 1 << 2;
+
+/// What the thread `replica` is to do.
+#[derive(Debug)]
+pub(crate) enum RoleOrder {
+    /// Follow this primary.
+    Follow(PrimaryAddress),
+    /// Follow nobody.
+    Promote,
+}
+
+/// The link to the primary, as INFO and ROLE show it.
+#[derive(Debug, Clone)]
+pub(crate) struct LinkStatus {
+    pub(crate) primary: Option<PrimaryAddress>,
+    pub(crate) state: LinkState,
+    pub(crate) heard_ms: u64,
+    /// Since when the stream does not come; 0 while it does.
+    pub(crate) down_since_ms: u64,
+    /// Bytes of a snapshot, and in all where that is known, while one comes.
+    pub(crate) snapshot: Option<(u64, Option<u64>)>,
+    /// Why the link was given up for good.
+    pub(crate) stopped: Option<String>,
+}
+
+/// Resynchronisations so far.
+#[derive(Debug, Default)]
+pub(crate) struct SyncCounts {
+    pub(crate) full: AtomicU64,
+    pub(crate) partial_ok: AtomicU64,
+    pub(crate) partial_refused: AtomicU64,
+}
+
+/// Replication as all threads see it.
+pub(crate) struct Replication {
+    state: AtomicU8,
+    history: Mutex<History>,
+    /// The offset of replication at the ring's offset 0, modulo 2^64.
+    base: AtomicU64,
+    /// The ring's first byte of the backlog, and whether there is one.
+    backlog_from: AtomicU64,
+    has_backlog: AtomicBool,
+    /// The database that the stream has selected, where it comes from a primary.
+    database: AtomicUsize,
+    link: Mutex<LinkStatus>,
+    order: Mutex<Option<RoleOrder>>,
+    /// Orders that were carried out.
+    carried_out: AtomicU64,
+    ordered: AtomicU64,
+    replica_waker: OnceLock<mio::Waker>,
+    feeder: feeder::Shared,
+    pub(crate) syncs: SyncCounts,
+    /// The threads are to end.
+    ended: AtomicBool,
+}
+
+impl Replication {
+    pub(crate) fn new(id: Id) -> Self {
+        Self {
+            state: AtomicU8::new(0),
+            history: Mutex::new(History::new(id)),
+            base: AtomicU64::new(0),
+            backlog_from: AtomicU64::new(0),
+            has_backlog: AtomicBool::new(false),
+            database: AtomicUsize::new(0),
+            link: Mutex::new(LinkStatus {
+                primary: None,
+                state: LinkState::Connect,
+                heard_ms: 0,
+                down_since_ms: 0,
+                snapshot: None,
+                stopped: None,
+            }),
+            order: Mutex::default(),
+            carried_out: AtomicU64::new(0),
+            ordered: AtomicU64::new(0),
+            replica_waker: OnceLock::new(),
+            feeder: feeder::Shared::default(),
+            syncs: SyncCounts::default(),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the data set follows a primary.
+    #[inline]
+    pub(crate) fn is_replica(&self) -> bool {
+        self.state.load(Relaxed) & REPLICA != 0
+    }
+
+    /// The server is to be a replica as soon as it has started: nothing is written before.
+    pub(crate) fn expect_primary(&self) {
+        self.set_state(REPLICA | STALE, true);
+    }
+
+    /// What the role of the server forbids its clients.
+    #[inline]
+    pub(crate) fn conditions(&self, config: &Config) -> Conditions {
+        let state = self.state.load(Relaxed);
+        if state == 0 {
+            return Conditions::default();
+        }
+        let is_replica = state & REPLICA != 0;
+        Conditions::default()
+            .with(Check::FewReplicas, !is_replica && state & LONELY != 0)
+            .with(Check::ReadOnlyReplica, is_replica && config.replica_read_only)
+            .with(Check::StaleReplica, is_replica && state & STALE != 0 && !config.replica_serve_stale_data)
+    }
+
+    /// Why nothing may be written because of the role.
+    pub(crate) fn write_refusal(&self, config: &Config) -> Option<CommandError> {
+        let conditions = self.conditions(config);
+        if conditions.has(Check::FewReplicas) {
+            return Some(NOREPLICAS);
+        }
+        conditions.has(Check::ReadOnlyReplica).then_some(READONLY)
+    }
+
+    fn set_state(&self, bit: u8, on: bool) {
+        match on {
+            true => self.state.fetch_or(bit, SeqCst),
+            false => self.state.fetch_and(!bit, SeqCst),
+        };
+    }
+
+    /// The history of the data set.
+    pub(crate) fn history(&self) -> History {
+        *self.lock_history()
+    }
+
+    fn lock_history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the threads are to end, since the server does.
+    fn has_ended(&self) -> bool {
+        self.ended.load(SeqCst)
+    }
+
+    /// Begins another history: `DEBUG CHANGE-REPL-ID`.
+    pub(crate) fn change_id(&self) -> Result<(), String> {
+        *self.lock_history() = History::new(new_id()?);
+        Ok(())
+    }
+
+    /// The offset of replication at an offset of the ring.
+    pub(crate) fn offset(&self, ring_offset: u64) -> u64 {
+        ring_offset.wrapping_add(self.base.load(Acquire))
+    }
+
+    /// The ring's offset at one of replication.
+    fn ring_offset(&self, offset: u64) -> u64 {
+        offset.wrapping_sub(self.base.load(Acquire))
+    }
+
+    /// The stream has selected a database.
+    fn select(&self, database: usize) {
+        self.database.store(database, Release);
+    }
+
+    /// The database that a replica of this server has to select at the end of the log.
+    pub(crate) fn stream_database(&self) -> usize {
+        if self.is_replica() { self.database.load(Acquire) } else { 0 }
+    }
+
+    /// The ring's bytes that are kept for replicas: from the first to behind the last, where there are any.
+    pub(crate) fn backlog(&self, tail: u64) -> Option<(u64, u64)> {
+        self.has_backlog.load(Acquire).then(|| (self.backlog_from.load(Acquire).min(tail), tail))
+    }
+
+    /// Whether replicas of this server can be told something: it is a primary, or its own link is up.
+    pub(crate) fn may_feed(&self) -> bool {
+        self.state.load(Relaxed) & (REPLICA | STALE) != REPLICA | STALE
+    }
+
+    /// The link to the primary.
+    pub(crate) fn link(&self) -> MutexGuard<'_, LinkStatus> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the thread `replica` change the role; whoever reads the role meanwhile sees the one of before.
+    pub(crate) fn order(&self, order: RoleOrder) {
+        *self.order.lock().unwrap_or_else(PoisonError::into_inner) = Some(order);
+        self.ordered.fetch_add(1, SeqCst);
+        self.wake_replica();
+    }
+
+    /// Waits until the order has been carried out. The caller is not inside the gate. `false`: it takes its time.
+    pub(crate) fn await_order(&self) -> bool {
+        let (ordered, until) = (self.ordered.load(SeqCst), Instant::now() + ORDER_TIME_MAX);
+        while self.carried_out.load(SeqCst) < ordered {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        true
+    }
+
+    fn take_order(&self) -> Option<RoleOrder> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn has_order(&self) -> bool {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// All orders so far have been carried out.
+    fn note_carried_out(&self, ordered: u64) {
+        self.carried_out.store(ordered, SeqCst);
+    }
+
+    fn wake_replica(&self) {
+        if let Some(waker) = self.replica_waker.get() {
+            // It fails only where the thread has ended.
+            let _ = waker.wake();
+        }
+    }
+}
+
+/// Draws an id.
+pub(crate) fn new_id() -> Result<Id, String> {
+    let mut bytes = [0; 20];
+    getrandom::fill(&mut bytes).map_err(|error| format!("cannot draw a random identity: {error}"))?;
+    Ok(Id::from_random(bytes))
+}
+
+/// The threads of replication.
+pub(crate) struct Threads {
+    replica: JoinHandle<()>,
+    feeder: JoinHandle<()>,
+}
+
+impl Threads {
+    /// Starts them. `second` is the ring's second reader.
+    pub(crate) fn start(shared: &Arc<Shared>, second: dunlin_persist::RingReader) -> std::io::Result<Self> {
+        let until = Instant::now() + ORDER_TIME_MAX;
+        // The first worker that runs brings it.
+        let queues = loop {
+            match shared.durability.queues() {
+                Some(queues) => break queues,
+                None if Instant::now() < until => std::thread::sleep(Duration::from_micros(200)),
+                None => return Err(std::io::Error::other("the workers do not run")),
+            }
+        };
+        let feeder = feeder::start(shared, queues, second)?;
+        let replica = link::start(shared, queues)?;
+        let config = shared.config.current();
+        if let Some(primary) = config.replicaof.clone() {
+            shared.replication.order(RoleOrder::Follow(primary));
+        }
+        Ok(Self { replica, feeder })
+    }
+
+    /// Ends them.
+    pub(crate) fn join(self, shared: &Shared) {
+        shared.replication.ended.store(true, SeqCst);
+        shared.replication.wake_replica();
+        shared.replication.feeder.wake();
+        for thread in [self.replica, self.feeder] {
+            if thread.join().is_err() {
+                tracing::error!("a thread of replication failed");
+            }
+        }
+    }
+}
+
+/// Milliseconds of a clock that only goes forward; never 0.
+pub(crate) fn now_ms() -> u64 {
+    host::monotonic_ns() / 1_000_000 + 1
+}
