@@ -9,7 +9,7 @@ use std::{
 };
 
 /// From the process down to the configuration. Sockets and event loops are the crate `dunlin-net`, below all of it.
-const ROOMS: [&str; 16] = [
+const ROOMS: [&str; 17] = [
     "lib",
     "process",
     "tools",
@@ -17,6 +17,7 @@ const ROOMS: [&str; 16] = [
     "executor",
     "scripting",
     "push",
+    "replication",
     "loading",
     "durability",
     "persistence",
@@ -29,7 +30,7 @@ const ROOMS: [&str; 16] = [
 ];
 
 /// Arrows that point up, from a module to one above it. The list is to become shorter.
-const UPWARD: [(&str, &str); 30] = [
+const UPWARD: [(&str, &str); 37] = [
     ("commands", "process"),
     ("config", "observe"),
     ("durability", "commands"),
@@ -42,14 +43,20 @@ const UPWARD: [(&str, &str); 30] = [
     ("observe", "persistence"),
     ("observe", "process"),
     ("observe", "push"),
+    ("observe", "replication"),
     ("persistence", "durability"),
     ("persistence", "executor"),
     ("persistence", "scripting"),
     ("push", "executor"),
+    ("replication", "commands"),
+    ("replication", "executor"),
+    ("replication", "push"),
+    ("replication", "scripting"),
     ("scripting", "commands"),
     ("scripting", "executor"),
     ("session", "executor"),
     ("session", "push"),
+    ("session", "replication"),
     ("shared", "commands"),
     ("shared", "durability"),
     ("shared", "executor"),
@@ -58,6 +65,7 @@ const UPWARD: [(&str, &str); 30] = [
     ("shared", "persistence"),
     ("shared", "process"),
     ("shared", "push"),
+    ("shared", "replication"),
     ("shared", "scripting"),
     ("tools", "process"),
 ];
