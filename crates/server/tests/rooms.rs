@@ -9,7 +9,7 @@ use std::{
 };
 
 /// From the process down to the configuration. Sockets and event loops are the crate `dunlin-net`, below all of it.
-const ROOMS: [&str; 17] = [
+const ROOMS: &[&str] = &[
     "lib",
     "process",
     "tools",
@@ -31,7 +31,7 @@ const ROOMS: [&str; 17] = [
 ];
 
 /// Arrows that point up, from a module to one above it. The list is to become shorter.
-const UPWARD: [(&str, &str); 37] = [
+const UPWARD: &[(&str, &str)] = &[
     ("commands", "process"),
     ("config", "observe"),
     ("durability", "commands"),
@@ -48,7 +48,6 @@ const UPWARD: [(&str, &str); 37] = [
     ("persistence", "durability"),
     ("persistence", "scripting"),
     ("push", "executor"),
-    ("replication", "commands"),
     ("replication", "executor"),
     ("replication", "push"),
     ("replication", "scripting"),
@@ -85,7 +84,7 @@ fn modules_import_only_modules_below_them() {
             }
         }
     }
-    let known = UPWARD.map(|(from, to)| (from.to_owned(), to.to_owned())).into();
+    let known = UPWARD.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned())).collect();
     let new: Vec<_> = upward.difference(&known).collect();
     assert!(new.is_empty(), "imports of modules above: {new:?}");
     let gone: Vec<_> = known.difference(&upward).collect();

@@ -450,7 +450,7 @@ mod tests {
         );
         store.set(&pairs("cluster-enabled=NO;hz=20"), true).unwrap();
         assert_eq!(get(&store, &["hz", "replicaof"]), "hz=20;replicaof=");
-        let primary = PrimaryAddress { host: "host".to_owned(), port: 7000 };
+        let primary = crate::config::PrimaryAddress { host: "host".to_owned(), port: 7000 };
         store.follow(Some(primary));
         assert_eq!(get(&store, &["replicaof", "SLAVEOF"]), "replicaof=host 7000;SLAVEOF=host 7000");
         let error = store.set(&pairs("hz=30;io-threads=4"), true).unwrap_err().to_string();
