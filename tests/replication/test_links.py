@@ -28,6 +28,7 @@ hello info lastsave latency lolwut memory migrate module monitor multi pfdebug p
 readonly readwrite replconf replicaof reset restore-asking role save shutdown slaveof slowlog ssubscribe subscribe
 sunsubscribe sync time unsubscribe wait waitaof hotkeys""".split()
 CONDITIONS = [["NX"], ["XX"], ["FNX"], ["FXX"], ["FIELDS"]]
+SMALLEST = "-9223372036854775808"
 BLOCKING = "blpop brpop blmove brpoplpush blmpop bzpopmin bzpopmax bzmpop xread xreadgroup".split()
 
 
@@ -66,6 +67,9 @@ def random_calls(primary, replica, seed, count):
         found += calls_of(other, name)
     # Valkey 9.1 takes a key that is called like the condition for the condition, and sends the command without its key.
     found = [call for call in found if call[0] != "hsetex" or call[1:2] not in CONDITIONS]
+    # Valkey 9.1 changes the first element for an LSET at the smallest index, which is out of range. Redis 7.0 takes the
+    # smallest count of LREM for all elements; Valkey and Dunlin refuse it.
+    found = [call for call in found if call[0] not in ("lset", "lrem") or SMALLEST not in call]
     rng = random.Random(seed)
     rng.shuffle(found)
     return found[:count]

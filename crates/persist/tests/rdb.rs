@@ -267,7 +267,7 @@ fn everything_that_old_and_new_servers_write_is_understood() {
         ("GET a", "$1 5"),
         ("PTTL a", ":7000"),
         ("PTTL b", ":9000"),
-        ("OBJECT IDLETIME b", ":98"),
+        ("OBJECT IDLETIME b", ":100"),
         ("GET c", "$10 aaaaaaaaaa"),
         ("EXISTS d", ":0"),
         ("HGET e f", "$1 g"),

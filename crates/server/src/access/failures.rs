@@ -29,9 +29,6 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(5);
 /// Addresses that are remembered. Where there are more, those with the fewest failures are forgotten.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Where an attempt comes from: Unix sockets are one address.
-type Origin = Option<IpAddr>;
-
 #[derive(Debug, Clone, Copy)]
 struct Record {
     failures: u32,
@@ -58,7 +55,7 @@ impl Record {
 /// Failed authentications by address.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
-    by_origin: Mutex<HashMap<Origin, Record>>,
+    by_origin: Mutex<HashMap<IpAddr, Record>>,
     /// Attempts that had to wait.
     delayed: AtomicU64,
 }
@@ -66,8 +63,9 @@ pub(crate) struct Failures {
 impl Failures {
     /// How long an attempt from there has to wait.
     pub(crate) fn delay(&self, transport: &Transport, now: Instant) -> Option<Duration> {
+        let origin = origin(transport)?;
         let mut by_origin = self.by_origin.lock().unwrap_or_else(PoisonError::into_inner);
-        let record = by_origin.get_mut(&origin(transport))?;
+        let record = by_origin.get_mut(&origin)?;
         record.forget(now);
         let delay = record.delay();
         if delay.is_some() {
@@ -78,8 +76,8 @@ impl Failures {
 
     /// Notes a failure. Whether it is the first that is held against its address.
     pub(crate) fn note(&self, transport: &Transport, now: Instant) -> bool {
+        let Some(origin) = origin(transport) else { return false };
         let mut by_origin = self.by_origin.lock().unwrap_or_else(PoisonError::into_inner);
-        let origin = origin(transport);
         if by_origin.len() >= ADDRESSES_MAX && !by_origin.contains_key(&origin) {
             make_room(&mut by_origin, now);
         }
@@ -99,7 +97,7 @@ impl Failures {
 }
 
 /// Forgets the half of the addresses that have failed least.
-fn make_room(by_origin: &mut HashMap<Origin, Record>, now: Instant) {
+fn make_room(by_origin: &mut HashMap<IpAddr, Record>, now: Instant) {
     by_origin.values_mut().for_each(|record| record.forget(now));
     let mut counts: Vec<u32> = by_origin.values().map(|record| record.failures).collect();
     counts.sort_unstable();
@@ -110,7 +108,8 @@ fn make_room(by_origin: &mut HashMap<Origin, Record>, now: Instant) {
     }
 }
 
-fn origin(transport: &Transport) -> Origin {
+/// Where an attempt comes from. Unix sockets have no address: their permissions say who may try.
+fn origin(transport: &Transport) -> Option<IpAddr> {
     match transport {
         Transport::Tcp { peer, .. } => Some(match peer.ip().to_canonical() {
             // A host has as many addresses as it likes within its network.
@@ -154,6 +153,16 @@ mod tests {
         let later = start + 42 * FORGOTTEN_AFTER;
         assert_eq!(failures.delay(&guesser, later), None);
         assert!(failures.note(&guesser, later), "said again");
+    }
+
+    #[test]
+    fn auth_is_not_slowed_down_on_unix_sockets() {
+        let (failures, now) = (Failures::default(), Instant::now());
+        let socket = Transport::Unix(std::path::Path::new("/tmp/socket").into());
+        for _ in 0..2 * FREE_FAILURES {
+            assert!(!failures.note(&socket, now));
+        }
+        assert_eq!(failures.delay(&socket, now), None);
     }
 
     #[test]

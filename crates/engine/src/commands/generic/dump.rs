@@ -328,13 +328,13 @@ mod tests {
             > PTTL k
             :9000
             > OBJECT IDLETIME k
-            :98
+            :100
             > RESTORE k 0 \"{good}\" REPLACE IDLETIME 1000000000
             +OK
             > PTTL k
             :-1
             > OBJECT IDLETIME k
-            :2088
+            :1000000000
             > RESTORE k 1 \"{good}\" ABSTTL REPLACE
             +OK
             > EXISTS k
