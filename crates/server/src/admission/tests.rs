@@ -230,7 +230,7 @@ fn stale_replica_leaves_what_needs_no_data() {
     check(
         Check::StaleReplica,
         NOTHING,
-        &[("get set dbsize", "MASTERDOWN Link"), ("ping info config|get auth replicaof", "run")],
+        &[("get set dbsize ping", "MASTERDOWN Link"), ("info config|get auth replicaof", "run")],
     );
 }
 
@@ -370,6 +370,9 @@ fn first_check_in_the_table_counts() {
         "ERR Write",
         "ERR Can't",
         "ERR Replica",
+        "NOREPLICAS Not",
+        "READONLY You",
+        "MASTERDOWN Link",
         "LOADING Redis",
         "MISCONF Redis",
         "OOM command",

@@ -122,10 +122,6 @@ static FACTS: &[(&str, &str)] = &[
     ("io-threads", "1"),
     ("io-threads-do-reads", "no"),
     ("list-compress-depth", "0"),
-    ("masterauth", ""),
-    ("masteruser", ""),
-    ("min-replicas-to-write", "0"),
-    ("min-slaves-to-write", "0"),
     ("oom-score-adj", "no"),
     ("set-proc-title", "no"),
     ("socket-mark-id", "0"),
@@ -286,6 +282,7 @@ mod tests {
             assert!(find(name.as_bytes()).is_none(), "{name}");
         }
     }
+
     #[test]
     fn facts_are_sorted_values_that_a_file_may_have() {
         assert!(FACTS.is_sorted_by(|one, next| one.0 < next.0));
