@@ -309,3 +309,22 @@ def test_expiry_beside_eviction(full):
         fill(full, 500, start=first, more=("PX", 20))
     eventually(lambda: full.line("DBSIZE") == 0, "all keys have expired or were evicted")
     assert info(full, "expired_keys") + info(full, "evicted_keys") == 20_000
+
+
+@pytest.mark.parametrize("pusher", ["on", "off"])
+@pytest.mark.parametrize("waiter", ["on", "off"])
+def test_a_client_that_waits_is_served_under_its_own_no_touch(server, waiter, pusher):
+    with Peer(server) as one, Peer(server) as two:
+        config(one, maxmemory_policy="allkeys-lfu", lfu_log_factor=0)
+        one.line("DEL list")
+        two.line(f"CLIENT NO-TOUCH {waiter}")
+        two.send("BLPOP", "list", "0")
+        eventually(lambda: one.line("CLIENT LIST").count(" flags=b"), "a client that waits")
+        one.line(f"CLIENT NO-TOUCH {pusher}")
+        one.line("RPUSH list a b")
+        assert two.read() == ["list", "a"]
+        used = one.line("OBJECT FREQ list")
+        one.line("CLIENT NO-TOUCH off")
+        config(one, maxmemory_policy="noeviction", lfu_log_factor=10)
+    # A new key has 5; without a logarithm, the push and each use add 1.
+    assert used == {"on": 6, "off": 7}[waiter]

@@ -89,6 +89,7 @@ pub(crate) fn block(
         words: request.words.iter().map(|word| Box::from(*word)).collect(),
         settled_words: wait.words,
         database,
+        no_touch: environment.no_touch,
         keys,
         stripes,
         value_type: wait.value_type,
@@ -263,7 +264,9 @@ fn run(
         return Ok(reply.chunks().flatten().copied().collect());
     }
     let mark = reply.mark();
-    let mut context = WriteContext::serving(locked.stripes(), waiter.database, environment, worker);
+    // The environment is that of the client which has made the key ready.
+    let environment = Environment { no_touch: waiter.no_touch, ..environment.clone() };
+    let mut context = WriteContext::serving(locked.stripes(), waiter.database, &environment, worker);
     let result = handler(&mut context, &mut Args::new(&words, 1), &mut reply);
     context.end_propagation(&words);
     match result {

@@ -38,6 +38,8 @@ pub struct Waiter {
     /// Those that it is run again with, where what depended on the moment of the request has been settled.
     pub(crate) settled_words: Option<Vec<Box<[u8]>>>,
     pub(crate) database: usize,
+    /// Whether its client does not touch what it reads (`CLIENT NO-TOUCH`).
+    pub(crate) no_touch: bool,
     /// The keys it waits for, without repetitions, each with its stripe.
     pub(crate) keys: Vec<(usize, Box<[u8]>)>,
     /// The stripes of all keys of its command, also of those that it does not wait for.
