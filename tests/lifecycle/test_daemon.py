@@ -114,7 +114,7 @@ def test_stock_configuration_starts(house, tmp_path):
     try:
         assert b"server_name:dunlin" in ask(port, "INFO server") or b"+PONG" in ask(port, "PING")
         ignored = [line for line in (tmp_path / "log").read_text().splitlines() if " is ignored: " in line]
-        assert len(ignored) > 10 and any("replica-read-only" in line for line in ignored)
+        assert len(ignored) > 10 and any("repl-diskless-sync" in line for line in ignored)
     finally:
         end(pid)
 
@@ -122,7 +122,7 @@ def test_stock_configuration_starts(house, tmp_path):
 def test_mistakes_are_listed_all_at_once(tmp_path):
     config = tmp_path / "server.conf"
     config.write_text("hz 20\nfoo 1\nrename-command KEYS hidden\nport x\n")
-    code, said = run(config, "--replicaof", "a", "1")
+    code, said = run(config, "--tls-cert-file", "a")
     lines = said.splitlines()
     assert code == 1 and len(lines) == 4 and all(line.startswith("dunlin: ") for line in lines), said
     for line, words in zip(lines, ("foo 1", "commands cannot be renamed", "port x", "leave this option out")):
