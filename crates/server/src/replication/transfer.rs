@@ -61,10 +61,10 @@ impl Transfer {
             }
             mark.iter_mut().for_each(|byte| *byte = b"0123456789abcdef"[usize::from(*byte & 15)]);
             let mut sink = FanOut { server, members, timeout, bytes: 0 };
-            let result = sink
-                .write_all(&Framing::Mark(mark).head())
-                .and_then(|()| server.write_cut_to(cut, &mut sink, functions_only, checksum))
-                .and_then(|()| sink.write_all(&mark));
+            let head = sink.write_all(&Framing::Mark(mark).head());
+            // Also where nobody is left: it ends the snapshot, or no other could be begun.
+            let written = server.write_cut_to(cut, &mut sink, functions_only, checksum);
+            let result = head.and(written).and_then(|()| sink.write_all(&mark));
             if let Err(error) = result {
                 sink.members.iter().for_each(|replica| replica.cut(&format!("its snapshot failed: {error}")));
                 return;
