@@ -11,16 +11,16 @@ use std::collections::HashSet;
 
 use crate::{Commands, RuleError, SetUserError, User, UserDefaults, Users, is_user_name};
 
-/// What is wrong with a line. The words of rules that may hold a password are not shown.
+/// A mistake in a line. The words of rules that may hold a password are not shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineError {
     /// The line's number, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The mistake.
     pub fault: Fault,
 }
 
-/// What can be wrong with a line.
+/// The kinds of mistakes in a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// It does not begin with `user` and a name.
@@ -37,7 +37,7 @@ pub enum Fault {
         word: Option<Vec<u8>>,
         /// Its position among the words of the line, from 1.
         position: usize,
-        /// What is wrong with it.
+        /// The mistake in it.
         error: RuleError,
     },
 }

@@ -63,7 +63,7 @@ pub enum SetUserError {
         word: Vec<u8>,
         /// Its position among the words.
         position: usize,
-        /// What is wrong with it.
+        /// The mistake in it.
         error: RuleError,
     },
     /// A parenthesis is never closed.
@@ -161,7 +161,7 @@ pub(crate) enum SelectorRule<'a> {
     Deny(CommandRule<'a>),
 }
 
-/// What a `+` or `-` stands before.
+/// The operand of `+` or `-`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CommandRule<'a> {
     Category(usize),
@@ -335,7 +335,7 @@ mod tests {
             ("db=-1", RuleError::DatabaseOutOfRange),
             ("db=2147483648", RuleError::DatabaseOutOfRange),
         ] {
-            // What stands in parentheses is read when it is applied.
+            // Rules in parentheses are parsed when they are applied.
             let found = match parse(word) {
                 Ok(UserRule::AddSelector(inner)) => SelectorRule::parse(inner, &commands).err(),
                 other => other.err(),

@@ -8,7 +8,7 @@ use crate::{
 /// The user that clients are before they say who they are.
 pub const DEFAULT_USER: &[u8] = b"default";
 
-/// What was said about payloads of `RESTORE`: nothing for a new user.
+/// The last rule about payloads of `RESTORE`; none for a new user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Payloads {
     Unsaid,

@@ -33,7 +33,7 @@ pub enum EvictionOrder {
 }
 
 impl EvictionOrder {
-    /// What stamps have to be for it.
+    /// The ranking that stamps have to hold for it.
     pub fn ranking(self) -> Ranking {
         if self == Self::Frequency { Ranking::Frequency } else { Ranking::Recency }
     }
@@ -52,7 +52,7 @@ pub struct Eviction {
     pub lazy: bool,
 }
 
-/// What became of a call of [`Engine::evict`].
+/// The result of [`Engine::evict`].
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Evicted {
     /// Keys removed.
@@ -187,7 +187,7 @@ impl Engine {
             if entries >= entries_max {
                 return true;
             }
-            // What a script holds for long is waited for: the next slice comes to it.
+            // A stripe that a script holds for long is left to the next slice.
             let Some(locked) = self.keyspace.lock_one_unless_long(sweep.stripe) else { return true };
             while sweep.database < self.keyspace.databases() {
                 if let Some(part) = locked.stripe(sweep.stripe).database(sweep.database) {

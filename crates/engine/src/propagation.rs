@@ -49,7 +49,7 @@ pub trait Log: fmt::Debug + Send + Sync {
     fn append_shared(&self, participant: usize, record: Vec<SharedSlice>) -> u64;
 }
 
-/// Who reads what is recorded.
+/// The readers of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LogConsumer {

@@ -13,8 +13,8 @@
 //!
 //! Invariants:
 //! - The poller reports edges, so nothing that it reports is dropped; and since the tick around may not have looked at
-//!   everything that it was told, the first nested_poll of a turn looks at every connection.
-//! - A slot that becomes free in an nested_poll is not taken before the next tick: the tick around may know of an event
+//!   everything that it was told, the first nested poll of a turn looks at every connection.
+//! - A slot that becomes free in a nested poll is not taken before the next tick: the tick around may know of an event
 //!   for who was there.
 
 use std::io;
@@ -153,7 +153,7 @@ impl<M: Clone> NestedPoll<M> {
 }
 
 impl<S: Service> EventLoop<S> {
-    /// What a service is lent for a request: nothing in an nested_poll.
+    /// What a service is lent for a request: nothing in a nested poll.
     #[inline]
     pub(crate) fn lend(&mut self) -> Option<&mut Self> {
         (!self.nested_poll.is_under_way()).then_some(self)

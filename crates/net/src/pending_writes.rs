@@ -11,7 +11,7 @@
 //! Decision 0014 has the figures.
 //!
 //! Invariant: nothing overtakes a reply that is gathered. Those that are gathered leave before their connection has
-//! another turn, is resumed or is closed, before messages is read, before others are attended to in an nested_poll, and before the
+//! another turn, is resumed or is closed, before messages is read, before others are attended to in a nested poll, and before the
 //! worker sleeps.
 
 use std::ops::Range;

@@ -103,7 +103,7 @@ pub struct Peer {
     pub is_old: bool,
 }
 
-/// What is due for a replica.
+/// The duty of the moment towards a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PeerTick {
     /// Nothing.

@@ -44,7 +44,7 @@ pub struct ReplicaOptions {
     pub timeout_ms: u64,
 }
 
-/// What has happened.
+/// An input of the state machine.
 #[derive(Debug, Clone, Copy)]
 pub enum Event<'a> {
     /// Time has passed.
@@ -63,7 +63,7 @@ pub enum Event<'a> {
     AckWanted,
 }
 
-/// What is to be done.
+/// An output of the state machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Connect to the primary.
@@ -311,7 +311,7 @@ impl Replica {
             match &mut self.state {
                 State::Idle { .. } | State::Connecting => return bytes.len(),
                 State::Streaming => return taken,
-                // What is glued to a snapshot is the stream's, which waits.
+                // Bytes behind the snapshot belong to the stream, which waits.
                 State::Loading { .. } => return taken,
                 _ if rest.is_empty() => return taken,
                 State::Receiving { id, offset, reader } => {

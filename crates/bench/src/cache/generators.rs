@@ -21,14 +21,14 @@ pub struct Scale {
 /// A generator by its name.
 #[derive(Debug, Clone, Copy)]
 pub struct Generator {
-    /// What the command line calls it.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// What it is, for the help.
+    /// A description for the help.
     pub summary: &'static str,
     next: fn(&mut State, usize) -> Draw,
 }
 
-/// What a generator draws.
+/// A generated request.
 struct Draw {
     key: u64,
     value_bytes: Option<u32>,

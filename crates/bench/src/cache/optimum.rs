@@ -1,4 +1,4 @@
-//! What no cache can beat: who knows the future keeps what is asked for soonest (L. Belady, "A study of replacement
+//! The bound that no cache can beat: with the future known, the keys that are asked for soonest stay (L. Belady, "A study of replacement
 //! algorithms for a virtual-storage computer", 1966).
 //!
 //! With values of one size this is the optimum; with several it is a good cache, and no bound: the optimum is hard to
@@ -33,7 +33,7 @@ pub fn hit_ratio(trace: &Trace, bytes: u64) -> f64 {
             gets += 1;
             hits += u64::from(found.is_some());
         }
-        // What is not asked for again is not worth keeping, nor what is asked for after all others.
+        // A key that is not asked for again is not kept, nor one that is asked for after all others.
         if request.operation == Operation::Delete || next_use[index] == NEVER {
             continue;
         }

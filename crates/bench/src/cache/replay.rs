@@ -13,7 +13,7 @@ use super::trace::{Operation, Trace};
 /// Parts of a run whose hit ratios are told one by one.
 pub const PARTS: usize = 50;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Replayed {
     pub gets: u64,

@@ -1,4 +1,4 @@
-//! What a run of `dunlin bench cache` has found: a table, JSON and a plot over time for each trace.
+//! The report of `dunlin bench cache`: a table, JSON and a plot over time for each trace.
 
 use std::fs;
 use std::path::Path;

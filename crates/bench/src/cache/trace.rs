@@ -14,7 +14,7 @@ use std::io::BufRead;
 /// Longest value that a trace may ask for.
 pub const VALUE_BYTES_MAX: u32 = 64 << 20;
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Reads, and stores where nothing is found.
@@ -30,7 +30,7 @@ pub enum Operation {
 pub struct Request {
     /// The number of its key.
     pub key: u32,
-    /// What it does.
+    /// The operation.
     pub operation: Operation,
     /// Bytes of the value.
     pub value_bytes: u32,
@@ -41,7 +41,7 @@ pub struct Request {
 /// Requests in order, and the names of their keys.
 #[derive(Debug, Default)]
 pub struct Trace {
-    /// What it is called in reports.
+    /// Its name in reports.
     pub name: String,
     /// In order.
     pub requests: Vec<Request>,

@@ -526,7 +526,7 @@ impl<'a> EntryRef<'a> {
     /// Replaces the access stamp.
     #[inline]
     pub(crate) fn set_access(self, stamp: u8) {
-        // SAFETY: byte 1 of a live entry; it is never part of a borrowed slice, and the shard's
+        // SAFETY: byte 1 of a live entry; it is never part of a borrowed slice, and the stripe's
         // lock, which every user of the entry holds, is exclusive.
         unsafe { self.cell.add(1).write(stamp) };
     }

@@ -24,7 +24,7 @@
 //! - Which database an entry is in was settled by the cut: `SWAPDB` moves whole parts.
 //!
 //! Copies are [`Chunk`]s of entries in the [`Form`] of the file, made under the lock without compression, which
-//! whoever writes the file adds. They queue in an [`SnapshotQueue`]; commands that write wait while the queue is too
+//! whoever writes the file adds. They queue in a [`SnapshotQueue`]; commands that write wait while the queue is too
 //! long ([`Snapshots::is_congested`]), so the memory that a snapshot takes is bounded: by the queue, one
 //! unfinished chunk for each thread and database, and what was lent and has been replaced since.
 //!

@@ -1,10 +1,10 @@
-//! Failed authentications by address: whoever guesses passwords is slowed down.
+//! Failed authentications by address: clients that guess passwords are slowed down.
 //!
 //! The first [`FREE_FAILURES`] failures of an address cost nothing. From then on each attempt waits before it is looked
 //! at, twice as long with each further failure, [`DELAY_MAX`] at most. A failure is forgotten after
 //! [`FORGOTTEN_AFTER`]. An attempt that waits occupies its connection only, never a worker.
 //!
-//! A success forgives nothing, or whoever has one account could guess at others without delay.
+//! A success forgives nothing, or the owner of one account could guess at others without delay.
 
 use std::{
     collections::HashMap,

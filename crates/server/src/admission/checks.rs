@@ -23,7 +23,7 @@ pub(crate) struct Row {
     /// Whether it concerns a command, whatever the words are.
     pub(crate) concerns: fn(&Entry) -> bool,
     /// The verdict on a command that it concerns while the condition is met; `None` to go on.
-    pub(crate) judge: fn(&Entry, &mut dyn Facts) -> Option<Verdict>,
+    pub(crate) verdict: fn(&Entry, &mut dyn Facts) -> Option<Verdict>,
 }
 
 /// The conditions, each with its place in [`CHECKS`].
@@ -116,42 +116,42 @@ pub(crate) const CHECKS: &[Row] = &[
     Row {
         check: Check::Authentication,
         concerns: |entry| !entry.command.flags.has(Flags::NO_AUTH),
-        judge: |_, _| unless(false, || CommandError::text("NOAUTH Authentication required.")),
+        verdict: |_, _| unless(false, || CommandError::text("NOAUTH Authentication required.")),
     },
     Row {
         check: Check::Nesting,
         concerns: |entry| entry.command.flags.has(Flags::NO_MULTI),
-        judge: |_, _| unless(false, || CommandError::text("ERR Command not allowed inside a transaction")),
+        verdict: |_, _| unless(false, || CommandError::text("ERR Command not allowed inside a transaction")),
     },
     Row {
         check: Check::Script,
         concerns: |entry| entry.command.flags.has(Flags::NO_SCRIPT),
-        judge: |_, _| {
+        verdict: |_, _| {
             unless(false, || CommandError::text("ERR This Redis command is not allowed from script"))
         },
     },
     Row {
         check: Check::Access,
         concerns: |_| true,
-        judge: |entry, facts| facts.check_access(entry).err().map(Verdict::Deny),
+        verdict: |entry, facts| facts.check_access(entry).err().map(Verdict::Deny),
     },
     Row {
         check: Check::Blocking,
         concerns: |entry| matches!(entry.command.run, Run::Block(_)),
-        judge: |_, facts| facts.asks_to_block().map(Verdict::Refuse),
+        verdict: |_, facts| facts.asks_to_block().map(Verdict::Refuse),
     },
     Row {
         check: Check::ReadOnlyScript,
         concerns: |entry| may_change(entry.command) || entry.command.flags.has(Flags::PUBLISHES),
         // Such scripts run while writes are paused, and so nothing that is held then may come from them.
-        judge: |_, _| {
+        verdict: |_, _| {
             unless(false, || CommandError::text("ERR Write commands are not allowed from read-only scripts."))
         },
     },
     Row {
         check: Check::Listening,
         concerns: |entry| !entry.command.flags.has(Flags::FOR_LISTENERS),
-        judge: |entry, _| {
+        verdict: |entry, _| {
             unless(false, || {
                 CommandError::owned(format!(
                     "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
@@ -167,22 +167,22 @@ pub(crate) const CHECKS: &[Row] = &[
             let command = entry.command;
             command.is_write() || command.is_read_only() || command.flags.has(Flags::PUBLISHES)
         },
-        judge: |_, _| unless(false, || CommandError::text("ERR Replica can't interact with the keyspace")),
+        verdict: |_, _| unless(false, || CommandError::text("ERR Replica can't interact with the keyspace")),
     },
     Row {
         check: Check::FewReplicas,
         concerns: |entry| may_change(entry.command),
-        judge: |entry, facts| unless(!changes_something(entry, facts), || NOREPLICAS),
+        verdict: |entry, facts| unless(!changes_something(entry, facts), || NOREPLICAS),
     },
     Row {
         check: Check::ReadOnlyReplica,
         concerns: |entry| may_change(entry.command),
-        judge: |entry, facts| unless(!changes_something(entry, facts), || READONLY),
+        verdict: |entry, facts| unless(!changes_something(entry, facts), || READONLY),
     },
     Row {
         check: Check::StaleReplica,
         concerns: |entry| !entry.command.flags.has(Flags::STALE),
-        judge: |_, _| {
+        verdict: |_, _| {
             unless(false, || {
                 CommandError::text(
                     "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
@@ -193,12 +193,14 @@ pub(crate) const CHECKS: &[Row] = &[
     Row {
         check: Check::Loading,
         concerns: |entry| !entry.command.flags.has(Flags::LOADING),
-        judge: |_, _| unless(false, || CommandError::text("LOADING Redis is loading the dataset in memory")),
+        verdict: |_, _| {
+            unless(false, || CommandError::text("LOADING Redis is loading the dataset in memory"))
+        },
     },
     Row {
         check: Check::Unsaved,
         concerns: |entry| may_change(entry.command) || entry.command.flags.has(Flags::HEALTH_CHECK),
-        judge: |entry, facts| {
+        verdict: |entry, facts| {
             let is_refused = changes_something(entry, facts) || is_health_check(entry, facts);
             unless(!(is_refused && facts.denies_unsaved_writes()), || UNSAVED)
         },
@@ -206,12 +208,12 @@ pub(crate) const CHECKS: &[Row] = &[
     Row {
         check: Check::Memory,
         concerns: |entry| entry.command.flags.has(Flags::DENY_OOM),
-        judge: |entry, facts| unless(!facts.is_short_of_memory(entry), || CommandError::OutOfMemory),
+        verdict: |entry, facts| unless(!facts.is_short_of_memory(entry), || CommandError::OutOfMemory),
     },
     Row {
         check: Check::QueueMemory,
         concerns: |_| true,
-        judge: |entry, facts| {
+        verdict: |entry, facts| {
             let is_short = facts.queue_needs_memory(entry) && facts.is_short_of_memory(entry);
             unless(!is_short, || CommandError::OutOfMemory)
         },
@@ -220,7 +222,7 @@ pub(crate) const CHECKS: &[Row] = &[
         check: Check::SnapshotQueue,
         concerns: |entry| may_change(entry.command),
         // Commands of a transaction wait once, before the first of them runs.
-        judge: |entry, facts| {
+        verdict: |entry, facts| {
             let command = entry.command;
             let writes =
                 command.may_write() || runs_writing_queue(entry, facts) || runs_writing_script(command);
@@ -230,7 +232,7 @@ pub(crate) const CHECKS: &[Row] = &[
     Row {
         check: Check::LogFailure,
         concerns: |entry| may_change(entry.command) || entry.command.flags.has(Flags::HEALTH_CHECK),
-        judge: |entry, facts| {
+        verdict: |entry, facts| {
             let is_refused = changes_something(entry, facts) || is_health_check(entry, facts);
             unless(!is_refused, || facts.log_refusal())
         },
@@ -238,7 +240,7 @@ pub(crate) const CHECKS: &[Row] = &[
     Row {
         check: Check::LogRoom,
         concerns: |entry| may_change(entry.command),
-        judge: |entry, facts| {
+        verdict: |entry, facts| {
             let waits = changes_something(entry, facts) || runs_writing_script(entry.command);
             (waits && !facts.log_has_room()).then_some(Verdict::Park(Wait::Room))
         },
@@ -247,7 +249,7 @@ pub(crate) const CHECKS: &[Row] = &[
         check: Check::Pause,
         // Nobody could end a pause of everything that holds what ends it.
         concerns: |entry| !entry.command.flags.has(Flags::ENDS_PAUSE),
-        judge: |entry, facts| {
+        verdict: |entry, facts| {
             let (scope, until) = facts.pause()?;
             let (command, is_all) = (entry.command, scope == PauseScope::Everything);
             let is_held = is_all
@@ -263,7 +265,7 @@ pub(crate) const CHECKS: &[Row] = &[
         concerns: |entry| {
             !entry.command.flags.has(Flags::ALLOW_BUSY) || entry.command.flags.has(Flags::WATCHES_KEYS)
         },
-        judge: |_, facts| unless(false, || facts.busy()),
+        verdict: |_, facts| unless(false, || facts.busy()),
     },
     Row {
         check: Check::LockedKeys,
@@ -273,11 +275,11 @@ pub(crate) const CHECKS: &[Row] = &[
             matches!(entry.command.run, Run::Keyspace(_))
                 || flags.has(Flags::WHOLE_KEYSPACE) && !flags.has(Flags::NO_SCRIPT)
         },
-        judge: |_, facts| unless(!facts.are_keys_held_for_long(), || facts.busy()),
+        verdict: |_, facts| unless(!facts.are_keys_held_for_long(), || facts.busy()),
     },
     Row {
         check: Check::Queue,
         concerns: |entry| !entry.command.flags.has(Flags::UNQUEUED),
-        judge: |_, _| Some(Verdict::Queue),
+        verdict: |_, _| Some(Verdict::Queue),
     },
 ];

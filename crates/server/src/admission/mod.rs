@@ -25,7 +25,7 @@ use dunlin_engine::command::{CommandError, Entry};
 
 pub(crate) use self::checks::{CHECKS, Check, NOREPLICAS, READONLY, UNSAVED};
 
-/// What becomes of a command.
+/// The outcome for a command.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Verdict {
     /// It runs.
@@ -93,7 +93,8 @@ impl Conditions {
     }
 }
 
-/// What a decision asks where a condition alone does not decide.
+/// The answers that a decision needs where a condition alone does not decide. The defaults are those of a caller that neither
+/// queues, waits nor is paused.
 pub(crate) trait Facts {
     /// Who asks.
     fn caller(&self) -> Caller;
@@ -102,13 +103,19 @@ pub(crate) trait Facts {
     fn check_access(&mut self, entry: &Entry) -> Result<(), Denial>;
 
     /// Whether commands are being queued for EXEC.
-    fn is_queueing(&self) -> bool;
+    fn is_queueing(&self) -> bool {
+        false
+    }
 
     /// Whether the queued commands change something.
-    fn queue_writes(&self) -> bool;
+    fn queue_writes(&self) -> bool {
+        false
+    }
 
     /// Whether the queued commands, or this one among them, are refused where memory is short.
-    fn queue_needs_memory(&self, entry: &Entry) -> bool;
+    fn queue_needs_memory(&self, _: &Entry) -> bool {
+        false
+    }
 
     /// Whether more memory is in use than `maxmemory`, after all has been done about it.
     fn is_short_of_memory(&mut self, entry: &Entry) -> bool;
@@ -124,7 +131,9 @@ pub(crate) trait Facts {
 
     /// Until when commands are held by CLIENT PAUSE, and whether all of them or only writes; `None` in place of the pause
     /// where it is over, and of a moment beyond the clock.
-    fn pause(&self) -> Option<(PauseScope, Option<Instant>)>;
+    fn pause(&self) -> Option<(PauseScope, Option<Instant>)> {
+        None
+    }
 
     /// Whether a script holds keys for long.
     fn are_keys_held_for_long(&self) -> bool;
@@ -133,7 +142,9 @@ pub(crate) trait Facts {
     fn busy(&self) -> CommandError;
 
     /// Whether the words ask for a wait (XREAD … BLOCK).
-    fn asks_to_block(&self) -> Option<CommandError>;
+    fn asks_to_block(&self) -> Option<CommandError> {
+        None
+    }
 }
 
 /// Which commands a pause holds.
@@ -154,16 +165,16 @@ pub(crate) fn concerns(entry: &Entry) -> u32 {
 #[inline]
 pub(crate) fn decide(conditions: Conditions, entry: &Entry, facts: &mut dyn Facts) -> Verdict {
     let met = conditions.0 & entry.concerns;
-    if met == 0 { Verdict::Run } else { judge(met, entry, facts) }
+    if met == 0 { Verdict::Run } else { first_verdict(met, entry, facts) }
 }
 
-/// Goes through the checks whose conditions are met and concern the command.
+/// The first verdict of the checks whose conditions are met and concern the command.
 #[inline(never)]
-fn judge(mut met: u32, entry: &Entry, facts: &mut dyn Facts) -> Verdict {
+fn first_verdict(mut met: u32, entry: &Entry, facts: &mut dyn Facts) -> Verdict {
     while met != 0 {
         let row = &CHECKS[met.trailing_zeros() as usize];
         met &= met - 1;
-        if let Some(verdict) = (row.judge)(entry, facts) {
+        if let Some(verdict) = (row.verdict)(entry, facts) {
             return verdict;
         }
     }

@@ -40,7 +40,7 @@ pub(super) fn resolve<'t>(
     Ok(entry)
 }
 
-/// What decisions ask about a client's own command.
+/// The facts about a client's own command.
 struct ClientFacts<'f, 'a, 'k> {
     executor: &'f mut Executor,
     shared: &'f Shared,
@@ -98,13 +98,9 @@ impl Facts for ClientFacts<'_, '_, '_> {
     fn busy(&self) -> CommandError {
         self.shared.running.busy()
     }
-
-    fn asks_to_block(&self) -> Option<CommandError> {
-        None
-    }
 }
 
-/// What decisions ask before the result of an offloaded command is stored: nothing but the log is in its way.
+/// The facts before the result of an offloaded command is stored: only the log can be in its way.
 pub(super) struct StoreFacts<'f> {
     pub(super) shared: &'f Shared,
 }
@@ -117,18 +113,6 @@ impl Facts for StoreFacts<'_> {
     fn check_access(&mut self, _: &Entry) -> Result<(), Denial> {
         // Its user was asked before it began.
         Ok(())
-    }
-
-    fn is_queueing(&self) -> bool {
-        false
-    }
-
-    fn queue_writes(&self) -> bool {
-        false
-    }
-
-    fn queue_needs_memory(&self, _: &Entry) -> bool {
-        false
     }
 
     fn is_short_of_memory(&mut self, _: &Entry) -> bool {
@@ -147,20 +131,12 @@ impl Facts for StoreFacts<'_> {
         self.shared.durability.has_room()
     }
 
-    fn pause(&self) -> Option<(PauseScope, Option<Instant>)> {
-        None
-    }
-
     fn are_keys_held_for_long(&self) -> bool {
         self.shared.engine.keyspace.is_held_for_long()
     }
 
     fn busy(&self) -> CommandError {
         self.shared.running.busy()
-    }
-
-    fn asks_to_block(&self) -> Option<CommandError> {
-        None
     }
 }
 
@@ -176,7 +152,7 @@ fn add_room(mut conditions: Conditions, shared: &Shared) -> Conditions {
     conditions
 }
 
-/// What of the server's state keeps commands from being stored or logged.
+/// The conditions of the server that keep commands from being stored or logged.
 pub(super) fn storage_conditions(shared: &Shared) -> Conditions {
     let fails = shared.engine.log.is_on() && shared.durability.is_failing();
     add_room(Conditions::default().with(Check::LogFailure, fails), shared)
@@ -195,7 +171,7 @@ impl Executor {
     pub(super) fn refresh_conditions(&self, shared: &Shared, session: &mut Session) {
         self.refresh_access(session);
         session.refresh_conditions(shared.access.is_open());
-        // Whoever is let in while a script takes its time needs next to nothing.
+        // Commands that nested polling lets in need next to nothing.
         let has_limit = self.config.config().maxmemory != 0 && self.paused_script.is_none();
         let is_queueing = session.queue.is_some();
         let fails = shared.engine.log.is_on() && shared.durability.is_failing();
@@ -210,7 +186,7 @@ impl Executor {
             .with(Check::Pause, shared.pause.is_set());
     }
 
-    /// What is the case for the next command of a client.
+    /// The conditions for the next command of a client.
     #[inline]
     fn conditions<'k>(&self, shared: &'k Shared, session: &Session, turn: &mut Turn<'k>) -> Conditions {
         let mut conditions = add_room(session.conditions, shared);

@@ -15,7 +15,6 @@ use std::{
 };
 
 use dunlin_engine::{Eviction, EvictionOrder, keyspace::Inside};
-
 use dunlin_net::{Client, OutputClass};
 
 use super::Executor;
@@ -39,7 +38,7 @@ const BYTES_PER_MICROSECOND: u64 = 1024;
 /// How long a slice in the background takes.
 const SLICE: Duration = Duration::from_micros(500);
 
-/// What is known of the memory in use, while there is a limit.
+/// The memory in use as far as it is known, while there is a limit.
 #[derive(Debug, Default)]
 pub(super) struct MemoryCheck {
     /// Bytes in use when last summed up, in this window.
@@ -67,7 +66,7 @@ pub(crate) fn eviction(config: &Config) -> Option<Eviction> {
 
 /// How long a command may make room, by `maxmemory-eviction-tenacity`: as in Redis, up to 0.5 ms in even steps, from
 /// there on 15% more with each, and any time at 100.
-fn patience(tenacity: u32) -> Duration {
+fn time_max(tenacity: u32) -> Duration {
     match tenacity {
         0..=10 => Duration::from_micros(50) * tenacity,
         11..=99 => Duration::from_secs_f64(500e-6 * 1.15_f64.powi(tenacity as i32 - 10)),
@@ -88,7 +87,7 @@ impl Executor {
 
     fn check_memory(&mut self, words: &[&[u8]], inside: Option<&Inside<'_>>) -> bool {
         let limit = self.config.config().maxmemory;
-        // Who is let in while a script takes its time needs next to nothing.
+        // Commands that nested polling lets in need next to nothing.
         if self.paused_script.is_some() {
             return false;
         }
@@ -96,7 +95,7 @@ impl Executor {
         let used = *self.memory.used.get_or_insert_with(|| shared.stats.used_bytes(&shared.engine));
         let bytes: usize = words.iter().map(|word| word.len()).sum();
         self.memory.admitted += bytes;
-        // What is large is made room for before it comes.
+        // Large arguments get their room before they are stored.
         let coming = if bytes > ADMITTED_BYTES_MAX { bytes } else { 0 };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let is_over = used > limit
@@ -123,11 +122,11 @@ impl Executor {
             return true;
         }
         let Some(inside) = inside.filter(|_| self.may_evict()) else { return false };
-        // Who brings much may take the longer: its arrival has taken as long.
-        let patience = patience(config.maxmemory_eviction_tenacity)
+        // A large command may take longer: its arrival has taken as long.
+        let time = time_max(config.maxmemory_eviction_tenacity)
             .saturating_add(Duration::from_micros(coming as u64 / BYTES_PER_MICROSECOND));
         let target = (limit - coming).saturating_sub(ahead(limit).min(ADMITTED_BYTES_MAX));
-        let none_left = self.evict_to(target, &how, patience, inside);
+        let none_left = self.evict_to(target, &how, time, inside);
         let is_over = self.shared.stats.used_bytes(&self.shared.engine) + coming > limit;
         self.shared.stats.eviction.note(is_over, self.environment.now_ms);
         is_over && none_left
@@ -270,9 +269,9 @@ mod tests {
 
     #[test]
     fn tenacity_is_time() {
-        assert_eq!(patience(0), Duration::ZERO);
-        assert_eq!(patience(10), Duration::from_micros(500));
-        assert!(patience(11) > patience(10) && patience(99) > Duration::from_secs(100));
-        assert_eq!(patience(100), Duration::MAX);
+        assert_eq!(time_max(0), Duration::ZERO);
+        assert_eq!(time_max(10), Duration::from_micros(500));
+        assert!(time_max(11) > time_max(10) && time_max(99) > Duration::from_secs(100));
+        assert_eq!(time_max(100), Duration::MAX);
     }
 }

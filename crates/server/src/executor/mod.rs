@@ -127,7 +127,7 @@ pub struct Executor {
     memory: MemoryCheck,
     /// On whose behalf keys are evicted: what a transaction under way has changed so far is none of its business.
     evictor: Worker,
-    /// The offset behind what it had recorded when it last rang the log's wakeup.
+    /// The offset behind what it had recorded when it last woke the thread `log`.
     rung_at: u64,
     /// Its clients that wait for the log to be durable up to a mark.
     durability_waits: Vec<(u64, Address)>,
@@ -752,7 +752,7 @@ impl Executor {
         }
     }
 
-    /// Rings the log's wakeup if this worker has recorded something since it last did.
+    /// Wakes the thread `log` if this worker has recorded something since it last did.
     #[inline]
     fn wake_log(&mut self) {
         let recorded_to = self.worker.propagation.logged_to();

@@ -63,7 +63,7 @@ pub(crate) struct ReplicaClient {
     is_gone: AtomicBool,
 }
 
-/// What a client asks for to become a replica.
+/// The request by which a client becomes a replica.
 #[derive(Debug, Clone)]
 pub(crate) enum Wanted {
     /// PSYNC: the history's id, and the first byte that it lacks.
@@ -132,7 +132,7 @@ pub(crate) struct AckWait {
     pub(crate) client: Address,
 }
 
-/// What other threads see of this one.
+/// The state of the thread that others see.
 #[derive(Default)]
 pub(super) struct Shared {
     reader: Mutex<Option<RingReader>>,
@@ -302,10 +302,10 @@ pub(super) fn start(
     thread::Builder::new().name("feeder".to_owned()).spawn(move || feeder.run())
 }
 
-/// What the thread knows of a replica.
+/// The thread's own state of a replica.
 #[derive(Default)]
 struct Known {
-    /// The socket has taken all that it can for now.
+    /// The socket is full until the poller reports room.
     is_full: bool,
 }
 

@@ -48,7 +48,7 @@ const STALE: u8 = 1 << 1;
 /// There are fewer good replicas than `min-replicas-to-write`.
 const LONELY: u8 = 1 << 2;
 
-/// What the thread `replica` is to do.
+/// An order for the thread `replica`.
 #[derive(Debug)]
 pub(crate) enum RoleOrder {
     /// Follow this primary.
@@ -140,7 +140,7 @@ impl Replication {
         self.set_state(REPLICA | STALE, true);
     }
 
-    /// What the role of the server forbids its clients.
+    /// The conditions of the server's role for its clients.
     #[inline]
     pub(crate) fn conditions(&self, config: &Config) -> Conditions {
         let state = self.state.load(Relaxed);
@@ -225,7 +225,7 @@ impl Replication {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the thread `replica` change the role; whoever reads the role meanwhile sees the one of before.
+    /// Has the thread `replica` change the role; readers of the role see the former one until then.
     pub(crate) fn order(&self, order: RoleOrder) {
         *self.order.lock().unwrap_or_else(PoisonError::into_inner) = Some(order);
         self.ordered.fetch_add(1, SeqCst);

@@ -13,7 +13,7 @@ use dunlin_scripting::{Caller, LogLevel, ScriptFlags, Sha};
 use super::running::{Due, KILLED_LINE, Kind, Running, Watch};
 use crate::{
     access::AclRequest,
-    admission::{self, Check, Conditions, Facts, PauseScope, Verdict, decide},
+    admission::{self, Check, Conditions, Facts, Verdict, decide},
     executor::{Handler, ServerContext, WorkerMessage, check_patterns},
     observe::error_counts::ErrorSource,
     push::monitor::{self, Origin},
@@ -144,7 +144,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         }
     }
 
-    /// What is the case for each command that the script calls.
+    /// The conditions for each command that the script calls.
     fn conditions(&self) -> Conditions {
         let shared = self.context.shared;
         let fails = shared.engine.log.is_on() && shared.durability.is_failing();
@@ -158,7 +158,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
             .and(self.role_conditions())
     }
 
-    /// What the role of the server forbids. A script that has written goes on to its end.
+    /// The conditions of the server's role. A script that has written goes on to its end.
     fn role_conditions(&self) -> Conditions {
         match self.has_written {
             true => Conditions::default(),
@@ -227,7 +227,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
     }
 }
 
-/// What decisions ask about a command that a script calls.
+/// The facts about a command that a script calls.
 struct ScriptFacts<'f, 'c, 'a, 'k> {
     calls: &'f Calls<'c, 'a, 'k>,
     words: &'f [&'f [u8]],
@@ -241,18 +241,6 @@ impl Facts for ScriptFacts<'_, '_, '_, '_> {
     fn check_access(&mut self, entry: &Entry) -> Result<(), Denial> {
         let request = AclRequest { entry, words: self.words, database: self.calls.database };
         self.calls.context.session.user.decide(&request)
-    }
-
-    fn is_queueing(&self) -> bool {
-        false
-    }
-
-    fn queue_writes(&self) -> bool {
-        false
-    }
-
-    fn queue_needs_memory(&self, _: &Entry) -> bool {
-        false
     }
 
     fn is_short_of_memory(&mut self, entry: &Entry) -> bool {
@@ -270,10 +258,6 @@ impl Facts for ScriptFacts<'_, '_, '_, '_> {
 
     fn log_has_room(&self) -> bool {
         true
-    }
-
-    fn pause(&self) -> Option<(PauseScope, Option<Instant>)> {
-        None
     }
 
     fn are_keys_held_for_long(&self) -> bool {

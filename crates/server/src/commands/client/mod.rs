@@ -231,7 +231,7 @@ fn pause(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuf
 
 fn unpause(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     context.shared.pause.end();
-    // Behind the store: whoever has parked before it finds the message in his worker's messages.
+    // Behind the store: a client that has parked before finds the message in its worker's queue.
     context.executor.queues().send_to_everyone(WorkerMessage::Unpaused);
     reply.ok();
     Ok(())
