@@ -12,7 +12,7 @@ features := $(if $(FULL),,--no-default-features)
 export CARGO PREFIX DESTDIR
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test lint bench lab fuzz miri docs setup
+.PHONY: help run install test lint audit bench lab fuzz miri docs setup
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,11 +31,15 @@ test: ## Set up what is missing, then run every test
 setup: ## Only install what the tests need
 	@scripts/setup-tests.sh
 
-lint: ## Formatting, clippy, and whether the generated documents are fresh
+lint: ## Formatting, clippy, whether the generated documents are fresh, and licences of dependencies (deny.toml)
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --profile fast --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --profile fast -p dunlin-bench --no-default-features -- -D warnings
 	@scripts/docs.sh --check
+	@scripts/deny.sh
+
+audit: ## Published faults of dependencies: from the database of RustSec, or from docs/advisories.md without it
+	@scripts/deny.sh advisories
 
 bench: ## Compare with redis-server and write docs/benchmarks (ARGS="--peer valkey=/path/to/valkey-server")
 	@scripts/build.sh --release -p dunlin
