@@ -13,6 +13,10 @@ function connect() {
   const options = { protocol: task.protocol, lazyConnect: true, maxRetriesPerRequest: 0, retryStrategy: null };
   if (task.network === "unix") return new Redis({ ...options, path: task.address });
   const [host, port] = task.address.split(":");
+  if (task.network === "tls") {
+    const [ca, cert, key] = [task.ca, task.cert, task.key].map((path) => fs.readFileSync(path));
+    options.tls = { ca, cert, key, servername: "localhost" };
+  }
   return new Redis({ ...options, host, port: Number(port) });
 }
 

@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from harness import ROOT
+from certificates import Authority
+from harness import ROOT, Server, free_port
 from lengths import EVERY_LENGTH_MAX, landmarks
 
 HERE = pathlib.Path(__file__).parent
@@ -18,16 +19,31 @@ PROGRAMS = {
 
 def places():
     for name in PROGRAMS:
-        for network in ("tcp", "unix"):
+        for network in ("tcp", "unix", "tls"):
             for protocol in (2, 3):
                 yield pytest.param(name, network, protocol, id=f"{name}-{network}-resp{protocol}")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """One that speaks TLS, too."""
+    authority = Authority(tmp_path_factory.mktemp("tls"))
+    cert, key = authority.issue("server")
+    port = free_port()
+    given = ["--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", authority.cert]
+    with Server(*given) as server:
+        client = authority.issue("client")
+        server.tls = {"ca": str(authority.cert), "cert": str(client[0]), "key": str(client[1])}
+        server.addresses = {"tcp": f"127.0.0.1:{server.port}", "unix": str(server.socket), "tls": f"127.0.0.1:{port}"}
+        yield server
 
 
 @pytest.mark.parametrize("name, network, protocol", list(places()))
 def test_client(server, name, network, protocol):
     task = {
         "network": network,
-        "address": f"127.0.0.1:{server.port}" if network == "tcp" else str(server.socket),
+        "address": server.addresses[network],
+        **server.tls,
         "protocol": protocol,
         "lengths": landmarks(),
         # Every length once through each client; the other connections take the landmarks.

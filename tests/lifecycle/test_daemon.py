@@ -121,11 +121,11 @@ def test_stock_configuration_starts(house, tmp_path):
 
 def test_mistakes_are_listed_all_at_once(tmp_path):
     config = tmp_path / "server.conf"
-    config.write_text("hz 20\nfoo 1\nrename-command KEYS hidden\nport x\n")
-    code, said = run(config, "--tls-cert-file", "a")
+    config.write_text("hz 20\nfoo 1\nloadmodule x.so\nport x\n")
+    code, said = run(config, "--rdma-port", "1")
     lines = said.splitlines()
     assert code == 1 and len(lines) == 4 and all(line.startswith("dunlin: ") for line in lines), said
-    for line, words in zip(lines, ("foo 1", "commands cannot be renamed", "port x", "leave this option out")):
+    for line, words in zip(lines, ("foo 1", "modules cannot be loaded", "port x", "leave this option out")):
         assert words in line
 
 

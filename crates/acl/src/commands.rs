@@ -20,6 +20,8 @@ struct Known {
     categories: u64,
     subcommands: Range<usize>,
     is_subcommand: bool,
+    /// Whether it can only be named.
+    is_absent: bool,
 }
 
 /// The commands that rules can name, each by its number: its position among the rows.
@@ -51,11 +53,33 @@ impl Commands {
                 categories: row.categories.iter().fold(0, |bits, name| bits | bit(name)),
                 subcommands: row.subcommands,
                 is_subcommand: row.name.contains('|'),
+                is_absent: false,
             })
             .collect();
         let by_name =
             known.iter().enumerate().map(|(number, command)| (command.name.clone(), number)).collect();
         Self { categories, known, by_name }
+    }
+
+    /// Adds names of commands that other servers of the protocol have: rules that name them are read, and allow nothing.
+    /// Names that are there already stay what they are.
+    #[must_use]
+    pub fn with_absent(mut self, names: &[&str]) -> Self {
+        for name in names {
+            let number = self.known.len();
+            if self.by_name.contains_key(*name) {
+                continue;
+            }
+            self.by_name.insert((*name).into(), number);
+            self.known.push(Known {
+                name: (*name).into(),
+                categories: 0,
+                subcommands: 0..0,
+                is_subcommand: name.contains('|'),
+                is_absent: true,
+            });
+        }
+        self
     }
 
     /// How many there are, subcommands included.
@@ -75,7 +99,7 @@ impl Commands {
 
     /// The full names of the commands and subcommands of a category.
     pub fn in_category(&self, category: usize) -> impl Iterator<Item = &str> {
-        let is_in = move |command: &&Known| command.categories >> category & 1 != 0;
+        let is_in = move |command: &&Known| !command.is_absent && command.categories >> category & 1 != 0;
         self.known.iter().filter(is_in).map(|command| &*command.name)
     }
 
@@ -162,6 +186,17 @@ mod tests {
         assert_eq!(commands.find(b"\xff"), None);
         let category = commands.category(b"STRING").unwrap();
         assert_eq!(commands.in_category(category).collect::<Vec<_>>(), ["get", "mget", "set", "strlen"]);
+    }
+
+    #[test]
+    fn absent_commands_can_be_named_and_are_in_no_category() {
+        let commands = example().with_absent(&["failover", "config|reload", "get"]);
+        let number = commands.find(b"Failover").unwrap();
+        assert_eq!(commands.name(number), "failover");
+        assert!(commands.is_subcommand(commands.find(b"config|reload").unwrap()));
+        assert_eq!(commands.find(b"get"), Some(8), "what is there stays");
+        let all = (0..commands.categories().len()).flat_map(|category| commands.in_category(category));
+        assert!(!all.collect::<Vec<_>>().contains(&"failover"));
     }
 
     #[test]

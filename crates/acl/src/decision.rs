@@ -62,6 +62,8 @@ pub enum Reason {
     Authentication,
     /// A channel.
     Channel,
+    /// A certificate that names no enabled user; never a decision's.
+    Certificate,
 }
 
 impl Reason {
@@ -73,6 +75,7 @@ impl Reason {
             Self::Authentication => "auth",
             Self::Channel => "channel",
             Self::Database => "database",
+            Self::Certificate => "tls-cert",
         }
     }
 }

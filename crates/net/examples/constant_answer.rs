@@ -123,11 +123,13 @@ fn start(options: Options) -> Result<Running<()>, String> {
         listen: ListenOptions {
             addresses: vec!["127.0.0.1".to_owned()],
             port: options.port,
+            tls_port: None,
             backlog: 511,
             unix_path: options.unix_path,
             unix_permissions: None,
         },
         limits: Arc::new(arc_swap::ArcSwap::from_pointee(Limits::default())),
+        tls: Arc::default(),
     };
     workers.start(STACK_BYTES, |_| Constant::default()).map_err(|error| error.to_string())
 }

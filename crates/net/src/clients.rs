@@ -9,9 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use socket2::Socket;
-
-use super::{ClientPushes, Counter, Now};
+use super::{ClientPushes, Counter, Now, Stream};
 
 /// Where a client came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +48,27 @@ impl Transport {
             Self::Tcp { local, .. } => local.to_string(),
             Self::Unix(path) => format!("{}:0", path.display()),
         }
+    }
+}
+
+/// The numbers of the user and the group that a process runs as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerIds {
+    /// The user.
+    pub user: u32,
+    /// The group.
+    pub group: u32,
+}
+
+impl PeerIds {
+    /// Of the process that has connected to this end of a Unix socket, where the system knows.
+    pub(crate) fn of(socket: &socket2::Socket) -> Option<Self> {
+        #[cfg(target_os = "linux")]
+        if let Ok(peer) = rustix::net::sockopt::socket_peercred(socket) {
+            return Some(Self { user: peer.uid.as_raw(), group: peer.gid.as_raw() });
+        }
+        let _ = socket;
+        None
     }
 }
 
@@ -98,7 +117,11 @@ pub struct Client {
     /// How it is connected.
     pub transport: Transport,
     /// Its socket, while it is connected.
-    pub(super) socket: OnceLock<Weak<Socket>>,
+    pub(super) stream: OnceLock<Weak<Stream>>,
+    /// Whether it is connected inside TLS.
+    pub is_tls: bool,
+    /// The process at the other end of a Unix socket.
+    pub peer: Option<PeerIds>,
     /// The number of its socket in this process.
     pub descriptor: i32,
     /// When it connected, in milliseconds since 1970.
@@ -159,12 +182,21 @@ pub struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(address: Address, transport: Transport, descriptor: i32, now: Now) -> Self {
+    pub(crate) fn new(
+        address: Address,
+        transport: Transport,
+        is_tls: bool,
+        peer: Option<PeerIds>,
+        descriptor: i32,
+        now: Now,
+    ) -> Self {
         let zero = Counter::default;
         Self {
             address,
             transport,
-            socket: OnceLock::new(),
+            stream: OnceLock::new(),
+            is_tls,
+            peer,
             descriptor,
             created_ms: now.unix_ms,
             last_interaction_ms: Counter::new(now.unix_ms),
@@ -229,10 +261,10 @@ impl Client {
             + self.queued_bytes.get()
     }
 
-    /// Which output limit applies to it.
+    /// Its socket, while it is connected.
     #[inline]
-    pub fn socket(&self) -> Option<Arc<Socket>> {
-        self.socket.get()?.upgrade()
+    pub fn stream(&self) -> Option<Arc<Stream>> {
+        self.stream.get()?.upgrade()
     }
 
     /// Which limit applies to it.
@@ -328,7 +360,14 @@ impl Clients {
 #[cfg(any(test, feature = "testing"))]
 pub fn test_client(id: u64) -> Arc<Client> {
     let address = Address { id, worker: 0, slot: id as u32 };
-    Arc::new(Client::new(address, Transport::Unix(Path::new("/tmp/socket").into()), 0, Now::read()))
+    Arc::new(Client::new(
+        address,
+        Transport::Unix(Path::new("/tmp/socket").into()),
+        false,
+        None,
+        0,
+        Now::read(),
+    ))
 }
 
 #[cfg(test)]

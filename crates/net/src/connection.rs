@@ -43,11 +43,10 @@ use std::time::{Duration, Instant};
 use dunlin_resp::ReplyBuffer;
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
-use rustix::{io::Errno, net::RecvFlags};
-use socket2::Socket;
 
 use super::input::Input;
-use super::output::{self, Output};
+use super::output::Output;
+use super::stream::{Received, Stream};
 use super::withheld::Withheld;
 use super::{Client, EventLoop, Limits, Next, Served, Service};
 
@@ -63,14 +62,14 @@ const STRANGER_INPUT_BYTES_MAX: usize = 16 * 1024;
 const STRANGER_OUTPUT_BYTES_MAX: usize = 4 * 1024;
 /// How long a stranger may stay while nobody else can connect.
 const STRANGER_AGE_MAX: Duration = Duration::from_secs(10);
+/// How long the handshake of TLS may take.
+const HANDSHAKE_AGE_MAX: Duration = Duration::from_secs(10);
 /// Requests are decoded with 31-bit offsets, so no setting may let input grow beyond.
 const INPUT_BYTES_MAX: u64 = (1 << 31) - (1 << 24);
 /// Bytes of a long argument that are read at once: others wait for as long as the system takes to copy them.
 const BLOCK_READ_BYTES_MAX: usize = 256 * 1024;
 /// Reply memory that a worker keeps between requests.
 const REPLY_CAPACITY_MAX: usize = 1024 * 1024;
-/// Unread input that is thrown away before closing, so that the peer is not sent a reset.
-const DISCARDED_BYTES_MAX: usize = 1024 * 1024;
 
 /// What a worker lends to the connection whose turn it is.
 pub(crate) struct Kit<'s, S> {
@@ -128,7 +127,9 @@ pub(crate) struct Connection<T> {
     pub(crate) queued: bool,
     /// Whether the worker has it on its list of those that messages has something to say to.
     pub(crate) addressed: bool,
-    socket: Arc<Socket>,
+    stream: Arc<Stream>,
+    /// The handshake of TLS is under way.
+    is_handshaking: bool,
     input: Input,
     /// Bytes of the request at hand that the service keeps.
     detached_bytes: usize,
@@ -168,23 +169,24 @@ struct Parked {
 impl<T> Connection<T> {
     /// Registers the socket with the poller.
     pub(crate) fn new<S: Service<Session = T>>(
-        socket: Socket,
+        stream: Stream,
         client: Arc<Client>,
         service: &mut S,
         event_loop: &EventLoop<S>,
     ) -> io::Result<Self> {
         let token = Token(client.address.slot as usize);
-        event_loop.poll.registry().register(&mut SourceFd(&socket.as_raw_fd()), token, Interest::READABLE)?;
+        event_loop.poll.registry().register(&mut SourceFd(&stream.as_raw_fd()), token, Interest::READABLE)?;
         let session = service.open(&client);
-        let socket = Arc::new(socket);
-        let _ = client.socket.set(Arc::downgrade(&socket));
+        let stream = Arc::new(stream);
+        let _ = client.stream.set(Arc::downgrade(&stream));
         Ok(Self {
             stranger: service.is_stranger(&session),
             session,
             client,
             queued: false,
             addressed: false,
-            socket,
+            is_handshaking: stream.is_tls(),
+            stream,
             input: Input::default(),
             detached_bytes: 0,
             wanted: 0,
@@ -235,6 +237,9 @@ impl<T> Connection<T> {
     ) -> Outcome {
         let outcome = self.try_turn(kit, event_loop).unwrap_or_else(|error| {
             tracing::debug!("{}: {error}", self.client);
+            if self.is_handshaking {
+                event_loop.traffic().handshakes_failed.add(1);
+            }
             Outcome::Close
         });
         if outcome == Outcome::Close {
@@ -251,19 +256,22 @@ impl<T> Connection<T> {
         event_loop: &mut EventLoop<S>,
     ) -> io::Result<Outcome> {
         if let Some(pushes) = self.client.pushes.get() {
-            let is_open = !self.holds_pushes && !pushes.queue.has_pushes();
+            let is_open = !self.holds_pushes && !pushes.queue.has_pushes() && !self.stream.has_unsent();
             if !is_open {
                 self.begin_pushed_turn(kit.service.owes_reply(&self.session), event_loop)?;
             }
-        } else if !self.output.is_empty() && self.writable {
+        } else if self.has_output() && self.writable {
             self.flush(event_loop)?;
+        }
+        if self.is_handshaking && self.readable && !event_loop.handshakes.may_step() {
+            return Ok(Outcome::Again);
         }
         let serving = self.is_serving();
         if !self.closing && self.receive(kit, event_loop, serving)? == Outcome::Close {
             return Ok(Outcome::Close);
         }
         let outcome = self.settle(event_loop);
-        if self.client.pushes.get().is_some() && self.holds_pushes && self.output.is_empty() {
+        if self.client.pushes.get().is_some() && self.holds_pushes && !self.has_output() {
             self.release_pushes(kit.service.owes_reply(&self.session), event_loop)?;
         }
         Ok(outcome)
@@ -277,7 +285,7 @@ impl<T> Connection<T> {
     ) -> io::Result<()> {
         // Others may have found the socket full.
         self.hold_pushes();
-        if !self.output.is_empty() && self.writable {
+        if self.has_output() && self.writable {
             self.release_pushes(owes_reply, event_loop)?;
         }
         Ok(())
@@ -307,26 +315,32 @@ impl<T> Connection<T> {
         event_loop: &EventLoop<S>,
     ) -> io::Result<()> {
         if owes_reply || self.closing || self.departing || !self.withheld.is_empty() {
-            return if self.output.is_empty() { Ok(()) } else { self.flush(event_loop) };
+            return if self.has_output() { self.flush(event_loop) } else { Ok(()) };
         }
         event_loop.send_pushes();
         let client = Arc::clone(&self.client);
         let Some(pushes) = client.pushes.get() else { return Ok(()) };
         if !std::mem::replace(&mut self.has_writer, true) {
-            pushes.queue.set_writer(Arc::clone(&self.socket));
+            pushes.queue.set_writer(Arc::clone(&self.stream));
         }
         let mut result = Ok(());
         pushes.queue.release(|is_pending| {
             if is_pending {
                 event_loop.shared.queues.note_pending(&client);
             }
-            if !self.output.is_empty() {
+            if self.has_output() {
                 result = self.flush_output(event_loop);
             }
-            self.holds_pushes = !self.output.is_empty();
+            self.holds_pushes = self.has_output();
             !self.holds_pushes
         });
         result
+    }
+
+    /// Whether replies wait for the socket, or records of those that it has taken.
+    #[inline]
+    fn has_output(&self) -> bool {
+        !self.output.is_empty() || self.stream.has_unsent()
     }
 
     fn is_serving(&self) -> bool {
@@ -363,6 +377,9 @@ impl<T> Connection<T> {
             arrived
         }?;
         self.note_arrived(event_loop, arrived);
+        if self.is_handshaking {
+            self.go_on_with_handshake(kit, event_loop);
+        }
         if serving && (arrived > 0 || in_shared) {
             return self.serve(kit, event_loop, in_shared);
         }
@@ -374,12 +391,12 @@ impl<T> Connection<T> {
     #[inline]
     fn receive_block<S: Service<Session = T>>(&mut self, kit: &mut Kit<'_, S>) -> io::Result<Option<usize>> {
         let Some(block) = kit.service.arriving(&mut self.session) else { return Ok(None) };
-        let mut room_bytes = 0;
-        let received = block.fill_with(BLOCK_READ_BYTES_MAX, |room| {
-            room_bytes = room.len();
-            rustix::net::recv(&self.socket, room, RecvFlags::empty()).map(|(count, _)| count)
-        });
-        let arrived = self.note_received(received, room_bytes)?;
+        let mut received = Received::default();
+        let arrived = block.fill_with(BLOCK_READ_BYTES_MAX, |room| {
+            received = self.stream.receive_into(room)?;
+            Ok::<_, io::Error>(received.bytes)
+        })?;
+        self.note_received(received);
         kit.service.has_arrived(&mut self.session);
         self.detached_bytes = kit.service.detached_bytes(&self.session);
         Ok(Some(arrived))
@@ -425,32 +442,44 @@ impl<T> Connection<T> {
 
     /// One read into the spare capacity of `buffer`.
     fn read_into(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        let room = buffer.capacity() - buffer.len();
-        let spare = rustix::buffer::spare_capacity(buffer);
-        let received = rustix::net::recv(&self.socket, spare, RecvFlags::empty()).map(|(_, count)| count);
-        self.note_received(received, room)
+        let received = self.stream.receive(buffer)?;
+        self.note_received(received);
+        Ok(received.bytes)
     }
 
-    /// Notes the outcome of a read with so much room.
+    /// Notes the outcome of a read.
     #[inline]
-    fn note_received(&mut self, received: Result<usize, Errno>, room: usize) -> io::Result<usize> {
-        match received {
-            Ok(0) => {
-                self.ended = true;
-                self.readable = false;
-                Ok(0)
-            }
-            Ok(count) => {
-                self.readable = count == room || self.hung_up;
-                Ok(count)
-            }
-            Err(Errno::AGAIN) => {
-                self.readable = false;
-                Ok(0)
-            }
-            Err(Errno::INTR) => Ok(0),
-            Err(error) => Err(error.into()),
+    fn note_received(&mut self, received: Received) {
+        let Received { has_more, is_drained, has_ended, .. } = received;
+        self.ended |= has_ended;
+        self.readable = (has_more || self.hung_up) && !is_drained && !has_ended;
+    }
+
+    /// Looks whether the handshake of TLS is over, and tells the service who the peer is.
+    fn go_on_with_handshake<S: Service<Session = T>>(
+        &mut self,
+        kit: &mut Kit<'_, S>,
+        event_loop: &mut EventLoop<S>,
+    ) {
+        event_loop.handshakes.note_step();
+        if self.stream.is_handshaking() {
+            return;
         }
+        self.is_handshaking = false;
+        event_loop.handshakes.note_end();
+        event_loop.traffic().handshakes.add(1);
+        if self.stream.has_resumed() {
+            event_loop.traffic().handshakes_resumed.add(1);
+        }
+        if let Some(identity) = self.stream.peer_identity() {
+            kit.service.identify(&mut self.session, &identity);
+            self.stranger = kit.service.is_stranger(&self.session);
+        }
+    }
+
+    /// Whether the handshake of TLS is under way.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.is_handshaking
     }
 
     /// Lets the service take requests off the input, and sends its reply.
@@ -541,11 +570,11 @@ impl<T> Connection<T> {
             self.departing = true;
         } else if reply.is_contiguous() {
             event_loop.send_pushes();
-            let taken = output::write(&self.socket, reply.bytes())?;
-            self.count_sent(event_loop, taken);
-            if taken < reply.bytes().len() {
-                self.writable = false;
-                self.output.push(reply, taken);
+            let sent = self.stream.send(reply.bytes())?;
+            self.count_sent(event_loop, sent.bytes);
+            self.writable = !sent.is_full;
+            if sent.bytes < reply.bytes().len() {
+                self.output.push(reply, sent.bytes);
             }
         } else {
             self.output.push(reply, 0);
@@ -569,12 +598,14 @@ impl<T> Connection<T> {
     ) -> bool {
         debug_assert!(self.departing && self.output.is_empty(), "nothing overtakes a reply");
         self.departing = false;
-        match output::write(&self.socket, reply) {
-            Ok(taken) => {
-                self.count_sent(event_loop, taken);
-                if taken < reply.len() {
-                    self.writable = false;
-                    self.output.gather(&reply[taken..]);
+        let mut has_output = false;
+        match self.stream.send(reply) {
+            Ok(sent) => {
+                self.count_sent(event_loop, sent.bytes);
+                if sent.is_full || sent.bytes < reply.len() {
+                    self.writable = !sent.is_full;
+                    self.output.gather(&reply[sent.bytes..]);
+                    has_output = true;
                 }
             }
             Err(error) => {
@@ -582,7 +613,7 @@ impl<T> Connection<T> {
                 self.closing = true;
             }
         }
-        self.closing || !self.output.is_empty()
+        self.closing || has_output
     }
 
     /// Offers waiting output to the socket once.
@@ -592,9 +623,9 @@ impl<T> Connection<T> {
     }
 
     fn flush_output<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>) -> io::Result<()> {
-        let (taken, full) = self.output.flush(&self.socket)?;
-        self.writable = !full;
-        self.count_sent(event_loop, taken);
+        let sent = self.output.flush(&self.stream)?;
+        self.writable = !sent.is_full;
+        self.count_sent(event_loop, sent.bytes);
         Ok(())
     }
 
@@ -642,7 +673,8 @@ impl<T> Connection<T> {
             }
             self.closing |= !self.backlog;
         }
-        if self.closing && self.output.is_empty() && self.withheld.is_empty() && !self.departing {
+        let has_output = self.has_output();
+        if self.closing && !has_output && self.withheld.is_empty() && !self.departing {
             return Outcome::Close;
         }
         if self.stranger && self.waiting_bytes() > STRANGER_OUTPUT_BYTES_MAX {
@@ -658,7 +690,7 @@ impl<T> Connection<T> {
         if self.exceeds_output_limit(event_loop) {
             return Outcome::Close;
         }
-        if self.watching_writable == self.output.is_empty() && self.watch_writable(event_loop).is_err() {
+        if self.watching_writable != has_output && self.watch_writable(event_loop, has_output).is_err() {
             return Outcome::Close;
         }
         self.client.query_buffer_bytes.set((self.input.len() + self.detached_bytes) as u64);
@@ -668,16 +700,20 @@ impl<T> Connection<T> {
         let serving = self.is_serving();
         let more = (serving && self.backlog)
             || self.wants_input(event_loop, serving)
-            || (!self.output.is_empty() && self.writable);
+            || (has_output && self.writable);
         if more { Outcome::Again } else { Outcome::Wait }
     }
 
-    fn watch_writable<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>) -> io::Result<()> {
-        self.watching_writable = !self.output.is_empty();
+    fn watch_writable<S: Service<Session = T>>(
+        &mut self,
+        event_loop: &EventLoop<S>,
+        has_output: bool,
+    ) -> io::Result<()> {
+        self.watching_writable = has_output;
         let interest =
             if self.watching_writable { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
         let token = Token(self.client.address.slot as usize);
-        event_loop.poll.registry().reregister(&mut SourceFd(&self.socket.as_raw_fd()), token, interest)
+        event_loop.poll.registry().reregister(&mut SourceFd(&self.stream.as_raw_fd()), token, interest)
     }
 
     fn exceeds_output_limit<S: Service<Session = T>>(&mut self, event_loop: &EventLoop<S>) -> bool {
@@ -749,6 +785,11 @@ impl<T> Connection<T> {
             return true;
         }
         let age_ms = event_loop.now.unix_ms.saturating_sub(self.client.created_ms);
+        if self.is_handshaking && age_ms >= HANDSHAKE_AGE_MAX.as_millis() as u64 {
+            tracing::debug!("closing {}: its TLS handshake takes too long", self.client);
+            event_loop.traffic().handshakes_given_up.add(1);
+            return true;
+        }
         if self.stranger && event_loop.is_crowded() && age_ms >= STRANGER_AGE_MAX.as_millis() as u64 {
             tracing::debug!("closing {}: it has not authenticated, and others cannot connect", self.client);
             return true;
@@ -767,26 +808,11 @@ impl<T> Connection<T> {
         if let Some(pushes) = self.client.pushes.get() {
             pushes.queue.close();
         }
-        if self.closing && !self.ended && self.output.is_empty() {
-            finish(&self.socket);
+        if self.output.is_empty() && (self.stream.is_tls() || self.closing && !self.ended) {
+            self.stream.finish();
         }
         let unsent = (self.output.len() >= STALLED_BYTES_MIN).then_some(self.output);
         (self.session, unsent)
-    }
-}
-
-/// Ends a conversation so that the peer reads our last words: closing a socket with unread input
-/// resets the connection, which may overtake them.
-pub(crate) fn finish(socket: &Socket) {
-    if socket.shutdown(std::net::Shutdown::Write).is_err() {
-        return;
-    }
-    let mut discarded = [0; 4096];
-    for _ in 0..DISCARDED_BYTES_MAX / discarded.len() {
-        match rustix::io::read(socket, &mut discarded) {
-            Ok(count) if count == discarded.len() => {}
-            _ => return,
-        }
     }
 }
 

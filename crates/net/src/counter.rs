@@ -55,6 +55,14 @@ pub struct Traffic {
     pub query_buffer_disconnections: Counter,
     /// Clients closed for `client-output-buffer-limit`.
     pub output_buffer_disconnections: Counter,
+    /// Handshakes of TLS that were completed.
+    pub handshakes: Counter,
+    /// Of these, those that resumed a session.
+    pub handshakes_resumed: Counter,
+    /// Handshakes that failed because of what the peer has sent.
+    pub handshakes_failed: Counter,
+    /// Handshakes that were given up: they took too long, or there were too many.
+    pub handshakes_given_up: Counter,
     /// Ticks.
     pub ticks: Counter,
 }

@@ -17,15 +17,17 @@ use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
+use rustix::net::SendFlags;
 
 use super::busy_poll::BusyPoll;
-use super::connection::{self, Connection, Kit, Outcome};
+use super::connection::{Connection, Kit, Outcome};
+use super::handshakes::Handshakes;
 use super::listener::{self, Listener, Refusal};
 use super::nested_poll::NestedPoll;
 use super::pending_writes::PendingWrites;
 use super::worker::{Shared, WAKEUP};
 use super::worker_queue::{Accepted, Message};
-use super::{Address, Client, Limits, Now, Service, To, Traffic, Transport, output};
+use super::{Address, Client, Limits, Now, PeerIds, Service, Stream, To, Traffic, Transport, stream};
 
 /// The poller's token of the first listener; the others follow downwards.
 const FIRST_LISTENER: usize = usize::MAX - 1;
@@ -89,6 +91,7 @@ pub struct EventLoop<S: Service> {
     pub(crate) stop_at: Option<Instant>,
     busy_poll: BusyPoll,
     pub(crate) nested_poll: NestedPoll<S::Message>,
+    pub(crate) handshakes: Handshakes,
 }
 
 impl<S: Service> EventLoop<S> {
@@ -124,6 +127,7 @@ impl<S: Service> EventLoop<S> {
             stop_at: None,
             busy_poll: BusyPoll::new(),
             nested_poll: NestedPoll::default(),
+            handshakes: Handshakes::default(),
         })
     }
 
@@ -189,6 +193,7 @@ impl<S: Service> EventLoop<S> {
         self.now = Now::read();
         self.busy_poll.learn(self.now.instant);
         self.traffic().ticks.add(1);
+        self.handshakes.begin_tick();
         let limits = self.shared.limits.load();
         if !Arc::ptr_eq(&limits, &self.limits) {
             self.limits = Arc::clone(&limits);
@@ -414,10 +419,10 @@ impl<S: Service> EventLoop<S> {
                     }
                 }
                 Message::Backlog(backlog) => {
-                    for (socket, peer) in backlog {
+                    for (socket, peer, is_tls) in backlog {
                         // Who cannot be prepared has gone.
                         if let Ok((socket, transport)) = listener::prepare_tcp(socket, &peer, &self.limits) {
-                            self.welcome(socket, transport);
+                            self.welcome(socket, transport, is_tls);
                         }
                     }
                 }
@@ -502,7 +507,8 @@ impl<S: Service> EventLoop<S> {
                 match listener.listener.accept(&self.limits) {
                     Ok((socket, transport)) => {
                         listener.retry_at = None;
-                        self.welcome(socket, transport);
+                        let is_tls = listener.listener.is_tls;
+                        self.welcome(socket, transport, is_tls);
                     }
                     Err(error) => match error.kind() {
                         io::ErrorKind::WouldBlock => {
@@ -531,7 +537,7 @@ impl<S: Service> EventLoop<S> {
     }
 
     /// Admits a new connection and gives it to the worker with the fewest.
-    fn welcome(&mut self, socket: socket2::Socket, transport: Transport) {
+    fn welcome(&mut self, socket: socket2::Socket, transport: Transport, is_tls: bool) {
         let traffic = &self.shared.traffic[self.worker];
         traffic.connections_received.add(1);
         let refusal = if self.limits.loopback_only && !transport.is_local() {
@@ -544,14 +550,20 @@ impl<S: Service> EventLoop<S> {
                 })
                 .expect("there is a worker");
             population[worker].fetch_add(1, Relaxed);
-            return self.shared.queues.post(worker, Message::Accepted(Accepted { id, socket, transport }));
+            return self
+                .shared
+                .queues
+                .post(worker, Message::Accepted(Accepted { id, socket, transport, is_tls }));
         } else {
             Refusal::TooManyClients
         };
         traffic.connections_rejected.add(1);
-        // A new socket takes a line; if it does not, the client learns it from the closing.
-        let _ = output::write(&socket, refusal.reply());
-        connection::finish(&socket);
+        // A client that awaits a handshake would not understand it.
+        if !is_tls {
+            // A new socket takes a line; if it does not, the client learns it from the closing.
+            let _ = rustix::net::send(&socket, refusal.reply(), SendFlags::NOSIGNAL);
+        }
+        stream::finish(&socket);
     }
 
     /// Whether nobody else can connect.
@@ -560,11 +572,14 @@ impl<S: Service> EventLoop<S> {
     }
 
     /// Takes charge of a connection.
-    fn adopt(&mut self, kit: &mut Kit<'_, S>, Accepted { id, socket, transport }: Accepted) {
+    fn adopt(&mut self, kit: &mut Kit<'_, S>, Accepted { id, socket, transport, is_tls }: Accepted) {
         let slot = self.free_slots.pop().unwrap_or(self.connections.len() as u32);
         let address = Address { id, worker: self.worker as u32, slot };
-        let client = Arc::new(Client::new(address, transport, socket.as_raw_fd(), self.now));
-        match Connection::new(socket, client.clone(), kit.service, self) {
+        let peer = matches!(transport, Transport::Unix(_)).then(|| PeerIds::of(&socket)).flatten();
+        let client = Client::new(address, transport, is_tls, peer, socket.as_raw_fd(), self.now);
+        let client = Arc::new(client);
+        let stream = if is_tls { self.accept_tls(socket) } else { Ok(Stream::plain(socket)) };
+        match stream.and_then(|stream| Connection::new(stream, client.clone(), kit.service, self)) {
             Ok(mut connection) => {
                 if self.stop_at.is_some() {
                     connection.stop();
@@ -577,6 +592,9 @@ impl<S: Service> EventLoop<S> {
                 }
                 self.open += 1;
                 self.shared.clients.register(&client);
+                if is_tls {
+                    self.begin_handshake(kit, slot, id);
+                }
             }
             Err(error) => {
                 tracing::warn!("cannot serve {client}: {error}");
@@ -585,6 +603,25 @@ impl<S: Service> EventLoop<S> {
                 }
                 self.shared.population[self.worker].fetch_sub(1, Relaxed);
                 self.shared.clients.withdraw();
+            }
+        }
+    }
+
+    /// The server's side of TLS over a socket, with what the configuration has now.
+    fn accept_tls(&self, socket: socket2::Socket) -> io::Result<Stream> {
+        let tls = self.shared.tls.load();
+        let Some(server) = &*tls else { return Err(io::Error::other("TLS is not configured")) };
+        Stream::accept(socket, server)
+    }
+
+    /// Notes a handshake that begins, and gives up the oldest ones where there are too many.
+    fn begin_handshake(&mut self, kit: &mut Kit<'_, S>, slot: u32, id: u64) {
+        self.handshakes.begin(slot, id);
+        let workers = self.shared.population.len();
+        while let Some((slot, id)) = self.handshakes.excess(self.limits.clients_max, workers) {
+            if self.find(slot, id).is_some_and(|connection| connection.is_handshaking()) {
+                self.traffic().handshakes_given_up.add(1);
+                self.close(kit, slot);
             }
         }
     }
@@ -598,6 +635,9 @@ impl<S: Service> EventLoop<S> {
         let Some(connection) = self.connections.get_mut(slot as usize).and_then(Option::take) else { return };
         self.nested_poll.free(slot, &mut self.free_slots);
         self.open -= 1;
+        if connection.is_handshaking() {
+            self.handshakes.note_end();
+        }
         self.shared.population[self.worker].fetch_sub(1, Relaxed);
         let id = connection.client.id();
         let (session, unsent) = connection.close();

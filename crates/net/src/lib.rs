@@ -30,6 +30,7 @@ mod clients;
 mod connection;
 mod counter;
 mod event_loop;
+mod handshakes;
 mod input;
 mod limits;
 mod listener;
@@ -40,6 +41,8 @@ mod output;
 mod pending_writes;
 mod pushes;
 mod service;
+mod stream;
+pub mod tls;
 mod withheld;
 mod worker;
 mod worker_queue;
@@ -47,7 +50,7 @@ mod workers;
 
 #[cfg(any(test, feature = "testing"))]
 pub use clients::test_client;
-pub use clients::{Address, Client, Clients, Names, OutputClass, Transport};
+pub use clients::{Address, Client, Clients, Names, OutputClass, PeerIds, Transport};
 pub use connection::{SHARED_BYTES, connection_bytes};
 pub use counter::{Counter, Traffic};
 pub use event_loop::EventLoop;
@@ -57,6 +60,8 @@ pub use listening::Listening;
 pub use open_files::{HTTP_CLIENTS_MAX, OpenFilesError, reserve_open_files};
 pub use pushes::{ClientPushes, Listener, Push, PushList, Pushed};
 pub use service::{Next, Now, REPLY_BYTES_MAX, Served, Service, To};
+pub use stream::Stream;
+pub use tls::Identity;
 #[cfg(any(test, feature = "testing"))]
 pub use worker_queue::TestQueues;
 pub use worker_queue::WorkerQueues;

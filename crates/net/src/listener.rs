@@ -19,6 +19,8 @@ pub struct ListenOptions {
     pub addresses: Vec<String>,
     /// The TCP port, 0 for any free one; `None` for no TCP.
     pub port: Option<u16>,
+    /// The TCP port for TLS, 0 for any free one; `None` for no TLS.
+    pub tls_port: Option<u16>,
     /// `tcp-backlog`.
     pub backlog: u32,
     /// `unixsocket`.
@@ -67,7 +69,9 @@ impl fmt::Display for ListenError {
             Self::Unix { path, source } => {
                 write!(out, "cannot listen on unix socket {}: {source}", path.display())
             }
-            Self::Nothing => out.write_str("nothing to listen on: set port and bind, or unixsocket"),
+            Self::Nothing => {
+                out.write_str("nothing to listen on: set port or tls-port and bind, or unixsocket")
+            }
             Self::System(source) => write!(out, "cannot listen: {source}"),
         }
     }
@@ -86,6 +90,8 @@ impl std::error::Error for ListenError {
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) socket: Socket,
+    /// Whether those who connect here speak TLS.
+    pub(crate) is_tls: bool,
     unix_path: Option<Arc<Path>>,
     /// Whether the path goes with it.
     owns_path: bool,
@@ -93,8 +99,8 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// Of a TCP socket that listens.
-    pub(crate) fn tcp(socket: Socket) -> Self {
-        Self { socket, unix_path: None, owns_path: true }
+    pub(crate) fn tcp(socket: Socket, is_tls: bool) -> Self {
+        Self { socket, is_tls, unix_path: None, owns_path: true }
     }
 
     /// Whether it is the one of the Unix socket.
@@ -104,7 +110,8 @@ impl Listener {
 
     /// Another one on the same socket, for a worker that accepts while the first is held up.
     pub(crate) fn stand_in(&self) -> io::Result<Self> {
-        Ok(Self { socket: self.socket.try_clone()?, unix_path: self.unix_path.clone(), owns_path: false })
+        let (socket, unix_path) = (self.socket.try_clone()?, self.unix_path.clone());
+        Ok(Self { socket, is_tls: self.is_tls, unix_path, owns_path: false })
     }
 
     /// The bound TCP address.
@@ -157,9 +164,10 @@ impl Drop for Listener {
 /// Opens all listeners, or none.
 pub(crate) fn listen(options: &ListenOptions) -> Result<Vec<Listener>, ListenError> {
     let mut listeners = Vec::new();
-    if let Some(port) = options.port {
+    for (port, is_tls) in [(options.port, false), (options.tls_port, true)] {
+        let Some(port) = port else { continue };
         let sockets = listen_on(&options.addresses, port, options.backlog)?;
-        listeners.extend(sockets.into_iter().map(Listener::tcp));
+        listeners.extend(sockets.into_iter().map(|socket| Listener::tcp(socket, is_tls)));
     }
     if let Some(path) = &options.unix_path {
         let listener = listen_unix(path, options.unix_permissions, options.backlog)
@@ -176,7 +184,7 @@ pub fn listen_on(addresses: &[String], port: u16, backlog: u32) -> Result<Vec<So
 
 /// As [`listen_on`], with other handles on those of `former` that listen there already.
 pub(crate) fn listen_keeping(
-    former: &[Socket],
+    former: &[&Socket],
     addresses: &[String],
     port: u16,
     backlog: u32,
@@ -231,7 +239,7 @@ pub(crate) fn start_listening(socket: &Socket, backlog: u32) -> io::Result<()> {
     socket.listen(backlog.min(i32::MAX as u32) as i32)
 }
 
-fn listen_tcp(former: &[Socket], address: &str, port: u16, backlog: u32) -> io::Result<Vec<Socket>> {
+fn listen_tcp(former: &[&Socket], address: &str, port: u16, backlog: u32) -> io::Result<Vec<Socket>> {
     resolve(address, port)?
         .map(|address| {
             if let Some(known) = former.iter().find(|socket| tcp_address(socket) == Some(address)) {
@@ -254,7 +262,7 @@ fn listen_unix(path: &Path, permissions: Option<u32>, backlog: u32) -> io::Resul
     remove_stale_socket(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    let listener = Listener { socket, unix_path: Some(path.into()), owns_path: true };
+    let listener = Listener { socket, is_tls: false, unix_path: Some(path.into()), owns_path: true };
     // Nobody can connect before `listen`, so nobody slips in before the permissions are set.
     if let Some(permissions) = permissions {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(permissions))?;
@@ -328,6 +336,7 @@ mod tests {
         let options = |addresses: &[&str]| ListenOptions {
             addresses: addresses.iter().map(|&address| address.to_owned()).collect(),
             port: Some(0),
+            tls_port: None,
             backlog: 16,
             unix_path: None,
             unix_permissions: None,

@@ -23,36 +23,68 @@ const BACKLOG_MAX: usize = 1 << 16;
 pub struct Listening<M> {
     queues: WorkerQueues<M>,
     /// `None` once the server has been told to stop.
-    sockets: Mutex<Option<Vec<Socket>>>,
+    sockets: Mutex<Option<Vec<Open>>>,
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Open {
+    socket: Socket,
+    is_tls: bool,
 }
 
 impl<M> Listening<M> {
     pub(crate) fn new(queues: WorkerQueues<M>, listeners: &[Listener]) -> io::Result<Self> {
         let of_tcp = listeners.iter().filter(|listener| listener.tcp_address().is_some());
-        let sockets = of_tcp.map(|listener| listener.socket.try_clone()).collect::<io::Result<_>>()?;
+        let open =
+            |listener: &Listener| Ok(Open { socket: listener.socket.try_clone()?, is_tls: listener.is_tls });
+        let sockets = of_tcp.map(open).collect::<io::Result<_>>()?;
         Ok(Self { queues, sockets: Mutex::new(Some(sockets)) })
     }
 
-    /// Listens on these addresses and this port from now on; where that fails, on the former ones. Clients that are
-    /// connected stay so. The arguments are those of [`super::ListenOptions`].
-    pub fn change(&self, addresses: &[String], port: Option<u16>, backlog: u32) -> Result<(), ListenError> {
+    /// Listens on these addresses and ports from now on, the second for TLS; where that fails, on the former ones.
+    /// Clients that are connected stay so. The arguments are those of [`super::ListenOptions`].
+    ///
+    /// # Errors
+    /// Where an address cannot be listened on.
+    pub fn change(
+        &self,
+        addresses: &[String],
+        port: Option<u16>,
+        tls_port: Option<u16>,
+        backlog: u32,
+    ) -> Result<(), ListenError> {
         let mut sockets = self.lock();
         let Some(former) = &*sockets else { return Ok(()) };
-        let (addresses, port) = port.map_or((&[][..], 0), |port| (addresses, port));
-        let stays: Vec<SocketAddr> = listener::resolved(addresses, port).collect();
-        let ended: Vec<&Socket> = former
+        let wanted: Vec<(u16, bool)> =
+            port.map(|port| (port, false)).into_iter().chain(tls_port.map(|port| (port, true))).collect();
+        let stays: Vec<(SocketAddr, bool)> = wanted
             .iter()
-            .filter(|socket| tcp_address(socket).is_none_or(|address| !stays.contains(&address)))
+            .flat_map(|(port, is_tls)| listener::resolved(addresses, *port).map(|address| (address, *is_tls)))
             .collect();
-        let waiting: Vec<_> = ended.iter().flat_map(|socket| backlog_of(socket)).collect();
+        let ended: Vec<&Open> = former
+            .iter()
+            .filter(|open| {
+                tcp_address(&open.socket).is_none_or(|address| !stays.contains(&(address, open.is_tls)))
+            })
+            .collect();
+        let waiting: Vec<_> = ended.iter().flat_map(|open| backlog_of(open)).collect();
         if !waiting.is_empty() {
             // To the worker that accepts.
             self.queues.post(0, Message::Backlog(waiting));
         }
         // The system lets go of the address for others that reuse it, and of who has come since.
-        ended.iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
-        let opened = listener::listen_keeping(former, addresses, port, backlog)
-            .and_then(|opened| Ok((self.listeners(&opened).map_err(ListenError::System)?, opened)));
+        ended.iter().for_each(|open| drop(open.socket.shutdown(Shutdown::Both)));
+        let open = |(port, is_tls): &(u16, bool)| {
+            let alike: Vec<&Socket> =
+                former.iter().filter(|open| open.is_tls == *is_tls).map(|open| &open.socket).collect();
+            let opened = listener::listen_keeping(&alike, addresses, *port, backlog)?;
+            Ok(opened.into_iter().map(|socket| Open { socket, is_tls: *is_tls }).collect::<Vec<_>>())
+        };
+        let opened = wanted.iter().map(open).collect::<Result<Vec<_>, _>>().and_then(|opened| {
+            let opened: Vec<Open> = opened.into_iter().flatten().collect();
+            Ok((self.listeners(&opened).map_err(ListenError::System)?, opened))
+        });
         match opened {
             Ok((listeners, opened)) => {
                 for (worker, listeners) in listeners.into_iter().enumerate() {
@@ -62,7 +94,7 @@ impl<M> Listening<M> {
                 Ok(())
             }
             Err(error) => {
-                for socket in ended {
+                for Open { socket, .. } in ended {
                     if let Err(error) = listener::start_listening(socket, backlog) {
                         let address =
                             tcp_address(socket).map_or_else(String::new, |address| address.to_string());
@@ -75,8 +107,9 @@ impl<M> Listening<M> {
     }
 
     /// The listeners of every worker.
-    fn listeners(&self, sockets: &[Socket]) -> io::Result<Vec<Vec<Listener>>> {
-        let of_one = || sockets.iter().map(|socket| Ok(Listener::tcp(socket.try_clone()?))).collect();
+    fn listeners(&self, sockets: &[Open]) -> io::Result<Vec<Vec<Listener>>> {
+        let listener = |open: &Open| Ok(Listener::tcp(open.socket.try_clone()?, open.is_tls));
+        let of_one = || sockets.iter().map(listener).collect();
         (0..self.queues.workers()).map(|_| of_one()).collect()
     }
 
@@ -85,17 +118,17 @@ impl<M> Listening<M> {
         *self.lock() = None;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<Socket>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Open>>> {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Those who wait in the backlog of a listening socket, accepted.
-fn backlog_of(socket: &Socket) -> Vec<(Socket, SockAddr)> {
+fn backlog_of(open: &Open) -> Vec<(Socket, SockAddr, bool)> {
     let mut backlog = Vec::new();
     while backlog.len() < BACKLOG_MAX {
-        match socket.accept() {
-            Ok(caller) => backlog.push(caller),
+        match open.socket.accept() {
+            Ok((socket, peer)) => backlog.push((socket, peer, open.is_tls)),
             Err(error) => match error.kind() {
                 // Of one who has given up; there may be others.
                 io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
@@ -137,16 +170,17 @@ mod tests {
         let sockets = listener::listen_on(&addresses, 0, 16).unwrap();
         let peers: Vec<TcpStream> = sockets.iter().map(caller).collect();
         let former = tcp_address(&sockets[0]).unwrap();
-        let listeners: Vec<Listener> = sockets.into_iter().map(Listener::tcp).collect();
+        let listeners: Vec<Listener> =
+            sockets.into_iter().map(|socket| Listener::tcp(socket, false)).collect();
         let listening = Listening::new(queues, &listeners).unwrap();
-        listening.change(&addresses, None, 16).unwrap();
+        listening.change(&addresses, None, None, 16).unwrap();
         assert!(TcpStream::connect(former).is_err(), "nobody else is let in");
         let [Message::Backlog(backlog), Message::Listeners(listeners)] = &messages.messages(0)[..] else {
             panic!("other messages")
         };
         assert!(listeners.is_empty());
         assert_eq!(backlog.len(), peers.len());
-        for (peer, (socket, from)) in peers.iter().zip(backlog) {
+        for (peer, (socket, from, _)) in peers.iter().zip(backlog) {
             assert_eq!(from.as_socket(), Some(peer.local_addr().unwrap()));
             assert_eq!(tcp_address(socket), Some(peer.peer_addr().unwrap()));
         }

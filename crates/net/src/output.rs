@@ -11,11 +11,11 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use dunlin_resp::{ReplyBuffer, ReplyChunk};
-use rustix::{io::Errno, net::SendFlags};
+
+use super::stream::{Sent, Stream};
 
 /// Slices of one vectored write.
 pub(crate) const SLICES_MAX: usize = 64;
@@ -105,17 +105,20 @@ impl Output {
         }
     }
 
-    /// Offers what waits to the socket, once, up to [`OFFERED_BYTES_MAX`]. Returns the bytes taken and whether the
-    /// socket is full.
-    pub(crate) fn flush(&mut self, socket: impl AsFd) -> io::Result<(usize, bool)> {
+    /// Offers what waits to the socket, once, up to [`OFFERED_BYTES_MAX`].
+    pub(crate) fn flush(&mut self, stream: &Stream) -> io::Result<Sent> {
+        if self.queue.is_empty() {
+            // Records of what was taken before may wait.
+            return Ok(Sent { bytes: 0, is_full: !stream.flush()? });
+        }
         // One run of bytes, the usual case, needs no list of them.
         if self.queue.len() == 1 {
             let only = &self.queue[0];
             let offered = (only.len() - self.sent).min(OFFERED_BYTES_MAX);
-            let taken = write(socket, &only[self.sent..][..offered])?;
-            self.bytes -= taken;
-            self.skip_sent(taken);
-            return Ok((taken, taken < offered));
+            let sent = stream.send(&only[self.sent..][..offered])?;
+            self.bytes -= sent.bytes;
+            self.skip_sent(sent.bytes);
+            return Ok(sent);
         }
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let (mut count, mut offered, mut skip) = (0, 0, self.sent);
@@ -128,10 +131,10 @@ impl Output {
                 break;
             }
         }
-        let taken = write_slices(socket, &slices[..count])?;
-        self.bytes -= taken;
-        self.skip_sent(taken);
-        Ok((taken, taken < offered))
+        let sent = stream.send_slices(&slices[..count])?;
+        self.bytes -= sent.bytes;
+        self.skip_sent(sent.bytes);
+        Ok(sent)
     }
 
     fn skip_sent(&mut self, count: usize) {
@@ -150,34 +153,13 @@ impl Output {
     }
 }
 
-/// Writes what the socket takes, without raising SIGPIPE. The calls for sockets pass over what those for files
-/// look at on their way.
-#[inline]
-pub(crate) fn write(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
-    taken(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL))
-}
-
-/// [`write`] of several runs of bytes.
-pub(crate) fn write_slices(socket: impl AsFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-    taken(rustix::io::writev(socket, slices))
-}
-
-/// A socket that would block, and a signal, are both "took nothing this time".
-#[inline]
-fn taken(written: Result<usize, Errno>) -> io::Result<usize> {
-    match written {
-        Ok(count) => Ok(count),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
-        Err(error) => Err(error.into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs::File;
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
     #[test]
@@ -186,20 +168,23 @@ mod tests {
         let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (_theirs, _) = listener.accept().unwrap();
         ours.set_nonblocking(true).unwrap();
+        let ours = Stream::plain(ours.into());
         let mut output = Output::default();
         output.push_shared(&Arc::new(vec![1; 16 << 20]));
-        let (taken, _) = output.flush(&ours).unwrap();
+        let taken = output.flush(&ours).unwrap().bytes;
         assert!((1..=OFFERED_BYTES_MAX).contains(&taken), "{taken}");
 
         // This takes all that it is offered.
         let null = File::options().write(true).open("/dev/null").unwrap();
+        let null = Stream::plain(OwnedFd::from(null).into());
+        let all = Sent { bytes: OFFERED_BYTES_MAX, is_full: false };
         for length in [OFFERED_BYTES_MAX / 4, OFFERED_BYTES_MAX / 3, 3 * OFFERED_BYTES_MAX] {
             let mut output = Output::default();
             for _ in 0..8 {
                 output.push_shared(&Arc::new(vec![1; length]));
             }
-            assert_eq!(output.flush(&null).unwrap(), (OFFERED_BYTES_MAX, false), "not full, and not empty");
-            assert_eq!(output.flush(&null).unwrap(), (OFFERED_BYTES_MAX, false));
+            assert_eq!(output.flush(&null).unwrap(), all, "not full, and not empty");
+            assert_eq!(output.flush(&null).unwrap(), all);
             assert_eq!(output.len(), 8 * length - 2 * OFFERED_BYTES_MAX);
         }
     }
@@ -230,6 +215,7 @@ mod tests {
             let (ours, mut theirs) = UnixStream::pair().unwrap();
             ours.set_nonblocking(true).unwrap();
             socket2::SockRef::from(&ours).set_send_buffer_size(4096).unwrap();
+            let ours = Stream::plain(OwnedFd::from(ours).into());
             let mut received = whole[..sent].to_vec();
             let mut piece = vec![0; 3001];
             while !output.is_empty() {

@@ -16,11 +16,11 @@ use std::{
 
 use dunlin_mailbox::{Around, Posted, PushQueue};
 use dunlin_resp::{Protocol, ReplyBuffer};
-use socket2::Socket;
 
 use super::{
-    Client,
-    output::{self, OFFERED_BYTES_MAX, SLICES_MAX},
+    Client, Stream,
+    output::{OFFERED_BYTES_MAX, SLICES_MAX},
+    stream::Sent,
 };
 
 /// What a client is sent without having asked.
@@ -113,7 +113,7 @@ pub struct Listener {
 /// The pushes of one client.
 #[derive(Debug)]
 pub struct ClientPushes {
-    pub(crate) queue: PushQueue<Push, Listener, Arc<Socket>>,
+    pub(crate) queue: PushQueue<Push, Listener, Arc<Stream>>,
     /// Bytes that wait in the queue.
     bytes: AtomicUsize,
     /// Bytes that were written from the queue by any worker.
@@ -186,24 +186,28 @@ impl ClientPushes {
     /// Writes what waits, unless the owner holds it; the bytes that were written, and whether the owner has to see to the
     /// rest. Any worker.
     pub(crate) fn flush(&self) -> (usize, bool) {
-        let mut written = 0;
-        let is_done = self.queue.flush(|socket, pushes| written = self.write(socket, pushes));
-        (written, !is_done)
+        let (mut written, mut has_unsent) = (0, false);
+        let is_done = self.queue.flush(|stream, pushes| {
+            written = self.write(stream, pushes);
+            // Records of pushes that were taken may wait for the socket.
+            has_unsent = stream.has_unsent();
+        });
+        (written, !is_done || has_unsent)
     }
 
-    fn write(&self, socket: &Socket, pushes: &mut VecDeque<(u64, Push)>) -> usize {
+    fn write(&self, stream: &Stream, pushes: &mut VecDeque<(u64, Push)>) -> usize {
         let mut written = 0;
         while !pushes.is_empty() {
             let offered = pushes.len().min(SLICES_MAX);
             for (_, push) in pushes.iter_mut().take(offered) {
                 self.settle_bytes(push);
             }
-            match write_once(socket, pushes) {
+            match write_once(stream, pushes) {
                 // The owner comes to know of the error when it writes.
                 Err(_) => break,
-                Ok((taken, is_full)) => {
-                    written += taken;
-                    self.bytes.fetch_sub(taken, Relaxed);
+                Ok(Sent { bytes, is_full }) => {
+                    written += bytes;
+                    self.bytes.fetch_sub(bytes, Relaxed);
                     if is_full || written >= OFFERED_BYTES_MAX {
                         break;
                     }
@@ -288,16 +292,16 @@ impl Client {
     }
 }
 
-/// Offers encoded pushes to a socket once, and takes those off that were written: the bytes taken, and whether it is full.
-fn write_once(socket: &Socket, pushes: &mut VecDeque<(u64, Push)>) -> io::Result<(usize, bool)> {
+/// Offers encoded pushes to a socket once, and takes those off that were written.
+fn write_once(stream: &Stream, pushes: &mut VecDeque<(u64, Push)>) -> io::Result<Sent> {
     let bytes = |push: &Push| match push {
         Push::Bytes(bytes) => (Arc::clone(bytes), 0),
         Push::Rest { bytes, sent } => (Arc::clone(bytes), *sent),
         Push::List(_) => unreachable!("it was encoded"),
     };
-    let (taken, offered) = if let [(_, Push::Bytes(only))] = pushes.make_contiguous() {
+    let sent = if let [(_, Push::Bytes(only))] = pushes.make_contiguous() {
         let offered = &only[..only.len().min(OFFERED_BYTES_MAX)];
-        (output::write(socket, offered)?, offered.len())
+        stream.send(offered)?
     } else {
         let chunks: Vec<_> = pushes.iter().take(SLICES_MAX).map(|(_, push)| bytes(push)).collect();
         let mut left = OFFERED_BYTES_MAX;
@@ -311,9 +315,9 @@ fn write_once(socket: &Socket, pushes: &mut VecDeque<(u64, Push)>) -> io::Result
             })
             .take_while(|slice| !slice.is_empty())
             .collect();
-        (output::write_slices(socket, &slices)?, OFFERED_BYTES_MAX - left)
+        stream.send_slices(&slices)?
     };
-    let mut rest = taken;
+    let mut rest = sent.bytes;
     while rest > 0
         && let Some((_, push)) = pushes.front_mut()
     {
@@ -326,5 +330,5 @@ fn write_once(socket: &Socket, pushes: &mut VecDeque<(u64, Push)>) -> io::Result
         *push = Push::Rest { bytes, sent: sent + rest };
         rest = 0;
     }
-    Ok((taken, taken < offered))
+    Ok(sent)
 }

@@ -90,6 +90,11 @@ pub trait Service: Sized + 'static {
     /// A connection has been accepted.
     fn open(&mut self, client: &Arc<Client>) -> Self::Session;
 
+    /// A client's certificate was verified, before anything that it has sent is served.
+    fn identify(&mut self, session: &mut Self::Session, identity: &super::Identity) {
+        let _ = (session, identity);
+    }
+
     /// Whether a client has yet to show who it is. It is given very little room, and closed where it would take more.
     fn is_stranger(&self, session: &Self::Session) -> bool {
         let _ = session;

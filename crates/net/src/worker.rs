@@ -17,6 +17,7 @@ use mio::{Events, Poll, Token};
 
 use super::connection::Kit;
 use super::listener::Listener;
+use super::tls::SharedTls;
 use super::{Clients, EventLoop, Limits, Service, Traffic, WorkerQueues};
 
 /// The poller's token of the mailbox's waker.
@@ -30,6 +31,7 @@ pub(crate) struct Shared<M> {
     pub(crate) queues: WorkerQueues<M>,
     pub(crate) clients: Arc<Clients>,
     pub(crate) limits: Arc<ArcSwap<Limits>>,
+    pub(crate) tls: SharedTls,
     pub(crate) traffic: Arc<[Traffic]>,
     /// Connections of each worker, those on their way included.
     pub(crate) population: Box<[AtomicUsize]>,

@@ -20,6 +20,7 @@ pub(crate) struct Accepted {
     pub(crate) id: u64,
     pub(crate) socket: Socket,
     pub(crate) transport: Transport,
+    pub(crate) is_tls: bool,
 }
 
 #[derive(Debug)]
@@ -27,8 +28,8 @@ pub(crate) enum Message<M> {
     Accepted(Accepted),
     Service(To, M),
     Kill(Address),
-    /// These have been accepted at listeners that are about to be closed.
-    Backlog(Vec<(Socket, SockAddr)>),
+    /// These have been accepted at listeners that are about to be closed; the last is whether that is one for TLS.
+    Backlog(Vec<(Socket, SockAddr, bool)>),
     /// Listen for TCP with these from now on.
     Listeners(Vec<listener::Listener>),
     /// Answer what has been served, for at most this long, and end.

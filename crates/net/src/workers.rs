@@ -12,6 +12,7 @@ use mio::{Poll, Waker};
 
 use super::listener::{self, ListenError, ListenOptions, Listener};
 use super::listening::Listening;
+use super::tls::SharedTls;
 use super::worker::{Shared, WAKEUP, Worker};
 use super::worker_queue::{PollerWakeup, WorkerQueue};
 use super::{Clients, Limits, Service, Traffic, WorkerQueues};
@@ -38,6 +39,8 @@ pub struct Workers {
     pub listen: ListenOptions,
     /// The limits, replaced whenever the configuration changes.
     pub limits: Arc<ArcSwap<Limits>>,
+    /// What connections at ports for TLS begin with, replaced whenever it changes.
+    pub tls: SharedTls,
 }
 
 /// Why the workers could not start.
@@ -75,8 +78,8 @@ impl From<io::Error> for StartError {
 impl Workers {
     /// Opens the listeners: from now on clients can connect, and wait.
     pub fn listen(self) -> Result<Listened, ListenError> {
-        let Self { threads, listen, limits } = self;
-        Ok(Listened { threads, listeners: listener::listen(&listen)?, limits })
+        let Self { threads, listen, limits, tls } = self;
+        Ok(Listened { threads, listeners: listener::listen(&listen)?, limits, tls })
     }
 
     /// Opens the listeners and starts the threads.
@@ -98,6 +101,7 @@ pub struct Listened {
     threads: usize,
     listeners: Vec<Listener>,
     limits: Arc<ArcSwap<Limits>>,
+    tls: SharedTls,
 }
 
 impl Listened {
@@ -133,6 +137,7 @@ impl Listened {
             queues: WorkerQueues::new(mailboxes, Arc::clone(&self.limits)),
             clients: Arc::new(Clients::default()),
             limits: self.limits,
+            tls: self.tls,
             traffic: (0..self.threads).map(|_| Traffic::default()).collect(),
             population: (0..self.threads).map(|_| Default::default()).collect(),
         });

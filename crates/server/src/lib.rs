@@ -3,6 +3,7 @@
 
 mod access;
 mod admission;
+mod audit;
 mod commands;
 pub mod config;
 mod durability;
@@ -17,4 +18,5 @@ mod scripting;
 mod session;
 mod shared;
 mod system;
+mod tls;
 pub mod tools;

@@ -13,7 +13,7 @@ use dunlin_engine::{Engine, command::CommandTable};
 
 use crate::{
     access::Access,
-    commands,
+    audit::Audit,
     config::ConfigStore,
     durability::Durability,
     executor::{blocked::BlockedClients, offload_threads::Offload, pause::Pause},
@@ -25,6 +25,7 @@ use crate::{
     replication::Replication,
     scripting::{LibraryCache, RunningScripts, ScriptCache},
     system::host::Process,
+    tls::Tls,
 };
 
 /// An order to end the server.
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) commands: CommandTable,
     pub(crate) access: Arc<Access>,
     pub(crate) config: Arc<ConfigStore>,
+    pub(crate) tls: Arc<Tls>,
+    pub(crate) audit: Arc<Audit>,
     pub(crate) directory: Arc<DataDirectory>,
     /// How many workers there are.
     pub(crate) workers: usize,
@@ -79,6 +82,7 @@ impl Shared {
     #[expect(clippy::too_many_arguments, reason = "one caller; a struct would only rename them")]
     pub(crate) fn new(
         engine: Engine,
+        commands: CommandTable,
         config: Arc<ConfigStore>,
         workers: usize,
         maintenance: Maintenance,
@@ -88,7 +92,6 @@ impl Shared {
         orders: Sender<Stop>,
     ) -> Self {
         let persistence = Persistence::new(process.started_s);
-        let commands = commands::table();
         let access = Arc::new(Access::new(&commands, &config.current()));
         let stats = Stats::new(&engine, &commands, workers, process);
         let pause = Pause::new(Instant::now());
@@ -101,6 +104,8 @@ impl Shared {
             commands,
             access,
             config,
+            tls: Arc::default(),
+            audit: Arc::default(),
             directory: Arc::default(),
             workers,
             maintenance,

@@ -26,6 +26,8 @@ const ROOMS: &[&str] = &[
     "session",
     "admission",
     "access",
+    "audit",
+    "tls",
     "config",
     "system",
 ];
@@ -56,7 +58,6 @@ const UPWARD: &[(&str, &str)] = &[
     ("session", "executor"),
     ("session", "push"),
     ("session", "replication"),
-    ("shared", "commands"),
     ("shared", "durability"),
     ("shared", "executor"),
     ("shared", "loading"),

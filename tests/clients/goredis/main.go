@@ -5,6 +5,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +22,7 @@ type task struct {
 	Address        string
 	Protocol       int
 	Lengths        []int
+	Ca, Cert, Key  string
 	EveryLengthMax int
 }
 
@@ -143,16 +146,28 @@ func lengthStory(ctx context.Context, c *redis.Client, t task) {
 	}
 }
 
+// encrypted trusts the task's authority, and shows its certificate.
+func encrypted(t task) *tls.Config {
+	roots := x509.NewCertPool()
+	check("authority", roots.AppendCertsFromPEM(must(os.ReadFile(t.Ca))), true)
+	own := must(tls.LoadX509KeyPair(t.Cert, t.Key))
+	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{own}, ServerName: "localhost"}
+}
+
 func main() {
 	var t task
 	if err := json.NewDecoder(os.Stdin).Decode(&t); err != nil {
 		panic(err)
 	}
 	ctx := context.Background()
-	c := redis.NewClient(&redis.Options{
+	options := redis.Options{
 		Network: t.Network, Addr: t.Address, Protocol: t.Protocol, MaxRetries: -1,
 		ReadTimeout: time.Minute, WriteTimeout: time.Minute,
-	})
+	}
+	if t.Network == "tls" {
+		options.Network, options.TLSConfig = "tcp", encrypted(t)
+	}
+	c := redis.NewClient(&options)
 	defer c.Close()
 	must(c.FlushAll(ctx).Result())
 	stories := []struct {

@@ -17,7 +17,7 @@ pub use argument::{Argument, ArgumentKind};
 pub use blocking::{Blocking, Wait};
 pub use error::{CommandError, CommandResult};
 pub use key_spec::{Access, BeginSearch, FindKeys, KeyFlags, KeySpec, Positions};
-pub use table::{CommandTable, Entry, KeyShape};
+pub use table::{CommandTable, Entry, KeyShape, RenameError};
 
 use std::any::Any;
 

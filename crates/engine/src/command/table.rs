@@ -7,6 +7,8 @@ use super::{Access, BeginSearch, Command, ElementWords, FindKeys, Group, KeyFlag
 
 /// Slots of the index per command, at least.
 const SPARSENESS: usize = 4;
+/// Bytes of a name at most.
+const NAME_BYTES_MAX: usize = 255;
 
 /// How a request's keys are found, reduced to what the executor distinguishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub struct Entry {
     pub concerns: u32,
     /// The subcommands' entries, of a container: positions in [`CommandTable::entries`].
     pub subcommands: std::ops::Range<usize>,
+    /// The name that clients call it by, or its container, where that is another one; empty where they cannot.
+    pub renamed: Option<Box<str>>,
 }
 
 impl Entry {
@@ -45,6 +49,12 @@ impl Entry {
             Some(container) => format!("{}|{}", container.name, self.command.name),
             None => self.command.name.to_owned(),
         }
+    }
+
+    /// The name that clients call a command by; empty where they cannot.
+    #[inline]
+    pub fn called(&self) -> &str {
+        self.renamed.as_deref().unwrap_or(self.command.name)
     }
 
     /// Words that make up the name.
@@ -101,8 +111,27 @@ impl Entry {
 pub struct CommandTable {
     entries: Vec<Entry>,
     /// A hash table, probed linearly.
-    index: Vec<IndexSlot>,
+    index: Index,
+    /// By the names of the rows, where commands have been renamed.
+    by_row: Option<Index>,
+}
+
+/// Commands by name.
+#[derive(Debug, Default)]
+struct Index {
+    slots: Vec<IndexSlot>,
     shift: u32,
+}
+
+/// Why a command cannot be renamed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RenameError {
+    /// There is no command of that name.
+    Unknown,
+    /// The new name is another command's.
+    Taken,
+    /// The new name is too long, or has blanks or bytes that are no letters, digits or signs.
+    Unusable,
 }
 
 /// Where a command stands in the table, and enough of its name to know it without looking there.
@@ -136,29 +165,33 @@ impl CommandTable {
                 entries.push(Entry::new(subcommand, Some(command), index, 0..0));
             }
         }
-        let slots = (entries.len() * SPARSENESS).next_power_of_two();
-        let mut table =
-            Self { index: vec![IndexSlot::default(); slots], shift: 64 - slots.trailing_zeros(), entries };
-        for position in 0..table.entries.len() {
-            let entry = &table.entries[position];
-            if entry.container.is_some() {
-                continue;
-            }
-            let name = entry.command.name.as_bytes();
-            assert!(table.find(name).is_none(), "two commands are named {}", entry.command.name);
-            let mut slot = table.slot(folded_head(name, name.len()), name.len());
-            while table.index[slot].length != 0 {
-                slot = (slot + 1) & (slots - 1);
-            }
-            table.index[slot] = IndexSlot {
-                head: folded_head(name, name.len()),
-                length: u8::try_from(name.len()).expect("names are short"),
-                // Folding brings together letters of both cases only.
-                is_whole: name.len() <= 8 && name.iter().all(u8::is_ascii_lowercase),
-                position: position as u16,
-            };
+        let index = Index::of(&entries, |entry| entry.command.name);
+        Self { entries, index, by_row: None }
+    }
+
+    /// Has clients call a command by another name, or not at all where that is empty (`rename-command`). Logs, rules and
+    /// replicas know it by the name of its row ([`Self::find_row`]).
+    ///
+    /// # Errors
+    /// Where that is impossible; then nothing changes.
+    pub fn rename(&mut self, name: &[u8], other: &[u8]) -> Result<(), RenameError> {
+        let position = self.find(name).ok_or(RenameError::Unknown)?.index;
+        let other = std::str::from_utf8(other).map_err(|_| RenameError::Unusable)?.to_ascii_lowercase();
+        if other.len() > NAME_BYTES_MAX || !other.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(RenameError::Unusable);
         }
-        table
+        if !other.is_empty() && self.find(other.as_bytes()).is_some() {
+            return Err(RenameError::Taken);
+        }
+        if self.by_row.is_none() {
+            self.by_row = Some(std::mem::take(&mut self.index));
+        }
+        let subcommands = self.entries[position].subcommands.clone();
+        for at in std::iter::once(position).chain(subcommands) {
+            self.entries[at].renamed = Some(other.as_str().into());
+        }
+        self.index = Index::of(&self.entries, Entry::called);
+        Ok(())
     }
 
     /// Sets the bits that the host's admission looks at.
@@ -171,14 +204,22 @@ impl CommandTable {
         &self.entries
     }
 
-    /// The commands without the subcommands.
+    /// The commands that clients can call, without the subcommands.
     pub fn commands(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().filter(|entry| entry.container.is_none())
+        self.entries.iter().filter(|entry| entry.container.is_none() && !entry.called().is_empty())
     }
 
-    /// The command of that name, in any letter case. O(1).
+    /// The command that clients call by that name, in any letter case. O(1).
     pub fn find(&self, name: &[u8]) -> Option<&Entry> {
         self.find_at_front(name, name.len())
+    }
+
+    /// The command whose row has that name, in any letter case, whatever clients call it. O(1).
+    pub fn find_row(&self, name: &[u8]) -> Option<&Entry> {
+        match &self.by_row {
+            None => self.find(name),
+            Some(index) => index.find(&self.entries, |entry| entry.command.name, name, name.len()),
+        }
     }
 
     /// The command whose name is the first `length` bytes of a text, in any letter case: quicker than by the
@@ -188,22 +229,7 @@ impl CommandTable {
     /// When the text is shorter.
     #[inline]
     pub fn find_at_front(&self, text: &[u8], length: usize) -> Option<&Entry> {
-        let name = &text[..length];
-        let head = folded_head(text, length);
-        let mut at = self.slot(head, length);
-        loop {
-            let slot = &self.index[at];
-            if slot.length == 0 {
-                return None;
-            }
-            if slot.head == head && usize::from(slot.length) == length {
-                let entry = &self.entries[usize::from(slot.position)];
-                if slot.is_whole || entry.command.name.as_bytes().eq_ignore_ascii_case(name) {
-                    return Some(entry);
-                }
-            }
-            at = (at + 1) & (self.index.len() - 1);
-        }
+        self.index.find(&self.entries, Entry::called, text, length)
     }
 
     /// The subcommand of that name, in any letter case.
@@ -224,6 +250,64 @@ impl CommandTable {
         match name.iter().position(|byte| *byte == b'|') {
             None => self.find(name),
             Some(at) => self.find_subcommand(self.find(&name[..at])?, &name[at + 1..]),
+        }
+    }
+}
+
+impl Index {
+    /// Of the names of all commands that have one.
+    ///
+    /// # Panics
+    /// When two have the same.
+    fn of(entries: &[Entry], name: impl Fn(&Entry) -> &str + Copy) -> Self {
+        let slots = (entries.len() * SPARSENESS).next_power_of_two();
+        let mut index = Self { slots: vec![IndexSlot::default(); slots], shift: 64 - slots.trailing_zeros() };
+        for (position, entry) in entries.iter().enumerate() {
+            let called = name(entry).as_bytes();
+            if entry.container.is_some() || called.is_empty() {
+                continue;
+            }
+            let is_new = index.find(entries, name, called, called.len()).is_none();
+            assert!(is_new, "two commands are named {}", name(entry));
+            let head = folded_head(called, called.len());
+            let mut slot = index.slot(head, called.len());
+            while index.slots[slot].length != 0 {
+                slot = (slot + 1) & (slots - 1);
+            }
+            index.slots[slot] = IndexSlot {
+                head,
+                length: u8::try_from(called.len()).expect("names are short"),
+                // Folding brings together letters of both cases only.
+                is_whole: called.len() <= 8 && called.iter().all(u8::is_ascii_lowercase),
+                position: position as u16,
+            };
+        }
+        index
+    }
+
+    #[inline]
+    fn find<'e>(
+        &self,
+        entries: &'e [Entry],
+        called: impl Fn(&Entry) -> &str,
+        text: &[u8],
+        length: usize,
+    ) -> Option<&'e Entry> {
+        let name = &text[..length];
+        let head = folded_head(text, length);
+        let mut at = self.slot(head, length);
+        loop {
+            let slot = &self.slots[at];
+            if slot.length == 0 {
+                return None;
+            }
+            if slot.head == head && usize::from(slot.length) == length {
+                let entry = &entries[usize::from(slot.position)];
+                if slot.is_whole || called(entry).as_bytes().eq_ignore_ascii_case(name) {
+                    return Some(entry);
+                }
+            }
+            at = (at + 1) & (self.slots.len() - 1);
         }
     }
 
@@ -268,7 +352,7 @@ impl Entry {
             _ => KeyShape::Many,
         };
         let elements = command.elements.filter(|_| matches!(keys, KeyShape::One(_)));
-        Self { command, container, index, keys, elements, concerns: 0, subcommands }
+        Self { command, container, index, keys, elements, concerns: 0, subcommands, renamed: None }
     }
 }
 
@@ -292,6 +376,26 @@ mod tests {
         }
         assert!(table.find(b"").is_none());
         assert!(table.find(b"no-such-command-anywhere").is_none());
+    }
+
+    #[test]
+    fn a_renamed_command_is_found_by_its_new_name_only() {
+        let mut table = CommandTable::new(commands::FAMILIES);
+        let get = table.find(b"get").unwrap().index;
+        assert_eq!(table.rename(b"GET", b"Fetch-It"), Ok(()));
+        assert!(table.find(b"get").is_none());
+        assert_eq!(table.find(b"FETCH-it").unwrap().index, get);
+        assert_eq!(table.find_row(b"Get").unwrap().index, get);
+        assert!(table.find_row(b"fetch-it").is_none());
+        assert_eq!(table.rename(b"set", b"get"), Ok(()), "the name is free");
+        assert_eq!(table.find(b"get").unwrap().command.name, "set");
+        assert_eq!(table.rename(b"del", b""), Ok(()));
+        assert!(table.find(b"del").is_none() && table.find(b"").is_none());
+        assert_eq!(table.find_row(b"del").unwrap().command.name, "del");
+        assert_eq!(table.rename(b"del", b"x"), Err(RenameError::Unknown));
+        assert_eq!(table.rename(b"mget", b"mset"), Err(RenameError::Taken));
+        assert_eq!(table.rename(b"mget", b"a b"), Err(RenameError::Unusable));
+        assert_eq!(table.rename(b"mget", &[b'x'; 256]), Err(RenameError::Unusable));
     }
 
     #[test]

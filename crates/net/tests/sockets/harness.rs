@@ -40,11 +40,13 @@ impl Server {
             listen: ListenOptions {
                 addresses: vec!["127.0.0.1".to_owned()],
                 port: Some(0),
+                tls_port: None,
                 backlog: 4096,
                 unix_path: Some(unix_path.clone()),
                 unix_permissions: Some(0o770),
             },
             limits: limits.clone(),
+            tls: Arc::default(),
         };
         Self { running: Some(workers.start(STACK_BYTES, Lines::new).unwrap()), limits, unix_path }
     }

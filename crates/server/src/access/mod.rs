@@ -31,6 +31,21 @@ use dunlin_engine::command::{CommandTable, describe::CATEGORIES};
 pub(crate) use self::{failures::Failures, request::AclRequest};
 use crate::config::{Config, PubsubDefault};
 
+/// Commands of Redis 7.0 and Valkey 9.1 that this server lacks. Rules of users that are written for these name them, those
+/// of Sentinel's user among them: such rules are kept as they are, and count from the day that the command is there.
+const ABSENT_COMMANDS: &[&str] = &[
+    "client|import-source",
+    "clusterscan",
+    "cluster|cancelslotmigrations",
+    "cluster|flushslot",
+    "cluster|getslotmigrations",
+    "cluster|migrateslots",
+    "cluster|slot-stats",
+    "cluster|syncslots",
+    "failover",
+    "migrate",
+];
+
 /// The users of a server, and what it notes about access.
 pub(crate) struct Access {
     /// What rules can name.
@@ -42,7 +57,7 @@ pub(crate) struct Access {
     is_open: AtomicBool,
     log: Mutex<AclLog>,
     /// Denials by [`Reason`], since the start or the last reset.
-    denied: [AtomicU64; 5],
+    denied: [AtomicU64; 6],
     /// Failed authentications by address.
     pub(crate) failures: Failures,
     /// Called when clients begin or cease to be let in without saying who they are.
@@ -74,7 +89,7 @@ impl Access {
             categories,
             subcommands: entry.subcommands.clone(),
         });
-        let commands = Commands::new(CATEGORIES, named);
+        let commands = Commands::new(CATEGORIES, named).with_absent(ABSENT_COMMANDS);
         let users = Users::new(&commands);
         let access = Self {
             commands,
@@ -330,4 +345,18 @@ fn replace(users: &mut Users, others: Vec<User>, config: &Config, commands: &Com
 /// The rights of new users.
 pub(crate) fn defaults(config: &Config) -> UserDefaults {
     UserDefaults { all_channels: config.acl_pubsub_default == PubsubDefault::AllChannels }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acl_names_of_absent_commands_are_sorted_and_absent() {
+        let table = crate::commands::table();
+        assert!(ABSENT_COMMANDS.is_sorted());
+        for name in ABSENT_COMMANDS {
+            assert!(table.find_full(name.as_bytes()).is_none(), "{name} has come: strike it off the list");
+        }
+    }
 }

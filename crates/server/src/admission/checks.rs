@@ -72,6 +72,8 @@ pub(crate) enum Check {
     ClosedGate,
     /// A script may hold keys for long; always asked.
     LockedKeys,
+    /// There is an audit log.
+    Audit,
     /// Commands are being queued.
     Queue,
 }
@@ -276,6 +278,18 @@ pub(crate) const CHECKS: &[Row] = &[
                 || flags.has(Flags::WHOLE_KEYSPACE) && !flags.has(Flags::NO_SCRIPT)
         },
         verdict: |_, facts| unless(!facts.are_keys_held_for_long(), || facts.busy()),
+    },
+    Row {
+        check: Check::Audit,
+        concerns: |_| true,
+        verdict: |entry, facts| {
+            let holds = !facts.is_refused_by_audit(entry);
+            unless(holds, || {
+                CommandError::text(
+                    "ERR the audit log cannot be written, and commands that it records are refused",
+                )
+            })
+        },
     },
     Row {
         check: Check::Queue,

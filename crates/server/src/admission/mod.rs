@@ -141,6 +141,11 @@ pub(crate) trait Facts {
     /// Why commands are refused that a script keeps out.
     fn busy(&self) -> CommandError;
 
+    /// Whether the audit log would record the command, and cannot.
+    fn is_refused_by_audit(&self, _: &Entry) -> bool {
+        false
+    }
+
     /// Whether the words ask for a wait (XREAD … BLOCK).
     fn asks_to_block(&self) -> Option<CommandError> {
         None

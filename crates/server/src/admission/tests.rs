@@ -19,6 +19,7 @@ struct Given {
     pause: Option<PauseScope>,
     are_keys_held: bool,
     asks_to_block: bool,
+    is_refused_by_audit: bool,
 }
 
 const NOTHING: Given = Given {
@@ -33,6 +34,7 @@ const NOTHING: Given = Given {
     pause: None,
     are_keys_held: false,
     asks_to_block: false,
+    is_refused_by_audit: false,
 };
 
 const BUSY: CommandError = CommandError::text("BUSY");
@@ -50,6 +52,10 @@ impl Facts for Given {
 
     fn is_queueing(&self) -> bool {
         self.is_queueing
+    }
+
+    fn is_refused_by_audit(&self, _: &Entry) -> bool {
+        self.is_refused_by_audit
     }
 
     fn queue_writes(&self) -> bool {
@@ -336,6 +342,16 @@ fn queue_takes_all_but_what_ends_it() {
         Check::Queue,
         NOTHING,
         &[("get set subscribe", "queue"), ("exec discard multi watch quit reset", "run")],
+    );
+}
+
+#[test]
+fn audit_refuses_what_it_cannot_record() {
+    check(Check::Audit, NOTHING, &[("get set flushall", "run")]);
+    check(
+        Check::Audit,
+        Given { is_refused_by_audit: true, ..NOTHING },
+        &[("get set flushall", "ERR the"), ("exec multi", "ERR the")],
     );
 }
 

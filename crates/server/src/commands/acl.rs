@@ -340,7 +340,7 @@ fn dryrun(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBu
         Err(denial) => {
             let object = words[denial.word];
             let text = match denial.reason {
-                Reason::Command | Reason::Authentication => {
+                Reason::Command | Reason::Authentication | Reason::Certificate => {
                     let name = entry.full_name();
                     format!("This user has no permissions to run the '{name}' command").into_bytes()
                 }
@@ -487,7 +487,7 @@ fn end_waits(context: Context<'_, '_, '_>, user: &User) {
     for client in clients_of(context, &[user.name()]) {
         let Some(waiter) = shared.blocked.waiter(client.address) else { continue };
         let (command, words, database) = waiter.request();
-        let entry: Option<&Entry> = shared.commands.find(command.name.as_bytes());
+        let entry: Option<&Entry> = shared.commands.find_row(command.name.as_bytes());
         let Some(entry) = entry else { continue };
         let Err(denial) = user.decide(&AclRequest { entry, words: &words, database }) else { continue };
         // Where it has just been served, there is nothing to end; where a script holds its keys, it is served behind it.

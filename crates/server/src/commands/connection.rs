@@ -164,6 +164,7 @@ fn authenticate(
     if let Some(user) = shared.access.authenticate(user, password) {
         session.client.names().user = user.name().to_vec();
         (session.user, session.authenticated) = (user, true);
+        context.executor.audit_success(context.session, "password");
         return Ok(true);
     }
     let transport = &session.client.transport;

@@ -29,13 +29,13 @@ mod slowlog;
 mod time;
 mod transaction;
 
-use dunlin_engine::command::{Args, Command, CommandResult, CommandTable, describe};
+use dunlin_engine::command::{Args, Command, CommandResult, CommandTable, RenameError, describe};
 use dunlin_resp::ReplyBuffer;
 
 pub(crate) use self::client::describe as describe_client;
 pub(crate) use self::durability::WITHOUT_LOG;
 pub(crate) use self::eval::{Operands, operands};
-use crate::{admission, executor::ServerContext};
+use crate::{admission, config::Config, executor::ServerContext};
 
 /// The rows of all families.
 const FAMILIES: &[&[Command]] = &[
@@ -74,10 +74,28 @@ pub(crate) fn table() -> CommandTable {
     table
 }
 
+/// All commands, as a configuration has clients call them. The error is a line for the operator.
+pub(crate) fn table_of(config: &Config) -> Result<CommandTable, String> {
+    let mut table = table();
+    for line in &config.renames {
+        let (name, other) = (line.name.escape_ascii(), line.other.escape_ascii());
+        table.rename(&line.name, &line.other).map_err(|error| match error {
+            RenameError::Unknown => format!("{}: rename-command {name}: there is no such command", line.origin),
+            RenameError::Taken => {
+                format!("{}: rename-command {name}: {other} is the name of a command", line.origin)
+            }
+            RenameError::Unusable => {
+                format!("{}: rename-command {name}: {other} cannot be a name: it takes 255 visible characters at most", line.origin)
+            }
+        })?;
+    }
+    Ok(table)
+}
+
 /// `HELP` of any container: its subcommands, from the table.
 fn help(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
     let table = &context.shared.commands;
-    let container = table.find(args.words()[0]).expect("the command that was found to run this");
+    let container = table.find_row(args.words()[0]).expect("the command that was found to run this");
     describe::write_help(table, container, reply);
     Ok(())
 }

@@ -165,7 +165,7 @@ fn role(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Reply
 fn replica(context: &mut ServerContext<'_, '_>) -> Result<Arc<ReplicaClient>, CommandError> {
     let session = &mut *context.session;
     if session.replica.is_none() {
-        let socket = session.client.socket().ok_or(CommandError::text("ERR the connection is closing"))?;
+        let socket = session.client.stream().ok_or(CommandError::text("ERR the connection is closing"))?;
         session.replica = Some(Arc::new(ReplicaClient::new(&session.client, socket)));
     }
     Ok(Arc::clone(session.replica.as_ref().expect("it was put there")))

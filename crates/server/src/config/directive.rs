@@ -8,13 +8,17 @@ use std::path::PathBuf;
 use super::events::KeyspaceEvents;
 use super::units::{parse_integer, parse_memory, parse_octal, print_memory};
 use super::values::{
-    Config, MemoryShare, OutputBufferLimit, OutputBufferLimits, PrimaryAddress, SavePoint, Secret,
+    Config, MemoryShare, OutputBufferLimit, OutputBufferLimits, PeerUser, PrimaryAddress, SavePoint, Secret,
     ShutdownFlags,
 };
 use super::words;
 
 /// Addresses in `bind` at most, as in Redis.
 pub(super) const BIND_ADDRESSES_MAX: usize = 16;
+/// Words of a list at most.
+const WORDS_MAX: usize = 256;
+/// Words of `unixsocket-user` at most: they are looked through for each connection.
+const PEER_USERS_MAX: usize = 256;
 /// Percentiles at most: each one is a line of INFO latencystats.
 const PERCENTILES_MAX: usize = 64;
 
@@ -83,11 +87,13 @@ pub enum Group {
     Persistence,
     /// Primaries and replicas.
     Replication,
+    /// Encryption, and certificates.
+    Tls,
 }
 
 impl Group {
     /// All groups, in the order of the help.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Network,
         Self::Clients,
         Self::Security,
@@ -96,6 +102,7 @@ impl Group {
         Self::Monitoring,
         Self::Persistence,
         Self::Replication,
+        Self::Tls,
     ];
 
     /// Its heading.
@@ -109,6 +116,7 @@ impl Group {
             Self::Monitoring => "Logs and monitoring",
             Self::Persistence => "Persistence",
             Self::Replication => "Replication",
+            Self::Tls => "TLS",
         }
     }
 }
@@ -154,8 +162,14 @@ pub(super) enum Kind {
     FileMode(Field<u32>),
     /// A path; empty for none.
     Path(Field<PathBuf>),
+    /// The same, of a file or directory that is read whenever the directive is set, to the same path too.
+    File(Field<PathBuf>),
     /// Text of one line.
     Text(Field<String>),
+    /// Words of plain text.
+    Words(Field<Vec<String>>),
+    /// Users by the process at the other end of a Unix socket.
+    PeerUsers(Field<Vec<PeerUser>>),
     /// Host and port; empty, or `no one`, for none.
     Primary(Field<Option<PrimaryAddress>>),
     /// Bytes that no log shows.
@@ -214,6 +228,11 @@ impl Directive {
         matches!(self.kind, Kind::Secret(_))
     }
 
+    /// Whether setting it has an effect though it has that value already.
+    pub(super) fn is_reread(&self) -> bool {
+        matches!(self.kind, Kind::File(_))
+    }
+
     /// Whether it takes several words.
     pub fn takes_several_words(&self) -> bool {
         matches!(
@@ -224,6 +243,8 @@ impl Directive {
                 | Kind::OutputLimits(_)
                 | Kind::SavePoints(_)
                 | Kind::Primary(_)
+                | Kind::PeerUsers(_)
+                | Kind::Words(_)
         )
     }
 
@@ -311,7 +332,9 @@ impl Directive {
             Kind::Share(_) => "bytes, or 0% to 100%".to_owned(),
             Kind::Choice { words, .. } => words.join(", "),
             Kind::FileMode(_) => "octal, 0 to 777".to_owned(),
-            Kind::Path(_) => "path".to_owned(),
+            Kind::Path(_) | Kind::File(_) => "path".to_owned(),
+            Kind::Words(_) => "words".to_owned(),
+            Kind::PeerUsers(_) => "words of: uid=NUMBER:USER or gid=NUMBER:USER".to_owned(),
             Kind::Secret(_) | Kind::Text(_) => "text".to_owned(),
             Kind::Primary(_) => "host and port".to_owned(),
             Kind::Addresses(_) => format!("up to {BIND_ADDRESSES_MAX} addresses"),
@@ -342,7 +365,9 @@ impl Directive {
             Kind::Memory { .. } | Kind::Share(_) => "bytes",
             Kind::Choice { .. } => "word",
             Kind::FileMode(_) => "octal",
-            Kind::Path(_) => "path",
+            Kind::Path(_) | Kind::File(_) => "path",
+            Kind::PeerUsers(_) => "uid",
+            Kind::Words(_) => "word",
             Kind::Secret(_) | Kind::Text(_) => "text",
             Kind::Primary(_) => "host",
             Kind::Addresses(_) => "address",
@@ -402,7 +427,7 @@ impl Kind {
                 }
                 *(field.get_mut)(config) = mode;
             }
-            Self::Path(field) => {
+            Self::Path(field) | Self::File(field) => {
                 if first.contains(&0) {
                     return Err("a path cannot contain a zero byte".to_owned());
                 }
@@ -413,6 +438,8 @@ impl Kind {
                 let text = text.filter(|text| !text.chars().any(char::is_control));
                 *(field.get_mut)(config) = text.ok_or("argument must be plain text of one line")?.to_owned();
             }
+            Self::PeerUsers(field) => *(field.get_mut)(config) = read_peer_users(values)?,
+            Self::Words(field) => *(field.get_mut)(config) = read_words(values)?,
             Self::Primary(field) => *(field.get_mut)(config) = read_primary(values)?,
             Self::Secret(field) => *(field.get_mut)(config) = Secret(first.to_vec()),
             Self::Addresses(field) => {
@@ -453,7 +480,9 @@ impl Kind {
                 one(words.get(get(config)).copied().unwrap_or_default().as_bytes())
             }
             Self::FileMode(field) => one(format!("{:o}", (field.get)(config)).as_bytes()),
-            Self::Path(field) => one((field.get)(config).as_os_str().as_bytes()),
+            Self::Path(field) | Self::File(field) => one((field.get)(config).as_os_str().as_bytes()),
+            Self::PeerUsers(field) => (field.get)(config).iter().map(PeerUser::print).collect(),
+            Self::Words(field) => (field.get)(config).iter().map(|word| word.clone().into_bytes()).collect(),
             Self::Secret(field) => one((field.get)(config).bytes()),
             Self::Text(field) => one((field.get)(config).as_bytes()),
             Self::Primary(field) => (field.get)(config)
@@ -508,6 +537,21 @@ fn read_primary(values: &[Vec<u8>]) -> Result<Option<PrimaryAddress>, String> {
         }
         _ => Err("wrong number of arguments".to_owned()),
     }
+}
+
+fn read_words(values: &[Vec<u8>]) -> Result<Vec<String>, String> {
+    if values.len() > WORDS_MAX {
+        return Err(format!("no more than {WORDS_MAX} words"));
+    }
+    let text = |word: &Vec<u8>| String::from_utf8(word.clone());
+    values.iter().map(text).collect::<Result<_, _>>().map_err(|_| "a word must be plain text".to_owned())
+}
+
+fn read_peer_users(values: &[Vec<u8>]) -> Result<Vec<PeerUser>, String> {
+    if values.len() > PEER_USERS_MAX {
+        return Err(format!("no more than {PEER_USERS_MAX} users"));
+    }
+    values.iter().map(|value| PeerUser::parse(value)).collect()
 }
 
 fn read_percentiles(values: &[Vec<u8>]) -> Result<Vec<f64>, String> {

@@ -50,8 +50,9 @@ impl std::fmt::Display for IgnoredLine {
 const NO_REPLICATION: Otherwise =
     Ignored("this version replicates in one way, which the directive does not change");
 const NO_CLUSTER: Otherwise = Ignored("the cluster is not available in this version");
-const NO_TLS: Otherwise =
-    Refused("TLS is not available in this version; remove the line and put a TLS proxy in front");
+const NO_KEY_PASSWORDS: Otherwise = Refused(
+    "keys with passwords are not read: write the key without one (openssl pkey -in old.key -out new.key) into a file that only the server may read, and remove the line",
+);
 
 /// In the order of redis.conf.
 #[rustfmt::skip]
@@ -63,9 +64,8 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["unixsocketgroup"], obeyed: &[""], otherwise: Refused("the socket keeps the group of the process; remove the line, and use unixsocketperm or Group= in a systemd unit") },
     Foreign { names: &["max-new-connections-per-cycle", "max-new-tls-connections-per-cycle"], obeyed: &[], otherwise: Ignored("a worker accepts connections in rounds of its own") },
     Foreign { names: &["socket-mark-id"], obeyed: &["0"], otherwise: Refused("sockets are not marked; remove the line") },
-    Foreign { names: &["tls-port"], obeyed: &["0"], otherwise: NO_TLS },
-    Foreign { names: &["tls-cluster", "tls-replication"], obeyed: &["no"], otherwise: NO_TLS },
-    Foreign { names: &["tls-*"], obeyed: &[""], otherwise: NO_TLS },
+    Foreign { names: &["tls-key-file-pass", "tls-client-key-file-pass"], obeyed: &[""], otherwise: NO_KEY_PASSWORDS },
+    Foreign { names: &["tls-dh-params-file"], obeyed: &[""], otherwise: Ignored("keys are exchanged over elliptic curves, which need no parameters") },
     Foreign { names: &["crash-log-enabled", "crash-memcheck-enabled"], obeyed: &["no"], otherwise: Ignored("a crash leaves one line on standard error") },
     Foreign { names: &["syslog-enabled"], obeyed: &["no"], otherwise: Refused("nothing is sent to syslog; use 'no', and logfile or standard output") },
     Foreign { names: &["syslog-ident", "syslog-facility"], obeyed: &[], otherwise: Ignored("nothing is sent to syslog") },
@@ -79,7 +79,6 @@ static FOREIGN: &[Foreign] = &[
     Foreign { names: &["repl-diskless-sync"], obeyed: &["yes"], otherwise: Ignored("snapshots go straight to the sockets of replicas") },
     Foreign { names: &["repl-diskless-load"], obeyed: &["disabled"], otherwise: Ignored("a snapshot is kept in a file until it is complete") },
     Foreign { names: &["repl-*", "replica-*", "slave-*", "dual-channel-replication-enabled", "propagation-error-behavior"], obeyed: &[], otherwise: NO_REPLICATION },
-    Foreign { names: &["rename-command"], obeyed: &[], otherwise: Refused("commands cannot be renamed; remove the line and keep untrusted clients away from the port") },
     Foreign { names: &["enable-module-command"], obeyed: &["no"], otherwise: Refused("modules cannot be loaded; use 'no'") },
     Foreign { names: &["replica-ignore-maxmemory", "slave-ignore-maxmemory"], obeyed: &[], otherwise: NO_REPLICATION },
     Foreign { names: &["io-threads"], obeyed: &["1"], otherwise: Ignored("every worker thread reads, executes and replies; see threads") },
@@ -126,13 +125,9 @@ static FACTS: &[(&str, &str)] = &[
     ("set-proc-title", "no"),
     ("socket-mark-id", "0"),
     ("syslog-enabled", "no"),
-    ("tls-ca-cert-dir", ""),
-    ("tls-ca-cert-file", ""),
-    ("tls-cert-file", ""),
-    ("tls-cluster", "no"),
-    ("tls-key-file", ""),
-    ("tls-port", "0"),
-    ("tls-replication", "no"),
+    ("tls-client-key-file-pass", ""),
+    ("tls-dh-params-file", ""),
+    ("tls-key-file-pass", ""),
     ("unixsocketgroup", ""),
 ];
 
@@ -268,7 +263,7 @@ mod tests {
     fn what_would_break_a_promise_is_refused() {
         for (line, expected) in [
             ("CLUSTER-ENABLED yes", "the cluster is not available"),
-            ("tls-cert-file /x", "TLS is not available"),
+            ("tls-key-file-pass x", "keys with passwords are not read"),
         ] {
             let error = load(line).unwrap_err();
             assert!(error.starts_with("/r.conf:1: '") && error.contains(expected), "{error}");

@@ -39,9 +39,9 @@ pub use store::{ConfigReader, ConfigStore, Hook, RewriteError, SetError};
 pub use table::{DIRECTIVES, find};
 pub(crate) use units::parse_memory;
 pub use values::{
-    AppendFsync, BindAddress, Config, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits,
-    Permission, PrimaryAddress, PubsubDefault, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised,
-    UserLine, VersionCheck,
+    AppendFsync, AuditFull, AuthClients, BindAddress, CertificateUser, Config, LogLevel, MaxmemoryPolicy,
+    OutputBufferLimit, OutputBufferLimits, PeerUser, Permission, PrimaryAddress, PubsubDefault, RenameLine,
+    Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, UserLine, VersionCheck,
 };
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use dunlin_engine::glob::{self, Glob};
 use super::directive::ValueError;
 use super::foreign::{self, is_secret};
 use super::table::{find, names};
-use super::values::{Config, SavePoint, UserLine};
+use super::values::{Config, RenameLine, SavePoint, UserLine};
 use super::words;
 
 /// Mistakes that are reported at most: a file that is no configuration has one in every line.
@@ -195,6 +195,14 @@ fn load_directive(
             )),
             _ => fail("include takes one path".to_owned()),
         };
+    }
+    if name.eq_ignore_ascii_case(b"rename-command") {
+        let [name, other] = values else {
+            return fail("rename-command takes a command and its new name, \"\" for none".to_owned());
+        };
+        let (origin, name, other) = (origin.clone(), name.clone(), other.clone());
+        config.renames.push(RenameLine { origin, name, other });
+        return Ok(());
     }
     if name.eq_ignore_ascii_case(b"user") {
         let [name, rules @ ..] = values else {

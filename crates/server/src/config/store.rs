@@ -167,7 +167,9 @@ impl ConfigStore {
                 |error: ValueError| SetError::Failed { name: name.to_owned(), reason: error.to_string() };
             directive.assign_argument(value, &mut new).map_err(failed)?;
         }
-        changes.run_hooks(&old, &mut new)?;
+        let rereads = |(_, directive, _): &Resolved<'_>| directive.is_reread().then_some(directive.name);
+        let reread: Vec<&str> = resolve(pairs, &old, client_is_local)?.iter().filter_map(rereads).collect();
+        changes.run_hooks(&old, &mut new, &reread)?;
         self.current.store(Arc::new(new));
         self.generation.fetch_add(1, Ordering::Release);
         Ok(())
@@ -231,8 +233,11 @@ fn resolve<'a>(
 }
 
 impl Changes {
-    fn run_hooks(&mut self, old: &Config, new: &mut Config) -> Result<(), SetError> {
-        let changed = |name: &&&'static str| find(name.as_bytes()).is_some_and(|row| !row.is_same(old, new));
+    /// Runs the hooks of directives that differ, and of those that are read again.
+    fn run_hooks(&mut self, old: &Config, new: &mut Config, reread: &[&str]) -> Result<(), SetError> {
+        let changed = |name: &&&'static str| {
+            reread.contains(*name) || find(name.as_bytes()).is_some_and(|row| !row.is_same(old, new))
+        };
         let due: Vec<_> = self
             .hooks
             .iter()
@@ -489,7 +494,10 @@ mod tests {
             store.set(&pairs(set), true).unwrap();
             assert_eq!(get(&store, patterns), expected, "{set}");
         }
-        assert_eq!(get(&store, &["unixsocket*"]), "unixsocket=;unixsocketgroup=;unixsocketperm=0");
+        assert_eq!(
+            get(&store, &["unixsocket*"]),
+            "unixsocket=;unixsocket-user=;unixsocketgroup=;unixsocketperm=0"
+        );
     }
 
     #[test]

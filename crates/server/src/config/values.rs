@@ -48,6 +48,16 @@ config! {
     appendfsync: AppendFsync,
     /// Whether changes are recorded in a file.
     appendonly: bool,
+    /// A file, `journald`, `stderr`, or empty.
+    audit_log: String,
+    /// Categories of commands.
+    audit_log_categories: Vec<String>,
+    /// Kinds of events.
+    audit_log_events: Vec<String>,
+    /// Patterns of keys.
+    audit_log_keys: Vec<String>,
+    /// What happens while it cannot be written.
+    audit_log_when_full: AuditFull,
     /// In bytes.
     auto_aof_rewrite_min_size: u64,
     /// Growth that brings a rewrite about; 0 for never.
@@ -68,6 +78,8 @@ config! {
     commandlog_large_request_max_len: u64,
     /// Bytes of a request from which the command is logged; -1 for never.
     commandlog_request_larger_than: i64,
+    /// Whether a crash leaves a core file.
+    core_files: bool,
     /// Go on in the background.
     daemonize: bool,
     /// Number of databases.
@@ -226,16 +238,58 @@ config! {
     threads: u32,
     /// Seconds after which an idle client is closed; 0 for never.
     timeout: u32,
+    /// Whether clients show certificates.
+    tls_auth_clients: AuthClients,
+    /// Which of their names is the user.
+    tls_auth_clients_user: CertificateUser,
+    /// In seconds; 0 for never.
+    tls_auto_reload_interval: u32,
+    /// Certificates that are trusted.
+    tls_ca_cert_dir: PathBuf,
+    /// Certificates that are trusted.
+    tls_ca_cert_file: PathBuf,
+    /// The server's certificate.
+    tls_cert_file: PathBuf,
+    /// Of TLS 1.2, in OpenSSL's spelling.
+    tls_ciphers: String,
+    /// Of TLS 1.3.
+    tls_ciphersuites: String,
+    /// The certificate for outgoing connections; empty for the server's.
+    tls_client_cert_file: PathBuf,
+    /// Its key.
+    tls_client_key_file: PathBuf,
+    /// For a cluster.
+    tls_cluster: bool,
+    /// The key of the server's certificate.
+    tls_key_file: PathBuf,
+    /// 0 for none.
+    tls_port: u16,
+    /// Whose order of cipher suites counts.
+    tls_prefer_server_ciphers: bool,
+    /// Empty for all.
+    tls_protocols: String,
+    /// Whether the link to the primary is inside TLS.
+    tls_replication: bool,
+    /// 0 for very many.
+    tls_session_cache_size: u64,
+    /// In seconds.
+    tls_session_cache_timeout: u32,
+    /// Whether sessions can be resumed.
+    tls_session_caching: bool,
     /// Keys that clients keep copies of; 0 for no limit.
     tracking_table_max_keys: u64,
     /// Empty for none.
     unixsocket: PathBuf,
+    /// Users by the process at the other end.
+    unixsocket_user: Vec<PeerUser>,
     /// 0 leaves what the umask gives.
     unixsocketperm: u32,
     /// Members of a sorted set in a listpack.
     zset_max_listpack_entries: u64,
     /// Bytes of a member of a sorted set in a listpack.
     zset_max_listpack_value: u64,
+    /// The lines of `rename-command`, in order.
+    renames: Vec<RenameLine>,
     /// The users of `user` lines, in order.
     users: Vec<UserLine>,
 }
@@ -291,6 +345,39 @@ pub struct PrimaryAddress {
     pub host: String,
     /// The port.
     pub port: u16,
+}
+
+/// One word of `unixsocket-user`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerUser {
+    /// The system's number, of a user or of a group.
+    pub id: u32,
+    /// Whether it is a group's.
+    pub is_group: bool,
+    /// The user that such processes are let in as.
+    pub user: Vec<u8>,
+}
+
+impl PeerUser {
+    /// Reads `uid=NUMBER:USER` or `gid=NUMBER:USER`.
+    pub(super) fn parse(word: &[u8]) -> Result<Self, String> {
+        let wrong = || "argument must be words of uid=NUMBER:USER or gid=NUMBER:USER".to_owned();
+        let (is_group, rest) = match (word.strip_prefix(b"uid="), word.strip_prefix(b"gid=")) {
+            (Some(rest), _) => (false, rest),
+            (_, Some(rest)) => (true, rest),
+            _ => return Err(wrong()),
+        };
+        let colon = rest.iter().position(|byte| *byte == b':').ok_or_else(wrong)?;
+        let id =
+            std::str::from_utf8(&rest[..colon]).ok().and_then(|text| text.parse().ok()).ok_or_else(wrong)?;
+        let user = rest[colon + 1..].to_vec();
+        if user.is_empty() { Err(wrong()) } else { Ok(Self { id, is_group, user }) }
+    }
+
+    pub(super) fn print(&self) -> Vec<u8> {
+        let kind = if self.is_group { "gid" } else { "uid" };
+        [format!("{kind}={}:", self.id).as_bytes(), &self.user].concat()
+    }
 }
 
 /// One word of `bind`.
@@ -386,6 +473,43 @@ words! {
         /// None.
         #[default]
         "resetchannels" => ResetChannels,
+    }
+}
+
+words! {
+    /// `audit-log-when-full`.
+    AuditFull {
+        /// Lines are dropped and counted.
+        #[default]
+        "drop" => Drop,
+        /// Commands that would be recorded are refused.
+        "refuse" => Refuse,
+    }
+}
+
+words! {
+    /// `tls-auth-clients`.
+    AuthClients {
+        /// They show no certificates.
+        "no" => No,
+        /// They must.
+        #[default]
+        "yes" => Yes,
+        /// They may.
+        "optional" => Optional,
+    }
+}
+
+words! {
+    /// `tls-auth-clients-user`.
+    CertificateUser {
+        /// None.
+        #[default]
+        "off" => Off,
+        /// The common name of the subject.
+        "CN" => CommonName,
+        /// A URI among the alternative names.
+        "URI" => Uri,
     }
 }
 
@@ -549,6 +673,17 @@ pub struct SavePoint {
     pub seconds: u64,
     /// Since the last snapshot.
     pub changes: u64,
+}
+
+/// A line that renames a command, checked when the server starts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RenameLine {
+    /// Where it stands.
+    pub origin: Origin,
+    /// The command.
+    pub name: Vec<u8>,
+    /// Its new name; empty for none.
+    pub other: Vec<u8>,
 }
 
 /// A line that defines a user: its words are rules, checked when the server starts.

@@ -322,7 +322,7 @@ pub(crate) fn is_for_replicas(words: &[&[u8]]) -> bool {
 
 /// What a command of a log is, if it is not about databases or transactions. The error tells why a log cannot have it.
 pub(crate) fn entry_in_log<'a>(commands: &'a CommandTable, words: &[&[u8]]) -> Result<&'a Entry, String> {
-    let entry = commands.find(words[0]);
+    let entry = commands.find_row(words[0]);
     let entry = entry.ok_or_else(|| format!("unknown command '{}'", shown(words)))?;
     let entry = commands.resolve(entry, words);
     if !entry.command.arity.accepts(words.len()) {

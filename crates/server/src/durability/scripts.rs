@@ -165,7 +165,7 @@ impl Caller for Calls<'_> {
     }
 
     fn may_call(&mut self, words: &[&[u8]]) -> Option<bool> {
-        self.surroundings.shared.commands.find(words.first()?).map(|_| true)
+        self.surroundings.shared.commands.find_row(words.first()?).map(|_| true)
     }
 
     fn log(&mut self, level: LogLevel, message: &[u8]) {

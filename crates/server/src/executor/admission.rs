@@ -11,7 +11,7 @@ use dunlin_engine::{
 };
 use dunlin_resp::ReplyBuffer;
 
-use super::{Executor, Flow, Turn};
+use super::{Executor, Flow, Turn, audit::audited_as};
 use crate::{
     access::AclRequest,
     admission::{Caller, Check, Conditions, Facts, PauseScope, Verdict, Wait, decide},
@@ -98,6 +98,10 @@ impl Facts for ClientFacts<'_, '_, '_> {
     fn busy(&self) -> CommandError {
         self.shared.running.busy()
     }
+
+    fn is_refused_by_audit(&self, entry: &Entry) -> bool {
+        self.shared.audit.refuses() && audited_as(&self.shared.audit, entry, self.words).is_some()
+    }
 }
 
 /// The facts before the result of an offloaded command is stored: only the log can be in its way.
@@ -183,6 +187,7 @@ impl Executor {
             .with(Check::Memory, has_limit && !is_queueing)
             .with(Check::QueueMemory, has_limit && is_queueing)
             .with(Check::LogFailure, fails)
+            .with(Check::Audit, shared.audit.is_on())
             .with(Check::Pause, shared.pause.is_set());
     }
 
@@ -300,6 +305,7 @@ impl Executor {
     ) {
         session.publish();
         let client = commands::describe_client(&session.client, &self.shared.commands, self.now);
+        self.audit_denial(session, reason, object, user);
         let denied = Denied { reason, context, object, user, client: &client, now_ms: self.now.unix_ms };
         self.shared.access.note_denied(denied, self.config.config());
     }
@@ -389,8 +395,10 @@ fn error_in(context: Context, denial: Denial, entry: &Entry) -> CommandError {
             "NOPERM this user has no permissions to access one of the channels used as arguments"
         }
         (_, Reason::Database) => "NOPERM No permissions to access database",
-        (Context::Script, Reason::Authentication) => unreachable!("scripts do not authenticate"),
-        (_, Reason::Command | Reason::Authentication) => {
+        (Context::Script, Reason::Authentication | Reason::Certificate) => {
+            unreachable!("scripts do not authenticate")
+        }
+        (_, Reason::Command | Reason::Authentication | Reason::Certificate) => {
             let name = entry.full_name();
             return CommandError::owned(format!(
                 "NOPERM this user has no permissions to run the '{name}' command"

@@ -15,9 +15,11 @@
 
 mod admission;
 pub(crate) mod arrivals;
+mod audit;
 pub(crate) mod blocked;
 mod eviction;
 pub(crate) mod expiry;
+mod identity;
 mod long_words;
 mod nested_poll;
 mod offload;
@@ -54,7 +56,7 @@ use self::{
 };
 use crate::{
     access::AclRequest,
-    admission::Verdict,
+    admission::{Check, Verdict},
     config::{self, Config, ConfigReader},
     executor::{
         blocked::Unblocked,
@@ -594,6 +596,8 @@ impl Executor {
             }
         };
         session.last_command = Some(entry.index);
+        // The log knows no names but those of the table.
+        let encoded = if entry.renamed.is_some() { &[] } else { encoded };
         let error = match self.admit(shared, session, entry, words, turn) {
             Verdict::Run => {
                 let request = Request { entry, words, keys, encoded };
@@ -654,6 +658,9 @@ impl Executor {
         let Request { entry, words, .. } = request;
         self.meter.begin(entry.index);
         let is_queued = transaction.is_some();
+        if session.conditions.has(Check::Audit) {
+            self.audit_command(session, entry, words);
+        }
         let is_watched = shared.monitor.is_watched();
         if is_watched && !monitor::is_shown_afterwards(entry) {
             self.show(session, !is_queued, |database, origin| monitor::line(entry, words, database, origin));

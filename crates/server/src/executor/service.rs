@@ -7,7 +7,7 @@ use std::{
 };
 
 use dunlin_engine::{GrowingBlock, Notice, keyspace::ClientToken};
-use dunlin_net::{Client, EventLoop, Next, Now, Served, Service};
+use dunlin_net::{Client, EventLoop, Identity, Next, Now, Served, Service};
 use dunlin_resp::{Decoded, ReplyBuffer};
 
 use super::{
@@ -16,6 +16,7 @@ use super::{
     window::WINDOW,
 };
 use crate::{
+    audit::Outcome,
     executor::blocked,
     push::{pubsub::Subscriptions, tracking::Tracking},
     session::{ClientFlags, Replies, Session},
@@ -47,7 +48,18 @@ impl Service for Executor {
     type Message = WorkerMessage;
 
     fn open(&mut self, client: &Arc<Client>) -> Session {
-        Session::new(client, &self.shared.access)
+        let mut session = Session::new(client, &self.shared.access);
+        self.audit_connection(&session, Outcome::Opened);
+        if let Some(peer) = client.peer
+            && !self.config.config().unixsocket_user.is_empty()
+        {
+            self.identify_peer(&mut session, peer);
+        }
+        session
+    }
+
+    fn identify(&mut self, session: &mut Session, identity: &Identity) {
+        self.identify_certificate(session, identity);
     }
 
     #[inline]
@@ -266,6 +278,7 @@ impl Service for Executor {
     }
 
     fn close(&mut self, mut session: Session) {
+        self.audit_connection(&session, Outcome::Closed);
         self.give_up_arrivals(&mut session);
         if let Some(queue) = session.queue.take() {
             self.recycle_queue(queue);

@@ -304,7 +304,7 @@ impl Executor {
                 Reason::Key => "no permission to touch the specified keys",
                 Reason::Channel => "no permission to access one of the channels used as arguments",
                 Reason::Database => "no permission to access the database",
-                Reason::Authentication => "no permission",
+                Reason::Authentication | Reason::Certificate => "no permission",
             };
             CommandError::owned(format!(
                 "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \

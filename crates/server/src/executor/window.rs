@@ -82,9 +82,15 @@ impl Executor {
         window.input = &input[batch_start..];
         window.words.extend(batch.words(input));
         for (spans, input_end) in batch.commands() {
+            let entry = shared.commands.find_at_front(batch.text_from(input, spans[0]), spans[0].len());
+            if let Some(entry) = entry
+                && entry.renamed.is_some()
+            {
+                // From here on it goes by the name that logs and replicas know.
+                window.words[words_end] = entry.command.name.as_bytes();
+            }
             let words = &window.words[words_end..words_end + spans.len()];
             words_end += spans.len();
-            let entry = shared.commands.find_at_front(batch.text_from(input, spans[0]), spans[0].len());
             match entry.map(|entry| (entry, entry.keys)) {
                 Some((_, KeyShape::One(at))) => {
                     if let Some(word) = words.get(usize::from(at)) {

@@ -113,6 +113,10 @@ pub(crate) struct TrafficTotals {
     pub(crate) writes: u64,
     pub(crate) query_buffer_disconnections: u64,
     pub(crate) output_buffer_disconnections: u64,
+    pub(crate) handshakes: u64,
+    pub(crate) handshakes_resumed: u64,
+    pub(crate) handshakes_failed: u64,
+    pub(crate) handshakes_given_up: u64,
     pub(crate) ticks: u64,
 }
 
@@ -124,6 +128,10 @@ impl TrafficTotals {
         self.output_bytes += worker.output_bytes.get();
         self.reads += worker.reads.get();
         self.writes += worker.writes.get();
+        self.handshakes += worker.handshakes.get();
+        self.handshakes_resumed += worker.handshakes_resumed.get();
+        self.handshakes_failed += worker.handshakes_failed.get();
+        self.handshakes_given_up += worker.handshakes_given_up.get();
         self.query_buffer_disconnections += worker.query_buffer_disconnections.get();
         self.output_buffer_disconnections += worker.output_buffer_disconnections.get();
         self.ticks += worker.ticks.get();

@@ -28,7 +28,8 @@ use signal_hook::{
 };
 
 use crate::{
-    config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags},
+    audit, commands,
+    config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags, is_secret},
     durability::{Durability, LogThread, Order, RING},
     executor::{Executor, WorkerMessage, configure_access, offload_threads},
     loading::helpers,
@@ -43,7 +44,11 @@ use crate::{
     },
     replication,
     shared::{Shared, Stop},
-    system::host::{self, Process},
+    system::{
+        arguments,
+        host::{self, Process},
+    },
+    tls,
 };
 
 /// `dunlin server …`: runs until it is told to stop. `words` are the words behind `server`.
@@ -76,6 +81,7 @@ pub struct Server {
     log: JoinHandle<Result<(), String>>,
     replication: replication::Threads,
     health: Option<HealthServer>,
+    audit: JoinHandle<()>,
     supervisor: Option<Supervisor>,
     /// Kept so that orders can be given before anyone asks for them.
     stopper: Sender<Stop>,
@@ -101,7 +107,7 @@ impl Server {
         let supervisor = Supervisor::find(&config);
         let threads = config.worker_count();
         let limits = Arc::new(ArcSwap::from_pointee(limits(&config, false)));
-        let workers = Workers { threads, listen: listen_options(&config), limits: Arc::clone(&limits) };
+        let listen = listen_options(&config);
         let http = match config.http_port {
             0 => Vec::new(),
             port => listen_on(&config.bind, port, config.tcp_backlog).map_err(|error| error.to_string())?,
@@ -112,7 +118,20 @@ impl Server {
         let Assembled { shared, ring, discarded } = assemble(store, threads, stopper.clone())?;
         let shared = Arc::new(shared);
         shared.access.configure(&shared.config.current())?;
-        register_access(&shared, limits);
+        register_access(&shared, Arc::clone(&limits));
+        let is_open = shared.access.is_open();
+        startup::open_warning(&shared.config.current(), is_open)
+            .iter()
+            .for_each(|line| tracing::warn!("{line}"));
+        shared
+            .tls
+            .configure(&shared.config.current())
+            .map_err(|error| format!("cannot set up TLS: {error}"))?;
+        register_tls(&shared);
+        shared.audit.configure(&shared.config.current(), &shared.commands)?;
+        register_audit(&shared);
+        let audit = audit::start(&shared.audit).map_err(|error| format!("cannot start a thread: {error}"))?;
+        let workers = Workers { threads, listen, limits, tls: Arc::clone(&shared.tls.for_workers) };
         take_directory(&shared)?;
         if shared.config.current().replicaof.is_some() {
             shared.replication.expect_primary();
@@ -126,6 +145,7 @@ impl Server {
                 HealthServer::start(&shared, http).map_err(|error| format!("cannot serve HTTP: {error}"))?,
             ),
         };
+        tls::start(&shared.tls, &shared.config).map_err(|error| format!("cannot start a thread: {error}"))?;
         maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         offload_threads::start(&shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         let second = ring.second();
@@ -160,7 +180,7 @@ impl Server {
             .map_err(|error| format!("cannot start a thread: {error}"))?;
         register_listening(&shared.config, Arc::clone(running.listening()));
         readiness.advance();
-        Ok(Self { shared, running, log, replication, health, supervisor, stopper, orders })
+        Ok(Self { shared, running, log, replication, health, audit, supervisor, stopper, orders })
     }
 
     /// The TCP addresses that it has listened on from the start.
@@ -200,6 +220,10 @@ impl Server {
         self.shared.durability.order(Order::Stop);
         let ended = join_log(self.log);
         self.shared.directory.release();
+        self.shared.audit.end();
+        if self.audit.join().is_err() {
+            tracing::error!("the thread of the audit log failed");
+        }
         ended
     }
 }
@@ -251,7 +275,9 @@ pub(crate) fn assemble(
     let (maintenance, discarded) = Maintenance::new();
     let durability = Durability::new(writers, threads);
     let id = replication::new_id()?;
-    let shared = Shared::new(engine, store, threads, maintenance, Process::new()?, durability, id, stopper);
+    let commands = commands::table_of(&store.current())?;
+    let shared =
+        Shared::new(engine, commands, store, threads, maintenance, Process::new()?, durability, id, stopper);
     Ok(Assembled { shared, ring, discarded })
 }
 
@@ -308,6 +334,9 @@ pub(crate) fn grace(flags: ShutdownFlags, config: &Config) -> Duration {
 /// Runs a server until SIGTERM, SIGINT or SHUTDOWN. The error is one line for the operator.
 fn run(mut launch: Launch) -> Result<(), String> {
     let config = &mut launch.config;
+    // Before there is a thread.
+    arguments::hide_secrets(is_secret);
+    startup::limit_core_files(config).map_err(|error| format!("cannot limit core files: {error}"))?;
     startup::enter_directory(config)
         .map_err(|reason| format!("cannot enter dir {}: {reason}", config.dir.display()))?;
     // Before there is a thread. A supervisor wants to see the process that it has started.
@@ -468,6 +497,47 @@ fn register_access(shared: &Shared, published: Arc<ArcSwap<Limits>>) {
     );
 }
 
+/// Has the directives about TLS, and files that they name, take effect for new connections.
+fn register_tls(shared: &Shared) {
+    let tls = Arc::clone(&shared.tls);
+    shared.config.on_change(
+        &[
+            "tls-port",
+            "tls-replication",
+            "tls-cluster",
+            "tls-auth-clients",
+            "tls-ca-cert-dir",
+            "tls-ca-cert-file",
+            "tls-cert-file",
+            "tls-key-file",
+            "tls-client-cert-file",
+            "tls-client-key-file",
+            "tls-ciphers",
+            "tls-ciphersuites",
+            "tls-protocols",
+            "tls-prefer-server-ciphers",
+            "tls-session-caching",
+            "tls-session-cache-size",
+            "tls-session-cache-timeout",
+        ],
+        Box::new(move |_, new| {
+            tls.configure(new).map_err(|error| {
+                tracing::warn!("CONFIG SET: cannot set up TLS: {error}");
+                "Unable to update TLS configuration. Check server logs.".to_owned()
+            })
+        }),
+    );
+}
+
+/// Has the directives about the audit log take effect.
+fn register_audit(shared: &Shared) {
+    let (audit, commands) = (Arc::clone(&shared.audit), commands::table());
+    shared.config.on_change(
+        &["audit-log", "audit-log-categories", "audit-log-events", "audit-log-keys", "audit-log-when-full"],
+        Box::new(move |_, new| audit.configure(new, &commands)),
+    );
+}
+
 /// Takes the data directory, from now on if the server keeps something there, and whenever it begins to.
 fn take_directory(shared: &Shared) -> Result<(), String> {
     let config = shared.config.current();
@@ -486,15 +556,15 @@ fn take_directory(shared: &Shared) -> Result<(), String> {
     Ok(())
 }
 
-/// Has `bind` and `port` take effect while the server runs.
+/// Has `bind`, `port` and `tls-port` take effect while the server runs.
 fn register_listening(store: &ConfigStore, listening: Arc<Listening<WorkerMessage>>) {
     store.on_change(
-        &["port", "bind"],
+        &["port", "tls-port", "bind"],
         Box::new(move |old, new| {
-            let ListenOptions { addresses, port, backlog, .. } = listen_options(new);
-            listening.change(&addresses, port, backlog).map_err(|error| {
+            let ListenOptions { addresses, port, tls_port, backlog, .. } = listen_options(new);
+            listening.change(&addresses, port, tls_port, backlog).map_err(|error| {
                 tracing::warn!("CONFIG SET: {error}");
-                let reason = if old.port == new.port {
+                let reason = if (old.port, old.tls_port) == (new.port, new.tls_port) {
                     "Failed to bind to specified addresses."
                 } else {
                     "Unable to listen on this port. Check server logs."
@@ -528,6 +598,7 @@ fn listen_options(config: &Config) -> ListenOptions {
     ListenOptions {
         addresses: config.bind.clone(),
         port: (config.port != 0).then_some(config.port),
+        tls_port: (config.tls_port != 0).then_some(config.tls_port),
         backlog: config.tcp_backlog,
         unix_path: some(&config.unixsocket),
         unix_permissions: (config.unixsocketperm != 0).then_some(config.unixsocketperm),

@@ -18,6 +18,16 @@ pub fn enter_directory(config: &mut Config) -> Result<(), String> {
     Ok(())
 }
 
+/// Has a crash leave no core file, which would hold the data set, keys and passwords, unless the configuration wants one.
+pub fn limit_core_files(config: &Config) -> io::Result<()> {
+    if config.core_files {
+        return Ok(());
+    }
+    let former = rustix::process::getrlimit(rustix::process::Resource::Core);
+    let none = rustix::process::Rlimit { current: Some(0), maximum: former.maximum };
+    Ok(rustix::process::setrlimit(rustix::process::Resource::Core, none)?)
+}
+
 /// Registers the side effects of CONFIG SET that belong to the process: `dir` and `loglevel`.
 pub fn register_hooks(store: &ConfigStore, log: Option<LogHandle>) {
     store.on_change(&["dir"], Box::new(|_, new| enter_directory(new)));
@@ -131,13 +141,16 @@ pub fn warnings(config: &Config) -> Vec<String> {
     if config.port != 0 {
         warnings.extend(somaxconn.and_then(|text| backlog_warning(config.tcp_backlog, &text)));
     }
-    if !config.protected_mode && config.requirepass.is_empty() && listens_beyond_this_host(config) {
-        warnings.push(
-            "Every host that reaches this one can read and change the data: set requirepass, protected-mode yes, or bind to 127.0.0.1"
-                .to_owned(),
-        );
-    }
     warnings
+}
+
+/// The line of level warning about a server that lets everybody in; `is_open` says whether the default user is on and needs
+/// no password.
+pub fn open_warning(config: &Config, is_open: bool) -> Option<&'static str> {
+    let is_reachable = !config.protected_mode && is_open && listens_beyond_this_host(config);
+    is_reachable.then_some(
+        "Every host that reaches this one is let in as the default user: give it a password (requirepass, or ACL SETUSER default), switch it off, set protected-mode yes, or bind to 127.0.0.1",
+    )
 }
 
 fn backlog_warning(backlog: u32, somaxconn: &str) -> Option<String> {
@@ -152,7 +165,8 @@ fn listens_beyond_this_host(config: &Config) -> bool {
         Ok(address) => address.is_loopback(),
         Err(_) => host == "localhost",
     };
-    config.port != 0 && config.bind_addresses().iter().any(|address| !is_loopback(&address.host))
+    (config.port != 0 || config.tls_port != 0)
+        && config.bind_addresses().iter().any(|address| !is_loopback(&address.host))
 }
 
 #[cfg(test)]
@@ -225,7 +239,8 @@ mod tests {
         );
         let open = Config { protected_mode: false, bind: vec!["*".into()], ..Config::default() };
         assert!(listens_beyond_this_host(&open));
-        assert!(warnings(&open).iter().any(|line| line.contains("requirepass")));
+        assert!(open_warning(&open, true).is_some_and(|line| line.contains("requirepass")));
+        assert_eq!(open_warning(&open, false), None, "the default user has a password, or is off");
         let local = Config { bind: vec!["127.0.0.1".into(), "-::1".into()], ..open };
         assert!(!listens_beyond_this_host(&local));
     }

@@ -11,7 +11,7 @@
 
 use std::{
     collections::HashMap,
-    io::{self, IoSlice},
+    io::{self, IoSlice, Write},
     net::Shutdown,
     os::fd::AsRawFd,
     sync::{
@@ -27,11 +27,10 @@ use std::{
 };
 
 use dunlin_engine::LogConsumer;
-use dunlin_net::{Address, Client, OutputClass, WorkerQueues};
+use dunlin_net::{Address, Client, OutputClass, Stream, WorkerQueues};
 use dunlin_persist::RingReader;
 use dunlin_replication::{GETACK, History, Id, PING, Peer, PeerTick, Phase, Resync};
 use mio::{Events, Interest, Poll, Token, Waker, unix::SourceFd};
-use socket2::{SockRef, Socket};
 
 use super::{LONELY, now_ms, transfer};
 use crate::{
@@ -54,7 +53,7 @@ const TURN_BYTES_MAX: u64 = 8 << 20;
 /// A client that is a replica, or has said that it will be.
 pub(crate) struct ReplicaClient {
     pub(crate) client: Arc<Client>,
-    pub(super) socket: Arc<Socket>,
+    pub(super) socket: Arc<Stream>,
     pub(crate) peer: Mutex<Peer>,
     /// What it has asked for and was not answered yet.
     wanted: Mutex<Option<Wanted>>,
@@ -79,7 +78,7 @@ impl std::fmt::Debug for ReplicaClient {
 }
 
 impl ReplicaClient {
-    pub(crate) fn new(client: &Arc<Client>, socket: Arc<Socket>) -> Self {
+    pub(crate) fn new(client: &Arc<Client>, socket: Arc<Stream>) -> Self {
         Self {
             client: Arc::clone(client),
             socket,
@@ -400,7 +399,7 @@ impl Feeder {
             drop(peer);
             match tick {
                 PeerTick::Nothing => {}
-                PeerTick::Newline => _ = SockRef::from(&*replica.socket).send(b"\n"),
+                PeerTick::Newline => _ = (&*replica.socket).write(b"\n"),
                 PeerTick::Cut => replica.cut("it has been silent for repl-timeout"),
             }
         }
@@ -507,7 +506,7 @@ impl Feeder {
                     let line = replica.peer().continue_online(id.as_str(), from, now_ms);
                     tracing::info!("{} goes on at {from}", replica.client);
                     // A new socket takes a line.
-                    if SockRef::from(&*replica.socket).send(&line).ok() != Some(line.len()) {
+                    if (&*replica.socket).write(&line).ok() != Some(line.len()) {
                         replica.cut("it takes no reply");
                     }
                 }
@@ -600,17 +599,18 @@ fn send_to(
     known: &mut Known,
 ) -> io::Result<u64> {
     let mut at = from;
+    known.is_full = known.is_full || !replica.socket.flush()?;
     while at < to && !known.is_full && at - from < TURN_BYTES_MAX {
         let end = to.min(at + OFFERED_BYTES_MAX);
         let result = match reader.slices(at, end) {
             Some(slices) => {
                 let slices: Vec<_> = slices.into_iter().take(SLICES_MAX).map(IoSlice::new).collect();
-                SockRef::from(&*replica.socket).send_vectored(&slices)
+                (&*replica.socket).write_vectored(&slices)
             }
             None => {
                 let mut copied = Vec::with_capacity((end - at) as usize);
                 reader.read(at, end, |part| copied.extend_from_slice(part));
-                SockRef::from(&*replica.socket).send(&copied)
+                (&*replica.socket).write(&copied)
             }
         };
         match result {
@@ -620,6 +620,7 @@ fn send_to(
             Err(error) => return Err(error),
         }
     }
+    known.is_full |= replica.socket.has_unsent();
     replica.client.output_bytes_total.add(at - from);
     Ok(at)
 }

@@ -12,15 +12,16 @@ use std::{
     fs::File,
     io::{self, Read, Seek, Write},
     net::{Shutdown, SocketAddr, ToSocketAddrs},
+    os::fd::AsRawFd,
     sync::Arc,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use dunlin_engine::LogConsumer;
-use dunlin_net::{Now, WorkerQueues};
+use dunlin_net::{Now, Stream, WorkerQueues};
 use dunlin_replication::{Action, Event, Id, LinkState, Replica, ReplicaOptions};
-use mio::{Events, Interest, Poll, Token, Waker, net::TcpStream};
+use mio::{Events, Interest, Poll, Token, Waker, net::TcpStream, unix::SourceFd};
 
 use super::{REPLICA, RoleOrder, STALE, apply::Applier, new_id, now_ms};
 use crate::{
@@ -62,7 +63,7 @@ pub(super) fn start(
 
 /// The socket to the primary.
 struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     is_made: bool,
     readable: bool,
     writable: bool,
@@ -244,7 +245,7 @@ impl Link {
             if !connection.readable || !connection.is_made {
                 break;
             }
-            match connection.stream.read(buffer) {
+            match (&connection.stream).read(buffer) {
                 Ok(0) => return self.lose("it was closed"),
                 Ok(bytes) => {
                     connection.readable = true;
@@ -403,16 +404,20 @@ impl Link {
         let resolved = address.to_socket_addrs().and_then(|mut addresses| {
             addresses.next().ok_or_else(|| io::Error::other("the name has no address"))
         });
-        match resolved.and_then(|address| self.open(address)) {
+        match resolved.and_then(|address| self.open(address, &primary.address.host)) {
             Ok(connection) => self.connection = Some(connection),
             Err(error) => self.lose(&error.to_string()),
         }
     }
 
-    fn open(&self, address: SocketAddr) -> io::Result<Connection> {
-        let mut stream = TcpStream::connect(address)?;
+    fn open(&self, address: SocketAddr, host: &str) -> io::Result<Connection> {
+        let socket = std::net::TcpStream::from(TcpStream::connect(address)?).into();
+        let stream = match self.shared.tls.client(&self.shared.config.current(), host).transpose()? {
+            Some(tls) => Stream::connect(socket, &tls)?,
+            None => Stream::plain(socket),
+        };
         let interest = Interest::READABLE | Interest::WRITABLE;
-        self.poll.registry().register(&mut stream, SOCKET, interest)?;
+        self.poll.registry().register(&mut SourceFd(&stream.as_raw_fd()), SOCKET, interest)?;
         Ok(Connection { stream, is_made: false, readable: false, writable: false, output: Vec::new() })
     }
 
@@ -421,16 +426,16 @@ impl Link {
         let Some(connection) = self.connection.as_mut().filter(|connection| !connection.is_made) else {
             return;
         };
-        match connection.stream.take_error() {
+        match connection.stream.socket().take_error() {
             Ok(None) if !connection.writable => return,
             Ok(None) => {}
             Ok(Some(error)) | Err(error) => return self.lose(&error.to_string()),
         }
-        match connection.stream.peer_addr() {
+        match connection.stream.socket().peer_addr() {
             Ok(_) => {
                 connection.is_made = true;
                 // Acknowledgements are small, and somebody may wait for them.
-                let _ = connection.stream.set_nodelay(true);
+                let _ = connection.stream.socket().set_tcp_nodelay(true);
                 let (actions, _) = self.step(Event::Connected);
                 self.act(actions, &[]);
             }
@@ -455,8 +460,8 @@ impl Link {
     }
 
     fn disconnect(&mut self, reason: &str) {
-        if let Some(mut connection) = self.connection.take() {
-            let _ = self.poll.registry().deregister(&mut connection.stream);
+        if let Some(connection) = self.connection.take() {
+            let _ = self.poll.registry().deregister(&mut SourceFd(&connection.stream.as_raw_fd()));
             let _ = connection.stream.shutdown(Shutdown::Both);
         }
         self.spool = None;
@@ -485,14 +490,15 @@ impl Link {
 impl Connection {
     fn send(&mut self) -> io::Result<()> {
         while !self.output.is_empty() {
-            match self.stream.write(&self.output) {
+            match (&self.stream).write(&self.output) {
                 Ok(sent) => drop(self.output.drain(..sent)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        // Records of what was taken may wait.
+        self.stream.flush().map(drop)
     }
 }
 
@@ -527,11 +533,20 @@ fn spool_file(config: &Config) -> io::Result<File> {
     Ok(file)
 }
 
+/// The port that the primary tells others of.
+fn announced_port(config: &Config) -> u16 {
+    match config.replica_announce_port {
+        0 if config.tls_replication && config.tls_port != 0 => config.tls_port,
+        0 => config.port,
+        announced => announced,
+    }
+}
+
 fn options(config: &Config) -> ReplicaOptions {
     ReplicaOptions {
         user: config.masteruser.bytes().to_vec(),
         password: config.masterauth.bytes().to_vec(),
-        port: if config.replica_announce_port > 0 { config.replica_announce_port } else { config.port },
+        port: announced_port(config),
         announce_ip: config.replica_announce_ip.clone(),
         timeout_ms: u64::from(config.repl_timeout) * 1000,
     }

@@ -15,7 +15,6 @@ use std::{
 use dunlin_engine::rdb::Version;
 use dunlin_replication::{Framing, SnapshotForm};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use socket2::SockRef;
 
 use super::{ReplicaClient, now_ms};
 use crate::{
@@ -101,7 +100,7 @@ impl Transfer {
         for replica in &waiting {
             replica.begin_at(tail);
             let line = replica.peer().begin_sending(history.id.as_str(), offset);
-            if !line.is_empty() && SockRef::from(&*replica.socket).send(&line).ok() != Some(line.len()) {
+            if !line.is_empty() && (&*replica.socket).write(&line).ok() != Some(line.len()) {
                 replica.cut("it takes no reply");
             }
         }
@@ -158,7 +157,7 @@ fn send_all(server: &Shared, replica: &ReplicaClient, mut bytes: &[u8], timeout:
         if replica.is_gone() || server.replication.has_ended() {
             return Err(io::Error::other("it has gone"));
         }
-        match SockRef::from(&*replica.socket).send(bytes) {
+        match (&*replica.socket).write(bytes) {
             Ok(sent) => {
                 bytes = &bytes[sent..];
                 stalled = None;

@@ -318,6 +318,19 @@ impl Caller for Calls<'_, '_, '_> {
                 return reply.error(&line);
             }
         };
+        let words_of_row;
+        let words = match (entry.renamed.is_some(), words) {
+            (true, [_, operands @ ..]) => {
+                // From here on it goes by the name that logs and replicas know.
+                let name = entry.container.unwrap_or(entry.command).name.as_bytes();
+                words_of_row = [&[name], operands].concat();
+                &words_of_row[..]
+            }
+            _ => words,
+        };
+        if self.context.session.conditions.has(Check::Audit) {
+            self.context.executor.audit_command(self.context.session, entry, words);
+        }
         let begun = self.context.executor.begin_call(entry);
         let mark = reply.mark();
         let (is_watched, is_last) =

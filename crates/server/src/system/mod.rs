@@ -1,5 +1,7 @@
 //! The operating system and its machine: processor and memory, priorities of threads, the allocator.
 
 pub(crate) mod allocator;
+pub(crate) mod arguments;
 pub(crate) mod host;
 pub(crate) mod removal;
+pub(crate) mod utc;

@@ -21,6 +21,7 @@ mod reading;
 mod replication;
 mod server;
 mod stats;
+mod tls;
 
 use std::fmt::{Display, Write};
 
@@ -63,12 +64,14 @@ const SECTIONS: &[Section] = &[
     section("Memory", Breadth::Default, memory::ROWS),
     section("Persistence", Breadth::Default, persistence::ROWS),
     section("Stats", Breadth::Default, stats::ROWS),
+    section("TLS", Breadth::Default, tls::ROWS),
     section("Replication", Breadth::Default, replication::ROWS),
     section("CPU", Breadth::Default, server::PROCESSOR_ROWS),
     Section {
         exists: |reading| reading.hot_keys().is_some(),
         ..section("Hotkeys", Breadth::Default, commands::HOT_KEYS_ROWS)
     },
+    section("Audit", Breadth::Default, tls::AUDIT_ROWS),
     section("Modules", Breadth::Default, &[]),
     section("Commandstats", Breadth::All, commands::COMMANDS_ROWS),
     section("Errorstats", Breadth::Default, commands::ERRORS_ROWS),

@@ -184,6 +184,9 @@ pub(super) const ROWS: &[Row] = &[
     counter("acl_access_denied_db", "Commands in databases that users may not use.", |reading| {
         reading.shared.access.denied(Reason::Database)
     }),
+    counter("acl_access_denied_tls_cert", "Certificates of clients that name no enabled user.", |reading| {
+        reading.shared.access.denied(Reason::Certificate)
+    }),
     counter(
         "acl_auth_delayed",
         "Attempts to authenticate that had to wait, behind many failures.",

@@ -1,0 +1,83 @@
+//! Handshakes of TLS that a worker has under way: bounded in number and in the time that they take from others.
+//!
+//! A handshake costs a signature, a thousand times what a request does. So a worker takes a few steps of handshakes a
+//! tick and serves everybody else in between. Of those that have begun and do not go on, so many are kept; each further
+//! one that begins ends the oldest. Somebody who opens connections and says nothing displaces others like it: a handshake
+//! that goes on is over after two round trips.
+
+use std::collections::VecDeque;
+
+/// Steps of handshakes in one tick: some milliseconds.
+const STEPS_PER_TICK: u32 = 8;
+/// Handshakes that are kept where few clients are allowed.
+const KEPT_MIN: usize = 64;
+
+#[derive(Debug, Default)]
+pub(crate) struct Handshakes {
+    /// Slots and clients in the order in which they have begun; those that are over are dropped when they come up.
+    begun: VecDeque<(u32, u64)>,
+    under_way: usize,
+    /// In this tick.
+    steps: u32,
+}
+
+impl Handshakes {
+    pub(crate) fn begin_tick(&mut self) {
+        self.steps = 0;
+    }
+
+    /// Whether another step may be made in this tick.
+    #[inline]
+    pub(crate) fn may_step(&self) -> bool {
+        self.steps < STEPS_PER_TICK
+    }
+
+    /// Notes that a step was made.
+    pub(crate) fn note_step(&mut self) {
+        self.steps += 1;
+    }
+
+    /// Notes a handshake that begins.
+    pub(crate) fn begin(&mut self, slot: u32, id: u64) {
+        self.begun.push_back((slot, id));
+        self.under_way += 1;
+    }
+
+    /// Notes that a handshake is over, or that its connection is.
+    pub(crate) fn note_end(&mut self) {
+        self.under_way -= 1;
+        if self.under_way == 0 {
+            self.begun = VecDeque::new();
+        }
+    }
+
+    /// The oldest one that may still be under way, where there are more than a worker's share of a quarter of all clients.
+    pub(crate) fn excess(&mut self, clients_max: usize, workers: usize) -> Option<(u32, u64)> {
+        let kept_max = (clients_max / 4 / workers).max(KEPT_MIN);
+        // Those that are over are as good as not there.
+        let is_long = self.begun.len() > 4 * kept_max;
+        (self.under_way > kept_max || is_long).then(|| self.begun.pop_front()).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_handshakes_make_room_for_new_ones() {
+        let mut handshakes = Handshakes::default();
+        for id in 0..100 {
+            handshakes.begin(id as u32, id);
+        }
+        assert_eq!(handshakes.excess(400, 1), None, "a quarter of 400");
+        handshakes.begin(100, 100);
+        assert_eq!(handshakes.excess(400, 1), Some((0, 0)));
+        assert_eq!(handshakes.excess(400, 1), Some((1, 1)), "until it is noted that one is over");
+        handshakes.note_end();
+        assert_eq!(handshakes.excess(400, 1), None);
+        assert_eq!(handshakes.excess(400, 4), Some((2, 2)), "a worker's share");
+        (0..36).for_each(|_| handshakes.note_end());
+        assert_eq!(handshakes.excess(1, 4), None, "64 at least");
+    }
+}

@@ -1,0 +1,109 @@
+//! What the executor tells the audit log.
+
+use dunlin_acl::Reason;
+use dunlin_engine::command::Entry;
+use dunlin_net::{Client, Transport};
+
+use super::Executor;
+use crate::{
+    audit::{Audit, Event, Kind, Origin, Outcome},
+    session::Session,
+};
+
+/// As which kind of event a command is recorded, if it is.
+pub(super) fn audited_as(audit: &Audit, entry: &Entry, words: &[&[u8]]) -> Option<Kind> {
+    if let Some(kind) = Kind::of_command(&entry.full_name())
+        && audit.wants(kind)
+    {
+        return Some(kind);
+    }
+    let keys = entry.key_positions(words).map(|at| words[at]);
+    (audit.wants(Kind::Command) && audit.wants_command(entry.index, keys)).then_some(Kind::Command)
+}
+
+/// The words of a command that its line shows: users, directives, keys, options, no values.
+fn names<'w>(kind: Kind, entry: &Entry, words: &[&'w [u8]]) -> Vec<&'w [u8]> {
+    let behind = words.get(entry.name_words()..).unwrap_or_default();
+    match kind {
+        Kind::Acl if entry.command.name == "setuser" => behind.iter().take(1).copied().collect(),
+        Kind::Config => behind.iter().step_by(2).copied().collect(),
+        Kind::Debug | Kind::Module => {
+            behind.iter().take(usize::from(entry.container.is_none())).copied().collect()
+        }
+        Kind::Command => entry.key_positions(words).map(|at| words[at]).collect(),
+        _ => behind.to_vec(),
+    }
+}
+
+impl Executor {
+    /// Records a command that is about to run, where it is to be.
+    #[cold]
+    pub(crate) fn audit_command(&self, session: &Session, entry: &Entry, words: &[&[u8]]) {
+        let Some(kind) = audited_as(&self.shared.audit, entry, words) else { return };
+        let (names, command) = (names(kind, entry, words), entry.full_name());
+        self.audit(session, kind, Outcome::Begun, |event| {
+            (event.command, event.names) = (&command, &names);
+        });
+    }
+
+    /// Records that somebody was let in.
+    pub(crate) fn audit_success(&self, session: &Session, reason: &str) {
+        self.audit(session, Kind::Auth, Outcome::Success, |event| event.reason = reason);
+    }
+
+    /// Records a denial, or that somebody was not let in.
+    pub(super) fn audit_denial(&self, session: &Session, reason: Reason, object: &[u8], user: &[u8]) {
+        let names = [object];
+        if matches!(reason, Reason::Authentication | Reason::Certificate) {
+            let reason = if reason == Reason::Certificate { "certificate" } else { "password" };
+            return self.audit(session, Kind::Auth, Outcome::Failure, |event| {
+                (event.user, event.reason) = (user, reason);
+            });
+        }
+        let last = session.last_command.map(|index| self.shared.commands.entries()[index].full_name());
+        let command = last.unwrap_or_default();
+        self.audit(session, Kind::Denied, Outcome::Denied, |event| {
+            (event.command, event.reason) = (&command, reason.name());
+            if reason != Reason::Command {
+                event.names = &names;
+            }
+        });
+    }
+
+    /// Records that a client has come or gone.
+    pub(super) fn audit_connection(&self, session: &Session, outcome: Outcome) {
+        self.audit(session, Kind::Connection, outcome, |_| {});
+    }
+
+    fn audit<'e>(
+        &self,
+        session: &'e Session,
+        kind: Kind,
+        outcome: Outcome,
+        complete: impl FnOnce(&mut Event<'e>),
+    ) {
+        if !self.shared.audit.wants(kind) {
+            return;
+        }
+        let client: &Client = &session.client;
+        let address = client.transport.peer_text();
+        let origin = match client.transport {
+            Transport::Unix(_) => Origin::Unix,
+            Transport::Tcp { .. } if client.is_tls => Origin::Tls,
+            Transport::Tcp { .. } => Origin::Tcp,
+        };
+        let mut event = Event {
+            kind,
+            outcome,
+            client: client.id(),
+            address: "",
+            origin: Some(origin),
+            user: session.user.name(),
+            command: "",
+            reason: "",
+            names: &[],
+        };
+        complete(&mut event);
+        self.shared.audit.record(&Event { address: &address, ..event });
+    }
+}

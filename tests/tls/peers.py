@@ -1,0 +1,74 @@
+"""Servers that speak TLS, and clients with every chance to misbehave."""
+
+import contextlib
+import pathlib
+import shutil
+import socket
+import ssl
+import sys
+import tempfile
+
+import pytest
+from certificates import Authority
+from harness import ROOT, Server, free_port
+
+sys.path.append(str(ROOT / "tests" / "wire"))
+
+
+class Files:
+    """An authority, the server's certificate, and clients' by name."""
+
+    def __init__(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dunlin-tls-"))
+        self.authority = Authority(self.folder)
+        self.cert, self.key = self.authority.issue("server")
+        self.client = self.authority.issue("client")
+
+    def directives(self, *more, port=None):
+        """What a server with TLS is started with; and its port."""
+        port = port or free_port()
+        given = ["--tls-port", port, "--tls-cert-file", self.cert, "--tls-key-file", self.key]
+        return port, [*given, "--tls-ca-cert-file", self.authority.cert, *more]
+
+    def remove(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class TlsServer(Server):
+    """A server with a port for TLS beside the plain one."""
+
+    def __init__(self, files, *directives, **more):
+        self.tls_port, given = files.directives(*directives)
+        self.files = files
+        super().__init__(*given, **more)
+
+    def context(self, client=None, **versions):
+        context = ssl.create_default_context(cafile=str(self.files.authority.cert))
+        if client is not None:
+            context.load_cert_chain(*map(str, client))
+        for name, version in versions.items():
+            setattr(context, name, version)
+        return context
+
+    @contextlib.contextmanager
+    def session(self, client=None, context=None, session=None):
+        """A socket of the ssl module behind its handshake."""
+        context = context or self.context(client)
+        plain = socket.create_connection(("127.0.0.1", self.tls_port), timeout=30)
+        with context.wrap_socket(plain, server_hostname="localhost", session=session) as wrapped:
+            yield wrapped
+
+    def ask(self, *words, client=None):
+        """One request over a connection of its own; the bytes that come back first."""
+        from wire import command
+
+        with self.session(client) as wrapped:
+            wrapped.sendall(command(*words))
+            return wrapped.recv(1 << 16)
+
+
+@pytest.fixture(scope="module")
+def files():
+    files = Files()
+    yield files
+    files.remove()

@@ -1,0 +1,62 @@
+"""Replication inside TLS: primaries and replicas of Dunlin and of redis-server, in both directions."""
+
+import pytest
+from harness import DUNLIN, ORACLE, Server
+from peers import Files
+from wire import Session, eventually
+
+
+@pytest.fixture(scope="module")
+def files():
+    files = Files()
+    yield files
+    files.remove()
+
+
+def node(files, program):
+    port, given = files.directives("--tls-replication", "yes")
+    server = Server(*given, program=program)
+    server.tls_port = port
+    return server
+
+
+def link(session):
+    text = session("INFO", "replication").decode()
+    return "master_link_status:up" in text
+
+
+@pytest.mark.parametrize("programs", [(DUNLIN, DUNLIN), (ORACLE, DUNLIN), (DUNLIN, ORACLE)], ids=["own", "from-redis", "to-redis"])
+def test_links_inside_tls(files, programs):
+    with node(files, programs[0]) as primary, node(files, programs[1]) as replica:
+        with Session(primary) as above, Session(replica) as below:
+            assert above("SET", "before", "b" * 200_000) == "OK"
+            for number in range(1000):
+                above("SET", f"key:{number}", "v" * 100)
+            assert below("REPLICAOF", "127.0.0.1", primary.tls_port) == "OK"
+            eventually(lambda: link(below), f"a link\n{primary.log()[-1500:]}\n{replica.log()[-1500:]}", 60)
+            assert above("SET", "behind", "c" * 300_000) == "OK"
+            for number in range(2000):
+                above("INCR", "counter")
+            assert above("WAIT", "1", "20000") == 1
+            assert below("GET", "before") == b"b" * 200_000
+            assert below("GET", "behind") == b"c" * 300_000
+            assert below("GET", "counter") == b"2000"
+            assert below("DBSIZE") == above("DBSIZE")
+
+
+def test_a_link_without_tls_does_not_come_up_at_the_port_for_tls(files):
+    with node(files, DUNLIN) as primary, Server() as replica, Session(replica) as below:
+        assert below("REPLICAOF", "127.0.0.1", primary.tls_port) == "OK"
+        eventually(lambda: "link to the primary" in replica.log().lower(), "a line of the log")
+        assert not link(below)
+
+
+def test_a_primary_that_nobody_vouches_for_is_refused(files):
+    other = Files()
+    try:
+        with node(other, DUNLIN) as primary, node(files, DUNLIN) as replica, Session(replica) as below:
+            assert below("REPLICAOF", "127.0.0.1", primary.tls_port) == "OK"
+            eventually(lambda: "invalid peer certificate" in replica.log(), "the reason in the log")
+            assert not link(below)
+    finally:
+        other.remove()
