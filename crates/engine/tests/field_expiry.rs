@@ -5,7 +5,7 @@ mod common;
 use common::{START_MS, Store};
 use std::sync::{Arc, Mutex};
 
-use dunlin_engine::{Audience, EventClass, EventClasses, Notice, keyspace::ClientToken};
+use dunlin_engine::{Audience, Environment, EventClass, EventClasses, Notice, keyspace::ClientToken};
 
 /// Deadlines are rounded up to a tick.
 const TICK_MS: u64 = 64;
