@@ -203,6 +203,7 @@ impl<'a> LockedStripes<'a> {
         let (new_key, new_reader) = self.stripe_mut(stripe).track(key, client);
         self.keyspace.tracked[0].fetch_add(new_key.into(), Relaxed);
         self.keyspace.tracked[1].fetch_add(new_reader.into(), Relaxed);
+        self.keyspace.tracked[2].fetch_add(if new_key { key.len() } else { 0 }, Relaxed);
     }
 
     /// Forgets who keeps copies of a key of a locked stripe: who that was.
@@ -210,6 +211,7 @@ impl<'a> LockedStripes<'a> {
         let readers = self.stripe_mut(stripe).untrack(key)?;
         self.keyspace.tracked[0].fetch_sub(1, Relaxed);
         self.keyspace.tracked[1].fetch_sub(readers.len(), Relaxed);
+        self.keyspace.tracked[2].fetch_sub(key.len(), Relaxed);
         Some(readers)
     }
 
@@ -222,9 +224,10 @@ impl<'a> LockedStripes<'a> {
 
     /// Forgets all keys of a locked stripe that clients keep copies of.
     pub(crate) fn untrack_all(&mut self, stripe: usize) {
-        let (keys, readers) = self.stripe_mut(stripe).untrack_all();
+        let (keys, readers, names) = self.stripe_mut(stripe).untrack_all();
         self.keyspace.tracked[0].fetch_sub(keys, Relaxed);
         self.keyspace.tracked[1].fetch_sub(readers, Relaxed);
+        self.keyspace.tracked[2].fetch_sub(names, Relaxed);
     }
 
     /// Stores a value that was read from a file, unless its key is there: then there is no buffer to give back

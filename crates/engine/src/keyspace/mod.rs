@@ -79,8 +79,8 @@ pub struct Keyspace {
     hasher: KeyHasher,
     databases: usize,
     pool: Arc<PagePool>,
-    /// Keys that clients keep copies of, and readers of all of them.
-    tracked: [AtomicUsize; 2],
+    /// Keys that clients keep copies of, readers of all of them, and bytes of their names.
+    tracked: [AtomicUsize; 3],
     /// Views that somebody has of some keys.
     views: Arc<AtomicUsize>,
     resources: Arc<Resources>,
@@ -359,6 +359,14 @@ impl Keyspace {
     /// Keys that clients keep copies of, and readers of all of them.
     pub fn tracked(&self) -> (usize, usize) {
         (self.tracked[0].load(Relaxed), self.tracked[1].load(Relaxed))
+    }
+
+    /// Bytes of the tables of these keys, as hash tables and vectors of few readers are on average.
+    pub fn tracked_bytes(&self) -> usize {
+        /// A key's place in its table with its vector of readers.
+        const KEY_BYTES: usize = 112;
+        let [keys, readers, names] = self.tracked.each_ref().map(|count| count.load(Relaxed));
+        keys * KEY_BYTES + readers * size_of::<ClientToken>() + names
     }
 
     /// Bytes in use, as the stripes last reported them: no lock is taken. O(stripes).

@@ -227,9 +227,9 @@ impl StripeState {
         self.tracked.as_ref()?.any()
     }
 
-    /// Forgets all keys that clients keep copies of: how many, and how many readers they had.
-    pub(super) fn untrack_all(&mut self) -> (usize, usize) {
-        self.tracked.take().map_or((0, 0), |tracked| tracked.count())
+    /// Forgets all keys that clients keep copies of: how many, how many readers they had, and the bytes of their names.
+    pub(super) fn untrack_all(&mut self) -> (usize, usize, usize) {
+        self.tracked.take().map_or((0, 0, 0), |tracked| tracked.count())
     }
 
     /// Who watches keys, if anybody does.

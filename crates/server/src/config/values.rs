@@ -26,12 +26,22 @@ macro_rules! config {
 }
 
 config! {
+    /// Whether entries are moved together where pages have become sparse.
+    activedefrag: bool,
     /// Channels that a new user may listen to.
     acl_pubsub_default: PubsubDefault,
     /// File with the users; empty for none.
     aclfile: PathBuf,
     /// Entries kept.
     acllog_max_len: u64,
+    /// Percent of a worker's time against fragmentation, where there is little of it and where there is much.
+    active_defrag_cycle_max: u32,
+    active_defrag_cycle_min: u32,
+    /// Bytes of free memory in pages below which nothing is done.
+    active_defrag_ignore_bytes: u64,
+    /// Percent of free memory in pages, to what is used, from which on something is done, and all that is allowed.
+    active_defrag_threshold_lower: u32,
+    active_defrag_threshold_upper: u32,
     /// 1 to 10: how hard the background expiry works.
     active_expire_effort: u32,
     /// Cut off a last command that is not whole.

@@ -20,6 +20,7 @@ use dunlin_net::{Client, OutputClass};
 use super::Executor;
 use crate::{
     config::{Config, MaxmemoryPolicy},
+    observe::stats::CONNECTION_BYTES,
     session::ClientFlags,
 };
 
@@ -92,7 +93,7 @@ impl Executor {
             return false;
         }
         let shared = &self.shared;
-        let used = *self.memory.used.get_or_insert_with(|| shared.stats.used_bytes(&shared.engine));
+        let used = *self.memory.used.get_or_insert_with(|| shared.stats.limited_bytes(&shared.engine));
         let bytes: usize = words.iter().map(|word| word.len()).sum();
         self.memory.admitted += bytes;
         // Large arguments get their room before they are stored.
@@ -118,7 +119,8 @@ impl Executor {
             self.shared.stats.eviction.note(true, self.environment.now_ms);
             return true;
         };
-        if coming > limit || self.is_in_vain(limit) {
+        // A value that would not fit if nothing else were there evicts nothing.
+        if coming + self.shared.stats.startup_bytes > limit || self.is_in_vain(limit) {
             return true;
         }
         let Some(inside) = inside.filter(|_| self.may_evict()) else { return false };
@@ -127,7 +129,7 @@ impl Executor {
             .saturating_add(Duration::from_micros(coming as u64 / BYTES_PER_MICROSECOND));
         let target = (limit - coming).saturating_sub(ahead(limit).min(ADMITTED_BYTES_MAX));
         let none_left = self.evict_to(target, &how, time, inside);
-        let is_over = self.shared.stats.used_bytes(&self.shared.engine) + coming > limit;
+        let is_over = self.shared.stats.limited_bytes(&self.shared.engine) + coming > limit;
         self.shared.stats.eviction.note(is_over, self.environment.now_ms);
         is_over && none_left
     }
@@ -135,7 +137,7 @@ impl Executor {
     /// Whether all that is no key takes as much as the limit: then all keys would go, and to no avail.
     fn is_in_vain(&self, limit: usize) -> bool {
         let (stats, engine) = (&self.shared.stats, &self.shared.engine);
-        stats.used_bytes(engine).saturating_sub(engine.keyspace.used_bytes()) >= limit
+        stats.limited_bytes(engine).saturating_sub(engine.keyspace.used_bytes()) >= limit
     }
 
     /// Whether keys may go: nothing changes by itself while data are being loaded, under `CLIENT PAUSE`, or while the
@@ -154,7 +156,7 @@ impl Executor {
         let evictor = &mut self.evictor;
         let mut none_left = false;
         loop {
-            let used = shared.stats.used_bytes(&shared.engine);
+            let used = shared.stats.limited_bytes(&shared.engine);
             if used <= target {
                 break;
             }
@@ -184,7 +186,7 @@ impl Executor {
         none_left
     }
 
-    /// A slice of what is done in the background: access stamps are kept fresh, and keys evicted ahead of need. How long
+    /// A slice of what is done in the background: access stamps are kept fresh, entries moved together, and keys evicted ahead of need. How long
     /// the worker may wait before the next slice.
     pub(super) fn tend_memory(&mut self) -> Duration {
         const SWEPT_ENTRIES: usize = 512;
@@ -196,6 +198,7 @@ impl Executor {
         let is_swept = !shared.loading.is_active()
             && shared.engine.sweep_stamps(&inside, self.environment.now_ms, SWEPT_ENTRIES);
         let pause = if is_swept { SWEEP_PAUSE } else { Duration::MAX };
+        let pause = pause.min(self.defragment(&inside));
         self.evict_clients();
         let config = self.config.config();
         if config.maxmemory == 0 || shared.replication.is_replica() {
@@ -204,7 +207,7 @@ impl Executor {
         }
         let limit = usize::try_from(config.maxmemory).unwrap_or(usize::MAX);
         let target = limit.saturating_sub(ahead(limit));
-        let used = || shared.stats.used_bytes(&shared.engine);
+        let used = || shared.stats.limited_bytes(&shared.engine);
         if let Some(how) = eviction(config)
             && used() > target
             && self.may_evict()
@@ -221,13 +224,13 @@ impl Executor {
 }
 
 impl Executor {
-    /// Closes the clients with the largest buffers, as long as those of all together take more than
-    /// `maxmemory-clients`. The sum is that of the last sample.
+    /// Closes the clients that hold most memory, as long as all together hold more than `maxmemory-clients`. The sum
+    /// is that of the last sample.
     fn evict_clients(&mut self) {
         let config = self.config.config();
         let Some(limit) = config.maxmemory_clients.limit(config.maxmemory) else { return };
         let (shared, queues) = (&self.shared, &self.queues);
-        if shared.stats.buffer_bytes() as u64 <= limit {
+        if shared.stats.client_bytes() as u64 <= limit {
             return;
         }
         let may_go = |client: &Arc<Client>| {
@@ -236,7 +239,7 @@ impl Executor {
         };
         let clients = self.clients.list().into_iter().filter(may_go);
         let mut sized: Vec<(u64, Arc<Client>)> =
-            clients.map(|client| (client.buffer_bytes(), client)).collect();
+            clients.map(|client| (client.held_bytes() + CONNECTION_BYTES as u64, client)).collect();
         let mut sum: u64 = sized.iter().map(|(bytes, _)| bytes).sum();
         sized.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         for (bytes, client) in sized {
@@ -249,7 +252,7 @@ impl Executor {
                 continue;
             }
             tracing::info!(
-                "closing {client}: its buffers take {bytes} bytes, more than maxmemory-clients leaves room for"
+                "closing {client}: it holds {bytes} bytes, more than maxmemory-clients leaves room for"
             );
             shared.blocked.forsake(client.address);
             queues.kill(client.address);

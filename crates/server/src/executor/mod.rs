@@ -16,6 +16,7 @@
 mod admission;
 pub(crate) mod arrivals;
 pub(crate) mod blocked;
+mod compaction;
 mod eviction;
 pub(crate) mod expiry;
 mod long_words;
@@ -47,6 +48,7 @@ use dunlin_resp::{Batch, Mark, ReplyBuffer};
 
 use self::{
     admission::{is_http, resolve},
+    compaction::Defragmentation,
     eviction::MemoryCheck,
     nested_poll::PausedScript,
     waiting::RoomWaits,
@@ -125,6 +127,7 @@ pub struct Executor {
     /// The session of HOTKEYS while it collects, and what had happened to it when it was looked at last.
     hot_keys: (Option<Arc<HotKeySession>>, u64),
     memory: MemoryCheck,
+    defragmentation: Defragmentation,
     /// On whose behalf keys are evicted: what a transaction under way has changed so far is none of its business.
     evictor: Worker,
     /// The offset behind what it had recorded when it last woke the thread `log`.
@@ -189,6 +192,7 @@ impl Executor {
         let config = ConfigReader::new(Arc::clone(&shared.config));
         let environment = config::environment(config.config());
         let expiry = ExpiryCycle::new(worker.id(), shared.workers);
+        let defragmentation = Defragmentation::new(worker.id(), shared.workers);
         let statistics = Arc::clone(&shared.stats.workers[worker.id()]);
         let meter = Meter::new(statistics, &shared.commands, config.config());
         Self {
@@ -203,6 +207,7 @@ impl Executor {
             meter,
             hot_keys: (None, 0),
             memory: MemoryCheck::default(),
+            defragmentation,
             evictor,
             rung_at: 0,
             durability_waits: Vec::new(),
