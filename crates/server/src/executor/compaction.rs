@@ -30,6 +30,8 @@ pub(super) struct Defragmentation {
     effort: u32,
     /// When to go on, or to look again.
     due: Option<Instant>,
+    /// When it looked last how much is free.
+    looked: Option<Instant>,
     /// Pages that this round has emptied.
     pages: usize,
     /// Bytes that were free after a round in vain, and when that ended.
@@ -38,7 +40,14 @@ pub(super) struct Defragmentation {
 
 impl Defragmentation {
     pub(super) fn new(worker: usize, workers: usize) -> Self {
-        Self { compaction: Compaction::new(worker, workers), effort: 0, due: None, pages: 0, vain: None }
+        Self {
+            compaction: Compaction::new(worker, workers),
+            effort: 0,
+            due: None,
+            looked: None,
+            pages: 0,
+            vain: None,
+        }
     }
 }
 
@@ -67,8 +76,8 @@ impl Executor {
             let is_running = self.defragmentation.effort > 0;
             return if is_running { due - now } else { Duration::MAX };
         }
-        if self.defragmentation.effort == 0 {
-            self.begin_round(inside, now);
+        if self.defragmentation.looked.is_none_or(|looked| now >= looked + LOOK_INTERVAL) {
+            self.look_at_slack(inside, now);
         }
         if self.defragmentation.effort == 0 {
             self.defragmentation.due = Some(now + LOOK_INTERVAL);
@@ -77,8 +86,8 @@ impl Executor {
         self.defragment_slice(inside, now)
     }
 
-    /// Looks how much is free, and decides how much time that is worth.
-    fn begin_round(&mut self, inside: &Inside<'_>, now: Instant) {
+    /// Looks how much is free, and decides how much time that is worth. It changes within a round, too.
+    fn look_at_slack(&mut self, inside: &Inside<'_>, now: Instant) {
         let (shared, this) = (&self.shared, &mut self.defragmentation);
         let slack = shared.engine.slack(inside, &this.compaction);
         let effort = effort(self.config.config(), shared.workers, slack);
@@ -86,7 +95,7 @@ impl Executor {
             now < then + VAIN_PAUSE && slack.free_bytes < free_bytes + slack.page_bytes / 32
         });
         this.effort = if is_vain { 0 } else { effort };
-        this.pages = 0;
+        this.looked = Some(now);
         shared.stats.defragmentation.note(self.worker.id(), this.effort, self.environment.now_ms);
     }
 
@@ -103,8 +112,8 @@ impl Executor {
                     let slack = shared.engine.slack(inside, &this.compaction);
                     this.vain = Some((slack.free_bytes, started));
                 }
-                // The next call looks anew.
-                self.begin_round(inside, started);
+                this.pages = 0;
+                self.look_at_slack(inside, started);
                 break;
             }
             if started.elapsed() >= SLICE {
@@ -140,8 +149,12 @@ mod tests {
             active_defrag_cycle_max: 25,
             ..Config::default()
         };
-        let effort_at = |free_bytes, config| effort(config, 2, Slack { page_bytes: 10_000 + free_bytes, free_bytes });
-        assert_eq!([999, 1000, 6000, 11_000, 90_000].map(|free| effort_at(free, &config)), [0, 5, 15, 25, 25]);
+        let effort_at =
+            |free_bytes, config| effort(config, 2, Slack { page_bytes: 10_000 + free_bytes, free_bytes });
+        assert_eq!(
+            [999, 1000, 6000, 11_000, 90_000].map(|free| effort_at(free, &config)),
+            [0, 5, 15, 25, 25]
+        );
         let ignoring = Config { active_defrag_ignore_bytes: 12_001, ..config.clone() };
         assert_eq!(effort_at(6000, &ignoring), 0, "both workers together have less than that");
         let same = Config { active_defrag_threshold_upper: 10, ..config.clone() };

@@ -48,7 +48,12 @@ pub(crate) struct ScriptCache {
 impl ScriptCache {
     pub(crate) fn new(workers: usize) -> Self {
         let machines = (0..workers).map(|_| AtomicUsize::new(0)).collect();
-        Self { scripts: RwLock::default(), bytes: AtomicUsize::new(0), generation: AtomicU64::new(0), machines }
+        Self {
+            scripts: RwLock::default(),
+            bytes: AtomicUsize::new(0),
+            generation: AtomicU64::new(0),
+            machines,
+        }
     }
 
     /// Bytes of all machines.

@@ -58,12 +58,7 @@ impl Slab {
     }
 
     /// Moves the cells of a page elsewhere, as far as there is room.
-    fn evacuate(
-        &mut self,
-        number: u32,
-        moved: &mut impl FnMut(&Self, Handle, Handle),
-        done: &mut Compacted,
-    ) {
+    fn evacuate(&mut self, number: u32, moved: &mut impl FnMut(&Self, Handle, Handle), done: &mut Compacted) {
         let state = self.pages[(number - FIRST_PAGE) as usize];
         if state.live == 0 {
             return;

@@ -138,9 +138,11 @@ pub(super) const ROWS: &[Row] = &[
     counter("active_defrag_misses", "Entries looked at and left where they were.", |reading| {
         reading.of_keyspace(|counters| &counters.left_entries)
     }),
-    counter("active_defrag_key_hits", "As `active_defrag_hits`: a key and its value are one entry.", |reading| {
-        reading.of_keyspace(|counters| &counters.moved_entries)
-    }),
+    counter(
+        "active_defrag_key_hits",
+        "As `active_defrag_hits`: a key and its value are one entry.",
+        |reading| reading.of_keyspace(|counters| &counters.moved_entries),
+    ),
     counter("active_defrag_key_misses", "As `active_defrag_misses`.", |reading| {
         reading.of_keyspace(|counters| &counters.left_entries)
     }),
