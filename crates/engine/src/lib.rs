@@ -4,8 +4,6 @@
 //! randomness: time and seeds are arguments. What a command needs of connections, configuration or
 //! the process is the host's, behind [`command::Run::Host`].
 
-#[cfg(test)]
-mod accounting;
 mod aof_rewrite;
 pub mod command;
 pub mod commands;

@@ -34,13 +34,15 @@ config! {
     aclfile: PathBuf,
     /// Entries kept.
     acllog_max_len: u64,
-    /// Percent of a worker's time against fragmentation, where there is little of it and where there is much.
+    /// Percent of a worker's time against fragmentation, where there is much of it.
     active_defrag_cycle_max: u32,
+    /// The same where there is little.
     active_defrag_cycle_min: u32,
     /// Bytes of free memory in pages below which nothing is done.
     active_defrag_ignore_bytes: u64,
-    /// Percent of free memory in pages, to what is used, from which on something is done, and all that is allowed.
+    /// Percent of free memory in pages, to what is used, from which on something is done.
     active_defrag_threshold_lower: u32,
+    /// The same from which on all is done that is allowed.
     active_defrag_threshold_upper: u32,
     /// 1 to 10: how hard the background expiry works.
     active_expire_effort: u32,
