@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Each worker goes round in a share of the stripes of its own. A slice holds the lock of one stripe at a time, for some
-//! dozen entries. A part that a snapshot has not seen as a whole is left alone: the snapshot walks over cells by address.
+//! dozen entries. Snapshots walk over cells by address: what they have not seen is moved only to where they come later.
 
 use dunlin_structures::{CellPosition, Compacted};
 

@@ -20,7 +20,7 @@
 
 mod compaction;
 
-pub use compaction::Compacted;
+pub use compaction::{CellWalk, Compacted};
 
 use crate::page_pool::{PAGE_BYTES, Page, PagePool};
 use crate::tiers::Tiers;

@@ -267,8 +267,8 @@ impl<'a> LockedStripes<'a> {
     /// Tells everyone how much memory the stripe uses, after a change in `database`.
     #[inline]
     pub(crate) fn publish_usage(&mut self, stripe: usize, database: usize) {
-        let bytes = self.stripe_mut(stripe).measure(database);
-        self.locked(stripe).set_used_bytes(bytes);
+        let (bytes, database_bytes) = self.stripe_mut(stripe).measure(database);
+        self.locked(stripe).set_used_bytes(bytes, database, database_bytes);
     }
 
     /// Tells prefetching about a database that has just been created.
@@ -292,7 +292,8 @@ impl<'a> LockedStripes<'a> {
         assert!(matches!(self.held, Held::All(_)));
         // SAFETY: the gate is closed.
         unsafe { self.locked(stripe).publish(database) };
-        let bytes = self.stripe(stripe).used_bytes();
-        self.locked(stripe).set_used_bytes(bytes);
+        let state = self.stripe(stripe);
+        let database_bytes = state.database(database).map_or(0, |part| part.measured_bytes());
+        self.locked(stripe).set_used_bytes(state.used_bytes(), database, database_bytes);
     }
 }

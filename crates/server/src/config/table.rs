@@ -311,6 +311,16 @@ pub static DIRECTIVES: &[Directive] = &[
         settle: as_is,
     },
     Directive {
+        name: "db-maxmemory",
+        aliases: &[],
+        group: Group::Memory,
+        kind: Kind::DatabaseLimits(field!(db_maxmemory)),
+        default: "\"\"",
+        change: Change::Anytime,
+        doc: "Limits of single databases, as in `3:2gb 4:512mb`: above its own a database evicts keys of its own by `maxmemory-policy`, or refuses writes that need memory. Databases left out keep theirs; 0 is none.",
+        settle: as_is,
+    },
+    Directive {
         name: "dbfilename",
         aliases: &[],
         group: Group::Persistence,

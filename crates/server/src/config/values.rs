@@ -84,6 +84,8 @@ config! {
     daemonize: bool,
     /// Number of databases.
     databases: u32,
+    /// Limits of single databases.
+    db_maxmemory: DatabaseLimits,
     /// Name of the snapshot.
     dbfilename: PathBuf,
     /// Working directory; absolute once the server has entered it.
@@ -516,6 +518,53 @@ impl MemoryShare {
             Self::Percent(percent) => (u128::from(maxmemory) * u128::from(percent) / 100) as u64,
         };
         (bytes > 0).then_some(bytes)
+    }
+}
+
+impl Config {
+    /// Whether any limit of memory may evict keys or refuse writes.
+    #[inline]
+    pub fn limits_memory(&self) -> bool {
+        self.maxmemory != 0 || !self.db_maxmemory.is_empty()
+    }
+}
+
+/// `db-maxmemory`: limits of databases, by their numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DatabaseLimits(Vec<(usize, u64)>);
+
+impl DatabaseLimits {
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The limit of a database, in bytes.
+    pub fn of(&self, database: usize) -> Option<u64> {
+        let at = self.0.binary_search_by_key(&database, |(number, _)| *number).ok()?;
+        Some(self.0[at].1)
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Changes the limit of a database; 0 for none.
+    pub(super) fn set(&mut self, database: usize, bytes: u64) {
+        let place = self.0.binary_search_by_key(&database, |(number, _)| *number);
+        match (place, bytes) {
+            (Ok(at), 0) => drop(self.0.remove(at)),
+            (Ok(at), _) => self.0[at].1 = bytes,
+            (Err(_), 0) => {}
+            (Err(at), _) => self.0.insert(at, (database, bytes)),
+        }
+    }
+
+    /// Removes all.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
     }
 }
 

@@ -633,7 +633,7 @@ impl Executor {
     ) -> Flow {
         if request.entry.command.flags.has(Flags::DENY_OOM) {
             // What has begun goes on: it is only made room for.
-            self.over_memory_limit(request.words, turn.inside.as_ref());
+            self.over_memory_limit(request.words, session.database, turn.inside.as_ref());
         }
         let mark = reply.mark();
         let flow = self.perform(shared, session, request, Some(transaction), turn, reply);

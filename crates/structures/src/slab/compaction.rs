@@ -16,6 +16,25 @@ use super::{CLASS_BYTES, CLASS_CELLS, CellPosition, FIRST_PAGE, Handle, NO_PAGE,
 /// Pages that are looked at for room.
 const TARGETS_MAX: usize = 16;
 
+/// A walk over the cells of a slab that is under way, by [`Slab::visit_page`]: cells that it has yet to meet are moved only to
+/// where it will meet them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CellWalk {
+    /// Where it goes on.
+    pub next: CellPosition,
+    /// Where it ends.
+    pub end: CellPosition,
+}
+
+impl CellWalk {
+    /// Whether cells of one page may move to another.
+    fn allows(self, from: u32, to: u32) -> bool {
+        let (next, end) = (self.next.page, self.end.page);
+        let is_met = from < next || from >= end;
+        is_met || from > next && to > next && to < end
+    }
+}
+
 /// What [`Slab::compact`] has done.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Compacted {
@@ -34,12 +53,13 @@ impl Slab {
     }
 
     /// Looks at pages from `from` on, at so many of `pages_max`, and moves cells out of sparse ones until about `cells_max`
-    /// have been moved. `moved` is told of each, after its contents were copied: the old handle, and the new one. The
+    /// have been moved, beside `walks` that are under way. `moved` is told of each, after its contents were copied: the old handle, and the new one. The
     /// next position; [`CellPosition::START`] behind the last page. O(pages + cells).
     pub fn compact(
         &mut self,
         from: CellPosition,
         (pages_max, cells_max): (usize, usize),
+        walks: &[CellWalk],
         mut moved: impl FnMut(&Self, Handle, Handle),
     ) -> (CellPosition, Compacted) {
         let mut done = Compacted::default();
@@ -50,7 +70,7 @@ impl Slab {
             if seen == pages_max || done.moved >= cells_max {
                 return (CellPosition { page: number, granule: 0 }, done);
             }
-            self.evacuate(number, &mut moved, &mut done);
+            self.evacuate(number, walks, &mut moved, &mut done);
             number += 1;
             seen += 1;
         }
@@ -58,7 +78,13 @@ impl Slab {
     }
 
     /// Moves the cells of a page elsewhere, as far as there is room.
-    fn evacuate(&mut self, number: u32, moved: &mut impl FnMut(&Self, Handle, Handle), done: &mut Compacted) {
+    fn evacuate(
+        &mut self,
+        number: u32,
+        walks: &[CellWalk],
+        moved: &mut impl FnMut(&Self, Handle, Handle),
+        done: &mut Compacted,
+    ) {
         let state = self.pages[(number - FIRST_PAGE) as usize];
         if state.live == 0 {
             return;
@@ -70,7 +96,8 @@ impl Slab {
             return;
         }
         self.unlink_room(class, number);
-        let Some(mut target) = self.target(class, state.live) else {
+        let allowed = |to| walks.iter().all(|walk| walk.allows(number, to));
+        let Some(mut target) = self.target(class, state.live, allowed) else {
             self.link_room(class, number);
             done.left += usize::from(state.live);
             return;
@@ -79,7 +106,7 @@ impl Slab {
         self.visit_page(CellPosition { page: number, granule: 0 }, |cell| cells.push(cell));
         for cell in cells {
             if self.pages[(target - FIRST_PAGE) as usize].live == CLASS_CELLS[class] {
-                let Some(next) = self.target(class, state.live) else { break };
+                let Some(next) = self.target(class, state.live, allowed) else { break };
                 target = next;
             }
             let to = self.take_cell(class, target);
@@ -102,8 +129,8 @@ impl Slab {
         }
     }
 
-    /// The fullest of some pages with room that have at least so many live cells.
-    fn target(&self, class: usize, live_min: u16) -> Option<u32> {
+    /// The fullest of some allowed pages with room that have at least so many live cells.
+    fn target(&self, class: usize, live_min: u16, allowed: impl Fn(u32) -> bool) -> Option<u32> {
         let mut best = None;
         let mut most = live_min;
         let mut number = self.classes[class].room;
@@ -112,7 +139,7 @@ impl Slab {
                 break;
             }
             let page = &self.pages[(number - FIRST_PAGE) as usize];
-            if page.live >= most {
+            if page.live >= most && allowed(number) {
                 (best, most) = (Some(number), page.live);
             }
             number = page.next;
@@ -158,17 +185,22 @@ mod tests {
         }
 
         fn compact(&mut self, pages_max: usize, cells_max: usize) -> Compacted {
+            self.compact_beside(pages_max, cells_max, &[])
+        }
+
+        fn compact_beside(&mut self, pages_max: usize, cells_max: usize, walks: &[CellWalk]) -> Compacted {
             let mut sum = Compacted::default();
             let mut from = CellPosition::START;
             loop {
                 let (cells, by_handle) = (&mut self.cells, &mut self.by_handle);
-                let (next, done) = self.slab.compact(from, (pages_max, cells_max), |slab, old, new| {
-                    let number = by_handle.remove(&old).expect("a live cell is moved");
-                    // SAFETY: the cell is live, and its contents were copied.
-                    assert_eq!(unsafe { slab.pointer(new).cast::<u64>().read() }, number);
-                    assert!(by_handle.insert(new, number).is_none(), "into a free cell");
-                    cells.get_mut(&number).expect("it is known").0 = new;
-                });
+                let (next, done) =
+                    self.slab.compact(from, (pages_max, cells_max), walks, |slab, old, new| {
+                        let number = by_handle.remove(&old).expect("a live cell is moved");
+                        // SAFETY: the cell is live, and its contents were copied.
+                        assert_eq!(unsafe { slab.pointer(new).cast::<u64>().read() }, number);
+                        assert!(by_handle.insert(new, number).is_none(), "into a free cell");
+                        cells.get_mut(&number).expect("it is known").0 = new;
+                    });
                 sum.moved += done.moved;
                 sum.pages += done.pages;
                 sum.left += done.left;
@@ -212,6 +244,34 @@ mod tests {
         model.slab.release_spare();
         assert_eq!(model.slab.page_bytes(), PAGE_BYTES);
         model.check();
+    }
+
+    #[test]
+    fn compact_beside_a_walk_hides_no_cell_from_it() {
+        for pages_between in 1..6 {
+            let mut model = Model::new();
+            (0..20_000).for_each(|number| model.add(number, 100));
+            (0..20_000).filter(|number| number % 3 != 0).for_each(|number| model.remove(number));
+            let mut walk = CellWalk { next: CellPosition::START, end: model.slab.end() };
+            let mut met = Vec::new();
+            let mut fresh = 20_000;
+            while walk.next < walk.end {
+                for _ in 0..pages_between {
+                    let mut cells = Vec::new();
+                    walk.next = model.slab.visit_page(walk.next, |cell| cells.push(cell));
+                    met.extend(cells.into_iter().map(|cell| model.by_handle[&cell]));
+                }
+                model.compact_beside(64, 64, &[walk]);
+                // Cells that the walk need not meet come anywhere.
+                (0..20).for_each(|number| model.add(fresh + number, 100));
+                fresh += 20;
+            }
+            met.retain(|number| *number < 20_000);
+            met.sort_unstable();
+            met.dedup();
+            assert_eq!(met, (0..20_000).step_by(3).collect::<Vec<u64>>(), "{pages_between}");
+            model.check();
+        }
     }
 
     proptest! {

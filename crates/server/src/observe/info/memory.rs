@@ -88,6 +88,26 @@ pub(super) const ROWS: &[Row] = &[
     Row::One(Metric::bytes("maxmemory", "The directive `maxmemory`; 0 for no limit.", |reading| {
         reading.config.maxmemory.into()
     })),
+    Row::Each(Family {
+        prefix: "db_maxmemory_",
+        label: "database",
+        summary: "Each database with a limit of its own.",
+        fields: &[
+            ("limit", Unit::Bytes, "Its limit, of `db-maxmemory`."),
+            ("used", Unit::Bytes, "Memory of its keys, their values and their index."),
+            ("evicted", Unit::Count, "Keys of it that were evicted since the start."),
+        ],
+        read: |reading, line| {
+            let keyspace = &reading.shared.engine.keyspace;
+            for (database, limit) in reading.config.db_maxmemory.iter() {
+                if database < keyspace.databases() {
+                    let used = (keyspace.database_bytes(database) as u64).into();
+                    let evicted = keyspace.evicted(database).into();
+                    line(&database, &[("limit", limit.into()), ("used", used), ("evicted", evicted)]);
+                }
+            }
+        },
+    }),
     Row::One(Metric::text("maxmemory_policy", "The directive `maxmemory-policy`.", |reading| {
         reading.config.maxmemory_policy.to_string().into()
     })),
