@@ -103,7 +103,7 @@ impl BlockedClients {
 
     /// Enters a client. Its worker only.
     pub(crate) fn enter(&self, client: &Client, waiter: &Arc<Waiter>) {
-        debug_assert_eq!(client.address, address(waiter.client));
+        debug_assert_eq!(client.address, address(waiter.client()));
         self.table(client.address).insert(client.id(), Arc::clone(waiter));
         if client.is_killed() {
             // Who killed it may not have found it here yet.

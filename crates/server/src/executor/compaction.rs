@@ -96,7 +96,7 @@ impl Executor {
         });
         this.effort = if is_vain { 0 } else { effort };
         this.looked = Some(now);
-        shared.stats.defragmentation.note(self.worker.id(), this.effort, self.environment.now_ms);
+        shared.stats.defragmentation.note(self.worker.id(), this.effort, self.caller.now_ms);
     }
 
     fn defragment_slice(&mut self, inside: &Inside<'_>, started: Instant) -> Duration {
@@ -128,7 +128,7 @@ impl Executor {
         };
         self.defragmentation.due = Some(started + took + rest);
         if took.as_millis() as u64 >= self.meter.thresholds().event_ms {
-            let time_s = self.environment.now_ms / 1000;
+            let time_s = self.caller.now_ms / 1000;
             self.shared.stats.latency.record("active-defrag-cycle", time_s, took.as_millis() as u64);
         }
         if effort > 0 { rest } else { Duration::MAX }

@@ -14,10 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::{Eviction, EvictionOrder, keyspace::Inside};
+use dunlin_engine::{Environment, Eviction, EvictionOrder, keyspace::Inside};
 use dunlin_net::{Client, OutputClass};
 
-use super::Executor;
+use super::{Executor, drain::drain};
 use crate::{
     config::{Config, MaxmemoryPolicy},
     observe::stats::CONNECTION_BYTES,
@@ -134,12 +134,12 @@ impl Executor {
             self.memory = MemoryCheck::default();
         }
         if !is_over {
-            shared.stats.eviction.note(false, self.environment.now_ms);
+            shared.stats.eviction.note(false, self.caller.now_ms);
             return false;
         }
         let is_short = self.make_room(limit, coming, None, inside);
         let is_over = self.shared.stats.limited_bytes(&self.shared.engine) + coming > limit;
-        self.shared.stats.eviction.note(is_over, self.environment.now_ms);
+        self.shared.stats.eviction.note(is_over, self.caller.now_ms);
         is_short
     }
 
@@ -197,7 +197,8 @@ impl Executor {
                 break;
             }
             let most = (used - target, KEYS_PER_STEP);
-            let evicted = shared.engine.evict(inside, how, most, &self.environment, evictor);
+            let evicted =
+                shared.engine.evict(inside, how, most, Environment::new(&self.policy, &self.caller), evictor);
             none_left = evicted.none_left;
             if !evictor.garbage.is_empty() {
                 let garbage = evictor.garbage.take();
@@ -210,13 +211,10 @@ impl Executor {
                 break;
             }
         }
-        if !evictor.served.is_empty() {
-            self.worker.served.append(&mut evictor.served);
-            self.send_served();
-        }
+        drain(evictor, &shared, &self.queues);
         let took = started.elapsed();
         if took.as_millis() as u64 >= self.meter.thresholds().event_ms {
-            let time_s = self.environment.now_ms / 1000;
+            let time_s = self.caller.now_ms / 1000;
             shared.stats.latency.record("eviction-cycle", time_s, took.as_millis() as u64);
         }
         none_left
@@ -232,7 +230,7 @@ impl Executor {
             return Duration::MAX;
         };
         let is_swept = !shared.loading.is_active()
-            && shared.engine.sweep_stamps(&inside, self.environment.now_ms, SWEPT_ENTRIES);
+            && shared.engine.sweep_stamps(&inside, self.caller.now_ms, SWEPT_ENTRIES);
         let pause = if is_swept { SWEEP_PAUSE } else { Duration::MAX };
         let pause = pause.min(self.defragment(&inside));
         self.evict_clients();
@@ -240,7 +238,7 @@ impl Executor {
         let pause = if is_behind { Duration::ZERO } else { pause };
         let config = self.config.config();
         if config.maxmemory == 0 || shared.replication.is_replica() {
-            shared.stats.eviction.note(false, self.environment.now_ms);
+            shared.stats.eviction.note(false, self.caller.now_ms);
             return pause;
         }
         let limit = usize::try_from(config.maxmemory).unwrap_or(usize::MAX);
@@ -253,10 +251,10 @@ impl Executor {
             && !self.evict_to(target, &how, SLICE, &inside)
             && used() > limit
         {
-            shared.stats.eviction.note(true, self.environment.now_ms);
+            shared.stats.eviction.note(true, self.caller.now_ms);
             return Duration::ZERO;
         }
-        shared.stats.eviction.note(used() > limit, self.environment.now_ms);
+        shared.stats.eviction.note(used() > limit, self.caller.now_ms);
         pause
     }
 }
