@@ -48,6 +48,8 @@ pub struct Eviction {
     pub expiring_only: bool,
     /// Keys that are compared for each that goes (`maxmemory-samples`).
     pub samples: usize,
+    /// The database whose keys may go, `None` for all.
+    pub database: Option<usize>,
     /// Whether the record says UNLINK rather than DEL (`lazyfree-lazy-eviction`).
     pub lazy: bool,
 }
@@ -76,7 +78,10 @@ impl Engine {
         let mut evicted = Evicted::default();
         let stripes = self.keyspace.stripes().len();
         while evicted.bytes < bytes_wanted && evicted.keys < keys_max {
-            let first = self.keyspace.stripe_by_bytes(worker.random());
+            let first = match how.database {
+                None => self.keyspace.stripe_by_bytes(worker.random()),
+                Some(database) => self.keyspace.stripe_by_bytes_of(database, worker.random()),
+            };
             let keys_before = evicted.keys;
             let mut is_certain = true;
             for stripe in (first..stripes).chain(0..first) {
@@ -121,9 +126,10 @@ impl Engine {
         let is_observed = stripes.stripe(stripe).is_observed() | environment.caller.broadcasts;
         worker.propagation.begin(&self.log);
         while evicted.bytes < bytes_wanted && evicted.keys < keys_max {
-            let Some(database) = stripes
-                .stripe(stripe)
-                .database_by_bytes(worker.random(), |part| !part.has_no_victim(how.expiring_only))
+            let Some(database) =
+                stripes.stripe(stripe).database_by_bytes(worker.random(), how.database, |part| {
+                    !part.has_no_victim(how.expiring_only)
+                })
             else {
                 evicted.none_left = true;
                 break;
@@ -142,6 +148,7 @@ impl Engine {
             worker.propagation.publish(&self.log, worker.id());
             stripes.publish_usage(stripe, database);
             evicted.keys += 1;
+            self.keyspace.note_evicted(database);
             evicted.bytes += before.saturating_sub(stripes.stripe(stripe).used_bytes());
             if let Some(key) = key {
                 let state = stripes.stripe(stripe);
@@ -225,7 +232,7 @@ mod tests {
     const KEYS: usize = 2000;
 
     fn how(order: EvictionOrder, expiring_only: bool) -> Eviction {
-        Eviction { order, expiring_only, samples: 64, lazy: false }
+        Eviction { order, expiring_only, samples: 64, database: None, lazy: false }
     }
 
     fn ask(story: &mut Story, line: &str) {
@@ -338,6 +345,29 @@ mod tests {
             prop_assert_eq!((usage.keys, usage.expiring), (expires.len() - expected, 0));
             prop_assert_eq!(story.worker.statistics.evicted_keys.get(), expected as u64);
         }
+    }
+
+    #[test]
+    fn eviction_in_one_database_leaves_the_others_alone() {
+        let mut story = Story::new();
+        for number in 0..KEYS {
+            story.database = number % 3;
+            ask(&mut story, &format!("SET k:{number} v"));
+        }
+        let only = Eviction { database: Some(1), ..how(EvictionOrder::Random, false) };
+        let of = |story: &Story, database| story.engine.keyspace.usage(Some(database));
+        let others = [0, 2].map(|database| of(&story, database));
+        let before = story.engine.keyspace.database_bytes(1);
+        assert_eq!(before, of(&story, 1).bytes());
+        assert_eq!(evict(&mut story, &only, 100).keys, 100);
+        assert_eq!((of(&story, 1).keys, story.engine.keyspace.evicted(1)), ((KEYS + 1) / 3 - 100, 100));
+        assert!(story.engine.keyspace.database_bytes(1) < before);
+        let evicted = evict(&mut story, &only, usize::MAX);
+        assert_eq!((evicted.none_left, of(&story, 1).keys), (true, 0));
+        assert_eq!([0, 2].map(|database| of(&story, database)), others);
+        ask(&mut story, "SWAPDB 1 2");
+        let bytes = [1, 2].map(|database| story.engine.keyspace.database_bytes(database));
+        assert_eq!(bytes, [others[1].bytes(), of(&story, 2).bytes()]);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod aof_rewrite;
 pub mod command;
 pub mod commands;
+mod compaction;
 mod context;
 mod digest;
 mod eviction;
@@ -26,6 +27,7 @@ mod transaction;
 mod transcript;
 pub mod value;
 
+pub use compaction::{Compaction, CompactionSlice, Slack};
 pub use context::{
     Caller, Environment, ExclusiveContext, ExpiryChange, Garbage, Host, KeyspaceContext, Policy, ReadContext,
     Worker, WriteContext,

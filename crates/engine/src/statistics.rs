@@ -44,6 +44,10 @@ pub struct Statistics {
     pub expired_fields: Counter,
     /// Keys that gave way to `maxmemory`.
     pub evicted_keys: Counter,
+    /// Entries moved by compaction.
+    pub moved_entries: Counter,
+    /// Entries that compaction has looked at and left.
+    pub left_entries: Counter,
     /// Changes to the data set, as `rdb_changes_since_last_save` counts them.
     pub changes: Counter,
 }

@@ -159,12 +159,18 @@ pub struct Client {
     pub patterns: Counter,
     /// `ssub`: shard channels subscribed to.
     pub shard_channels: Counter,
+    /// Bytes of these subscriptions, here and where publishers find them.
+    pub subscribed_bytes: Counter,
     /// Commands queued by `MULTI`, plus 1; 0 outside of a transaction.
     pub queued_commands: Counter,
     /// `multi-mem`: bytes of the queued commands.
     pub queued_bytes: Counter,
     /// `watch`: keys watched.
     pub watched_keys: Counter,
+    /// Bytes of these keys, here and where writers find them.
+    pub watched_bytes: Counter,
+    /// Bytes of the prefixes that it tracks.
+    pub prefix_bytes: Counter,
     /// What it is sent without having asked; there once it can be.
     pub pushes: OnceLock<Box<ClientPushes>>,
     /// Not 0 where the client that it has redirected invalidations to has gone.
@@ -215,9 +221,12 @@ impl Client {
             channels: zero(),
             patterns: zero(),
             shard_channels: zero(),
+            subscribed_bytes: zero(),
             queued_commands: zero(),
             queued_bytes: zero(),
             watched_keys: zero(),
+            watched_bytes: zero(),
+            prefix_bytes: zero(),
             pushes: OnceLock::new(),
             broken_redirection: zero(),
             has_dirty_watch: OnceLock::new(),
@@ -252,13 +261,16 @@ impl Client {
         self.killed.load(Relaxed)
     }
 
-    /// Bytes of its buffers, for requests and replies.
-    pub fn buffer_bytes(&self) -> u64 {
+    /// Bytes that it holds beside its connection: its buffers, for requests and replies, and what it has registered.
+    pub fn held_bytes(&self) -> u64 {
         self.query_buffer_bytes.get()
             + self.query_buffer_free_bytes.get()
             + self.waiting_bytes()
             + self.argument_bytes.get()
             + self.queued_bytes.get()
+            + self.subscribed_bytes.get()
+            + self.watched_bytes.get()
+            + self.prefix_bytes.get()
     }
 
     /// Its socket, while it is connected.
@@ -317,9 +329,9 @@ impl Clients {
         clients
     }
 
-    /// Bytes of all clients' buffers. O(n).
-    pub fn buffer_bytes(&self) -> usize {
-        self.by_id().values().map(|client| client.buffer_bytes()).sum::<u64>() as usize
+    /// Bytes that all clients hold beside their connections. O(n).
+    pub fn held_bytes(&self) -> usize {
+        self.by_id().values().map(|client| client.held_bytes()).sum::<u64>() as usize
     }
 
     /// One client by its number.

@@ -18,7 +18,10 @@ use crate::{
     durability::Durability,
     executor::{blocked::BlockedClients, offload_threads::Offload, pause::Pause},
     loading::{Loading, helpers},
-    observe::{hot_keys::HotKeys, stats::Stats},
+    observe::{
+        hot_keys::HotKeys,
+        stats::{Held, Stats},
+    },
     persistence::{Persistence, data_directory::DataDirectory},
     process::maintenance::Maintenance,
     push::{monitor::Monitor, pubsub::Exchange, tracking::Trackers},
@@ -152,16 +155,16 @@ impl Shared {
         self.applier() + 1
     }
 
-    /// Bytes that count against `maxmemory` beside the keyspace and the buffers of clients: scripts and their machines,
-    /// and the table of keys that clients cache, as well as it is known. O(workers).
-    pub(crate) fn other_bytes(&self) -> usize {
-        /// A key's place in the table with its vector of readers, and one reader.
-        const TRACKED_KEY_BYTES: usize = 96;
-        const READER_BYTES: usize = size_of::<dunlin_engine::keyspace::ClientToken>();
-        let (keys, readers) = self.engine.keyspace.tracked();
-        let scripts = self.scripts.bytes() + self.scripts.machine_bytes();
-        let functions = self.libraries.now().bytes() + self.libraries.machine_bytes();
-        scripts + functions + keys * TRACKED_KEY_BYTES + readers * READER_BYTES
+    /// The memory in use beside the keyspace and what clients hold. O(workers).
+    pub(crate) fn held(&self) -> Held {
+        Held {
+            scripts: self.scripts.bytes() + self.scripts.machine_bytes(),
+            functions: self.libraries.now().bytes() + self.libraries.machine_bytes(),
+            tracked: self.engine.keyspace.tracked_bytes(),
+            log: self.durability.ring().memory_bytes(),
+            snapshots: self.engine.keyspace.snapshots().copied_bytes(),
+            garbage: self.maintenance.pending_bytes(),
+        }
     }
 
     /// Whether it was asked to end.

@@ -57,7 +57,7 @@ pub use order_tree::{Members, OrderRange, OrderTree, Scored};
 pub use page_pool::{PAGE_BYTES, PagePool, PoolUsage};
 pub use prefetch::{prefetch, prefetch_span, prefetch_span_for_write};
 pub use rope::{Chunk, GrowingBlock, Rope, RopeSource};
-pub use slab::{CELL_BYTES_MAX, CellPosition, Handle, PageDirectory, Slab, class_bytes};
+pub use slab::{CELL_BYTES_MAX, CellPosition, CellWalk, Compacted, Handle, PageDirectory, Slab, class_bytes};
 
 /// Ends the process with one clear line, because the system refused `bytes` bytes of memory.
 ///

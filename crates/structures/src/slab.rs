@@ -18,6 +18,10 @@
 //! list exactly when 0 < live < cells; `live == 0` means reserve or pool; `used_bytes` is the sum of the
 //! class sizes of all live cells.
 
+mod compaction;
+
+pub use compaction::{CellWalk, Compacted};
+
 use crate::page_pool::{PAGE_BYTES, Page, PagePool};
 use crate::tiers::Tiers;
 use std::num::NonZeroU32;
@@ -282,6 +286,14 @@ impl Slab {
         if number == NO_PAGE {
             number = self.open_page(class);
         }
+        let handle = self.take_cell(class, number);
+        self.used_bytes += usize::from(CLASS_BYTES[class]);
+        handle
+    }
+
+    /// A cell of a page in the room list of its class.
+    #[inline]
+    fn take_cell(&mut self, class: usize, number: u32) -> Handle {
         let page = &mut self.pages[(number - FIRST_PAGE) as usize];
         let granule = page.free;
         let granule = if granule != NO_GRANULE {
@@ -299,7 +311,6 @@ impl Slab {
         if page.live == CLASS_CELLS[class] {
             self.unlink_room(class, number);
         }
-        self.used_bytes += usize::from(CLASS_BYTES[class]);
         Handle::new(number, granule)
     }
 
@@ -314,29 +325,37 @@ impl Slab {
         let class = class_of(size);
         let number = handle.page();
         let granule = handle.granule();
-        let page = &mut self.pages[(number - FIRST_PAGE) as usize];
+        let page = &self.pages[(number - FIRST_PAGE) as usize];
         assert!(usize::from(page.class) == class, "a cell is freed with the size it was allocated with");
         debug_assert!(page.live > 0 && granule < page.fresh && granule != page.free, "the cell is live");
         debug_assert!(
             (usize::from(granule) * GRANULE_BYTES).is_multiple_of(usize::from(CLASS_BYTES[class])),
             "a handle names the start of a cell"
         );
-        let base = self.directory.base(number);
-        // SAFETY: the page is one of the slab's (its class is not vacant), the granule lies inside it, and
-        // the caller has given up the cell, which is at least 8 bytes long.
-        unsafe { base.add(usize::from(granule) * GRANULE_BYTES).cast::<u16>().write(page.free) };
-        page.free = granule;
-        page.live -= 1;
+        let live = self.put_cell(number, granule);
         self.used_bytes -= usize::from(CLASS_BYTES[class]);
-        if page.live == 0 {
+        if live == 0 {
             self.unlink_room(class, number);
             self.retire_page(class, number);
-        } else if page.live == CLASS_CELLS[class] - 1 {
+        } else if live == CLASS_CELLS[class] - 1 {
             self.link_room(class, number);
         }
     }
 
-    /// Where the cell of `handle` is. The address holds until the cell is freed. O(1).
+    /// Puts a cell that its owner has given up into the free list of its page; the live cells left there.
+    #[inline]
+    fn put_cell(&mut self, number: u32, granule: u16) -> u16 {
+        let page = &mut self.pages[(number - FIRST_PAGE) as usize];
+        let base = self.directory.base(number);
+        // SAFETY: the page is one of the slab's (its class is not vacant), the granule lies inside it, and
+        // its owner has given up the cell, which is at least 8 bytes long.
+        unsafe { base.add(usize::from(granule) * GRANULE_BYTES).cast::<u16>().write(page.free) };
+        page.free = granule;
+        page.live -= 1;
+        page.live
+    }
+
+    /// Where the cell of `handle` is. The address holds until the cell is freed or [`compact`](Self::compact) moves it. O(1).
     ///
     /// # Panics
     /// When the handle's page is not one of this slab's.

@@ -70,8 +70,13 @@ impl Garbage {
 
     /// Whether freeing it would hold up whoever does.
     pub fn is_large(&self) -> bool {
+        self.bytes() >= LARGE_GARBAGE_BYTES_MIN
+    }
+
+    /// What freeing it gives back, in bytes: without what others share, and what is no value.
+    pub fn bytes(&self) -> usize {
         let databases: usize = self.databases.iter().map(|database| database.usage().bytes()).sum();
-        self.bytes_from(0) + databases >= LARGE_GARBAGE_BYTES_MIN
+        self.bytes_from(0) + databases
     }
 
     /// Whether [`Self::free_soon`] was said of anything.

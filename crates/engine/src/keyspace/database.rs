@@ -1,6 +1,7 @@
 //! One database's part in one stripe: a table of handles over a slab of entries.
 
 mod captures;
+mod compaction;
 mod eviction;
 
 use std::{

@@ -203,6 +203,7 @@ impl<'a> LockedStripes<'a> {
         let (new_key, new_reader) = self.stripe_mut(stripe).track(key, client);
         self.keyspace.tracked[0].fetch_add(new_key.into(), Relaxed);
         self.keyspace.tracked[1].fetch_add(new_reader.into(), Relaxed);
+        self.keyspace.tracked[2].fetch_add(if new_key { key.len() } else { 0 }, Relaxed);
     }
 
     /// Forgets who keeps copies of a key of a locked stripe: who that was.
@@ -210,6 +211,7 @@ impl<'a> LockedStripes<'a> {
         let readers = self.stripe_mut(stripe).untrack(key)?;
         self.keyspace.tracked[0].fetch_sub(1, Relaxed);
         self.keyspace.tracked[1].fetch_sub(readers.len(), Relaxed);
+        self.keyspace.tracked[2].fetch_sub(key.len(), Relaxed);
         Some(readers)
     }
 
@@ -222,9 +224,10 @@ impl<'a> LockedStripes<'a> {
 
     /// Forgets all keys of a locked stripe that clients keep copies of.
     pub(crate) fn untrack_all(&mut self, stripe: usize) {
-        let (keys, readers) = self.stripe_mut(stripe).untrack_all();
+        let (keys, readers, names) = self.stripe_mut(stripe).untrack_all();
         self.keyspace.tracked[0].fetch_sub(keys, Relaxed);
         self.keyspace.tracked[1].fetch_sub(readers, Relaxed);
+        self.keyspace.tracked[2].fetch_sub(names, Relaxed);
     }
 
     /// Stores a value that was read from a file, unless its key is there: then there is no buffer to give back
@@ -264,8 +267,8 @@ impl<'a> LockedStripes<'a> {
     /// Tells everyone how much memory the stripe uses, after a change in `database`.
     #[inline]
     pub(crate) fn publish_usage(&mut self, stripe: usize, database: usize) {
-        let bytes = self.stripe_mut(stripe).measure(database);
-        self.locked(stripe).set_used_bytes(bytes);
+        let (bytes, database_bytes) = self.stripe_mut(stripe).measure(database);
+        self.locked(stripe).set_used_bytes(bytes, database, database_bytes);
     }
 
     /// Tells prefetching about a database that has just been created.
@@ -289,7 +292,8 @@ impl<'a> LockedStripes<'a> {
         assert!(matches!(self.held, Held::All(_)));
         // SAFETY: the gate is closed.
         unsafe { self.locked(stripe).publish(database) };
-        let bytes = self.stripe(stripe).used_bytes();
-        self.locked(stripe).set_used_bytes(bytes);
+        let state = self.stripe(stripe);
+        let database_bytes = state.database(database).map_or(0, |part| part.measured_bytes());
+        self.locked(stripe).set_used_bytes(state.used_bytes(), database, database_bytes);
     }
 }

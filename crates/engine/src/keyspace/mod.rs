@@ -34,7 +34,7 @@ use std::{
     ops::Range,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -79,13 +79,15 @@ pub struct Keyspace {
     hasher: KeyHasher,
     databases: usize,
     pool: Arc<PagePool>,
-    /// Keys that clients keep copies of, and readers of all of them.
-    tracked: [AtomicUsize; 2],
+    /// Keys that clients keep copies of, readers of all of them, and bytes of their names.
+    tracked: [AtomicUsize; 3],
     /// Views that somebody has of some keys.
     views: Arc<AtomicUsize>,
     resources: Arc<Resources>,
     snapshots: Arc<Snapshots>,
     access_clock: AccessClock,
+    /// By database: keys that were evicted.
+    evicted: Box<[AtomicU64]>,
 }
 
 impl fmt::Debug for Keyspace {
@@ -155,6 +157,7 @@ impl Keyspace {
             pool,
             snapshots: Arc::default(),
             access_clock: AccessClock::default(),
+            evicted: (0..databases).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
@@ -278,9 +281,19 @@ impl Keyspace {
 
     /// A stripe, the more likely the more memory it uses. No lock is taken. O(stripes).
     pub(crate) fn stripe_by_bytes(&self, random: u64) -> usize {
-        let mut left = ((u128::from(random) * self.used_bytes() as u128) >> 64) as usize;
+        self.drawn_stripe(random, Stripe::used_bytes)
+    }
+
+    /// The same by the memory that one database uses.
+    pub(crate) fn stripe_by_bytes_of(&self, database: usize, random: u64) -> usize {
+        self.drawn_stripe(random, |stripe| stripe.database_bytes(database))
+    }
+
+    fn drawn_stripe(&self, random: u64, bytes: impl Fn(&Stripe) -> usize) -> usize {
+        let total: usize = self.stripes.iter().map(&bytes).sum();
+        let mut left = ((u128::from(random) * total as u128) >> 64) as usize;
         for (number, stripe) in self.stripes.iter().enumerate() {
-            let bytes = stripe.used_bytes();
+            let bytes = bytes(stripe);
             if left < bytes {
                 return number;
             }
@@ -361,8 +374,30 @@ impl Keyspace {
         (self.tracked[0].load(Relaxed), self.tracked[1].load(Relaxed))
     }
 
+    /// Bytes of the tables of these keys, as hash tables and vectors of few readers are on average.
+    pub fn tracked_bytes(&self) -> usize {
+        /// A key's place in its table with its vector of readers.
+        const KEY_BYTES: usize = 112;
+        let [keys, readers, names] = self.tracked.each_ref().map(|count| count.load(Relaxed));
+        keys * KEY_BYTES + readers * size_of::<ClientToken>() + names
+    }
+
     /// Bytes in use, as the stripes last reported them: no lock is taken. O(stripes).
     pub fn used_bytes(&self) -> usize {
         self.stripes.iter().map(Stripe::used_bytes).sum()
+    }
+
+    /// The same of one database.
+    pub fn database_bytes(&self, database: usize) -> usize {
+        self.stripes.iter().map(|stripe| stripe.database_bytes(database)).sum()
+    }
+
+    /// Keys of a database that were evicted since the start.
+    pub fn evicted(&self, database: usize) -> u64 {
+        self.evicted[database].load(Relaxed)
+    }
+
+    pub(crate) fn note_evicted(&self, database: usize) {
+        self.evicted[database].fetch_add(1, Relaxed);
     }
 }

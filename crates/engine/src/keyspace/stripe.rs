@@ -25,6 +25,8 @@ pub(super) struct Stripe {
     lock: StripeLock,
     /// Bytes in use as last published, for limits and statistics.
     used_bytes: AtomicUsize,
+    /// The same by database.
+    database_bytes: Box<[AtomicUsize]>,
     /// What prefetching needs to know of each database, null where the database is empty.
     probes: Box<[AtomicPtr<Probe>]>,
     state: UnsafeCell<StripeState>,
@@ -59,6 +61,7 @@ impl Stripe {
         Self {
             lock: StripeLock::new(),
             used_bytes: AtomicUsize::new(0),
+            database_bytes: (0..databases).map(|_| AtomicUsize::new(0)).collect(),
             probes: (0..databases).map(|_| AtomicPtr::default()).collect(),
             state: UnsafeCell::new(StripeState {
                 databases: (0..databases).map(|_| None).collect(),
@@ -118,8 +121,16 @@ impl Stripe {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_used_bytes(&self, bytes: usize) {
+    /// Bytes in use by a database, as last published.
+    pub(super) fn database_bytes(&self, database: usize) -> usize {
+        self.database_bytes[database].load(Ordering::Relaxed)
+    }
+
+    /// Publishes how many bytes are in use in all, and by a database.
+    #[inline]
+    pub(super) fn set_used_bytes(&self, bytes: usize, database: usize, database_bytes: usize) {
         self.used_bytes.store(bytes, Ordering::Relaxed);
+        self.database_bytes[database].store(database_bytes, Ordering::Relaxed);
     }
 
     /// Makes a database known to prefetching.
@@ -170,11 +181,17 @@ impl StripeState {
         (slot.get_or_insert_with(|| new_database(&self.hasher, &self.pool)), new)
     }
 
-    /// A database of which `fits` says so, the more likely the more memory it uses.
-    pub(crate) fn database_by_bytes(&self, random: u64, fits: impl Fn(&Database) -> bool) -> Option<usize> {
+    /// A database of which `fits` says so, the more likely the more memory it uses; `only` that one where it is named.
+    pub(crate) fn database_by_bytes(
+        &self,
+        random: u64,
+        only: Option<usize>,
+        fits: impl Fn(&Database) -> bool,
+    ) -> Option<usize> {
         let fitting = || {
             let databases = self.databases.iter().enumerate();
             databases
+                .filter(|(number, _)| only.is_none_or(|only| only == *number))
                 .filter_map(|(number, database)| Some((number, database.as_deref().filter(|it| fits(it))?)))
         };
         let total: usize = fitting().map(|(_, database)| database.measured_bytes()).sum();
@@ -227,9 +244,9 @@ impl StripeState {
         self.tracked.as_ref()?.any()
     }
 
-    /// Forgets all keys that clients keep copies of: how many, and how many readers they had.
-    pub(super) fn untrack_all(&mut self) -> (usize, usize) {
-        self.tracked.take().map_or((0, 0), |tracked| tracked.count())
+    /// Forgets all keys that clients keep copies of: how many, how many readers they had, and the bytes of their names.
+    pub(super) fn untrack_all(&mut self) -> (usize, usize, usize) {
+        self.tracked.take().map_or((0, 0, 0), |tracked| tracked.count())
     }
 
     /// Who watches keys, if anybody does.
@@ -298,14 +315,13 @@ impl StripeState {
         self.used_bytes
     }
 
-    /// Bytes in use after a change in `database`. O(1).
+    /// Bytes in use after a change in `database`, in all and by it. O(1).
     #[inline]
-    pub(crate) fn measure(&mut self, database: usize) -> usize {
-        if let Some(database) = self.databases[database].as_deref_mut() {
-            let (before, after) = database.measure();
-            self.used_bytes = self.used_bytes + after - before;
-        }
-        self.used_bytes
+    pub(crate) fn measure(&mut self, database: usize) -> (usize, usize) {
+        let Some(database) = self.databases[database].as_deref_mut() else { return (self.used_bytes, 0) };
+        let (before, after) = database.measure();
+        self.used_bytes = self.used_bytes + after - before;
+        (self.used_bytes, after)
     }
 
     /// Keys and bytes of one database or of all.

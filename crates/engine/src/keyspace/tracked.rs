@@ -59,8 +59,9 @@ impl Tracked {
         self.0.is_empty()
     }
 
-    /// How many keys, and how many readers of all of them.
-    pub(super) fn count(&self) -> (usize, usize) {
-        (self.0.len(), self.0.values().map(Vec::len).sum())
+    /// How many keys, how many readers of all of them, and the bytes of their names.
+    pub(super) fn count(&self) -> (usize, usize, usize) {
+        let names = self.0.keys().map(|key| key.len()).sum();
+        (self.0.len(), self.0.values().map(Vec::len).sum(), names)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{mem, sync::Arc};
 
-use dunlin_structures::{CellPosition, Handle};
+use dunlin_structures::{CellPosition, CellWalk, Handle};
 
 use super::{Chunk, Due, IncrementalEntry, SnapshotQueue};
 use crate::keyspace::{EntryRef, STAMP_BITS};
@@ -119,6 +119,11 @@ impl Capture {
             }
         }
         Some(is_last)
+    }
+
+    /// The walk.
+    pub(crate) fn walk(&self) -> CellWalk {
+        CellWalk { next: self.position, end: self.end }
     }
 
     /// Whether the walk has yet to come to the end.

@@ -63,7 +63,10 @@ mod thread_buffers;
 
 use std::{
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 #[cfg(loom)]
@@ -90,6 +93,8 @@ pub struct Snapshots {
     taken: AtomicU8,
     /// A bit for each whose queue is too long.
     congested: AtomicU8,
+    /// Bytes in the queue of each.
+    copied_bytes: [AtomicUsize; SNAPSHOTS_MAX],
     /// Stripes that were taken out of the keyspace before all snapshots had visited them. Any of these goes
     /// on with any of them, behind this lock, a slice at a time.
     orphans: Mutex<Vec<Database>>,
@@ -107,6 +112,11 @@ impl Snapshots {
         self.taken.load(Ordering::Relaxed).count_ones() < SNAPSHOTS_MAX as u32
     }
 
+    /// Bytes of copies that wait to be written.
+    pub fn copied_bytes(&self) -> usize {
+        self.copied_bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+    }
+
     fn claim(&self) -> Option<usize> {
         let free = |taken: u8| {
             let index = taken.trailing_ones() as usize;
@@ -117,6 +127,7 @@ impl Snapshots {
     }
 
     fn release(&self, index: usize) {
+        self.copied_bytes[index].store(0, Ordering::Relaxed);
         self.taken.fetch_and(!(1 << index), Ordering::AcqRel);
     }
 

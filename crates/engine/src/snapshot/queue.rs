@@ -192,9 +192,15 @@ impl SnapshotQueue {
     }
 
     /// The queue is locked.
+    fn set_waiting(&self, bytes: usize) {
+        self.waiting_bytes.store(bytes, Relaxed);
+        self.snapshots.copied_bytes[self.index].store(bytes, Relaxed);
+    }
+
+    /// The queue is locked.
     fn add_waiting(&self, bytes: usize) {
         let waiting = self.waiting_bytes.load(Relaxed) + bytes;
-        self.waiting_bytes.store(waiting, Relaxed);
+        self.set_waiting(waiting);
         if waiting > self.options.queue_bytes_max && !self.is_cancelled() {
             self.snapshots.congested.fetch_or(1 << self.index, Relaxed);
         }
@@ -209,7 +215,7 @@ impl SnapshotQueue {
     /// They are about to be in the piece.
     pub(crate) fn let_go(&self, bytes: usize) {
         let _queue = self.queue();
-        self.waiting_bytes.store(self.waiting_bytes.load(Relaxed) - bytes, Relaxed);
+        self.set_waiting(self.waiting_bytes.load(Relaxed) - bytes);
     }
 
     /// A view of an entry, for as long as it takes to write it.
@@ -288,7 +294,7 @@ impl SnapshotQueue {
         drop(chunk);
         let _queue = self.queue();
         let waiting = self.waiting_bytes.load(Relaxed) - bytes;
-        self.waiting_bytes.store(waiting, Relaxed);
+        self.set_waiting(waiting);
         waiting <= self.options.queue_bytes_max / 2 && self.relieve()
     }
 

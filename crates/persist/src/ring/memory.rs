@@ -25,8 +25,15 @@ pub(super) struct Memory {
     sizes: RingSizes,
     /// By number; null where there is none.
     slots: Box<[AtomicPtr<Byte>]>,
-    /// Segments without a number.
-    spare: Mutex<Vec<Segment>>,
+    spare: Mutex<Spare>,
+}
+
+/// Segments without a number.
+#[derive(Default)]
+struct Spare {
+    segments: Vec<Segment>,
+    /// The fewest that there were since the last [`Memory::trim`].
+    fewest: usize,
 }
 
 /// A segment that nobody has a pointer to but this.
@@ -78,7 +85,7 @@ impl Memory {
         &self.slots[number as usize & (self.slots.len() - 1)]
     }
 
-    fn spare(&self) -> MutexGuard<'_, Vec<Segment>> {
+    fn spare(&self) -> MutexGuard<'_, Spare> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -98,7 +105,9 @@ impl Memory {
         if !found.is_null() {
             return found;
         }
-        let segment = spare.pop().unwrap_or_else(|| Segment(bytes::zeroed(self.sizes.segment_bytes)));
+        let found = spare.segments.pop();
+        spare.fewest = spare.fewest.min(spare.segments.len());
+        let segment = found.unwrap_or_else(|| Segment(bytes::zeroed(self.sizes.segment_bytes)));
         let segment = segment.into_raw();
         slot.store(segment, Release);
         segment
@@ -180,8 +189,8 @@ impl Memory {
                 // SAFETY: it was installed, and its slot has it no longer.
                 let segment = unsafe { Segment::from_raw(segment, self.sizes.segment_bytes) };
                 let mut spare = self.spare();
-                match spare.len() < self.sizes.spare_max {
-                    true => spare.push(segment),
+                match spare.segments.len() < self.sizes.spare_max {
+                    true => spare.segments.push(segment),
                     false => surplus.push(segment),
                 }
             }
@@ -199,10 +208,26 @@ impl Memory {
         unsafe { self.release(0, self.sizes.capacity()) };
     }
 
+    /// Frees the spare segments that nobody has needed since the last call, but for `spare_min`.
+    pub(super) fn trim(&self, spare_min: usize) {
+        let mut spare = self.spare();
+        let kept = spare.segments.len().saturating_sub(spare.fewest).max(spare_min);
+        let kept = kept.min(spare.segments.len());
+        let idle = spare.segments.split_off(kept);
+        spare.fewest = kept;
+        drop(spare);
+        drop(idle);
+    }
+
+    /// Bytes of all segments, in use or spare. O(segments).
+    pub(super) fn bytes(&self) -> usize {
+        let (used, spare) = self.segments();
+        (used + spare) * self.sizes.segment_bytes
+    }
+
     /// Segments in use, and spare ones.
-    #[cfg(all(test, not(loom)))]
     pub(super) fn segments(&self) -> (usize, usize) {
-        (self.slots.iter().filter(|slot| !slot.load(Acquire).is_null()).count(), self.spare().len())
+        (self.slots.iter().filter(|slot| !slot.load(Acquire).is_null()).count(), self.spare().segments.len())
     }
 }
 

@@ -115,7 +115,9 @@ struct Aside {
     /// Bytes of those that share theirs with the data set. So many, up to [`SHARED_BYTES_MAX`], are added to the room, since
     /// they are among those used.
     shared_bytes: u64,
-    /// The room without them.
+    /// Bytes of the others.
+    own_bytes: u64,
+    /// The room without the shared ones.
     room_bytes: u64,
 }
 
@@ -187,6 +189,17 @@ impl Ring {
         self.tail.0.load(Relaxed).saturating_sub(held)
     }
 
+    /// Bytes of memory that it takes: segments, spare ones too, and records of its own that stand aside. O(segments).
+    pub fn memory_bytes(&self) -> usize {
+        let aside = self.aside().own_bytes;
+        self.memory.bytes() + aside as usize
+    }
+
+    /// Frees the spare segments that nobody has needed since the last call, but for `spare_min`.
+    pub fn trim(&self, spare_min: usize) {
+        self.memory.trim(spare_min);
+    }
+
     fn holds(&self) -> MutexGuard<'_, [u64; READERS_MAX]> {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -251,6 +264,8 @@ impl Ring {
         if record.is_shared {
             aside.shared_bytes += record.length;
             self.settle_room(&aside);
+        } else {
+            aside.own_bytes += record.length;
         }
         aside.records.insert(start, record);
     }
@@ -351,7 +366,7 @@ impl RingReader {
         self.ring.lift_boundary();
         debug_assert_eq!(self.ring.complete(), self.ring.tail(), "somebody appends");
         let mut aside = self.ring.aside();
-        (aside.records, aside.shared_bytes) = (BTreeMap::new(), 0);
+        (aside.records, aside.shared_bytes, aside.own_bytes) = (BTreeMap::new(), 0, 0);
         self.ring.settle_room(&aside);
         drop(aside);
         // SAFETY: nobody appends, the caller says, and the reader is here.
@@ -443,6 +458,7 @@ impl RingReader {
         }
         let shared_bytes: u64 =
             done.iter().filter(|record| record.is_shared).map(|record| record.length).sum();
+        aside.own_bytes -= done.iter().map(|record| record.length).sum::<u64>() - shared_bytes;
         if shared_bytes > 0 {
             aside.shared_bytes -= shared_bytes;
             self.ring.settle_room(&aside);

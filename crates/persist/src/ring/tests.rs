@@ -236,6 +236,16 @@ fn memory_comes_and_goes_with_what_is_kept() {
     assert_eq!((reader.published(), bytes(&mut reader, 29, 40)), (40, vec![8; 11]));
     reader.restart(1000);
     assert_eq!(ring.memory.segments(), (0, 2));
+    assert_eq!(ring.memory_bytes(), 8);
+    ring.trim(0);
+    assert_eq!(ring.memory.segments(), (0, 2), "they were in use since the last call");
+    ring.append(0, &[9; 3]);
+    ring.trim(1);
+    assert_eq!(ring.memory.segments(), (1, 1), "one was, and one is to be kept");
+    ring.trim(1);
+    assert_eq!(ring.memory.segments(), (1, 1));
+    ring.trim(0);
+    assert_eq!(ring.memory.segments(), (1, 0));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use dunlin_resp::ReplyBuffer;
 
 use crate::{
     executor::{Handler, ServerContext},
+    observe::stats::Held,
     shared::Shared,
     system::{allocator, host},
 };
@@ -98,8 +99,8 @@ struct Figures {
     peak: usize,
     fixed: usize,
     clients: usize,
-    /// Scripts and their machines, and what clients cache.
-    others: usize,
+    /// What the server holds beside them and the keyspace.
+    held: Held,
     data: Usage,
     /// Databases that are not empty.
     databases: Vec<(usize, Usage)>,
@@ -115,8 +116,9 @@ impl Figures {
     fn measure(shared: &Shared) -> Self {
         let (engine, stats) = (&shared.engine, &shared.stats);
         let keyspace = &engine.keyspace;
-        let clients = stats.visit_buffers();
-        stats.note_other_bytes(shared.other_bytes());
+        let clients = stats.visit_clients();
+        let held = shared.held();
+        stats.note_held(&held);
         let pool = keyspace.pool().usage();
         let (used, data) = (stats.used_bytes(engine), keyspace.usage(None));
         // As INFO has it: entries and tables live in pages of the pool, everything else on the heap.
@@ -127,7 +129,7 @@ impl Figures {
             peak: stats.peak_bytes(engine),
             fixed: stats.startup_bytes,
             clients,
-            others: stats.other_bytes(),
+            held,
             data,
             databases: databases.filter(|(_, usage)| usage.keys > 0).collect(),
             active,
@@ -138,7 +140,7 @@ impl Figures {
 
     /// Everything but keys and values.
     fn overhead(&self) -> usize {
-        self.fixed + self.clients + self.others + self.data.table_bytes
+        self.fixed + self.clients + self.held.total() + self.data.table_bytes
     }
 
     fn dataset(&self) -> usize {
@@ -169,18 +171,20 @@ fn stats(context: &mut ServerContext<'_, '_>, _: &mut Args<'_>, reply: &mut Repl
     use Figure::{Count, Real};
     let figures = Figures::measure(context.shared);
     let count = |bytes: usize| Count(bytes as i64);
+    let backlog = context.shared.replication.backlog(context.shared.durability.tail());
+    let backlog = backlog.map_or(0, |(first, end)| end - first);
     // Names and their order are Redis's. What this server has nothing of is zero.
     let first = [
         ("peak.allocated", count(figures.peak)),
         ("total.allocated", count(figures.used)),
         ("startup.allocated", count(figures.fixed)),
-        ("replication.backlog", Count(0)),
+        ("replication.backlog", Count(backlog as i64)),
         ("clients.slaves", Count(0)),
         ("clients.normal", count(figures.clients)),
         ("cluster.links", Count(0)),
-        ("aof.buffer", Count(0)),
-        ("lua.caches", Count(0)),
-        ("functions.caches", Count(0)),
+        ("aof.buffer", count(context.shared.durability.buffered_bytes() as usize)),
+        ("lua.caches", count(figures.held.scripts)),
+        ("functions.caches", count(figures.held.functions)),
     ];
     let last = [
         ("overhead.total", count(figures.overhead())),
@@ -297,7 +301,7 @@ mod tests {
             peak: 110 * MB,
             fixed: MB,
             clients: MB,
-            others: 0,
+            held: Held::default(),
             data: Usage::default(),
             databases: Vec::new(),
             active: 110 * MB,

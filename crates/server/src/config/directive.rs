@@ -8,11 +8,13 @@ use std::path::PathBuf;
 use super::events::KeyspaceEvents;
 use super::units::{parse_integer, parse_memory, parse_octal, print_memory};
 use super::values::{
-    Config, MemoryShare, OutputBufferLimit, OutputBufferLimits, PeerUser, PrimaryAddress, SavePoint, Secret,
-    ShutdownFlags,
+    Config, DatabaseLimits, MemoryShare, OutputBufferLimit, OutputBufferLimits, PeerUser, PrimaryAddress,
+    SavePoint, Secret, ShutdownFlags,
 };
 use super::words;
 
+/// Numbers of databases that may have a limit.
+const DATABASES_END: usize = 1 << 31;
 /// Addresses in `bind` at most, as in Redis.
 pub(super) const BIND_ADDRESSES_MAX: usize = 16;
 /// Words of a list at most.
@@ -186,6 +188,8 @@ pub(super) enum Kind {
     Events(Field<KeyspaceEvents>),
     /// Pairs of seconds and changes.
     SavePoints(Field<Vec<SavePoint>>),
+    /// Numbers of databases, each with `:` and bytes. Databases left out keep their limits.
+    DatabaseLimits(Field<DatabaseLimits>),
 }
 
 macro_rules! field {
@@ -242,6 +246,7 @@ impl Directive {
                 | Kind::Shutdown(_)
                 | Kind::OutputLimits(_)
                 | Kind::SavePoints(_)
+                | Kind::DatabaseLimits(_)
                 | Kind::Primary(_)
                 | Kind::PeerUsers(_)
                 | Kind::Words(_)
@@ -343,16 +348,19 @@ impl Directive {
             Kind::OutputLimits(_) => "groups of: class, bytes, bytes, seconds".to_owned(),
             Kind::Events(_) => "letters out of Ag$lshzxeKEtmdn".to_owned(),
             Kind::SavePoints(_) => "pairs of: seconds, changes".to_owned(),
+            Kind::DatabaseLimits(_) => "database:bytes, several".to_owned(),
         }
     }
 
     /// The same for whoever has just got it wrong: with the units.
     pub(super) fn values_and_units(&self) -> String {
         match &self.kind {
-            Kind::Memory { .. } | Kind::Share(_) | Kind::OutputLimits(_) => format!(
-                "{}; units: kb, mb, gb (powers of 1024), k, m, g (powers of 1000), none for bytes",
-                self.values()
-            ),
+            Kind::Memory { .. } | Kind::Share(_) | Kind::OutputLimits(_) | Kind::DatabaseLimits(_) => {
+                format!(
+                    "{}; units: kb, mb, gb (powers of 1024), k, m, g (powers of 1000), none for bytes",
+                    self.values()
+                )
+            }
             _ => self.values(),
         }
     }
@@ -376,6 +384,7 @@ impl Directive {
             Kind::OutputLimits(_) => "limit",
             Kind::Events(_) => "letters",
             Kind::SavePoints(_) => "number",
+            Kind::DatabaseLimits(_) => "limit",
         }
     }
 }
@@ -462,6 +471,7 @@ impl Kind {
                     events.ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
             }
             Self::SavePoints(field) => *(field.get_mut)(config) = read_save_points(values)?,
+            Self::DatabaseLimits(field) => read_database_limits(values, (field.get_mut)(config))?,
         }
         Ok(())
     }
@@ -502,6 +512,10 @@ impl Kind {
                 .map(<[u8]>::to_vec)
                 .collect(),
             Self::Events(field) => one(&(field.get)(config).print()),
+            Self::DatabaseLimits(field) => (field.get)(config)
+                .iter()
+                .map(|(database, bytes)| format!("{database}:{}", print_memory(bytes)).into_bytes())
+                .collect(),
             Self::SavePoints(field) => {
                 let both = |point: &SavePoint| [point.seconds, point.changes];
                 (field.get)(config)
@@ -512,6 +526,24 @@ impl Kind {
             }
         }
     }
+}
+
+/// Changes the limits that are named; no word removes all.
+fn read_database_limits(values: &[Vec<u8>], limits: &mut DatabaseLimits) -> Result<(), String> {
+    if values.is_empty() {
+        limits.clear();
+    }
+    for value in values {
+        let colon = value.iter().position(|byte| *byte == b':').unwrap_or(value.len());
+        let (database, bytes) = value.split_at(colon);
+        let database = parse_integer(database).and_then(|database| usize::try_from(database).ok());
+        let bytes = bytes.strip_prefix(b":").and_then(parse_memory);
+        match (database, bytes) {
+            (Some(database @ 0..DATABASES_END), Some(bytes)) => limits.set(database, bytes),
+            _ => return Err("argument must be the number of a database, ':' and a memory value".to_owned()),
+        }
+    }
+    Ok(())
 }
 
 fn position(words: &[&str], word: &[u8]) -> Option<usize> {

@@ -26,12 +26,24 @@ macro_rules! config {
 }
 
 config! {
+    /// Whether entries are moved together where pages have become sparse.
+    activedefrag: bool,
     /// Channels that a new user may listen to.
     acl_pubsub_default: PubsubDefault,
     /// File with the users; empty for none.
     aclfile: PathBuf,
     /// Entries kept.
     acllog_max_len: u64,
+    /// Percent of a worker's time against fragmentation, where there is much of it.
+    active_defrag_cycle_max: u32,
+    /// The same where there is little.
+    active_defrag_cycle_min: u32,
+    /// Bytes of free memory in pages below which nothing is done.
+    active_defrag_ignore_bytes: u64,
+    /// Percent of free memory in pages, to what is used, from which on something is done.
+    active_defrag_threshold_lower: u32,
+    /// The same from which on all is done that is allowed.
+    active_defrag_threshold_upper: u32,
     /// 1 to 10: how hard the background expiry works.
     active_expire_effort: u32,
     /// Cut off a last command that is not whole.
@@ -84,6 +96,8 @@ config! {
     daemonize: bool,
     /// Number of databases.
     databases: u32,
+    /// Limits of single databases.
+    db_maxmemory: DatabaseLimits,
     /// Name of the snapshot.
     dbfilename: PathBuf,
     /// Working directory; absolute once the server has entered it.
@@ -628,6 +642,53 @@ impl MemoryShare {
             Self::Percent(percent) => (u128::from(maxmemory) * u128::from(percent) / 100) as u64,
         };
         (bytes > 0).then_some(bytes)
+    }
+}
+
+impl Config {
+    /// Whether any limit of memory may evict keys or refuse writes.
+    #[inline]
+    pub fn limits_memory(&self) -> bool {
+        self.maxmemory != 0 || !self.db_maxmemory.is_empty()
+    }
+}
+
+/// `db-maxmemory`: limits of databases, by their numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DatabaseLimits(Vec<(usize, u64)>);
+
+impl DatabaseLimits {
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The limit of a database, in bytes.
+    pub fn of(&self, database: usize) -> Option<u64> {
+        let at = self.0.binary_search_by_key(&database, |(number, _)| *number).ok()?;
+        Some(self.0[at].1)
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Changes the limit of a database; 0 for none.
+    pub(super) fn set(&mut self, database: usize, bytes: u64) {
+        let place = self.0.binary_search_by_key(&database, |(number, _)| *number);
+        match (place, bytes) {
+            (Ok(at), 0) => drop(self.0.remove(at)),
+            (Ok(at), _) => self.0[at].1 = bytes,
+            (Err(_), 0) => {}
+            (Err(at), _) => self.0.insert(at, (database, bytes)),
+        }
+    }
+
+    /// Removes all.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
     }
 }
 

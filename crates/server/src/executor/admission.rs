@@ -72,7 +72,7 @@ impl Facts for ClientFacts<'_, '_, '_> {
     }
 
     fn is_short_of_memory(&mut self, _: &Entry) -> bool {
-        self.executor.over_memory_limit(self.words, self.inside)
+        self.executor.over_memory_limit(self.words, self.session.database, self.inside)
     }
 
     fn denies_unsaved_writes(&self) -> bool {
@@ -176,7 +176,7 @@ impl Executor {
         self.refresh_access(session);
         session.refresh_conditions(shared.access.is_open());
         // Commands that nested polling lets in need next to nothing.
-        let has_limit = self.config.config().maxmemory != 0 && self.paused_script.is_none();
+        let has_limit = self.config.config().limits_memory() && self.paused_script.is_none();
         let is_queueing = session.queue.is_some();
         let fails = shared.engine.log.is_on() && shared.durability.is_failing();
         session.conditions = session

@@ -20,7 +20,9 @@ use dunlin_net::{Client, OutputClass};
 use super::{Executor, drain::drain};
 use crate::{
     config::{Config, MaxmemoryPolicy},
+    observe::stats::CONNECTION_BYTES,
     session::ClientFlags,
+    shared::Shared,
 };
 
 /// Bytes of arguments that may be admitted on the strength of one sum of the memory in use.
@@ -61,7 +63,7 @@ pub(crate) fn eviction(config: &Config) -> Option<Eviction> {
         MaxmemoryPolicy::VolatileTtl => (true, Deadline),
     };
     let samples = config.maxmemory_samples as usize;
-    Some(Eviction { order, expiring_only, samples, lazy: config.lazyfree_lazy_eviction })
+    Some(Eviction { order, expiring_only, samples, database: None, lazy: config.lazyfree_lazy_eviction })
 }
 
 /// How long a command may make room, by `maxmemory-eviction-tenacity`: as in Redis, up to 0.5 ms in even steps, from
@@ -78,25 +80,53 @@ impl Executor {
     /// Whether memory stays short for a command with these words, although room was made where that is possible. The
     /// sum of what is in use is as old as this window of the pipeline, or as [`ADMITTED_BYTES_MAX`].
     #[inline]
-    pub(crate) fn over_memory_limit(&mut self, words: &[&[u8]], inside: Option<&Inside<'_>>) -> bool {
-        // A replica has as much as its primary, which evicts for both.
-        self.config.config().maxmemory > 0
-            && !self.shared.replication.is_replica()
-            && self.check_memory(words, inside)
-    }
-
-    fn check_memory(&mut self, words: &[&[u8]], inside: Option<&Inside<'_>>) -> bool {
-        let limit = self.config.config().maxmemory;
-        // Commands that nested polling lets in need next to nothing.
-        if self.paused_script.is_some() {
+    pub(crate) fn over_memory_limit(
+        &mut self,
+        words: &[&[u8]],
+        database: usize,
+        inside: Option<&Inside<'_>>,
+    ) -> bool {
+        let config = self.config.config();
+        if !config.limits_memory() {
             return false;
         }
+        // A replica has as much as its primary, which evicts for both. Commands that nested polling lets in need next to
+        // nothing.
+        if self.shared.replication.is_replica() || self.paused_script.is_some() {
+            return false;
+        }
+        let limit = config.maxmemory;
+        let is_over_own = config.db_maxmemory.of(database).is_some_and(|own| {
+            let own = usize::try_from(own).unwrap_or(usize::MAX);
+            self.check_database(words, database, own, inside)
+        });
+        is_over_own || limit > 0 && self.check_memory(words, limit, inside)
+    }
+
+    /// [`Self::over_memory_limit`] for the limit of a database. The sum is as of now: it costs a look at each stripe.
+    fn check_database(
+        &mut self,
+        words: &[&[u8]],
+        database: usize,
+        limit: usize,
+        inside: Option<&Inside<'_>>,
+    ) -> bool {
+        let bytes: usize = words.iter().map(|word| word.len()).sum();
+        let coming = if bytes > ADMITTED_BYTES_MAX { bytes } else { 0 };
+        let used = self.shared.engine.keyspace.database_bytes(database);
+        let evicts = self.config.config().maxmemory_policy != MaxmemoryPolicy::Noeviction;
+        (used > limit || evicts && used + coming > limit)
+            && self.make_room(limit, coming, Some(database), inside)
+    }
+
+    fn check_memory(&mut self, words: &[&[u8]], limit: u64, inside: Option<&Inside<'_>>) -> bool {
         let shared = &self.shared;
-        let used = *self.memory.used.get_or_insert_with(|| shared.stats.used_bytes(&shared.engine));
+        let used = *self.memory.used.get_or_insert_with(|| shared.stats.limited_bytes(&shared.engine));
         let bytes: usize = words.iter().map(|word| word.len()).sum();
         self.memory.admitted += bytes;
-        // Large arguments get their room before they are stored.
+        // Large arguments get their room before they are stored, but for what their client's buffers are counted with.
         let coming = if bytes > ADMITTED_BYTES_MAX { bytes } else { 0 };
+        let coming = coming.saturating_sub(shared.stats.client_bytes());
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let is_over = used > limit
             || used + coming > limit && self.config.config().maxmemory_policy != MaxmemoryPolicy::Noeviction;
@@ -107,18 +137,28 @@ impl Executor {
             shared.stats.eviction.note(false, self.caller.now_ms);
             return false;
         }
-        self.make_room(limit, coming, inside)
+        let is_short = self.make_room(limit, coming, None, inside);
+        let is_over = self.shared.stats.limited_bytes(&self.shared.engine) + coming > limit;
+        self.shared.stats.eviction.note(is_over, self.caller.now_ms);
+        is_short
     }
 
-    /// Evicts until there is room for `coming` bytes and a little more; whether there is not, and nothing is left to go.
+    /// Evicts until there is room for `coming` bytes and a little more, in all or in a database; whether there is not,
+    /// and nothing is left to go.
     #[cold]
-    fn make_room(&mut self, limit: usize, coming: usize, inside: Option<&Inside<'_>>) -> bool {
+    fn make_room(
+        &mut self,
+        limit: usize,
+        coming: usize,
+        database: Option<usize>,
+        inside: Option<&Inside<'_>>,
+    ) -> bool {
         let config = self.config.config();
-        let Some(how) = eviction(config) else {
-            self.shared.stats.eviction.note(true, self.caller.now_ms);
-            return true;
-        };
-        if coming > limit || self.is_in_vain(limit) {
+        let Some(how) = eviction(config) else { return true };
+        let how = Eviction { database, ..how };
+        // A value that would not fit if nothing else were there evicts nothing.
+        let fixed = if database.is_none() { self.shared.stats.startup_bytes } else { 0 };
+        if coming + fixed > limit || database.is_none() && self.is_in_vain(limit) {
             return true;
         }
         let Some(inside) = inside.filter(|_| self.may_evict()) else { return false };
@@ -127,15 +167,13 @@ impl Executor {
             .saturating_add(Duration::from_micros(coming as u64 / BYTES_PER_MICROSECOND));
         let target = (limit - coming).saturating_sub(ahead(limit).min(ADMITTED_BYTES_MAX));
         let none_left = self.evict_to(target, &how, time, inside);
-        let is_over = self.shared.stats.used_bytes(&self.shared.engine) + coming > limit;
-        self.shared.stats.eviction.note(is_over, self.caller.now_ms);
-        is_over && none_left
+        none_left && in_use(&self.shared, database) + coming > limit
     }
 
     /// Whether all that is no key takes as much as the limit: then all keys would go, and to no avail.
     fn is_in_vain(&self, limit: usize) -> bool {
         let (stats, engine) = (&self.shared.stats, &self.shared.engine);
-        stats.used_bytes(engine).saturating_sub(engine.keyspace.used_bytes()) >= limit
+        stats.limited_bytes(engine).saturating_sub(engine.keyspace.used_bytes()) >= limit
     }
 
     /// Whether keys may go: nothing changes by itself while data are being loaded, under `CLIENT PAUSE`, or while the
@@ -154,7 +192,7 @@ impl Executor {
         let evictor = &mut self.evictor;
         let mut none_left = false;
         loop {
-            let used = shared.stats.used_bytes(&shared.engine);
+            let used = in_use(&shared, how.database);
             if used <= target {
                 break;
             }
@@ -182,7 +220,7 @@ impl Executor {
         none_left
     }
 
-    /// A slice of what is done in the background: access stamps are kept fresh, and keys evicted ahead of need. How long
+    /// A slice of what is done in the background: access stamps are kept fresh, entries moved together, and keys evicted ahead of need. How long
     /// the worker may wait before the next slice.
     pub(super) fn tend_memory(&mut self) -> Duration {
         const SWEPT_ENTRIES: usize = 512;
@@ -194,7 +232,10 @@ impl Executor {
         let is_swept = !shared.loading.is_active()
             && shared.engine.sweep_stamps(&inside, self.caller.now_ms, SWEPT_ENTRIES);
         let pause = if is_swept { SWEEP_PAUSE } else { Duration::MAX };
+        let pause = pause.min(self.defragment(&inside));
         self.evict_clients();
+        let is_behind = !shared.replication.is_replica() && self.tend_databases(&inside);
+        let pause = if is_behind { Duration::ZERO } else { pause };
         let config = self.config.config();
         if config.maxmemory == 0 || shared.replication.is_replica() {
             shared.stats.eviction.note(false, self.caller.now_ms);
@@ -202,7 +243,7 @@ impl Executor {
         }
         let limit = usize::try_from(config.maxmemory).unwrap_or(usize::MAX);
         let target = limit.saturating_sub(ahead(limit));
-        let used = || shared.stats.used_bytes(&shared.engine);
+        let used = || shared.stats.limited_bytes(&shared.engine);
         if let Some(how) = eviction(config)
             && used() > target
             && self.may_evict()
@@ -219,13 +260,34 @@ impl Executor {
 }
 
 impl Executor {
-    /// Closes the clients with the largest buffers, as long as those of all together take more than
-    /// `maxmemory-clients`. The sum is that of the last sample.
+    /// Evicts ahead of need in databases with limits of their own; whether one of them is above its limit still.
+    fn tend_databases(&mut self, inside: &Inside<'_>) -> bool {
+        let config = self.config.config();
+        if config.db_maxmemory.is_empty() || !self.may_evict() {
+            return false;
+        }
+        let Some(how) = eviction(config) else { return false };
+        let limits: Vec<(usize, u64)> = config.db_maxmemory.iter().collect();
+        let databases = self.shared.engine.keyspace.databases();
+        let mut is_behind = false;
+        for (database, limit) in limits.into_iter().filter(|(database, _)| *database < databases) {
+            let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+            let how = Eviction { database: Some(database), ..how };
+            let is_over = in_use(&self.shared, how.database) > limit - ahead(limit);
+            if is_over && !self.evict_to(limit - ahead(limit), &how, SLICE, inside) {
+                is_behind |= in_use(&self.shared, how.database) > limit;
+            }
+        }
+        is_behind
+    }
+
+    /// Closes the clients that hold most memory, as long as all together hold more than `maxmemory-clients`. The sum
+    /// is that of the last sample.
     fn evict_clients(&mut self) {
         let config = self.config.config();
         let Some(limit) = config.maxmemory_clients.limit(config.maxmemory) else { return };
         let (shared, queues) = (&self.shared, &self.queues);
-        if shared.stats.buffer_bytes() as u64 <= limit {
+        if shared.stats.client_bytes() as u64 <= limit {
             return;
         }
         let may_go = |client: &Arc<Client>| {
@@ -234,7 +296,7 @@ impl Executor {
         };
         let clients = self.clients.list().into_iter().filter(may_go);
         let mut sized: Vec<(u64, Arc<Client>)> =
-            clients.map(|client| (client.buffer_bytes(), client)).collect();
+            clients.map(|client| (client.held_bytes() + CONNECTION_BYTES as u64, client)).collect();
         let mut sum: u64 = sized.iter().map(|(bytes, _)| bytes).sum();
         sized.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         for (bytes, client) in sized {
@@ -247,12 +309,20 @@ impl Executor {
                 continue;
             }
             tracing::info!(
-                "closing {client}: its buffers take {bytes} bytes, more than maxmemory-clients leaves room for"
+                "closing {client}: it holds {bytes} bytes, more than maxmemory-clients leaves room for"
             );
             shared.blocked.forsake(client.address);
             queues.kill(client.address);
             shared.stats.evicted_clients.fetch_add(1, Relaxed);
         }
+    }
+}
+
+/// Bytes in use that a limit is about: that of all, or that of a database.
+fn in_use(shared: &Shared, database: Option<usize>) -> usize {
+    match database {
+        None => shared.stats.limited_bytes(&shared.engine),
+        Some(database) => shared.engine.keyspace.database_bytes(database),
     }
 }
 

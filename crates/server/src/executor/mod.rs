@@ -17,6 +17,7 @@ mod admission;
 pub(crate) mod arrivals;
 mod audit;
 pub(crate) mod blocked;
+mod compaction;
 mod drain;
 mod eviction;
 pub(crate) mod expiry;
@@ -50,6 +51,7 @@ use dunlin_resp::{Batch, Mark, ReplyBuffer};
 
 use self::{
     admission::{is_http, resolve},
+    compaction::Defragmentation,
     eviction::MemoryCheck,
     nested_poll::PausedScript,
     waiting::RoomWaits,
@@ -131,6 +133,7 @@ pub struct Executor {
     /// The session of HOTKEYS while it collects, and what had happened to it when it was looked at last.
     hot_keys: (Option<Arc<HotKeySession>>, u64),
     memory: MemoryCheck,
+    defragmentation: Defragmentation,
     /// On whose behalf keys are evicted: what a transaction under way has changed so far is none of its business.
     evictor: Worker,
     /// The offset behind what it had recorded when it last woke the thread `log`.
@@ -202,6 +205,7 @@ impl Executor {
         let config = ConfigReader::new(Arc::clone(&shared.config));
         let policy = policy(&shared, config.config());
         let expiry = ExpiryCycle::new(worker.id(), shared.workers);
+        let defragmentation = Defragmentation::new(worker.id(), shared.workers);
         let statistics = Arc::clone(&shared.stats.workers[worker.id()]);
         let meter = Meter::new(statistics, &shared.commands, config.config());
         Self {
@@ -217,6 +221,7 @@ impl Executor {
             meter,
             hot_keys: (None, 0),
             memory: MemoryCheck::default(),
+            defragmentation,
             evictor,
             rung_at: 0,
             durability_waits: Vec::new(),
@@ -623,7 +628,7 @@ impl Executor {
     ) -> Flow {
         if request.entry.command.flags.has(Flags::DENY_OOM) {
             // What has begun goes on: it is only made room for.
-            self.over_memory_limit(request.words, turn.inside.as_ref());
+            self.over_memory_limit(request.words, session.database, turn.inside.as_ref());
         }
         let mark = reply.mark();
         let flow = self.perform(shared, session, request, Some(transaction), turn, reply);

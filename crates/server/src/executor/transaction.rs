@@ -32,6 +32,9 @@ use crate::{
 /// Memory of a queue that is kept for the next transaction of any client of the worker.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
+/// What a watched key takes beside its name, which stands in two places: the client's list and the stripe's table.
+const WATCH_BYTES: usize = 160;
+
 /// A queued command: where its words and keys end, and its place in the command table.
 #[derive(Debug, Clone, Copy)]
 struct Queued {
@@ -194,6 +197,7 @@ impl Executor {
         )?;
         watching.keys.push((database, key.into()));
         client.watched_keys.set(watching.keys.len() as u64);
+        client.watched_bytes.add((WATCH_BYTES + 2 * key.len()) as u64);
         Ok(())
     }
 
@@ -201,6 +205,7 @@ impl Executor {
     pub(crate) fn unwatch(&mut self, session: &mut Session, inside: Option<&Inside<'_>>) {
         let Some(watching) = session.watching.take() else { return };
         session.client.watched_keys.set(0);
+        session.client.watched_bytes.set(0);
         self.unwatched.push(Unwatched { client: session.client.id(), watching });
         if let Some(inside) = inside {
             self.let_go(inside);
@@ -280,6 +285,7 @@ impl Executor {
         }
         watching.watcher.clear();
         session.client.watched_keys.set(0);
+        session.client.watched_bytes.set(0);
         changed
     }
 

@@ -4,18 +4,19 @@
 //! takes a sample ten times a second, from which rates and peaks come.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use dunlin_engine::{Engine, Statistics, command::CommandTable};
-use dunlin_net::{Clients, SHARED_BYTES, Traffic};
+use dunlin_net::{Clients, SHARED_BYTES, Traffic, connection_bytes};
 
 use crate::{
     observe::{
         command_log::CommandLogs, command_stats::WorkerStatistics, error_counts::ErrorCodes, info::Baseline,
         latency::LatencyMonitor,
     },
+    session::Session,
     system::host::Process,
 };
 
@@ -40,30 +41,67 @@ pub(crate) struct Stats {
     samples: Mutex<Samples>,
     /// The counters of INFO at the last reset.
     pub(crate) baseline: Baseline,
-    /// Bytes of clients' buffers at the last visit.
-    buffer_bytes: AtomicUsize,
+    /// Bytes that clients hold, at the last visit.
+    client_bytes: AtomicUsize,
     /// The most memory that any sample has seen.
     peak_bytes: AtomicUsize,
     /// What the server's own structures take before the first command: stripes, workers' buffers.
     pub(crate) startup_bytes: usize,
     /// For how long memory was short.
-    pub(crate) eviction: EvictionTimes,
+    pub(crate) eviction: ExceededTime,
+    pub(crate) defragmentation: DefragmentationStats,
     /// Clients closed because of `maxmemory-clients`.
     pub(crate) evicted_clients: AtomicU64,
-    /// Bytes of everything else that counts, at the last visit: [`crate::shared::Shared::other_bytes`].
-    other_bytes: AtomicUsize,
+    /// Bytes of everything else, at the last visit: those that `maxmemory` limits, and those that it does not.
+    counted_bytes: AtomicUsize,
+    uncounted_bytes: AtomicUsize,
 }
 
-/// For how long more memory was in use than `maxmemory`.
+/// Memory in use beside the keyspace and what clients hold, in bytes.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Held {
+    /// Texts of scripts, and their Lua machines.
+    pub(crate) scripts: usize,
+    /// The same of libraries of functions.
+    pub(crate) functions: usize,
+    /// Tables of keys that clients cache.
+    pub(crate) tracked: usize,
+    /// The ring of the log: what its file lacks, what replicas lack, and the backlog.
+    pub(crate) log: usize,
+    /// Copies that snapshots have not written yet.
+    pub(crate) snapshots: usize,
+    /// Removed values that wait to be freed.
+    pub(crate) garbage: usize,
+}
+
+impl Held {
+    /// Bytes that `maxmemory` limits.
+    fn counted(&self) -> usize {
+        self.scripts + self.functions + self.tracked
+    }
+
+    /// Bytes that it does not: evictions add to them, so that keys would go for nothing. All of them have limits of
+    /// their own.
+    pub(crate) fn uncounted(&self) -> usize {
+        self.log + self.snapshots + self.garbage
+    }
+
+    /// All bytes.
+    pub(crate) fn total(&self) -> usize {
+        self.counted() + self.uncounted()
+    }
+}
+
+/// For how long something, as memory in use, was above its limit.
 #[derive(Debug, Default)]
-pub(crate) struct EvictionTimes {
+pub(crate) struct ExceededTime {
     /// Since when it is, in unix milliseconds; 0 while it is not.
     since_ms: AtomicU64,
     /// All earlier times together, in milliseconds.
     total_ms: AtomicU64,
 }
 
-impl EvictionTimes {
+impl ExceededTime {
     /// Notes whether it is now.
     #[inline]
     pub(crate) fn note(&self, is_over: bool, now_ms: u64) {
@@ -189,6 +227,35 @@ impl Samples {
     }
 }
 
+/// What all workers do against fragmentation, for INFO.
+#[derive(Debug)]
+pub(crate) struct DefragmentationStats {
+    /// By worker: percent of its time.
+    efforts: Box<[AtomicU32]>,
+    /// For how long any of them has had something to do.
+    pub(crate) times: ExceededTime,
+}
+
+impl DefragmentationStats {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self { efforts: (0..workers).map(|_| Default::default()).collect(), times: Default::default() }
+    }
+
+    /// Notes what a worker does from now on.
+    pub(crate) fn note(&self, worker: usize, effort: u32, now_ms: u64) {
+        self.efforts[worker].store(effort, Relaxed);
+        self.times.note(self.effort() > 0, now_ms);
+    }
+
+    /// The most that any worker does, in percent.
+    pub(crate) fn effort(&self) -> u32 {
+        self.efforts.iter().map(|effort| effort.load(Relaxed)).max().unwrap_or(0)
+    }
+}
+
+/// What a connection takes before anything has arrived.
+pub(crate) const CONNECTION_BYTES: usize = connection_bytes::<Session>();
+
 impl Stats {
     pub(crate) fn new(engine: &Engine, table: &CommandTable, workers: usize, process: Process) -> Self {
         let startup_bytes = engine.keyspace.fixed_bytes() + workers * SHARED_BYTES;
@@ -204,12 +271,14 @@ impl Stats {
             network: OnceLock::new(),
             samples: Mutex::default(),
             baseline: Baseline::default(),
-            buffer_bytes: AtomicUsize::new(0),
+            client_bytes: AtomicUsize::new(0),
             peak_bytes: AtomicUsize::new(startup_bytes),
             startup_bytes,
-            eviction: EvictionTimes::default(),
+            eviction: ExceededTime::default(),
+            defragmentation: DefragmentationStats::new(workers),
             evicted_clients: AtomicU64::new(0),
-            other_bytes: AtomicUsize::new(0),
+            counted_bytes: AtomicUsize::new(0),
+            uncounted_bytes: AtomicUsize::new(0),
         }
     }
 
@@ -256,37 +325,39 @@ impl Stats {
             output_bytes: traffic.output_bytes,
         };
         lock(&self.samples).add(now, counts);
-        self.visit_buffers();
+        self.visit_clients();
         self.peak_bytes(engine);
     }
 
-    /// Sums up the clients' buffers. O(clients).
-    pub(crate) fn visit_buffers(&self) -> usize {
-        let bytes = self.clients().map_or(0, Clients::buffer_bytes);
-        self.buffer_bytes.store(bytes, Relaxed);
+    /// Sums up what clients hold: their buffers, what they have registered, and their connections. O(clients).
+    pub(crate) fn visit_clients(&self) -> usize {
+        let of = |clients: &Clients| clients.held_bytes() + clients.connected() * CONNECTION_BYTES;
+        let bytes = self.clients().map_or(0, of);
+        self.client_bytes.store(bytes, Relaxed);
         bytes
     }
 
-    /// Memory in use, which `maxmemory` limits: the keyspace as of now, the clients' buffers and the rest as of the
-    /// last visit, at most a [`SAMPLE_INTERVAL`] ago. O(stripes), no lock.
-    pub(crate) fn used_bytes(&self, engine: &Engine) -> usize {
-        let visited = self.buffer_bytes.load(Relaxed) + self.other_bytes.load(Relaxed);
+    /// Memory that `maxmemory` limits: the keyspace as of now, what clients hold and the rest as of the last visit, at
+    /// most a [`SAMPLE_INTERVAL`] ago. O(stripes), no lock.
+    pub(crate) fn limited_bytes(&self, engine: &Engine) -> usize {
+        let visited = self.client_bytes.load(Relaxed) + self.counted_bytes.load(Relaxed);
         self.startup_bytes + engine.keyspace.used_bytes() + visited
     }
 
-    /// Bytes of clients' buffers at the last visit.
-    pub(crate) fn buffer_bytes(&self) -> usize {
-        self.buffer_bytes.load(Relaxed)
+    /// Memory in use (`used_memory`): with what `maxmemory` does not limit. As [`Self::limited_bytes`].
+    pub(crate) fn used_bytes(&self, engine: &Engine) -> usize {
+        self.limited_bytes(engine) + self.uncounted_bytes.load(Relaxed)
     }
 
-    /// Bytes of the rest at the last visit.
-    pub(crate) fn other_bytes(&self) -> usize {
-        self.other_bytes.load(Relaxed)
+    /// Bytes that clients held at the last visit.
+    pub(crate) fn client_bytes(&self) -> usize {
+        self.client_bytes.load(Relaxed)
     }
 
     /// Notes what the rest takes.
-    pub(crate) fn note_other_bytes(&self, bytes: usize) {
-        self.other_bytes.store(bytes, Relaxed);
+    pub(crate) fn note_held(&self, held: &Held) {
+        self.counted_bytes.store(held.counted(), Relaxed);
+        self.uncounted_bytes.store(held.uncounted(), Relaxed);
     }
 
     /// The most memory that was in use at any sample, and now.

@@ -31,11 +31,14 @@ const RELEASE_INTERVAL: Duration = Duration::from_millis(250);
 /// (docs/decisions/0024).
 const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Spare segments of the log's ring that stay, however idle it is.
+const SEGMENTS_KEPT: usize = 1;
+
 /// What a worker leaves to the thread.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// To free this.
-    Discard(Garbage),
+    /// To free this, of so many bytes.
+    Discard(Garbage, usize),
     /// To get memory for growth.
     WarmUp,
 }
@@ -48,6 +51,8 @@ pub(crate) struct Maintenance {
     warm_up_ordered: AtomicBool,
     /// Values and keys that wait to be freed.
     pending_objects: AtomicUsize,
+    /// Their bytes.
+    pending_bytes: AtomicUsize,
     /// Those that the thread has freed since the statistics were reset.
     freed_objects: AtomicU64,
 }
@@ -60,6 +65,7 @@ impl Maintenance {
             orders: sender,
             warm_up_ordered: AtomicBool::new(false),
             pending_objects: AtomicUsize::new(0),
+            pending_bytes: AtomicUsize::new(0),
             freed_objects: AtomicU64::new(0),
         };
         (maintenance, receiver)
@@ -68,8 +74,10 @@ impl Maintenance {
     /// Has garbage freed elsewhere, soon.
     pub(crate) fn discard(&self, garbage: Garbage) {
         self.pending_objects.fetch_add(garbage.objects(), Ordering::Relaxed);
+        let bytes = garbage.bytes();
+        self.pending_bytes.fetch_add(bytes, Ordering::Relaxed);
         // The thread ends only when the server does; then freeing here is as good.
-        let _ = self.orders.send(Order::Discard(garbage));
+        let _ = self.orders.send(Order::Discard(garbage, bytes));
     }
 
     /// Values and keys that wait to be freed (`lazyfree_pending_objects`).
@@ -77,12 +85,18 @@ impl Maintenance {
         self.pending_objects.load(Ordering::Relaxed)
     }
 
+    /// Bytes of these.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.pending_bytes.load(Ordering::Relaxed)
+    }
+
     /// Values and keys freed in the background (`lazyfreed_objects`).
     pub(crate) fn freed_objects(&self) -> u64 {
         self.freed_objects.load(Ordering::Relaxed)
     }
 
-    fn note_freed(&self, objects: usize) {
+    fn note_freed(&self, objects: usize, bytes: usize) {
+        self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.freed_objects.fetch_add(objects as u64, Ordering::Relaxed);
         self.pending_objects.fetch_sub(objects, Ordering::Relaxed);
     }
@@ -107,11 +121,11 @@ pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result
         loop {
             let next = next_release.min(next_collect).min(next_sample);
             match orders.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                Ok(Order::Discard(garbage)) => {
+                Ok(Order::Discard(garbage, bytes)) => {
                     let objects = garbage.objects();
                     drop(garbage);
                     let Some(shared) = shared.upgrade() else { return };
-                    shared.maintenance.note_freed(objects);
+                    shared.maintenance.note_freed(objects, bytes);
                 }
                 Ok(Order::WarmUp) => {
                     let Some(shared) = shared.upgrade() else { return };
@@ -124,7 +138,7 @@ pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result
             let Some(shared) = shared.upgrade() else { return };
             let now = Instant::now();
             if now >= next_sample {
-                shared.stats.note_other_bytes(shared.other_bytes());
+                shared.stats.note_held(&shared.held());
                 shared.stats.sample(&shared.engine, now);
                 next_sample = now + SAMPLE_INTERVAL;
                 // Where a script runs for long, the next round will do.
@@ -138,6 +152,7 @@ pub(crate) fn start(orders: Receiver<Order>, shared: &Arc<Shared>) -> io::Result
                 next_release = Instant::now() + RELEASE_INTERVAL;
             }
             if now >= next_collect {
+                shared.durability.ring().trim(SEGMENTS_KEPT);
                 allocator::collect();
                 next_collect = Instant::now() + COLLECT_INTERVAL;
             }

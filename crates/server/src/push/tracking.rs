@@ -170,6 +170,9 @@ impl Tracker {
     }
 }
 
+/// What a prefix takes beside its text, which stands in two places: the client's own and the one of all.
+const PREFIX_BYTES: usize = 128;
+
 /// The clients that track, as far as all workers need to know of them.
 #[derive(Debug, Default)]
 pub(crate) struct Trackers {
@@ -301,6 +304,8 @@ impl Executor {
             let added: Vec<Box<[u8]>> = prefixes.difference(&known).cloned().collect();
             prefixes.extend(known);
             trackers.join(session.client.id(), &added);
+            let bytes: usize = prefixes.iter().map(|prefix| PREFIX_BYTES + 2 * prefix.len()).sum();
+            session.client.prefix_bytes.set(bytes as u64);
         }
         session.tracking = Some(Box::new(tracking));
         self.note_tracking(session);
@@ -312,6 +317,7 @@ impl Executor {
         let trackers = &self.shared.trackers;
         if let Some(prefixes) = &tracking.prefixes {
             trackers.leave(session.client.id(), prefixes);
+            session.client.prefix_bytes.set(0);
         }
         trackers.remove(session.client.id());
         session.client.broken_redirection.set(0);

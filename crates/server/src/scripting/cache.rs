@@ -1,6 +1,7 @@
 //! The scripts that clients have shown: one cache for all workers, and what each worker has compiled of it.
 
 use std::{
+    collections::hash_map,
     ops::Deref,
     rc::Rc,
     sync::{
@@ -24,10 +25,20 @@ pub(crate) struct Script {
     pub(crate) keeps_to_declared: bool,
 }
 
+impl Script {
+    /// Bytes that it takes, with its place in the cache.
+    fn bytes(&self) -> usize {
+        const PLACE_BYTES: usize = 48;
+        self.text.capacity() + size_of::<Self>() + PLACE_BYTES
+    }
+}
+
 /// The scripts of all clients.
 #[derive(Debug)]
 pub(crate) struct ScriptCache {
     scripts: RwLock<ShaMap<Arc<Script>>>,
+    /// Bytes of them; changed under the lock.
+    bytes: AtomicUsize,
     /// How often it has been emptied.
     generation: AtomicU64,
     /// Bytes of each worker's machine, as of its last script.
@@ -37,7 +48,12 @@ pub(crate) struct ScriptCache {
 impl ScriptCache {
     pub(crate) fn new(workers: usize) -> Self {
         let machines = (0..workers).map(|_| AtomicUsize::new(0)).collect();
-        Self { scripts: RwLock::default(), generation: AtomicU64::new(0), machines }
+        Self {
+            scripts: RwLock::default(),
+            bytes: AtomicUsize::new(0),
+            generation: AtomicU64::new(0),
+            machines,
+        }
     }
 
     /// Bytes of all machines.
@@ -58,13 +74,18 @@ impl ScriptCache {
     /// Adds a script, unless it is there.
     pub(crate) fn add(&self, script: Arc<Script>) {
         let mut scripts = self.scripts.write().unwrap_or_else(PoisonError::into_inner);
-        scripts.entry(script.sha).or_insert(script);
+        let bytes = script.bytes();
+        if let hash_map::Entry::Vacant(place) = scripts.entry(script.sha) {
+            place.insert(script);
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     /// Forgets all scripts.
     pub(crate) fn flush(&self) {
         let mut scripts = self.scripts.write().unwrap_or_else(PoisonError::into_inner);
         self.generation.fetch_add(1, Ordering::Release);
+        self.bytes.store(0, Ordering::Relaxed);
         drop(std::mem::take(&mut *scripts));
     }
 
@@ -72,10 +93,9 @@ impl ScriptCache {
         self.scripts.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Bytes of the texts.
+    /// Bytes of the scripts.
     pub(crate) fn bytes(&self) -> usize {
-        let scripts = self.scripts.read().unwrap_or_else(PoisonError::into_inner);
-        scripts.values().map(|script| script.text.len() + size_of::<Script>()).sum()
+        self.bytes.load(Ordering::Relaxed)
     }
 }
 

@@ -188,7 +188,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         if entry.command.is_write() {
             if entry.command.flags.has(Flags::DENY_OOM) {
                 let context = &mut *self.context;
-                context.executor.over_memory_limit(words, context.turn.inside.as_ref());
+                context.executor.over_memory_limit(words, self.database, context.turn.inside.as_ref());
             }
             // What has begun to write goes on.
             self.short_of_memory = false;

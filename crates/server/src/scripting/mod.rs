@@ -165,7 +165,8 @@ impl Plan<'_> {
         script: impl FnOnce(&mut Calls<'_, 'a, 'k>) -> Result<(), Vec<u8>>,
     ) -> CommandResult {
         let shared = context.shared;
-        let short_of_memory = context.executor.over_memory_limit(&[], context.turn.inside.as_ref());
+        let database = context.session.database;
+        let short_of_memory = context.executor.over_memory_limit(&[], database, context.turn.inside.as_ref());
         let no_writes = self.flags.has(ScriptFlags::NO_WRITES);
         if !self.flags.has(ScriptFlags::COMPATIBLE) {
             if self.read_only && !no_writes {

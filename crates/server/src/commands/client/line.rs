@@ -8,9 +8,9 @@ use std::{fmt::Write, sync::atomic::Ordering::Relaxed};
 
 use dunlin_acl::DEFAULT_USER;
 use dunlin_engine::command::CommandTable;
-use dunlin_net::{Client, Names, Now, OutputClass, Transport, connection_bytes};
+use dunlin_net::{Client, Names, Now, OutputClass, Transport};
 
-use crate::session::{ClientFlags, Session};
+use crate::{observe::stats::CONNECTION_BYTES, session::ClientFlags};
 
 /// What kind of client, by the output limits that apply to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,12 +90,7 @@ pub(super) fn write(out: &mut String, client: &Client, commands: &CommandTable, 
     let query_free_bytes = client.query_buffer_free_bytes.get();
     let names_bytes =
         names.name.len() + names.library_name.len() + names.library_version.len() + names.user.len();
-    let total_bytes = (connection_bytes::<Session>() + names_bytes) as u64
-        + query_bytes
-        + query_free_bytes
-        + client.argument_bytes.get()
-        + client.queued_bytes.get()
-        + client.waiting_bytes();
+    let total_bytes = (CONNECTION_BYTES + names_bytes) as u64 + client.held_bytes();
     let events = if client.waiting_bytes() > 0 { "rw" } else { "r" };
     // Writing to a string cannot fail.
     let _ = write!(

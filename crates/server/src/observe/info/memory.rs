@@ -24,7 +24,7 @@ const fn quotient(name: &'static str, summary: &'static str, read: fn(&Reading<'
 pub(super) const ROWS: &[Row] = &[
     Row::One(Metric::bytes(
         "used_memory",
-        "Keys, values, tables and buffers: what `maxmemory` limits.",
+        "All memory in use; `maxmemory` limits it without `mem_not_counted_for_evict`.",
         |reading| reading.memory().used.into(),
     )),
     Row::One(Metric::bytes("used_memory_rss", "Resident memory of the process.", |reading| {
@@ -88,6 +88,26 @@ pub(super) const ROWS: &[Row] = &[
     Row::One(Metric::bytes("maxmemory", "The directive `maxmemory`; 0 for no limit.", |reading| {
         reading.config.maxmemory.into()
     })),
+    Row::Each(Family {
+        prefix: "db_maxmemory_",
+        label: "database",
+        summary: "Each database with a limit of its own.",
+        fields: &[
+            ("limit", Unit::Bytes, "Its limit, of `db-maxmemory`."),
+            ("used", Unit::Bytes, "Memory of its keys, their values and their index."),
+            ("evicted", Unit::Count, "Keys of it that were evicted since the start."),
+        ],
+        read: |reading, line| {
+            let keyspace = &reading.shared.engine.keyspace;
+            for (database, limit) in reading.config.db_maxmemory.iter() {
+                if database < keyspace.databases() {
+                    let used = (keyspace.database_bytes(database) as u64).into();
+                    let evicted = keyspace.evicted(database).into();
+                    line(&database, &[("limit", limit.into()), ("used", used), ("evicted", evicted)]);
+                }
+            }
+        },
+    }),
     Row::One(Metric::text("maxmemory_policy", "The directive `maxmemory-policy`.", |reading| {
         reading.config.maxmemory_policy.to_string().into()
     })),
@@ -115,17 +135,32 @@ pub(super) const ROWS: &[Row] = &[
     bytes("mem_fragmentation_bytes", "Their difference.", |reading| {
         difference_of(reading, |memory| (memory.resident, memory.used))
     }),
-    Row::One(Metric::none("mem_not_counted_for_evict", "Memory that `maxmemory` does not count: none.")),
-    Row::One(Metric::none("mem_replication_backlog", "The backlog of replication: there is none.")),
+    bytes(
+        "mem_not_counted_for_evict",
+        "The log's ring with the backlog of replication, copies of snapshots and values that wait to be freed.",
+        |reading| reading.memory().uncounted.into(),
+    ),
+    bytes("mem_replication_backlog", "The backlog of replication, a part of the log's ring.", |reading| {
+        let tail = reading.shared.durability.tail();
+        reading.shared.replication.backlog(tail).map_or(0, |(first, end)| end - first).into()
+    }),
     Row::One(Metric::none("mem_total_replication_buffers", "Buffers of replication: there are none.")),
     Row::One(Metric::none("mem_clients_slaves", "Buffers of replicas: there are none.")),
-    bytes("mem_clients_normal", "Buffers of clients, for requests and replies.", |reading| {
-        reading.memory().buffers.into()
-    }),
+    bytes(
+        "mem_clients_normal",
+        "Connections of clients: buffers, subscriptions, watched keys, tracked prefixes.",
+        |reading| reading.memory().clients.into(),
+    ),
     Row::One(Metric::none("mem_cluster_links", "Links of a cluster: there are none.")),
-    Row::One(Metric::none("mem_aof_buffer", "Not counted: see `aof_buffer_length`.")),
+    bytes("mem_aof_buffer", "Of the log, not written to its file yet.", |reading| {
+        reading.shared.durability.buffered_bytes().into()
+    }),
     Row::One(Metric::always("mem_allocator", "mimalloc", "The allocator of the heap.")),
-    Row::One(Metric::none("active_defrag_running", "Whether memory is being defragmented: never.")),
+    count(
+        "active_defrag_running",
+        "Percent of a worker's time that goes into moving entries against fragmentation.",
+        |reading| reading.shared.stats.defragmentation.effort().into(),
+    ),
     count("lazyfree_pending_objects", "Values that wait to be freed in the background.", |reading| {
         reading.shared.maintenance.pending_objects().into()
     }),

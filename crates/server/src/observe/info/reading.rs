@@ -44,8 +44,10 @@ pub(super) struct Memory {
     pub(super) used: u64,
     pub(super) peak: u64,
     pub(super) startup: u64,
-    /// Of clients, for requests and replies.
-    pub(super) buffers: u64,
+    /// What clients hold.
+    pub(super) clients: u64,
+    /// What `maxmemory` does not limit.
+    pub(super) uncounted: u64,
     /// All but keys and values.
     pub(super) overhead: u64,
     /// Of the process.
@@ -168,9 +170,9 @@ impl<'a> Reading<'a> {
     fn read_memory(&self) -> Memory {
         let (shared, stats) = (self.shared, &self.shared.stats);
         let keyspace = &shared.engine.keyspace;
-        let buffers = stats.visit_buffers() as u64;
-        stats.note_other_bytes(shared.other_bytes());
-        let others = stats.other_bytes() as u64;
+        let clients = stats.visit_clients() as u64;
+        let held = shared.held();
+        stats.note_held(&held);
         let used = stats.used_bytes(&shared.engine) as u64;
         let startup = stats.startup_bytes as u64;
         let usage = keyspace.usage(None);
@@ -182,8 +184,9 @@ impl<'a> Reading<'a> {
             used,
             peak: stats.peak_bytes(&shared.engine) as u64,
             startup,
-            buffers,
-            overhead: startup + usage.table_bytes as u64 + buffers + others,
+            clients,
+            uncounted: held.uncounted() as u64,
+            overhead: startup + usage.table_bytes as u64 + clients + held.total() as u64,
             resident: host::resident_bytes(),
             active,
             allocator_resident: active + pool.free_resident_bytes as u64,

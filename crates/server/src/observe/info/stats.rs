@@ -132,12 +132,32 @@ pub(super) const ROWS: &[Row] = &[
     none("total_forks", "Forks of the process: none forks here."),
     none("migrate_cached_sockets", "Connections of MIGRATE: there are none."),
     none("slave_expires_tracked_keys", "Keys that a writable replica expires: there is none."),
-    none("active_defrag_hits", "Values moved against fragmentation: none."),
-    none("active_defrag_misses", "Values left where they were: none."),
-    none("active_defrag_key_hits", "Keys moved against fragmentation: none."),
-    none("active_defrag_key_misses", "Keys left where they were: none."),
-    none("total_active_defrag_time", "Time with much fragmentation: not measured."),
-    none("current_active_defrag_time", "The same of now: not measured."),
+    counter("active_defrag_hits", "Entries moved against fragmentation.", |reading| {
+        reading.of_keyspace(|counters| &counters.moved_entries)
+    }),
+    counter("active_defrag_misses", "Entries looked at and left where they were.", |reading| {
+        reading.of_keyspace(|counters| &counters.left_entries)
+    }),
+    counter(
+        "active_defrag_key_hits",
+        "As `active_defrag_hits`: a key and its value are one entry.",
+        |reading| reading.of_keyspace(|counters| &counters.moved_entries),
+    ),
+    counter("active_defrag_key_misses", "As `active_defrag_misses`.", |reading| {
+        reading.of_keyspace(|counters| &counters.left_entries)
+    }),
+    Row::One(Metric::resettable(
+        "total_active_defrag_time",
+        Unit::Milliseconds,
+        "Time with enough fragmentation for entries to be moved.",
+        |reading| reading.shared.stats.defragmentation.times.total_ms(reading.now_ms),
+    )),
+    Row::One(Metric::gauge(
+        "current_active_defrag_time",
+        Unit::Milliseconds,
+        "How long that has been so, where it is.",
+        |reading| reading.shared.stats.defragmentation.times.current_ms(reading.now_ms).into(),
+    )),
     count("tracking_total_keys", "Keys that clients cache.", |reading| {
         reading.shared.engine.keyspace.tracked().0.into()
     }),

@@ -7,11 +7,20 @@ use dunlin_net::{Client, OutputClass};
 use super::{Exchange, Kind};
 use crate::session::Session;
 
+/// Bytes of a subscription: the name with its places in the client's set and in the exchange, and the client's place
+/// under it. A name that several have subscribed to counts for each.
+fn bytes_of(name: &[u8]) -> usize {
+    const SUBSCRIPTION_BYTES: usize = 384;
+    SUBSCRIPTION_BYTES + name.len()
+}
+
 /// What one client has subscribed to.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
     /// By [`Kind`].
     names: [BTreeSet<Arc<[u8]>>; 3],
+    /// Bytes of all of them.
+    bytes: usize,
 }
 
 impl Subscriptions {
@@ -25,6 +34,7 @@ impl Subscriptions {
         pushes.change(|listener| listener.is_subscribed = true);
         session.is_pushed_to = true;
         let name = exchange.join(kind, name, &session.client);
+        subscriptions.bytes += bytes_of(&name);
         subscriptions.names[kind as usize].insert(name);
         subscriptions.publish(&session.client);
     }
@@ -35,6 +45,7 @@ impl Subscriptions {
         if !subscriptions.names[kind as usize].remove(name) {
             return;
         }
+        subscriptions.bytes -= bytes_of(name);
         exchange.leave(kind, name, session.client.id());
         subscriptions.publish(&session.client);
         if subscriptions.total() == 0 {
@@ -82,6 +93,7 @@ impl Subscriptions {
         client.channels.set(channels.len() as u64);
         client.patterns.set(patterns.len() as u64);
         client.shard_channels.set(shard_channels.len() as u64);
+        client.subscribed_bytes.set(self.bytes as u64);
         let class = if self.total() == 0 { OutputClass::Normal } else { OutputClass::Pubsub };
         client.set_output_class(class);
     }

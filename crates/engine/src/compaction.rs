@@ -1,0 +1,215 @@
+//! Compaction of the keyspace: entries of sparse pages move together, and the pages go back to the pool.
+//!
+//! ```text
+//! share of a worker: every so-manieth stripe ─▶ try its lock ─▶ database ─▶ some pages (structures/slab/compaction.rs)
+//! ```
+//!
+//! Each worker goes round in a share of the stripes of its own. A slice holds the lock of one stripe at a time, for some
+//! dozen entries. Snapshots walk over cells by address: what they have not seen is moved only to where they come later.
+
+use dunlin_structures::{CellPosition, Compacted};
+
+use crate::{execute::Engine, keyspace::Inside};
+
+/// Pages that are looked at, and about as many cells that are moved, under one lock.
+const PAGES_PER_LOCK: usize = 256;
+const CELLS_PER_LOCK: usize = 64;
+/// A part is left alone while less than this share of its pages is free.
+const SLACK_PARTS: usize = 32;
+
+/// How far a worker has come with its share of the stripes.
+#[derive(Debug)]
+pub struct Compaction {
+    worker: usize,
+    workers: usize,
+    stripe: usize,
+    database: usize,
+    position: CellPosition,
+}
+
+impl Compaction {
+    /// At the beginning of the share of a worker.
+    pub fn new(worker: usize, workers: usize) -> Self {
+        Self { worker, workers, stripe: worker, database: 0, position: CellPosition::START }
+    }
+}
+
+/// Memory of entries in a share of the stripes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Slack {
+    /// Bytes of pages.
+    pub page_bytes: usize,
+    /// Bytes of them that no entry uses.
+    pub free_bytes: usize,
+}
+
+/// The result of [`Engine::compact`].
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct CompactionSlice {
+    /// Entries moved.
+    pub moved: usize,
+    /// Entries looked at and left.
+    pub left: usize,
+    /// Pages emptied.
+    pub pages: usize,
+    /// Whether the round over the share is complete.
+    pub complete: bool,
+}
+
+impl Engine {
+    /// How much of a worker's share is free. A stripe whose lock is held is left out. O(stripes × databases).
+    pub fn slack(&self, _inside: &Inside<'_>, compaction: &Compaction) -> Slack {
+        let mut slack = Slack::default();
+        for stripe in self.keyspace.stripes().skip(compaction.worker).step_by(compaction.workers) {
+            let Some(locked) = self.keyspace.try_lock_one(stripe) else { continue };
+            for database in 0..self.keyspace.databases() {
+                let Some(part) = locked.stripe(stripe).database(database) else { continue };
+                let (page_bytes, free_bytes) = part.page_bytes();
+                slack.page_bytes += page_bytes;
+                slack.free_bytes += free_bytes;
+            }
+        }
+        slack
+    }
+
+    /// Goes on with a worker's round, under one lock. The caller holds no lock.
+    pub fn compact(&self, _inside: &Inside<'_>, compaction: &mut Compaction) -> CompactionSlice {
+        let mut slice = CompactionSlice::default();
+        let Some(mut locked) = self.keyspace.try_lock_one(compaction.stripe) else {
+            slice.complete = self.next_stripe(compaction);
+            return slice;
+        };
+        let mut stripes = locked.stripes();
+        let state = stripes.stripe_mut(compaction.stripe);
+        while compaction.database < self.keyspace.databases() {
+            if let Some(part) = state.database_mut(compaction.database)
+                && part.is_worth_compacting(SLACK_PARTS)
+            {
+                let limits = (PAGES_PER_LOCK, CELLS_PER_LOCK);
+                let (next, Compacted { moved, left, pages }) = part.compact(compaction.position, limits);
+                compaction.position = next;
+                slice = CompactionSlice { moved, left, pages, complete: false };
+                if next != CellPosition::START {
+                    return slice;
+                }
+                compaction.database += 1;
+                return slice;
+            }
+            compaction.position = CellPosition::START;
+            compaction.database += 1;
+        }
+        drop(locked);
+        slice.complete = self.next_stripe(compaction);
+        slice
+    }
+
+    /// Goes on to the next stripe of the share; whether it was the last.
+    fn next_stripe(&self, compaction: &mut Compaction) -> bool {
+        let next = compaction.stripe + compaction.workers;
+        let is_last = !self.keyspace.stripes().contains(&next);
+        compaction.stripe = if is_last { compaction.worker } else { next };
+        (compaction.database, compaction.position) = (0, CellPosition::START);
+        is_last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_resp::Protocol;
+
+    use super::*;
+    use crate::transcript::Story;
+
+    fn ask(story: &mut Story, line: &str) -> String {
+        String::from_utf8(story.reply(line, Protocol::Resp2)).expect("text")
+    }
+
+    /// A round of two workers; how many entries were moved.
+    fn round(story: &Story) -> usize {
+        let mut moved = 0;
+        for worker in 0..2 {
+            let mut compaction = Compaction::new(worker, 2);
+            let inside = story.engine.keyspace.enter(0);
+            loop {
+                let slice = story.engine.compact(&inside, &mut compaction);
+                moved += slice.moved;
+                if slice.complete {
+                    break;
+                }
+            }
+        }
+        moved
+    }
+
+    /// Each kind of entry: integers, short and long strings and keys, expiries, collections.
+    fn entry(story: &mut Story, number: usize) {
+        let key =
+            if number % 7 == 0 { format!("{number}:{}", "k".repeat(300)) } else { format!("k:{number}") };
+        let line = match number % 6 {
+            0 => format!("SET {key} {number}"),
+            1 => format!("SET {key} {}", "v".repeat(number % 900)),
+            2 => format!("SET {key} {number} EX 100000"),
+            3 => format!("RPUSH {key} {number} b c"),
+            4 => format!("SADD {key} {number}"),
+            _ => format!("SET {key} {}", "w".repeat(2000 + number % 900)),
+        };
+        ask(story, &line);
+    }
+
+    /// Each key that is left, with its value and expiry.
+    fn values(story: &mut Story) -> Vec<Vec<u8>> {
+        let numbers = (0..30_000).step_by(5);
+        let keys =
+            numbers.flat_map(|number| [format!("k:{number}"), format!("{number}:{}", "k".repeat(300))]);
+        keys.flat_map(|key| [format!("DUMP {key}"), format!("PEXPIRETIME {key}")])
+            .map(|line| story.reply(&line, Protocol::Resp2))
+            .collect()
+    }
+
+    fn slack(story: &Story) -> Slack {
+        let inside = story.engine.keyspace.enter(0);
+        let shares = (0..2).map(|worker| story.engine.slack(&inside, &Compaction::new(worker, 2)));
+        shares.fold(Slack::default(), |sum, share| Slack {
+            page_bytes: sum.page_bytes + share.page_bytes,
+            free_bytes: sum.free_bytes + share.free_bytes,
+        })
+    }
+
+    #[test]
+    fn compaction_gives_pages_back_and_changes_no_value() {
+        let mut story = Story::new();
+        (0..30_000).for_each(|number| entry(&mut story, number));
+        for number in (0..30_000).filter(|number| number % 5 != 0) {
+            ask(&mut story, &format!("DEL k:{number} {number}:{}", "k".repeat(300)));
+        }
+        let before_values = values(&mut story);
+        let before = slack(&story);
+        let moved = round(&story);
+        assert!((2000..12_000).contains(&moved), "{moved}");
+        let after = slack(&story);
+        assert!(after.page_bytes < before.page_bytes / 2, "{before:?}, {after:?}");
+        assert!(values(&mut story) == before_values);
+        let keyspace = &story.engine.keyspace;
+        assert_eq!(keyspace.used_bytes(), keyspace.usage(None).bytes());
+        (0..30_000).for_each(|number| entry(&mut story, number));
+        for number in 0..30_000 {
+            ask(&mut story, &format!("DEL k:{number} {number}:{}", "k".repeat(300)));
+        }
+        assert_eq!(ask(&mut story, "DBSIZE"), ":0\r\n");
+        assert_eq!(story.engine.keyspace.usage(None).entry_bytes, 0);
+    }
+
+    #[test]
+    fn compaction_skips_a_stripe_that_somebody_holds() {
+        let mut story = Story::new();
+        (0..20_000).for_each(|number| entry(&mut story, number));
+        for number in (0..20_000).filter(|number| number % 3 != 0) {
+            ask(&mut story, &format!("DEL k:{number} {number}:{}", "k".repeat(300)));
+        }
+        let lock = story.engine.keyspace.lock_one(0);
+        let pages = lock.stripe(0).database(0).expect("it has keys").page_bytes();
+        assert!(round(&story) > 0);
+        assert_eq!(lock.stripe(0).database(0).expect("it has keys").page_bytes(), pages);
+        drop(lock);
+    }
+}
