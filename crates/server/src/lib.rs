@@ -7,6 +7,7 @@ mod commands;
 pub mod config;
 mod durability;
 mod executor;
+mod http;
 pub mod loading;
 mod observe;
 mod persistence;
@@ -18,3 +19,5 @@ mod session;
 mod shared;
 mod system;
 pub mod tools;
+
+pub use system::machine;

@@ -2,4 +2,5 @@
 
 pub(crate) mod allocator;
 pub(crate) mod host;
+pub mod machine;
 pub(crate) mod removal;
