@@ -12,7 +12,7 @@ features := $(if $(FULL),,--no-default-features)
 export CARGO PREFIX DESTDIR
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test lint audit bench lab fuzz miri docs setup
+.PHONY: help run install deb image test lint audit bench lab fuzz miri console docs setup
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,14 @@ run: ## Build the release binary and start the server (ARGS="--port 7000")
 install: ## Build the release binary and put it into PREFIX/bin (PREFIX=~/.local, FULL=1 for all of dunlin bench)
 	@scripts/build.sh --release -p dunlin $(features)
 	@scripts/install.sh
+
+deb: ## Build the release binary and write a Debian package into dist/
+	@scripts/build.sh --release -p dunlin
+	@scripts/make-deb.sh "$$(scripts/target-dir.sh)/release/dunlin" dist
+
+image: ## Build the release binary and write a container image into dist/image (OCI layout)
+	@scripts/build.sh --release -p dunlin $(features)
+	@scripts/make-image.py "$$(scripts/target-dir.sh)/release/dunlin" dist/image
 
 test: ## Set up what is missing, then run every test
 	@scripts/run-tests.sh
@@ -59,6 +67,10 @@ miri: ## Run the tests of what has unsafe code under Miri (needs: rustup toolcha
 	$(CARGO) +nightly miri test -p dunlin-structures --lib -- bits:: block:: slab:: page_pool:: tiers:: bit_set:: bucket_table:: rope::part:: rope::tests::a_rope --skip behaves_as_a_map_with --skip scan_returns_what_stays
 	PROPTEST_CASES=2 MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" \
 	$(CARGO) +nightly miri test -p dunlin-persist --lib -- ring:: --skip writers_do_not_mix_their_records
+
+console: ## Build the console's files anew from console/ (needs Node.js)
+	@npm install --prefix console --no-save --ignore-scripts --no-audit --no-fund --loglevel=error
+	@npm run --silent --prefix console build
 
 docs: ## Regenerate docs/commands and build the API documentation
 	@scripts/docs.sh

@@ -11,6 +11,9 @@
 #                    and the Go programs of examples/go
 #   Rust example     examples/rust, as locked, built into tests/.env
 #   postgresql       for the SQL server among the lab's stores (Debian package)
+#   chromium         the browser that the console is tested in (Debian package); where it cannot be had, those tests are skipped
+#   console          what the console is built with, and the driver of the browser, as locked in console/package-lock.json
+#   promtool         checks alerts and metrics (Debian package prometheus); where it cannot be had, its tests are skipped
 #   applications     BullMQ and asynq, as locked in tests/apps; rq and Celery come with the Python environment
 # Each step leaves a stamp named after the hash of its inputs, so a second run only compares hashes.
 set -euo pipefail
@@ -100,6 +103,17 @@ if ! PATH=$PATH:$(echo /usr/lib/postgresql/*/bin | tr ' ' :) command -v initdb >
     apt_install postgresql
     stop_service postgresql
 fi
+if ! command -v chromium >/dev/null; then
+    (apt_install chromium) 2>/dev/null || say "MISSING: the browser chromium, which cannot be installed here"
+fi
+if ! command -v promtool >/dev/null; then
+    if (apt_install prometheus) 2>/dev/null; then
+        stop_service prometheus
+        stop_service prometheus-node-exporter
+    else
+        say "MISSING: promtool, of the package prometheus, which cannot be installed here"
+    fi
+fi
 if ! command -v openssl >/dev/null; then
     apt_install openssl
 fi
@@ -116,6 +130,8 @@ if [ -z "${DUNLIN_VALKEY:-}" ]; then
     reason=$(scripts/get-valkey.sh tests/.env/valkey 2>&1) || say "MISSING: ${reason##*$'\n'}"
 fi
 once node tests/clients/package-lock.json -- npm ci --prefix tests/clients --no-audit --no-fund --loglevel=error
+once console console/package-lock.json -- \
+    npm install --prefix console --no-save --ignore-scripts --no-audit --no-fund --loglevel=error
 # Not `npm ci`: some registries lack the optional builds for other systems, without which it refuses the lock.
 once node-apps tests/apps/package-lock.json -- \
     npm install --prefix tests/apps --no-save --ignore-scripts --no-audit --no-fund --loglevel=error

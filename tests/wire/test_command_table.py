@@ -24,7 +24,7 @@ MEANT = {
 }
 
 # Commands that neither oracle has: those of Redis 8 and of Dunlin itself.
-BEYOND = {"delex", "digest", "hotkeys", "xackdel", "xcfgset", "xdelex"}
+BEYOND = {"delex", "digest", "hotkeys", "recorder", "xackdel", "xcfgset", "xdelex"}
 
 # Commands of redis-server that are not there yet, by the work that brings them.
 AHEAD = {

@@ -39,7 +39,7 @@ mod process;
 mod random;
 mod report;
 mod schedule;
-mod server_flags;
+pub mod server_flags;
 pub mod skim;
 pub mod target;
 pub mod template;

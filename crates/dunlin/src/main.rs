@@ -1,6 +1,9 @@
-//! The `dunlin` binary: parses the subcommand, nothing else.
+//! The `dunlin` binary: parses the subcommand, and writes its own manual; nothing else.
+
+mod documents;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, error::ErrorKind};
@@ -12,6 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   dunlin server --port 7000 --dir /var/lib/dunlin
   dunlin server --help                  every directive, with its default
+  dunlin why --at 14:03                 what was slow then
   dunlin bench -t set,get -r 1000000    against a server on this machine";
 
 /// An in-memory data store that speaks the Redis protocol.
@@ -27,6 +31,24 @@ enum Command {
     /// Serves clients: dunlin server [CONFIG-FILE] [--directive value …]
     #[command(disable_help_flag = true)]
     Server {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Says what was slow in a running server, and why (dunlin why --help)
+    #[command(disable_help_flag = true)]
+    Why {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Prints the machine and a running server for a bug report (dunlin doctor --help)
+    #[command(disable_help_flag = true)]
+    Doctor {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Asks the /health of a server (dunlin health --help)
+    #[command(disable_help_flag = true)]
+    Health {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
@@ -47,6 +69,16 @@ enum Command {
     Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
+    },
+    /// Prints completions of the command line for a shell
+    Completions {
+        /// bash, zsh, fish, elvish or powershell
+        shell: clap_complete::Shell,
+    },
+    /// Writes manual pages into a directory
+    Man {
+        /// Made where it is missing
+        directory: PathBuf,
     },
 }
 
@@ -69,8 +101,13 @@ fn main() -> ExitCode {
     };
     match arguments.command {
         Command::Server { arguments } => dunlin_server::process::server::main(arguments),
+        Command::Why { arguments } => dunlin_ops::why(arguments),
+        Command::Doctor { arguments } => dunlin_ops::doctor(arguments),
+        Command::Health { arguments } => dunlin_ops::health(arguments),
         Command::Check { arguments } => dunlin_server::tools::check::main(arguments),
         Command::Convert { arguments } => dunlin_server::tools::convert::main(arguments),
         Command::Bench { arguments } => dunlin_bench::run(arguments),
+        Command::Completions { shell } => documents::complete(shell),
+        Command::Man { directory } => documents::write_manual(&directory),
     }
 }

@@ -22,6 +22,7 @@ pub mod rdb;
 mod serve;
 pub mod snapshot;
 mod statistics;
+mod survey;
 mod transaction;
 #[cfg(test)]
 mod transcript;
@@ -43,4 +44,5 @@ pub use offload::{Computed, OffloadOutcome, Offloaded};
 pub use propagation::{Log, LogConsumer, LogSwitch, Propagation, write_command};
 pub use serve::{Blocked, Served};
 pub use statistics::{Counter, Statistics};
+pub use survey::Survey;
 pub use transaction::{Footprint, Transaction};

@@ -27,7 +27,7 @@ use crate::{
     command::{Args, Blocking, Run, Wait},
     context::{Environment, Worker, WriteContext},
     execute::{Engine, Request},
-    keyspace::{BlockingKeys, Locked, NEVER, StripeSet, Waiter},
+    keyspace::{Locked, NEVER, StripeSet, Waiter},
     propagation::LogSwitch,
 };
 
@@ -156,20 +156,6 @@ impl Engine {
     pub fn withdraw(&self, waiter: &Arc<Waiter>) -> Option<bool> {
         let mut locked = self.keyspace.lock_set_unless_long(waiter.stripes)?;
         Some(remove(&mut locked, waiter))
-    }
-
-    /// Keys that clients wait for. Stripes are visited one after the other.
-    pub fn blocking_keys(&self) -> BlockingKeys {
-        let mut total = BlockingKeys::default();
-        for stripe in self.keyspace.stripes() {
-            let locked = self.keyspace.lock_one(stripe);
-            if let Some(queues) = locked.stripe(stripe).queues() {
-                let count = queues.count();
-                total.keys += count.keys;
-                total.on_loss += count.on_loss;
-            }
-        }
-        total
     }
 }
 

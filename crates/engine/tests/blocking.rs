@@ -75,7 +75,7 @@ impl<'a> Story<'a> {
     }
 
     fn nobody_waits(&self) {
-        assert_eq!(self.client.store.engine.blocking_keys(), BlockingKeys::default());
+        assert_eq!(self.client.store.engine.survey().blocking, BlockingKeys::default());
     }
 }
 
@@ -86,7 +86,7 @@ fn who_came_first_is_served_first() {
     story.check(1, "BLPOP k 0", "(waits)", &[]);
     story.check(2, "BRPOP other k 0", "(waits)", &[]);
     story.check(3, "BLMPOP 0 2 k k RIGHT COUNT 2", "(waits)", &[]);
-    assert_eq!(store.engine.blocking_keys(), BlockingKeys { keys: 2, on_loss: 0 });
+    assert_eq!(store.engine.survey().blocking, BlockingKeys { keys: 2, on_loss: 0 });
     story.check(9, "RPUSH k a b", ":2", &[(1, "*2 $1 k $1 a"), (2, "*2 $1 k $1 b")]);
     story.check(9, "EXISTS k", ":0", &[]);
     story.check(9, "RPUSH k a b c", ":3", &[(3, "*2 $1 k *2 $1 c $1 b")]);
@@ -449,7 +449,7 @@ fn every_element_is_taken_once_and_nobody_is_forgotten() {
             });
         }
     });
-    assert_eq!(store.engine.blocking_keys(), BlockingKeys::default());
+    assert_eq!(store.engine.survey().blocking, BlockingKeys::default());
     let mut client = store.client(0);
     let mut all = taken.into_inner().unwrap();
     for key in KEYS {

@@ -139,6 +139,7 @@ impl<M: Clone> NestedPoll<M> {
             }
             // Whoever is back looks after its output by itself.
             Message::Accepted(_)
+            | Message::Handed(..)
             | Message::Backlog(_)
             | Message::Listeners(_)
             | Message::Stop(_)

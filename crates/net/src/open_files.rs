@@ -4,9 +4,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Clients over HTTP at one time; more wait until one goes.
 pub const HTTP_CLIENTS_MAX: u64 = 32;
+/// Connections of consoles at a time: each is a socket of HTTP, and a pair to a client of a worker.
+pub const CONSOLES_MAX: u64 = 16;
 /// Files that the server itself needs: standard streams, listeners, pollers, the log and data files, and
 /// clients over HTTP.
-const RESERVED_FILES: u64 = 32 + HTTP_CLIENTS_MAX;
+const RESERVED_FILES: u64 = 32 + HTTP_CLIENTS_MAX + 2 * CONSOLES_MAX;
 
 /// The limit of open files leaves no room for even one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

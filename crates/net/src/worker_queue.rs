@@ -28,6 +28,8 @@ pub(crate) enum Message<M> {
     Accepted(Accepted),
     Service(To, M),
     Kill(Address),
+    /// A connection that another part of the process has made, to be admitted as one that was accepted.
+    Handed(Socket, Transport),
     /// These have been accepted at listeners that are about to be closed; the last is whether that is one for TLS.
     Backlog(Vec<(Socket, SockAddr, bool)>),
     /// Listen for TCP with these from now on.
@@ -127,6 +129,12 @@ impl<M> WorkerQueues<M> {
         for mailbox in &*self.mailboxes {
             mailbox.post(Message::Service(To::EveryClient, message.clone()));
         }
+    }
+
+    /// Has a connection served that was not accepted by a listener: one end of a pair, non-blocking, whose client is where
+    /// `transport` says. It is refused where a connection from there would be. Any thread.
+    pub fn hand_over(&self, socket: Socket, transport: Transport) {
+        self.post(0, Message::Handed(socket, transport));
     }
 
     /// Closes a client, whatever waits to be sent to it.

@@ -8,6 +8,7 @@ mod commands;
 pub mod config;
 mod durability;
 mod executor;
+mod http;
 pub mod loading;
 mod observe;
 mod persistence;
@@ -20,3 +21,5 @@ mod shared;
 mod system;
 mod tls;
 pub mod tools;
+
+pub use system::machine;

@@ -20,6 +20,7 @@ use crate::{
     loading::{Loading, helpers},
     observe::{
         hot_keys::HotKeys,
+        recorder::Recorder,
         stats::{Held, Stats},
     },
     persistence::{Persistence, data_directory::DataDirectory},
@@ -58,6 +59,7 @@ pub(crate) struct Shared {
     pub(crate) exchange: Exchange,
     pub(crate) monitor: Monitor,
     pub(crate) hot_keys: HotKeys,
+    pub(crate) recorder: Recorder,
     pub(crate) scripts: ScriptCache,
     pub(crate) libraries: LibraryCache,
     pub(crate) running: RunningScripts,
@@ -120,6 +122,7 @@ impl Shared {
             exchange,
             monitor,
             hot_keys: HotKeys::default(),
+            recorder: Recorder::default(),
             scripts: ScriptCache::new(workers),
             libraries: LibraryCache::new(workers),
             running: RunningScripts::new(workers),

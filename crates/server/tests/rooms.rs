@@ -12,6 +12,7 @@ use std::{
 const ROOMS: &[&str] = &[
     "lib",
     "process",
+    "http",
     "tools",
     "commands",
     "executor",

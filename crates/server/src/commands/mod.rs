@@ -21,6 +21,7 @@ mod memory;
 mod module;
 mod monitor;
 mod pubsub;
+mod recorder;
 mod replication;
 mod save;
 mod script;
@@ -58,6 +59,7 @@ const FAMILIES: &[&[Command]] = &[
     module::COMMANDS,
     monitor::COMMANDS,
     pubsub::COMMANDS,
+    recorder::COMMANDS,
     replication::COMMANDS,
     save::COMMANDS,
     script::COMMANDS,

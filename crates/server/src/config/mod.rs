@@ -44,6 +44,15 @@ pub use values::{
     Sanitize, SavePoint, Secret, ShutdownFlags, Supervised, UserLine, VersionCheck,
 };
 
+/// `name value`, where the value of a directive, as CONFIG GET shows it, is not the default. A secret is not shown.
+pub fn difference(name: &str, value: &str) -> Option<String> {
+    let directive = find(name.as_bytes()).filter(|directive| directive.name == name)?;
+    if directive.is_secret() {
+        return (!value.is_empty()).then(|| format!("{name} (not shown)"));
+    }
+    (directive.print(&Config::default()) != value.as_bytes()).then(|| format!("{name} {value}"))
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use std::path::PathBuf;

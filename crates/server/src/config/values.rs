@@ -112,6 +112,10 @@ config! {
     hash_max_listpack_value: u64,
     /// Bytes of a HyperLogLog that is sparse.
     hll_sparse_max_bytes: u64,
+    /// Whether `http_port` has the console.
+    http_console: bool,
+    /// Names of this server, besides its addresses.
+    http_hosts: Vec<String>,
     /// 0 for no HTTP.
     http_port: u16,
     /// Background rounds a second.

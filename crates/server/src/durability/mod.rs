@@ -47,7 +47,10 @@ pub(crate) use self::{
     status::Status,
     thread::{LogThread, Order, replace_log},
 };
-use crate::executor::WorkerMessage;
+use crate::{
+    executor::WorkerMessage,
+    observe::command_stats::{Histogram, Latencies},
+};
 
 /// The ring. Its spare segments are what it holds at [`ROOM_BYTES`]'s least, and a bit.
 pub(crate) const RING: RingSizes = RingSizes { segment_bytes: 4 << 20, segments_max: 128, spare_max: 16 };
@@ -98,6 +101,9 @@ pub(crate) struct Durability {
     queues: OnceLock<WorkerQueues<WorkerMessage>>,
     status: Mutex<Status>,
     rewriting: Mutex<Rewriting>,
+    /// How long syncs took; the thread `log` writes both.
+    sync_times: Box<Histogram>,
+    sync_ns: AtomicU64,
 }
 
 impl Durability {
@@ -120,6 +126,8 @@ impl Durability {
             queues: OnceLock::new(),
             status: Mutex::default(),
             rewriting: Mutex::default(),
+            sync_times: Histogram::new(),
+            sync_ns: AtomicU64::new(0),
         }
     }
 
@@ -277,6 +285,20 @@ impl Durability {
     /// What INFO tells.
     pub(crate) fn status(&self) -> MutexGuard<'_, Status> {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes how long a sync took. The thread `log` alone.
+    fn note_sync(&self, took: Duration) {
+        let nanoseconds = took.as_nanos() as u64;
+        self.sync_times.record(nanoseconds, 1);
+        self.sync_ns.fetch_add(nanoseconds, Relaxed);
+    }
+
+    /// How long syncs of the log took since the start, and their sum in nanoseconds.
+    pub(crate) fn sync_times(&self) -> (Latencies, u64) {
+        let mut times = Latencies::default();
+        times.add(&self.sync_times);
+        (times, self.sync_ns.load(Relaxed))
     }
 
     /// Bytes that are recorded but not durable.

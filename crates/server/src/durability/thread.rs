@@ -423,6 +423,7 @@ impl LogThread {
                 status().syncing_since = None;
                 result?;
                 if released > 0 {
+                    durability.note_sync(now.elapsed());
                     self.group_commit.note(now.elapsed(), released, pending(writer));
                 }
                 let synced = writer.synced();
@@ -493,6 +494,7 @@ impl LogThread {
     /// A sync under `everysec` has ended.
     fn end_sync(&mut self, sync: FinishedSync, begun_at: Instant) -> io::Result<()> {
         let durability = &self.shared.durability;
+        durability.note_sync(begun_at.elapsed());
         let mut status = durability.status();
         status.syncing_since = None;
         status.delayed_syncs += u64::from(begun_at.elapsed() > SYNC_INTERVAL);

@@ -126,7 +126,7 @@ const BUCKETS: usize = ((BITS_MAX - SUB_BITS) as usize + 1) << SUB_BITS;
 
 /// Latencies in nanoseconds, in buckets whose width grows with the value: exact up to 32 ns, then
 /// 32 buckets an octave (the layout of HdrHistogram with fewer digits).
-struct Histogram([AtomicU64; BUCKETS]);
+pub(crate) struct Histogram([AtomicU64; BUCKETS]);
 
 impl std::fmt::Debug for Histogram {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -135,7 +135,7 @@ impl std::fmt::Debug for Histogram {
 }
 
 impl Histogram {
-    fn new() -> Box<Self> {
+    pub(crate) fn new() -> Box<Self> {
         Box::new(Self(std::array::from_fn(|_| AtomicU64::new(0))))
     }
 
@@ -155,7 +155,7 @@ impl Histogram {
     }
 
     /// Counts `count` latencies. Owner only.
-    fn record(&self, nanoseconds: u64, count: u64) {
+    pub(crate) fn record(&self, nanoseconds: u64, count: u64) {
         let bucket = &self.0[Self::bucket(nanoseconds)];
         bucket.store(bucket.load(Relaxed) + count, Relaxed);
     }
@@ -173,11 +173,34 @@ pub(crate) struct Latencies {
 }
 
 impl Latencies {
-    fn add(&mut self, histogram: &Histogram) {
+    pub(crate) fn add(&mut self, histogram: &Histogram) {
         self.buckets.resize(BUCKETS, 0);
         for (sum, bucket) in self.buckets.iter_mut().zip(&histogram.0) {
             *sum += bucket.load(Relaxed);
         }
+    }
+
+    /// Those that are not among `before`, an earlier sum of the same histograms; all where these were reset since.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        let mut new = self.clone();
+        for (count, before) in new.buckets.iter_mut().zip(&before.buckets) {
+            let Some(difference) = count.checked_sub(*before) else { return self.clone() };
+            *count = difference;
+        }
+        new
+    }
+
+    /// Adds others.
+    pub(crate) fn add_all(&mut self, others: &Self) {
+        if self.buckets.len() < others.buckets.len() {
+            self.buckets.resize(others.buckets.len(), 0);
+        }
+        self.buckets.iter_mut().zip(&others.buckets).for_each(|(sum, count)| *sum += count);
+    }
+
+    /// The longest in nanoseconds, to the precision of the buckets; 0 when there are none.
+    pub(crate) fn longest(&self) -> u64 {
+        self.buckets.iter().rposition(|count| *count > 0).map_or(0, Histogram::highest)
     }
 
     /// How many.
@@ -197,6 +220,18 @@ impl Latencies {
             }
         }
         0
+    }
+
+    /// How many latencies lie below two to the power of each of `powers` (ascending, 5 to 37), in nanoseconds. O(buckets).
+    pub(crate) fn below(&self, powers: &[u32]) -> Vec<u64> {
+        let (mut seen, mut next) = (0, 0);
+        let add = |power: &u32| {
+            let end = Histogram::bucket((1 << power) - 1) + 1;
+            seen += self.buckets.get(next..end).map_or(0, |buckets| buckets.iter().sum());
+            next = end;
+            seen
+        };
+        powers.iter().map(add).collect()
     }
 
     /// How many latencies lie below each power of two from 1024 ns on, in microseconds; powers that

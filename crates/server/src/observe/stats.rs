@@ -311,6 +311,11 @@ impl Stats {
         self.keyspace.iter().map(|worker| counter(worker).get()).sum()
     }
 
+    /// When the last sample was taken.
+    pub(crate) fn sampled_at(&self) -> Option<Instant> {
+        lock(&self.samples).last.map(|(at, _)| at)
+    }
+
     /// The rates of the last seconds.
     pub(crate) fn rates(&self) -> Rates {
         lock(&self.samples).average()

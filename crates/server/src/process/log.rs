@@ -15,6 +15,7 @@
 use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -48,8 +49,11 @@ impl LogHandle {
 /// Installs the log for the whole process; call it once. `file` is empty for standard output, and
 /// is created if need be: the error says why it cannot be.
 pub fn install(level: LogLevel, file: &Path) -> io::Result<LogHandle> {
-    let sink =
-        if file.as_os_str().is_empty() { Sink::StandardOutput } else { Sink::File(LogFile::open(file)?) };
+    let sink = match file.as_os_str().is_empty() {
+        true if is_journal() => Sink::Journal,
+        true => Sink::StandardOutput,
+        false => Sink::File(LogFile::open(file)?),
+    };
     let lines = Lines { level: Arc::new(AtomicU8::new(level as u8)), sink: Mutex::new(sink) };
     let handle = LogHandle { level: lines.level.clone() };
     tracing_subscriber::registry().with(lines).try_init().map_err(io::Error::other)?;
@@ -65,10 +69,31 @@ pub fn install_warnings() {
 }
 
 enum Sink {
+    /// Standard output that goes into systemd's journal, which has process and time by itself and wants the priority in
+    /// front (sd-daemon(3)).
+    Journal,
     /// Standard error, without process and time.
     Plain,
     StandardOutput,
     File(LogFile),
+}
+
+/// Whether standard output is the stream that systemd has opened to its journal.
+fn is_journal() -> bool {
+    let Ok(named) = std::env::var("JOURNAL_STREAM") else { return false };
+    let own = io::stdout().as_fd().try_clone_to_owned().and_then(|output| File::from(output).metadata());
+    own.is_ok_and(|own| named == format!("{}:{}", own.dev(), own.ino()))
+}
+
+/// The priority of a level in the journal, as syslog(3) numbers them.
+fn priority(level: Level) -> char {
+    match level {
+        Level::ERROR => '3',
+        Level::WARN => '4',
+        Level::INFO => '5',
+        Level::DEBUG => '6',
+        Level::TRACE => '7',
+    }
 }
 
 struct LogFile {
@@ -102,7 +127,7 @@ impl Sink {
     fn write(&mut self, line: &[u8]) {
         let written = match self {
             Self::Plain => io::stderr().lock().write_all(line),
-            Self::StandardOutput => io::stdout().lock().write_all(line),
+            Self::StandardOutput | Self::Journal => io::stdout().lock().write_all(line),
             Self::File(file) => file.write(line),
         };
         if written.is_err() {
@@ -143,12 +168,15 @@ impl<S: Subscriber> Layer<S> for Lines {
         let mut text = Text::default();
         event.record(&mut text);
         let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
-        let head = if matches!(*sink, Sink::Plain) {
-            "dunlin: ".to_owned()
-        } else {
-            let now_ms =
-                SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-            head(std::process::id(), now_ms, rank(*event.metadata().level()).1)
+        let level = *event.metadata().level();
+        let head = match *sink {
+            Sink::Plain => "dunlin: ".to_owned(),
+            Sink::Journal => format!("<{}>", priority(level)),
+            Sink::StandardOutput | Sink::File(_) => {
+                let now_ms =
+                    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+                head(std::process::id(), now_ms, rank(level).1)
+            }
         };
         sink.write(line(head, &text).as_bytes());
     }

@@ -23,7 +23,7 @@ use dunlin_net::{
 };
 use dunlin_persist::{Ring, RingReader};
 use signal_hook::{
-    consts::{SIGINT, SIGTERM, SIGXFSZ},
+    consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ},
     iterator::Signals,
 };
 
@@ -32,8 +32,9 @@ use crate::{
     config::{self, Config, ConfigStore, Launch, Request, ShutdownFlags, is_secret},
     durability::{Durability, LogThread, Order, RING},
     executor::{Executor, WorkerMessage, configure_access, offload_threads},
+    http::HttpServer,
     loading::helpers,
-    observe::health::HealthServer,
+    observe::recorder,
     persistence::files,
     process::{
         daemon::Daemon,
@@ -80,7 +81,7 @@ pub struct Server {
     running: Running<WorkerMessage>,
     log: JoinHandle<Result<(), String>>,
     replication: replication::Threads,
-    health: Option<HealthServer>,
+    http: Option<HttpServer>,
     audit: JoinHandle<()>,
     supervisor: Option<Supervisor>,
     /// Kept so that orders can be given before anyone asks for them.
@@ -139,14 +140,19 @@ impl Server {
         let listened = workers.listen().map_err(|error| error.to_string())?;
         shared.loading.begin(Now::read().unix_ms);
         supervisor.iter().for_each(Supervisor::loading);
-        let health = match http.is_empty() {
+        supervisor
+            .iter()
+            .try_for_each(|supervisor| start_watchdog(supervisor, &shared))
+            .map_err(|error| format!("cannot start a thread: {error}"))?;
+        let http = match http.is_empty() {
             true => None,
             false => Some(
-                HealthServer::start(&shared, http).map_err(|error| format!("cannot serve HTTP: {error}"))?,
+                HttpServer::start(&shared, http).map_err(|error| format!("cannot serve HTTP: {error}"))?,
             ),
         };
         tls::start(&shared.tls, &shared.config).map_err(|error| format!("cannot start a thread: {error}"))?;
         maintenance::start(discarded, &shared).map_err(|error| format!("cannot start a thread: {error}"))?;
+        recorder::start(&shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         offload_threads::start(&shared).map_err(|error| format!("cannot start a thread: {error}"))?;
         let second = ring.second();
         let log = LogThread::new(Arc::clone(&shared), ring)
@@ -161,8 +167,8 @@ impl Server {
                 Executor::new(Arc::clone(&shared), Worker::new(context.worker, seed), context)
             }
         };
-        let http = health.as_ref().map_or(&[][..], HealthServer::addresses);
-        let addresses = addresses(&shared.config.current(), &listened.addresses(), http);
+        let http_addresses = http.as_ref().map_or(&[][..], HttpServer::addresses);
+        let addresses = addresses(&shared.config.current(), &listened.addresses(), http_addresses);
         let readiness = Arc::new(Readiness::new(addresses, supervisor.clone()));
         let loaded = {
             let readiness = Arc::clone(&readiness);
@@ -180,7 +186,7 @@ impl Server {
             .map_err(|error| format!("cannot start a thread: {error}"))?;
         register_listening(&shared.config, Arc::clone(running.listening()));
         readiness.advance();
-        Ok(Self { shared, running, log, replication, health, audit, supervisor, stopper, orders })
+        Ok(Self { shared, running, log, replication, http, audit, supervisor, stopper, orders })
     }
 
     /// The TCP addresses that it has listened on from the start.
@@ -190,7 +196,7 @@ impl Server {
 
     /// The addresses that it answers HTTP on.
     pub fn http_addresses(&self) -> &[SocketAddr] {
-        self.health.as_ref().map_or(&[], HealthServer::addresses)
+        self.http.as_ref().map_or(&[], HttpServer::addresses)
     }
 
     /// The configuration, as it is at this moment.
@@ -219,6 +225,7 @@ impl Server {
         // The last replies may have waited for it.
         self.shared.durability.order(Order::Stop);
         let ended = join_log(self.log);
+        self.shared.recorder.finish(&self.shared);
         self.shared.directory.release();
         self.shared.audit.end();
         if self.audit.join().is_err() {
@@ -248,6 +255,19 @@ impl Readiness {
             self.supervisor.iter().for_each(Supervisor::ready);
         }
     }
+}
+
+/// How old the newest sample of a server that is well may be: the maintenance thread takes ten a second.
+const SAMPLE_AGE_MAX: Duration = Duration::from_secs(10);
+
+/// Tells a supervisor that watches the server that it is well, for as long as it is.
+fn start_watchdog(supervisor: &Supervisor, shared: &Arc<Shared>) -> io::Result<()> {
+    let shared = Arc::downgrade(shared);
+    supervisor.watch(move || {
+        let shared = shared.upgrade()?;
+        let is_well = shared.stats.sampled_at().is_none_or(|at| at.elapsed() < SAMPLE_AGE_MAX);
+        Some(is_well)
+    })
 }
 
 /// An engine with all that belongs to it, before there are threads.
@@ -363,7 +383,7 @@ fn run_logged(launch: Launch, log: LogHandle, daemon: Option<Daemon>) -> Result<
         None
     });
     let signals =
-        Signals::new([SIGTERM, SIGINT]).map_err(|error| format!("cannot handle signals: {error}"))?;
+        Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|error| format!("cannot handle signals: {error}"))?;
     // A file that must not grow is an error of the write, not the end of the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default())
         .map_err(|error| format!("cannot handle signals: {error}"))?;
@@ -380,13 +400,18 @@ fn run_logged(launch: Launch, log: LogHandle, daemon: Option<Daemon>) -> Result<
 
 /// Makes SIGTERM and SIGINT stop the server, as `shutdown-on-sigterm` and `shutdown-on-sigint` say. While it is being
 /// stopped, SIGINT ends the process at once. Where the data set could not be saved, SIGTERM tries again, as a supervisor
-/// wants it, and SIGINT, as of somebody who has read why, ends the server without.
+/// wants it, and SIGINT, as of somebody who has read why, ends the server without. SIGHUP, as of a rotation of logs or a
+/// terminal that was closed, leaves the server at work: a log file that was moved away is opened anew by the next line.
 fn obey_signals(mut signals: Signals, stopper: Stopper) -> io::Result<()> {
     let obey = move || {
         let stopping = Arc::new(AtomicBool::new(false));
         // Snapshots that had been written when a signal could not have one written.
         let failed_at = Arc::new(Mutex::new(None));
         for signal in signals.forever() {
+            if signal == SIGHUP {
+                tracing::info!("Received SIGHUP: the log goes on here");
+                continue;
+            }
             let config = stopper.shared.config.current();
             let (name, mut flags) = match signal {
                 SIGTERM => ("SIGTERM", config.shutdown_on_sigterm),

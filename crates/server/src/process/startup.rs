@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::{Config, ConfigStore, Supervised, describe};
 use crate::process::log::LogHandle;
+use crate::system::machine;
 
 /// Makes `dir` the working directory, and absolute. The error is what the system says.
 pub fn enter_directory(config: &mut Config) -> Result<(), String> {
@@ -110,7 +111,7 @@ pub fn announcement(config: &Config, file: Option<&Path>) -> Vec<String> {
         bytes => format!("memory limit {bytes} bytes"),
     };
     let plural = if workers == 1 { "" } else { "s" };
-    vec![
+    let mut lines = vec![
         format!(
             "Dunlin {}, process {}, {workers} worker thread{plural}, {memory}",
             env!("CARGO_PKG_VERSION"),
@@ -125,7 +126,9 @@ pub fn announcement(config: &Config, file: Option<&Path>) -> Vec<String> {
                 config.dir.display()
             ),
         },
-    ]
+    ];
+    lines.extend(machine::announcement());
+    lines
 }
 
 /// What an operator should know about this configuration on this host, as lines of level warning.
@@ -137,6 +140,7 @@ pub fn warnings(config: &Config) -> Vec<String> {
                 .to_owned(),
         );
     }
+    warnings.extend(machine::warnings(config.maxmemory, config.worker_count()));
     let somaxconn = std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok();
     if config.port != 0 {
         warnings.extend(somaxconn.and_then(|text| backlog_warning(config.tcp_backlog, &text)));

@@ -11,6 +11,8 @@ use std::{
         net::{SocketAddr, UnixDatagram},
     },
     sync::Arc,
+    thread,
+    time::Duration,
 };
 
 use crate::config::{Config, Supervised, describe};
@@ -63,6 +65,25 @@ impl Supervisor {
         self.notify("STATUS=Loading the data set\n");
     }
 
+    /// Tells the supervisor that the server is well, twice in the time after which it would start the server anew
+    /// (`WatchdogSec`), where it watches this process. `is_well` is `None` once the server has gone.
+    pub(crate) fn watch(&self, is_well: impl Fn() -> Option<bool> + Send + 'static) -> io::Result<()> {
+        let watched = |name: &str| std::env::var(name).ok();
+        let Some(interval) = watchdog_interval(watched("WATCHDOG_USEC"), watched("WATCHDOG_PID")) else {
+            return Ok(());
+        };
+        let supervisor = self.clone();
+        let feed = move || {
+            while let Some(is_well) = is_well() {
+                if is_well {
+                    supervisor.notify("WATCHDOG=1\n");
+                }
+                thread::sleep(interval);
+            }
+        };
+        thread::Builder::new().name("watchdog".to_owned()).spawn(feed).map(drop)
+    }
+
     /// The server ends.
     pub(crate) fn stopping(&self) {
         self.notify("STOPPING=1\nSTATUS=Shutting down\n");
@@ -74,6 +95,16 @@ impl Supervisor {
             tracing::warn!("cannot tell the supervisor {:?}: {}", state.trim_end(), describe(&error));
         }
     }
+}
+
+/// How often a supervisor wants to hear from this process, half of what it allows; `None` where it does not.
+fn watchdog_interval(microseconds: Option<String>, process: Option<String>) -> Option<Duration> {
+    let is_other = |process: String| process != std::process::id().to_string();
+    if process.is_some_and(is_other) {
+        return None;
+    }
+    let microseconds: u64 = microseconds?.parse().ok().filter(|microseconds| *microseconds > 0)?;
+    Some(Duration::from_micros(microseconds / 2))
 }
 
 fn address(name: &OsStr) -> io::Result<SocketAddr> {
@@ -111,6 +142,20 @@ mod tests {
         assert!(next().starts_with("STOPPING=1\n"));
         drop(listener);
         supervisor.ready();
+    }
+
+    #[test]
+    fn watchdog_is_fed_twice_in_its_time_by_the_process_that_it_watches() {
+        let interval = |microseconds: &str, process: Option<String>| {
+            watchdog_interval(Some(microseconds.to_owned()), process)
+        };
+        let own = std::process::id().to_string();
+        assert_eq!(interval("60000000", None), Some(Duration::from_secs(30)));
+        assert_eq!(interval("60000000", Some(own)), Some(Duration::from_secs(30)));
+        assert_eq!(interval("60000000", Some("1".to_owned())), None);
+        assert_eq!(interval("0", None), None);
+        assert_eq!(interval("x", None), None);
+        assert_eq!(watchdog_interval(None, None), None);
     }
 
     #[test]

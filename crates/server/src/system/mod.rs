@@ -3,5 +3,6 @@
 pub(crate) mod allocator;
 pub(crate) mod arguments;
 pub(crate) mod host;
+pub mod machine;
 pub(crate) mod removal;
 pub(crate) mod utc;

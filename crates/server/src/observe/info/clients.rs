@@ -48,13 +48,13 @@ pub(super) const ROWS: &[Row] = &[
         reading.clients().iter().map(|client| client.watched_keys.get()).sum::<u64>().into()
     })),
     Row::One(Metric::gauge("total_blocking_keys", Unit::Count, "Keys that clients wait for.", |reading| {
-        reading.shared.engine.blocking_keys().keys.into()
+        reading.survey().blocking.keys.into()
     })),
     Row::One(Metric::gauge(
         "total_blocking_keys_on_nokey",
         Unit::Count,
         "Keys whose removal ends the wait, as of XREADGROUP.",
-        |reading| reading.shared.engine.blocking_keys().on_loss.into(),
+        |reading| reading.survey().blocking.on_loss.into(),
     )),
 ];
 

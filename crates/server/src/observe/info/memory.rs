@@ -182,9 +182,7 @@ pub(super) const KEYSPACE_ROWS: &[Row] = &[Row::Each(Family {
         ("avg_ttl", Unit::Milliseconds, "How long these have left on average."),
     ],
     read: |reading, line| {
-        let keyspace = &reading.shared.engine.keyspace;
-        for database in 0..keyspace.databases() {
-            let usage = keyspace.usage(Some(database));
+        for (database, usage) in reading.survey().databases.iter().enumerate() {
             if usage.keys > 0 {
                 let average_ms = usage.average_ttl_ms(reading.now_ms).into();
                 let fields = [

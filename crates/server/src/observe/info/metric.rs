@@ -5,6 +5,8 @@ use std::{
     fmt::{self, Display},
 };
 
+use dunlin_replication::LinkState;
+
 use super::Reading;
 
 /// What the number of a row counts.
@@ -99,15 +101,33 @@ pub(crate) enum Shown {
     WithMinReplicas,
 }
 
+impl Shown {
+    /// Whether the condition is met.
+    pub(super) fn is_met(self, reading: &Reading<'_>) -> bool {
+        let replication = &reading.shared.replication;
+        match self {
+            Self::Always => true,
+            Self::WithLog => reading.config.appendonly,
+            Self::WhileLoading => reading.loading().is_some(),
+            Self::OfReplicas => replication.is_replica(),
+            Self::WhileSyncing => replication.is_replica() && replication.link().state == LinkState::Sync,
+            Self::WhileLinkIsDown => {
+                replication.is_replica() && replication.link().state != LinkState::Connected
+            }
+            Self::WithMinReplicas => {
+                reading.config.min_replicas_to_write > 0 && reading.config.min_replicas_max_lag > 0
+            }
+        }
+    }
+}
+
 /// A metric: one line of `INFO`, or two.
 #[derive(Clone, Copy)]
 pub(crate) struct Metric {
     pub(crate) name: &'static str,
-    #[cfg_attr(not(test), expect(dead_code, reason = "for docs/info.md, which a test writes"))]
     pub(crate) unit: Unit,
     pub(crate) read: Read,
     /// What it is, in one sentence.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for docs/info.md, which a test writes"))]
     pub(crate) summary: &'static str,
     /// Whether the line `<name>_human` follows, with the largest unit that leaves a number of one or more.
     pub(crate) human: bool,
@@ -211,7 +231,6 @@ pub(crate) struct Family {
     #[cfg_attr(not(test), expect(dead_code, reason = "for docs/info.md, which a test writes"))]
     pub(crate) summary: &'static str,
     /// Names of fields with what they are.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for docs/info.md, which a test writes"))]
     pub(crate) fields: &'static [(&'static str, Unit, &'static str)],
     /// Calls back for each line, with the values of its fields.
     pub(crate) read: fn(&Reading<'_>, &mut Line<'_>),

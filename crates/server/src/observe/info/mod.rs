@@ -25,13 +25,11 @@ mod tls;
 
 use std::fmt::{Display, Write};
 
-use dunlin_replication::LinkState;
-
 pub(crate) use dunlin_scripting::REDIS_VERSION;
 
-use self::metric::{Metric, Read, Row, Shown};
 pub(crate) use self::{
     baseline::{Baseline, reset},
+    metric::{Family, Metric, Number, Read, Row, Unit},
     reading::Reading,
 };
 
@@ -79,6 +77,21 @@ const SECTIONS: &[Section] = &[
     section("Cluster", Breadth::Default, replication::CLUSTER_ROWS),
     section("Keyspace", Breadth::Default, memory::KEYSPACE_ROWS),
 ];
+
+/// All rows, in the order of the reply.
+#[cfg(test)]
+pub(super) fn rows() -> impl Iterator<Item = &'static Row> {
+    SECTIONS.iter().flat_map(|section| section.rows)
+}
+
+/// The rows that the reply to `INFO everything` has now.
+pub(super) fn shown_rows(reading: &Reading<'_>) -> impl Iterator<Item = &'static Row> {
+    let sections = SECTIONS.iter().filter(|section| (section.exists)(reading));
+    sections.flat_map(|section| section.rows).filter(|row| match row {
+        Row::One(metric) => metric.shown.is_met(reading),
+        Row::Each(_) | Row::Texts(_) => true,
+    })
+}
 
 /// All metrics that stand for themselves.
 fn metrics() -> impl Iterator<Item = &'static Metric> {
@@ -139,24 +152,7 @@ impl Lines {
     }
 
     fn add_metric(&mut self, metric: &Metric, reading: &Reading<'_>) {
-        let is_shown = match metric.shown {
-            Shown::Always => true,
-            Shown::WithLog => reading.config.appendonly,
-            Shown::WhileLoading => reading.loading().is_some(),
-            Shown::OfReplicas => reading.shared.replication.is_replica(),
-            Shown::WhileSyncing => {
-                let link = reading.shared.replication.link().state;
-                reading.shared.replication.is_replica() && link == LinkState::Sync
-            }
-            Shown::WhileLinkIsDown => {
-                let link = reading.shared.replication.link().state;
-                reading.shared.replication.is_replica() && link != LinkState::Connected
-            }
-            Shown::WithMinReplicas => {
-                reading.config.min_replicas_to_write > 0 && reading.config.min_replicas_max_lag > 0
-            }
-        };
-        if !is_shown {
+        if !metric.shown.is_met(reading) {
             return;
         }
         let name = metric.name;
@@ -170,7 +166,7 @@ impl Lines {
             Read::Gauge(read) => {
                 let value = read(reading);
                 self.add(name, value);
-                if let (true, metric::Number::Integer(bytes)) = (metric.human, value) {
+                if let (true, Number::Integer(bytes)) = (metric.human, value) {
                     self.add(format_args!("{name}_human"), human(bytes.unsigned_abs()));
                 }
             }

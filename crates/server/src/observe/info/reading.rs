@@ -3,7 +3,7 @@
 
 use std::{cell::OnceCell, sync::Arc, time::Duration};
 
-use dunlin_engine::{Counter, Statistics};
+use dunlin_engine::{Counter, Statistics, Survey};
 use dunlin_net::Client;
 
 use crate::{
@@ -26,6 +26,7 @@ pub(crate) struct Reading<'a> {
     pub(crate) config: &'a Config,
     /// Unix time in milliseconds.
     pub(crate) now_ms: u64,
+    survey: OnceCell<Survey>,
     memory: OnceCell<Memory>,
     clients: OnceCell<Vec<Arc<Client>>>,
     traffic: OnceCell<TrafficTotals>,
@@ -76,7 +77,7 @@ pub(super) struct Rewriting {
 
 impl<'a> Reading<'a> {
     /// The primary, if the server is a replica.
-    pub(super) fn primary(&self) -> Option<PrimaryAddress> {
+    pub(crate) fn primary(&self) -> Option<PrimaryAddress> {
         self.shared.replication.link().primary.clone().or_else(|| self.config.replicaof.clone())
     }
 
@@ -85,6 +86,7 @@ impl<'a> Reading<'a> {
             shared,
             config,
             now_ms,
+            survey: OnceCell::new(),
             memory: OnceCell::new(),
             clients: OnceCell::new(),
             traffic: OnceCell::new(),
@@ -98,12 +100,22 @@ impl<'a> Reading<'a> {
         }
     }
 
+    /// The same for a thread that is not inside the gate, which has made the survey by itself.
+    pub(crate) fn surveyed(shared: &'a Shared, config: &'a Config, now_ms: u64, survey: Survey) -> Self {
+        Self { survey: OnceCell::from(survey), ..Self::new(shared, config, now_ms) }
+    }
+
+    /// Keys and bytes of each database, and the keys that clients wait for.
+    pub(super) fn survey(&self) -> &Survey {
+        self.survey.get_or_init(|| self.shared.engine.survey())
+    }
+
     /// How much of `value`, that of the counter `name`, came after the last reset.
     pub(super) fn since_reset(&self, name: &str, value: u64) -> u64 {
         self.shared.stats.baseline.since_reset(name, value)
     }
 
-    pub(super) fn clients(&self) -> &[Arc<Client>] {
+    pub(crate) fn clients(&self) -> &[Arc<Client>] {
         self.clients.get_or_init(|| self.shared.stats.clients().map(|all| all.list()).unwrap_or_default())
     }
 
@@ -175,7 +187,7 @@ impl<'a> Reading<'a> {
         stats.note_held(&held);
         let used = stats.used_bytes(&shared.engine) as u64;
         let startup = stats.startup_bytes as u64;
-        let usage = keyspace.usage(None);
+        let usage = self.survey().total();
         // Entries and tables live in pages of the pool, everything else on the heap.
         let pool = keyspace.pool().usage();
         let in_pages = (usage.entry_bytes + usage.table_bytes) as u64;

@@ -34,7 +34,7 @@ def test_a_server_that_serves_is_healthy(port):
         assert ask(port, method="HEAD") == (200, "")
         assert ask(port, path="/health?verbose") == (200, "ok\n")
         assert ask(port, method="POST") == (405, "GET or HEAD\n")
-        assert ask(port, path="/") == (404, "there is /health\n")
+        assert ask(port, path="/nothing") == (404, "there are /health, /metrics and the console at /\n")
     with pytest.raises(OSError):
         ask(port)
 

@@ -1,13 +1,18 @@
-//! Health over HTTP, for load balancers and orchestrators: `GET /health`.
+//! HTTP on `http-port`: health for load balancers, metrics for Prometheus, the console for people.
 //!
 //! ```text
-//! 200 ok                      commands are served
-//! 503 the data set is …       it is being loaded: clients are answered LOADING
-//! 503 the append-only …       the disk fails: writes are refused
+//! accept ─▶ Connections: at most so many, the oldest gives way ─▶ hyper: head within 5 s and 8 KiB
+//!        ─▶ guard: method, body, Host ─▶ routes: /health /metrics, files of the console
+//!                                        └─▶ /connect: WebSocket ◀─▶ pair of sockets ◀─▶ a worker
 //! ```
 //!
-//! One thread, which never touches the keyspace or waits for a worker: the answer comes at once however
-//! busy these are. Nothing secret is told, so there is no password.
+//! One thread of its own, which never waits for a worker: what takes long to look at is left out (`survey_unless_long`).
+//! A fault here ends a connection, never the serving of commands.
+
+mod console;
+mod guard;
+mod health;
+mod routes;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,10 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode, server::conn::http1, service::service_fn};
+use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::Socket;
 use tokio::net::TcpListener;
@@ -31,6 +33,7 @@ use tokio::time::{Instant, timeout};
 
 use dunlin_net::HTTP_CLIENTS_MAX;
 
+use self::routes::Site;
 use crate::shared::Shared;
 
 /// How long a client may take to send the head of a request, or leave its connection idle.
@@ -43,18 +46,18 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 const HOLD_MIN: Duration = Duration::from_millis(100);
 
 /// The thread that answers; it ends when this is dropped.
-pub(crate) struct HealthServer {
+pub(crate) struct HttpServer {
     addresses: Vec<SocketAddr>,
     stop: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl HealthServer {
+impl HttpServer {
     /// Starts to answer on these sockets, which listen already.
     pub(crate) fn start(shared: &Arc<Shared>, sockets: Vec<Socket>) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let (stop, stopped) = oneshot::channel();
-        let shared = Arc::clone(shared);
+        let site = Arc::new(Site::new(shared));
         let listeners = {
             let _entered = runtime.enter();
             let sockets = sockets.into_iter().map(|socket| TcpListener::from_std(socket.into()));
@@ -65,7 +68,7 @@ impl HealthServer {
             runtime.block_on(async move {
                 let connections = Arc::new(Connections::new());
                 for listener in listeners {
-                    tokio::spawn(accept(listener, Arc::clone(&connections), Arc::clone(&shared)));
+                    tokio::spawn(accept(listener, Arc::clone(&connections), Arc::clone(&site)));
                 }
                 // Nothing is ever sent: the other end is dropped.
                 let _ = stopped.await;
@@ -81,7 +84,7 @@ impl HealthServer {
     }
 }
 
-impl Drop for HealthServer {
+impl Drop for HttpServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -91,10 +94,17 @@ impl Drop for HealthServer {
     }
 }
 
-impl fmt::Debug for HealthServer {
+impl fmt::Debug for HttpServer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("HealthServer").finish_non_exhaustive()
+        out.debug_struct("HttpServer").finish_non_exhaustive()
     }
+}
+
+/// The two ends of a connection.
+#[derive(Debug, Clone, Copy)]
+struct Ends {
+    peer: SocketAddr,
+    local: SocketAddr,
 }
 
 /// The open connections. Where there are as many as may be, the next one waits until one of them ends, or until the
@@ -150,10 +160,10 @@ impl Connections {
     }
 }
 
-async fn accept(listener: TcpListener, connections: Arc<Connections>, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, connections: Arc<Connections>, site: Arc<Site>) {
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match listener.accept().await {
+            Ok((stream, peer)) => (stream, peer),
             Err(error) => {
                 tracing::debug!("cannot accept an HTTP client: {error}");
                 tokio::time::sleep(ACCEPT_RETRY).await;
@@ -161,51 +171,21 @@ async fn accept(listener: TcpListener, connections: Arc<Connections>, shared: Ar
             }
         };
         let room = connections.room().await;
-        let shared = Arc::clone(&shared);
+        let site = Arc::clone(&site);
+        // One that has gone has no address left.
+        let Ok(local) = stream.local_addr() else { continue };
+        let ends = Ends { peer, local };
         let connection = tokio::spawn(async move {
             let _room = room;
             let service = service_fn(|request| {
-                let response = respond(&request, &shared);
-                async move { Ok::<_, Infallible>(response) }
+                let site = Arc::clone(&site);
+                async move { Ok::<_, Infallible>(routes::respond(request, &site, ends).await) }
             });
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).max_buf_size(HEAD_BYTES_MAX);
-            // What goes wrong here is a client's doing, and its connection ends.
-            let _ = http.serve_connection(TokioIo::new(stream), service).await;
+            // A fault here is a client's doing, and its connection ends.
+            let _ = http.serve_connection(TokioIo::new(stream), service).with_upgrades().await;
         });
         connections.enter(connection.abort_handle());
     }
-}
-
-fn respond(request: &Request<Incoming>, shared: &Shared) -> Response<Full<Bytes>> {
-    let is_read = [Method::GET, Method::HEAD].contains(request.method());
-    let (status, text) = match request.uri().path() {
-        "/health" if is_read => match complaint(shared) {
-            None => (StatusCode::OK, "ok\n".to_owned()),
-            Some(complaint) => (StatusCode::SERVICE_UNAVAILABLE, complaint + "\n"),
-        },
-        "/health" => (StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD\n".to_owned()),
-        _ => (StatusCode::NOT_FOUND, "there is /health\n".to_owned()),
-    };
-    let mut response = Response::new(Full::new(Bytes::from(text)));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if status == StatusCode::METHOD_NOT_ALLOWED {
-        headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-    }
-    response
-}
-
-/// Why commands are not served as they should be.
-fn complaint(shared: &Shared) -> Option<String> {
-    if let Some(progress) = shared.loading.progress() {
-        return Some(format!("the data set is being loaded: {:.0}%", progress.percent()));
-    }
-    if shared.durability.is_failing() {
-        let reason = shared.durability.status().write_error.clone().unwrap_or_default();
-        return Some(format!("the append-only file cannot be written: {reason}"));
-    }
-    None
 }

@@ -1,0 +1,46 @@
+//! Commands for operators of a running server, which they ask as clients: `dunlin why`, `dunlin doctor`, `dunlin health`.
+
+mod doctor;
+mod health;
+mod server;
+mod why;
+
+use std::{ffi::OsString, process::ExitCode};
+
+use clap::{CommandFactory, Parser};
+
+/// `dunlin why …`: what was slow. `words` are those behind `why`.
+pub fn why(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    run::<why::Arguments>("why", words, why::run)
+}
+
+/// `dunlin doctor …`: the machine and the server, for a bug report. `words` are those behind `doctor`.
+pub fn doctor(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    run::<doctor::Arguments>("doctor", words, doctor::run)
+}
+
+/// `dunlin health …`: what `/health` answers, for containers without other programs. `words` are those behind `health`.
+pub fn health(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    run::<health::Arguments>("health", words, health::run)
+}
+
+/// The commands as clap describes them, for manual pages and completions.
+pub fn commands() -> Vec<clap::Command> {
+    vec![why::Arguments::command(), doctor::Arguments::command(), health::Arguments::command()]
+}
+
+/// Reads the flags and runs a command; what went wrong is one line for the operator.
+fn run<A: Parser>(
+    name: &str,
+    words: impl IntoIterator<Item = OsString>,
+    command: fn(&A) -> Result<(), String>,
+) -> ExitCode {
+    let words = std::iter::once(OsString::from(format!("dunlin {name}"))).chain(words);
+    match command(&A::parse_from(words)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("dunlin: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}

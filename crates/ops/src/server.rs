@@ -1,0 +1,51 @@
+//! Questions to a server.
+
+use dunlin_bench::{server_flags::ServerFlags, target::Client};
+use dunlin_resp::Value;
+
+/// A connection to the server that the flags name.
+pub(crate) fn connect(flags: &ServerFlags) -> Result<Client, String> {
+    let target = flags.target()?;
+    target.client().map_err(|error| format!("{}: {error}", target.address))
+}
+
+/// Runs a command; an error of the server is one of ours.
+pub(crate) fn ask(client: &mut Client, words: &[&str]) -> Result<Value, String> {
+    match client.call(words) {
+        Ok(Value::Error(line)) => Err(text(&line)),
+        Ok(value) => Ok(value),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The text of an answer, or nothing.
+pub(crate) fn ask_text(client: &mut Client, words: &[&str]) -> Result<String, String> {
+    Ok(ask(client, words)?.as_bytes().map(text).unwrap_or_default())
+}
+
+/// The strings of an array.
+pub(crate) fn strings(value: &Value) -> Vec<String> {
+    let items: &[Value] = match value {
+        Value::Array(items) | Value::Set(items) => items,
+        _ => &[],
+    };
+    items.iter().map(|item| item.as_bytes().map(text).unwrap_or_default()).collect()
+}
+
+/// Bytes of a server for a terminal: nothing in them controls it.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    let is_harmless = |char: &char| !char.is_control() || matches!(char, '\n' | '\t');
+    String::from_utf8_lossy(bytes).chars().filter(is_harmless).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_do_not_control_the_terminal() {
+        assert_eq!(text(b"a\x1b[2Jb\r\n\xff"), "a[2Jb\n\u{fffd}");
+        let value = Value::Array(vec![Value::Bulk(b"a".to_vec()), Value::Integer(1)]);
+        assert_eq!(strings(&value), ["a", ""]);
+    }
+}

@@ -1,0 +1,273 @@
+//! The console: a page whose files are in the binary, and the connection that it makes.
+//!
+//! ```text
+//! browser ◀── WebSocket, binary messages ──▶ thread `http` ◀── pair of sockets ──▶ a worker
+//!             the bytes of RESP3              copies                              a client like others
+//! ```
+//!
+//! The page speaks the server's own protocol, so there is no second interface with rules of its own: it authenticates by AUTH
+//! or HELLO, each action is a command, and the worker admits, limits and lists it as a client at the browser's address
+//! (docs/decisions/0044). Nothing is kept in the browser that would authenticate by itself, and only the console's own page may
+//! connect, so that other sites cannot use a server that asks for no password.
+//!
+//! `console/` has the sources of the files under `http/console/`; `make console` builds them anew.
+
+use std::{
+    fmt::Write,
+    io,
+    pin::pin,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use futures_util::{SinkExt, StreamExt, future::select};
+use hyper::{
+    HeaderMap, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    header::{
+        CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION,
+        UPGRADE,
+    },
+    upgrade::Upgraded,
+};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+    sync::OwnedSemaphorePermit,
+    time::timeout,
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{
+        Message,
+        handshake::derive_accept_key,
+        protocol::{Role, WebSocketConfig},
+    },
+};
+
+use super::{
+    Ends,
+    guard::{self, Refused},
+    routes::{self, Body, Site},
+};
+use crate::config::{Change, Config, DIRECTIVES};
+
+/// Bytes of a message from the browser; a request may span several.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a message to the browser.
+const PIECE_BYTES: usize = 64 * 1024;
+/// How long nothing may come from a browser. The page asks for something each second while it is looked at.
+const SILENCE_MAX: Duration = Duration::from_secs(600);
+
+/// The page loads its own files and makes its own connection, nothing else.
+pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+                                 base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// A file of the page, and its type.
+pub(super) fn file(path: &str) -> Option<(&'static str, &'static [u8])> {
+    match path {
+        "/" => Some(("text/html; charset=utf-8", include_bytes!("console/index.html"))),
+        "/app.js" => Some(("text/javascript; charset=utf-8", include_bytes!("console/app.js"))),
+        "/style.css" => Some(("text/css; charset=utf-8", include_bytes!("console/style.css"))),
+        "/directives.json" => Some(("application/json", directives().as_bytes())),
+        _ => None,
+    }
+}
+
+/// The table of directives, which the page compares with `CONFIG GET`: of this version, without a value of this server.
+fn directives() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let defaults = Config::default();
+        let mut out = String::from("[");
+        for (at, directive) in DIRECTIVES.iter().enumerate() {
+            let comma = if at == 0 { "" } else { ",\n" };
+            let change = match directive.change {
+                Change::Anytime => "any time",
+                Change::Protected => "protected",
+                Change::AtStart => "at start",
+            };
+            let default = String::from_utf8_lossy(&directive.print(&defaults)).into_owned();
+            let _ = write!(out, "{comma}{{");
+            for (name, text) in [
+                ("name", directive.name),
+                ("group", directive.group.title()),
+                ("default", &default),
+                ("values", &directive.values()),
+                ("doc", directive.doc),
+                ("change", change),
+            ] {
+                let _ = write!(out, "\"{name}\":{},", json_text(text));
+            }
+            let _ = write!(out, "\"secret\":{}}}", directive.is_secret());
+        }
+        out + "]"
+    });
+    &TEXT
+}
+
+/// A JSON string (RFC 8259).
+fn json_text(text: &str) -> String {
+    let mut out = String::from("\"");
+    for char in text.chars() {
+        match char {
+            '"' | '\\' => out.extend(['\\', char]),
+            control if control < ' ' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(control));
+            }
+            other => out.push(other),
+        }
+    }
+    out + "\""
+}
+
+/// `/connect`: begins a connection of the console.
+pub(super) fn connect(
+    mut request: Request<Incoming>,
+    site: &Site,
+    ends: Ends,
+) -> Result<Response<Body>, Refused> {
+    guard::check_origin(&request)?;
+    let key = websocket_key(request.headers())?;
+    let busy = |reason: &str| Refused::new(StatusCode::SERVICE_UNAVAILABLE, reason);
+    let room = Arc::clone(&site.consoles);
+    let permit = room.try_acquire_owned().map_err(|_| busy("there are too many consoles already"))?;
+    let socket =
+        site.new_client(ends).map_err(|error| busy(&format!("cannot make a connection: {error}")))?;
+    let upgrade = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        // A browser that has gone meanwhile has no connection.
+        if let Ok(upgraded) = upgrade.await {
+            copy(upgraded, socket, permit).await;
+        }
+    });
+    let mut response = routes::text(StatusCode::SWITCHING_PROTOCOLS, String::new());
+    let accept = HeaderValue::try_from(derive_accept_key(key.as_bytes())).expect("base64 is plain text");
+    for (name, value) in [
+        (CONNECTION, HeaderValue::from_static("Upgrade")),
+        (UPGRADE, HeaderValue::from_static("websocket")),
+        (SEC_WEBSOCKET_ACCEPT, accept),
+    ] {
+        response.headers_mut().insert(name, value);
+    }
+    Ok(response)
+}
+
+/// The key of a request that asks for a WebSocket as RFC 6455 has it.
+fn websocket_key(headers: &HeaderMap) -> Result<String, Refused> {
+    let has_word = |name: HeaderName, word: &str| {
+        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|value| value.trim().eq_ignore_ascii_case(word))
+    };
+    let key = headers.get(SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok()).filter(|key| key.len() == 24);
+    match key {
+        Some(key)
+            if has_word(CONNECTION, "upgrade")
+                && has_word(UPGRADE, "websocket")
+                && has_word(SEC_WEBSOCKET_VERSION, "13") =>
+        {
+            Ok(key.to_owned())
+        }
+        _ => Err(Refused::new(StatusCode::BAD_REQUEST, "a WebSocket of version 13 is expected here")),
+    }
+}
+
+/// Copies between browser and worker until one of them ends. Each waits for the other to take what it sends: memory does not
+/// grow.
+async fn copy(upgraded: Upgraded, socket: UnixStream, permit: OwnedSemaphorePermit) {
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MESSAGE_BYTES_MAX))
+        .max_frame_size(Some(MESSAGE_BYTES_MAX));
+    let stream = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
+    let (mut to_browser, mut from_browser) = stream.split();
+    let (mut from_worker, mut to_worker) = socket.into_split();
+    let inward = async {
+        while let Ok(Some(Ok(message))) = timeout(SILENCE_MAX, from_browser.next()).await {
+            let written = match message {
+                Message::Binary(bytes) => to_worker.write_all(&bytes).await,
+                Message::Text(text) => to_worker.write_all(text.as_str().as_bytes()).await,
+                Message::Close(_) => break,
+                // Pings are answered by the library.
+                Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => Ok(()),
+            };
+            if written.is_err() {
+                break;
+            }
+        }
+    };
+    let outward = async {
+        let mut buffer = vec![0; PIECE_BYTES];
+        loop {
+            match from_worker.read(&mut buffer).await {
+                Ok(0) | Err(_) => break,
+                Ok(read) => {
+                    let piece = Message::Binary(Bytes::copy_from_slice(&buffer[..read]));
+                    if to_browser.send(piece).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+        // The worker has closed the connection; a browser that has gone need not hear of it.
+        let _ = to_browser.close().await;
+    };
+    select(pin!(inward), pin!(outward)).await;
+    drop(permit);
+}
+
+/// One end of a pair of sockets, for the runtime, and the other, for a worker.
+pub(super) fn pair() -> io::Result<(UnixStream, socket2::Socket)> {
+    let (own, other) = UnixStream::pair()?;
+    Ok((own, other.into_std()?.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn console_is_small_and_loads_nothing_from_elsewhere() {
+        let files = ["/", "/app.js", "/style.css"].map(|path| file(path).unwrap().1);
+        let bytes: usize = files.iter().map(|file| file.len()).sum();
+        assert!(bytes <= 300 * 1024, "{bytes} bytes");
+        for file in files {
+            let text = String::from_utf8_lossy(file);
+            let urls: Vec<&str> = text
+                .split("http")
+                .filter(|rest| rest.starts_with("://") || rest.starts_with("s://"))
+                .collect();
+            let is_name = |rest: &&&str| !rest.starts_with("://www.w3.org/");
+            assert_eq!(
+                urls.iter().filter(is_name).count(),
+                0,
+                "{:?}",
+                urls.iter().map(|url| &url[..30]).collect::<Vec<_>>()
+            );
+        }
+    }
+
+    #[test]
+    fn directives_are_json() {
+        let text = directives();
+        assert!(text.starts_with("[{\"name\":\"acl-pubsub-default\",") && text.ends_with("}]"));
+        assert_eq!(json_text("a\"b\\c\n"), "\"a\\\"b\\\\c\\u000a\"");
+    }
+
+    #[test]
+    fn a_websocket_is_asked_for_as_the_standard_says() {
+        let good = || {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONNECTION, HeaderValue::from_static("keep-alive, Upgrade"));
+            headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+            headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+            headers.insert(SEC_WEBSOCKET_KEY, HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="));
+            headers
+        };
+        assert!(websocket_key(&good()).is_ok());
+        for name in [CONNECTION, UPGRADE, SEC_WEBSOCKET_VERSION, SEC_WEBSOCKET_KEY] {
+            let mut headers = good();
+            headers.insert(name, HeaderValue::from_static("x"));
+            assert!(websocket_key(&headers).is_err());
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The flight recorder: what the server was like, each second of the last hour and more coarsely for a month, and what
+//! happened. Always on.
+//!
+//! ```text
+//! counters of workers, logs, states ─ once a second ─▶ sampler ─▶ rings ──▶ RECORDER WHY · RANGE · EVENTS
+//!                                                                   └ every 10 s ─▶ recorder.dunlin in `dir`
+//! ```
+//!
+//! The thread `recorder` reads counters that are there anyway; no command does anything for it. Its memory is allocated once.
+//! The file is kept where the server keeps a data set; one that cannot be written costs the recorder its past, and nobody
+//! anything else.
+
+mod fields;
+mod file;
+mod rings;
+mod sampler;
+mod when;
+mod why;
+
+use std::{
+    fs::File,
+    io,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use self::rings::{EventKind, Rings};
+pub(crate) use self::{
+    fields::{FIELDS, Field, Merge, Merged, NO_COMMAND, Sample},
+    rings::Event,
+    when::{When, WhenError},
+    why::{Facts, Question, explain},
+};
+use crate::{
+    config::describe,
+    shared::Shared,
+    system::host::{lower_priority, unix_us},
+};
+
+/// How often the file is written.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(10);
+/// The age of a server at which it makes a file where there is none yet.
+const FIRST_FILE_AGE: Duration = Duration::from_secs(60);
+/// How often a file that could not be opened is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The recorder, as all threads see it.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    rings: Mutex<Rings>,
+    storage: Mutex<Storage>,
+}
+
+/// The file and what it lacks.
+#[derive(Debug, Default)]
+struct Storage {
+    file: Option<(PathBuf, File)>,
+    pending: Vec<file::Piece>,
+    /// A failure has been logged, and none is until it has worked again.
+    is_failing: bool,
+    retry_at: Option<Instant>,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self { rings: Mutex::new(Rings::new()), storage: Mutex::default() }
+    }
+}
+
+impl Recorder {
+    /// The samples and events. Held for the copying of some of them.
+    pub(crate) fn rings(&self) -> MutexGuard<'_, Rings> {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn storage(&self) -> MutexGuard<'_, Storage> {
+        self.storage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes an event of now.
+    fn note(&self, kind: EventKind, text: String) {
+        self.note_at((unix_us() / 1000) as u64, kind, text);
+    }
+
+    /// Notes an event of a time in milliseconds since 1970.
+    fn note_at(&self, time_ms: u64, kind: EventKind, text: String) {
+        let piece = file::event_piece(self.rings().note(time_ms, kind, text));
+        self.storage().add([piece]);
+    }
+
+    fn add(&self, sample: Sample) {
+        let mut pieces = Vec::new();
+        let mut rings = self.rings();
+        let places = |ring: usize, sample: &Sample| {
+            let (step_s, length) = rings::RESOLUTIONS[ring];
+            let place = (sample.time_s / step_s) as usize % length;
+            pieces.push(file::sample_piece(ring, place, sample));
+        };
+        rings.add(sample, places);
+        drop(rings);
+        self.storage().add(pieces);
+    }
+
+    /// Writes what the file lacks, opening it where there is a directory for it.
+    fn flush(&self, shared: &Shared) {
+        let mut storage = self.storage();
+        let wanted = file_path(shared);
+        if storage.file.as_ref().map(|(path, _)| path) != wanted.as_ref() {
+            storage.file = None;
+            storage.pending.clear();
+            let Some(path) = wanted else { return };
+            // A server that ends at once, as of a test or a check, leaves nothing behind.
+            if shared.stats.process.uptime() < FIRST_FILE_AGE && !path.exists() {
+                return;
+            }
+            if storage.retry_at.is_some_and(|at| Instant::now() < at) {
+                return;
+            }
+            match file::create(&path, commands_hash(shared), &self.rings()) {
+                Ok(file) => storage.file = Some((path, file)),
+                Err(error) => return storage.fail(&error),
+            }
+        }
+        let pending = std::mem::take(&mut storage.pending);
+        let Some((_, file)) = &storage.file else { return };
+        match file::write(file, &pending) {
+            Ok(()) => (storage.is_failing, storage.retry_at) = (false, None),
+            Err(error) => storage.fail(&error),
+        }
+    }
+
+    /// Takes over what the file of an earlier run has, before there are samples of this one.
+    fn load(&self, shared: &Shared) {
+        let Some(path) = file_path(shared) else { return };
+        let now_s = (unix_us() / 1_000_000) as u32;
+        match file::load(&path, commands_hash(shared), now_s) {
+            Ok(Some(rings)) => *self.rings() = rings,
+            Ok(None) => {}
+            Err(error) => tracing::warn!("cannot read {}: {}", path.display(), describe(&error)),
+        }
+    }
+
+    /// The server ends.
+    pub(crate) fn finish(&self, shared: &Shared) {
+        self.note(EventKind::Server, "the server ended".to_owned());
+        self.flush(shared);
+    }
+}
+
+impl Storage {
+    fn add(&mut self, pieces: impl IntoIterator<Item = file::Piece>) {
+        if self.file.is_some() {
+            self.pending.extend(pieces);
+        }
+    }
+
+    /// The file could not be written: it is begun anew, later.
+    fn fail(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.is_failing, true) {
+            tracing::warn!("the flight recorder cannot write its file: {}", describe(error));
+        }
+        self.file = None;
+        self.retry_at = Some(Instant::now() + RETRY_INTERVAL);
+    }
+}
+
+/// Where the file is, while the server keeps a data set.
+fn file_path(shared: &Shared) -> Option<PathBuf> {
+    let config = shared.config.current();
+    config.keeps_data().then(|| config.dir.join(file::FILE_NAME))
+}
+
+fn commands_hash(shared: &Shared) -> u64 {
+    let names: Vec<String> = shared.commands.entries().iter().map(|entry| entry.full_name()).collect();
+    file::names_hash(names.iter().map(String::as_str))
+}
+
+/// Starts the thread; it ends with the server.
+pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
+    shared.recorder.load(shared);
+    shared
+        .recorder
+        .note(EventKind::Server, format!("the server started, version {}", env!("CARGO_PKG_VERSION")));
+    let shared = Arc::downgrade(shared);
+    let run = move || {
+        lower_priority();
+        let mut sampler = sampler::Sampler::default();
+        if let Some(shared) = shared.upgrade() {
+            // The first second is compared with this.
+            sampler.look(&shared, 0);
+        }
+        let mut flush_at = Instant::now() + FLUSH_INTERVAL;
+        loop {
+            let now_us = unix_us();
+            let left_us = 1_000_000 - (now_us % 1_000_000) as u64;
+            thread::sleep(Duration::from_micros(left_us));
+            let Some(shared) = shared.upgrade() else { return };
+            // The second that has just ended.
+            let time_s = (unix_us() / 1_000_000) as u32 - 1;
+            if let Some(seen) = sampler.look(&shared, time_s) {
+                shared.recorder.add(seen.sample);
+                // They happened before the second was over.
+                let time_ms = u64::from(time_s) * 1000 + 999;
+                for (kind, text) in seen.events {
+                    shared.recorder.note_at(time_ms, kind, text);
+                }
+            }
+            if Instant::now() >= flush_at {
+                shared.recorder.flush(&shared);
+                flush_at = Instant::now() + FLUSH_INTERVAL;
+            }
+        }
+    };
+    thread::Builder::new().name("recorder".to_owned()).spawn(run).map(drop)
+}

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Writes a container image as an OCI layout: scripts/make-image.py PROGRAM OUT-DIRECTORY
+
+Nothing but Python is needed. The image has one layer from scratch: the program, the shared libraries that it asks for (none
+where it is linked statically), a user, and /data. The same program makes the same bytes.
+"""
+
+import gzip
+import hashlib
+import io
+import json
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+import tarfile
+
+USER = 10001
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def libraries(program):
+    """The shared libraries of a program, by the paths at which its loader looks for them."""
+    listed = subprocess.run(["ldd", program], capture_output=True, text=True)
+    if listed.returncode != 0:
+        return []
+    return sorted(set(re.findall(r"(?:=> )?(/\S+) \(0x", listed.stdout)))
+
+
+def layer(program):
+    """The layer's tar: names in order, no times, owners by number."""
+    files = {"usr/bin/dunlin": (pathlib.Path(program).read_bytes(), 0o755)}
+    for path in libraries(program):
+        files[path.lstrip("/")] = (pathlib.Path(path).read_bytes(), 0o755)
+    files["etc/passwd"] = (f"root:x:0:0::/:/\ndunlin:x:{USER}:{USER}::/data:/\n".encode(), 0o644)
+    files["etc/group"] = (f"root:x:0:\ndunlin:x:{USER}:\n".encode(), 0o644)
+    folders = {"data": USER, "tmp": 0}
+    for name in files:
+        for parent in pathlib.PurePosixPath(name).parents:
+            if str(parent) != ".":
+                folders.setdefault(str(parent), 0)
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in sorted(folders):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
+            entry.uid = entry.gid = folders[name]
+            tar.addfile(entry)
+        for name in sorted(files):
+            content, mode = files[name]
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), mode
+            tar.addfile(entry, io.BytesIO(content))
+    return out.getvalue()
+
+
+class Layout:
+    def __init__(self, out):
+        self.out = pathlib.Path(out)
+        (self.out / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
+
+    def add(self, content, media_type):
+        digest = hashlib.sha256(content).hexdigest()
+        (self.out / "blobs" / "sha256" / digest).write_bytes(content)
+        return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(content)}
+
+    def add_json(self, value, media_type):
+        return self.add(json.dumps(value, sort_keys=True, separators=(",", ":")).encode(), media_type)
+
+
+def main(program, out):
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+    tar = layer(program)
+    layout = Layout(out)
+    packed = layout.add(gzip.compress(tar, 9, mtime=0), "application/vnd.oci.image.layer.v1.tar+gzip")
+    labels = {
+        "org.opencontainers.image.title": "dunlin",
+        "org.opencontainers.image.description": "In-memory data store that speaks the Redis protocol",
+        "org.opencontainers.image.version": version,
+        "org.opencontainers.image.licenses": "BSD-3-Clause",
+    }
+    config = layout.add_json(
+        {
+            "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
+            "os": "linux",
+            "config": {
+                "User": f"{USER}:{USER}",
+                "ExposedPorts": {"6379/tcp": {}, "8379/tcp": {}},
+                "Volumes": {"/data": {}},
+                "WorkingDir": "/data",
+                "Entrypoint": ["/usr/bin/dunlin", "server"],
+                "Cmd": ["--bind", "*", "--http-port", "8379", "--dir", "/data"],
+                "StopSignal": "SIGTERM",
+                "Labels": labels,
+            },
+            "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(tar).hexdigest()]},
+        },
+        "application/vnd.oci.image.config.v1+json",
+    )
+    manifest_type = "application/vnd.oci.image.manifest.v1+json"
+    manifest = layout.add_json(
+        {"schemaVersion": 2, "mediaType": manifest_type, "config": config, "layers": [packed], "annotations": labels},
+        manifest_type,
+    )
+    manifest["annotations"] = {"org.opencontainers.image.ref.name": version}
+    index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [manifest]}
+    (layout.out / "index.json").write_text(json.dumps(index, sort_keys=True))
+    (layout.out / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+    print(f"{layout.out}: dunlin {version}, {packed['size'] >> 10} KiB", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

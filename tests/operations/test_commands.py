@@ -1,0 +1,99 @@
+"""dunlin why, doctor and health; signals, the journal and the watchdog of a supervisor."""
+
+import os
+import signal
+import socket
+import subprocess
+
+import redis
+
+from harness import DUNLIN, Server, free_port
+from web import eventually, serving
+
+
+def run(*arguments, code=0):
+    done = subprocess.run([DUNLIN, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_why_asks_the_server():
+    with Server("--requirepass", "secret", "--enable-debug-command", "yes") as server:
+        client = redis.Redis(port=server.port, password="secret")
+        client.execute_command("DEBUG", "SLEEP", "0.2")
+        why = lambda: run("why", "-p", server.port, "-a", "secret")
+        eventually(lambda: "DEBUG SLEEP 0.2 took" in why())
+        assert "UTC the server was slower than usual" in why()
+        assert "a time is" in run("why", "-p", server.port, "-a", "secret", "--at", "noon", code=1)
+        assert "NOAUTH" in run("why", "-p", server.port, code=1)
+    assert "refused" in run("why", "-p", free_port(), code=1).lower()
+
+
+def test_doctor_tells_of_machine_and_server_and_no_secret(tmp_path):
+    with Server("--requirepass", "secret-word", "--maxmemory", "100mb") as server:
+        client = redis.Redis(port=server.port, password="secret-word")
+        client.set("private-key", "private-value")
+        client.config_set("slowlog-log-slower-than", 0)
+        client.get("private-key")
+        text = run("doctor", "-p", server.port, "-a", "secret-word", "--dir", tmp_path)
+    for part in ["# Machine", "processors:", "a sync takes", "# Server", "dunlin_version:", "maxmemory 104857600", "requirepass (not shown)", "# The last minute"]:
+        assert part in text, part
+    assert "secret-word" not in text and "private" not in text
+    assert list(tmp_path.iterdir()) == []
+    alone = run("doctor", "-p", free_port())
+    assert "# Machine" in alone and "not reached" in alone
+
+
+def test_health_ends_with_the_state():
+    with serving() as (_, port):
+        assert run("health", "-p", port) == "ok\n"
+    assert "refused" in run("health", "-p", port, code=1).lower()
+
+
+def test_sighup_leaves_the_server_at_work_and_opens_the_log_anew(tmp_path):
+    log = tmp_path / "dunlin.log"
+    with Server("--logfile", log) as server:
+        log.rename(tmp_path / "dunlin.log.1")
+        server.process.send_signal(signal.SIGHUP)
+        eventually(log.exists)
+        eventually(lambda: "Received SIGHUP" in log.read_text())
+        assert redis.Redis(port=server.port).ping()
+
+
+def test_lines_for_the_journal_have_priorities(tmp_path):
+    # So systemd names the stream that it has opened.
+    output = tmp_path / "output"
+    with open(output, "wb") as stream:
+        about = os.fstat(stream.fileno())
+        environment = {**os.environ, "JOURNAL_STREAM": f"{about.st_dev}:{about.st_ino}"}
+        port = free_port()
+        process = subprocess.Popen([DUNLIN, "server", "--port", str(port), "--save", "", "--dir", str(tmp_path)], stdout=stream, stderr=stream, env=environment)
+        try:
+            eventually(lambda: "<5>Ready to accept connections" in output.read_text())
+        finally:
+            process.terminate()
+            process.wait(30)
+    lines = output.read_text().splitlines()
+    assert all(line[0] == "<" and line[1] in "34567" and line[2] == ">" for line in lines), lines
+
+
+def test_watchdog_of_the_supervisor_is_fed(tmp_path):
+    path = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(path))
+        listener.settimeout(30)
+        environment = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "200000"}
+        with Server("--supervised", "systemd", environment=environment):
+            heard = [listener.recv(200).decode() for _ in range(8)]
+    assert sum(text == "WATCHDOG=1\n" for text in heard) >= 3
+    assert any(text.startswith("READY=1") for text in heard)
+
+
+def test_limits_of_the_machine_are_said_at_the_start():
+    with Server("--threads", "2") as server:
+        text = server.log()
+    assert "2 worker threads" in text
+    limit = next((line for line in text.splitlines() if "Limits of the control group" in line), None)
+    memory = "/sys/fs/cgroup/memory.max"
+    if os.path.exists(memory) and open(memory).read().strip() != "max":
+        assert limit is not None

@@ -1,0 +1,246 @@
+"""The console in a real browser, Debian's chromium. One browser walks through all pages (console.mjs); each test here is one
+of its steps, or looks at what it has left in the server."""
+
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+import redis
+
+from harness import ROOT
+from web import PATIENCE_S, ask, serving
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
+MODULES = ROOT / "console" / "node_modules"
+SCRIPT = pathlib.Path(__file__).with_name("console.mjs")
+STEPS = re.findall(r'await step\("(\w+)"', SCRIPT.read_text())
+needs_browser = pytest.mark.skipif(
+    not CHROMIUM or not (MODULES / "playwright-core").exists(),
+    reason="there is no browser (Debian package chromium), or console/node_modules lacks playwright-core",
+)
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory):
+    """What became of each step, and a client of the server, after the walk."""
+    with serving("--requirepass", "secret", "--enable-debug-command", "yes", "--threads", 2) as (server, port):
+        client = redis.Redis(port=server.port, password="secret", decode_responses=False)
+        fill(client)
+        victim = redis.Redis(port=server.port, password="secret", client_name="victim")
+        victim.ping()
+        stop = threading.Event()
+        if os.environ.get("CONSOLE_SHOTS"):
+            # Pictures of a server that does something.
+            threading.Thread(target=load, args=(server.port, stop), daemon=True).start()
+            time.sleep(45)
+        out = tmp_path_factory.mktemp("console") / "results.json"
+        walk = subprocess.run(
+            ["node", str(SCRIPT), str(port), str(out), *filter(None, [os.environ.get("CONSOLE_SHOTS")])],
+            env={**os.environ, "CHROMIUM": CHROMIUM},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=540,
+        )
+        stop.set()
+        assert walk.returncode == 0, walk.stdout.decode()
+        yield json.loads(out.read_text()), client
+
+
+def load(port, stop):
+    client = redis.Redis(port=port, password="secret")
+    while not stop.is_set():
+        pipe = client.pipeline(transaction=False)
+        for _ in range(random.randrange(40, 400)):
+            number = random.randrange(140)
+            pipe.get(f"user:{number}:name")
+            pipe.hgetall(f"user:{number % 100}:profile")
+        pipe.execute()
+        time.sleep(random.random() / 20)
+
+
+def fill(client):
+    pipe = client.pipeline(transaction=False)
+    for number in range(100):
+        pipe.set(f"user:{number}:name", f"name {number}", ex=100_000)
+        pipe.hset(f"user:{number}:profile", mapping={"email": f"{number}@example.com", "visits": number})
+        pipe.zadd(f"user:{number}:scores", {"a": number})
+    for number in range(50):
+        pipe.set(f"doomed:{number}", "x")
+    pipe.set("edit:string", "before", ex=5000)
+    pipe.set("edit:large", "x" * 300_000)
+    pipe.hset("edit:hash", mapping={"f1": "1", "f2": "2"})
+    pipe.rpush("edit:list", "a", "b", "c")
+    pipe.sadd("edit:set", "a", "b")
+    pipe.zadd("edit:zset", {"one": 1, "two": 2})
+    pipe.xadd("edit:stream", {"k": "v"})
+    pipe.xgroup_create("edit:stream", "workers", "0")
+    pipe.xreadgroup("workers", "joe", {"edit:stream": ">"})
+    pipe.set(b"bin:\xff\x00", b"\x00\xff\\")
+    pipe.set("app:1", "one")
+    pipe.execute_command("ACL", "SETUSER", "reader", "on", ">pw", "~app:*", "+@read", "+@connection", "-client|list")
+    pipe.execute()
+
+
+@needs_browser
+@pytest.mark.parametrize("step", STEPS)
+def test_console(walked, step):
+    results, _ = walked
+    assert results[step] == "ok"
+
+
+@needs_browser
+def test_edits_are_in_the_store(walked):
+    _, client = walked
+    assert client.get("edit:string") == "grün".encode()
+    assert client.ttl("edit:string") > 0, "an edit keeps the expiry"
+    assert client.strlen("edit:large") == 300_000
+    assert client.hgetall("edit:hash") == {b"f1": b"changed", b"new": b"x y"}
+    assert client.lrange("edit:list", 0, -1) == [b"first", b"c"]
+    assert client.smembers("edit:set") == {b"b", b"c"}
+    assert 0 < client.ttl("edit:set") <= 1000
+    assert client.zscore("edit:zset", "one") == 1.5
+    assert client.xlen("edit:stream") == 2
+    assert client.get(b"bin:\xff\x00") == b"\x00\xff\\"
+    assert client.keys("doomed:*") == []
+    assert len(client.keys("user:*")) == 300
+    assert client.get("a b") == b"c\nd"
+    assert client.config_get("slowlog-max-len") == {b"slowlog-max-len": b"77"} or client.config_get("slowlog-max-len") == {"slowlog-max-len": "77"}
+    assert b"user made on" in b"\n".join(line if isinstance(line, bytes) else line.encode() for line in client.acl_list())
+
+
+def test_built_files_are_those_of_the_sources(tmp_path):
+    if not (MODULES / "esbuild").exists():
+        pytest.skip("console/node_modules lacks esbuild")
+    subprocess.run(["node", "build.mjs", str(tmp_path)], cwd=ROOT / "console", check=True)
+    committed = ROOT / "crates" / "server" / "src" / "http" / "console"
+    names = {file.name for file in committed.iterdir()}
+    assert names == {file.name for file in tmp_path.iterdir()}
+    for name in names:
+        assert (committed / name).read_bytes() == (tmp_path / name).read_bytes(), f"{name} is stale: make console"
+
+
+def test_files_of_the_page_have_their_types_and_a_strict_policy():
+    with serving() as (server, port):
+        for path, content_type in [("/", "text/html"), ("/app.js", "text/javascript"), ("/style.css", "text/css"), ("/directives.json", "application/json")]:
+            answer = ask(port, path)
+            assert answer.status == 200
+            assert answer.headers["content-type"].startswith(content_type)
+            policy = answer.headers["content-security-policy"]
+            assert "default-src 'none'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy
+        names = [directive["name"] for directive in json.loads(ask(port, "/directives.json").text)]
+        assert "http-console" in names
+        client = redis.Redis(port=server.port)
+        client.config_set("http-console", "no")
+        assert ask(port, "/").status == 404
+        assert ask(port, "/connect").status == 404
+        assert ask(port, "/metrics").status == 200
+
+
+UPGRADE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+
+
+def open_socket(port, **changed):
+    """The answer to a request for a WebSocket, and its connection."""
+    client = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+    headers = {"Host": f"127.0.0.1:{port}", "Origin": f"http://127.0.0.1:{port}", **UPGRADE, **changed}
+    lines = [f"{name}: {value}" for name, value in headers.items() if value is not None]
+    client.sendall(("GET /connect HTTP/1.1\r\n" + "\r\n".join(lines) + "\r\n\r\n").encode())
+    head = b""
+    while b"\r\n\r\n" not in head:
+        piece = client.recv(4096)
+        assert piece, head
+        head += piece
+    head, _, rest = head.partition(b"\r\n\r\n")
+    return client, head.decode(), rest
+
+
+def frame(payload, first=0x82, masked=True):
+    mask = b"\x01\x02\x03\x04" if masked else b""
+    length = len(payload)
+    size = bytes([length]) if length < 126 else b"\x7e" + length.to_bytes(2, "big") if length < 65536 else b"\x7f" + length.to_bytes(8, "big")
+    size = bytes([size[0] | (0x80 if masked else 0)]) + size[1:]
+    body = bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload)) if masked else payload
+    return bytes([first]) + size + mask + body
+
+
+@pytest.fixture(scope="module")
+def open_server():
+    with serving() as (server, port):
+        yield server, port
+
+
+def test_a_websocket_carries_the_protocol(open_server):
+    _, port = open_server
+    client, head, rest = open_socket(port)
+    assert head.startswith("HTTP/1.1 101") and "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" in head
+    # A request in two messages; a ping between them.
+    client.sendall(frame(b"*1\r\n$4\r\nPI") + frame(b"", first=0x89) + frame(b"NG\r\n"))
+    while b"+PONG\r\n" not in rest:
+        piece = client.recv(4096)
+        assert piece
+        rest += piece
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"Origin": "http://evil.example.com"},
+        {"Origin": None},
+        {"Origin": "null"},
+        {"Host": "evil.example.com", "Origin": "http://evil.example.com"},
+        {"Sec-WebSocket-Version": "8"},
+        {"Sec-WebSocket-Key": None},
+        {"Upgrade": "h2c"},
+    ],
+)
+def test_a_websocket_of_another_site_or_kind_is_refused(open_server, changed):
+    _, port = open_server
+    client, head, _ = open_socket(port, **changed)
+    assert head.split()[1] in ("400", "403", "421"), head
+    client.close()
+
+
+def test_frames_that_break_the_rules_end_their_connection_alone(open_server):
+    server, port = open_server
+    for bad in [frame(b"PING\r\n", masked=False), frame(b"x", first=0xFF), b"\x82\xff" + (2**40).to_bytes(8, "big") + b"mask", b"\x82\xff" + b"\xff" * 8 + b"mask"]:
+        client, head, _ = open_socket(port)
+        assert head.startswith("HTTP/1.1 101")
+        client.sendall(bad)
+        while client.recv(4096):
+            pass
+        client.close()
+    assert redis.Redis(port=server.port).ping()
+
+
+def test_consoles_are_clients_of_their_browsers_and_bounded(open_server):
+    server, port = open_server
+    client = redis.Redis(port=server.port)
+    before = len(client.client_list())
+    opened = [open_socket(port) for _ in range(16)]
+    assert all(head.startswith("HTTP/1.1 101") for _, head, _ in opened)
+    extra, head, _ = open_socket(port)
+    assert head.startswith("HTTP/1.1 503")
+    extra.close()
+    listed = client.client_list()
+    assert len(listed) == before + 16
+    own = opened[0][0].getsockname()
+    assert f"{own[0]}:{own[1]}" in {one["addr"] for one in listed}
+    for connection, *_ in opened:
+        connection.close()
+    while len(client.client_list()) > before:
+        pass
+    assert ask(port, "/health").status == 200

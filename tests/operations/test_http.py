@@ -1,0 +1,94 @@
+"""HTTP from people who mean harm: each request is answered, and bounded."""
+
+import http.client
+import socket
+
+import pytest
+from web import PATIENCE_S, ask, serving
+
+
+@pytest.fixture(scope="module")
+def port():
+    with serving("--http-hosts", "store.example.com") as (_, port):
+        yield port
+
+
+def raw(port, request):
+    """The first bytes of the answer to these bytes."""
+    with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as client:
+        client.sendall(request)
+        return client.recv(4096)
+
+
+@pytest.mark.parametrize("path", ["/health", "/metrics"])
+def test_only_reading_methods_are_allowed(port, path):
+    for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"]:
+        answer = ask(port, path, method=method)
+        assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD"), method
+    head = ask(port, path, method="HEAD")
+    assert (head.status, head.text) == (200, "")
+
+
+def test_a_name_of_another_site_is_refused(port):
+    refused = ask(port, "/metrics", headers={"Host": "evil.example.com"})
+    assert refused.status == 421
+    assert "http-hosts" in refused.text
+    assert "redis_" not in refused.text
+    for host in ["127.0.0.1", f"localhost:{port}", "store.example.com", "[::1]"]:
+        assert ask(port, "/metrics", headers={"Host": host}).status == 200, host
+    # Load balancers call it what they like.
+    assert ask(port, "/health", headers={"Host": "evil.example.com"}).status == 200
+
+
+def test_a_request_has_one_host(port):
+    assert raw(port, b"GET /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 400")
+    two = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: evil.example.com\r\n\r\n"
+    assert raw(port, two).startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize("path", ["/../etc/passwd", "/%2e%2e/etc/passwd", "/metrics/../x", "//metrics", "/metrics/", "/x" * 1000])
+def test_there_are_no_other_paths(port, path):
+    answer = ask(port, path)
+    assert answer.status == 404
+    assert "root:" not in answer.text
+
+
+def test_bodies_are_not_expected(port):
+    assert ask(port, "/metrics", body=b"x" * 100).status == 413
+    # It is refused before it has come: nothing waits for the rest.
+    head = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000000\r\n\r\n"
+    assert raw(port, head).startswith(b"HTTP/1.1 413")
+    chunked = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert raw(port, chunked).startswith(b"HTTP/1.1 413")
+
+
+def test_a_head_is_short(port):
+    for head in [b"X: " + b"x" * 100_000, b"x: y\r\n" * 10_000]:
+        assert raw(port, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n" + head).startswith(b"HTTP/1.1 431")
+
+
+def test_a_head_that_comes_too_slowly_ends_the_connection(port):
+    with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as client:
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: loc")
+        # Closed, whether with an answer or without.
+        answer = client.recv(4096)
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 408")
+
+
+def test_every_answer_forbids_to_keep_frame_and_guess(port):
+    for path in ["/health", "/metrics", "/nothing"]:
+        headers = ask(port, path).headers
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert "access-control-allow-origin" not in headers
+
+
+def test_requests_in_a_row_share_a_connection(port):
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    for path in ["/health", "/metrics", "/nothing", "/metrics"]:
+        client.request("GET", path)
+        client.getresponse().read()
+    client.close()

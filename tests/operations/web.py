@@ -1,0 +1,48 @@
+"""A server with HTTP, and requests to it."""
+
+import contextlib
+import http.client
+import time
+
+from harness import Server, free_port
+
+PATIENCE_S = 30
+
+
+def eventually(is_so):
+    """Waits until something is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+class Answer:
+    def __init__(self, response):
+        self.status = response.status
+        self.headers = {name.lower(): value for name, value in response.getheaders()}
+        self.text = response.read().decode()
+
+
+def ask(port, path, method="GET", headers=None, body=None):
+    """One request on a connection of its own. `headers` may have a Host."""
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    try:
+        headers = headers or {}
+        client.putrequest(method, path, skip_host="Host" in headers)
+        if body is not None:
+            headers = {"Content-Length": str(len(body)), **headers}
+        for name, value in headers.items():
+            client.putheader(name, value)
+        client.endheaders(body)
+        return Answer(client.getresponse())
+    finally:
+        client.close()
+
+
+@contextlib.contextmanager
+def serving(*directives, **options):
+    """A server, and its port for HTTP."""
+    port = free_port()
+    with Server("--http-port", port, *directives, **options) as server:
+        yield server, port
