@@ -395,7 +395,7 @@ impl<S: Service> EventLoop<S> {
             let Some(message) = self.nested_poll.sort(message, kit.service) else { continue };
             match message {
                 Message::Accepted(accepted) => self.adopt(kit, accepted),
-                Message::Handed(socket, transport) => self.welcome(socket, transport),
+                Message::Handed(socket, transport) => self.welcome(socket, transport, false),
                 Message::Service(To::Client(address), message) => {
                     if self.find(address.slot, address.id).is_some() {
                         self.deliver(kit, address.slot, message);

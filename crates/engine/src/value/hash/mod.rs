@@ -387,8 +387,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::value::Stored;
     use crate::value::CollectionLimits;
+    use crate::value::Stored;
 
     fn text() -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![

@@ -200,7 +200,7 @@ fn write_users(reading: &Reading<'_>, out: &mut Exposition) {
             name => String::from_utf8_lossy(name).into_owned(),
         };
         let (clients, bytes) = users.entry(name).or_default();
-        (*clients, *bytes) = (*clients + 1, *bytes + client.buffer_bytes());
+        (*clients, *bytes) = (*clients + 1, *bytes + client.held_bytes());
     }
     let mut users: Vec<(String, (u64, u64))> = users.into_iter().collect();
     if users.len() > USERS_MAX {
@@ -216,7 +216,7 @@ fn write_users(reading: &Reading<'_>, out: &mut Exposition) {
         }
     };
     each("dunlin_user_clients", "Connections of each user.", |user| user.0);
-    each("dunlin_user_buffer_bytes", "Buffers of the connections of each user.", |user| user.1);
+    each("dunlin_user_held_bytes", "Memory that the connections of each user hold.", |user| user.1);
 }
 
 /// The slow log, and the events of LATENCY.

@@ -190,7 +190,7 @@ impl Sampler {
         let blocked =
             clients.map_or(0, |clients| clients.list().iter().filter(|client| is_blocked(client)).count());
         sample.set(Field::Blocked, blocked as u64);
-        sample.set(Field::BuffersKb, (stats.buffer_bytes() / 1024) as u64);
+        sample.set(Field::BuffersKb, (stats.client_bytes() / 1024) as u64);
         let reasons =
             [Reason::Authentication, Reason::Command, Reason::Key, Reason::Channel, Reason::Database];
         let denied = reasons.into_iter().map(|reason| shared.access.denied(reason)).sum();

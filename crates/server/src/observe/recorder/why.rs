@@ -11,7 +11,7 @@ use super::{
     fields::{Field, Merged, NO_COMMAND, Sample},
     rings::{Event, EventKind},
 };
-use crate::process::log::Utc;
+use crate::system::utc::Utc;
 
 /// Events that are listed at most.
 const EVENTS_SHOWN_MAX: usize = 12;
