@@ -19,8 +19,8 @@ TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 DUNLIN = os.environ.get("DUNLIN", str(TARGET / "fast" / "dunlin"))
 DRIVERS = pathlib.Path(os.environ.get("DUNLIN_DRIVERS", TARGET / "fast"))
 ORACLE = os.environ.get("DUNLIN_ORACLE", "redis-server")
-# A Valkey of version 9 or newer, the oracle of what redis-server 7.0 does not know: the one that the set-up has got unless
-# another is named; empty where there is none.
+# A Valkey of version 9 or newer, the oracle of commands that redis-server 7.0 lacks: the one that the set-up has got
+# unless another is named; empty where there is none.
 _valkey = ROOT / "tests" / ".env" / "valkey" / "bin" / "valkey-server"
 VALKEY = os.environ.get("DUNLIN_VALKEY", str(_valkey) if _valkey.exists() else "")
 WITHOUT_VALKEY = "there is no Valkey server of version 9 or newer (scripts/get-valkey.sh, DUNLIN_VALKEY)"
@@ -129,7 +129,7 @@ class Server:
         assert "panicked at" not in log, log
 
     def kill(self):
-        """Ends the process, whatever its state, and removes its folder."""
+        """Ends the process, in any state, and removes its folder."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -142,7 +142,7 @@ class Server:
         if kind is None:
             self.stop()
         else:
-            # The test has failed already; what the server said helps to see why.
+            # The test has failed already; the server's output helps to see why.
             print(self.log())
             self.kill()
 

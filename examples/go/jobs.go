@@ -35,7 +35,7 @@ func jobs(ctx context.Context, store *redis.Client) error {
 		return fmt.Errorf("bert should have crashed: %w", err)
 	}
 	left := store.LLen(ctx, taken("bert")).Val()
-	// Whoever watches over the workers gives back what a dead one has left.
+	// A supervisor of the workers gives back the jobs that a dead one has left.
 	for {
 		err := store.LMove(ctx, taken("bert"), waiting, "RIGHT", "LEFT").Err()
 		if errors.Is(err, redis.Nil) {

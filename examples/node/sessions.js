@@ -23,7 +23,7 @@ class Sessions {
     return token;
   }
 
-  // What is in a session, which lives on from now; null when it is over. A transaction: a session that ends
+  // The contents of a session, which lives on from now; null when it is over. A transaction: a session that ends
   // in between is not brought back without its fields.
   async visit(token) {
     const key = `session:${token}`;

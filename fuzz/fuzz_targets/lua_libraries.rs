@@ -1,4 +1,5 @@
-//! Any bytes through the libraries of scripts: they answer or raise, and what they have read they write again.
+//! Any bytes through the libraries of scripts: they return or raise, and values that they have read they write
+//! again.
 //!
 //! ```text
 //! input: which script │ length of the format │ format │ data
@@ -12,7 +13,7 @@ use dunlin_resp::{Protocol, ReplyBuffer};
 use dunlin_scripting::{LogLevel, Machine, ScriptHost, Sha};
 use libfuzzer_sys::fuzz_target;
 
-/// What is done with the format and the data. A script that raises `broken` has found a bug.
+/// Scripts over the format and the data. A script that raises `broken` has found a bug.
 const SCRIPTS: &[&str] = &[
     "local value = cjson.decode(ARGV[2])
      local ok, text = pcall(cjson.encode, value)

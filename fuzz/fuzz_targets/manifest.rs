@@ -1,4 +1,4 @@
-//! Any bytes as a manifest: it is refused, or what it says can be written and read again.
+//! Any bytes as a manifest: it is refused, or its contents can be written and read again.
 
 #![no_main]
 

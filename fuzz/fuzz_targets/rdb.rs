@@ -1,4 +1,4 @@
-//! Any bytes as an RDB file: it is read to its end or refused, in memory that follows what it holds.
+//! Any bytes as an RDB file: it is read to its end or refused, in memory that follows its contents.
 //!
 //! ```text
 //! input: the file, behind its first nine bytes if those are no magic

@@ -1,5 +1,5 @@
 //! Any bytes, cut anywhere: the request decoder finds the same commands and the same error as in one
-//! piece, and what it found reads the same when it is encoded anew. Arguments that are kept elsewhere change nothing.
+//! piece, and its commands read the same when they are encoded anew. Arguments that are kept elsewhere change nothing.
 //!
 //! ```text
 //! input: flags | step | the stream
@@ -15,7 +15,7 @@ use libfuzzer_sys::fuzz_target;
 
 type Command = Vec<Vec<u8>>;
 
-/// Drives the decoder as a connection does: what is consumed is dropped, what is left is presented again, and arguments of
+/// Drives the decoder as a connection does: consumed bytes are dropped, the rest is presented again, and arguments of
 /// at least `detached_bytes_min` bytes that come in pieces are kept elsewhere.
 fn decode(
     stream: &[u8],

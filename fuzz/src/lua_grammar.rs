@@ -2,7 +2,7 @@
 //! and lengths.
 //!
 //! Every choice takes a byte of the input; when there are no more, all choices are the first ones, which are short. So
-//! an input that is changed a little is a program that is changed a little, which is what a fuzzer needs.
+//! an input that is changed a little is a program that is changed a little, as a fuzzer needs it.
 
 use std::fmt::Write;
 

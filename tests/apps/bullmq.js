@@ -1,8 +1,8 @@
 // BullMQ at work: this process queues jobs and audits, three child processes work, one of which is killed.
-// Exits with 0 when every job was done exactly as promised, else with 1 and what was not.
+// Exits with 0 when every job was done exactly as promised, else with 1 and a line about the fault.
 //
 //   node bullmq.js PORT             the producer and auditor
-//   node bullmq.js PORT worker      a worker, until it is told to end
+//   node bullmq.js PORT worker      a worker, until a signal ends it
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -122,7 +122,8 @@ async function inAnyOrder(redis, queues) {
   await events.close();
 }
 
-// What is queued while nobody works is done in order of priority, and first come, first served within one.
+// Jobs that are queued while no worker runs are done in order of priority, and first come, first served
+// within one.
 async function byPriority() {
   const queue = new Queue("ordered", { connection });
   const wanted = [];

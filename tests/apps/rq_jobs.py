@@ -19,7 +19,7 @@ def double(name, value):
 
 
 def total(name, *ids):
-    """The sum of what other jobs have returned."""
+    """The sum of other jobs' results."""
     _attempt(name)
     return sum(Job.fetch(id, connection=_client).return_value() for id in ids)
 

@@ -45,7 +45,7 @@ def program(*command):
 
 @contextlib.contextmanager
 def workers(server, *commands):
-    """Programs that work until they are told to end; what they have said is shown when the test fails."""
+    """Programs that work until a signal ends them; their output is shown when the test fails."""
     environment = {**os.environ, "APP_PORT": str(server.port), "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"}
     logs = [open(server.folder / f"worker-{number}", "w+b") for number in range(len(commands))]
     running = [
@@ -106,7 +106,7 @@ def test_rq(server, client, monkeypatch):
         wanted[name] += attempts
         return queue.enqueue(function, name, *arguments, **options)
 
-    # Priorities: what waits when the first worker comes is done queue after queue, in order.
+    # Priorities: jobs that wait when the first worker comes are done queue after queue, in order.
     for value in range(20):
         enqueue(default, rq_jobs.note, f"low-{value}", 100 + value)
         enqueue(high, rq_jobs.note, f"high-{value}", value)
@@ -138,7 +138,7 @@ def test_rq(server, client, monkeypatch):
         asked_at = time.time()
         late = [default.enqueue_in(timedelta(seconds=1), rq_jobs.begun_at, f"late-{at}") for at in range(8)]
         wanted.update(f"late-{at}" for at in range(8))
-        # Nobody is to do what was taken back.
+        # No worker is to do a job that was taken back.
         cancelled = default.enqueue_in(timedelta(seconds=1), rq_jobs.double, "cancelled", 1)
         cancelled.cancel()
 
@@ -180,7 +180,7 @@ def test_celery(server, client, monkeypatch):
         wanted[name] += attempts
         return name
 
-    # Priorities: what waits when the first worker comes is done by priority, in order within one.
+    # Priorities: jobs that wait when the first worker comes are done by priority, in order within one.
     for value in range(24):
         jobs.note.apply_async((expect(f"note-{value}"), value), priority=[0, 3, 6, 9][value % 4], queue="ordered")
     worker = [sys.executable, "-m", "celery", "-A", "celery_jobs", "worker", "--without-gossip", "--without-mingle", "-l", "WARNING"]
@@ -214,7 +214,7 @@ def test_celery(server, client, monkeypatch):
         until(lambda: client.llen("order"), 24)
         until(lambda: attempts(client), wanted)
         broker = redis.Redis(port=server.port, db=1)
-        # What is done is acknowledged: nothing is left for a worker that comes later.
+        # Finished jobs are acknowledged: nothing is left for a worker that comes later.
         until(lambda: broker.exists("unacked", "unacked_index", "work", "ordered"), 0)
         broker.close()
     order = [int(value) for value in client.lrange("order", 0, -1)]

@@ -40,7 +40,7 @@ def test_who_comes_too_late_waits_on_and_nothing_is_lost(threads):
                 got.append((None, own.eval(STEAL, 1, draw.choice(lists))))
 
         writer = client()
-        # Whatever takes more than a few elements is long.
+        # A command that visits more than a few elements is long.
         writer.execute_command("DEBUG", "VISITS-MAX", 5)
         poppers = [threading.Thread(target=pop) for _ in range(6)]
         thieves = [threading.Thread(target=steal, args=(random.Random(seed),)) for seed in range(2)]
@@ -58,7 +58,7 @@ def test_who_comes_too_late_waits_on_and_nothing_is_lost(threads):
         for thread in thieves:
             thread.join()
         for _ in poppers:
-            # One at a time: nobody is to take another's.
+            # One at a time: no client is to take another's.
             writer.rpush("end", 1)
             while writer.llen("end"):
                 pass

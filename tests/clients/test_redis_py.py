@@ -62,7 +62,7 @@ def test_expiry(client):
     while client.get("short") is not None:
         assert time.monotonic() < deadline, "the key outlives its time"
     assert client.exists("short") == 0
-    # Nobody asks for these: they have to go by themselves.
+    # No command asks for these: they have to go by themselves.
     with client.pipeline(transaction=False) as pipe:
         for n in range(1000):
             pipe.set(f"gone:{n}", "v", px=1)
@@ -108,7 +108,7 @@ def test_scan_meets_every_key(client):
     client.mset({name: "v" for name in names})
     assert set(client.scan_iter(count=37)) == names
     assert set(client.scan_iter(match="key:*7", count=100)) == {name for name in names if name.endswith(b"7")}
-    # What stays throughout is met, whatever comes and goes meanwhile.
+    # Keys that stay throughout are met, however others come and go meanwhile.
     met = set()
     for turn, name in enumerate(client.scan_iter(match="key:*", count=10)):
         met.add(name)

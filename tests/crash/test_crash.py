@@ -1,4 +1,4 @@
-"""Kills and damaged files: what is recovered is what was acknowledged (src/main.rs)."""
+"""Kills and damaged files: a restarted server has all that it acknowledged (src/main.rs)."""
 
 import os
 

@@ -59,7 +59,7 @@ def test_replies_are_those_of_valkey(family):
 
 
 def test_it_can_fail():
-    """Two Redis servers of which one knows fewer commands have to be told apart."""
+    """Two Redis servers of which one knows fewer commands must differ."""
     arguments = ["--server", ORACLE, "--oracle", ORACLE, "--families", "string", "--commands", 10_000, "--seed", 1]
     with pytest.raises(AssertionError):
         driver("dunlin-differential", *arguments, "--directive=--rename-command", "--directive=GETEX", "--directive=")

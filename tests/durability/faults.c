@@ -1,4 +1,4 @@
-/* A disk that fails when it is told to, for one process: LD_PRELOAD.
+/* A disk that fails on request, for one process: LD_PRELOAD.
  *
  *   FAULTS_DIRECTORY   only files in it are concerned; links of it are resolved
  *   FAULTS_CONTROL     a file that says what fails now, one line a fault: CALL ERRNO PART
@@ -30,7 +30,7 @@
 
 #define FILES_MAX 512
 
-/* A file that was written to: what is on disk of it. */
+/* A file that was written to, and the part of it on disk. */
 static struct known {
     dev_t device;
     ino_t inode;

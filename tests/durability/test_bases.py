@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's log")
 
 COMMANDS = (*LOG, "--aof-use-rdb-preamble", "no", "--appendfsync", "always")
 
-# What commands can say: as far as Redis 7.0 goes.
+# Values that commands can make, as far as Redis 7.0 goes.
 FILL = """
 set text v
 set int 12345
@@ -149,10 +149,10 @@ def test_scripts_of_an_older_log_run_again(tmp_path):
             client.call("select", 0)
             found.append(sorted(client.call("lrange", "l", 0, -1)))
             if program == DUNLIN:
-                # Redis before 7.0 put what has no order in that of its bytes; 7.0 no longer does.
+                # Redis before 7.0 sorted elements without an order by their bytes; 7.0 no longer does.
                 assert client.call("lrange", "l", 0, -1) == sorted("qwertyuiop")
                 assert "'eval' in the log was refused" in server.log().lower()
-            # Scripts of a log are nobody's afterwards.
+            # Scripts of a log belong to no client afterwards.
             assert client.call("script", "exists", sha) == [0] or program == ORACLE
     assert found[0] == found[1]
 

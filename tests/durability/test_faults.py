@@ -1,5 +1,5 @@
-"""A disk that fails under a running server (faults.c): what was acknowledged under `appendfsync always` is there afterwards,
-whatever failed and whenever the server was killed.
+"""A disk that fails under a running server (faults.c): writes that were acknowledged under `appendfsync
+always` are there afterwards, whatever failed and whenever the server was killed.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ def library(tmp_path_factory):
 
 
 class Disk:
-    """The directory of a server, and what fails in it."""
+    """The directory of a server, and the faults of its disk."""
 
     def __init__(self, library, folder):
         self.library, self.data = library, folder / "data"
@@ -121,7 +121,7 @@ def load(server, count=4):
 
 
 def expect_all(server, writers):
-    """What is there is what was acknowledged, or was sent and had no answer yet."""
+    """Each key has the last number acknowledged, or one that was sent and had no answer yet."""
     client = Client(server)
     for writer in writers:
         found = int(client.call("get", writer.key) or 0)
@@ -144,7 +144,7 @@ def test_nothing_is_acknowledged_while_the_disk_fails_and_nothing_is_lost(call, 
         with load(server) as writers:
             disk.fail((call, number, "incr.aof"))
             await_that(disk.marker.exists)
-            # From the first failure on; whoever asks now is refused or waits.
+            # From the first failure on; a client that writes now is refused or waits.
             waiting.send("set", "late", 1)
             await_that(lambda: failing(other))
             before = [writer.acknowledged for writer in writers]
@@ -161,7 +161,7 @@ def test_nothing_is_acknowledged_while_the_disk_fails_and_nothing_is_lost(call, 
                 disk.mend()
                 assert waiting.read() in ("+OK", refusal)
                 await_that(lambda: not failing(other))
-                # Those who were not refused go on.
+                # Clients that were not refused go on.
                 going = [writer for writer in writers if writer.refusal is None]
                 await_that(lambda: all(writer.acknowledged > at for writer, at in zip(writers, before) if writer in going))
                 assert "can be written again" in server.log()
@@ -224,7 +224,7 @@ def test_everysec_does_not_wait_for_a_slow_sync(disk):
 
 
 def test_a_slow_sync_that_fails_has_the_log_written_anew(disk):
-    """The ring has given up what the failed sync may have dropped: it comes back from memory."""
+    """The ring has given up bytes that the failed sync may have dropped: they come back from memory."""
     with contextlib.closing(Mortal(disk.server("--appendfsync", "everysec"))) as mortal:
         client = Client(mortal.server)
         fill_while_a_sync_hangs(disk, client)
@@ -283,7 +283,7 @@ def test_a_rewrite_that_fails_costs_nothing(what, preamble, disk):
 
 
 def expect_acknowledged_in_a_copy(disk, writers):
-    """What has been acknowledged by now is in the files as they are now."""
+    """Writes that have been acknowledged by now are in the files as they are now."""
     acknowledged = [writer.acknowledged for writer in writers]
     folder = disk.data.parent / "copy"
     shutil.copytree(disk.data, folder, ignore=shutil.ignore_patterns("temp-*"))
@@ -329,7 +329,8 @@ def test_a_second_interrupt_does_not_wait_for_the_snapshot(disk):
 
 
 def life(disk, **more):
-    """The life of a server, which may be killed at any moment of it: what it has acknowledged and what it was sent."""
+    """The life of a server, which may be killed at any moment of it; returns the numbers that it has
+    acknowledged and those that it was sent."""
     acknowledged, sent = {}, {}
     try:
         server = disk.server("--appendfsync", "always", **more)
@@ -387,7 +388,7 @@ def test_a_kill_at_every_change_of_a_file(power, disk):
                 low, high = acknowledged.get(key, 0), sent.get(key, 0)
                 assert low <= int(value or 0) <= high, f"{story}{key}: {found}\n{server.log()}"
             assert Client(server).call("set", "on", 1) == "+OK"
-            # What was cut is told with its place.
+            # A cut is reported with its place.
             cut = re.search(r"damaged at byte \d+ of \d+: the (file was cut off|file ends inside|last batch is torn)", told.stdout)
             assert not cut or "were cut off" in server.log(), story + server.log()
         tried += 1

@@ -1,4 +1,4 @@
-"""While the data set is being loaded: who is answered what, and how it ends.
+"""While the data set is being loaded: the replies to clients, and how it ends.
 
 The snapshot comes through a pipe, so that loading is as far as the test has let it come.
 """

@@ -57,7 +57,7 @@ class Client:
 
 
 def await_rewrite(client):
-    """Until the log has a base that holds what there is."""
+    """Waits until the log has a base with the present data set."""
     deadline = time.monotonic() + 20
     while re.search("aof_rewrite_(in_progress|scheduled):1", client.call("info", "persistence")):
         assert time.monotonic() < deadline
@@ -182,7 +182,7 @@ def test_the_log_is_the_one_that_redis_writes():
     with Server(*LOG) as ours, Server(*LOG, program=ORACLE) as theirs:
         replies = [Client(server).lines(STORY) for server in (ours, theirs)]
         assert replies[0] == replies[1]
-        # What expires by itself and is met by a command.
+        # Keys that expire by themselves and are met by a command.
         for server in (ours, theirs):
             client = Client(server)
             client.lines("debug set-active-expire 0\nset e 1 px 1\nset f 1 px 1\nset g 1 px 1")
@@ -323,7 +323,7 @@ def test_directories_go_back_and_forth(first, second, rewritten, tmp_path):
         client = Client(one)
         client.lines(FILL)
         if rewritten:
-            # A base that holds what there is so far.
+            # A base with the data set so far.
             client.lines("config set appendonly no\nconfig set appendonly yes")
             await_rewrite(client)
             client.call("select", 0)
@@ -427,7 +427,7 @@ def test_a_disk_that_is_full_refuses_writes_until_there_is_room():
         refusal = "-MISCONF Errors writing to the AOF file: File too large"
         for words in (["set", "refused", 1], ["ping"], ["function", "flush"]):
             assert other.call(*words) == refusal, words
-        # What scripts are told is kept back too: they may have read what is not durable.
+        # Replies to scripts are kept back too: they may have read data that are not durable.
         scripted = Client(server)
         scripted.send("eval", "return redis.call('set', KEYS[1], 1)", 1, "refused")
         scripted.send("eval", "return redis.pcall('set', KEYS[1], 1)", 1, "refused")
@@ -481,7 +481,7 @@ def test_waitaof_waits_for_the_disk():
             client.call("config", "set", "appendfsync", policy)
             client.call("set", "a", policy)
             assert client.call("waitaof", 1, 0, 0) == [1, 0]
-        # What it tells of this server is so whether it was waited for or not.
+        # Its reply about this server is true whether the client waited or not.
         assert client.call("waitaof", 0, 0, 0) == [1, 0]
         assert client.call("waitaof", 0, 1, 20) == [1, 0]
         assert client.call("wait", 1, 20) == 0
@@ -535,7 +535,7 @@ def test_check_finds_the_damage_and_cuts_it(tmp_path):
             client.call("waitaof", 1, 0, 0)
         files = tmp_path / "appendonlydir"
         shutil.copytree(server.folder / "appendonlydir", files)
-    # What a kill in the middle of a switch leaves behind.
+    # The file that a kill in the middle of a switch leaves behind.
     (files / "temp-appendonly.aof.manifest").write_text("file app")
     code, told = check(files)
     assert code == 0 and told.count(": good: ") == 3, told
@@ -554,7 +554,7 @@ def test_check_finds_the_damage_and_cuts_it(tmp_path):
     assert code == 1 and "checksum" in told, told
     flipped[data.index(b"$1\r\n5\r\n") + 4] = ord("x")
     increment.write_bytes(flipped)
-    # Not even what looks good in a batch that its check disproves stays, and the check before it does.
+    # Even good commands in a batch that its check disproves go, and the check before it stays.
     cut_at = data.rindex(b"\r\n#CRC32C:", 0, data.index(b"$1\r\n5\r\n"))
     cut_at = data.index(b"\r\n", cut_at + 2) + 2
     code, told = check("--fix", "--yes", files)
@@ -625,7 +625,7 @@ def test_a_hole_between_the_files_of_a_log_is_noticed(tmp_path):
 
 
 def refused_start(directory):
-    """What a server says that has to refuse the log of a directory."""
+    """The output of a server that has to refuse the log of a directory."""
     arguments = ["--port", free_port(), "--bind", "127.0.0.1", "--dir", directory, *LOG]
     ended = subprocess.run(command(DUNLIN, *arguments), capture_output=True, text=True, timeout=30)
     said = ended.stdout + ended.stderr

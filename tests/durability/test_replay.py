@@ -1,4 +1,4 @@
-"""Random command streams, and what the append-only log makes of them: after a kill and a start the data set is the same, in
+"""Random command streams through the append-only log: after a kill and a start the data set is the same, in
 Dunlin and, as far as Redis 7.0 knows the commands, in Redis (tests/differential/src/replay.rs).
 
 REPLAY_COMMANDS sets how many commands each case sends.
@@ -55,7 +55,8 @@ def test_a_base_of_commands_holds_everything(families):
     replay(DUNLIN, DUNLIN, families, "--rewrite", "--directive=--aof-use-rdb-preamble", "--directive=no")
 
 
-# What a version carries: libraries and counts of streams from 10 on, fields that expire from 12 on.
+# Families that a version carries: libraries and counts of streams from 10 on, fields that expire
+# from 12 on.
 THROUGH = [
     (9, "string,hash,list,set,sorted_set,geo,hyperloglog,bitmap,generic,transaction"),
     (10, FAMILIES["everything"]),

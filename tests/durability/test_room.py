@@ -64,7 +64,8 @@ def test_a_log_with_room_is_one_that_every_server_reads(killed, tmp_path):
             shutil.copytree(server.folder / "appendonlydir", beyond / "appendonlydir", dirs_exist_ok=True)
     tool = shutil.which("redis-check-aof")
     assert subprocess.run([tool, increment(files)], capture_output=True, timeout=30).returncode == 0
-    # Whoever goes on with it writes where the room was, and leaves none behind where the server ends.
+    # A server that goes on with it writes where the room was, and leaves none behind where the server
+    # ends.
     with Server(*LOG, "--appendfsync", "always", "--aof-load-truncated", "no", files=files) as server:
         assert Client(server).call("set", "more", 1) == "+OK"
         now = digest(server)

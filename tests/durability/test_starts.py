@@ -1,4 +1,5 @@
-"""Starts: whatever a directory holds, the server ends with the file that holds more, and loses nothing of the others."""
+"""Starts: with any files in its directory, the server ends with the data of the fullest one, and loses nothing of the
+others."""
 
 import os
 import re
@@ -21,7 +22,7 @@ OLD = 1_000_000_000
 
 
 def run(folder, *lines, program=DUNLIN, directives=OFF, ends=None):
-    """Has a server add to what a directory holds."""
+    """Has a server add to the data of a directory."""
     with Server("--dir", folder, *directives, program=program) as server:
         client = Client(server)
         for line in lines:
@@ -72,7 +73,7 @@ def refused(folder, *directives):
     return result.stderr.decode()
 
 
-# What directories hold: made by a server of that program; returns what is best of it, and what the start says.
+# Contents of directories: made by a server of that program; returns the best of its data, and the message of the start.
 
 
 def nothing(folder, program):
@@ -85,7 +86,7 @@ def snapshot_alone(folder, program):
 
 
 def snapshot_and_an_empty_log(folder, program):
-    """What redis-server makes of a directory with a snapshot when its log is turned on."""
+    """A directory with a snapshot, as redis-server changes it when its log is turned on."""
     apart(folder, "set a 1", "save", program=program)
     shutil.move(folder / "dump.rdb", folder / "hidden")
     run(folder, program=program, directives=ON)
@@ -220,7 +221,7 @@ CASES = [
 
 
 def is_kept(path, data, after):
-    """A file is there, under whatever name; the newest increment has grown and a manifest names what there is now."""
+    """A file is there, under any name; the newest increment has grown and a manifest names the present files."""
     if path.endswith(".manifest"):
         return True
     grows = path.endswith(".aof")
@@ -246,7 +247,8 @@ def test_start_loads_the_best_of_what_is_there(case, program, tmp_path):
             assert found(again) == {**best, "more": "1"}, again.log()
             assert Client(again).call("save") == "+OK"
     after = all_files(tmp_path)
-    # The log, as far as it was loaded, is what there is now; other files are kept, but for a snapshot of the same data.
+    # The log, as far as it was loaded, is the present data set; other files are kept, but for a snapshot of the same
+    # data.
     if "Loading the append-only log" in server.log() and "holds all" not in server.log() and "dump.rdb" in before:
         assert before["dump.rdb"] in after.values(), sorted(after)
     assert not [path for path in after if "temp-" in path and path.endswith(".rdb")]
@@ -287,7 +289,7 @@ def test_old_log_is_kept_with_its_manifest(tmp_path):
 
 
 def test_log_that_is_turned_off_and_on_again_loses_nothing(tmp_path):
-    """At every stage the server is killed, and another one finds what was durable by then."""
+    """At every stage the server is killed, and another one finds the data that were durable by then."""
     for stage in ("off", "saved", "on", "changed"):
         folder = tmp_path / stage
         folder.mkdir()
@@ -320,7 +322,7 @@ def test_log_that_records_keeps_no_snapshot_of_its_own(tmp_path):
 
 
 def test_snapshot_during_a_rewrite_of_a_log_that_is_off_counts(tmp_path):
-    """BGREWRITEAOF without a log makes one; what is saved later holds more than that."""
+    """BGREWRITEAOF without a log makes one; a later snapshot holds more than that."""
     run(tmp_path, "set a 1", "config set appendonly no", "bgrewriteaof", "set a 2", "save", directives=ON)
     for _ in range(2):
         with Server("--dir", tmp_path, *ON) as server:
@@ -514,7 +516,7 @@ def test_take_over_that_is_killed_at_every_change_of_a_file(old, power, library,
         except AssertionError as error:
             assert "ended with -9" in str(error), error
         else:
-            # The start has ended: what is acknowledged from now on stays.
+            # The start has ended: writes that are acknowledged from now on stay.
             sent = {**sent, "b": "2"}
             try:
                 has_survived = Client(server).call("set", "b", "2") == "+OK"

@@ -1,4 +1,5 @@
-"""Two servers on one directory: the second one is refused, and who writes into the log all the same is noticed."""
+"""Two servers on one directory: the second one is refused, and a server that writes into the log all the same is
+noticed."""
 
 import contextlib
 import os
@@ -22,7 +23,7 @@ KEEPERS = {
 
 
 def refused(*arguments):
-    """What a server says that does not start."""
+    """The output of a server that does not start."""
     words = ["--bind", "127.0.0.1", "--port", free_port(), *arguments]
     result = subprocess.run(command(DUNLIN, *words), stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
     said = (result.stderr + result.stdout).decode()

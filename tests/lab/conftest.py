@@ -11,7 +11,7 @@ def openssl(folder, *arguments):
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory):
-    """An authority and what it has signed: a server called `cache.example` at 127.0.0.1, and a client."""
+    """An authority and its certificates: a server called `cache.example` at 127.0.0.1, and a client."""
     folder = tmp_path_factory.mktemp("certificates")
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     openssl(folder, "req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.crt", "-days", "2", "-subj", "/CN=authority")

@@ -1,4 +1,4 @@
-"""What a lab that was killed leaves in a server is erased by the next, and nothing else is."""
+"""Data that a killed lab leaves in a server are erased by the next, and nothing else is."""
 
 import signal
 import subprocess
@@ -41,7 +41,7 @@ class Running:
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
-        # What it had sent is still carried out.
+        # Commands that it had sent are still carried out.
         deadline = time.monotonic() + DEADLINE_S
         while len(self.store.client_list()) > 1:
             assert time.monotonic() < deadline, "the server keeps its connections"

@@ -1,4 +1,4 @@
-"""The fan pages over a PostgreSQL that the test starts: both ways give the right records, somebody's tables stay."""
+"""The fan pages over a PostgreSQL that the test starts: both ways give the right records, a user's tables stay."""
 
 import glob
 import json
@@ -131,7 +131,7 @@ def killed_lab(postgres, folder):
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     try:
-        # Its profiles are transactions: what a table holds is seen in its size.
+        # Its profiles are transactions: the size of a table shows its contents.
         while postgres.ask("SELECT coalesce(pg_relation_size(to_regclass('dunlin_lab.record')), 0) > 0") != "t":
             assert process.poll() is None and time.monotonic() < deadline, "it writes nothing"
     finally:
@@ -158,7 +158,7 @@ def test_a_table_that_came_later_is_somebodys(postgres, tmp_path):
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 def test_tls_is_spoken_and_strangers_are_not_trusted(certificates, tmp_path):
     with Postgres(certificates) as server:
-        # Nobody comes in without TLS.
+        # No client comes in without TLS.
         with open(os.path.join(server.data, "pg_hba.conf"), "w") as rules:
             rules.write("local all all trust\nhostssl all all 127.0.0.1/32 trust\n")
         server.run(PG_CTL, "-D", server.data, "reload")
@@ -175,7 +175,7 @@ def test_tls_is_spoken_and_strangers_are_not_trusted(certificates, tmp_path):
 
 
 def test_a_store_that_answers_wrongly_fails_the_lab(postgres, tmp_path):
-    """As soon as the lab has made its tables, a trigger cuts what is written into them."""
+    """As soon as the lab has made its tables, a trigger cuts the values written into them."""
     postgres.ask(
         "CREATE FUNCTION public.cut() RETURNS trigger LANGUAGE plpgsql AS"
         " $$ BEGIN NEW.text := substring(NEW.text FOR 40); RETURN NEW; END $$"

@@ -38,7 +38,7 @@ def bench(*arguments):
 
 @pytest.mark.parametrize("load", [["-P", "1"], ["-P", "100"], ["-P", "50", "-d", "20000"], ["-k", "0"], ["--rate", "2000"]])
 def test_a_load_goes_through(secured, certificates, load):
-    # Values of 20,000 bytes, fifty at a time: more than sockets take while nobody reads.
+    # Values of 20,000 bytes, fifty at a time: more than sockets take while the client does not read.
     requests = 500 if "-k" in load or "-d" in load else 5000
     code, text = bench("-u", url(secured, certificates), "-t", "set,get", "-n", requests, "-c", "4", "-q", *load)
     assert code == 0 and text.count("requests per second") == 2, text

@@ -39,7 +39,7 @@ def test_a_recording_does_it_again(tmp_path, speed):
         )
         try:
             stores = [redis.Redis(port=origin.port, db=database) for database in (0, 1)]
-            # What the recorder sees first tells that it watches.
+            # The first command in the recording shows that the recorder watches.
             while not (path.exists() and "ready" in path.read_text(errors="replace")):
                 stores[0].get("ready")
                 assert recorder.poll() is None, recorder.stdout.read()

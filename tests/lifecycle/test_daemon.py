@@ -130,7 +130,7 @@ def test_mistakes_are_listed_all_at_once(tmp_path):
 
 
 def test_port_answers_that_it_is_loading_and_readiness_is_logged_once(tmp_path):
-    """The snapshot is a pipe that nobody writes to: loading does not end."""
+    """The snapshot is a pipe without a writer: loading does not end."""
     os.mkfifo(tmp_path / "dump.rdb")
     port, log = free_port(), tmp_path / "log"
     words = ["--bind", "127.0.0.1", "--port", port, "--dir", tmp_path, "--logfile", log]

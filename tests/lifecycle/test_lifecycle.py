@@ -1,4 +1,4 @@
-"""Start and end: what the server says, where it refuses to start, and how it goes."""
+"""Start and end: the server's messages, the cases in which it refuses to start, and how it ends."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def refused(*arguments, **options):
     return errors[0]
 
 
-# What is wrong → words that the one line has to hold.
+# Fault → words that the one line has to hold.
 FLAGS = {
     "unknown directive": (["--no-such-directive", "1"], ["no-such-directive", "unknown"]),
     "text for a number": (["--port", "x"], ["port", "x"]),

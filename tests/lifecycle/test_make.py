@@ -1,4 +1,4 @@
-"""What `make run` and `make install` do with the program, without building it: a script that prints its words stands for it."""
+"""`make run` and `make install`, without building the program: a script that prints its words stands for it."""
 
 import os
 import subprocess

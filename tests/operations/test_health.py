@@ -1,4 +1,4 @@
-"""GET /health: what load balancers are told."""
+"""GET /health: replies to load balancers."""
 
 import http.client
 import shutil

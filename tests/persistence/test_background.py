@@ -81,7 +81,7 @@ def change(client):
 
 
 def digest_of(data, loader, folder):
-    """The digest of what a program loads from a file."""
+    """The digest of the data set that a program loads from a file."""
     (folder / "dump.rdb").write_bytes(data)
     with Server(*DEBUG, program=loader, files=folder) as server:
         client = Client(server)
@@ -235,7 +235,7 @@ def test_writes_are_refused_while_snapshots_fail():
             client("EXEC")
         with pytest.raises(Refused, match="MISCONF"):
             client("EVAL", "return redis.call('SET', KEYS[1], 2)", 1, "a")
-        # One that tells what it does is refused as a whole.
+        # One that declares its flags is refused as a whole.
         with pytest.raises(Refused, match=refusal):
             client("EVAL", "#!lua\nreturn 1", 0)
         assert client("EVAL", "#!lua flags=no-writes\nreturn 1", 0) == 1
@@ -251,7 +251,7 @@ def test_writes_are_refused_while_snapshots_fail():
 
 
 class Writers:
-    """Connections that write as fast as they can, and what was acknowledged to them."""
+    """Connections that write as fast as they can, and the writes acknowledged to them."""
 
     def __init__(self, server, count=3):
         self.acknowledged = [0] * count
@@ -310,7 +310,7 @@ def test_who_waits_for_the_snapshot_goes_on_when_there_is_room():
         deadline = time.monotonic() + 60
         while blocked() < writers:
             assert time.monotonic() < deadline, "nobody has to wait"
-        # One of those who wait hangs up, and all are asked for nothing.
+        # One of the waiting clients hangs up, and all are asked for nothing.
         gone = server.connect()
         gone.sendall(b"SET key:0 z\r\n")
         while blocked() < writers + 1:

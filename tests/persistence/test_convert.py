@@ -1,7 +1,7 @@
 """`dunlin convert` and `dunlin check`: a data set keeps everything on its way through all forms of files, and files for
 older servers hold nothing that these do not know.
 
-There is no Redis before 7.0 at hand: what is written for it is looked at here, type by type, by the rules of its rdb.h.
+There is no Redis before 7.0 at hand: files for it are checked here, type by type, by the rules of its rdb.h.
 """
 
 import os
@@ -22,7 +22,8 @@ pytestmark = pytest.mark.skipif(is_redis(DUNLIN), reason="about Dunlin's tools")
 
 DEBUG = ("--enable-debug-command", "yes")
 LIBRARY = "#!lua name=one\nredis.register_function('one', function() return 7 end)"
-# What servers that load version 9 know: string, set, hash; then zset 2 and the packed forms of old, stream.
+# Types that servers that load version 9 know: string, set, hash; then zset 2 and the packed forms of old,
+# stream.
 TYPES_OF_9 = {0, 2, 4, 5, 11, 12, 13, 14, 15}
 
 
@@ -35,7 +36,7 @@ def run(*arguments, code=0):
 
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory):
-    """A snapshot of keys of all types with a library of functions, and what DEBUG DIGEST says of it."""
+    """A snapshot of keys of all types with a library of functions, and its DEBUG DIGEST."""
     folder = tmp_path_factory.mktemp("source")
     with Server(*DEBUG, "--dir", folder) as server:
         client = Client(server)
@@ -46,7 +47,7 @@ def dump(tmp_path_factory):
 
 
 def loaded(folder, program, *directives):
-    """What a server says of the data set of its directory: digest, functions, keys with an expiry."""
+    """A server's replies about the data set of its directory: digest, functions, keys with an expiry."""
     with Server(*DEBUG, "--dir", folder, *directives, program=program) as server:
         client = Client(server)
         functions = len(client("FUNCTION", "LIST"))
@@ -77,7 +78,7 @@ def test_nothing_is_lost_on_the_way_through_all_forms(dump, program, tmp_path):
         assert f"{path}: 30" in told and "1 library of functions" in told and "checked" in told, told
         assert run("check", path).count("good") >= 1
         before = path
-        # Redis 7.0 does not load version 11; whoever loads it has another file to do it with.
+        # Redis 7.0 does not load version 11; servers that load it have another file to load it from.
         if folder == "eleven" and program == ORACLE:
             assert path.read_bytes().startswith(b"REDIS0011")
             continue
@@ -432,7 +433,7 @@ def test_check_knows_the_directory_of_a_server(program, preamble, tmp_path):
     assert told.count(": good: ") == 5, told
     assert "a manifest of 2 files" in told and "then 1 commands" in told, told
     assert "several data sets" in run("convert", tmp_path, tmp_path / "out.rdb", code=1)
-    # What a rewrite that was killed leaves behind is no part of anything.
+    # The file that a killed rewrite leaves behind is no part of the log.
     (tmp_path / "appendonlydir/appendonly.aof.9.base.rdb").write_bytes(b"REDIS0010")
     assert "no part of the log" in run("check", tmp_path)
     # A file that is gone, and one that is damaged before the last one.

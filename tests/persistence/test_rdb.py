@@ -260,7 +260,7 @@ def test_a_failure_leaves_the_old_file_alone(tmp_path):
         client("SAVE")
         before = (folder / "dump.rdb").read_bytes()
         client("SET", "a", 2)
-        # Root may write anywhere, so that permissions stop nobody: a folder where the file would go does.
+        # Root may write anywhere, so that permissions do not stop it: a folder in the file's place does.
         blocker = folder / f"temp-{server.process.pid}.rdb"
         blocker.mkdir()
         with pytest.raises(Refused, match="cannot write .*dump.rdb"):

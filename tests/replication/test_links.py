@@ -1,4 +1,4 @@
-"""Primaries and replicas of all houses: the data sets are the same, whatever was written and however links fail."""
+"""Primaries and replicas of all houses: the data sets are the same after all writes, however links fail."""
 
 import random
 import subprocess
@@ -22,7 +22,7 @@ PAIRS = [
     ("dunlin", "valkey"),
     ("valkey", "dunlin"),
 ]
-# What waits, speaks about the server or the connection, or is replication itself.
+# Commands that wait, speak about the server or the connection, or are replication itself.
 ELSEWHERE = """acl asking auth bgrewriteaof bgsave client cluster command commandlog config debug discard exec failover
 hello info lastsave latency lolwut memory migrate module monitor multi pfdebug pfselftest psubscribe psync punsubscribe quit
 readonly readwrite replconf replicaof reset restore-asking role save shutdown slaveof slowlog ssubscribe subscribe
@@ -264,7 +264,7 @@ def test_expiry_is_the_primarys_business(pair):
     primary.call("SET", "long", 1, "PX", 10_000_000)
     until(lambda: replica.call("EXISTS", "long"), "the second key")
     until(lambda: replica.call("GET", "short") is None, "the end of its time")
-    # Nobody sees it, but it is there until the primary says otherwise.
+    # No client sees it, but it is there until the primary says otherwise.
     assert replica.call("DBSIZE") == 2
     primary.call("GET", "short")
     settle(primary, replica)
@@ -282,7 +282,7 @@ def test_kill_of_the_replica_and_of_the_primary(pair):
         second.process.wait()
         primary.call("SET", "after", 1)
         settle(primary, replica)
-        # What has gone does not come back by itself; the context's end would look for a clean stop.
+        # A server that has gone does not come back by itself; the context's end would look for a clean stop.
         second.stop = lambda: second.kill()
     with Node(primary.program) as successor, Link(primary.port) as link:
         replica.follow(link.port)

@@ -1,6 +1,6 @@
-"""Calls of a command with each of its options, made from what COMMAND DOCS says of its arguments.
+"""Calls of a command with each of its options, made from the arguments that COMMAND DOCS lists.
 
-    arguments ─▶ good calls: what must be there, each option and alternative, each pair of options, all of them
+    arguments ─▶ good calls: the required words, each option and alternative, each pair of options, all of them
               ─▶ bad calls:  words left out, doubled, too many; values out of range; keys of another type;
                              options that exclude each other, without their values or with too many
 
@@ -18,7 +18,7 @@ LIBRARY = (
     "redis.register_function{function_name='g', callback=function(keys, args) return args end, flags={'no-writes'}}"
 )
 SCRIPT = "return {KEYS, ARGV}"
-# What is there before a call: every type, small, with a second key beside the one that is named first.
+# The keys before a call: every type, small, with a second key beside the one that is named first.
 DATA = [
     line.split(" ")
     for line in """FLUSHALL
@@ -118,7 +118,7 @@ def is_optional(argument):
 
 
 def another(word):
-    """What follows where an argument is repeated."""
+    """The word that follows where an argument is repeated."""
     if word.kind == "key":
         return word._replace(text=SECOND_KEYS.get(word.text, word.text))
     return word._replace(text={"a": "b", "1": "2"}.get(word.text, word.text))
@@ -146,7 +146,7 @@ def variants(command, argument, key):
 
 
 def sequences(command, arguments, key):
-    """What must be there; with each option in each of its ways; with each two options; with all."""
+    """The required words; with each option in each of its ways; with each two options; with all."""
     ways = [variants(command, argument, key) for argument in arguments]
     options = [at for at, argument in enumerate(arguments) if is_optional(argument)]
     plainest = [[] if is_optional(argument) else way[0] for argument, way in zip(arguments, ways)]

@@ -101,7 +101,7 @@ class Peer:
         return self.line("PING") in ("PONG", ["pong", ""])
 
     def is_closed(self):
-        """Whether the server closes the connection, whatever it says before."""
+        """Whether the server closes the connection, after any reply."""
         try:
             while True:
                 self.read()

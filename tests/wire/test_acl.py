@@ -206,7 +206,7 @@ def test_acl_rules_and_databases_are_those_of_valkey(server, valkey):
 
 
 def decision(reply):
-    """What a dry run says, in no server's words."""
+    """The outcome of a dry run, in no server's words."""
     for sign, kind in [("database", "database"), ("to run", "command"), ("key", "key"), ("channel", "channel")]:
         if isinstance(reply, str) and sign in reply:
             return kind

@@ -1,4 +1,4 @@
-"""Changes of users while they are connected, users in files, and whoever guesses passwords."""
+"""Changes of users while they are connected, users in files, and guessed passwords."""
 
 import pathlib
 import tempfile
@@ -40,7 +40,8 @@ def test_acl_deluser_of_oneself_is_answered(server, owner):
 
 
 def test_acl_deluser_takes_effect_on_what_was_sent_before(server, owner):
-    """What a removed user has sent behind the removal does not run, though a user of its name is there again."""
+    """Commands that a removed user has sent behind the removal do not run, though a user of its
+    name is there again."""
     user = login(server)
     owner.send_all("ACL DELUSER u", "ACL SETUSER u on >pw +@all ~*")
     assert [owner.read(), owner.read()] == [1, "OK"]
@@ -143,7 +144,7 @@ def test_requirepass_is_the_password_of_the_default_user():
     with Server() as server:
         owner = Peer(server)
         assert owner.line("CONFIG SET requirepass one") == "OK"
-        # Who has come before stays in.
+        # A client that has connected before stays in.
         assert owner.line("PING") == "PONG"
         stranger = Peer(server)
         assert stranger.line("GET a").startswith("NOAUTH")
@@ -255,7 +256,7 @@ def test_auth_is_slowed_down_behind_many_failures_and_still_works():
             assert isinstance(guesser.line("AUTH admin wrong"), Failure)
         assert "acl_auth_delayed:0" not in owner.line("INFO stats")
         assert Peer(server).line("AUTH admin pw") == "OK"
-        # A connection that waits holds nobody else up.
+        # A connection that waits holds no other client up.
         guesser.send("AUTH", "admin", "wrong")
         assert owner.line("PING") == "PONG"
         assert isinstance(guesser.read(), Failure)

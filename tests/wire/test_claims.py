@@ -1,4 +1,5 @@
-"""XREADGROUP's CLAIM over connections: deliveries come of age while consumers wait, and the log keeps who has them.
+"""XREADGROUP's CLAIM over connections: deliveries come of age while consumers wait, and the log keeps their
+consumers.
 
 Neither redis-server 7.0 nor Valkey has it: the replies are a table here.
 """
@@ -112,7 +113,7 @@ def test_the_log_keeps_who_has_what():
             "XREADGROUP GROUP g cyd NOACK CLAIM 5000 STREAMS s >",
         ):
             assert not isinstance(client.line(line), Failure), line
-        # Times are told as they were, whole.
+        # Times are reported as they were, whole.
         told = [client.line("XINFO GROUPS s"), [entry[:2] + entry[3:] for entry in client.line("XPENDING s g - + 9")]]
         server.process.kill()
         server.process.wait()

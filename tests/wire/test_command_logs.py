@@ -1,4 +1,5 @@
-"""SLOWLOG, COMMANDLOG, LATENCY and the times of INFO: which commands they have, when, and what of them nobody may see."""
+"""SLOWLOG, COMMANDLOG, LATENCY and the times of INFO: which commands they have, when, and the parts of them that stay
+secret."""
 
 import re
 
@@ -49,7 +50,7 @@ def has_histogram(peer, name):
     return f"latency_percentiles_usec_{name}:" in peer.ask("INFO", "latencystats")
 
 
-# What waits, what is done meanwhile, and whether the waiting client is answered by that.
+# The command that waits, the one that runs meanwhile, and whether that ends the wait.
 WAITS = {
     "list": ("BLPOP list 0", "RPUSH list a"),
     "move": ("BLMOVE list other LEFT RIGHT 0", "RPUSH list a"),
@@ -178,7 +179,7 @@ def test_large_requests_and_replies():
             assert all(value > 300 for _, value in replies)
 
 
-# What is shown of requests with secrets.
+# The logged form of requests with secrets.
 SECRETS = {
     "AUTH secret": "AUTH (redacted)",
     "AUTH me secret": "AUTH (redacted) (redacted)",
@@ -202,7 +203,7 @@ def test_secrets_are_in_no_log():
     with Server(*thresholds) as server:
         with Peer(server) as peer, Peer(server) as monitor:
             for request in SECRETS:
-                # A password that was set holds for whoever comes.
+                # A password that was set holds for every new client.
                 peer.line("AUTH secret")
                 monitor.line("AUTH secret")
                 assert monitor.line("MONITOR") == "OK"

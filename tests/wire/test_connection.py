@@ -1,6 +1,6 @@
-"""A client's own connection: who it is, which database and protocol it uses, what it calls itself.
+"""A client's own connection: its user, database, protocol and name.
 
-A real Redis says what is right; what Redis 7.0 does not have yet is written out.
+A real Redis gives the expected replies; those that Redis 7.0 does not have yet are written out.
 """
 
 import re
@@ -85,7 +85,7 @@ STRANGERS = {
     "quit": ["QUIT"],
 }
 
-# Replies of Valkey 9.1 to what Redis 7.0 does not know.
+# Replies of Valkey 9.1 to commands that Redis 7.0 does not know.
 NEWER = {
     "CLIENT SETINFO": "-ERR wrong number of arguments for 'client|setinfo' command",
     "CLIENT SETINFO lib-name foo": "+OK",
@@ -260,13 +260,13 @@ def test_who_kills_itself_is_answered_first(server):
 
 
 def test_kill_in_the_middle_of_a_large_reply(server):
-    """Somebody who does not read holds nothing up, and goes when told to."""
+    """A client that does not read holds nothing up, and goes when it is killed."""
     size = 8 << 20
     with server.connect() as killer, server.connect() as victim:
         number = ask(victim, "CLIENT", "ID")[1:]
         assert ask(killer, "SET", "big", b"x" * size) == b"+OK"
         victim.sendall(command("GET", "big") * 20)
-        # The reply has begun, and cannot end while nobody reads.
+        # The reply has begun, and cannot end while the client does not read.
         assert exactly(victim, 1) == b"$"
         assert ask(killer, "CLIENT", "KILL", "ID", number) == b":1"
         got, closed = rest(victim)
@@ -298,7 +298,8 @@ def test_many_kill_each_other(server):
 
 
 def test_a_password_that_comes_and_goes(server, oracle):
-    """Who is in stays in; who came while there was a password is let in when there is none."""
+    """A client that is in stays in; one that came while there was a password is let in when there
+    is none."""
 
     def story(which):
         told = []
@@ -326,7 +327,7 @@ def test_a_password_that_comes_and_goes(server, oracle):
 
 
 def test_password_and_auth_in_one_pipeline(server):
-    """A command sees what the one before it has set."""
+    """A command sees the value that the one before it has set."""
     with server.connect() as client:
         stream = [("CONFIG", "SET", "requirepass", "one"), ("AUTH", "two"), ("AUTH", "one"), ("RESET",), ("PING",)]
         stream += [("AUTH", "one"), ("CONFIG", "SET", "requirepass", ""), ("RESET",), ("PING",)]

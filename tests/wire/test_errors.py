@@ -1,4 +1,4 @@
-"""What INFO counts of errors: each error reply once, by its code, and at the command that has failed or was rejected."""
+"""INFO's counts of errors: each error reply once, by its code, and at the command that has failed or was rejected."""
 
 import re
 
@@ -65,7 +65,7 @@ STORIES = {
 
 
 def counts(peer):
-    """What INFO says of errors and of commands, without times and without the questions themselves."""
+    """INFO's lines about errors and commands, without times and without the questions themselves."""
     found = {}
     for section in ("errorstats", "commandstats", "stats"):
         for line in peer.ask("INFO", section).split("\r\n"):
@@ -134,7 +134,7 @@ def test_errors_of_the_protocol_are_counted_as_in_redis(server, oracle):
             assert (found["errorstat_ERR"], found["total_error_replies"]) == ("count=1", "1")
 
 
-# Endings of a wait: the command that waits, and what ends it. {} stands for the number of the client.
+# Endings of a wait: the command that waits, and the command that ends it. {} stands for the number of the client.
 WAITS = {
     "served": ("BLPOP list 0", ["RPUSH list a"], "calls=1,rejected_calls=0,failed_calls=0", None),
     "destination of another type": (

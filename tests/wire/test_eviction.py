@@ -1,4 +1,5 @@
-"""Eviction: keys give way at maxmemory, by every policy, wherever memory is needed; whoever has to know is told."""
+"""Eviction: keys give way at maxmemory, by every policy, wherever memory is needed; watchers,
+caches and listeners learn of it."""
 
 import random
 import re

@@ -176,7 +176,7 @@ def test_protocol_versions(server, oracle):
 
 
 def test_a_reply_before_the_error_is_not_lost(server):
-    """What was answered before a protocol error arrives, however much it is."""
+    """The replies before a protocol error arrive, however many bytes they are."""
     big = b"x" * 100_000
     stream = command("SET", "big", big) + command("GET", "big") * 50 + b"*1\r\n$x\r\n"
     with server.connect() as client:

@@ -1,4 +1,4 @@
-"""HOTKEYS: sessions, what they count, and the words of Redis 8.6, which neither redis-server 7.0 nor Valkey knows."""
+"""HOTKEYS: sessions, their counts, and the words of Redis 8.6, which neither redis-server 7.0 nor Valkey knows."""
 
 import pytest
 

@@ -51,7 +51,7 @@ def text(one, *sections):
 
 
 def lines(reply):
-    """Pairs of a title and what stands behind it: names with their values, in order."""
+    """Pairs of a title and the lines behind it: names with their values, in order."""
     section, found = None, {}
     for line in reply.split("\r\n"):
         if line.startswith("# "):
@@ -93,7 +93,7 @@ def test_info_has_the_names_of_redis_in_their_order(server, oracle):
 
 
 def shape(value):
-    """What a tool must be able to read: digits stand for any number of them."""
+    """The form that a tool must be able to read: digits stand for any number of them."""
     with_places = re.sub(r"\.\d+", lambda found: "." + "d" * (len(found[0]) - 1), value)
     return re.sub(r"\d+", "N", with_places)
 

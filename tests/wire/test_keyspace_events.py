@@ -229,8 +229,8 @@ XSETID K 9-9
 """.split("\n")
 # Consumers come into being earlier than in Redis 7.0: with the first command that names them, as in 7.2.
 OWN = ("xgroup-createconsumer", "xgroup-delconsumer")
-# What a random choice makes differ between two servers is left to other tests: it is deterministic only
-# in what it publishes.
+# Differences that a random choice makes between two servers are left to other tests: only the published
+# events must be equal here.
 FILL = {"K": KEYS, "V": WORDS, "N": SMALL}
 
 
@@ -251,7 +251,7 @@ def commands(seed, known, fill):
 
 
 class Listener:
-    """What a server publishes about its keys."""
+    """The events that a server publishes about its keys."""
 
     def __init__(self, server):
         self.listener, self.client = Peer(server), Peer(server)

@@ -47,7 +47,7 @@ def test_another_port(session):
         assert session("CONFIG", "SET", "port", other) == "OK"
         assert answers(server, port=other)
         assert not answers(server)
-        # Who was connected stays so.
+        # A client that was connected stays so.
         old_client.sendall(b"PING\r\n")
         assert old_client.recv(64) == b"+PONG\r\n"
     assert session("CONFIG", "GET", "port") == [b"port", b"%d" % other]

@@ -1,5 +1,5 @@
-"""Much at once: deep pipelines, huge values, many connections, slow and dead clients. Whatever one client
-does, the others keep working."""
+"""Much at once: deep pipelines, huge values, many connections, slow and dead clients. However one client
+behaves, the others keep working."""
 
 import os
 import resource
@@ -179,7 +179,7 @@ def connected(server):
 
 
 def test_slow_reader_without_limit(server):
-    """A client that reads late gets everything, in order, and holds nobody up meanwhile."""
+    """A client that reads late gets everything, in order, and holds no other client up meanwhile."""
     value = big_value(MIB)
     with Bystander(server) as other, server.connect() as client:
         client.sendall(command("SET", "late", value) + command("GET", "late") * 100 + command("ECHO", "end"))

@@ -1,4 +1,4 @@
-"""Arguments of 256 KiB and more are read from the socket to where they can stay: whatever a command does with one, and
+"""Arguments of 256 KiB and more are read from the socket to where they can stay: for every command, and
 wherever the stream is cut, the replies are those of redis-server."""
 
 import random

@@ -6,7 +6,7 @@ from harness import Server
 from wire import Session, command, eventually, exactly
 
 MIB = 1 << 20
-# What a server keeps ready for growth, and what its threads have set aside for small blocks.
+# Memory that a server keeps ready for growth, and that its threads have set aside for small blocks.
 KEPT_BYTES_MAX = 24 * MIB
 
 
@@ -17,7 +17,7 @@ def resident_bytes(server):
 
 @pytest.fixture
 def own_server():
-    """A server whose memory nobody else's test has used."""
+    """A server whose memory no other test has used."""
     with Server("--enable-debug-command", "yes") as server:
         yield server
 

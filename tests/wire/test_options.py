@@ -10,7 +10,8 @@ from harness import ORACLE, VALKEY, WITHOUT_VALKEY, Server
 from options import DATA, calls
 from peer import Peer
 
-# What waits for the server, talks about the server itself, or changes the connection: told by tests of their own.
+# Commands that wait for the server, report about the server itself, or change the connection: they have tests of
+# their own.
 ELSEWHERE = """acl* asking auth bgrewriteaof bgsave client* cluster* command* commandlog* config* debug discard
 exec failover hello info lastsave latency* lolwut memory* migrate module* monitor multi pfdebug pfselftest psubscribe psync
 punsubscribe quit readonly readwrite replconf replicaof reset restore-asking role save script?debug shutdown slaveof
@@ -23,7 +24,7 @@ DEADLINE_S = 30
 
 
 class RawPeer(Peer):
-    """Reads replies as they are: their kind and what they hold."""
+    """Reads replies as they are: their kind and contents."""
 
     def __init__(self, server, protocol):
         super().__init__(server, protocol)

@@ -1,4 +1,4 @@
-"""Glob patterns: what they match is what redis-server says, and no pattern is expensive."""
+"""Glob patterns: they match as in redis-server, and no pattern is expensive."""
 
 import random
 

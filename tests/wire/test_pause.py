@@ -1,4 +1,5 @@
-"""CLIENT PAUSE and UNPAUSE: what is held back, for how long, and that nothing is lost or reordered."""
+"""CLIENT PAUSE and UNPAUSE: the commands held back, for how long, and that nothing is lost or
+reordered."""
 
 import time
 
@@ -14,7 +15,7 @@ LONG_MS = 600_000
 
 @pytest.fixture(autouse=True)
 def unpaused(server):
-    """Leaves no pause behind, whatever a test found."""
+    """Leaves no pause behind, with any result of a test."""
     yield
     with server.connect() as client:
         client.sendall(command("CLIENT", "UNPAUSE"))
@@ -111,7 +112,7 @@ def test_a_longer_pause_keeps_those_who_wait(server):
 
 
 def test_errors_are_told_at_once(server):
-    """What would not run does not wait."""
+    """A command that would not run does not wait."""
     with server.connect() as boss, server.connect() as client:
         order(boss, "CLIENT", "PAUSE", LONG_MS, "WRITE")
         client.sendall(command("SET", "a"))
@@ -140,7 +141,7 @@ def test_who_waits_can_be_killed_and_can_leave(server):
 
 
 def test_nothing_expires_while_writes_wait(server):
-    """The data set stands still: a key whose time has come is seen by nobody, and still counted."""
+    """The data set stands still: a key whose time has come is hidden from all clients, and still counted."""
     with server.connect() as boss:
         order(boss, "SELECT", 9)
         order(boss, "SET", "short", "v", "PX", 30)

@@ -1,4 +1,4 @@
-"""XADD's IDMP and XCFGSET over connections, and what of it files, logs and dumps keep.
+"""XADD's IDMP and XCFGSET over connections, and the part of it that files, logs and dumps keep.
 
 Neither redis-server 7.0 nor Valkey has it: the replies are a table here. Redis 7.0 has to load what is written all the same.
 """
@@ -22,7 +22,7 @@ def told(client, key="s"):
 
 
 def fill(client):
-    """A stream with producers, the ID of one entry, and what XINFO tells."""
+    """A stream with producers, the ID of one entry, and the reply of XINFO."""
     client.line("DEL s")
     first = client.line("XADD s IDMP ann 7 * a 1")
     assert client.line("XADD s IDMP ann 7 * b 2") == first

@@ -1,4 +1,5 @@
-"""Publish and subscribe: what is confirmed, who gets what in which order, and what a listener may do."""
+"""Publish and subscribe: confirmations, the order of messages, and the commands that a listener may
+send."""
 
 import random
 import threading
@@ -212,7 +213,7 @@ def test_a_listener_that_does_not_read_is_closed():
 
 @ONLY_DUNLIN
 def test_publishers_wait_for_a_worker_that_is_behind():
-    """Many listeners on few workers: whoever publishes does not get far ahead of them."""
+    """Many listeners on few workers: a publisher does not get far ahead of them."""
     with Server("--threads", "2") as server:
         listeners = [Peer(server) for _ in range(50)]
         for listener in listeners:

@@ -1,9 +1,11 @@
-"""Pushes and replies: whoever has seen an effect of a command, its writer and all others, on whatever connection, has been
-sent every push that was due before: invalidations of all modes, messages, keyspace events, lines of MONITOR.
+"""Pushes and replies. When a client sees an effect of a command, every push that was due before has
+been sent, to its writer and to all other connections: invalidations of all modes, messages,
+keyspace events, lines of MONITOR.
 
-A listener waits for pushes about `k`. A writer changes `k`, then sets `f` to the number of the round. Whoever then reads
-that number from `f` must find that the listener has the push. Connections are Unix sockets: what the server has written
-to one of them can be read at once, so that nothing here depends on time.
+A listener waits for pushes about `k`. A writer changes `k`, then sets `f` to the number of the
+round. A client that then reads that number from `f` must find that the listener has the push.
+Connections are Unix sockets: the bytes that the server has written to one of them can be read at
+once, so that nothing here depends on time.
 """
 
 import itertools
@@ -27,7 +29,7 @@ class Listener:
     setup = []
     # Said before each change.
     arm = ["GET k"]
-    # What the writer says.
+    # The command of the writer.
     change = "SET k %d"
 
     def __init__(self, server):
@@ -247,7 +249,7 @@ def writes(number, change):
 
 
 def test_who_reads_a_later_change_comes_after_the_push(listeners, others):
-    """The writer has not been answered yet, and somebody else sees what it has done."""
+    """The writer has not been answered yet, and another client sees its change."""
     late = 0
     for number in range(1, ROUNDS):
         for listener in listeners:
@@ -301,7 +303,7 @@ def test_a_listener_that_reads_a_later_change_has_the_push_before(listeners, oth
 @pytest.mark.skipif(is_redis(DUNLIN), reason="Redis has no commands that run apart")
 @pytest.mark.parametrize("mode", ["", " BCAST"])
 def test_a_reply_that_takes_its_time_comes_before_pushes_about_later_changes(mode):
-    """A read that runs apart from its worker answers what the key held when it began: had the push about a later change come
+    """An offloaded read replies with the key's value at its begin: had the push about a later change come
     before the reply, the client would keep a copy that nobody invalidates any more."""
     with Server("--threads", "2", "--enable-debug-command", "yes") as server:
         with Peer(server, 3, unix=True) as cache, Peer(server, unix=True) as writer:
@@ -329,7 +331,8 @@ def test_a_reply_that_takes_its_time_comes_before_pushes_about_later_changes(mod
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="Redis has one thread, which the script would take")
 def test_a_listener_whose_worker_is_busy_is_sent_its_pushes():
-    """Nobody waits for that worker: others write for it. What the script itself has published leaves while it runs."""
+    """No client waits for that worker: others write for it. Messages that the script itself has
+    published leave while it runs."""
     with Server("--threads", "2", "--busy-reply-threshold", "60000") as server:
         peers = [Peer(server, 3, unix=True) for _ in range(8)]
         for peer in peers:
@@ -361,7 +364,8 @@ def test_a_listener_whose_worker_is_busy_is_sent_its_pushes():
 
 @pytest.mark.skipif(is_redis(DUNLIN), reason="its order of several clients' writes is none")
 def test_pushes_to_a_full_socket_come_in_order():
-    """A listener that does not read holds up nobody, and gets everything when it does, in one order with its replies."""
+    """A listener that does not read holds up no other client, and gets everything when it does, in one order with its
+    replies."""
     with Server("--threads", "2", "--client-output-buffer-limit", "pubsub 0 0 0") as server:
         with Peer(server, 3, unix=True) as slow, Peer(server, unix=True) as one, Peer(server, unix=True) as other:
             slow.line("SUBSCRIBE news")

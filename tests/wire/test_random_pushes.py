@@ -1,8 +1,8 @@
 """Random commands of several clients, in both protocols: each hears the same from the server under test as from Redis.
 
-One command is sent at a time. What a client is answered is compared in order; what it is told without having asked
-(messages, invalidations) is compared per command, since Redis tells several patterns in the order of a hash table and
-may tell a client of its own message before the answer.
+One command is sent at a time. The replies to a client are compared in order. Its pushes (messages,
+invalidations) are compared per command, since Redis sends those of several patterns in the order of
+a hash table and may send a client's own message before the reply.
 """
 
 import itertools
@@ -26,7 +26,7 @@ def is_told(item):
 
 
 def sortable(item):
-    """The same for equal items, whatever their order inside."""
+    """The same for equal items, in any order inside."""
     return repr(sorted(map(sortable, item)) if isinstance(item, list) else item)
 
 
@@ -52,7 +52,7 @@ class Trio:
         self.peers = [Peer(server, protocol) for protocol in protocols]
 
     def settle(self):
-        """What every client has heard so far; Redis tells some things only after it has looked at all sockets."""
+        """The pushes of every client so far; Redis sends some only after it has looked at all sockets."""
         heard = [[] for _ in self.peers]
         for _ in range(2):
             for peer in self.peers:
@@ -130,7 +130,8 @@ def step(rng, draw):
     """A command, or several in a transaction; not of messages, which Redis 7.0 puts into the middle of EXEC's answer."""
     if draw is message or rng.random() < 0.9:
         return [draw(rng)]
-    # Who is told is decided when the key changes; Redis decides it when the transaction has ended.
+    # The receivers are decided when the key changes; Redis decides them when the transaction has
+    # ended.
     inside = (line for line in iter(lambda: draw(rng), None) if not line.startswith(("HELLO", "RESET", "CLIENT TRACKING ")))
     return ["MULTI", *itertools.islice(inside, rng.randint(0, 3)), rng.choice(["EXEC", "EXEC", "DISCARD"])]
 
@@ -156,12 +157,12 @@ def test_every_client_hears_what_it_would_from_redis(draw, seed):
                 trio.peers[client].send_all(*lines)
             wanted, got = theirs.settle(), ours.settle()
             for index, items in enumerate(wanted):
-                # What another worker has to say may come after the PING.
+                # Pushes from another worker may come after the PING.
                 try:
                     while len(got[index]) < len(items):
                         got[index].append(ours.peers[index].read())
                 except TimeoutError:
-                    pass  # The comparison below tells what is missing.
+                    pass  # The comparison below reports the missing ones.
                 said, expected = ([without_id(item) for item in heard if not is_told(item)] for heard in (got[index], items))
                 if index == client and any(line.startswith(UNORDERED) for line in lines):
                     said, expected = sortable(said), sortable(expected)

@@ -1,6 +1,6 @@
-"""Scripts and functions: texts of errors, what the sandbox gives and refuses, libraries.
+"""Scripts and functions: texts of errors, the functions that the sandbox gives and refuses, libraries.
 
-What a table says is what Redis 7.0 answers; the same tests pass on `DUNLIN=redis-server`, but for those
+The tables have the replies of Redis 7.0; the same tests pass on `DUNLIN=redis-server`, but for those
 that say otherwise.
 """
 
@@ -226,7 +226,7 @@ SHORT_OF_MEMORY = {
     "return redis.pcall('set', KEYS[1], 1)": OOM,
     "return redis.call('get', KEYS[1])": b"old",
     "return redis.call('getdel', KEYS[1])": b"old",
-    # What has begun to write goes on.
+    # A script that has begun to write goes on.
     "redis.call('del', KEYS[1]) return redis.call('set', KEYS[1], 1)": "OK",
     "redis.call('get', KEYS[1]) return redis.call('set', KEYS[1], 1)": OOM,
     "#!lua\nreturn 1": OOM,
@@ -276,7 +276,7 @@ redis.register_function{
 
 def test_memory_runs_short_for_scripts_in_transactions(crowded):
     script = "return redis.pcall('set', KEYS[1], 1)"
-    # Nothing is queued while memory is short; what was before fails where it needs some.
+    # Nothing is queued while memory is short; commands queued before fail where they need some.
     assert crowded("MULTI") == "OK"
     assert crowded("EVAL", script, 1, "k") == "QUEUED"
     assert crowded("DISCARD") == "OK"
@@ -298,7 +298,7 @@ def test_a_script_that_takes_memory_without_end_is_ended(crowded, growth):
 
 ALL = "local t = {} for i = 1, %d do t[i] = 'x' end "
 
-# script → its reply, or what its error says. Each of them once ended the server, or answered something else.
+# script → its reply, or the text of its error. Each of them once ended the server, or answered something else.
 HOSTILE = {
     "return {unpack({1, 2, 3}, -2, 2147483647)}": "too many results to unpack",
     ALL % 7995 + "return redis.pcall('incrby', 'a', unpack(t))": "Wrong number of args calling Redis command from script",

@@ -1,7 +1,7 @@
-"""Scripts that run for long: who is answered meanwhile and what, and how such a script ends.
+"""Scripts that run for long: the replies to other clients meanwhile, and how such a script ends.
 
-What is said of one thread is what Redis 7.0 does; `DUNLIN=redis-server` passes these tests, but for those that say
-otherwise. Of four clients two are on the worker that runs the script where there are two workers.
+The tests with one thread expect the behaviour of Redis 7.0; `DUNLIN=redis-server` passes these tests, but for
+those that say otherwise. Of four clients two are on the worker that runs the script where there are two workers.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from wire import Session, command
 
 BUSY = "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
 LOOP = "redis.call('get', KEYS[1]) while true do end"
-# It reaches a key that it has not declared: nobody else gets at any key meanwhile.
+# It reaches a key that it has not declared: no other client gets at any key meanwhile.
 LOOP_ALONE = "redis.call('get', 'k') while true do end"
 WRITING_LOOP = "redis.call('set', KEYS[1], 'begun') while true do end"
 THREADS = [1] if is_redis(DUNLIN) else [1, 2]
@@ -35,8 +35,8 @@ def served(threads, *directives, clients=4):
     with Server("--busy-reply-threshold", "50", *count, *directives) as server:
         with contextlib.ExitStack() as stack:
             first = stack.enter_context(Session(server))
-            # Newcomers go to the worker with fewer: whoever looked whether the server answers has to be gone, and
-            # everybody has to have arrived.
+            # Newcomers go to the worker with fewer clients: the client of the readiness check has to be gone, and
+            # all others have to have arrived.
             while b"connected_clients:1\r\n" not in first("INFO", "clients"):
                 pass
             others = [stack.enter_context(Session(server)) for _ in range(clients - 1)]
@@ -46,7 +46,7 @@ def served(threads, *directives, clients=4):
 
 @contextlib.contextmanager
 def held_up(threads, *words, directives=(), before=lambda *_: None):
-    """A server at work on a command that takes long, the client that has sent it, and three that are told so."""
+    """A server at work on a command that takes long, the client that has sent it, and three that get BUSY."""
     with served(threads, *directives) as (server, (slow, *others)):
         before(slow, *others)
         slow.send(*words)
@@ -150,7 +150,7 @@ def test_pipelines_and_requests_in_pieces_are_answered_in_order(threads):
         assert [first.read() for _ in range(1000)] == [BUSY] * 1000
         assert first.read()[:2] == [b"server", b"redis"]
         assert first.read() == BUSY
-        # An answer to somebody else is a sign that the pieces have been looked at.
+        # A reply to another client is a sign that the pieces have been looked at.
         for piece in (b"*2\r\n$3\r\nGET\r\n$", b"1\r\nk", b"\r\n*1\r\n$4\r\nPI"):
             second.socket.sendall(piece)
             assert third("GET", "k") == BUSY
@@ -221,7 +221,7 @@ def test_who_has_watched_or_waited_can_hang_up_meanwhile(threads, script):
             for other in (third, fourth, fifth):
                 assert other("GET", "k") == BUSY
         end(slow, third)
-        # Nobody takes it.
+        # No client takes it.
         assert third("RPUSH", "k", "element") == third("RPUSH", "list", "element") == 1
         assert fourth("LRANGE", "k", 0, -1) == fourth("LRANGE", "list", 0, -1) == [b"element"]
 
@@ -320,7 +320,7 @@ def test_who_makes_a_key_ready_does_not_wait_for_a_script_that_holds_where_it_wo
         ready = [source for source in waiters if pusher("RPUSH", source, "first", "second") == 2]
         assert ready
         for source in ready:
-            # It has not overtaken the one who waits, and nothing is lost.
+            # It has not overtaken the client that waits, and nothing is lost.
             assert pusher("BLPOP", source, 0.001) is None
             assert pusher("LRANGE", source, 0, -1) == [b"first", b"second"]
         end(slow, others[0])
@@ -408,7 +408,7 @@ def saved(server):
 @pytest.mark.parametrize("script", [LOOP, LOOP_ALONE])
 def test_sigterm_that_waits_for_a_script_keeps_nobody_from_ending_it(threads, clients, script):
     with stopping(threads, script, clients) as (server, slow):
-        # Enough of them to meet every moment of what the signal sets in motion.
+        # Enough of them to meet every moment of the server's end.
         for _ in range(100):
             with Session(server) as newcomer:
                 assert newcomer("GET", "k") == BUSY
@@ -460,6 +460,6 @@ def test_clients_of_the_held_up_worker_can_be_killed():
         # The script's own client is gone as far as others can see, and its script runs on.
         assert free[1]("GET", "k") == BUSY
         assert free[0]("SCRIPT", "KILL") == "OK"
-        # It closes at the latest behind what it was about to be told.
+        # It closes at the latest behind the reply that was due.
         assert slow.file.read().count(b"\r\n") <= 1
         until("-NOTBUSY", "SCRIPT", "KILL", session=free[1])

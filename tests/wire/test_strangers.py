@@ -1,4 +1,5 @@
-"""Clients that have not authenticated make the server hold next to nothing, and keep nobody else out (CVE-2025-21605 and
+"""Clients that have not authenticated make the server hold next to nothing, and keep no other client out
+(CVE-2025-21605 and
 its kind)."""
 
 import http.client
@@ -22,7 +23,7 @@ def guarded():
 
 
 class Owner(Session):
-    """Who knows the password."""
+    """A client that knows the password."""
 
     def __init__(self, server):
         super().__init__(server)
@@ -37,7 +38,7 @@ class Owner(Session):
 
 
 def flood(client, data, bytes_max=64 * MIB):
-    """Sends without reading until nobody takes it any more."""
+    """Sends without reading until the socket takes no more."""
     client.settimeout(2)
     try:
         for _ in range(bytes_max // len(data)):
@@ -70,7 +71,7 @@ def test_who_does_not_read_replies_is_closed(guarded, data):
 
 
 def test_strangers_leave_memory_to_others():
-    """The published case: with a limit, what strangers held was missing to everybody else."""
+    """The published case: with a limit, memory that strangers held was missing to all other clients."""
     with Server("--requirepass", "secret", "--maxmemory", "24mb") as server, Owner(server) as owner:
         for _ in range(8):
             with server.connect() as stranger:
@@ -169,7 +170,7 @@ def test_who_authenticates_has_all_the_room(guarded):
             got += exactly(client, 1)
             got += client.recv(1 << 20)
         assert got.startswith(b"%7\r\n")
-        # After RESET it is a stranger again; what it has been told before is not lost.
+        # After RESET it is a stranger again; its replies from before are not lost.
         value = b"x" * MIB
         client.sendall(command("SET", "k", value) + command("GET", "k") * 10 + command("RESET"))
         expected = b"+OK\r\n" + (b"$%d\r\n%s\r\n" % (MIB, value)) * 10 + b"+RESET\r\n"

@@ -1,4 +1,5 @@
-"""Client-side caching: who is told of which keys, once, and never too little."""
+"""Client-side caching: each client is notified of the keys that it caches, once, and of none too
+few."""
 
 import random
 import threading
@@ -19,7 +20,7 @@ def peers(server):
 
 
 def told(peer):
-    """What a client has been told so far: the pushes before the answer to a PING."""
+    """The pushes of a client so far: those before the reply to a PING."""
     peer.send("PING")
     pushes = []
     while (reply := peer.read()) != "PONG":
@@ -29,7 +30,7 @@ def told(peer):
 
 
 def invalidated(peer, *expected):
-    """Waits for the client to be told these keys, each by itself, in any order, and no more."""
+    """Waits for invalidations of these keys, each by itself, in any order, and no more."""
     got = []
     eventually(lambda: got.extend(told(peer)) or len(got) >= len(expected), f"{expected}: {got}")
     assert sorted(got, key=str) == sorted(([key] if key else None for key in expected), key=str)
@@ -277,7 +278,7 @@ def test_the_table_is_limited(peers):
 
 
 def test_no_copy_stays_stale(server):
-    """Random writers; whatever a cache holds in the end is what the server holds."""
+    """Random writers; the values in a cache in the end are those of the server."""
     keys = [f"cached:{number}" for number in range(20)]
     stop = threading.Event()
 

@@ -1,4 +1,5 @@
-"""Transactions: what is queued and refused, what watched keys do to EXEC, and what others see of it."""
+"""Transactions: commands that are queued or refused, the effect of watched keys on EXEC, and the view of other
+clients."""
 
 import pytest
 
@@ -182,7 +183,7 @@ WRITES = [
     ("gone", "SWAPDB 0 2", True),
     ("gone", "SET gone 1", True),
     ("gone", "RENAME w gone", True),
-    # Groups, and what a stream remembers of its past, are no entries.
+    # Groups, and a stream's memory of its past, are no entries.
     ("x", "XADD x 4-0 f v", True),
     ("x", "XDEL x 1-0", True),
     ("x", "XDEL x 9-0", False),

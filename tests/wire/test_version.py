@@ -1,6 +1,7 @@
-"""Which Redis this server says it is, and what clients conclude from that.
+"""Which Redis this server says it is, and the conclusions of clients from that.
 
-A real Redis says what is right for a server without a cluster; what came with later versions is written out.
+A real Redis gives the expected replies for a server without a cluster; those of later versions are
+written out.
 """
 
 import pytest
@@ -49,7 +50,7 @@ def test_the_cluster_commands_are_described_as_in_redis(server, oracle):
         with Peer(which) as client:
             told = client.ask("COMMAND", "INFO", "cluster", "readonly", "readwrite", "asking")
         rows = [row for command in told for row in [command, *command[9]]]
-        # Name, arity, flags, and categories; what newer versions have added stays out.
+        # Name, arity, flags, and categories; fields that newer versions have added stay out.
         return {row[0]: (row[1], sorted(row[2]), sorted(row[6])) for row in rows if row[0] != "cluster|myshardid"}
 
     assert described(server) == described(oracle)

@@ -17,7 +17,7 @@ DEBUG = ["--enable-debug-command", "yes"]
 
 @pytest.fixture(params=[1, 2])
 def store(request):
-    """A server on which whatever walks does so apart."""
+    """A server that offloads every walk."""
     with Server("--threads", str(request.param), *DEBUG) as server:
         with Session(server) as session:
             assert session("DEBUG", "VISITS-MAX", 0) == "OK"

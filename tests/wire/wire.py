@@ -1,4 +1,4 @@
-"""Bytes on a socket, and what comes back."""
+"""Bytes on a socket, and the replies."""
 
 import socket
 import time
@@ -26,7 +26,8 @@ def exactly(client, count):
 
 
 def rest(client, last=b""):
-    """What the server sends until it closes the connection, or until `last`; and whether it closed."""
+    """The bytes that the server sends until it closes the connection, or until `last`; and whether
+    it closed."""
     got = bytearray()
     while True:
         try:
@@ -41,7 +42,8 @@ def rest(client, last=b""):
 
 
 def converse(server, data, unix=False):
-    """Sends bytes and a sentinel: what comes back without the sentinel, and whether the server closed."""
+    """Sends bytes and a sentinel; returns the reply without the sentinel, and whether the server
+    closed."""
     with server.connect(unix=unix) as client:
         try:
             client.sendall(data + SENTINEL)
@@ -52,7 +54,7 @@ def converse(server, data, unix=False):
 
 
 class Session:
-    """A client that decodes what it gets: errors as exceptions of their text, everything else as it is."""
+    """A client that decodes its replies: errors as exceptions of their text, everything else as it is."""
 
     def __init__(self, server):
         self.socket = server.connect()
@@ -97,7 +99,7 @@ class Session:
 
 
 class Bystander:
-    """Another client that has to keep working, whatever somebody else does to the server."""
+    """Another client that has to keep working, whatever load the first one puts on the server."""
 
     def __init__(self, server):
         self.client = server.connect()

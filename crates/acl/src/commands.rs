@@ -1,4 +1,4 @@
-//! [`Commands`]: what rules can name.
+//! [`Commands`]: the commands and categories that rules can name.
 
 use std::{collections::HashMap, ops::Range};
 

@@ -81,7 +81,7 @@ fn parse_line<'a>(
     })
 }
 
-/// Whether a rule cannot hold a password, whatever is wrong with it: a password whose `>` was forgotten looks like
+/// Whether a rule cannot hold a password, whatever its fault: a password whose `>` was forgotten looks like
 /// anything else.
 fn is_harmless(word: &[u8]) -> bool {
     matches!(word.first(), Some(b'+' | b'-' | b'~' | b'%' | b'&' | b'(')) || word.starts_with(b"db=")

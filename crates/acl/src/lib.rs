@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A [`User`] is immutable: a change makes a new one, so a decision never sees half of a change. [`Users`] is the list by
-//! name, [`file`] the format of ACL files, [`AclLog`] what `ACL LOG` shows.
+//! name, [`file`] the format of ACL files, [`AclLog`] the entries that `ACL LOG` shows.
 //!
 //! The crate knows no sockets, files, clocks, engines or clients. Commands come as numbers ([`Commands`]), the parts of
 //! a request through [`Request`].

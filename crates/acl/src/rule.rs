@@ -140,7 +140,7 @@ impl<'a> UserRule<'a> {
     }
 }
 
-/// A rule about what may be done.
+/// A rule about permissions.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SelectorRule<'a> {
     AllKeys,

@@ -239,7 +239,7 @@ impl Selector {
         }
     }
 
-    /// Whether all keys may be used in this way, whatever their names.
+    /// Whether all keys may be used in this way, with any name.
     pub(crate) fn covers_all_keys(&self, access: KeyAccess) -> bool {
         match &self.keys {
             KeyPatterns::All => true,

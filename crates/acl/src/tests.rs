@@ -1,4 +1,4 @@
-//! Users as they are made by rules, and what these let them do.
+//! Users as they are made by rules, and their permissions.
 
 use std::ops::ControlFlow;
 

@@ -1,11 +1,11 @@
-//! [`User`]: a name, passwords and what they open.
+//! [`User`]: a name, passwords and permissions.
 
 use crate::{
     Commands, Denial, KeyAccess, PasswordHash, Request, RuleError, Selector, SetUserError,
     rule::{SelectorRule, UserRule, join_selectors},
 };
 
-/// The user that clients are before they say who they are.
+/// The user of clients that have not authenticated.
 pub const DEFAULT_USER: &[u8] = b"default";
 
 /// The last rule about payloads of `RESTORE`; none for a new user.
@@ -39,7 +39,7 @@ pub struct User {
 }
 
 impl User {
-    /// A new user, who may do nothing.
+    /// A new user without any permission.
     pub fn new(name: &[u8], defaults: UserDefaults, commands: &Commands) -> Self {
         let mut user = Self {
             name: name.into(),

@@ -2,13 +2,13 @@
 
 use std::io;
 
-/// Pins the calling thread, and what it starts from now on, to one processor.
+/// Pins the calling thread, and threads that it starts from now on, to one processor.
 #[cfg(target_os = "linux")]
 pub fn pin(processor: Option<usize>) -> io::Result<()> {
     processor.map_or(Ok(()), |processor| restrict(&[processor]))
 }
 
-/// Restricts the calling thread, and what it starts from now on, to some processors.
+/// Restricts the calling thread, and threads that it starts from now on, to some processors.
 #[cfg(target_os = "linux")]
 pub fn restrict(processors: &[usize]) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();

@@ -1,5 +1,5 @@
 //! Wakes a poller at a nanosecond: its own clock counts milliseconds, and to poll without end instead takes a
-//! processor from whoever shares it.
+//! processor from the threads that share it.
 
 use std::{
     io,
@@ -16,7 +16,7 @@ use rustix::time::{
 #[derive(Debug)]
 pub struct Alarm {
     timer: OwnedFd,
-    /// What it was set to last.
+    /// The time that it was set to last.
     set_to: Option<Instant>,
 }
 

@@ -1,4 +1,5 @@
-//! What must not outlive this program: the servers that it starts, and folders of scratch files.
+//! Resources that must not outlive this program: the servers that it starts, and folders of scratch
+//! files.
 //!
 //! ```text
 //! the run ends, or fails       Drop of Process and ScratchFolder

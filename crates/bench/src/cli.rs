@@ -153,7 +153,7 @@ pub struct BenchArguments {
 pub struct Test {
     /// Shown above its figures.
     pub title: String,
-    /// What to send and how.
+    /// The load.
     pub plan: Plan,
     /// Whether a null reply means that there was nothing to read, so that hits are worth a line.
     pub can_miss: bool,
@@ -343,7 +343,7 @@ mod tests {
         for flag in command.get_arguments().filter(|flag| flag.get_action().takes_values()) {
             let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
             let has_default = !flag.get_default_values().is_empty() || help.contains("[default: ");
-            // Without these, what they are about is not done at all.
+            // Without these, the options that refine them have no effect.
             let optional =
                 ["socket", "uri", "password", "user", "cacert", "cert", "key", "sni", "json", "duration"];
             assert!(

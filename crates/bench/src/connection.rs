@@ -5,8 +5,8 @@
 //!          └ planned ┘└─ awaited (a run-length queue of send times) ─┘
 //! ```
 //!
-//! Requests go from the thread's shared buffer straight to the socket. Only what the socket did not
-//! take is copied, so memory follows what is stuck, not connections × pipeline.
+//! Requests go from the thread's shared buffer straight to the socket. Only bytes that the socket did
+//! not take are copied, so memory follows the bytes that are stuck, not connections × pipeline.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -53,7 +53,8 @@ impl Socket {
         }
     }
 
-    /// Sends what it has taken and not sent yet, as far as that goes; whether some of it is left.
+    /// Sends taken bytes that are not sent yet, as far as the socket takes them; returns whether some
+    /// are left.
     fn push(&mut self) -> io::Result<bool> {
         let Self::Tls(stream) = self else { return Ok(false) };
         match stream.flush() {
@@ -202,9 +203,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads and counts what has arrived. `scratch` is the thread's read buffer; `now` tells the time
-    /// since the start of the run, asked once after each read. Returns how many requests were
-    /// answered.
+    /// Reads and counts the replies that have arrived. `scratch` is the thread's read buffer; `now`
+    /// returns the time since the start of the run, asked once after each read. Returns how many requests
+    /// were answered.
     pub fn receive(
         &mut self,
         scratch: &mut [u8],

@@ -56,8 +56,8 @@ impl Zipf {
     }
 }
 
-/// Another number below `items`: neighbours end up far apart, so that what is popular does not lie side
-/// by side. Several numbers may fall together, as in YCSB's scrambled distribution.
+/// Another number below `items`: it scatters neighbours, so that popular items do not lie side by side.
+/// Several numbers may fall together, as in YCSB's scrambled distribution.
 #[inline]
 pub fn scattered(number: u64, items: u64) -> u64 {
     Random::new(number).below(items)

@@ -1,4 +1,4 @@
-//! Runs the tests that the command line asks for and prints what they gave.
+//! Runs the tests that the command line asks for and prints their results.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -130,7 +130,7 @@ fn watched(arguments: &BenchArguments, load: Load<'_>, test: &Test) -> Result<Ou
     thread::scope(|scope| {
         let running = scope.spawn(|| load.run(&progress, texts_in));
         while !running.is_finished() {
-            // Returns at once when nobody will send a text: then only the clock paces the redrawing.
+            // Returns at once when no sender is left: then only the clock paces the redrawing.
             match texts_out.recv_timeout(REDRAW) {
                 Ok(text) => bar.suspend(|| eprintln!("error reply: {text}")),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}

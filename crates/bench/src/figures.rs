@@ -1,5 +1,5 @@
-//! Figures of a comparison: what was measured of each row on each server, round by round, and the
-//! table that shows medians, spread and ratios.
+//! Figures of a comparison: the samples of each row on each server, round by round, and the table
+//! that shows medians, spread and ratios.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// One figure of one measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// What it is.
+    /// Its name.
     pub metric: &'static str,
     /// Unit of the value.
     pub unit: &'static str,
@@ -27,7 +27,7 @@ pub fn sample(metric: &'static str, unit: &'static str, value: f64) -> Sample {
 pub struct Figure {
     /// The row's name.
     pub row: String,
-    /// What was measured.
+    /// The metric.
     pub metric: Cow<'static, str>,
     /// Unit of the samples.
     pub unit: Cow<'static, str>,
@@ -63,7 +63,7 @@ impl Figure {
 pub struct Line<'a> {
     /// The row's name.
     pub row: &'a str,
-    /// What was measured.
+    /// The metric.
     pub metric: &'a str,
     /// Its unit.
     pub unit: &'a str,

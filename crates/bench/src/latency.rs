@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Longest latency told apart; longer ones count as this.
+/// Longest latency with a count of its own; longer ones count as this.
 const LATENCY_NS_MAX: u64 = 600_000_000_000;
 /// Significant decimal digits: any figure is within 0.1% of the truth.
 const DIGITS: u8 = 3;

@@ -24,16 +24,16 @@ use crate::target::{Target, TargetError};
 use crate::template::{Filling, RequestBuffer, Template};
 use crate::worker::Worker;
 
-/// Distinct error texts that are counted apart; the rest count as one.
+/// Distinct error texts with a count of their own; the rest count as one.
 const ERROR_TEXTS_MAX: usize = 100;
 const OTHER_ERRORS: &str = "(other errors)";
 
-/// What to send and how.
+/// The load of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The command.
     pub template: Template,
-    /// What its placeholders stand for.
+    /// The values of its placeholders.
     pub filling: Filling,
     /// How many requests, all threads together; endless without.
     pub requests: Option<u64>,
@@ -58,7 +58,7 @@ pub struct Plan {
     /// Whether threads of an open loop sleep until a request is due, where the system can wake them to the
     /// microsecond; they spin without, and take a processor each.
     pub sleeps: bool,
-    /// Length of the slices of time whose latencies are kept apart; they are not without.
+    /// Length of the slices of time with latencies of their own; without it there are none.
     pub slice: Option<Duration>,
 }
 
@@ -84,7 +84,7 @@ impl Plan {
     }
 }
 
-/// What a run gave.
+/// The outcome of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     /// Counts of replies.
@@ -98,7 +98,7 @@ pub struct Outcome {
     /// From the first request to the last reply.
     pub elapsed: Duration,
     /// Requests that an open loop could not send before its time was over. Their latencies are in
-    /// the histogram with what they had waited by then.
+    /// the histogram with their wait by then.
     pub unsent: u64,
 }
 
@@ -120,7 +120,7 @@ impl Outcome {
         }
     }
 
-    /// Adds what another thread, or the load of another server, gave.
+    /// Adds the outcome of another thread, or of the load of another server.
     pub(crate) fn add(&mut self, other: Outcome) {
         self.tally.add(&other.tally);
         for (text, count) in other.errors {
@@ -145,7 +145,7 @@ pub enum LoadError {
     Target(TargetError),
     /// The answer is not the protocol's.
     NotAReply(NotAReply),
-    /// A reply came that nobody asked for.
+    /// A reply came without a request.
     Unasked,
     /// No reply for so long.
     Stalled(Duration),
@@ -179,7 +179,7 @@ impl From<NotAReply> for LoadError {
     }
 }
 
-/// What a run's threads share, and what a spectator may read while it goes on.
+/// The counters that a run's threads share, and that a spectator may read while it goes on.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Requests handed out to connections.

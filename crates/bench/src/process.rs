@@ -21,7 +21,7 @@ const START_MAX: Duration = Duration::from_secs(20);
 const END_MAX: Duration = Duration::from_secs(60);
 const START_POLL: Duration = Duration::from_millis(10);
 
-/// A folder for files that nobody needs afterwards; removed when dropped.
+/// A folder for files that are not needed afterwards; removed when dropped.
 #[derive(Debug)]
 pub struct ScratchFolder(PathBuf);
 
@@ -58,8 +58,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `path` with `arguments` in `folder`, restricted to `processors`. What it says goes into
-    /// the folder's file `log`. It ends with the thread that starts it, at the latest.
+    /// Starts `path` with `arguments` in `folder`, restricted to `processors`. Its output goes into the folder's file
+    /// `log`. It ends with the thread that starts it, at the latest.
     pub fn start(
         path: &Path,
         arguments: &[String],
@@ -88,7 +88,7 @@ impl Process {
         Ok(Self { path: path.to_path_buf(), id, child, folder })
     }
 
-    /// Waits until `is_ready`; fails with what the program said when it ends before.
+    /// Waits until `is_ready`; fails with the program's output when it ends before.
     pub fn await_ready(&mut self, mut is_ready: impl FnMut() -> bool) -> Result<(), String> {
         let start = Instant::now();
         loop {
@@ -173,7 +173,7 @@ impl Drop for Process {
     }
 }
 
-/// The line of a log that most likely says what went wrong.
+/// The line of a log that most likely names the fault.
 fn telling_line(log: &str) -> &str {
     let mut lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
     let tells = |line: &&str| {
@@ -183,7 +183,7 @@ fn telling_line(log: &str) -> &str {
     lines.clone().find(tells).or(lines.next_back()).unwrap_or("it said nothing")
 }
 
-/// A port of the loopback interface that nobody listens on.
+/// A port of the loopback interface without a listener.
 pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
@@ -201,14 +201,14 @@ pub fn found(program: &Path) -> Option<PathBuf> {
     candidates.into_iter().find(|path| path.is_file()).and_then(|path| std::path::absolute(path).ok())
 }
 
-/// First line of what a program says of its version.
+/// First line of a program's output about its version.
 pub fn version(program: &Path) -> String {
     let output = Command::new(program).arg("--version").stdin(Stdio::null()).output();
     let said = output.map_or(Vec::new(), |output| [output.stdout, output.stderr].concat());
     String::from_utf8_lossy(&said).lines().next().unwrap_or("unknown version").trim().to_string()
 }
 
-/// What the machine is, in one line.
+/// A description of the machine, in one line.
 pub fn machine(processors: &[usize]) -> String {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu

@@ -1,4 +1,4 @@
-//! What is printed of a test: text, one line, CSV or JSON.
+//! The output of a test: text, one line, CSV or JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -64,7 +64,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The figures of a test that has run. `cpu_seconds` is what the server used during it.
+    /// The figures of a test that has run. `cpu_seconds` is the processor time of the server during it.
     pub fn new(test: &Test, outcome: &Outcome, cpu_seconds: Option<f64>) -> Self {
         let plan = &test.plan;
         Self {
@@ -98,7 +98,7 @@ impl Report {
         self.server_cpu_us_per_request.map_or("n/a".into(), |microseconds| format!("{microseconds:.3} µs"))
     }
 
-    /// How many requests found what they asked for: `12 of 100 hit (12.0%)`.
+    /// How many requests found their key: `12 of 100 hit (12.0%)`.
     fn hits(&self) -> Option<String> {
         let hits = self.hits?;
         let percent = 100.0 * hits as f64 / self.requests.max(1) as f64;

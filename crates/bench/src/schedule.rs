@@ -1,6 +1,6 @@
 //! When requests are due in an open loop.
 //!
-//! Request `i` of the run is due at `i / rate`, whatever the server does. Its latency counts from
+//! Request `i` of the run is due at `i / rate`, however the server answers. Its latency counts from
 //! that moment, not from when the generator got round to sending it: a server that stalls for a
 //! second is charged for all the requests that had to wait (G. Tene: "How NOT to measure latency";
 //! the error of not doing so is known as coordinated omission).

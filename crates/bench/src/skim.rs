@@ -10,7 +10,7 @@
 //!
 //! RESP3's push and attribute frames at the top are passed over: they answer no request.
 //!
-//! Invariant: what is left of the input after a call is less than one header line.
+//! Invariant: the rest of the input after a call is less than one header line.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ const LINE_BYTES_MAX: usize = 64 * 1024;
 /// Most elements or bytes that one header may announce.
 const ANNOUNCED_MAX: u64 = 1 << 32;
 
-/// What was seen of the replies.
+/// Counts of the replies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Complete replies.
@@ -33,7 +33,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Adds what another thread saw.
+    /// Adds the counts of another thread.
     pub fn add(&mut self, other: &Tally) {
         self.replies += other.replies;
         self.errors += other.errors;
@@ -68,8 +68,8 @@ pub struct Skimmer {
 
 impl Skimmer {
     /// Takes complete headers and payload bytes off the front of `input`, stopping early when
-    /// `tally.replies` reaches `replies_max`. Returns how many bytes were taken. `on_error` is told
-    /// the text of each error reply.
+    /// `tally.replies` reaches `replies_max`. Returns how many bytes were taken. `on_error` gets the
+    /// text of each error reply.
     pub fn skim(
         &mut self,
         input: &[u8],
@@ -182,7 +182,7 @@ impl Skimmer {
             return Ok(used);
         };
         match marker {
-            // An attribute is in nobody's count of elements: at the top it is a frame of its own.
+            // An attribute does not count as an element: at the top it is a frame of its own.
             b'|' => {
                 self.out_of_band |= top && count > 0;
                 self.missing += 2 * count;
@@ -365,7 +365,7 @@ mod tests {
         }
     }
 
-    /// What the full decoder makes of the input.
+    /// The full decoder's result for the input.
     fn oracle(input: &[u8]) -> (Tally, Vec<Vec<u8>>) {
         let (mut tally, mut texts, mut at) = (Tally::default(), Vec::new(), 0);
         let mut decoder = ValueDecoder::default();

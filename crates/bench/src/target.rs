@@ -20,7 +20,7 @@ const PIPELINE_BYTES_ALONE: usize = 16 * 1024;
 /// How long the blocking client waits for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Looks at what has arrived without waiting or taking it.
+/// Looks at the bytes that have arrived without waiting or taking them.
 const PEEK: rustix::net::RecvFlags = rustix::net::RecvFlags::PEEK.union(rustix::net::RecvFlags::DONTWAIT);
 
 /// Where the server listens.
@@ -42,7 +42,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Who the client claims to be.
+/// The user that the client claims to be, with the password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// ACL user; without one the password is the default user's.
@@ -414,7 +414,7 @@ impl Client {
         let read = match &mut self.stream {
             Stream::Tcp(stream) => rustix::net::recv(stream, &mut byte, PEEK).map_err(io::Error::from),
             Stream::Unix(stream) => rustix::net::recv(stream, &mut byte, PEEK).map_err(io::Error::from),
-            // What TLS says besides (tickets, its own end) can only be told by taking it.
+            // Other messages of TLS (tickets, its own end) can only be recognised by taking them.
             Stream::Tls(stream) => stream.socket().set_nonblocking(true).and_then(|()| {
                 let read = stream.read(&mut byte);
                 stream.socket().set_nonblocking(false)?;
@@ -458,7 +458,7 @@ impl Info {
     }
 }
 
-/// What a socket that does not block has given; nothing where it would have to wait.
+/// The result of a socket that does not block; nothing where it would have to wait.
 fn unless_blocked<T>(result: io::Result<T>) -> Result<Option<T>, TargetError> {
     match result {
         Ok(value) => Ok(Some(value)),

@@ -93,7 +93,7 @@ fn pieces(argument: &[u8]) -> Vec<Piece> {
     pieces
 }
 
-/// What placeholders stand for.
+/// The values of placeholders.
 #[derive(Debug, Clone, Copy)]
 pub struct Filling {
     /// `__rand_int__` is below this; 1 when the user named no key space, so it is always 0.

@@ -15,7 +15,7 @@ use crate::schedule::Schedule;
 use crate::target::Target;
 use crate::template::RequestBuffer;
 
-/// Read buffer: several times what a socket usually holds, and more than a header line.
+/// Read buffer: several times the usual contents of a socket, and more than a header line.
 const READ_BYTES: usize = 256 * 1024;
 /// The poller wakes at least this often to look at the end of the run.
 const POLL_MAX: Duration = Duration::from_millis(100);
@@ -49,7 +49,7 @@ pub struct Worker<'a> {
     last_reply_ns: u64,
 }
 
-/// Passes error texts to whoever watches, at most one a second.
+/// Passes error texts to the spectator, at most one a second.
 struct ErrorReporter {
     sender: Option<mpsc::Sender<String>>,
     last: Option<Instant>,
@@ -60,7 +60,7 @@ impl ErrorReporter {
         let Some(sender) = &self.sender else { return };
         if self.last.is_none_or(|last| last.elapsed() >= Duration::from_secs(1)) {
             self.last = Some(Instant::now());
-            // Nobody listening any more is no reason to stop.
+            // A spectator that has gone is no reason to stop.
             let _ = sender.send(String::from_utf8_lossy(text).into_owned());
         }
     }
@@ -222,11 +222,11 @@ impl<'a> Worker<'a> {
         self.connections[index].flush(&mut self.buffer, self.poll.registry(), Token(index))
     }
 
-    /// Open loop: sends what is due, as far as connections have room.
+    /// Open loop: sends due requests, as far as connections have room.
     fn send_due(&mut self, start: Instant) -> Result<(), LoadError> {
         let connections = self.connections.len();
         let now_ns = nanoseconds(start);
-        // What falls due at the very end of the time is no longer part of it.
+        // Requests that fall due at the very end of the time are no longer part of it.
         let last_ns = self.plan.duration.map_or(u64::MAX, |duration| duration.as_nanos() as u64 - 1);
         let due = self.schedule.as_ref().map(|schedule| schedule.due(now_ns.min(last_ns)));
         let Some(due) = due else { return Ok(()) };
@@ -264,7 +264,8 @@ impl<'a> Worker<'a> {
         1
     }
 
-    /// Ends the sending when the time is over. What an open loop still owes is charged for its wait.
+    /// Ends the sending when the time is over. Requests that an open loop still owes are charged for
+    /// their wait.
     fn look_at_the_end(&mut self, now_ns: u64) {
         if self.exhausted {
             return;

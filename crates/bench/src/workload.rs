@@ -6,7 +6,7 @@ use crate::template::Template;
 /// A built-in test.
 #[derive(Debug, Clone, Copy)]
 pub struct Workload {
-    /// What `-t` selects it by; several rows may answer to one name.
+    /// The names by which `-t` selects it; several rows may answer to one name.
     pub names: &'static [&'static str],
     /// Shown above its figures.
     pub title: &'static str,

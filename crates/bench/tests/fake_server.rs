@@ -15,7 +15,7 @@ use dunlin_bench::target::{Address, Credentials, Target, TargetError};
 use dunlin_bench::template::{Filling, Template};
 use dunlin_resp::{Value, ValueDecoder};
 
-/// What the fake does with a request.
+/// The fake's reply to a request.
 type Answer = fn(&[Value]) -> Option<&'static [u8]>;
 
 struct Fake {
@@ -190,7 +190,7 @@ fn a_silent_server_is_charged_for_all_that_was_due() {
         stall_max: Some(Duration::from_millis(300)),
         ..plan("GET k", 0, 2, 1)
     };
-    // Two requests are under way for ever, so the run cannot end well, whatever else was due.
+    // Two requests are under way for ever, so the run cannot end well, with any other request due.
     assert!(matches!(fake.run(&plan).unwrap_err(), LoadError::Stalled(_)));
 }
 

@@ -1,4 +1,4 @@
-//! What a running server tells of itself: INFO, SLOWLOG, COMMANDLOG, LATENCY, COMMAND.
+//! A running server's reports about itself: INFO, SLOWLOG, COMMANDLOG, LATENCY, COMMAND.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

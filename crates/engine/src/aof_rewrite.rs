@@ -1,4 +1,4 @@
-//! Commands that make a key anew: what the base of a log consists of where it is no RDB file.
+//! Commands that make a key anew: the base of a log consists of them if it is no RDB file.
 //!
 //! ```text
 //! string       SET
@@ -13,8 +13,8 @@
 //! any          PEXPIREAT
 //! ```
 //!
-//! They are the commands that Redis writes (`rewriteAppendOnlyFileRio`), so that it loads them. What commands cannot say
-//! is lost, as there: when a consumer was last seen.
+//! They are the commands that Redis writes (`rewriteAppendOnlyFileRio`), so that Redis loads them. As there, one fact
+//! that no command can state is lost: when a consumer was last seen.
 
 use dunlin_structures::Element;
 
@@ -28,9 +28,9 @@ use crate::{
 /// Items of one command at most, as in Redis.
 const ITEMS_MAX: usize = 64;
 
-/// Writes the commands that make an entry as it is, but for what has expired by `now_ms`, for servers that load a version
-/// of RDB files. The text of a long string is not copied: `share` is told that it is to stand where `out` ends. Of a
-/// collection, `pass` is shown `out` between commands, and may take what is there. O(n).
+/// Writes the commands that make an entry as it is, but for elements that have expired by `now_ms`, for servers that
+/// load a version of RDB files. The text of a long string is not copied: `share` gets it, and its place is where
+/// `out` ends. Between the commands of a collection, `pass` sees `out` and may take its bytes. O(n).
 pub(crate) fn write(
     entry: EntryRef<'_>,
     version: Version,

@@ -1,12 +1,12 @@
 //! Eviction: keys give way where memory is short.
 //!
 //! ```text
-//! stripe, by its share of memory ─▶ try its lock ─▶ sample, rank (keyspace/database/eviction.rs) ─▶ remove ─▶ tell
+//! stripe, by its share of memory ─▶ try its lock ─▶ sample, rank (keyspace/database/eviction.rs) ─▶ remove ─▶ notify
 //! ```
 //!
-//! Whoever needs room calls [`Engine::evict`] before it takes locks of its own. Locks of stripes are tried and never
-//! waited for, so that eviction neither stalls nor closes a circle of waiting. The host decides when and how much.
-//! The same slices keep access stamps fresh ([`Engine::sweep_stamps`]).
+//! A caller that needs room calls [`Engine::evict`] before it takes locks of its own. Locks of stripes are tried and
+//! never waited for, so that eviction neither stalls nor closes a circle of waiting. The host decides when and how
+//! much. The same slices keep access stamps fresh ([`Engine::sweep_stamps`]).
 
 use crate::{
     context::{Caller, Environment, Worker},
@@ -168,7 +168,7 @@ impl Engine {
             }
         }
         worker.statistics.evicted_keys.add(evicted.keys as u64);
-        // Nobody's command has removed them: a client with NOLOOP is told, too.
+        // No client's command has removed them: a client with NOLOOP gets the invalidation, too.
         worker.tell(ClientToken::default());
         if worker.ready.is_empty() {
             drop(locked);
@@ -183,7 +183,7 @@ impl Engine {
     /// there is more of it to do. The caller holds no lock.
     pub fn sweep_stamps(&self, _inside: &Inside<'_>, now_ms: u64, entries_max: usize) -> bool {
         let clock = self.keyspace.access_clock();
-        // Somebody else is at it.
+        // Another worker does the sweep.
         let Ok(mut state) = clock.sweep.try_lock() else { return false };
         if state.is_none() {
             *state = clock.due_sweep(now_ms);

@@ -1,4 +1,4 @@
-//! Running a command: locks, context, handler, and what must happen once the locks are released.
+//! Running a command: locks, context, handler, and the work after the locks are released.
 
 use std::sync::Arc;
 
@@ -234,7 +234,7 @@ impl Engine {
         Some(self.work_alone(locked, database, environment, worker, work).0)
     }
 
-    /// Does some work while nothing else runs. The caller is not inside the gate, and nobody's worker: it may wait for a
+    /// Does some work while nothing else runs. The caller is not inside the gate, and is no worker: it may wait for a
     /// script.
     pub fn exclusively<R>(
         &self,
@@ -246,7 +246,8 @@ impl Engine {
         self.work_alone(self.keyspace.close(), database, environment, worker, work).0
     }
 
-    /// [`Self::exclusively`] behind the closed gate; and what is to be freed before the answer leaves.
+    /// [`Self::exclusively`] behind the closed gate; returns the values that are to be freed before the reply leaves,
+    /// too.
     fn work_alone<'k, R>(
         &'k self,
         mut locked: Locked<'k>,
@@ -305,9 +306,9 @@ impl Engine {
         locked.stripes().load(database, key, value, (expiry_ms, idle_seconds, now_ms))
     }
 
-    /// Removes expired keys and fields of one stripe, looking at no more than `buckets_max` buckets that
-    /// may hold some; whether nothing more is to be done there now: what a script has been holding for long is left for
-    /// later. The caller is inside the gate.
+    /// Removes expired keys and fields of one stripe, looking at no more than `buckets_max` buckets that may hold some.
+    /// Returns whether nothing more is to be done there now: a stripe that a script has been holding for long is left
+    /// for later. The caller is inside the gate.
     pub fn expire(
         &self,
         stripe: usize,
@@ -375,8 +376,8 @@ impl Engine {
         complete
     }
 
-    /// Forgets keys of one stripe that clients keep copies of, and tells them, until there are no more
-    /// than `keys_max` in the whole keyspace or none in this stripe. The caller is inside the gate.
+    /// Forgets keys of one stripe that clients keep copies of, and invalidates the copies, until there are no more than
+    /// `keys_max` in the whole keyspace or none in this stripe. The caller is inside the gate.
     pub fn limit_tracked(&self, stripe: usize, keys_max: usize, worker: &mut Worker) {
         let Some(mut locked) = self.keyspace.lock_one_unless_long(stripe) else { return };
         let mut stripes = locked.stripes();
@@ -410,7 +411,7 @@ impl Engine {
         free.checked_sub(pages_kept).map_or(0, |excess| pool.trim(excess))
     }
 
-    /// Whether somebody has a view of a key that the command may change.
+    /// Whether a view shares the value of a key that the command may change.
     #[inline]
     fn must_wait(&self, locked: &mut Locked<'_>, request: &Request<'_>, database: usize) -> bool {
         if !self.keyspace.has_views() || matches!(request.entry.command.run, Run::Read(_)) {
@@ -420,7 +421,7 @@ impl Engine {
         if matches!(request.entry.command.group, Group::String | Group::Bitmap | Group::HyperLogLog) {
             return false;
         }
-        // What is replaced or removed is not changed: the view keeps it.
+        // Replacing or removing a value does not change it: the view keeps it.
         let keys = request.entry.keys_with_access(request.words);
         let changed = keys.filter_map(|(key, access)| (access == Access::ReadWrite).then_some(key));
         locked.is_viewed(database, changed)
@@ -518,7 +519,7 @@ pub(crate) fn run_locked(
     result
 }
 
-/// Notes that the client keeps copies of what it has read, under the locks it was read under.
+/// Notes that the client keeps copies of the keys that it has read, under the locks of the read.
 #[cold]
 fn track(locked: &mut Locked<'_>, request: &Request<'_>, environment: Environment<'_>) {
     let mut stripes = locked.stripes();

@@ -1,8 +1,8 @@
 //! The store: keyspace, values and commands.
 //!
 //! Nothing here opens a socket or a file, starts a thread, reads a clock or asks the system for
-//! randomness: time and seeds are arguments. What a command needs of connections, configuration or
-//! the process is the host's, behind [`command::Run::Host`].
+//! randomness: time and seeds are arguments. The host provides connections, configuration and the
+//! process, behind [`command::Run::Host`].
 
 mod aof_rewrite;
 pub mod command;

@@ -1,7 +1,7 @@
 //! Words of requests that are as long as strings in chunks, and arrived in blocks of their own.
 //!
-//! Commands see them as any other word. A command that stores one takes its bytes over as chunks, and the log's record of a
-//! command shares them, whatever the command does with them: neither copies them (docs/decisions/0023).
+//! Commands see them as any other word. A command that stores one takes its bytes over as chunks, and the log's record
+//! of a command shares them, whether the command stores them or not: neither copies them (docs/decisions/0023).
 
 use std::{ops::Deref, sync::Arc};
 

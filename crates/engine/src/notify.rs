@@ -1,14 +1,12 @@
-//! Notices: what commands do that others asked to be told of: keyspace events, and changes of keys that clients keep
-//! copies of.
+//! Notices of commands for other clients: keyspace events, and changes of keys that clients keep copies of.
 //!
 //! ```text
-//! lock ─▶ handler ─▶ notices gather in the worker ─▶ its audience is told ─▶ unlock
+//! lock ─▶ handler ─▶ notices gather in the worker ─▶ its audience gets them ─▶ unlock
 //! ```
 //!
-//! Handlers report events as they change keys ([`crate::WriteContext::notify`]); those of a wanted class gather. The host's
-//! [`Audience`] gets all of them, in order, before anybody can see what they are about: so whoever has seen a change
-//! finds that those were told who are to be told of it. Names and classes of events are those of Redis's keyspace
-//! notifications.
+//! Handlers report events as they change keys ([`crate::WriteContext::notify`]); those of a wanted class gather. The
+//! host's [`Audience`] gets all of them, in order, while the changed keys are locked: a client that has seen a change
+//! finds that all receivers have its notice. Names and classes of events are those of Redis's keyspace notifications.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -94,27 +92,27 @@ pub struct Event {
     pub key: Vec<u8>,
 }
 
-/// Something that commands have done, for others to be told.
+/// A notice of something that commands have done.
 #[derive(Debug)]
 pub enum Notice {
     /// An event of a key.
     Event(Event),
     /// Clients may keep copies of something that has changed.
     Invalidation(Invalidation),
-    /// The client whose commands these are is told things itself: its place among all changes is decided under the locks
-    /// of each command. This one stays.
+    /// The client whose commands these are receives pushes itself: its place among all changes is decided under the
+    /// locks of each command. This one stays.
     Client(Arc<dyn ClientPosition>),
 }
 
 /// The place of a client's command among all changes, as the host keeps it.
 pub trait ClientPosition: Debug + Send + Sync {
-    /// Decides it for the command at hand: what it looks at is locked. Called for one command as often as it takes locks.
+    /// Decides it for the command at hand, whose keys are locked. Called for one command as often as it takes locks.
     fn mark(&self);
 }
 
-/// Whom a worker's notices are for.
+/// The receiver of a worker's notices.
 pub trait Audience: Debug + Send {
-    /// Takes notices, in order, of changes by a client (of id 0 for nobody). What they are about is locked, so this must
-    /// neither wait nor take long; whoever sees the changes has to find that this was done before.
+    /// Takes notices, in order, of changes by a client (of id 0 for none). Their keys are locked, so this must neither
+    /// wait nor take long; a client that sees the changes must find that this was done before.
     fn tell(&mut self, notices: &[Notice], writer: ClientToken);
 }

@@ -8,12 +8,12 @@
 //! go on with other clients            the reply ──▶ to the client
 //! ```
 //!
-//! The view is a point in time: a command that reads has run when it was taken, and whoever changes one of its
-//! keys later comes later. One that stores what it computes has not: it is run again, under its locks, with what
-//! it has computed, unless one of the keys has changed meanwhile; then it starts anew.
+//! The view is a point in time: a command that reads has run when it was taken, and a command that changes one of its
+//! keys later comes later. One that stores what it computes has not: it is run again, under its locks, with what it has
+//! computed, unless one of the keys has changed meanwhile; then it starts anew.
 //!
-//! A command that looks at the keyspace as a whole has no view. It walks over the stripes in slices (`context/walk.rs`), and is
-//! run at all those moments: whoever sees a change that it has seen, sees its reply later.
+//! A command that reads the keyspace as a whole has no view. It walks over the stripes in slices (`context/walk.rs`),
+//! and is run at all those moments: a client that sees a change which the walk has seen sees the walk's reply later.
 
 use std::{any::Any, fmt};
 
@@ -29,7 +29,7 @@ use crate::{
     long_words::{LongWords, OwnedWord},
 };
 
-/// What becomes of a command that is offloaded.
+/// The outcome of an offloaded command.
 #[derive(Debug)]
 pub enum OffloadOutcome {
     /// It has been run.
@@ -41,11 +41,11 @@ pub enum OffloadOutcome {
     },
     /// It is to be run again, with what it has computed.
     Computed(Computed),
-    /// It was given up: nobody wants the reply.
+    /// It was given up: no client wants the reply.
     Abandoned,
 }
 
-/// What a command has computed from keys that it will not change.
+/// The result that a command has computed from keys that it will not change.
 pub struct Computed {
     /// The words of the command, the name first.
     pub words: Vec<OwnedWord>,
@@ -83,7 +83,7 @@ impl Computed {
     }
 }
 
-/// What is left to do of a command that takes long.
+/// The rest of a command that takes long.
 #[derive(Debug)]
 pub struct Offloaded {
     /// Its words, the name first.
@@ -93,15 +93,15 @@ pub struct Offloaded {
 
 #[derive(Debug)]
 enum Task {
-    /// To run it on a view of what it reads.
+    /// To run it on a view of the keys that it reads.
     Run(Box<Running>),
     /// To run it on the keyspace as a whole.
     Walk(Box<Walking>),
-    /// To free what it has removed, before it is answered.
+    /// To free the values that it has removed, before its reply.
     Free { garbage: Garbage, reply: ReplyBuffer },
 }
 
-/// A command to be run, and what it reads.
+/// A command to be run, and the keys that it reads.
 struct Running {
     run: Run,
     name_words: usize,
@@ -180,7 +180,7 @@ impl Offloaded {
         }
     }
 
-    /// A command that has been run, and is answered once what it has removed is freed.
+    /// A command that has been run, whose reply waits until the values that it removed are freed.
     #[cold]
     pub(crate) fn freeing(garbage: Garbage, request: &Request<'_>, reply: ReplyBuffer) -> Self {
         Self {
@@ -189,7 +189,7 @@ impl Offloaded {
         }
     }
 
-    /// Whether the command has been run, and only frees what it has removed.
+    /// Whether the command has been run, and only frees the values that it has removed.
     pub fn has_run(&self) -> bool {
         matches!(self.task, Task::Free { .. })
     }

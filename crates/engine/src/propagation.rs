@@ -1,4 +1,4 @@
-//! What commands change, as records of canonical commands: the log's bytes.
+//! The changes of commands, as records of canonical commands: the log's bytes.
 //!
 //! ```text
 //! record    = command                                   one command in database 0, as nearly all are
@@ -7,16 +7,16 @@
 //! command   = a RESP array of bulk strings
 //! ```
 //!
-//! A command's effect is its own words, unless its handler says otherwise ([`super::WriteContext::effect`])
-//! because they would not do the same again: times become absolute, chance and conditions become what they
-//! came to. What a replay would not change is not recorded at all. The forms are those that Redis 7 writes
-//! to its append-only file, so that it can read ours.
+//! A command's effect is its own words, unless its handler says otherwise ([`super::WriteContext::effect`]) because
+//! they would not do the same again: times become absolute, and the outcome stands for chance and conditions. A command
+//! that a replay would not need is not recorded at all. The forms are those that Redis 7 writes to its append-only
+//! file, so that it can read ours.
 //!
 //! Clients encode commands in just this form. Where such a command is a record by itself, the bytes that it
 //! came in are handed to the log as they are (docs/decisions/0015).
 //!
-//! A word that is now the text of a long string, or that arrived in a block of its own, is not copied: the record shares the
-//! bytes, and whoever changes them copies first (docs/decisions/0023).
+//! A word that is now the text of a long string, or that arrived in a block of its own, is not copied: the record
+//! shares the bytes, and a writer copies them before it changes them (docs/decisions/0023).
 //!
 //! Invariants:
 //! - A record starts and ends in database 0: no state crosses records.
@@ -62,7 +62,7 @@ pub enum LogConsumer {
 /// The bit, beside those of [`LogConsumer`], of a data set that follows a primary.
 const FOLLOWS: u8 = 1 << 7;
 
-/// The store's connection to its log: on while anybody reads what is recorded.
+/// The store's connection to its log: on while a consumer reads the records.
 #[derive(Debug, Default)]
 pub struct LogSwitch {
     log: Option<Arc<dyn Log>>,
@@ -83,8 +83,8 @@ impl LogSwitch {
         self.consumers.load(Ordering::Relaxed).wrapping_sub(1) < FOLLOWS - 1
     }
 
-    /// From now on what commands change here is recorded no more, only what a primary sends ([`Propagation::relay`]); or as
-    /// before. The caller holds the gate closed.
+    /// From now on changes by commands here are recorded no more, only a primary's stream ([`Propagation::relay`]); or
+    /// as before. The caller holds the gate closed.
     pub fn follow(&self, follows: bool) {
         match follows {
             true => self.consumers.fetch_or(FOLLOWS, Ordering::Relaxed),
@@ -92,12 +92,12 @@ impl LogSwitch {
         };
     }
 
-    /// Whether anybody reads what is recorded, or what a primary sends.
+    /// Whether there is a consumer of records, or of a primary's stream.
     pub fn has_consumers(&self) -> bool {
         self.consumers.load(Ordering::Relaxed) & !FOLLOWS != 0
     }
 
-    /// Whether one of the consumers reads what is recorded.
+    /// Whether one of the consumers reads the records.
     #[inline]
     pub fn is_on_for(&self, consumer: LogConsumer) -> bool {
         self.consumers.load(Ordering::Relaxed) & consumer as u8 != 0
@@ -107,7 +107,7 @@ impl LogSwitch {
         &**self.log.as_ref().expect("changes are recorded only where there is a log")
     }
 
-    /// From now on changes are recorded for a consumer, or are not. The caller holds the gate closed, or nobody has
+    /// From now on changes are recorded for a consumer, or are not. The caller holds the gate closed, or no client has
     /// been let in yet: a command is recorded wholly or not at all.
     ///
     /// # Panics
@@ -139,7 +139,7 @@ enum SharedWord {
 }
 
 impl SharedWord {
-    /// Its bytes in pieces of a chunk, so that the log can free what it has written.
+    /// Its bytes in pieces of a chunk, so that the log can free the written ones.
     fn push_to(&self, parts: &mut Vec<SharedSlice>) {
         match self {
             Self::Stored(rope) => parts.extend(shared_slices(rope, 0..rope.len())),
@@ -204,9 +204,9 @@ pub struct Propagation {
     count: usize,
     /// Databases that the first one and the next one run in.
     databases: (usize, usize),
-    /// The running command has said what it changes.
+    /// The running command has recorded its changes.
     told: bool,
-    /// What commands change is left out (`redis.set_repl`); what expires is not.
+    /// Changes by commands are left out (`redis.set_repl`); expiries are not.
     muted: bool,
     /// The commands come from a primary: its own bytes are the record ([`Self::relay`]).
     relays: bool,
@@ -221,7 +221,7 @@ pub struct Propagation {
 }
 
 impl Propagation {
-    /// Whether changes are recorded: handlers need not find out what their effect is where not.
+    /// Whether changes are recorded: if not, handlers need not find out their effect.
     #[inline]
     pub(crate) fn are_recorded(&self) -> bool {
         self.on
@@ -249,8 +249,9 @@ impl Propagation {
         self.alone = true;
     }
 
-    /// Has these bytes of a primary's stream be the next record, whatever the commands come to that run next: those
-    /// behind the replica have the same bytes at the same offsets. From the first call on nothing else is recorded.
+    /// Has these bytes of a primary's stream be the next record, whatever the result of the commands that run next:
+    /// replicas behind this one have the same bytes at the same offsets. From the first call on nothing else is
+    /// recorded.
     pub fn relay(&mut self, bytes: &[u8]) {
         debug_assert!(self.relays || self.count == 0, "a record is being made");
         self.relays = true;
@@ -258,7 +259,7 @@ impl Propagation {
         (self.count, self.databases) = (1, (0, 0));
     }
 
-    /// Leaves out what the commands from here to the next [`Self::begin`] change, or does not.
+    /// Leaves changes by the commands from here to the next [`Self::begin`] out, or does not.
     pub(crate) fn mute(&mut self, muted: bool) {
         self.muted = muted;
     }
@@ -320,7 +321,7 @@ impl Propagation {
         }
     }
 
-    /// Adds a command that stands for what the running one changes.
+    /// Adds a command that stands for the changes of the running one.
     pub(crate) fn replace(&mut self, database: usize, words: &[&[u8]]) {
         self.told = true;
         if !self.muted {
@@ -424,7 +425,7 @@ pub(crate) fn removal_word(lazy: bool) -> &'static [u8] {
 /// Memory that a worker keeps for its next record.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// What is around a word at most, and the usual head of an array in the room that others leave.
+/// Bytes around a word at most, and the usual head of an array in the room that others leave.
 const WORD_FRAME_BYTES: usize = 16;
 
 /// Writes a command as a RESP array of bulk strings.
@@ -435,10 +436,10 @@ pub fn write_command(out: &mut Vec<u8>, words: &[&[u8]]) {
     words.iter().for_each(|word| write_word(out, word));
 }
 
-/// Whether `encoded`, from which the words were decoded, is what [`write_command`] writes of them. O(words).
+/// Whether `encoded`, from which the words were decoded, has the form of [`write_command`]. O(words).
 #[inline]
 fn is_canonical(encoded: &[u8], words: &[&[u8]]) -> bool {
-    // Numbers are written in one way only: what differs has empty requests before the array, and is longer.
+    // Numbers are written in one way only: a request that differs has empty ones before the array, and is longer.
     let word_bytes = |word: &&[u8]| head_bytes(word.len()) + word.len() + 2;
     encoded.first() == Some(&b'*')
         && encoded.len() == head_bytes(words.len()) + words.iter().map(word_bytes).sum::<usize>()
@@ -788,7 +789,7 @@ mod tests {
         story.worker.propagation.relay(&stream);
         story.reply("APPEND k w", Protocol::Resp2);
         assert_eq!(records.take(), ["select 7; spop k"]);
-        // Whatever comes of the command.
+        // With any result of the command.
         story.worker.propagation.relay(&stream);
         story.reply("GET k", Protocol::Resp2);
         assert_eq!(records.take(), ["select 7; spop k"]);

@@ -1,20 +1,20 @@
 //! Clients that wait for keys: entering them, and serving them when a key may be ready.
 //!
-//! A write notes the keys that it has changed and that somebody waits for ([`Worker::ready`]). Whoever ran
-//! it serves the waiters of these keys before it lets go of the locks, in the order they came: each is
-//! run again, as it was sent, and its reply is handed to the host ([`Worker::served`]). That may make
-//! further keys ready (BLMOVE); it goes on until no key is left.
+//! A write notes the keys that it has changed and that clients wait for ([`Worker::ready`]). The worker that ran it
+//! serves the waiters of these keys before it lets go of the locks, in the order they came: each is run again, as it
+//! was sent, and its reply is handed to the host ([`Worker::served`]). That may make further keys ready (BLMOVE); it
+//! goes on until no key is left.
 //!
-//! A waiter runs under the locks of all stripes of its command. Those that are missing are tried for, out
-//! of order, hence without waiting for them; where one is taken, all are given back and the right ones
-//! locked in order. In between others may change the key, even take what was there for the waiter; then
-//! it goes on waiting. Only other blocking commands must not: see [`WriteContext::is_reserved`].
+//! A waiter runs under the locks of all stripes of its command. Those that are missing are tried for, out of order,
+//! hence without waiting for them; where one is taken, all are given back and the right ones locked in order. In
+//! between others may change the key, even take the elements that were there for the waiter; then it goes on waiting.
+//! Only other blocking commands must not: see [`WriteContext::is_reserved`].
 //!
-//! A waiter may also wait for what is there to come of age: it says when it is to be looked at again, and the host sees
-//! to it ([`Engine::look_again`]). Each run says it anew; where that is earlier than before, the host is told.
+//! A waiter may also wait for entries to come of age: it says when to look at it again, and the host sees to it
+//! ([`Engine::look_again`]). Each run says it anew; where that is earlier than before, the host learns of it.
 //!
 //! A script that has been running for long may hold one of them. Then the key is put aside ([`Worker::kept_out`]), and
-//! whoever waits behind that client for it waits too; the host has it looked at again before long.
+//! clients behind that waiter wait too; the host has it looked at again before long.
 
 use std::sync::{
     Arc,
@@ -40,7 +40,7 @@ pub struct Blocked {
     pub timeout_ms: Option<std::num::NonZeroU64>,
 }
 
-/// What a client that has waited is to be told.
+/// The reply for a client that has waited.
 #[derive(Debug)]
 pub struct Served {
     /// Its command.
@@ -52,7 +52,7 @@ pub struct Served {
     pub nanoseconds: u64,
 }
 
-/// What is left to do for the waiters of a key.
+/// The work that is left for the waiters of a key.
 enum Progress {
     /// Nothing.
     Done,

@@ -29,8 +29,8 @@ impl Counter {
     }
 }
 
-/// What one worker has done to the keyspace. On cache lines of its own, since workers write these
-/// all the time.
+/// Counts of one worker's work on the keyspace. On cache lines of its own, since workers write
+/// these all the time.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Statistics {

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! All locks are taken before the first command runs, in the one order, and held until the last has:
-//! what holds of one command (strict serializability) holds of all of them together. A command that
-//! looks at the keyspace as a whole makes the transaction close the gate instead.
+//! they are strictly serializable together, as a single command is. A command that looks at the
+//! keyspace as a whole makes the transaction close the gate instead.
 
 use dunlin_resp::ReplyBuffer;
 
@@ -18,7 +18,7 @@ use crate::{
     propagation::LogSwitch,
 };
 
-/// What the commands of a transaction will touch.
+/// The stripes that the commands of a transaction will touch.
 #[derive(Debug, Clone)]
 pub struct Footprint {
     stripes: StripeSet,
@@ -37,7 +37,7 @@ impl Footprint {
         Self { stripes: StripeSet::EMPTY, everything: true }
     }
 
-    /// Adds what a command will touch.
+    /// Adds the stripes that a command will touch.
     pub fn add(&mut self, keyspace: &Keyspace, request: &Request<'_>) {
         let command = request.entry.command;
         match command.run {
@@ -74,11 +74,11 @@ pub struct Transaction<'k> {
     keyspace: &'k Keyspace,
     log: &'k LogSwitch,
     locked: Locked<'k>,
-    /// What is freed once the locks are released, before the answer leaves.
+    /// Values that are freed once the locks are released, before the reply leaves.
     freed: Vec<Garbage>,
-    /// Whether others have been told not to wait for it.
+    /// Whether other threads know not to wait for it.
     is_long: bool,
-    /// Whether what its commands change is left out of the record.
+    /// Whether changes by its commands are left out of the record.
     is_muted: bool,
 }
 
@@ -170,8 +170,8 @@ fn is_present(locked: &Locked<'_>, database: usize, key: &Key<'_>, environment: 
 }
 
 impl Transaction<'_> {
-    /// Ends the watch of a key whose stripe is locked; whether the key has expired meanwhile and is
-    /// still there, which nobody has been told.
+    /// Ends the watch of a key whose stripe is locked; returns the key if it has expired meanwhile and is still there,
+    /// without a notice so far.
     pub fn unwatch(
         &mut self,
         database: usize,
@@ -193,8 +193,8 @@ impl Transaction<'_> {
         self.locked.mark_long(worker.id());
     }
 
-    /// Ends it as if it had never been, where the process is about to end: nothing of it is recorded, and nobody will see
-    /// what it has changed, since its locks are never released. Nobody may wait for these.
+    /// Ends it as if it had never been, where the process is about to end: nothing of it is recorded, and no client
+    /// will see its changes, since its locks are never released. No thread may wait for these.
     pub fn abandon(self, worker: &mut Worker, inside: &mut Option<Inside<'_>>) {
         worker.propagation.forget();
         worker.ready.clear();
@@ -203,8 +203,7 @@ impl Transaction<'_> {
         std::mem::forget(inside.take());
     }
 
-    /// Leaves out of the record what its commands change from now on, or does not. What has expired is
-    /// recorded all the same.
+    /// Leaves changes by its commands out of the record from now on, or does not. Expiries are recorded all the same.
     pub fn mute(&mut self, muted: bool) {
         self.is_muted = muted;
     }

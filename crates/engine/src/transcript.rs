@@ -73,7 +73,7 @@ impl Story {
         self.engine.log.turn(crate::LogConsumer::File, on);
     }
 
-    /// Expires what is due, as background work does.
+    /// Expires due keys and elements, as background work does.
     pub(crate) fn expire(&mut self) {
         let engine = &self.engine;
         for stripe in engine.keyspace.stripes() {

@@ -1,4 +1,4 @@
-//! Commands that wait for keys: who is served, in what order, with what; and nothing lost when threads
+//! Commands that wait for keys: the order in which clients are served, and their replies. Nothing is lost when threads
 //! push, pop, wait and give up all at once.
 
 mod common;
@@ -58,7 +58,7 @@ impl<'a> Story<'a> {
         assert_eq!(self.served(), expected, "served by {line}");
     }
 
-    /// What somebody says who is to wait.
+    /// Runs a line of a client that is to wait.
     fn say_waiting(&mut self, number: u64, line: &str) -> String {
         self.client.caller.client = ClientToken(number, 0);
         self.client.say(line)
@@ -221,7 +221,7 @@ fn who_withdraws_is_not_served_and_the_next_one_is() {
     story.nobody_waits();
 }
 
-/// Entries come of age while consumers wait: whoever came first gets them, and each says when it is to be looked at
+/// Entries come of age while consumers wait: the consumer that came first gets them, and each says when to look at it
 /// again.
 #[test]
 fn deliveries_that_come_of_age_are_served_in_order() {
@@ -236,17 +236,17 @@ fn deliveries_that_come_of_age_are_served_in_order() {
     let bob = block(&mut story, 2, "XREADGROUP GROUP g bob BLOCK 0 CLAIM 100 STREAMS s >");
     let cyd = block(&mut story, 3, "XREADGROUP GROUP g cyd BLOCK 0 CLAIM 50 STREAMS s >");
     assert_eq!((bob.again_ms(), cyd.again_ms()), (None, None), "nothing to come of age");
-    // Bob gets what is new; that is what Cyd can take over next.
+    // Bob gets the new entry; Cyd can take it over next.
     let new = "*1 *2 $1 s *1 *4 $3 1-0 *2 $1 a $1 1 :0 :0";
     story.check(9, "XADD s 1 a 1", "$3 1-0", &[(2, new), (3, "(sooner)")]);
     assert_eq!(cyd.again_ms(), Some(start_ms + 50));
     let dan = block(&mut story, 4, "XREADGROUP GROUP g dan BLOCK 0 CLAIM 40 STREAMS s >");
     assert_eq!(dan.again_ms(), Some(start_ms + 40));
-    // Whoever makes a delivery older has those who wait looked at sooner.
+    // A command that makes a delivery older has waiters looked at sooner.
     let older = format!("XCLAIM s g ann 0 1 TIME {} JUSTID", start_ms - 20);
     story.check(9, &older, "*1 $3 1-0", &[(3, "(sooner)"), (4, "(sooner)")]);
     assert_eq!((cyd.again_ms(), dan.again_ms()), (Some(start_ms + 30), Some(start_ms + 20)));
-    // A look before the time finds nothing; one after it serves the one who has waited for longest.
+    // A look before the time finds nothing; one after it serves the client that has waited for longest.
     story.look_again(&dan);
     assert_eq!(story.served(), []);
     story.client.caller.now_ms = start_ms + 35;
@@ -256,7 +256,7 @@ fn deliveries_that_come_of_age_are_served_in_order() {
     assert_eq!(dan.again_ms(), Some(start_ms + 75), "it was just delivered");
     story.look_again(&cyd);
     assert_eq!(story.served(), [], "who has been served is looked at in vain");
-    // What is acknowledged or deleted does not come of age.
+    // Entries that are acknowledged or deleted do not come of age.
     story.check(9, "XACK s g 1", ":1", &[]);
     assert_eq!(dan.again_ms(), None);
     story.check(9, "XGROUP DESTROY s g", ":1", &[(4, GROUP_GONE)]);
@@ -269,7 +269,7 @@ const GROUP_GONE: &str = "-NOGROUP No such key 's' or consumer group 'g' in XREA
 fn who_needs_a_lock_that_is_taken_is_served_before_those_who_come_meanwhile() {
     let store = Store::new(2);
     let keyspace = &store.engine.keyspace;
-    // Locks are taken in ascending order: whoever waits for that of `taken` does not hold that of `key`.
+    // Locks are taken in ascending order: a thread that waits for that of `taken` does not hold that of `key`.
     let key =
         (0..).map(|number| format!("k{number}")).find(|key| keyspace.stripe_of(key.as_bytes()) > 0).unwrap();
     let taken =
@@ -304,7 +304,7 @@ fn who_needs_a_lock_that_is_taken_is_served_before_those_who_come_meanwhile() {
 const THREADS: usize = 4;
 const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// What a thread of the test below has been sent: its waiter, and the reply.
+/// The messages to a thread of the test below: its waiter, and the reply.
 type Messages = Mutex<Vec<(Arc<Waiter>, Vec<u8>)>>;
 
 /// A thread that is a producer and, while it does not wait, a consumer.
@@ -332,7 +332,7 @@ impl Actor<'_> {
         KEYS[self.random(KEYS.len())]
     }
 
-    /// Says a line, and sends what it has brought others.
+    /// Says a line, and sends others the replies that it has brought them.
     fn say(&mut self, line: &str) -> String {
         let reply = self.client.say(line);
         for served in self.client.worker.served.drain(..) {
@@ -372,7 +372,7 @@ impl Actor<'_> {
             }
             2 if self.waiting.is_none() => {
                 let (one, other) = (self.key(), self.key());
-                // A single key tells BLMOVE's waiters.
+                // A single key shows BLMOVE's waiters.
                 let (line, keys) = match self.random(3) {
                     0 => (format!("BLPOP {one} {other} 0"), vec![one, other]),
                     1 => (format!("BLMPOP 0 2 {one} {other} RIGHT COUNT 2"), vec![one, other]),
@@ -394,7 +394,7 @@ impl Actor<'_> {
                 if withdrawn {
                     self.waiting = None;
                 }
-                // Who is too late for that has been served: the reply is on its way.
+                // A client that is too late for that has been served: the reply is on its way.
                 while !withdrawn && self.waiting.is_some() {
                     thread::yield_now();
                     self.read_messages();
@@ -431,7 +431,7 @@ fn every_element_is_taken_once_and_nobody_is_forgotten() {
                     for step in 0..STEPS {
                         actor.act(phase * STEPS + step);
                     }
-                    // Nobody acts between these two: who still waits has nothing to wait for.
+                    // No thread acts between these two: clients that still wait have nothing to wait for.
                     barrier.wait();
                     actor.read_messages();
                     for key in actor.waiting.iter().flat_map(|(_, keys)| keys.clone()).collect::<Vec<_>>() {

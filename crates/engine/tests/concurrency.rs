@@ -1,6 +1,6 @@
 //! Threads that hammer one store through the gate, the locks and the prefetches.
 //!
-//! What is checked holds for every interleaving: totals, atomicity, conserved values, closed memory
+//! The checks hold for every interleaving: totals, atomicity, conserved values, closed memory
 //! accounts. The threads' work is counted, never timed.
 
 mod common;

@@ -1,4 +1,5 @@
-//! Commands that are offloaded: what they see, who waits for them, what they store.
+//! Commands that are offloaded: the state that they see, the clients that wait for them, the values that they
+//! store.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Fields of hashes that expire: their memory comes back without anybody asking, in bounded slices.
+//! Fields of hashes that expire: background slices give their memory back.
 
 mod common;
 
@@ -92,7 +92,7 @@ fn hints_survive_whatever_happens_to_the_key() {
     }
 }
 
-/// The events that a worker's audience was told.
+/// The events that a worker's audience received.
 #[derive(Debug, Clone, Default)]
 struct Events(Arc<Mutex<Vec<String>>>);
 

@@ -1,7 +1,7 @@
-//! The whole keyspace against a map of what it should hold, while time passes.
+//! The whole keyspace against a map of its expected contents, while time passes.
 //!
-//! Keys share two hash tags, so that two stripes get tables that grow and shrink. Checked after
-//! every step: replies. After every story: what is there, its expiries, and the memory accounts.
+//! Keys share two hash tags, so that two stripes get tables that grow and shrink. The test checks
+//! replies after every step; after every story, the keys, their expiries, and the memory accounts.
 
 mod common;
 
@@ -15,7 +15,7 @@ const TICK_MS: u64 = 64;
 /// How long the keyspace may be left alone.
 const REACH_MS: u64 = dunlin_structures::Tick::REACH * TICK_MS;
 
-/// What a small table keeps for chains that it no longer has.
+/// Bytes that a small table keeps for chains that it no longer has.
 const CHAIN_DIRECTORY_BYTES_MAX: usize = 512;
 
 #[derive(Debug, Clone)]
@@ -73,7 +73,7 @@ fn value() -> impl Strategy<Value = Value> {
 fn step() -> impl Strategy<Value = Step> {
     let number = || 0..250_u16;
     let database = || 0..DATABASES;
-    // Expiries within a tick, within seconds, and beyond what a bucket's hint can reach.
+    // Expiries within a tick, within seconds, and beyond the reach of a bucket's hint.
     let after = prop_oneof![0..200_u64, 0..100_000_u64, 0..2_000_000_000_u64];
     let pass = prop_oneof![8 => 0..100_u64, 2 => 0..30_000_u64, 1 => 0..200_000_000_u64];
     prop_oneof![
@@ -97,7 +97,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a database should hold: text and expiry by key.
+/// The expected contents of a database: text and expiry by key.
 type Expected = HashMap<String, (String, Option<u64>)>;
 
 struct Model {
@@ -119,7 +119,7 @@ impl Model {
         &mut self.databases[self.selected]
     }
 
-    /// Takes a step on both sides and compares what is answered.
+    /// Takes a step on both sides and compares the replies.
     fn take(&mut self, step: &Step, client: &mut Client<'_>) {
         match step {
             Step::Set(number, value) => {
@@ -286,9 +286,9 @@ impl Model {
         }
     }
 
-    /// Background expiry alone removes what is due, and the counts are right.
+    /// Background expiry alone removes due keys, and the counts are right.
     fn check_background(&mut self, client: &mut Client<'_>) {
-        // What has expired is due when the next tick begins.
+        // Expired keys are due when the next tick begins.
         let pending = self.now_ms % TICK_MS;
         self.take(&Step::Pass((TICK_MS - pending) % TICK_MS), client);
         client.expire();

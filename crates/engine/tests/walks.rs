@@ -1,4 +1,4 @@
-//! Commands that walk over the keyspace apart from their worker, while others change it between two slices.
+//! Commands that walk over the keyspace on offload threads, while others change it between two slices.
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::{Client, ConnectedHost, Store};
 use dunlin_engine::{Host, OffloadOutcome, Offloaded, Worker};
 use proptest::prelude::*;
 
-/// A host that does something before each slice, when nothing is locked; what that answers says whether the walk goes on.
+/// A host that does something before each slice, when nothing is locked; its answer says whether the walk goes on.
 struct Meddler<F> {
     slices: Cell<usize>,
     meddle: RefCell<F>,
@@ -34,7 +34,7 @@ impl<F: FnMut(usize) -> bool> Host for Meddler<F> {
     }
 }
 
-/// A client whose commands may visit so few keys where they stand that whatever walks is offloaded.
+/// A client whose commands may visit so few keys where they stand that every walk is offloaded.
 fn client(store: &Store) -> Client<'_> {
     let mut client = store.client(0);
     client.caller.visits_max = Some(0);

@@ -1,5 +1,4 @@
-//! One queue per worker: any thread posts, the worker collects, and nobody rings a wakeup that is
-//! not needed.
+//! One queue per worker: any thread posts, the worker collects, and no thread rings a wakeup that is not needed.
 //!
 //! ```text
 //!  poster                          worker
@@ -17,7 +16,8 @@
 //! begins still ends it). Only the first of many posters rings. The wakeup, which is a system call,
 //! is rung outside of the lock.
 //!
-//! Beside it [`PushQueue`], for what clients are sent without having asked: any thread queues it, any thread writes it.
+//! Beside it [`PushQueue`], for bytes that clients are sent without having asked: any thread queues it, any thread
+//! writes it.
 //!
 //! A crate of its own, since loom is to try every interleaving: `--cfg loom` takes the sockets out of the libraries that
 //! the server is built on.
@@ -34,7 +34,7 @@ use std::sync::{Mutex, MutexGuard};
 
 /// Ends the sleep of a worker; a wakeup rung before the sleep begins must end it too.
 pub trait Wakeup {
-    /// Any thread, also while nobody sleeps.
+    /// Any thread, also while the worker is awake.
     fn wake(&self);
 }
 
@@ -70,7 +70,7 @@ impl<T, B: Wakeup> Mailbox<T, B> {
         }
     }
 
-    /// Wakes the worker when it sleeps, for what is no message. Any thread.
+    /// Wakes the worker when it sleeps, for an event that is no message. Any thread.
     pub fn wake(&self) {
         let asleep = std::mem::take(&mut self.desk().asleep);
         if asleep {
@@ -90,7 +90,7 @@ impl<T, B: Wakeup> Mailbox<T, B> {
         desk.asleep
     }
 
-    /// Moves all messages into the empty `messages`, oldest first; whoever calls this is awake. Worker only.
+    /// Moves all messages into the empty `messages`, oldest first; the caller is awake. Worker only.
     pub fn collect(&self, messages: &mut Vec<T>) {
         debug_assert!(messages.is_empty());
         let mut desk = self.desk();

@@ -1,32 +1,32 @@
-//! Pushes: what a client is sent without having asked at that moment, such as messages and invalidations. Any thread
-//! queues them, and any thread may write them to the socket.
+//! Pushes: bytes that a client is sent without having asked at that moment, such as messages and invalidations. Any
+//! thread queues them, and any thread may write them to the socket.
 //!
 //! ```text
-//!  whoever changes data               whoever serves the client (its owner)     anybody, before sending replies
-//!  ────────────────────               ─────────────────────────────────────     ───────────────────────────────
-//!  lock the data, change it           hold: nobody else writes now              are pushes pending?
+//!  a thread that changes data         the client's owner, which serves it       any thread, before sending replies
+//!  ──────────────────────────         ───────────────────────────────────       ──────────────────────────────────
+//!  lock the data, change it           hold: no other thread writes now          are pushes pending?
 //!  post the push, at the position     lock the data, read it, mark              flush all of them: each is written,
 //!    that its client has reached      unlock                                      unless its client is held
 //!  note the client as pending         settle: pushes of older positions         send the replies
 //!  unlock                               before the reply, the others behind
 //!                                     release, sending the replies: from
-//!                                       now on anybody may write behind
+//!                                       now on any thread may write behind
 //! ```
 //!
 //! A *position* is the number of a client's last request whose place among all changes is decided. It is decided under
 //! the locks of the data that the request has looked at.
 //!
 //! Promises, for a change, the push about it, and a reply that has seen the change or anything behind it:
-//! - *In the client's own stream the push precedes the reply.* The push was posted before the change was unlocked, so the
-//!   request was marked later, and the push has an older position.
+//! - *In the client's own stream the push precedes the reply.* The push was posted before the change was unlocked, so
+//!   the request was marked later, and the push has an older position.
 //! - *A reply that has not seen the change precedes its push*, for data that were locked when the request was marked: the
-//!   change came behind the mark, and so did the look at the position. A client that is told to forget what it has read has
-//!   read it before.
-//! - *A reply to somebody else leaves after the push was written.* Whoever has seen the change sees that the client is
-//!   pending, or that it was flushed since. The exceptions: the client is held, because a request of its own has not been
-//!   answered yet, or because its socket is full. Then the push waits in its place in the client's stream.
+//!   change came behind the mark, and so did the look at the position. An invalidation comes behind the reply with the
+//!   value that it invalidates.
+//! - *A reply to another client leaves after the push was written.* A thread that has seen the change sees that the
+//!   client is pending, or that it was flushed since. The exceptions: the client is held, because a request of its own
+//!   has not been answered yet, or because its socket is full. Then the push waits in its place in the client's stream.
 //!
-//! Nobody waits for a thread that serves requests, only for one that is writing to sockets, which does not block.
+//! No thread waits for one that serves requests, only for one that is writing to sockets, which does not block.
 //!
 //! Locks, each taken with none behind it: those of data, then a queue's state, then a list of pending clients. The right to
 //! write is taken before a state, and never with data locked.
@@ -46,8 +46,8 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, AtomicUsize},
 };
 
-/// The pushes of one client that have not been written: each a `T`. What posters have to know of the client is a `D`, what
-/// it takes to write to it a `W`.
+/// The pushes of one client that have not been written: each a `T`. Facts about the client for posters are a `D`, the
+/// means to write to it a `W`.
 ///
 /// It begins as held by its owner.
 #[derive(Debug)]
@@ -56,10 +56,10 @@ pub struct PushQueue<T, D, W> {
     current: AtomicU64,
     /// The number of the last request whose place among changes is decided; written by the owner.
     position: AtomicU64,
-    /// Whether there may be pushes: what the owner looks at after each request.
+    /// Whether there may be pushes: the owner looks at it after each request.
     has_pushes: AtomicBool,
     state: Mutex<State<T, D>>,
-    /// The right to write, and what it takes. Nothing until the client can be written to, and when it has gone.
+    /// The right to write, with the means. Nothing until the client can be written to, and when it has gone.
     writer: Mutex<Option<W>>,
 }
 
@@ -75,18 +75,18 @@ struct State<T, D> {
     details: D,
 }
 
-/// Who may write.
+/// The thread that may write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// Whoever has the writer.
+    /// The one that has the writer.
     Anybody,
-    /// The owner, who has something to send that comes first.
+    /// The owner, which has something to send that comes first.
     Owner,
     /// The client has gone.
     Nobody,
 }
 
-/// What became of a push.
+/// The outcome of posting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Posted {
@@ -145,8 +145,8 @@ impl<T, D, W> PushQueue<T, D, W> {
         Posted::Queued
     }
 
-    /// Has the pushes written, unless the owner holds the queue: `write` takes off the front what it has written. `false`
-    /// where something is left, which is the owner's then, who is to be told. Any thread.
+    /// Has the pushes written, unless the owner holds the queue: `write` takes off the front those that it has written.
+    /// Returns `false` where some are left, which are the owner's then; the caller notifies the owner. Any thread.
     pub fn flush(&self, write: impl FnOnce(&mut W, &mut VecDeque<(u64, T)>)) -> bool {
         let mut writer = lock(&self.writer);
         let mut pushes = {
@@ -177,15 +177,15 @@ impl<T, D, W> PushQueue<T, D, W> {
         false
     }
 
-    /// What posters have to know of the client, to be read or changed. Any thread.
+    /// Reads or changes the facts about the client for posters. Any thread.
     pub fn with_details<R>(&self, look: impl FnOnce(&mut D) -> R) -> R {
         look(&mut self.state().details)
     }
 
-    /// Lets nobody else write until [`Self::release`], and hands over the pushes whose place is behind what has been
+    /// Lets no other thread write until [`Self::release`], and hands over the pushes whose place is behind the requests
     /// answered so far. Owner only.
     pub fn hold(&self, mut take: impl FnMut(T)) {
-        // Whoever is writing finishes.
+        // A thread that is writing finishes first.
         let _writer = lock(&self.writer);
         let mut state = self.state();
         state.access = Access::Owner;
@@ -211,7 +211,8 @@ impl<T, D, W> PushQueue<T, D, W> {
         let current = self.current.load(Relaxed);
         self.position.store(current, Relaxed);
         self.current.store(current + 1, Relaxed);
-        // What the reply has seen is queued, and seen to be: locks were released and taken since.
+        // Pushes about changes that the reply has seen are queued, and visible here: locks were released and taken
+        // since.
         self.has_pushes.load(Relaxed).then(|| self.take_around(current, is_answered))
     }
 
@@ -245,8 +246,8 @@ impl<T, D, W> PushQueue<T, D, W> {
         lock(&self.writer).is_some()
     }
 
-    /// Ends what [`Self::hold`] began: `write` writes the answers to all requests served so far, and says whether nothing is
-    /// left. It is given whether it has to note the client as pending, before it writes. Owner only.
+    /// Ends the hold of [`Self::hold`]: `write` writes the answers to all requests served so far, and says whether
+    /// nothing is left. It is given whether it has to note the client as pending, before it writes. Owner only.
     ///
     /// Others may write from before the answers are, though they wait until these were: a client that has read its answer
     /// is not held any more.
@@ -263,7 +264,7 @@ impl<T, D, W> PushQueue<T, D, W> {
         }
     }
 
-    /// The client has gone: nothing more is queued or written. Waits for whoever is writing. Owner only.
+    /// The client has gone: nothing more is queued or written. Waits for a thread that is writing. Owner only.
     pub fn close(&self) {
         let mut writer = lock(&self.writer);
         let mut state = self.state();
@@ -290,24 +291,25 @@ pub struct PendingPushes<C> {
 #[repr(align(128))]
 struct Partition<C> {
     pending: Mutex<Vec<C>>,
-    /// Held by whoever flushes the partition; memory for what is flushed.
+    /// The thread that flushes the partition holds it; memory for the clients to flush.
     flushing: Mutex<Vec<C>>,
 }
 
 impl<C> PendingPushes<C> {
-    /// Nobody is pending.
+    /// No client is pending.
     pub fn new(partitions: usize) -> Self {
         let partition = || Partition { pending: Mutex::new(Vec::new()), flushing: Mutex::new(Vec::new()) };
         Self { count: AtomicUsize::new(0), partitions: (0..partitions).map(|_| partition()).collect() }
     }
 
-    /// Notes a client as pending. Any thread, before it releases the locks of what the push is about.
+    /// Notes a client as pending. Any thread, before it releases the locks of the push's data.
     pub fn add(&self, partition: usize, client: C) {
         self.count.fetch_add(1, Relaxed);
         lock(&self.partitions[partition].pending).push(client);
     }
 
-    /// Whether anybody is pending. Whoever has seen a change sees its client here, or behind what `flush` has done for it.
+    /// Whether any client is pending. A thread that has seen a change sees its client here, or behind the work of
+    /// `flush` for it.
     #[inline]
     pub fn any(&self) -> bool {
         self.count.load(Acquire) != 0
@@ -469,12 +471,12 @@ mod loom_tests {
         thread,
     };
 
-    /// What the client finds in its stream.
+    /// An item of the client's stream.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Item {
         /// `k` has changed.
         Push,
-        /// A reply: what it has seen of `k` and `f`, as far as it has looked.
+        /// A reply: the values of `k` and `f` that it has seen, as far as it has looked.
         Saw { k: Option<u8>, f: Option<u8> },
     }
 
@@ -509,7 +511,7 @@ mod loom_tests {
             self.stream.lock().unwrap().clone()
         }
 
-        /// What a thread does before it sends replies.
+        /// The work of a thread before it sends replies.
         fn flush(&self) {
             if self.pending.any() {
                 self.pending.flush(0, |()| {
@@ -563,7 +565,8 @@ mod loom_tests {
         builder.check(check);
     }
 
-    /// Whoever has seen the new `k`, or what was set behind it, finds the push written; so does the one who has set it.
+    /// A thread that has seen the new `k`, or the value that was set behind it, finds the push written; so does the
+    /// thread that has set it.
     #[test]
     fn loom_whoever_sees_the_change_or_a_later_one_has_had_the_push_written() {
         for reads_k in [false, true] {
@@ -625,7 +628,7 @@ mod loom_tests {
         }
     }
 
-    /// A client that has read its answer is not held any more, whatever its thread still does.
+    /// A client that has read its answer is not held any more, though its thread may still be at work.
     #[test]
     fn loom_an_answered_client_has_its_push_at_once() {
         model(|| {
@@ -646,8 +649,8 @@ mod loom_tests {
         });
     }
 
-    /// A third client reads while the push's client is being served: what it cannot have written yet is in the stream
-    /// in the end, and the rules of the stream hold all the same.
+    /// A third client reads while the push's client is being served: a push that it cannot have written yet is in the
+    /// stream in the end, and the rules of the stream hold all the same.
     #[test]
     fn loom_three_threads_lose_nothing() {
         model(|| {

@@ -1,20 +1,21 @@
-//! Whether other processes have a file open. The system knows: it gives a lease only to the one who is alone.
+//! Whether other processes have a file open. The system knows: it gives a lease only to a sole user of the file.
 //!
 //! ```text
-//! lease to write   given where nobody else has the file open
-//! lease to read    given where nobody else has it open for writing
+//! lease to write   given where no other process has the file open
+//! lease to read    given where no other process has it open for writing
 //! ```
 //!
-//! A lease is given back at once. Where the system gives none (another owner, a network's file system), nobody knows.
+//! A lease is given back at once. Where the system gives none (another owner, a network's file system), the answer is
+//! unknown.
 
 use std::{fs::File, path::Path};
 
-/// Whether no process has the file open; `false` where nobody knows.
+/// Whether no process has the file open; `false` where that is unknown.
 pub fn is_unused(path: &Path) -> bool {
     File::options().write(true).open(path).is_ok_and(|file| is_open_once(&file))
 }
 
-/// Whether nobody else has the file open; `false` where nobody knows. The file is open for writing.
+/// Whether no other process has the file open; `false` where that is unknown. The file is open for writing.
 pub(crate) fn is_open_once(file: &File) -> bool {
     #[cfg(target_os = "linux")]
     return matches!(lease(file, libc::F_WRLCK), Ok(()));
@@ -25,7 +26,7 @@ pub(crate) fn is_open_once(file: &File) -> bool {
     }
 }
 
-/// Whether a process has the file open for writing, which may be this one; `false` where nobody knows.
+/// Whether a process has the file open for writing, which may be this one; `false` where that is unknown.
 pub fn is_being_written(path: &Path) -> bool {
     #[cfg(target_os = "linux")]
     return File::open(path).is_ok_and(|file| matches!(lease(&file, libc::F_RDLCK), Err(libc::EAGAIN)));
@@ -40,7 +41,8 @@ pub fn is_being_written(path: &Path) -> bool {
 #[cfg(target_os = "linux")]
 fn lease(file: &File, kind: libc::c_int) -> Result<(), libc::c_int> {
     use std::os::fd::AsRawFd;
-    /// Which signal tells that a lease has to end; the system's headers have it, libc for this target has not.
+    /// The command that sets the signal for a lease that has to end; the system's headers have it, libc for this
+    /// target has not.
     const F_SETSIG: libc::c_int = 10;
     let control = |command, argument: libc::c_int| {
         // SAFETY: the descriptor is open, and the commands touch no memory of ours.
@@ -49,7 +51,7 @@ fn lease(file: &File, kind: libc::c_int) -> Result<(), libc::c_int> {
             _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
         }
     };
-    // Whoever opens the file within these microseconds has a signal sent, which must not end the process.
+    // A process that opens the file within these microseconds has a signal sent, which must not end this one.
     control(F_SETSIG, libc::SIGURG)?;
     control(libc::F_SETLEASE, kind)?;
     control(libc::F_SETLEASE, libc::F_UNLCK)

@@ -1,4 +1,4 @@
-//! What survives the process: files of the data set, and the log of its changes.
+//! Durable data: files of the data set, and the log of its changes.
 //!
 //! ```text
 //! workers ──records──▶ ring ──batches──▶ append-only files ──▶ recovery

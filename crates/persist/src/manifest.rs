@@ -17,7 +17,7 @@ use std::fmt;
 pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 /// Longest line, as in Redis.
 const LINE_BYTES_MAX: usize = 1024;
-/// What the comment begins with that names the log.
+/// The beginning of the comment that names the log.
 const ID_PREFIX: &[u8] = b"# log ";
 /// Hexadecimal digits of a log's name.
 const ID_DIGITS: usize = 40;
@@ -31,7 +31,7 @@ pub struct LogFile {
     pub sequence: u64,
 }
 
-/// What the base of a log is made of.
+/// The format of a log's base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BaseFormat {
     /// An RDB file.
@@ -71,12 +71,12 @@ pub struct Manifest {
     pub kept: Vec<LogFile>,
 }
 
-/// What is wrong with a manifest.
+/// A fault of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManifestError {
     /// From 1.
     pub line: usize,
-    /// What is wrong there.
+    /// The fault.
     pub reason: &'static str,
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for ManifestError {
 
 impl std::error::Error for ManifestError {}
 
-/// Appends what tells the kind and the number of a file: `.1.incr.aof`.
+/// Appends the kind and the number of a file: `.1.incr.aof`.
 fn suffix(sequence: u64, kind: &str, format: &str) -> String {
     format!(".{sequence}.{kind}.{format}")
 }
@@ -136,7 +136,7 @@ impl Manifest {
                 b"file" => name = Some(value),
                 b"seq" => sequence = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()),
                 b"type" => kind = value.first().copied().filter(|_| value.len() == 1),
-                // What a newer version has to say besides.
+                // A field of a newer version.
                 _ => {}
             }
         }
@@ -194,7 +194,7 @@ impl Manifest {
         self.increments.last().expect("it was just pushed")
     }
 
-    /// What the next base is to be called.
+    /// The file of the next base, with its name.
     pub fn next_base(&self, filename: &str, format: BaseFormat) -> LogFile {
         let format = match format {
             BaseFormat::Rdb => "rdb",
@@ -233,7 +233,7 @@ impl Manifest {
     }
 }
 
-/// Reads what stands behind [`ID_PREFIX`].
+/// Reads the text behind [`ID_PREFIX`].
 fn parse_id(text: &[u8]) -> Option<LogId> {
     let mut words = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
     let is_name = |name: &&str| name.len() == ID_DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -320,7 +320,7 @@ mod tests {
         LogFile { name: name.to_owned(), sequence }
     }
 
-    /// What redis-server 7.0 has written.
+    /// A manifest of redis-server 7.0.
     const REDIS: &str = "file appendonly.aof.2.base.rdb seq 2 type b\nfile appendonly.aof.1.incr.aof seq 1 type h\nfile appendonly.aof.2.incr.aof seq 2 type i\n";
 
     #[test]

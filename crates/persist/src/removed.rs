@@ -2,18 +2,18 @@
 //!
 //! ```text
 //!  unlink           shrink        shrink
-//! ├── file ───────────────────────┤        whoever else has it open, or another name for it, keeps all of it
+//! ├── file ───────────────────────┤        others that have it open, or another name for it, keep all of it
 //! ├── file ────────────┤▒▒▒▒▒▒▒▒▒▒ given back: the disk serves others in between
 //! ```
 //!
 //! The last name of a file of some gigabytes goes in no time, its blocks do not: where the file system has the disk
-//! discard them, the disk may do nothing else for a second, and whoever syncs then waits as long.
+//! discard them, the disk may do nothing else for a second, and a thread that syncs then waits as long.
 
 use std::{fs::File, os::unix::fs::MetadataExt, path::Path};
 
 use crate::lease::is_open_once;
 
-/// What is given back at once: a disk that discards half a gigabyte a second is at it for some 60 ms.
+/// Bytes that are given back at once: a disk that discards half a gigabyte a second is at it for some 60 ms.
 const PIECE_BYTES: u64 = 32 << 20;
 
 /// A file that has lost its name. It takes its room until this is dropped.
@@ -26,14 +26,14 @@ pub struct Removed {
 impl Removed {
     /// The file that is about to lose that name, be it removed or replaced.
     pub(crate) fn about_to_be(path: &Path) -> Self {
-        // Opening a pipe would wait for who reads it; a link's name is not the file's.
+        // Opening a pipe would wait for its reader; a link's name is not the file's.
         let is_file = std::fs::symlink_metadata(path).is_ok_and(|data| data.is_file());
         let open = || File::options().write(true).open(path).ok();
         Self { file: if is_file { open() } else { None } }
     }
 
     /// Gives a piece of its room back, as long as the disk takes for that; whether there is more. There is none where
-    /// somebody else may yet read the file: it then goes as a whole with its last user.
+    /// another process may yet read the file: it then goes as a whole with its last user.
     pub fn shrink(&self) -> bool {
         let Some(file) = &self.file else { return false };
         let Ok(data) = file.metadata() else { return false };

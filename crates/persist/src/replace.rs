@@ -50,7 +50,7 @@ impl Replacement {
         Ok(replaced)
     }
 
-    /// Gives the contents up; their file takes its room for as long as what is answered.
+    /// Gives the contents up; their file takes its room for as long as the result exists.
     pub fn give_up(mut self) -> Removed {
         let removed = Removed::about_to_be(&self.beside);
         self.remove();
@@ -145,7 +145,7 @@ mod tests {
         let begun = Replacement::create(&scratch.0, "temp.rdb").unwrap();
         let removed = begun.give_up();
         assert_eq!(scratch.names(), ["dump.rdb"]);
-        // Somebody else's by now.
+        // Another process's file by now.
         fs::write(scratch.0.join("temp.rdb"), "").unwrap();
         drop(removed);
         assert_eq!(scratch.names().len(), 2);

@@ -24,11 +24,11 @@ pub trait Storage: Debug + Send + Sync {
     /// Opens a file to append to, and makes it where it is missing.
     fn append(&self, path: &Path) -> io::Result<Box<dyn File>>;
 
-    /// Puts a whole file in the place of what has that name, durably: afterwards there is the old file or
-    /// the new one, whatever happens meanwhile.
+    /// Puts a whole file in the place of the one of that name, durably: after any failure there is the old file or the
+    /// new one.
     fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes what names there are in a directory durable.
+    /// Makes the present names in a directory durable.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
     /// Makes a directory unless it is there.
@@ -40,45 +40,46 @@ pub trait Storage: Debug + Send + Sync {
     /// All of a small file; `None` where there is none.
     fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>>;
 
-    /// Gives a file that nobody writes a further name, or makes a durable copy of it where there are no further names.
+    /// Gives a file that is not written any more a further name, or makes a durable copy of it where there are no
+    /// further names.
     fn copy(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Gives a file another name, unless that is taken.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Removes a file, which takes its room for as long as what is answered.
+    /// Removes a file, which takes its room for as long as the result exists.
     fn remove(&self, path: &Path) -> io::Result<Removed>;
 }
 
 /// A file that is appended to.
 pub trait File: Debug + Send {
-    /// Appends what there is room for; how many bytes.
+    /// Appends as many bytes as there is room for; returns how many.
     fn write(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Makes durable what was written.
+    /// Makes all written bytes durable.
     fn sync(&mut self) -> io::Result<()>;
 
     /// The same open file for another thread, which may make it durable while this one goes on writing.
     fn share(&self) -> io::Result<Box<dyn File>>;
 
-    /// Writes bytes at a place, at or behind what was written; what is written next begins where it would have begun. On
-    /// an error some of them may be there.
+    /// Writes bytes at a place, at or behind the end of those written; the next write begins where it would have begun.
+    /// On an error some of them may be there.
     fn write_ahead(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Has the system set room aside for `bytes` behind `from`, without a change of the file's length, if it
-    /// can: what is written there costs less. [`Self::truncate`] gives it back.
+    /// Has the system set room aside for `bytes` behind `from`, without a change of the file's length, if it can:
+    /// writes there cost less. [`Self::truncate`] gives it back.
     fn reserve(&mut self, from: u64, bytes: u64);
 
-    /// Tells the system that it need not keep a durable part of the file in memory, see [`uncache`].
+    /// Lets the system drop a durable part of the file from memory, see [`uncache`].
     fn uncache(&self, from: u64, bytes: u64);
 
-    /// Cuts the file to a length; what is written next begins there.
+    /// Cuts the file to a length; the next write begins there.
     fn truncate(&mut self, bytes: u64) -> io::Result<()>;
 
     /// Its length in bytes.
     fn length(&self) -> io::Result<u64>;
 
-    /// Its length in bytes, as whoever opens its name would find it; `None` where it has lost that name.
+    /// Its length in bytes, as a process that opens its name would find it; `None` where it has lost that name.
     fn named_length(&self) -> io::Result<Option<u64>>;
 }
 
@@ -166,7 +167,7 @@ struct DiskFile {
     identity: Identity,
 }
 
-/// What tells a file from all others that there are.
+/// The numbers that identify a file among all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -176,8 +177,8 @@ struct Identity {
 impl Identity {
     /// Of the file that has that name now, and its length in bytes.
     ///
-    /// Asks for no times: where somebody has seen a file's times, Linux (6.13 and later) gives its next write one of its
-    /// own, to the nanosecond, so that each sync would have to write the inode, too.
+    /// Asks for no times: where a process has seen a file's times, Linux (6.13 and later) gives its next write one of
+    /// its own, to the nanosecond, so that each sync would have to write the inode, too.
     fn with_length(path: &Path) -> io::Result<(Self, u64)> {
         #[cfg(target_os = "linux")]
         {
@@ -249,13 +250,13 @@ impl File for DiskFile {
 /// Bytes that [`ReadAhead`] has on their way.
 const AHEAD_BYTES: u64 = 8 << 20;
 
-/// Reads a file to its end while the disk is at work on what comes next: by itself, the system looks a fraction of a
+/// Reads a file to its end while the disk is at work on the next part: by itself, the system looks a fraction of a
 /// megabyte ahead.
 #[derive(Debug)]
 pub struct ReadAhead {
     file: fs::File,
     at: u64,
-    /// Where what was asked for ends.
+    /// Where the part that was asked for ends.
     asked: u64,
 }
 
@@ -284,13 +285,13 @@ impl io::Read for ReadAhead {
 /// Bytes of the file that the system may keep in one piece, and then only forgets as a whole.
 const FOLIO_BYTES_MAX: u64 = 2 << 20;
 
-/// Tells the system that it need not keep a part of a file in memory that is on disk: nobody is going to read it
-/// soon, and its pages can be had again for what is written next. What is not on disk stays.
+/// Lets the system drop a part of a file from memory that is on disk: no process is going to read it soon, and the next
+/// writes can have its pages. A part that is not on disk stays.
 ///
 /// Why: fresh pages are dear, above all on a virtual machine whose host gives it memory as it is touched
 /// (docs/decisions/0015).
 pub(crate) fn uncache(file: &fs::File, from: u64, bytes: u64) {
-    // What the last call had to leave, since it had not got all of it.
+    // The last call had to leave this part, since it had not got all of it.
     let start = from.saturating_sub(FOLIO_BYTES_MAX);
     // None would mean all of the file.
     #[cfg(target_os = "linux")]
@@ -304,18 +305,18 @@ pub(crate) fn uncache(file: &fs::File, from: u64, bytes: u64) {
 
 #[cfg(all(test, not(loom)))]
 pub(crate) mod faulty {
-    //! A disk that fails when it is told to.
+    //! A disk that fails on request.
 
     use super::*;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 
-    /// What is left before things fail; shared by a disk and its files.
+    /// The operations that are left before things fail; shared by a disk and its files.
     #[derive(Debug)]
     pub(crate) struct Faults {
         /// Bytes that can still be written; then ENOSPC.
         pub(crate) bytes: AtomicI64,
-        /// Syncs that still succeed; then one fails with EIO, and what was written since the last good
+        /// Syncs that still succeed; then one fails with EIO, and the bytes written since the last good
         /// one is forgotten, as after a power cut.
         pub(crate) syncs: AtomicI64,
         /// Bytes that the system need not keep.

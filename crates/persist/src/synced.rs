@@ -3,10 +3,10 @@
 //! ```text
 //!        on disk        on its way    in the system's memory
 //! ├──────────────────┼──────────────┼────────────┤ grows
-//!        thread `file-sync`: begin ─ wait …        who writes
+//!        thread `file-sync`: begin ─ wait …        the writer
 //! ```
 //!
-//! Who writes here copies for others, who wait for that: so a thread beside it waits for the disk.
+//! A writer here copies for others, which wait for that: so a thread beside it waits for the disk.
 
 use std::{
     fs::File,
@@ -17,11 +17,11 @@ use std::{
 
 use crate::storage::uncache;
 
-/// Bytes after which the system is told to write what is new.
+/// Bytes after which the writer has the system write the new ones.
 const STEP_BYTES: u64 = 4 << 20;
 /// Bytes that may be on their way to the disk while more are begun.
 const BEGUN_BYTES_MAX: u64 = 4 * STEP_BYTES;
-/// Bytes that who writes may be ahead of the disk.
+/// Bytes that the writer may be ahead of the disk.
 const AHEAD_BYTES_MAX: u64 = 256 << 20;
 
 /// How a file goes to disk.
@@ -29,17 +29,18 @@ const AHEAD_BYTES_MAX: u64 = 256 << 20;
 pub struct SyncedFileOptions {
     /// It goes there as it grows; otherwise when it is synced.
     pub incremental: bool,
-    /// The system need not keep in memory what has got there: others want the memory, and nobody reads the file soon.
+    /// The system need not keep the written part in memory: others want the memory, and no process reads the file
+    /// soon.
     pub uncached: bool,
 }
 
-/// A file that is written to disk every few megabytes, so that nobody who wants the disk meanwhile, the
-/// append-only log first of all, has to wait for all of it at once. It is not durable before it is synced.
+/// A file that is written to disk every few megabytes, so that other users of the disk, the append-only log first of
+/// all, need not wait for all of it at once. It is not durable before it is synced.
 #[derive(Debug)]
 pub struct SyncedFile<'a> {
     file: &'a mut File,
     written: u64,
-    /// Where who syncs was told of last.
+    /// The offset of the last message to the syncing thread.
     told: u64,
     syncing: Option<Syncing>,
 }
@@ -60,7 +61,7 @@ struct Course {
 #[derive(Debug, Default)]
 struct State {
     written: u64,
-    /// What is before was waited for.
+    /// The wait for bytes before it is over.
     ended: u64,
     error: Option<io::Error>,
     closed: bool,
@@ -110,7 +111,7 @@ impl Drop for Syncing {
         self.course.state().closed = true;
         self.course.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // It has nothing to tell that a sync of the file would not.
+            // Its result would come out of a sync of the file, too.
             let _ = thread.join();
         }
     }
@@ -121,7 +122,7 @@ impl Course {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells how far the file is written; waits where the disk is too far behind.
+    /// Reports how far the file is written; waits where the disk is too far behind.
     fn advance(&self, written: u64) -> io::Result<()> {
         let mut state = self.state();
         state.written = written;
@@ -131,7 +132,7 @@ impl Course {
         };
         let mut state = self.changed.wait_while(state, is_ahead).unwrap_or_else(PoisonError::into_inner);
         match state.error.take() {
-            // The thread has ended: nobody waits for the disk any more.
+            // The thread has ended: no writer waits for the disk any more.
             Some(error) => {
                 state.ended = u64::MAX;
                 Err(error)

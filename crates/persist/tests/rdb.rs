@@ -1,5 +1,5 @@
-//! Files as a whole: what is written is read, what was written elsewhere too, what is broken is refused
-//! with its place.
+//! Files as a whole: files that are written here or elsewhere are read, and broken ones are refused
+//! with the place of the fault.
 
 use dunlin_engine::{
     Caller, Engine, Environment, Policy, Request, Worker,
@@ -89,7 +89,7 @@ impl Store {
         file
     }
 
-    /// Loads a file; what it held beside keys, in a line each.
+    /// Loads a file; returns its contents beside keys, in a line each.
     fn load(&mut self, file: &[u8]) -> Result<Vec<String>, ReadError> {
         self.load_with(file, OPTIONS)
     }

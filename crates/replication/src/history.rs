@@ -14,7 +14,7 @@ use std::fmt;
 pub struct Id([u8; 40]);
 
 impl Id {
-    /// Makes an id out of 20 bytes that nobody can guess.
+    /// Makes an id out of 20 unpredictable bytes.
     pub fn from_random(bytes: [u8; 20]) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let digit = |at: usize| DIGITS[usize::from(bytes[at / 2] >> (4 * (1 - at % 2)) & 15)];
@@ -48,7 +48,7 @@ impl fmt::Debug for Id {
 /// The id of a data set's history, and that of the history that it continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct History {
-    /// The id of what is recorded now.
+    /// The id of the present records.
     pub id: Id,
     /// The id that the same bytes had under the primary before, and the first offset that it is not valid for.
     pub second: Option<(Id, u64)>,
@@ -72,7 +72,7 @@ impl History {
         Self { id, second: None }
     }
 
-    /// Becomes the primary's: what has been applied, up to `offset`, keeps its id as the second one.
+    /// Becomes the primary's: the stream applied up to `offset` keeps its id as the second one.
     pub fn promote(&mut self, id: Id, offset: u64) {
         self.second = Some((self.id, offset + 1));
         self.id = id;

@@ -8,7 +8,7 @@
 //!   ◀──────────── $EOF: … RDB …                 sending
 //!   loading ────── newline each second ─────▶
 //!   REPLCONF ACK ───────────────────────────▶   online
-//!   ◀──────────── the stream of commands        ([`StreamReader`] takes it apart)
+//!   ◀──────────── the stream of commands        ([`StreamReader`] parses it)
 //! ```
 //!
 //! The server feeds events in and carries actions out; `tests/simulator.rs` does the same with a network that

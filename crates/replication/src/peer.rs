@@ -49,7 +49,7 @@ pub enum SnapshotForm {
     Redis12,
     /// Version 80 of Valkey, with expiry of hash fields.
     Valkey80,
-    /// Whatever holds all of the data set: another Dunlin reads it.
+    /// A form that holds all of the data set: another Dunlin reads it.
     Own,
 }
 
@@ -228,7 +228,7 @@ impl Peer {
             _ if self.is_dunlin => SnapshotForm::Own,
             Some((9.., _)) => SnapshotForm::Valkey80,
             _ if self.is_redis_8 => SnapshotForm::Redis12,
-            // Redis 7.0, 7.2 and 7.4 cannot be told apart.
+            // Redis 7.0, 7.2 and 7.4 look alike here.
             _ => SnapshotForm::Redis10,
         }
     }

@@ -5,10 +5,10 @@
 //!   ▲                                                                  +CONTINUE │ │ +FULLRESYNC
 //!   │                                                       Streaming ◀──────────┘ ▼
 //!   │                                                           ▲              Announced ($…)
-//!   └─ whatever goes wrong, in any state                        └── Loading ◀── Receiving
+//!   └─ any failure, in any state                                └── Loading ◀── Receiving
 //! ```
 //!
-//! While the state is [`LinkState::Connected`] the bytes are the stream's: the caller takes it apart
+//! While the state is [`LinkState::Connected`] the bytes are the stream's: the caller parses it
 //! ([`crate::StreamReader`]), applies it and says how far it is ([`Event::Applied`]).
 
 use std::{collections::VecDeque, ops::Range};
@@ -29,7 +29,7 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 /// The version of Valkey whose snapshots, and with them the expiry of hash fields, are understood.
 const VALKEY_VERSION: &[u8] = b"9.1.0";
 
-/// What the link is made with.
+/// Settings of a link.
 #[derive(Debug, Clone, Default)]
 pub struct ReplicaOptions {
     /// `masteruser`.
@@ -83,7 +83,7 @@ pub enum Action {
         /// How it comes.
         framing: Framing,
     },
-    /// Bytes of the snapshot: these, and a part of what has just come.
+    /// Bytes of the snapshot: these, and a part of those that have just come.
     Snapshot {
         /// The first ones.
         held: Vec<u8>,
@@ -153,7 +153,7 @@ enum State {
 /// The machine.
 #[derive(Debug)]
 pub struct Replica {
-    /// What the link is made with; a change counts from the next connection on.
+    /// Settings of the link; a change counts from the next connection on.
     pub options: ReplicaOptions,
     state: State,
     /// The history that the data set has, and how far. Invariant: `None` from the moment at which a snapshot
@@ -222,8 +222,8 @@ impl Replica {
         }
     }
 
-    /// Takes an event; what is to be done is put behind `actions`. How many of the bytes that came were taken: the
-    /// others are the stream's.
+    /// Takes an event and puts the resulting actions behind `actions`. Returns how many of the bytes that came
+    /// were taken: the others are the stream's.
     pub fn step(&mut self, now_ms: u64, event: Event<'_>, actions: &mut Vec<Action>) -> usize {
         match event {
             Event::Tick => self.tick(now_ms, actions),

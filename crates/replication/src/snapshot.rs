@@ -79,7 +79,7 @@ impl SnapshotReader {
         }
     }
 
-    /// Takes bytes. Whoever follows the EOF form sends nothing behind it, so a mark is looked for at the end only.
+    /// Takes bytes. A primary that sends the EOF form sends nothing behind it, so a mark is looked for at the end only.
     pub fn take(&mut self, input: &[u8]) -> SnapshotPart {
         match self.framing {
             Framing::Size(total) => {

@@ -1,4 +1,4 @@
-//! The stream of commands, taken apart: whole commands, transactions as one, and exact offsets.
+//! The stream of commands, parsed: whole commands, transactions as one, and exact offsets.
 
 use std::{fmt, ops::Range};
 
@@ -8,7 +8,7 @@ use crate::wire::number;
 const WORDS_MAX: u64 = 1 << 20;
 /// Bytes of a word at most.
 const WORD_BYTES_MAX: u64 = 1 << 30;
-/// Digits of a length, with its mark and the line's end: what is longer is no length.
+/// Digits of a length, with its mark and the line's end: a longer text is no length.
 const HEAD_BYTES_MAX: usize = 24;
 
 /// The stream makes no sense.

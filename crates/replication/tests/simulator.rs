@@ -69,7 +69,7 @@ impl Primary {
         applier.numbers
     }
 
-    /// Takes what a replica sends; what is sent to it.
+    /// Takes the bytes of a replica; returns the bytes for it.
     fn receive(&mut self, now_ms: u64, bytes: &[u8], random: &mut Random) -> Vec<u8> {
         self.input.extend_from_slice(bytes);
         let mut out = Vec::new();
@@ -110,7 +110,7 @@ impl Primary {
         out
     }
 
-    /// Does what is due; what is sent.
+    /// Does the work that is due; returns the bytes to send.
     fn work(&mut self, now_ms: u64, random: &mut Random, fulls: &mut u64) -> (Vec<u8>, bool) {
         let mut out = Vec::new();
         match self.peer.tick(now_ms, TIMEOUT_MS) {
@@ -182,14 +182,14 @@ impl Applier {
         self.input.drain(..at);
     }
 
-    /// What came and was not applied is lost with the connection.
+    /// Bytes that came and were not applied are lost with the connection.
     fn cut(&mut self) {
         (self.block, self.read) = (None, self.offset);
         self.input.clear();
     }
 }
 
-/// One direction of a connection: what is on its way, by the time of its arrival.
+/// One direction of a connection: the bytes on their way, by the time of their arrival.
 #[derive(Default)]
 struct Pipe(Vec<(u64, Vec<u8>)>);
 

@@ -8,8 +8,8 @@
 //! splices                          ^ payload of 1 MiB
 //! ```
 //!
-//! Every method appends one complete RESP element (or the header of an aggregate, whose elements
-//! the caller then appends). What RESP2 lacks is written as its RESP2 equivalent, so that handlers
+//! Every method appends one complete RESP element (or the header of an aggregate, whose elements the caller then
+//! appends). A type that RESP2 lacks is written as its RESP2 equivalent, so that handlers
 //! describe the reply once.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::{
 /// The protocol version a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Protocol {
-    /// RESP2, what every connection starts with.
+    /// RESP2, the protocol with which every connection starts.
     #[default]
     Resp2,
     /// RESP3, after `HELLO 3`.
@@ -70,7 +70,7 @@ impl ReplyBuffer {
         self.protocol
     }
 
-    /// Changes the protocol for what follows.
+    /// Changes the protocol for the next replies.
     #[inline]
     pub fn set_protocol(&mut self, protocol: Protocol) {
         self.protocol = protocol;
@@ -437,7 +437,7 @@ impl ReplyBuffer {
 
     #[inline]
     fn header(&mut self, kind: u8, value: i64) {
-        // Lengths and counts are mostly below 1000: one append of a word, cut to what is used of it.
+        // Lengths and counts are mostly below 1000: one append of a word, cut to its used part.
         if (0..1000).contains(&value) {
             let (word, length) = short_header(kind, value as u32);
             let end = self.bytes.len() + length;

@@ -1,9 +1,8 @@
 //! Decoding of requests, in place and incrementally.
 //!
-//! The decoder is given the unread part of a connection's input again and again; it takes whole
-//! commands off its front. What it has learned about a command that is still arriving (how many
-//! arguments, where each lies) is kept, so that a command of a million arguments is scanned once
-//! however many pieces it comes in.
+//! The decoder is given the unread part of a connection's input again and again; it takes whole commands off its front.
+//! It remembers how many arguments an arriving command has, and where each lies, so that it scans a command of a
+//! million arguments once, however many pieces the command comes in.
 //!
 //! A long argument can be cut out of the input while it arrives ([`RequestDecoder::detach`]): the caller keeps its bytes, and
 //! presents the rest of the input as if they had never been there.
@@ -36,12 +35,12 @@ const IN_TEXT: u32 = 1 << 31;
 /// Marks a span that is one of [`Batch::detached`], beside [`IN_TEXT`]: text stays far below 1 GiB.
 const IS_DETACHED: u32 = 1 << 30;
 
-/// What a request may ask for.
+/// Limits of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Longest argument in bytes (`proto-max-bulk-len`).
     pub bulk_bytes_max: u64,
-    /// Whether the client has shown who it is; strangers get far less room.
+    /// Whether the client has authenticated; strangers get far less room.
     pub authenticated: bool,
 }
 
@@ -158,7 +157,7 @@ impl Batch {
         &self.text_from(input, span)[..span.len()]
     }
 
-    /// The bytes of one argument and whatever stands behind it.
+    /// The bytes of one argument and all bytes behind it.
     #[inline]
     pub fn text_from<'a>(&'a self, input: &'a [u8], span: Span) -> &'a [u8] {
         if span.start & IN_TEXT == 0 { &input[span.start as usize..] } else { self.own_text_from(span) }
@@ -196,7 +195,7 @@ pub enum Decoded {
     },
 }
 
-/// A request that breaks the protocol. The text is what the client is told, behind `-ERR `.
+/// A request that breaks the protocol. The client gets the text, behind `-ERR `.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProtocolError {
     /// A header line of the argument count without an end.
@@ -229,7 +228,7 @@ impl std::fmt::Display for ProtocolError {
             Self::InvalidCount => out.write_str("invalid multibulk length"),
             Self::UnauthenticatedCount => out.write_str("unauthenticated multibulk length"),
             Self::LengthLineTooLong => out.write_str("too big bulk count string"),
-            // The text is one line of a reply: what would break the line is shown as a blank.
+            // The text is one line of a reply: a byte that would break the line is shown as a blank.
             Self::ExpectedDollar(byte) => {
                 let shown = if byte.is_ascii_graphic() { *byte as char } else { ' ' };
                 write!(out, "expected '$', got '{shown}'")
@@ -245,7 +244,7 @@ impl std::fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-/// What is known of the command that is arriving: one of these a connection.
+/// The state of the command that is arriving: one of these a connection.
 #[derive(Debug, Default)]
 pub struct RequestDecoder {
     /// Arguments still to come; 0 between commands.
@@ -324,8 +323,8 @@ impl RequestDecoder {
         decoded
     }
 
-    /// [`Self::decode`], compiled once for commands without detached arguments and once for others (`HAS_DETACHED`): only the latter
-    /// look for them, whatever their length.
+    /// [`Self::decode`], compiled once for commands without detached arguments and once for others (`HAS_DETACHED`):
+    /// only the latter look for them, at any length.
     #[inline]
     fn decode_up_to<const HAS_DETACHED: bool>(
         &mut self,
@@ -483,8 +482,8 @@ enum Header {
 /// Bytes of `*3\r\n`.
 const FRONT_COUNT_BYTES: usize = 4;
 
-/// What nearly every request begins with, `*3\r\n$5\r\n`, looked at as one word: the count and the length of the name,
-/// where both have one digit, which is not 0.
+/// The front of nearly every request, `*3\r\n$5\r\n`, read as one word: the count and the length of the name, where
+/// both have one digit, which is not 0.
 #[inline]
 fn read_front(input: &[u8], at: usize) -> Option<(i64, i64)> {
     const ZEROS: u64 = u64::from_le_bytes(*b"*0\r\n$0\r\n");
@@ -595,7 +594,7 @@ fn decode_inline(
     Ok(length + 1)
 }
 
-/// What separates inline words; a NUL ends them, as in the reference server.
+/// Whether a byte separates inline words; a NUL ends them, as in the reference server.
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | 0)
 }
@@ -907,7 +906,7 @@ mod tests {
         assert!(found == commands && detached == 0, "what is there already is not moved");
     }
 
-    /// A decoder that has detached the argument of a command, and what is left of the input.
+    /// A decoder that has detached the argument of a command, and the rest of the input.
     fn detached(limits: &Limits) -> (RequestDecoder, Option<Detached>) {
         let mut decoder = RequestDecoder::default();
         let input = b"*1\r\n$10000\r\nx";

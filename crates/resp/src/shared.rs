@@ -6,10 +6,11 @@ use std::{
     sync::Arc,
 };
 
-/// What keeps shared bytes alive.
+/// The owner that keeps shared bytes alive.
 type Owner = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// A range of bytes that others may hold, too. They stay as they are for as long as somebody does.
+/// A range of bytes that others may hold, too. They stay as they are for as long as one holder
+/// does.
 #[derive(Clone)]
 pub struct SharedSlice {
     owner: Owner,
@@ -17,7 +18,7 @@ pub struct SharedSlice {
 }
 
 impl SharedSlice {
-    /// A range of somebody's bytes.
+    /// A range of an owner's bytes.
     ///
     /// # Panics
     /// When there are not as many.

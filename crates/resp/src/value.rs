@@ -68,7 +68,7 @@ impl Value {
     }
 }
 
-/// What a reply may cost.
+/// Limits of a reply.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplyLimits {
     /// Longest payload in bytes.

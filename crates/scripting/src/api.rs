@@ -12,8 +12,8 @@ use crate::{
     stack::{Kind, NativeFn, NativeResult, Raised, Stack, native},
 };
 
-/// The version of Redis that scripts and clients are told, since they choose features by it: the highest of which everything
-/// that they choose so is here (docs/decisions/0025).
+/// The version of Redis that scripts and clients see, since they choose features by it: the highest with no feature
+/// that Dunlin lacks among those that they choose so (docs/decisions/0025).
 pub const REDIS_VERSION: &str = "7.4.7";
 
 /// Words of a call that need no memory of their own.
@@ -69,7 +69,7 @@ fn version_number() -> u32 {
     REDIS_VERSION.split('.').fold(0, |number, part| number << 8 | part.parse::<u32>().unwrap_or(0))
 }
 
-/// Who finds the table.
+/// The kind of code that finds the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Audience {
     /// Scripts.
@@ -299,7 +299,7 @@ fn set_replication(stack: Stack<'_>) -> NativeResult {
     Ok(0)
 }
 
-/// Effects are what is replicated, always.
+/// Effects are replicated, always.
 fn replicate_commands(stack: Stack<'_>) -> NativeResult {
     stack.push_boolean(true);
     Ok(1)

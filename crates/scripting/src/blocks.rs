@@ -65,7 +65,7 @@ impl Blocks {
             // SAFETY: the size is not 0.
             return unsafe { alloc(small_layout(class)) };
         }
-        // SAFETY: what is listed is a block of this class that nobody uses, and its first word was written by `give`.
+        // SAFETY: a listed block is of this class and unused, and its first word was written by `give`.
         list.first.set(unsafe { (*first).next });
         list.kept.set(list.kept.get() - 1);
         first.cast()
@@ -88,7 +88,7 @@ impl Blocks {
             return unsafe { dealloc(block, small_layout(class)) };
         }
         let free = block.cast::<Free>();
-        // SAFETY: the block is nobody's, has room for a word and begins where one may.
+        // SAFETY: the block is unused, has room for a word and begins where one may.
         unsafe { free.write(Free { next: list.first.get() }) };
         list.first.set(free);
         list.kept.set(list.kept.get() + 1);
@@ -125,7 +125,7 @@ impl Drop for Blocks {
         for (class, list) in self.lists.iter().enumerate() {
             let mut free = list.first.get();
             while !free.is_null() {
-                // SAFETY: what is listed is a block of this class that nobody uses; its link is read before it goes.
+                // SAFETY: a listed block is of this class and unused; its link is read before it goes.
                 unsafe {
                     let next = (*free).next;
                     dealloc(free.cast(), small_layout(class));

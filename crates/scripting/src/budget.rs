@@ -6,8 +6,8 @@
 //! large blocks of memory   counted by the allocator, where Lua itself asks for them   ─┘
 //! ```
 //!
-//! So nothing that a script can call runs on without end where nobody can stop it. Once it is to end, every line, every
-//! step and every large block raises again: catching the error leads nowhere.
+//! So nothing that a script can call runs on without end where no command can stop it. Once it is to end, every line,
+//! every step and every large block raises again: catching the error leads nowhere.
 
 use std::ffi::c_int;
 
@@ -25,7 +25,7 @@ pub(crate) const LARGE_BYTES: usize = 1 << 20;
 /// Bytes copied or looked at that count as one step.
 pub(crate) const STEP_BYTES: usize = 64;
 
-/// What Lua says of memory that is refused.
+/// Lua's message about memory that is refused.
 pub(crate) const NO_MEMORY: &str = "not enough memory";
 
 /// Has Lua ask every [`INSTRUCTIONS`] whether the script is to end.

@@ -8,13 +8,13 @@ use crate::{
     stack::{Kind, NativeFn, NativeResult, Raised, Stack, native},
 };
 
-/// Deepest nesting that is read or written, whatever the configuration says.
+/// Deepest nesting that is read or written, with any configuration.
 const DEPTH_MAX: i32 = 1_000;
 
 /// Bytes of a string that are written between two looks at the memory.
 const STRING_PART_BYTES: usize = 64 << 10;
 
-/// What the functions of configuration change, until the script ends.
+/// Settings that the functions of configuration change, until the script ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Settings {
     sparse_convert: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Settings {
     decode_invalid: bool,
 }
 
-/// What becomes of numbers that JSON lacks.
+/// The treatment of numbers that JSON lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Invalid {
     Refuse,
@@ -264,7 +264,7 @@ impl Writer {
         }
         let Settings { sparse_ratio, sparse_safe, .. } = self.settings;
         let dense = count.saturating_mul(i64::from(sparse_ratio));
-        // An index beyond what arrays have makes it sparse in any case.
+        // An index beyond those of arrays makes it sparse in any case.
         if largest > i64::from(i32::MAX)
             || (sparse_ratio > 0 && largest > dense && largest > i64::from(sparse_safe))
         {
@@ -491,7 +491,7 @@ impl Parser<'_> {
         (at, token)
     }
 
-    /// Whether what begins here is a number to `strtod` and not to JSON.
+    /// Whether the text that begins here is a number to `strtod` and not to JSON.
     fn is_invalid_number(&self) -> bool {
         if self.byte(self.at) == b'+' {
             return true;

@@ -6,7 +6,7 @@ use std::ffi::c_int;
 
 use crate::stack::{Kind, NativeFn, NativeResult, Raised, Stack, TABLE_ROOM_MAX, native};
 
-/// Deepest table that is packed; what is deeper becomes nil.
+/// Deepest table that is packed; deeper ones become nil.
 const DEPTH_MAX: usize = 16;
 
 /// Deepest nesting that is unpacked.

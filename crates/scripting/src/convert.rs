@@ -1,4 +1,4 @@
-//! Values across the border: replies of commands become Lua values, what a script returns becomes a reply.
+//! Values across the border: replies of commands become Lua values, a script's results become replies.
 //!
 //! ```text
 //! RESP                      Lua                          back in RESP
@@ -28,13 +28,13 @@ use crate::{
 /// Deepest nesting of a reply that is converted; commands stay far below.
 const DEPTH_MAX: usize = 64;
 
-/// Deepest nesting of what a script returns.
+/// Deepest nesting of a script's result.
 const RETURNED_DEPTH_MAX: usize = 1_000;
 
-/// What a script's own tables are too deep for.
+/// The error for tables of a script that are too deep.
 const STACK_LIMIT: &str = "ERR reached lua stack limit";
 
-/// What has been pushed for a reply.
+/// The kind of value that has been pushed for a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pushed {
     /// A value.
@@ -80,7 +80,7 @@ struct Reader<'r> {
 }
 
 impl<'r> Reader<'r> {
-    /// Pushes one value; on an error, nobody knows what.
+    /// Pushes one value; after an error, the stack's contents are unknown.
     fn push(&mut self, stack: Stack<'_>, depth: usize) -> Result<(), Unfit> {
         let stack = stack.room(6).ok_or(Unfit::Room)?;
         if stack.machine().is_over() {

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! Machine ─▶ State      Lua's own, its memory counted           state.rs
-//!         ─▶ Stack      how values are read and made            stack.rs: who pushes has made sure of room
-//!         ─▶ Budget     what a script may do before it is asked budget.rs
+//!         ─▶ Stack      how values are read and made            stack.rs: pushes need room, asked for before
+//!         ─▶ Budget     the work of a script before a check     budget.rs
 //!         ─▶ Sandbox    protected globals and libraries         sandbox.rs, api.rs, strings.rs, cjson.rs, …
 //!         ─▶ scripts    compiled, by SHA-1                      machine.rs
 //!         ─▶ functions  of libraries, by name                   library.rs
@@ -54,7 +54,7 @@ pub trait ScriptHost {
     /// Writes a line to the host's log.
     fn log(&mut self, level: LogLevel, message: &[u8]);
 
-    /// Changes who gets to know of the effects from here on: bit 0 the append-only file, bit 1 replicas.
+    /// Changes the consumers of the effects from here on: bit 0 the append-only file, bit 1 replicas.
     fn set_replication(&mut self, targets: u8);
 
     /// Asked every [`INSTRUCTIONS`] instructions: with an answer the script ends, and that is its error.

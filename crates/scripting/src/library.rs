@@ -23,14 +23,14 @@ use crate::{
 /// The name of the chunk that a library is.
 const LIBRARY_CHUNK: &CStr = c"@user_function";
 
-/// What is to be known of a function.
+/// Facts about a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
     /// Its name.
     pub name: Vec<u8>,
-    /// What its author says of it.
+    /// Its author's description.
     pub description: Option<Vec<u8>>,
-    /// What it promises.
+    /// Its author's promises.
     pub flags: ScriptFlags,
 }
 
@@ -77,8 +77,8 @@ impl LibraryMachine {
         self.core.state.used_bytes()
     }
 
-    /// Loads a library, its text without the shebang line, and tells what it has registered, in that
-    /// order.
+    /// Loads a library, its text without the shebang line, and returns the functions that it has registered,
+    /// in that order.
     pub fn load(
         &mut self,
         text: &[u8],
@@ -115,7 +115,7 @@ impl LibraryMachine {
         }
     }
 
-    /// Whether a function calls only commands that `key_access` accepts, whatever its keys and arguments, as
+    /// Whether a function calls only commands that `key_access` accepts, for all keys and arguments, as
     /// [`crate::Machine::proves`] it of a script.
     ///
     /// # Panics

@@ -35,11 +35,11 @@ impl Hash for Sha {
     }
 }
 
-/// What is found by the name of a script.
+/// A map from the names of scripts.
 pub type ShaMap<V> = HashMap<Sha, V, BuildHasherDefault<ShaHasher>>;
 
-/// A hasher for names of scripts. They are as good as random; who looks for ones that are alike can have the server do
-/// whatever else he likes.
+/// A hasher for names of scripts. They are as good as random. An attacker who looks for names that are alike must be
+/// able to load scripts, and can then do more harm by other means.
 #[derive(Debug, Default)]
 pub struct ShaHasher(u64);
 
@@ -57,7 +57,7 @@ impl Hasher for ShaHasher {
     }
 }
 
-/// What a hexadecimal digit stands for, by its byte; 255 for other bytes.
+/// The value of a hexadecimal digit, by its byte; 255 for other bytes.
 const DIGITS: [u8; 256] = {
     let mut digits = [u8::MAX; 256];
     let mut value = 0;
@@ -97,7 +97,7 @@ impl Sha {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompileError(pub Vec<u8>);
 
-/// A Lua state and what its calls have in common.
+/// A Lua state and the parts that its calls have in common.
 pub(crate) struct Core {
     pub(crate) state: State,
     pub(crate) sandbox: Sandbox,
@@ -113,8 +113,8 @@ impl Core {
         Self { state, sandbox, scratch: None }
     }
 
-    /// Calls what `push` pushes, a function and so many arguments, and appends its reply; or the line of
-    /// the error that it has ended in, or that it answers. `name` is what errors call it.
+    /// Calls what `push` pushes, a function and so many arguments, and appends its reply; or the line of the error
+    /// that it has ended in, or that it returns. `name` is its name in errors.
     pub(crate) fn call<N: AsRef<[u8]>>(
         &mut self,
         name: impl FnOnce() -> N,
@@ -195,8 +195,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Whether a script that is there calls only commands that `key_access` accepts, whatever its keys and
-    /// arguments: proven from its code, so `false` may mean that it is not known.
+    /// Whether a script that is there calls only commands that `key_access` accepts, for all keys and arguments:
+    /// proven from its code, so `false` may mean that it is not known.
     ///
     /// # Panics
     /// When it is not there.
@@ -265,7 +265,7 @@ fn returned_error(stack: Stack<'_>) -> Option<Vec<u8>> {
     (stack.kind(-1) == Kind::Table).then(|| field_text(stack, "err"))?
 }
 
-/// The line of the error that was raised and is on top: what, in which script, and where.
+/// The line of the error that was raised and is on top: the message, the script, and the place.
 fn raised_error(stack: Stack<'_>, name: &[u8]) -> Vec<u8> {
     if stack.kind(-1) != Kind::Table {
         if let Some(text) = stack.machine().doom.get() {

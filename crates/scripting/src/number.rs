@@ -1,4 +1,4 @@
-//! Numbers as C's library reads and writes them, which is what scripts see.
+//! Numbers as C's library reads and writes them, and scripts see them.
 
 use std::ffi::c_int;
 

@@ -31,7 +31,7 @@ pub(crate) fn push_table(stack: Stack<'_>) {
     }
 }
 
-/// What is next in a format.
+/// The next item of a format.
 struct Item {
     option: u8,
     /// Bytes that it takes; 0 where that is not known from the format.
@@ -132,7 +132,8 @@ fn pack(stack: Stack<'_>) -> NativeResult {
             b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
                 argument += 1;
                 let value = stack.number_argument(argument)?;
-                // What no integer can be becomes what the processors that Redis runs on make of it.
+                // A number that no integer can be gets the value that the processors which Redis runs on
+                // give it.
                 let value = match value {
                     value if value < 0.0 => value as i64 as u64,
                     value if value.is_nan() => 1 << 63,
@@ -249,7 +250,7 @@ fn unpack(mut stack: Stack<'_>) -> NativeResult {
     Ok(results + 1)
 }
 
-/// What is beyond eight bytes is lost.
+/// Joins the bytes of an integer; those beyond eight are lost.
 fn integer(field: &[u8], big_endian: bool) -> u64 {
     let join = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
     if big_endian { field.iter().fold(0, join) } else { field.iter().rev().fold(0, join) }

@@ -1,33 +1,33 @@
-//! Lua's patterns: what `string.find`, `match`, `gmatch` and `gsub` search for.
+//! Lua's patterns, as in `string.find`, `match`, `gmatch` and `gsub`.
 //!
 //! ```text
 //! x  .  %a  [set]        one byte                 ^ …        at the start only
 //! x* x+ x- x?            many of them             … $        at the end only
-//! (…)  ()                a capture, a position    %1 … %9    what a capture holds
+//! (…)  ()                a capture, a position    %1 … %9    the same as a capture
 //! %bxy                   from x to its y          %f[set]    where the set begins
 //! ```
 //!
 //! A pattern is searched for by trying and going back. Two things are bounded that are not in Lua 5.1: how deep the
 //! search calls itself ([`DEPTH_MAX`], the limit and the text are those of Lua 5.2), and how long it takes, since every
-//! step is told to who asked for it and may be refused. As in Lua 5.1 a pattern ends at its first NUL.
+//! step is reported to the caller, who may refuse it. As in Lua 5.1 a pattern ends at its first NUL.
 
 /// Most captures of a pattern.
 pub(crate) const CAPTURES_MAX: usize = 32;
 /// Deepest nesting of the search: every repeated item and every parenthesis of a pattern is a level.
 const DEPTH_MAX: u32 = 200;
-/// Steps that are told at once.
+/// Steps that are reported at once.
 const STEPS_TOLD: usize = 256;
 
 /// Why a search has no result.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fault<E> {
-    /// What is wrong with the pattern.
+    /// The fault of the pattern.
     Pattern(&'static str),
     /// It has been refused to go on.
     Refused(E),
 }
 
-/// What a capture holds.
+/// The contents of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Captured {
     /// The bytes of the subject from one place to another.
@@ -53,7 +53,7 @@ impl Captures {
     }
 }
 
-/// The pattern, without its anchor and what Lua 5.1 does not see of it; and whether it has an anchor.
+/// The pattern, without its anchor and the part that Lua 5.1 does not see; and whether it has an anchor.
 pub(crate) fn anchored(pattern: &[u8]) -> (&[u8], bool) {
     let pattern = visible(pattern);
     match pattern.strip_prefix(b"^") {
@@ -80,7 +80,7 @@ pub(crate) struct Search<'a, P> {
     captures: Captures,
     depth: u32,
     steps: usize,
-    /// Is told of steps, and may refuse more.
+    /// Gets the number of steps, and may refuse more.
     pace: P,
 }
 
@@ -246,7 +246,7 @@ impl<'a, E, P: FnMut(usize) -> Result<(), E>> Search<'a, P> {
         Ok(found)
     }
 
-    /// What `%1` to `%9` match: the bytes of a capture, once more.
+    /// Matches `%1` to `%9`: the bytes of a capture, once more.
     fn repeat_capture(&mut self, s: usize, digit: u8) -> Result<Option<usize>, Fault<E>> {
         const INVALID: &str = "invalid capture index";
         let index = usize::from(digit - b'0').checked_sub(1).ok_or(Fault::Pattern(INVALID))?;

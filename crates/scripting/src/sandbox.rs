@@ -1,4 +1,4 @@
-//! What scripts find in their machine, and what keeps one from meddling with the next.
+//! The globals of scripts in their machine, and the protection of one script from another.
 //!
 //! Scripts of all clients share a machine, so nothing that outlives a script may be changed by it: the
 //! globals and the libraries are *protected*. A protected table is an empty one in front of the real one,
@@ -11,8 +11,8 @@
 //!                                               └──__newindex─▶ error
 //! ```
 //!
-//! What would go around a metatable (`rawset`, `table.insert`, `next` …) is replaced by a function that
-//! knows protected tables.
+//! Functions that would go around a metatable (`rawset`, `table.insert`, `next` …) are replaced by ones that know
+//! protected tables.
 
 use std::ffi::{c_int, c_void};
 
@@ -31,7 +31,7 @@ use crate::{
     strings, tables,
 };
 
-/// What scripts get of Lua's own globals.
+/// The globals of Lua that scripts get.
 const GLOBALS: &[&str] = &[
     "_VERSION",
     "assert",
@@ -66,17 +66,17 @@ static PROTECTED: u8 = 0;
 
 const READ_ONLY: &str = "Attempt to modify a readonly table";
 
-/// Native functions at most that stand between an error and the line of Lua that it is told with.
+/// Native functions at most between an error and the line of Lua in its message.
 const NATIVE_LEVELS_MAX: c_int = 4;
 
-/// What a sandbox is for.
+/// The use of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Scripts,
     Functions,
 }
 
-/// What is kept of a sandbox that has been set up.
+/// The references of a sandbox that has been set up.
 pub(crate) struct Sandbox {
     /// The real table of globals.
     pub(crate) globals: Reference,
@@ -85,9 +85,9 @@ pub(crate) struct Sandbox {
     pub(crate) arguments: Reference,
     /// The globals that libraries find while they load.
     pub(crate) loading: Reference,
-    /// The metatable of what is in front of the globals: its `__index` is what scripts see.
+    /// The metatable of the table in front of the globals: its `__index` is the table that scripts see.
     front: Reference,
-    /// What makes the table of an error out of anything that is raised.
+    /// The function that makes the table of an error out of any raised value.
     pub(crate) error_handler: Reference,
 }
 
@@ -245,7 +245,7 @@ fn replace_functions(stack: Stack<'_>, lua: c_int) {
         stack.raw_set_field(-2, name);
         stack.pop(1);
     }
-    // What `getmetatable("")` shows; methods of strings are found past it.
+    // The value of `getmetatable("")`; methods of strings are found past it.
     stack.push_bytes(b"");
     assert!(stack.push_metatable(-1), "strings have methods");
     stack.raw_get_field(lua, "string");
@@ -411,7 +411,7 @@ unsafe extern "C-unwind" fn protected_call(state: *mut lua_State) -> c_int {
         }
     }
     // SAFETY: Lua calls with a live state and 20 places; nothing here is to be dropped when an error passes. An error
-    // takes fewer places than what was called.
+    // takes fewer places than the called function.
     unsafe {
         ffi::luaL_checkany(state, 1);
         let arguments = ffi::lua_gettop(state) - 1;
@@ -436,8 +436,8 @@ unsafe extern "C-unwind" fn handled_call(state: *mut lua_State) -> c_int {
     }
 }
 
-/// Whether it has gone well, and all that is on the stack. The original makes no sure of room: what was called may have
-/// answered as much as there is.
+/// Whether it has gone well, and all that is on the stack. The original makes no sure of room: the called function may
+/// have returned as many values as there is room for.
 ///
 /// # Safety
 /// `state` is live and the caller has nothing to drop.
@@ -521,7 +521,7 @@ fn chunk_name(name: &[u8]) -> std::ffi::CString {
     std::ffi::CString::new(name).unwrap_or_default()
 }
 
-/// `collectgarbage`: what would outlive the script (stopping, pacing) has no effect.
+/// `collectgarbage`: options that would outlive the script (stopping, pacing) have no effect.
 fn collect_garbage(stack: Stack<'_>) -> NativeResult {
     let state = stack.raw();
     // SAFETY: the state is live; collecting runs no code of a script.
@@ -583,7 +583,7 @@ fn random_seed(stack: Stack<'_>) -> NativeResult {
     Ok(0)
 }
 
-/// Makes a table of whatever was raised, with where: `{err = …, source = …, line = …}`.
+/// Makes a table of any raised value, with its place: `{err = …, source = …, line = …}`.
 fn handle_error(stack: Stack<'_>) -> NativeResult {
     // The innermost function of Lua, past those that call each other on its behalf.
     let position =

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a script says of itself; a small set.
+/// The flags of a script; a small set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ScriptFlags(u8);
 
@@ -33,7 +33,7 @@ impl ScriptFlags {
         Self::NAMES.iter().find(|(_, known)| known.as_bytes() == name).map(|(flag, _)| *flag)
     }
 
-    /// The names of what is in the set.
+    /// The names of the flags in the set.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMES.into_iter().filter(move |(flag, _)| self.has(*flag)).map(|(_, name)| name)
     }
@@ -54,13 +54,13 @@ impl ScriptFlags {
 /// A script's text, its first line understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shebang<'a> {
-    /// What it says of itself.
+    /// Its flags.
     pub flags: ScriptFlags,
-    /// What is to be compiled.
+    /// The text to be compiled.
     pub text: &'a [u8],
 }
 
-/// What is wrong with a first line.
+/// The fault of a first line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShebangError {
     /// It does not end.

@@ -1,23 +1,23 @@
 //! The stack of a Lua state: the one interface through which values are read and made.
 //!
-//! Lua checks nothing when a value is pushed: who pushes without room writes over foreign memory. So a [`Stack`]
-//! carries how far it may grow:
+//! Lua checks nothing when a value is pushed: a push without room writes over foreign memory. So a [`Stack`] carries
+//! how far it may grow:
 //!
 //! ```text
 //! 1 … top        values, arguments first
-//! top … limit    room: what may be pushed; `room(n)` gives a stack with at least n of it
+//! top … limit    room: for pushes; `room(n)` gives a stack with at least n of it
 //! + RESERVE      for the error that says there is no more
 //! ```
 //!
 //! A native function begins with [`ROOM`] places beside its arguments, which is enough for one that neither loops over
-//! pushes nor calls itself; every other asks [`Stack::room`] and goes on with what that answers. Each push is checked
-//! where debug assertions are on, which is so in all tests.
+//! pushes nor calls itself; every other asks [`Stack::room`] and goes on with the stack that it returns. Each push is
+//! checked where debug assertions are on, which is so in all tests.
 //!
 //! Lua reports errors by `longjmp`, which must not leave Rust frames with something to drop behind. Two rules keep
 //! it so:
 //!
-//! - What a [`Stack`] offers cannot raise: only raw accesses are made, and the allocator never refuses memory while
-//!   Rust is at work (`Machine::strict`). A script is over its limit when Lua itself asks for memory, when only
+//! - Methods of a [`Stack`] cannot raise: only raw accesses are made, and the allocator never refuses memory while Rust
+//!   is at work (`Machine::strict`). A script is over its limit when Lua itself asks for memory, when only
 //!   frames of C lie between the allocator and `lua_pcall`, or when a native function looks ([`Stack::step`]).
 //! - A function for Lua is a [`native!`] shell around one that returns a `Result`; the shell raises when everything
 //!   of Rust's is gone.
@@ -139,7 +139,7 @@ impl<'s> Stack<'s> {
         }
     }
 
-    /// What serves the running script, if one is running.
+    /// Lends the call of the running script, if one is running.
     #[inline]
     pub(crate) fn with_call<R>(self, run: impl FnOnce(&mut Call<'_>) -> R) -> Option<R> {
         self.machine().with_call(run)
@@ -561,7 +561,7 @@ impl<'s> Stack<'s> {
         self.raise_argument(argument, &format!("{expected} expected, got {got}"))
     }
 
-    /// What the caller of the running function calls it, and whether as a method.
+    /// The caller's name for the running function, and whether as a method.
     fn name_of_running(self) -> (String, bool) {
         let mut record = std::mem::MaybeUninit::<ffi::lua_Debug>::zeroed();
         unsafe {
@@ -593,7 +593,7 @@ impl<'s> Stack<'s> {
         if self.is_numeric(at) { Ok(self.number(at)) } else { Err(self.raise_type(at, "number")) }
     }
 
-    /// An argument that is a number, toward zero; what no integer can be is the least.
+    /// An argument that is a number, toward zero; numbers that no integer can be give the least.
     #[inline]
     pub(crate) fn integer_argument(self, at: c_int) -> Result<i64, Raised> {
         self.number_argument(at).map(to_integer)
@@ -614,7 +614,7 @@ impl<'s> Stack<'s> {
         if self.kind(at) == Kind::Table { Ok(()) } else { Err(self.raise_type(at, "table")) }
     }
 
-    /// The length of a string, or a border of a table: what `#` answers.
+    /// The length of a string, or a border of a table: the result of `#`.
     #[inline]
     pub(crate) fn length(self, at: c_int) -> usize {
         unsafe { ffi::lua_objlen(self.state, at) }
@@ -632,7 +632,7 @@ impl<'s> Stack<'s> {
     }
 }
 
-/// Toward zero; what no integer can be becomes the least, as the processors that Redis runs on have it.
+/// Toward zero; numbers that no integer can be become the least, as on the processors that Redis runs on.
 #[inline]
 pub(crate) fn to_integer(value: f64) -> i64 {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;

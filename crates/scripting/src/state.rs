@@ -1,4 +1,4 @@
-//! The Lua state and its memory: what belongs to a state beside what Lua knows, and the allocator that counts.
+//! The Lua state and its memory: Dunlin's own data of a state, and the allocator that counts.
 
 use std::{
     alloc::Layout,
@@ -27,7 +27,7 @@ const PAUSE: c_int = 200;
 /// collect when memory is refused.
 const PAUSE_FULL: c_int = 110;
 
-/// What belongs to a state beside what Lua knows: reached from the allocator and from functions.
+/// Dunlin's own data of a state: reached from the allocator and from functions.
 pub(crate) struct Machine {
     /// The state that it belongs to; null while that is being made.
     state: Cell<*mut lua_State>,
@@ -41,15 +41,15 @@ pub(crate) struct Machine {
     kept_bytes: Cell<usize>,
     /// Whether the limit holds: not while Rust is at work.
     pub(crate) strict: Cell<bool>,
-    /// What serves the running call; null between calls.
+    /// The running call; null between calls.
     call: Cell<*mut Call<'static>>,
-    /// What `math.random` draws from.
+    /// The generator behind `math.random`.
     pub(crate) random: Cell<Random48>,
     /// How JSON is read and written.
     pub(crate) json: Cell<Settings>,
-    /// What the library that is being loaded has registered.
+    /// The functions that the library being loaded has registered.
     pub(crate) registered: RefCell<Option<Vec<Registered>>>,
-    /// Why the running script has to end, once it has: it is not let go on, whatever it catches.
+    /// Why the running script has to end, once it has: it is not let go on, even if it catches the error.
     pub(crate) doom: Cell<Option<&'static str>>,
     /// Work of native functions, in steps, since it was last asked whether the script is to end.
     pub(crate) steps: Cell<u32>,
@@ -76,7 +76,7 @@ impl Machine {
         }
     }
 
-    /// Whether a heap of that size is full: more than half of what it may be.
+    /// Whether a heap of that size is full: more than half of its limit.
     #[inline]
     fn is_full(&self, used_bytes: usize) -> bool {
         used_bytes > self.used_bytes_max.get() / 2
@@ -99,7 +99,7 @@ impl Machine {
         }
     }
 
-    /// What serves the running script, if one is running.
+    /// Lends the call of the running script, if one is running.
     #[inline]
     pub(crate) fn with_call<R>(&self, run: impl FnOnce(&mut Call<'_>) -> R) -> Option<R> {
         let call = self.call.replace(ptr::null_mut());
@@ -146,7 +146,7 @@ impl Machine {
     }
 }
 
-/// What serves a running script.
+/// The means of a running script: its caller, and its replies.
 pub(crate) struct Call<'a> {
     pub(crate) host: &'a mut dyn ScriptHost,
     /// What replies are converted from (`redis.setresp`).
@@ -168,7 +168,7 @@ unsafe extern "C" fn allocate(
     if new == 0 {
         if !block.is_null() {
             machine.count(old, 0);
-            // SAFETY: Lua tells the size that it was given, and has no use for the block.
+            // SAFETY: Lua passes the size that it was given, and has no use for the block.
             unsafe { machine.blocks.give(block, old) };
         }
         return ptr::null_mut();
@@ -240,7 +240,7 @@ impl State {
         unsafe { Stack::new(self.state.as_ptr(), ROOM) }
     }
 
-    /// What belongs to it.
+    /// Its own data.
     #[inline]
     pub(crate) fn machine(&self) -> &Machine {
         // SAFETY: it is freed with self.
@@ -266,7 +266,7 @@ impl State {
     pub(crate) fn empty_if_full(&self) {
         let machine = self.machine();
         let used_bytes = machine.used_bytes.get();
-        // What is left after one collection would be left after another.
+        // Objects that survive one collection would survive another.
         if machine.is_full(used_bytes) && used_bytes / 8 > machine.kept_bytes.get() / 7 {
             // SAFETY: the state is live, and memory is not refused outside of scripts.
             unsafe { ffi::lua_gc(self.state.as_ptr(), ffi::LUA_GCCOLLECT, 0) };

@@ -1,7 +1,7 @@
 //! Those functions of the library `string` whose originals a script can have run out of stack, or run for ever:
 //! patterns (`find`, `match`, `gmatch`, `gsub`), and `rep`.
 //!
-//! They answer what the originals do. What they do more: the search is bounded (`pattern.rs`), their work counts, and
+//! They return the same as the originals. Beyond that, the search is bounded (`pattern.rs`), their work counts, and
 //! their results are refused where the memory of scripts is used up.
 
 use std::ffi::c_int;
@@ -202,7 +202,7 @@ struct Substitution {
     matched: (usize, usize),
 }
 
-/// What `gsub` needs of Lua.
+/// The request of `gsub` to Lua.
 enum Need {
     Nothing,
     /// The function below so many arguments to be called.
@@ -213,8 +213,8 @@ enum Need {
 
 /// `string.gsub`. Functions and metamethods are called from here, where nothing is to be dropped if they raise.
 unsafe extern "C-unwind" fn gsub(state: *mut lua_State) -> c_int {
-    // SAFETY: Lua calls with a live state and 20 places; all that is kept while Lua runs is plain data. What is pushed
-    // stays below the room of the first call: the block, and what a call answers.
+    // SAFETY: Lua calls with a live state and 20 places; all that is kept while Lua runs is plain data. Pushed values
+    // stay below the room of the first call: the block, and the results of a call.
     unsafe {
         let mut task = None;
         run_native(state, |stack| {
@@ -251,7 +251,7 @@ impl Substitution {
             return Err(stack.raise_argument(3, "string/function/table expected"));
         }
         stack.set_top(3);
-        // For what is pushed between two calls of Lua, of which each begins with the room of a function.
+        // For values that are pushed between two calls of Lua, of which each begins with the room of a function.
         let stack = stack.room_or_raise(2 * ROOM, "gsub")?;
         Ok(Self {
             gathered: Gathered::push(stack),
@@ -305,7 +305,8 @@ impl Substitution {
         }
     }
 
-    /// Adds the third argument, in which `%1` stands for a capture, `%0` for the match, `%` for what follows it.
+    /// Adds the third argument, in which `%1` stands for a capture, `%0` for the match, `%` for the character behind
+    /// it.
     fn add_text(&mut self, stack: Stack<'_>, subject: &[u8], captures: &Captures) -> Result<(), Raised> {
         let mut text = stack.text(3);
         while let Some(escape) = memchr::memchr(b'%', text) {
@@ -335,7 +336,7 @@ impl Substitution {
         self.gathered.add(stack, text)
     }
 
-    /// Adds what a function or a table has answered, which is on top; where that is nil or false, the match itself.
+    /// Adds the result of a function or a table, which is on top; where that is nil or false, the match itself.
     fn take_replacement(&mut self, stack: Stack<'_>) -> Result<(), Raised> {
         let subject = stack.text(1);
         let (start, end) = self.matched;

@@ -24,7 +24,7 @@ fn patterns_are_bounded() {
     }
 }
 
-/// What the functions that are our own answer, as `redis-server` 7.0 does: result, or error.
+/// Our own functions return the same as in `redis-server` 7.0: result, or error.
 #[test]
 fn replaced_functions_answer_as_the_originals() {
     for (expression, expected) in [
@@ -113,7 +113,7 @@ fn replaced_functions_answer_as_the_originals() {
     assert_eq!(error("table.sort({3, 'a'})"), "ERR attempt to compare string with number");
 }
 
-/// An error in a function that a native one calls is told with its own line.
+/// An error in a function that a native one calls has its own line in the message.
 #[test]
 fn errors_in_callbacks_have_their_own_line() {
     let line = |script: &'static str| {
@@ -141,7 +141,7 @@ fn few_tables_that_stand_for_many_elements_are_refused() {
     let packed =
         "local t = {('x'):rep(20)} for i = 1, 15 do local u = {} for j = 1, 50 do u[j] = t end t = u end";
     assert!(error(&format!("{packed} return cmsgpack.pack(t)")).contains("not enough memory"));
-    // As large as memory allows: nothing is left of what was written when it is refused.
+    // As large as memory allows: nothing is left of the text when it is refused.
     let long = "local s = ('x'):rep(6000000) return {s, s, s}";
     assert!(error(long).contains("the reply of the script is larger than"));
 }
@@ -201,7 +201,7 @@ fn sources_are_bounded() {
     }
 }
 
-/// A script that is to end ends, wherever it is, and whatever it catches.
+/// A script that is to end ends, wherever it is, even if it catches errors.
 #[test]
 fn nothing_runs_on_where_it_cannot_be_ended() {
     for script in [
@@ -288,7 +288,7 @@ fn replies_that_cannot_be_converted_are_errors() {
     }
 }
 
-/// A proof of a script takes memory and time within bounds: what is larger runs alone.
+/// A proof of a script takes memory and time within bounds: a larger script runs alone.
 #[test]
 fn large_scripts_are_not_proven() {
     on_stack(|| {

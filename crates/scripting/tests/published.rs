@@ -1,4 +1,4 @@
-//! Published vulnerabilities of Lua 5.1 and of what servers embed beside it, 2014 to 2026, one test each.
+//! Published vulnerabilities of Lua 5.1 and of the libraries that servers embed beside it, 2014 to 2026, one test each.
 //!
 //! A test that fails here may end the whole test program: that is how such faults look. `docs/security.md` lists them
 //! with what keeps each away. Some are of parts that this server does not have; there the test is that it has not.
@@ -166,7 +166,7 @@ fn cve_2021_32626_calls_with_all_arguments_have_room_for_their_replies() {
     }
 }
 
-/// Nested tables in JSON and MessagePack, and in what a script returns.
+/// Nested tables in JSON and MessagePack, and in a script's result.
 #[test]
 fn cve_2021_32626_nested_values_are_bounded() {
     let nested = "local t = {} for i = 1, 7900 do t = {t} end";
@@ -187,7 +187,7 @@ fn cve_2021_32626_nested_values_are_bounded() {
         let found = error(&script);
         assert!(found.contains(expected), "{script}: {found}");
     }
-    // What the library always packed: sixteen levels, then nil.
+    // As the library always packed: sixteen levels, then nil.
     assert_eq!(value(&format!("{nested} return #cmsgpack.pack(t)")), Value::Integer(17));
     let mut reply = value(&format!("{nested} return t"));
     let mut depth = 0;
@@ -198,7 +198,7 @@ fn cve_2021_32626_nested_values_are_bounded() {
     assert_eq!((depth, reply), (1_000, Value::Error(b"ERR reached lua stack limit".to_vec())));
 }
 
-/// There is no debugger: its functions do nothing, whatever they are given.
+/// There is no debugger: its functions do nothing, with any arguments.
 #[test]
 fn cve_2021_32672_there_is_no_debugger() {
     let script = "redis.debug(('x'):rep(100000), {}, nil, 1) return {tostring(redis.breakpoint())}";

@@ -1,4 +1,4 @@
-//! What an entry costs in the bucket table: bytes, chains and nanoseconds, at sizes between two doublings.
+//! The cost of an entry in the bucket table: bytes, chains and nanoseconds, at sizes between two doublings.
 //!
 //! `cargo run --release -p dunlin-structures --example table_cost [ENTRIES…]` (default: 1 and 5 million).
 //! Bytes are buckets, overflow buckets and directories over entries; the entries themselves are 8 bytes in a

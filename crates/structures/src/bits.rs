@@ -48,7 +48,7 @@ fn mask(offset: u64) -> u8 {
 pub fn count_ones(bytes: &[u8]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("popcnt") {
-        // SAFETY: the processor has what the function is compiled for.
+        // SAFETY: the processor has the features that the function is compiled for.
         return unsafe { count_ones_avx2(bytes) };
     }
     count_ones_portable(bytes)
@@ -120,8 +120,8 @@ impl Partial {
     }
 }
 
-/// A range of bits as part of a byte, whole bytes, part of a byte; `None` where it is empty. What
-/// lies behind the end is left out.
+/// A range of bits as part of a byte, whole bytes, part of a byte; `None` where it is empty. The
+/// part of the range behind the end is left out.
 fn split(bytes: &[u8], range: Range<u64>) -> Option<(Partial, &[u8], Partial)> {
     let end = range.end.min(bytes.len() as u64 * 8);
     if range.start >= end {

@@ -34,7 +34,7 @@ impl Block {
         Self::from(vec![0; size])
     }
 
-    /// Makes it as large as `size`, with zeros for what is new; the mark stays.
+    /// Makes it as large as `size`, with zeros in the new part; the mark stays.
     pub(crate) fn resize(&mut self, size: usize) {
         let mark = self.mark;
         let mut bytes = mem::take(self).into_vec();

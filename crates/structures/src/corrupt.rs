@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Bytes that are not what their format demands; says which rule they break.
+/// Bytes that break their format; says which rule they break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt(pub &'static str);
 

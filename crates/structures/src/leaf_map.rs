@@ -1,17 +1,18 @@
-//! An ordered map whose copies share what neither has changed.
+//! An ordered map whose copies share the leaves that neither has changed.
 //!
 //! ```text
 //! root   (key, leaf) │ (key, leaf) │ …         a deque in order, bisected
-//! leaf   (key, value) │ (key, value) │ …       the same, up to LEAF_MAX, counted: whoever shares it copies it to change it
+//! leaf   (key, value) │ (key, value) │ …       the same, up to LEAF_MAX, counted; copied by a change while it is
+//! shared
 //! ```
 //!
-//! A copy is made in O(n / 64), so that who looks at a map of a million entries for long need keep nobody from
-//! changing it meanwhile. What is changed beside a copy costs one leaf the first time. Adding behind the last entry and
-//! removing the first, which is what queues live on, touch one end of root and leaf.
+//! A copy is made in O(n / 64), so that a thread can read a map of a million entries for long while others change it. A
+//! change beside a copy costs one leaf the first time. Adding behind the last entry and removing the first, as queues
+//! do, touch one end of root and leaf.
 //!
 //! Invariants:
 //! - The key of a leaf in the root is no larger than any in it, and larger than all in the leaves before.
-//! - No leaf is empty, unless it is the only one: who adds an entry and removes it, again and again, allocates nothing.
+//! - No leaf is empty, unless it is the only one: adding an entry and removing it, again and again, allocates nothing.
 
 use std::{
     collections::VecDeque,
@@ -85,7 +86,7 @@ impl<K, V> LeafMap<K, V> {
         self.copied_bytes() + self.root.len() * leaf_bytes + self.room * size_of::<(K, V)>()
     }
 
-    /// Bytes that a copy has for itself in the beginning, which is what making it takes. O(1).
+    /// Bytes that a copy has for itself in the beginning, the cost of making it. O(1).
     pub fn copied_bytes(&self) -> usize {
         self.root.len() * size_of::<(K, Arc<Leaf<K, V>>)>()
     }
@@ -132,14 +133,14 @@ impl<K: Copy + Ord, V: Clone> LeafMap<K, V> {
         match place(leaf, &key) {
             Ok(at) => return Some(self.change(index, |leaf| mem::replace(&mut leaf[at].1, value))),
             Err(at) if leaf.len() < LEAF_MAX => self.change(index, |leaf| leaf.insert(at, (key, value))),
-            // What grows at its end has full leaves.
+            // A map that grows at its end has full leaves.
             Err(LEAF_MAX) if index + 1 == self.root.len() => {
                 self.add_leaf(index + 1, key, Leaf::from([(key, value)]));
             }
             Err(at) => {
                 let mut upper = self.change(index, |leaf| leaf.split_off(LEAF_MAX / 2));
                 match at.checked_sub(LEAF_MAX / 2) {
-                    // What belongs between the two is not smaller than the key of the lower one.
+                    // A key between the two is not smaller than the key of the lower one.
                     None | Some(0) => self.change(index, |leaf| leaf.insert(at, (key, value))),
                     Some(at) => upper.insert(at, (key, value)),
                 }
@@ -251,9 +252,10 @@ impl<K: Copy + Ord, V: Clone> FromIterator<(K, V)> for LeafMap<K, V> {
 
 /// Where a key is in a leaf, or else belongs.
 ///
-/// Where a leaf is not in the cache, each step of a bisection waits for memory. So every eighth entry is compared, and then the
-/// eight behind one: what is fetched for either does not depend on what was found, and comes at once. (Of 600,000 entries of 48
-/// bytes one was found in 0.57 µs by bisection, in 0.42 µs so, and in 0.34 to 0.46 µs in a `BTreeMap`.)
+/// Where a leaf is not in the cache, each step of a bisection waits for memory. So every eighth entry is compared, and
+/// then the eight behind one: the lines to fetch for either do not depend on what was found, and come at once. (Of
+/// 600,000 entries of 48 bytes one was found in 0.57 µs by bisection, in 0.42 µs so, and in 0.34 to 0.46 µs in a
+/// `BTreeMap`.)
 fn place<K: Ord, V>(leaf: &Leaf<K, V>, key: &K) -> Result<usize, usize> {
     const STRIDE: usize = 8;
     if leaf.back().is_some_and(|(last, _)| last < key) {
@@ -314,7 +316,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever becomes of a map, its copies stay what they were, and the other way round.
+        /// However a map changes, its copies stay as they were, and the other way round.
         #[test]
         fn behaves_as_an_ordered_map_and_so_do_its_copies(
             steps in prop::collection::vec(step(), 0..800),
@@ -382,7 +384,8 @@ mod tests {
         }
     }
 
-    /// What was appended is full, and what has lost most of its entries has little room left.
+    /// A leaf behind which entries were appended is full, and a map that has lost most of its entries has little room
+    /// left.
     #[test]
     fn leaves_are_neither_empty_nor_many() {
         let mut map = LeafMap::default();

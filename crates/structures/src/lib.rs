@@ -7,16 +7,16 @@
 //! Listpack    strings and integers in one run of bytes ── BlockDeque: a list as a deque of listpacks
 //! IntSet      integers in one run of bytes
 //! OrderTree   scores and handles in order, with ranks
-//! LeafMap     an ordered map whose copies share what neither has changed
+//! LeafMap     an ordered map whose copies share the leaves that neither has changed
 //! Rope        a long string in chunks that copies share until they change them
 //! ```
 //!
 //! [`bits`] are algorithms on strings as arrays of bits, [`hyperloglog`] those on strings as sketches of sets.
 //! [`glob`] compiles patterns of names.
 //!
-//! Slab and table are changed by one owner at a time (`&mut self`). Beside each stands a view made of
-//! atomics only ([`PageDirectory`], [`TableProbe`]) from which any thread may compute addresses to
-//! *prefetch* while the owner is at work. What such a view answers may be stale; it is never dereferenced.
+//! Slab and table are changed by one owner at a time (`&mut self`). Beside each stands a view made of atomics
+//! only ([`PageDirectory`], [`TableProbe`]) from which any thread may compute addresses to *prefetch* while
+//! the owner is at work. The addresses from such a view may be stale; they are never dereferenced.
 
 mod bit_set;
 pub mod bits;

@@ -4,7 +4,7 @@
 
 use std::ptr::NonNull;
 
-/// Bytes of a region: what is asked of the system at once.
+/// Bytes of a region: the pool asks the system for as many at once.
 pub(crate) const REGION_BYTES: usize = 4 << 20;
 /// Bytes of a huge page on x86-64 and on aarch64 with 4 KiB pages; regions are aligned to it.
 pub(crate) const HUGE_BYTES: usize = 2 << 20;
@@ -59,7 +59,7 @@ pub(crate) unsafe fn unmap_region(region: NonNull<u8>) {
 /// bytes (zeroes on Linux).
 ///
 /// # Safety
-/// The range is whole pages of a region, or of an allocation, and nobody needs its contents.
+/// The range is whole pages of a region, or of an allocation, and its contents are not needed.
 #[cfg(not(miri))]
 pub(crate) unsafe fn discard(start: NonNull<u8>, bytes: usize) {
     use rustix::mm::{Advice, madvise};
@@ -71,8 +71,8 @@ pub(crate) unsafe fn discard(start: NonNull<u8>, bytes: usize) {
     let _ = unsafe { madvise(start.as_ptr().cast(), bytes, ADVICE) };
 }
 
-/// Tells the system whether huge pages are wanted in a range. Only Linux listens; a kernel without huge
-/// pages refuses, which changes nothing but speed.
+/// Advises the system whether huge pages are wanted in a range. Only Linux listens; a kernel without huge pages
+/// refuses, which changes nothing but speed.
 ///
 /// # Safety
 /// The range lies inside a region.
@@ -89,7 +89,7 @@ pub(crate) unsafe fn prefer_huge_pages(start: NonNull<u8>, bytes: usize, wanted:
     let _ = (start, bytes, wanted);
 }
 
-/// Puts memory behind an address range, so that nobody waits for it later; whether the system did. Only
+/// Puts memory behind an address range, so that no thread waits for it later; returns whether the system did. Only
 /// Linux (5.14) can.
 ///
 /// # Safety
@@ -130,8 +130,8 @@ pub(crate) unsafe fn commit(start: NonNull<u8>, bytes: usize) -> bool {
     unsafe { mprotect(start.as_ptr().cast(), bytes, MprotectFlags::READ | MprotectFlags::WRITE) }.is_ok()
 }
 
-/// Gives a reserved range back, with the memory behind it. That comes first, in steps: while the system takes pages away, who
-/// asks it for address space waits.
+/// Gives a reserved range back, with the memory behind it. That comes first, in steps: while the system takes pages
+/// away, a thread that asks it for address space waits.
 ///
 /// # Safety
 /// It is the whole range that [`reserve`] returned, and nothing refers to it any more.
@@ -139,7 +139,7 @@ pub(crate) unsafe fn commit(start: NonNull<u8>, bytes: usize) -> bool {
 pub(crate) unsafe fn unreserve(start: NonNull<u8>, bytes: usize) {
     const STEP_BYTES: usize = 1 << 20;
     for at in (0..bytes).step_by(STEP_BYTES) {
-        // SAFETY: whole pages of the range, which nobody needs, by the caller.
+        // SAFETY: whole pages of the range, whose contents are not needed, by the caller.
         unsafe { discard(start.add(at), STEP_BYTES.min(bytes - at)) };
     }
     // SAFETY: by the caller. An error could only mean that the range stays mapped.
@@ -175,7 +175,7 @@ mod stand_in {
     }
 
     pub(crate) fn reserve(bytes: usize) -> Option<NonNull<u8>> {
-        // SAFETY: nobody reserves nothing.
+        // SAFETY: no caller reserves 0 bytes.
         NonNull::new(unsafe { alloc_zeroed(range_layout(bytes)) })
     }
 

@@ -18,7 +18,7 @@
 //! then barred from huge pages, or the kernel would quietly fill the holes again; it gets them back when it
 //! has become free as a whole.
 //!
-//! The first touch of a huge page costs whoever touches it: 0.2 ms, and 5 to 10 ms in a virtual machine whose
+//! The first touch of a huge page costs its thread 0.2 ms, and 5 to 10 ms in a virtual machine whose
 //! host has to find the memory first. So a growing pool asks, by [`PagePool::is_low`], to be warmed up ahead.
 //!
 //! Because regions stay mapped, prefetching a stale address is harmless.
@@ -47,11 +47,11 @@ const STRETCH_TRIM_PAGES_MIN: usize = STRETCH_PAGES / 8;
 
 const _: () = assert!(STRETCH_PAGES.is_multiple_of(64), "a stretch's pages fill whole words of a bit map");
 
-/// A page handed out by a [`PagePool`]: [`PAGE_BYTES`] bytes, aligned to as many, owned by whoever holds this.
+/// A page handed out by a [`PagePool`]: [`PAGE_BYTES`] bytes, aligned to as many, owned by the holder of this.
 ///
-/// The contents are unspecified: zeroes on the page's first handout, what its last owner left later.
-/// It must go back by [`PagePool::give_back_all`]; dropping it instead leaks the page until the pool ends.
-/// Whoever holds a page also holds its pool alive.
+/// The contents are unspecified: zeroes on the page's first handout, its last owner's bytes later. It must go back by
+/// [`PagePool::give_back_all`]; dropping it instead leaks the page until the pool ends. The holder of a page also
+/// holds its pool alive.
 #[derive(Debug)]
 #[must_use = "a dropped page is lost to its pool"]
 pub(crate) struct Page(NonNull<u8>);
@@ -76,14 +76,14 @@ impl Page {
     }
 }
 
-/// What a pool holds, exactly.
+/// The memory that a pool holds, exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolUsage {
     /// Address space mapped from the system.
     pub mapped_bytes: usize,
     /// In pages that have an owner.
     pub handed_out_bytes: usize,
-    /// In returned pages whose memory was not given back to the system: what [`PagePool::trim`] can free.
+    /// In returned pages whose memory was not given back to the system: [`PagePool::trim`] can free these.
     /// Neighbours of pages in use that a huge page makes resident unasked are not counted.
     pub free_resident_bytes: usize,
 }
@@ -185,8 +185,8 @@ impl PagePool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands out a page; ends the process by [`out_of_memory`] when the system has no more. O(1), apart
-    /// from one system call per 512 fresh pages.
+    /// Hands out a page; ends the process by [`out_of_memory`] when the system has no more. O(1), but for
+    /// one system call per 512 fresh pages.
     pub(crate) fn take(&self) -> Page {
         let mut state = self.state();
         let page = state.take();
@@ -240,7 +240,7 @@ impl PagePool {
         }
     }
 
-    /// What the pool holds now.
+    /// The memory that the pool holds now.
     pub fn usage(&self) -> PoolUsage {
         let state = self.state();
         PoolUsage {
@@ -251,22 +251,22 @@ impl PagePool {
     }
 
     /// How many warm pages growth may soon want: the reserve and a stretch, as fewer would be warmed up again
-    /// at once. To be kept by whoever calls [`trim`](Self::trim).
+    /// at once. The caller of [`trim`](Self::trim) is to keep them.
     pub fn pages_to_keep(&self) -> usize {
         self.state().reserve() + STRETCH_PAGES
     }
 
-    /// Gives the memory of about `pages_max` free pages back to the system (a wholly free stretch is never
-    /// cut, so up to 255 more), and returns how many resident pages that were; 0 means that nothing is worth
-    /// a call. The lock is not held during the system calls, of which a free 2 MiB stretch takes the kernel
-    /// tens of microseconds. What to keep is the caller's policy, see [`pages_to_keep`](Self::pages_to_keep).
+    /// Gives the memory of about `pages_max` free pages back to the system (a wholly free stretch is never cut, so up
+    /// to 255 more), and returns how many resident pages that were; 0 means that nothing is worth a call. The lock is
+    /// not held during the system calls, of which a free 2 MiB stretch takes the kernel tens of microseconds. How many
+    /// to keep is the caller's policy, see [`pages_to_keep`](Self::pages_to_keep).
     pub fn trim(&self, pages_max: usize) -> usize {
         let discards = self.state().choose_discards(pages_max);
         let mut discarded = 0;
         for Discard { base, pages, warm, whole, holed, .. } in &discards {
             discarded += warm;
             // SAFETY: the chosen pages were free and `choose_discards` took them out of circulation, so
-            // nobody owns them until they are put back below.
+            // no slab owns them until they are put back below.
             unsafe {
                 if *whole {
                     discard(*base, HUGE_BYTES);
@@ -342,7 +342,7 @@ impl State {
         (index, page)
     }
 
-    /// Warm pages that should be there for what comes next.
+    /// Warm pages that should be there for the next growth.
     fn reserve(&self) -> usize {
         (self.handed_out / RESERVE_DIVISOR).clamp(RESERVE_PAGES_MIN, RESERVE_PAGES_MAX)
     }
@@ -426,7 +426,7 @@ impl State {
                 if whole {
                     // Cold pages leave circulation too: the one system call below covers the whole stretch.
                     // (A page that another `trim` is discarding right now is in neither map; it may be
-                    // discarded twice, but nobody can own it before that `trim` ends.)
+                    // discarded twice, but no slab can own it before that `trim` ends.)
                     let in_transit = STRETCH_PAGES - warm - stretch.cold.count();
                     if in_transit > 0 {
                         continue;
@@ -596,7 +596,7 @@ mod tests {
             keep
         });
         pool.trim(usize::MAX);
-        // Other tests map beside us; what counts is that most of this region is gone.
+        // Other tests map memory beside us; this test only needs most of this region to be gone.
         let left = resident_kib(base);
         assert!(left <= full.saturating_sub(REGION_BYTES / 1024 * 3 / 4), "{left} of {full} KiB left");
         assert_eq!(marks(&pages[0]), (1, 1));

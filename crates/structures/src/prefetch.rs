@@ -8,7 +8,7 @@ pub fn prefetch_span(start: *const u8, bytes: usize) {
     for_each_line(start, bytes, prefetch);
 }
 
-/// Asks for the cache line at `address` in every cache level. Never faults, whatever the address is, and
+/// Asks for the cache line at `address` in every cache level. Never faults, at any address, and
 /// reads nothing in the sense of the language; does nothing where there is no stable instruction for it.
 #[inline(always)]
 pub fn prefetch(address: *const u8) {

@@ -194,7 +194,7 @@ impl PageDirectory {
     }
 }
 
-/// What the owner knows about the page of one number; 16 bytes.
+/// The owner's record of the page of one number; 16 bytes.
 #[derive(Debug, Clone, Copy)]
 struct PageState {
     /// Neighbours in the room list of the class; `next` also links vacant numbers.
@@ -220,9 +220,9 @@ struct Class {
 
 /// A slab allocator; see the module's head.
 ///
-/// It gives out memory without looking into it: what a cell holds, and that it is only used between
-/// [`allocate`](Self::allocate) and [`free`](Self::free), is the caller's business. Dropping the slab
-/// returns its pages to the pool, whatever lives in them; it may be sent to another thread for that.
+/// It gives out memory without looking into it: the contents of a cell, and that it is only used between
+/// [`allocate`](Self::allocate) and [`free`](Self::free), is the caller's business. Dropping the slab returns its pages
+/// to the pool, with all cells in them; it may be sent to another thread for that.
 pub struct Slab {
     pool: Arc<PagePool>,
     directory: Arc<PageDirectory>,
@@ -524,7 +524,7 @@ mod tests {
         for size in 1..=CELL_BYTES_MAX {
             let cell = class_bytes(size);
             assert!(cell >= size && cell.is_multiple_of(GRANULE_BYTES));
-            // What a size costs is its share of the page. Above 1024 bytes no class between fits once more.
+            // The cost of a size is its share of the page. Above 1024 bytes no class between fits once more.
             let cost = PAGE_BYTES / (PAGE_BYTES / cell);
             let best = PAGE_BYTES / (PAGE_BYTES / size.next_multiple_of(GRANULE_BYTES));
             assert!(cost * 100 <= best * 116, "{size} bytes cost {cost}, at best {best}");

@@ -1,5 +1,5 @@
-//! A cache before something slow. Of all who miss an entry at once, one computes it and the others wait; when the
-//! one crashes, another takes over as soon as its lease has run out.
+//! A cache before something slow. Of all workers that miss an entry at once, one computes it and the others wait;
+//! when the one crashes, another takes over as soon as its lease has run out.
 //!
 //! ```text
 //! cargo run -- [CALLERS]
@@ -24,7 +24,7 @@ const ENTRY: Duration = Duration::from_secs(60);
 const LEASE: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(5);
 
-/// Who has lost the lease in the meantime must not overwrite what another has computed.
+/// A worker that has lost the lease in the meantime must not overwrite the result of another.
 const STORE: &str = "
     if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end
     redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
@@ -102,7 +102,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     }
     println!("{callers} callers, {} computation", stampede(&client, "daily", callers)?);
     println!("{callers} callers, {} computations: it is in the cache", stampede(&client, "daily", callers)?);
-    // Somebody takes the lease and is never heard of again.
+    // Another worker takes the lease and is never heard of again.
     let mut taken = redis::cmd("SET");
     taken
         .arg("cache:weekly:lease")

@@ -30,14 +30,14 @@ const (
 	retryDelay = 50 * time.Millisecond
 )
 
-// What a task is told.
+// The arguments of a task.
 type payload struct {
 	Name     string
 	Value    int
 	Failures int
 }
 
-// What the tasks have done.
+// The record of the tasks' work.
 type journal struct {
 	sync.Mutex
 	attempts map[string]int
@@ -136,7 +136,7 @@ func main() {
 		return must(client.Enqueue(asynq.NewTask(kind, must(json.Marshal(told))), options...))
 	}
 
-	// Strict priorities: what waits when the server comes is done queue after queue, in order.
+	// Strict priorities: tasks that wait when the server comes are done queue after queue, in order.
 	for value := range 30 {
 		queue := []string{"ordered:low", "ordered:high"}[value%2]
 		enqueue("ordered", payload{Name: fmt.Sprint("ordered-", value), Value: value}, 1, asynq.Queue(queue))
@@ -223,7 +223,7 @@ func main() {
 	}
 	archived := must(inspector.ListArchivedTasks("default", asynq.PageSize(100)))
 	check("archived", len(archived), 40)
-	// What has failed for good can be done again.
+	// Tasks that have failed for good can be done again.
 	check("run again", must(inspector.RunAllArchivedTasks("default")), 40)
 	check("deleted", must(inspector.DeleteAllPendingTasks("default")), 40)
 	info := must(inspector.GetQueueInfo("default"))

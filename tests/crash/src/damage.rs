@@ -38,7 +38,7 @@ fn last_whole(bytes: &[u8]) -> u64 {
     commands.last().and_then(|command| command.split("\r\n").nth(5)?.parse().ok()).unwrap_or(0)
 }
 
-/// From which byte on how many bytes were cut off, as the server's log tells it.
+/// The byte from which on bytes were cut off, and how many, from the server's log.
 fn told(log: &str) -> Option<(usize, usize)> {
     let (before, _) = log.split_once(" on were cut off")?;
     let mut words = before.rsplit(' ');
@@ -64,11 +64,11 @@ pub fn cuts(program: &Path) -> Result<String, String> {
         match told(&log) {
             Some((from, bytes)) if from + bytes == length => {}
             Some(_) => return Err(format!("cut at byte {length}: it tells something else\n{log}")),
-            // Only what ends behind a line can be whole.
+            // Only a file that ends behind a line can be whole.
             None if cut.is_empty() || cut.ends_with(b"\r\n") => {}
             None => return Err(format!("cut at byte {length}: it does not tell\n{log}")),
         }
-        // What is written behind the cut has to be readable too.
+        // Records that are written behind the cut have to be readable too.
         let server = Server::start(program, &folder, &["--aof-load-truncated", "no"])?;
         let again = number(&mut server.connect()?, &["GET", "n"])?;
         server.stop()?;

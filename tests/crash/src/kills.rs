@@ -13,7 +13,7 @@ const LOAD_MS_MAX: i64 = 120;
 /// How often, of 100 times, SIGTERM comes first, and how long at most, in milliseconds.
 const TERM_PERCENT: u32 = 20;
 const TERM_MS_MAX: i64 = 8;
-/// What `everysec` may lose, and what the clocks of the test may be off.
+/// The loss that `everysec` may have, and the error of the test's clocks.
 const LOSS_MAX: Duration = Duration::from_millis(1000);
 
 pub fn play(program: &Path, rounds: u64, appendfsync: &str, seed: u64) -> Result<String, String> {

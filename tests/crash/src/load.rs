@@ -1,4 +1,4 @@
-//! Writers that count upwards, each under keys of its own, and know what was acknowledged and when.
+//! Writers that count upwards, each under keys of its own, and know which numbers were acknowledged and when.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,10 +11,10 @@ use dunlin_test_support::resp::encode_command;
 use crate::server::{Server, number};
 
 const WRITERS: usize = 6;
-/// What a transaction does, as a script.
+/// The work of a transaction, as a script.
 const SCRIPT: &str = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('RPUSH', KEYS[2], ARGV[1]) redis.call('SET', KEYS[3], ARGV[1])";
 
-/// What a writer finds.
+/// The numbers that a writer finds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Found {
     /// The number that it writes first. Where two commands write it, they may have been cut apart,
@@ -23,18 +23,18 @@ pub struct Found {
     pub whole: u64,
 }
 
-/// What one writer knows.
+/// The knowledge of one writer.
 #[derive(Debug)]
 pub struct Writer {
     index: usize,
     sent: AtomicU64,
     /// The last number that was sent before it went on from an older one.
     sent_before: AtomicU64,
-    /// What it found at first.
+    /// The number that it found at first.
     base: AtomicU64,
     /// The numbers up to which everything was acknowledged since, and when.
     acknowledged: History,
-    /// Those up to which everything was in a file, and when that was told.
+    /// Those up to which everything was in a file, and when the server reported that.
     saved: History,
 }
 
@@ -86,7 +86,7 @@ impl Writer {
         self.acknowledged.by(moment).unwrap_or(self.base())
     }
 
-    /// The last number of which it had been told at a moment that it is in a file, or that was found before.
+    /// The last number that was reported to be in a file at a moment, or that was found before.
     pub fn saved_by(&self, moment: Instant) -> u64 {
         self.saved.by(moment).unwrap_or(self.base())
     }
@@ -96,7 +96,7 @@ impl Writer {
         self.saved.note(self.acknowledged_by(moment));
     }
 
-    /// Begins behind what it has found, and forgets what was before.
+    /// Begins behind the numbers that it has found, and forgets those before.
     pub fn begin_from(&self, found: Found) {
         self.sent.store(found.whole, SeqCst);
         self.sent_before.store(found.first, SeqCst);
@@ -105,7 +105,7 @@ impl Writer {
         self.saved.entries().clear();
     }
 
-    /// Goes on behind what it has found, which counts as acknowledged.
+    /// Goes on behind the numbers that it has found, which count as acknowledged.
     pub fn go_on_from(&self, found: Found) {
         self.sent_before.fetch_max(self.sent().max(found.first), SeqCst);
         self.sent.store(found.whole, SeqCst);
@@ -156,7 +156,7 @@ impl Writer {
     }
 }
 
-/// What a server has to do.
+/// The load of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     pub time: Duration,
@@ -166,7 +166,7 @@ pub struct Load {
     pub seed: u64,
 }
 
-/// What goes on beside the writers, again and again.
+/// The work beside the writers, again and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beside {
     Nothing,
@@ -222,7 +222,7 @@ fn rewrite(mut connection: Connection, mut random: Random) {
     }
 }
 
-/// Has all of it saved, in one way or the other, until the server is gone; what was acknowledged before is saved then.
+/// Has all of it saved, in one way or the other, until the server is gone; numbers acknowledged before are saved then.
 fn save(mut connection: Connection, writers: &[Writer], mut random: Random) {
     loop {
         let begun = Instant::now();
@@ -240,7 +240,7 @@ fn save(mut connection: Connection, writers: &[Writer], mut random: Random) {
     }
 }
 
-/// Has a snapshot begun and given up, or else it is over already; nobody can tell.
+/// Has a snapshot begun and given up, or else it is over already; which of both is unknown.
 fn cancel(connection: &mut Connection) -> Result<bool, ReadError> {
     connection.call(&["BGSAVE"])?;
     connection.call(&["BGSAVE", "CANCEL"])?;
@@ -262,7 +262,8 @@ fn save_in_background(connection: &mut Connection) -> Result<bool, ReadError> {
     }
 }
 
-/// Compares what a server has recovered with what is known, of which it must have what is `needed`: what each writer finds.
+/// Compares the recovered data of a server with the writers' knowledge, of which it must have the part that is
+/// `needed`; returns the numbers that each writer finds.
 pub fn check(
     server: &Server<'_>,
     writers: &[Writer],

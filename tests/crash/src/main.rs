@@ -1,5 +1,5 @@
-//! Crash harness: kills a server again and again and damages its files, and compares what it recovers
-//! with what it had acknowledged.
+//! Crash harness: kills a server again and again and damages its files, and compares its recovered data with those that
+//! it had acknowledged.
 //!
 //! ```text
 //! dunlin-crash --server target/fast/dunlin kills --rounds 200 --appendfsync always
@@ -8,13 +8,14 @@
 //! dunlin-crash --server target/fast/dunlin power --rounds 40 --cuts 25 --policy always
 //! ```
 //!
-//! `kills`: writers count upwards, each under keys of its own, as fast as they are answered; SIGKILL comes
-//! at a random moment, after SIGTERM in some rounds. Afterwards every counter is at least what was acknowledged (under `everysec`: a
-//! second before the kill) and at most what was sent, and what was written in one transaction or one
-//! command is there whole or not at all.
-//! `cuts`: the file ends at every byte of its last records: what is whole before the cut is there.
+//! `kills`: writers count upwards, each under keys of its own, as fast as they are answered; SIGKILL comes at a random
+//! moment, after SIGTERM in some rounds. Afterwards every counter is at least the last number acknowledged (under
+//! `everysec`: a second before the kill) and at most the last one sent, and the writes of one transaction or one
+//! command are there whole or not at all.
+//! `cuts`: the file ends at every byte of its last records: records that are whole before the cut are there.
 //! `flips`: one bit anywhere is wrong: the server says so and refuses, or nothing is lost.
-//! `power`: as `kills`, but of what was not synced any part may be gone, names of files included. Needs `cc` and Linux.
+//! `power`: as `kills`, but of bytes that were not synced any part may be gone, names of files included. Needs `cc` and
+//! Linux.
 
 mod damage;
 mod kills;

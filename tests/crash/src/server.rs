@@ -76,7 +76,7 @@ pub struct Server<'a> {
 /// How a start has ended.
 pub enum Started<'a> {
     Serving(Server<'a>),
-    /// The server has refused, and what it said.
+    /// The server has refused, with its message.
     Refused(String),
 }
 

@@ -163,7 +163,7 @@ fn unbalanced(command: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> bool {
     ours.is_error() && ours.bytes() == Some(told.as_bytes()) && oracle.bytes() == Some(oracles)
 }
 
-/// The consumers that `XINFO` tells.
+/// The consumers in a reply of `XINFO`.
 #[derive(Default)]
 struct Consumers {
     names: BTreeSet<Vec<u8>>,
@@ -191,7 +191,7 @@ fn consumers(reply: &Reply) -> Consumers {
     told
 }
 
-/// What `XINFO` says but for the number of consumers and those that have nothing pending.
+/// A reply of `XINFO` without the number of consumers and those that have nothing pending.
 fn without_claimers(reply: &Reply) -> Reply {
     let Reply::Array(kind, elements) = without_times(reply) else { return reply.clone() };
     let is_idle = |element: &Reply| {
@@ -214,12 +214,13 @@ fn without_claimers(reply: &Reply) -> Reply {
     Reply::Array(kind, kept)
 }
 
-/// What `XINFO` says but for what is each server's own affair, so that times of deliveries count.
+/// A reply of `XINFO` without each server's own affairs, so that times of deliveries count.
 pub fn without_own_affairs(reply: &Reply) -> Reply {
     without_pairs(reply, &OWN_AFFAIRS)
 }
 
-/// A reply of `XINFO` without what groups have read and have yet to read, which Redis 7.0 miscounts.
+/// A reply of `XINFO` without the counts of entries that groups have read and have yet to read, which Redis
+/// 7.0 miscounts.
 pub fn without_group_counts(reply: &Reply) -> Reply {
     without_pairs(reply, &[b"entries-read", b"lag"])
 }
@@ -343,7 +344,7 @@ pub fn intended(command: &[Vec<u8>], ours: &Reply, oracle: &Reply) -> Option<&'s
     })
 }
 
-/// Names in `XINFO` whose values are each server's own, or that Redis 7.0 does not tell.
+/// Names in `XINFO` whose values are each server's own, or that Redis 7.0 does not report.
 const OWN_AFFAIRS: [&[u8]; 12] = [
     b"idle",
     b"inactive",

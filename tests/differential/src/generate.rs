@@ -89,7 +89,7 @@ impl<'a> Generator<'a> {
         if row.action == Action::Raw {
             arguments = vec![arguments.concat()];
         }
-        // Redis keeps a key that was written with a past time until somebody meets it.
+        // Redis keeps a key that was written with a past time until a command meets it.
         let action = if is_born_expired(&arguments) { Action::LetExpire } else { row.action };
         Step { arguments, compare: row.compare, action }
     }
@@ -550,7 +550,7 @@ fn is_born_expired(arguments: &[Vec<u8>]) -> bool {
 /// holds on to the last of them where Redis counts on, so that GT and LT cannot be compared there.
 const UNIX_MS_MAX: u128 = 1 << 47;
 
-/// What `tame` does to a number.
+/// The treatment of a number by `tame`.
 enum Tame {
     /// An offset that is written to: both servers would fill hundreds of megabytes.
     Offset,
@@ -562,7 +562,7 @@ enum Tame {
 }
 
 /// Replaces numbers that no comparison could bear, in good calls and in those that got them by accident.
-/// What is refused anyway stays.
+/// Calls that are refused anyway stay.
 fn tame(arguments: &mut [Vec<u8>], action: Action) {
     use Tame::*;
     let Some(name) = arguments.first().map(|name| name.to_ascii_uppercase()) else {

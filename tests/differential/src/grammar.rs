@@ -1,4 +1,4 @@
-//! The language in which a command family describes what to send.
+//! The language in which a command family describes its calls.
 //!
 //! A family is one table. A row names a command, how often to draw it, the shape of its arguments, and
 //! how the two servers' replies have to agree:
@@ -93,12 +93,13 @@ pub enum Compare {
     Unordered,
     /// The same pairs in any order (maps and flat lists of field and value).
     UnorderedPairs,
-    /// Integers no further apart than this, of the same sign, in lists too; everything else exactly.
+    /// Integers no further from each other than this, of the same sign, in lists too; everything else
+    /// exactly.
     Near(i64),
-    /// The same types and lengths, whatever the contents.
+    /// The same types and lengths, with any contents.
     Shape,
-    /// Exactly, but for times, idle times and how an index is built; and but for what only newer servers
-    /// tell of a consumer.
+    /// Exactly, but for times, idle times and how an index is built; and but for the facts of a consumer
+    /// that only newer servers report.
     Times,
     /// Both an error or both none; for replies whose contents are each server's own affair.
     Outcome,
@@ -106,19 +107,21 @@ pub enum Compare {
     Transaction,
 }
 
-/// What the runner does with a command besides sending it.
+/// The runner's treatment of a command besides sending it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
     /// Sends it.
     Send,
-    /// Follows the cursor at this argument until it is 0, and compares what all pages held together.
+    /// Follows the cursor at this argument until it is 0, and compares the elements of all pages
+    /// together.
     Iterate {
         /// The position of the cursor in the command.
         cursor: usize,
     },
-    /// Sends it, then lets a few milliseconds pass so that what it made short-lived is gone from both.
+    /// Sends it, then lets a few milliseconds pass so that keys which it made short-lived are gone from
+    /// both.
     LetExpire,
-    /// A random element is read: the reply has to be made of what this question lists.
+    /// A random element is read: the reply has to be made of the elements that this question lists.
     Sample {
         /// The command that lists everything for the key in argument 1; `None` asks EXISTS of the reply.
         listed_by: Option<&'static str>,
@@ -208,7 +211,7 @@ impl Row {
         self
     }
 
-    /// The reply is drawn from what `listed_by` lists.
+    /// The reply is drawn from the elements that `listed_by` lists.
     pub const fn sample(mut self, listed_by: Option<&'static str>) -> Row {
         self.action = Action::Sample { listed_by };
         self

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! With `--replay-in` the streams go to the first server alone, which records them in its append-only log;
-//! then it is killed, and what the second server makes of the log is compared (replay.rs).
+//! then it is killed, and the second server's data set from the log is compared (replay.rs).
 //!
 //! ```text
 //! dunlin-differential --server target/fast/dunlin --replay-in target/fast/dunlin --families stream
@@ -145,7 +145,7 @@ fn run(options: &Options) -> Result<bool, String> {
 /// Runs one stream.
 type Trial<'a> = &'a mut dyn FnMut(&[Step]) -> Result<(), Failure>;
 
-/// Tries streams of these seeds and tells what was found; whether nothing was.
+/// Tries streams of these seeds and reports the differences; returns whether there were none.
 fn judge(
     options: &Options,
     drawn: &[&'static Family],

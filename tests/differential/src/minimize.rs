@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Removes ever smaller chunks as long as `fails` still holds for what is left.
+/// Removes ever smaller chunks as long as `fails` still holds for the rest.
 pub fn minimize<T: Clone>(items: &[T], time: Duration, mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let deadline = Instant::now() + time;
     let mut kept = items.to_vec();

@@ -7,8 +7,8 @@
 //!                        [rewritten] [converted into an RDB file and back]
 //! ```
 //!
-//! What no reply shows is compared too: times of expiry, of keys and of fields, groups of streams with what is
-//! pending, libraries of functions. A reader that tells of refused commands has failed as well.
+//! State that no reply shows is compared too: times of expiry, of keys and of fields, groups of streams with
+//! their pending entries, libraries of functions. A reader that reports refused commands has failed as well.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -47,11 +47,11 @@ pub struct Replay {
     pub through: Option<u16>,
 }
 
-/// What a server holds: by a line that names a part of it, what it says of that.
+/// The contents of a server: by a line that names a part of it, the server's reply about that.
 type DataSet = BTreeMap<String, String>;
 
 impl Replay {
-    /// Streams run on `writer`, with further directives; `reader` loads what it has recorded.
+    /// Streams run on `writer`, with further directives; `reader` loads its log.
     pub fn new(writer: &Path, reader: &Path, directives: &[String]) -> Self {
         let (writer, reader) = (writer.to_owned(), reader.to_owned());
         Self { writer, reader, directives: directives.to_vec(), rewrites: false, through: None }
@@ -73,7 +73,7 @@ impl Replay {
         }
         call(&server, &["DEBUG", "LOADAOF"])?;
         let expected = self.data_set(&server, steps)?;
-        // Redis does not record how many entries a group has read; what it makes of its log is right.
+        // Redis does not record how many entries a group has read; its own result from its log is right.
         if !is_redis(&self.writer) {
             self.compare(&written, &expected, "after DEBUG LOADAOF", steps)?;
         }
@@ -150,7 +150,7 @@ impl Replay {
         let mut found = DataSet::new();
         for database in 0..DATABASES {
             ask(&[b"SELECT", database.to_string().as_bytes()])?;
-            // It lets Redis part with what has expired.
+            // It lets Redis part with expired keys.
             ask(&[b"SCAN", b"0", b"COUNT", b"1000000"])?;
             let keys = ask(&[b"KEYS", b"*"])?;
             for key in keys.elements().unwrap_or_default().iter().filter_map(Reply::bytes) {
@@ -208,7 +208,7 @@ fn rewrite(server: &Server) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends the steps; what is answered is another test's affair.
+/// Sends the steps; the replies are another test's affair.
 fn play(server: &Server, steps: &[Step]) -> io::Result<()> {
     let mut connection = Connection::unix(&server.socket())?;
     connection

@@ -24,7 +24,7 @@ pub fn command_line(arguments: &[Vec<u8>]) -> String {
     shown.join(" ")
 }
 
-/// The steps, then what each server said to the last.
+/// The steps, then each server's reply to the last.
 pub fn transcript(steps: &[Step], mismatch: &Mismatch) -> String {
     let mut text = String::new();
     for step in steps {

@@ -25,7 +25,7 @@ const BATCH_BYTES: usize = 1 << 20;
 /// How long a key that lives for 1 ms is given to be gone.
 const EXPIRY_WAIT: Duration = Duration::from_millis(4);
 
-/// Ends what is sent raw; a server that has not closed the connection answers it.
+/// Ends raw bytes; a server that has not closed the connection answers it.
 const SENTINEL: &[u8] = b"PING sentinel\r\n";
 const SENTINEL_REPLY: &[u8] = b"$8\r\nsentinel\r\n";
 
@@ -39,9 +39,9 @@ pub struct Mismatch {
     pub at: usize,
     /// The command that showed it.
     pub command: Vec<Vec<u8>>,
-    /// What the server under test answered, for a person.
+    /// The reply of the server under test, for a person.
     pub ours: String,
-    /// What the oracle answered, for a person.
+    /// The reply of the oracle, for a person.
     pub oracle: String,
 }
 
@@ -90,7 +90,7 @@ pub struct Pair {
     oracle: Server,
     /// The databases whose contents are compared.
     databases: usize,
-    /// Whether the server under test runs whatever it can apart from its workers.
+    /// Whether the server under test offloads all commands that it can.
     pub apart: bool,
     /// The reasons of the intended differences that were met.
     pub intended: BTreeSet<&'static str>,
@@ -202,7 +202,7 @@ impl Pair {
 
     /// A step that needs more than one exchange.
     fn converse(&self, duet: &mut Duet, step: &Step, at: usize, queue: &mut Queue) -> Result<(), Failure> {
-        // What it would have to ask at once would only be queued.
+        // Commands that it would have to send at once would only be queued.
         if step.action != Action::Send && queue.0.is_some() {
             duet.batch(&[plain(&[b"DISCARD"])], at, queue)?;
         }
@@ -212,7 +212,7 @@ impl Pair {
             Action::LetExpire => {
                 duet.batch(std::slice::from_ref(step), at, queue)?;
                 std::thread::sleep(EXPIRY_WAIT);
-                // The oracle drops an expired key at the latest when somebody asks for it.
+                // The oracle drops an expired key at the latest when a command asks for it.
                 let key = step.arguments.get(1).cloned().unwrap_or_default();
                 duet.batch(&[plain(&[b"EXISTS", &key])], at, queue)
             }
@@ -319,7 +319,7 @@ impl Duet {
                     continue;
                 }
             } else if a.is_none() && b.is_none() {
-                // Both closed the connection here; what follows was sent to nobody.
+                // Both closed the connection here; the commands behind were sent to no server.
                 return Err(Failure::Trouble(format!(
                     "both servers stopped answering at {}: {} / {}",
                     crate::report::command_line(&step.arguments),
@@ -353,7 +353,7 @@ impl Duet {
                 Err(mismatch(at, &step.arguments, ours.show(), oracle.show()))
             };
         }
-        // HSCAN and ZSCAN give pairs, unless told otherwise; the others single elements.
+        // HSCAN and ZSCAN give pairs, unless an option says otherwise; the others single elements.
         let name = step.arguments[0].to_ascii_uppercase();
         let are_alone = step.arguments.iter().any(|word| word.eq_ignore_ascii_case(b"NOSCORES"));
         let width = if matches!(&name[..], b"HSCAN" | b"ZSCAN") && !are_alone { 2 } else { 1 };
@@ -385,7 +385,7 @@ impl Duet {
         }
     }
 
-    /// The replies differ by chance; each has to be made of what its own server holds.
+    /// The replies differ by chance; each has to be made of its own server's elements.
     fn sample(
         &mut self,
         step: &Step,
@@ -429,7 +429,7 @@ impl Duet {
         let mut results = Vec::new();
         for connection in [&mut self.ours, &mut self.oracle] {
             let _ = connection.set_read_timeout(Duration::from_secs(5));
-            // A server that closes at once may refuse the rest of what is written.
+            // A server that closes at once may refuse the rest of the bytes.
             let _ = connection.send(&[bytes, SENTINEL].concat());
             let (reply, closed) = connection.read_until(SENTINEL_REPLY);
             results.push((reply, closed));
@@ -499,7 +499,7 @@ fn page(reply: &Reply) -> Option<(&[u8], &[Reply])> {
     }
 }
 
-/// What all pages of one iteration held together.
+/// The elements of all pages of one iteration.
 fn follow(
     connection: &mut Connection,
     first: Reply,

@@ -13,9 +13,9 @@ pub type Command = Vec<Vec<u8>>;
 pub struct Client {
     connection: Connection,
     broken: bool,
-    /// What a broken client remembers, to answer reads with what is no longer true.
+    /// Values that a broken client remembers, to answer reads with outdated ones.
     stale: HashMap<Vec<u8>, Reply>,
-    /// What the commands of its transaction have answered: each has run at once.
+    /// The replies of the commands of its transaction: each has run at once.
     queued: Option<Vec<Reply>>,
 }
 
@@ -37,7 +37,7 @@ impl Client {
         Ok(Client { connection, broken, stale: HashMap::new(), queued: None })
     }
 
-    /// Whether it does in several commands what it should do in one.
+    /// Whether it runs as several commands a command that should be one.
     pub fn is_broken(&self) -> bool {
         self.broken
     }
@@ -85,7 +85,7 @@ impl Client {
         Ok(self.pipeline(&[command])?.remove(0))
     }
 
-    /// What a server without atomicity would do: the command as several smaller ones.
+    /// The command as several smaller ones, as a server without atomicity would run it.
     fn in_pieces(&mut self, command: &Command) -> Result<Reply, String> {
         let integer = |n: i64| Reply::Line(b':', n.to_string().into_bytes());
         let ok = || Reply::Line(b'+', b"OK".to_vec());

@@ -6,7 +6,7 @@
 //! dunlin-history --server redis-server --broken torn-reads      # has to fail
 //! ```
 //!
-//! With `--broken` the clients do in several commands what they should do in one. Every scenario then
+//! With `--broken` the clients send several commands in the place of one. Every scenario then
 //! finds a violation; a test asserts that, so that none of them passes because it looks at nothing.
 
 mod client;

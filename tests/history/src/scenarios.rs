@@ -1,5 +1,4 @@
-//! The stories: what several clients do to the same keys at once, and what has to be true of every
-//! reply they got.
+//! The stories: several clients work on the same keys at once, and every reply must satisfy a rule.
 //!
 //! None of them compares times. Each looks for a reply that no order of the commands, one after the
 //! other, can explain.
@@ -25,7 +24,7 @@ pub type Connect<'a> = dyn Fn(usize) -> Result<Client, String> + Sync + 'a;
 pub struct Scenario {
     /// Its name on the command line.
     pub name: &'static str,
-    /// Plays it; an error says what no order of the commands explains.
+    /// Plays it; an error names the reply that no order of the commands explains.
     pub play: fn(&Connect<'_>, usize) -> Result<(), String>,
     /// Rounds of one client at scale 1.
     pub rounds: usize,
@@ -222,7 +221,7 @@ fn all_or_nothing(connect: &Connect<'_>, rounds: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// GETSET: what is put in comes out exactly once.
+/// GETSET: a value that is put in comes out exactly once.
 fn handed_out_once(connect: &Connect<'_>, rounds: usize) -> Result<(), String> {
     let taken = together(connect, |index, client| {
         let mut taken = Vec::new();
@@ -354,7 +353,8 @@ fn mutual_exclusion(connect: &Connect<'_>, rounds: usize) -> Result<(), String> 
     })
 }
 
-/// One writer counts up: nobody reads a number older than one that was read, or acknowledged, before.
+/// One writer counts up: no client reads a number older than one that was read, or acknowledged,
+/// before.
 fn no_going_back(connect: &Connect<'_>, rounds: usize) -> Result<(), String> {
     connect(0)?.call(command!["SET", "clock", "0"])?;
     let newest = AtomicU64::new(0);

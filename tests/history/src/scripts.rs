@@ -10,7 +10,7 @@ use crate::command;
 use crate::scenarios::{CLIENTS, Connect, ensure, keys, together};
 use crate::transactions::{execute, number, random_transactions};
 
-/// What every account starts with.
+/// The balance that every account starts with.
 const BALANCE: i64 = 1000;
 /// Accounts; few, so that clients meet.
 const ACCOUNTS: usize = 6;
@@ -34,7 +34,7 @@ const SUM: &str =
 const SUM_UNDECLARED: &str =
     "local sum = 0 for i = 0, ARGV[1] - 1 do sum = sum + redis.call('get', 'key:' .. i) end return sum";
 
-/// Money moves between accounts in scripts, whose keys are declared or not: whoever adds all accounts up
+/// Money moves between accounts in scripts, whose keys are declared or not: a reader that adds all accounts up
 /// always finds the same sum.
 pub fn scripted_transfers(connect: &Connect<'_>, rounds: usize) -> Result<(), String> {
     let accounts = keys(ACCOUNTS);
@@ -116,7 +116,7 @@ const TOUCH_LIBRARY: &str = "#!lua name=touching\n\
         return values end)";
 
 /// Random transactions, each as a MULTI, a script whose keys are declared or not, a function, or scripts in a
-/// MULTI: whatever they are, one order explains them all.
+/// MULTI: one order explains them all.
 pub fn serializable(connect: &Connect<'_>, rounds: usize) -> Result<(), String> {
     connect(0)?.call(command!["FUNCTION", "LOAD", "REPLACE", TOUCH_LIBRARY])?;
     random_transactions(connect, rounds, &|client, random, counters, chosen| {
@@ -173,11 +173,11 @@ const SLOW_LIBRARY: &str = "#!lua name=slow\n\
 /// Turns of an empty loop before and between the writes: up to some tens of milliseconds, so that others get to
 /// know of the script in most runs.
 const TURNS_MAX: usize = 4_000_000;
-/// Clients that end what others do.
+/// Clients that end others' scripts.
 const KILLERS: usize = 2;
 
-/// Scripts, functions and their clients are ended at random points: a script has written both of its keys or none,
-/// every one that was told to have been done has, and none that was told to have been ended.
+/// Scripts, functions and their clients are ended at random points. A script has written both of its keys or none.
+/// Every one whose reply says that it is done has written, and none whose reply says that it was ended.
 pub fn killed(connect: &Connect<'_>, rounds: usize) -> Result<(), String> {
     let (a, b) = (b"key:a".to_vec(), b"key:b".to_vec());
     let ids: Vec<AtomicI64> = (0..CLIENTS).map(|_| AtomicI64::new(0)).collect();

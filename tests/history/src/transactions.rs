@@ -9,7 +9,7 @@ use crate::client::{Client, Command};
 use crate::command;
 use crate::scenarios::{Connect, ensure, keys, together};
 
-/// What every account starts with.
+/// The balance that every account starts with.
 const BALANCE: i64 = 1000;
 /// Accounts; few, so that clients meet.
 const ACCOUNTS: usize = 6;
@@ -34,7 +34,7 @@ pub fn number(reply: &Reply) -> Result<i64, String> {
     reply.integer().or_else(|| text?.parse().ok()).ok_or_else(|| format!("not a number: {}", reply.show()))
 }
 
-/// Money moves between accounts, in MULTI alone or guarded by WATCH: whoever adds all accounts up in
+/// Money moves between accounts, in MULTI alone or guarded by WATCH: a reader that adds all accounts up in
 /// one transaction always finds the same sum.
 pub fn transfers(connect: &Connect<'_>, rounds: usize) -> Result<(), String> {
     let accounts = keys(ACCOUNTS);
@@ -73,7 +73,7 @@ pub fn transfers(connect: &Connect<'_>, rounds: usize) -> Result<(), String> {
     sum(&mut client)
 }
 
-/// Reads both accounts, then writes both unless somebody else has meanwhile.
+/// Reads both accounts, then writes both unless another client has meanwhile.
 fn guarded_transfer(client: &mut Client, from: &[u8], to: &[u8], amount: i64) -> Result<(), String> {
     for _ in 0..TRIES_MAX {
         let replies =
@@ -90,9 +90,9 @@ fn guarded_transfer(client: &mut Client, from: &[u8], to: &[u8], amount: i64) ->
 /// A transaction: the version of each key that it read, and whether it made that version.
 type Footprint = Vec<(usize, i64, bool)>;
 
-/// Random transactions read some counters and increment others. Every value is a version, so the
-/// replies tell which transaction must stand before which; no circle may result, even when each
-/// client's own order and that of disjoint moments is added.
+/// Random transactions read some counters and increment others. Every value is a version, so the replies
+/// show which transaction must stand before which; no circle may result, even when each client's own order
+/// and that of disjoint moments is added.
 pub fn serializable(connect: &Connect<'_>, rounds: usize) -> Result<(), String> {
     random_transactions(connect, rounds, &|client, _, counters, chosen| {
         let commands: Vec<Command> = chosen
@@ -191,7 +191,7 @@ mod tests {
     fn a_circle_is_found() {
         let in_order = [vec![vec![(0, 1, true), (1, 0, false)]], vec![vec![(1, 1, true), (0, 1, false)]]];
         assert!(check_order(&in_order).is_ok());
-        // Each has read what the other had not yet written.
+        // Each has read a value that the other had not yet overwritten.
         let skewed = [vec![vec![(0, 1, true), (1, 0, false)]], vec![vec![(1, 1, true), (0, 0, false)]]];
         assert!(check_order(&skewed).is_err());
         let lost = [vec![vec![(0, 1, true)]], vec![vec![(0, 1, true)]]];

@@ -1,7 +1,7 @@
 //! A pipelining client over a Unix socket or TCP.
 //!
 //! Writing and reading go on at the same time where a batch is large, because a server may stop
-//! reading while nobody takes its replies.
+//! reading while its replies are not taken.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -171,8 +171,8 @@ impl Connection {
         }
     }
 
-    /// Reads what the server sends until it closes the connection, is silent for the read timeout, or
-    /// the bytes end with `last`; tells whether it closed.
+    /// Reads the bytes that the server sends until it closes the connection, is silent for the read
+    /// timeout, or the bytes end with `last`; returns whether it closed.
     pub fn read_until(&mut self, last: &[u8]) -> (Vec<u8>, bool) {
         loop {
             if !last.is_empty() && self.input[self.start..].ends_with(last) {

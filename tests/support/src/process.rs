@@ -23,12 +23,12 @@ pub struct Server {
     port: u16,
 }
 
-/// A port that nobody listens on now.
+/// A port without a listener now.
 pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
-/// Whether the program is Redis or Valkey (no subcommand), told by its name.
+/// Whether the program is Redis or Valkey (no subcommand), by its name.
 pub fn is_redis(program: &Path) -> bool {
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     name.contains("redis") || name.contains("valkey")
@@ -121,7 +121,7 @@ impl Server {
         self.port
     }
 
-    /// What it wrote to standard output and standard error.
+    /// Its standard output and standard error.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.folder.join("log")).unwrap_or_default()).into_owned()
     }

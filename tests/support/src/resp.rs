@@ -1,4 +1,4 @@
-//! RESP2 and RESP3 replies: where one ends, what it holds, and how to show it to a person.
+//! RESP2 and RESP3 replies: where one ends, its contents, and how to show it to a person.
 //!
 //! ```text
 //! + simple   - error   : integer   $ bulk   * array   _ null   # boolean   , double   ( big number
@@ -134,7 +134,7 @@ impl Reply {
         matches!(self.kind(), b'-' | b'!')
     }
 
-    /// Text for a person, in the manner of redis-cli but with every type told apart.
+    /// Text for a person, in the manner of redis-cli but with every type marked.
     pub fn show(&self) -> String {
         let mut text = String::new();
         self.show_into(&mut text, 0);

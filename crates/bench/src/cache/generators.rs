@@ -10,7 +10,7 @@ use super::trace::{Operation, Request, Trace};
 pub struct Scale {
     /// Requests.
     pub requests: usize,
-    /// Keys of the pattern; what occurs once comes on top.
+    /// Keys of the pattern; keys that occur once come on top.
     pub keys: u64,
     /// Bytes of a value, about.
     pub value_bytes: u32,

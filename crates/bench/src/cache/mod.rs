@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! trace (CSV of Twitter or Meta, or a generator) ─→ replay: GET, and SET where it misses ─→ report
-//!                                                └→ optimum: the same offline, by whoever knows the future
+//!                                                └→ optimum: the same offline, with knowledge of the future
 //! ```
 //!
 //! Servers are started one after the other, each with the same flags, and see the same requests in the same order.

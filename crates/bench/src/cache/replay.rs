@@ -1,4 +1,4 @@
-//! A trace against a server: GET, and SET of what it has missed, as a cache is used.
+//! A trace against a server: GET, and SET of missed keys, as a cache is used.
 
 use std::io::Write as _;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::target::{Client, encode};
 
 use super::trace::{Operation, Trace};
 
-/// Parts of a run whose hit ratios are told one by one.
+/// Parts of a run whose hit ratios are reported one by one.
 pub const PARTS: usize = 50;
 
 /// The result of a run.

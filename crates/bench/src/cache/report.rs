@@ -123,7 +123,7 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / f64::from(1 << 20))
 }
 
-/// A name without what folders could take amiss.
+/// A name without characters that file systems refuse.
 fn plain(name: &str) -> String {
     name.chars()
         .map(|letter| if letter.is_ascii_alphanumeric() || ".-".contains(letter) { letter } else { '-' })

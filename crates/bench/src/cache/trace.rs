@@ -34,7 +34,7 @@ pub struct Request {
     pub operation: Operation,
     /// Bytes of the value.
     pub value_bytes: u32,
-    /// Seconds until what it stores expires; 0 for never.
+    /// Seconds until a stored value expires; 0 for never.
     pub ttl_s: u32,
 }
 
@@ -49,7 +49,7 @@ pub struct Trace {
     pub keys: Vec<Box<str>>,
 }
 
-/// Which column is what.
+/// The meaning of the columns.
 struct Columns {
     key: usize,
     operation: usize,

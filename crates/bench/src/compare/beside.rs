@@ -1,10 +1,9 @@
-//! What the rows about long commands measure: how long other clients wait while one command works through a
-//! collection of millions.
+//! Rows about long commands: how long other clients wait while one command works through a collection of millions.
 //!
 //! ```text
-//! probe    GET GET GET GET GET GET GET GET GET …      due at a fixed rate, whatever the server does
+//! probe    GET GET GET GET GET GET GET GET GET …      due at a fixed rate, however the server answers
 //! command          ├── SMEMBERS ──────┤
-//!          │ before│ meanwhile, and a while behind: what was removed is freed in the background
+//!          │ before│ meanwhile, and a while behind: removed values are freed in the background
 //! ```
 
 use std::{
@@ -78,7 +77,7 @@ impl Conditions {
     }
 }
 
-/// What the probe gives while something is done.
+/// Runs `work`, and returns the probe's figures meanwhile.
 fn probed<R>(
     server: &Server,
     probe: &Plan,

@@ -1,4 +1,4 @@
-//! What the rows about collections measure: commands on one large collection, and its memory.
+//! Rows about collections: commands on one large collection, and its memory.
 
 use super::measure::{Conditions, run, settled_bytes};
 use super::rows::Transport;
@@ -67,7 +67,7 @@ impl Conditions {
 
     /// Resident memory for each run of `words`, once for each number of the key space.
     pub(super) fn memory_of(&self, server: &Server, words: &str) -> Result<Vec<Sample>, String> {
-        // What a server takes for its first key, it takes once: the row is about each of a million.
+        // Memory for the first key is taken once: the row is about each of a million.
         self.fill(server, words, 1, DATA_BYTES)?;
         let with_one = settled_bytes(server)?;
         self.fill(server, words, self.scale.keys, DATA_BYTES)?;

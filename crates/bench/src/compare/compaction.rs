@@ -1,5 +1,5 @@
-//! What the rows about snapshots under load measure: throughput, latency and memory over time while a
-//! server writes its data set to disk.
+//! Rows about snapshots under load: throughput, latency and memory over time while a server writes its data set to
+//! disk.
 //!
 //! ```text
 //! requests/s ──────┐            ┌──────
@@ -8,8 +8,8 @@
 //!               asked         done                   the load ends
 //! ```
 //!
-//! The more windows there are, the slower is the slowest of them, whatever the server does. Those afterwards tell how slow it
-//! is on this machine when nothing is written, and whether the machine is as fast as it was before.
+//! The more windows there are, the slower is the slowest of them, with any server. The windows afterwards show how slow
+//! it is on this machine when nothing is written, and whether the machine is as fast as it was before.
 
 use std::{
     thread,
@@ -36,13 +36,13 @@ pub(super) const WINDOW: Duration = Duration::from_millis(100);
 const BESIDE: u32 = 2;
 /// The least of that in windows: one is to be whole even where the load was slow to begin.
 const BESIDE_WINDOWS_MIN: u32 = 5;
-/// How long the load goes on at most: longer than is waited for what is written, and as long again.
+/// How long the load goes on at most: longer than the wait for the files, and as long again.
 const LOAD_MAX: Duration = Duration::from_secs(1300);
 const POLL: Duration = Duration::from_millis(10);
 /// How long it may take in all.
 const TIME_MAX: Duration = Duration::from_secs(600);
 
-/// What went on during one measurement.
+/// The course of one measurement.
 #[derive(Debug, Clone)]
 pub(super) struct Course {
     pub(super) server: String,
@@ -50,7 +50,7 @@ pub(super) struct Course {
     pub(super) stretch: Stretch,
 }
 
-/// What writes the data set.
+/// The operation that writes the data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Write {
     /// BGSAVE, without a log.
@@ -118,7 +118,7 @@ impl Conditions {
             return Err("wrong answers: a SET was answered with something else".into());
         }
         let mut windows = outcome.slices;
-        // What was under way in the end fell into a window that is not whole.
+        // Requests under way in the end fell into a window that is not whole.
         windows.truncate(loaded.div_duration_f64(WINDOW) as usize);
         let quiet_from = Instant::now();
         let (asked, done) = begin_and_await(server, write, quiet_from, &mut |_| Ok(()))?;
@@ -133,7 +133,7 @@ impl Conditions {
     }
 }
 
-/// What the windows come to.
+/// The samples of the windows.
 fn samples([before, meanwhile, after]: [Vec<&Latencies>; 3]) -> Result<Vec<Sample>, String> {
     let together = |windows: &[&Latencies]| {
         let mut all = Latencies::default();
@@ -149,7 +149,7 @@ fn samples([before, meanwhile, after]: [Vec<&Latencies>; 3]) -> Result<Vec<Sampl
     let slowest = |windows: &[&Latencies]| {
         windows.iter().map(|window| rate(window, 1)).fold(f64::INFINITY, f64::min) / usual
     };
-    // No more of them than there were meanwhile, and the last: what was written is yet to be put in its place.
+    // No more of them than there were meanwhile, and the last: the new files are yet to be put in their place.
     let afterwards = &after[after.len().saturating_sub(meanwhile.len())..];
     let all_afterwards = together(afterwards);
     Ok(vec![
@@ -176,8 +176,8 @@ fn begin_and_await(
     Ok((begun, start.elapsed()))
 }
 
-/// Waits until nothing is written any more. Between two looks at it `look` is told how many bytes a forked
-/// process has copied.
+/// Waits until nothing is written any more. Between two looks, `look` gets the number of bytes that a forked process
+/// has copied.
 pub(super) fn await_end(
     server: &Server,
     write: Write,

@@ -1,5 +1,5 @@
-//! What the methods of the table do. Every measurement checks the server's answers and gives up with
-//! one line when they are wrong.
+//! The methods of the table. Every measurement checks the server's answers and gives up with one line when
+//! they are wrong.
 
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -24,7 +24,7 @@ pub(super) const LASTING_KEYS: u64 = 1000;
 const EXPIRY_MAX: Duration = Duration::from_secs(120);
 /// How often a server is asked whether the keys are gone.
 const EXPIRY_POLL: Duration = Duration::from_millis(10);
-/// What the connections that ask and probe may add to used_memory, in bytes.
+/// Bytes that the connections which ask and probe may add to used_memory.
 const ASKING_BYTES: f64 = 1024.0 * 1024.0;
 /// Resident memory is at rest when it moves less than this fraction in [`REST`].
 const REST_FRACTION: f64 = 0.001;
@@ -37,7 +37,7 @@ struct Pace {
     transport: Transport,
     /// Most under way on a connection.
     pipeline: usize,
-    /// So many a second, whatever the server does; as it answers without.
+    /// So many a second, however the server answers; as it answers without.
     rate: Option<f64>,
 }
 
@@ -63,8 +63,8 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Takes one measurement of a row; its first sample is the headline. What there is to draw over time is
-    /// told apart.
+    /// Takes one measurement of a row; its first sample is the headline. The course over time is returned
+    /// beside them.
     pub fn measure(&self, row: &Row, server: &mut Server) -> Result<(Vec<Sample>, Option<Course>), String> {
         let name = server.program.name.clone();
         let failed = |error: String| format!("{} on {name}: {error}", row.name);
@@ -129,7 +129,7 @@ impl Conditions {
         run(server, Transport::Tcp, &plan)
     }
 
-    /// A warmed-up, timed run of one command; what it gave and the CPU time it cost the server.
+    /// A warmed-up, timed run of one command; returns its outcome and the CPU time that it cost the server.
     fn timed(
         &self,
         server: &Server,
@@ -162,7 +162,7 @@ impl Conditions {
         let cpu_ns = server.cpu_ns()? - cpu_before_ns;
         check_answers(server, verb, &outcome)?;
         if matches!(verb, Verb::Xadd | Verb::Pfadd) {
-            // What others of these rows find is the preloaded keys and no more.
+            // Others of these rows find the preloaded keys and no more.
             let mut client = server.client()?;
             client.call(&["DEL", "growing"]).map_err(|error| error.to_string())?;
         }

@@ -38,7 +38,7 @@ use server::{Program, Server};
 /// Rounds of rows that need a fresh server for each measurement, unless asked for more.
 const FRESH_ROUNDS: u32 = 1;
 const ROUNDS: u32 = 5;
-/// Flags for a server with one worker, and for one that records what changes and never rewrites that.
+/// Flags for a server with one worker, and for one with a log that is never rewritten.
 const ONE_WORKER: &[&str] = &["--threads", "1"];
 const LOG: &[&str] = &["--appendonly", "yes", "--auto-aof-rewrite-percentage", "0"];
 
@@ -108,7 +108,7 @@ pub fn compare(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// What a whole comparison goes by.
+/// The settings of a whole comparison.
 struct Comparison {
     programs: Vec<Program>,
     scale: Scale,

@@ -31,12 +31,12 @@ pub struct Page {
     /// The figures.
     #[serde(flatten)]
     pub table: Table,
-    /// By row and server, what went on in the last round.
+    /// By row and server, the course of the last round.
     #[serde(skip)]
     courses: Vec<(&'static str, Course)>,
 }
 
-/// What is drawn of a course, for each window: the end of the file's name, heading and unit, and the figure.
+/// A plot of a course, for each window: the end of the file's name, heading and unit, and the figure.
 type CoursePlot = (&'static str, &'static str, &'static str, fn(&Latencies) -> f64);
 const COURSE_PLOTS: [CoursePlot; 2] = [
     ("throughput", "Throughput over time", "requests/s", |window| {
@@ -52,7 +52,7 @@ impl Page {
         Self { topic, name: topic.file(), method: topic.method(), settings, table, courses: Vec::new() }
     }
 
-    /// Adds what went on during a measurement, in the place of what did in an earlier round.
+    /// Adds the course of a measurement, in the place of that of an earlier round.
     pub fn add_course(&mut self, row: &'static str, course: Option<Course>) {
         let Some(course) = course else { return };
         self.courses.retain(|(known, other)| *known != row || other.server != course.server);

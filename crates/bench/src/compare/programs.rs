@@ -1,4 +1,4 @@
-//! What the rows about transactions, scripts and messages measure.
+//! Rows about transactions, scripts and messages.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -23,7 +23,7 @@ const COMMANDS: usize = 10;
 const SUBSCRIBERS: usize = 100;
 const DATA: &str = "sixteen bytes ..";
 const CHANNEL: &str = "channel";
-/// Removes what scripts have written.
+/// Removes the keys that scripts have written.
 const FORGET: &str = "for _, key in ipairs(redis.call('keys', 'script:*')) do redis.call('del', key) end";
 /// Reads and writes that take longer have failed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -149,7 +149,7 @@ impl Conditions {
         let Value::Bulk(sha) = loaded else { return Err(format!("SCRIPT LOAD answered {loaded:?}")) };
         let call = format!("EVALSHA {} 1 script:__rand_int__", String::from_utf8_lossy(&sha));
         let mut plan = self.plan(&call, Some(self.scale.keys), DATA.len());
-        // Alone, each call costs the client a tenth of what the script takes, on the processors of the workers.
+        // Alone, each call costs the client a tenth of the script's time, on the processors of the workers.
         plan.pipeline = PIPELINE;
         plan.requests = None;
         plan.duration = Some(self.scale.warmup);
@@ -160,7 +160,7 @@ impl Conditions {
         let cpu_ns = server.cpu_ns()? - cpu_before_ns;
         // The other rows of these servers count on the preloaded keys, and no more.
         server.client()?.call(&["EVAL", FORGET, "0"]).map_err(|error| error.to_string())?;
-        // Workers that stood in each other's way would need more of the one or the other. The first can be told on a
+        // Workers that stood in each other's way would need more of the one or the other. The first shows on a
         // machine that has a processor for each of them, the second on any.
         Ok(vec![
             sample("time per script", "µs", 1e6 / outcome.requests_per_second()),
@@ -198,7 +198,7 @@ fn await_delivered(delivered_bytes: &AtomicU64, wanted: u64) -> Result<(), Strin
     Ok(())
 }
 
-/// Reads what comes to any of the streams until it is told that nothing more does, and counts the bytes.
+/// Reads the bytes that come to any of the streams until `done` is set, and counts them.
 fn drain(streams: &mut [TcpStream], bytes: &AtomicU64, done: &AtomicBool) -> io::Result<()> {
     let mut buffer = vec![0; 64 * 1024];
     while !done.load(Ordering::Relaxed) {

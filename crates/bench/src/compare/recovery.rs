@@ -1,4 +1,4 @@
-//! What the rows about recovery measure: how fast a server that is started has what its files hold.
+//! Rows about recovery: how fast a started server has the contents of its files.
 //!
 //! ```text
 //! first server    fill ─ SAVE, or the log as it was written ─ SHUTDOWN
@@ -26,10 +26,10 @@ const POLL: Duration = Duration::from_millis(5);
 /// How long that may take.
 const TIME_MAX: Duration = Duration::from_secs(600);
 
-/// What a server recovers from.
+/// The file that a server recovers from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// What SAVE writes.
+    /// The file that SAVE writes.
     Snapshot,
     /// The append-only log, a SET for each key, never rewritten.
     Log,

@@ -28,7 +28,7 @@ pub enum Topic {
     LongCommands,
     /// Transactions, scripts and messages.
     Programs,
-    /// What an append-only log costs that is made durable every second.
+    /// The cost of an append-only log that is made durable every second.
     Log,
     /// Writes that are durable when they are answered.
     DurableWrites,
@@ -233,7 +233,7 @@ pub enum Verb {
     Pfadd,
 }
 
-/// What a row does.
+/// The method of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// CPU time for each request at a pipeline depth.
@@ -259,21 +259,21 @@ pub enum Method {
     Expiry,
     /// CPU time for each request at pipeline 16.
     Command {
-        /// What runs before for each number of the key space.
+        /// The command that runs before for each number of the key space.
         fill: Option<&'static str>,
         /// The command.
         words: &'static str,
     },
     /// CPU time of a command over whole collections.
     Whole {
-        /// What makes them, member by member.
+        /// The commands that make them, member by member.
         fills: &'static [&'static str],
         /// The command.
         words: &'static str,
     },
     /// Latency of others while a command works on large collections.
     Beside {
-        /// What makes them, member by member; once where no placeholder says which.
+        /// The commands that make them, member by member; once where no placeholder says which.
         fills: &'static [&'static str],
         /// The command.
         words: &'static str,
@@ -286,7 +286,7 @@ pub enum Method {
     Publish,
     /// Time of a script while others run beside it.
     ScriptTime(&'static str),
-    /// What goes on while the data set is written.
+    /// Requests while the data set is written.
     Compaction(Write),
     /// How fast it is read back.
     Recovery(Source),
@@ -297,9 +297,9 @@ pub enum Method {
 pub struct Row {
     /// The page it appears on.
     pub topic: Topic,
-    /// What `--rows` selects it by.
+    /// The name by which `--rows` selects it.
     pub name: &'static str,
-    /// What it does.
+    /// Its method.
     pub method: Method,
 }
 
@@ -530,7 +530,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// What the published figures use.
+    /// The sizes of the published figures.
     pub const FULL: Scale = Scale {
         keys: 1_000_000,
         memory_keys: 5_000_000,

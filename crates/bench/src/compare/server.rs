@@ -37,7 +37,7 @@ impl Program {
         variant
     }
 
-    /// First line of what it says of its version.
+    /// First line of its output about its version.
     pub fn version(&self) -> String {
         process::version(&self.path)
     }
@@ -63,7 +63,7 @@ impl Program {
 /// A running server.
 #[derive(Debug)]
 pub struct Server {
-    /// What it runs.
+    /// The program that it runs.
     pub program: Program,
     process: Process,
     processors: Vec<usize>,
@@ -97,7 +97,7 @@ impl Server {
     /// that began. It may still be loading them afterwards.
     pub fn restart_on(&mut self, name: &str, flags: &[&str]) -> Result<Instant, String> {
         let folder = ScratchFolder::new()?;
-        // Who obeys does not answer.
+        // A server that obeys does not reply.
         let _ = self.client()?.call(&["SHUTDOWN", "NOSAVE"]);
         self.process.await_end()?;
         let (from, to) = (self.process.folder().join(name), folder.path().join(name));

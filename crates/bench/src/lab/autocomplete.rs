@@ -195,7 +195,7 @@ fn title_key(number: u64) -> String {
     format!("title:{number}")
 }
 
-/// Imports titles over one connection and counts what it sends.
+/// Imports titles over one connection and counts the commands that it sends.
 struct Importer {
     client: Client,
     round_trips: u64,
@@ -297,7 +297,7 @@ impl Importer {
     }
 }
 
-/// Imports while another connection counts what MONITOR shows.
+/// Imports while another connection counts the lines of MONITOR.
 fn count_commands(server: &Server, variant: Variant, titles: u64) -> Result<u64, String> {
     const LAST: &str = "lab:last";
     let mut monitor = server.client()?;
@@ -333,7 +333,7 @@ fn count_commands(server: &Server, variant: Variant, titles: u64) -> Result<u64,
     })
 }
 
-/// Whether the server holds exactly what an import must leave.
+/// Whether the server holds exactly the data that an import must leave.
 fn check(server: &Server, titles: u64, index: &BTreeMap<String, Vec<u64>>) -> Result<(), String> {
     server.expect_keys(index.len() as u64 + titles)?;
     let mut client = server.client()?;
@@ -369,7 +369,7 @@ fn members(reply: &Value) -> Option<Vec<u64>> {
     members.iter().map(|member| std::str::from_utf8(member.as_bytes()?).ok()?.parse().ok()).collect()
 }
 
-/// Somebody who types.
+/// A user who types.
 struct Asking<'a> {
     client: Client,
     prefixes: &'a [(&'a String, &'a Vec<u64>)],

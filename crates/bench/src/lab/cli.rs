@@ -109,7 +109,7 @@ struct ScaleOf {
 struct Processors(Vec<usize>);
 
 impl LabArguments {
-    /// Lists or runs what was asked for.
+    /// Lists or runs the chosen experiments.
     pub fn run(&self) -> Result<(), String> {
         if self.experiments.iter().any(|name| name == "list") {
             print!("{}", list());
@@ -277,7 +277,7 @@ fn halves(processors: &[usize]) -> (&[usize], &[usize]) {
     }
 }
 
-/// How long experiments really take, beside what their costs let expect.
+/// The real times of experiments, beside those expected from their costs.
 #[derive(Debug, Default)]
 struct Pace {
     expected: Duration,
@@ -290,7 +290,7 @@ impl Pace {
         self.measured += measured;
     }
 
-    /// An expected time, corrected by what the run has measured so far.
+    /// An expected time, corrected by the run's measurements so far.
     fn estimate(&self, expected: Duration) -> Duration {
         if self.expected.is_zero() {
             return expected;

@@ -157,7 +157,7 @@ fn over_time(
     }
     server.expect_keys(keys)?;
     let mut slices = outcome.slices;
-    // What was under way when the time was over fell into a slice of its own.
+    // Requests under way when the time was over fell into a slice of their own.
     slices.truncate(SLICES as usize);
     Ok((slices, stretch))
 }

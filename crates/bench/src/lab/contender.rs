@@ -57,14 +57,14 @@ pub enum Origin {
     Postgres(String),
 }
 
-/// What an experiment asks of the servers that the lab starts.
+/// The settings that an experiment asks of the servers that the lab starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Settings {
     /// Nothing is written to disk.
     #[default]
     MemoryOnly,
-    /// An append-only file, written through once a second and compacted only when told to: the
-    /// published experiment switched that off on purpose.
+    /// An append-only file, written through once a second and compacted only on request: the published experiment
+    /// switched that off on purpose.
     AppendOnly,
 }
 
@@ -149,7 +149,7 @@ impl Contender {
         Ok(Self { name, origin })
     }
 
-    /// What `--target` names.
+    /// The contender that `--target` names.
     pub fn target(text: &str) -> Result<Self, String> {
         let (name, url) =
             text.split_once('=').filter(|(name, _)| !name.contains("://")).unwrap_or(("", text));
@@ -339,7 +339,7 @@ fn add_memcached(server: &mut Server, path: &Path, processors: &[usize]) -> Resu
     ];
     let mut arguments: Vec<String> = flags.map(str::to_string).into();
     if rustix::process::geteuid().is_root() {
-        // It refuses to be root unless told by name.
+        // It refuses to be root unless a flag says so.
         arguments.extend(["-u".to_string(), "root".to_string()]);
     }
     server.settings = arguments.join(" ").replace(&port_text, "PORT");

@@ -1,4 +1,4 @@
-//! What an experiment is, and what it gets to work with.
+//! An experiment, and the means that it gets to work with.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::template::{Filling, Template};
 
 /// One experiment: a row of the lab's table beside the function that carries it out.
 pub struct Experiment {
-    /// What the command line selects it by.
+    /// The name by which the command line selects it.
     pub name: &'static str,
     /// The founding experiment it belongs to (`E1` to `E5`); selects all of that.
     pub founding: &'static str,
@@ -24,7 +24,7 @@ pub struct Experiment {
     pub explanation: [&'static str; 3],
     /// Sizes that its title and explanation mention.
     pub sizes: &'static [Size],
-    /// What it takes on two cores, for an estimate beforehand.
+    /// Its cost on two cores, for an estimate beforehand.
     pub cost: Cost,
     /// Carries it out. Fails where a server answers wrongly.
     pub run: fn(&Lab) -> Result<Results, String>,
@@ -263,7 +263,7 @@ impl Lab {
         }
     }
 
-    /// Tells at once, and in the report, what the lab has done beside measuring.
+    /// Reports at once, and in the report, the lab's actions beside measuring.
     pub fn tell(&self, results: &mut Results, note: String) {
         self.bar.suspend(|| eprintln!("{note}"));
         results.notes.push(note);

@@ -1,5 +1,5 @@
 //! E3, "gevent, eventlet, Node.js": `ab -n 1000 -c 100` against a hello world. Beside Node.js's stands
-//! Dunlin's own HTTP endpoint, which tells load balancers about its health.
+//! Dunlin's own HTTP endpoint, which reports its health to load balancers.
 
 use std::path::Path;
 use std::process::Command;
@@ -142,7 +142,7 @@ fn measure(ab: &Path, endpoint: &Endpoint, requests: u64) -> Result<Vec<Sample>,
     ])
 }
 
-/// Seconds of the whole run and the 99th percentile in milliseconds, out of what ab says; fails unless
+/// Seconds of the whole run and the 99th percentile in milliseconds, out of ab's output; fails unless
 /// every request was answered well.
 fn figures(said: &str, requests: u64) -> Result<(f64, f64), String> {
     let field = |name: &str| {

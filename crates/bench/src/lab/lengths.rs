@@ -32,7 +32,7 @@ pub const LENGTHS: Experiment = Experiment {
 
 const EVERY_LENGTH_MAX: Size = Size::new("lengths", 70_000, 100).at_most_full();
 const LENGTH_MAX: usize = 16 << 20;
-/// What memcached takes as the lab starts it, less its own headers.
+/// Longest value for memcached as the lab starts it: its limit, less its own headers.
 const MEMCACHED_LENGTH_MAX: usize = 16 << 20;
 /// Bytes of values in one round trip.
 const BATCH_BYTES: usize = 1 << 20;

@@ -1,5 +1,5 @@
-//! The mark of the lab in a server that ran already: by it the next run knows the keys of a lab that was
-//! killed from somebody's.
+//! The mark of the lab in a server that ran already: by it the next run distinguishes the keys of a killed
+//! lab from a user's.
 //!
 //! ```text
 //! key      lab:mark → "dunlin bench lab RUN is at work …"     there as long as the lab's keys are
@@ -38,7 +38,7 @@ pub struct Mark {
     named: Option<Client>,
 }
 
-/// What is found in a database.
+/// The mark that is found in a database.
 pub enum Found {
     /// No mark.
     None,
@@ -99,7 +99,8 @@ pub fn find(target: &Target) -> Result<Found, String> {
     })
 }
 
-/// Erases what another run has left. Fails where that run may not be over, and where a key is not the lab's.
+/// Erases the keys that another run has left. Fails where that run may not be over, and where a key is not
+/// the lab's.
 pub fn erase_left_behind(target: &Target, run: &str) -> Result<(), String> {
     let mut client = target.client().map_err(text)?;
     let start = Instant::now();

@@ -78,7 +78,7 @@ impl Memcached {
     }
 
     /// Removes keys, whether they are there or not. (`flush_all` would be one command, but the items
-    /// stay counted until somebody looks for them.)
+    /// stay counted until a client looks for them.)
     pub fn delete(&mut self, keys: impl Iterator<Item = String>) -> Result<(), String> {
         for key in keys {
             self.send(format!("delete {key}\r\n").as_bytes())?;

@@ -143,7 +143,7 @@ fn checked(server: &Server, plan: &Plan, keys: u64) -> Result<Measured, String> 
     Ok(measured)
 }
 
-/// The highest rate of an open loop that keeps the objective, searched up to what the closed loop reached.
+/// The highest rate of an open loop that keeps the objective, searched up to the rate of the closed loop.
 fn within(lab: &Lab, server: &Server, plan: &Plan, slo: Slo, keys: u64, most: f64) -> Result<Sample, String> {
     let rate = slo::highest_rate(most, SLO_STEPS, |rate| {
         let mut open = plan.clone();

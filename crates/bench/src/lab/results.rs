@@ -1,5 +1,5 @@
-//! What an experiment gives: sections, each a table with plots, the checks that were passed, and what
-//! was left out.
+//! The results of an experiment: sections, each a table with plots, the checks that were passed, and
+//! the parts that were left out.
 
 use std::borrow::Cow;
 
@@ -18,13 +18,13 @@ pub struct Results {
     pub founding: Cow<'static, str>,
     /// Its heading.
     pub title: String,
-    /// What it does.
+    /// Its procedure.
     pub explanation: String,
     /// Settings of the servers and sizes.
     pub settings: Vec<String>,
-    /// What was checked of the answers, and held.
+    /// Checks of the answers that held.
     pub checks: Vec<String>,
-    /// What was left out, and why; what is worth knowing beside the figures.
+    /// Parts that were left out, and why; facts worth knowing beside the figures.
     pub notes: Vec<String>,
     /// Tables and plots.
     pub sections: Vec<Section>,
@@ -63,7 +63,7 @@ pub struct Section {
     /// The figures.
     #[serde(flatten)]
     pub table: Table,
-    /// What is drawn.
+    /// The plots of it.
     pub plots: Vec<Plot>,
 }
 

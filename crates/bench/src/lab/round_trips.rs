@@ -196,7 +196,7 @@ impl Session for Computing {
                 let read = self.batch(&[&["WATCH", &key], &["GET", &key]])?;
                 let value = next(number(&read[1])?).to_string();
                 let written = self.batch(&[&["MULTI"], &["SET", &key, &value], &["EXEC"]])?;
-                // Somebody else's write in between makes EXEC null: once more.
+                // Another client's write in between makes EXEC null: once more.
                 if written[2] != Value::Null {
                     break;
                 }

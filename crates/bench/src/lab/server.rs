@@ -25,7 +25,7 @@ const REST_FRACTION: f64 = 0.001;
 const REST: Duration = Duration::from_millis(300);
 const REST_MAX: Duration = Duration::from_secs(60);
 
-/// What a server speaks.
+/// The protocol of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// The Redis protocol.
@@ -39,7 +39,7 @@ pub enum Protocol {
 pub struct Server {
     /// Its column.
     pub name: String,
-    /// What it speaks.
+    /// Its protocol.
     pub protocol: Protocol,
     /// Where the load goes.
     pub fronts: Vec<Target>,
@@ -47,13 +47,13 @@ pub struct Server {
     pub backends: Vec<Target>,
     /// Its Unix domain socket.
     pub unix: Option<Target>,
-    /// What the lab has started for it; nothing when it ran already.
+    /// The processes that the lab has started for it; none when it ran already.
     pub processes: Vec<Process>,
-    /// Flags it was started with, or what it says of its persistence.
+    /// Flags it was started with, or its settings about persistence.
     pub settings: String,
-    /// What was found in it of a lab that was killed, and erased.
+    /// The data that a killed lab had left in it, now erased.
     pub left_behind: Option<String>,
-    /// It ran already and was empty: whatever it holds is the lab's. (Of memcached, experiments delete their
+    /// It ran already and was empty: all of its data are the lab's. (Of memcached, experiments delete their
     /// keys one by one.)
     mark: Option<Mark>,
 }
@@ -68,7 +68,7 @@ impl Drop for Server {
     }
 }
 
-/// What a load gave and what it cost the server.
+/// The outcome of a load and its cost to the server.
 pub struct Measured {
     /// Replies and latencies.
     pub outcome: Outcome,
@@ -134,8 +134,8 @@ impl Server {
         Ok(())
     }
 
-    /// Connects to a server that runs already. Refuses one that holds keys of somebody; those that a lab has
-    /// left which was killed are erased.
+    /// Connects to a server that runs already. Refuses one that holds keys of a user; the keys of a killed
+    /// lab are erased.
     pub fn attach(&mut self, target: Target) -> Result<(), String> {
         if matches!(target.address, Address::Unix(_)) {
             self.unix = Some(target.clone());
@@ -173,7 +173,7 @@ impl Server {
         Ok(())
     }
 
-    /// What a running server says of its persistence.
+    /// The settings of a running server about its persistence.
     fn persistence(&self) -> String {
         let named = ["save", "appendonly", "appendfsync"].map(|name| match self.setting(name) {
             Ok(Some(value)) => format!("{name} '{value}'"),
@@ -325,8 +325,8 @@ impl Server {
         Ok(Measured { outcome, cpu })
     }
 
-    /// Writes values of many lengths and reads them back, byte for byte; leaves nothing behind. What
-    /// counters of a load cannot tell, a server that keeps the wrong bytes, shows here.
+    /// Writes values of many lengths and reads them back, byte for byte; leaves nothing behind. A server
+    /// that keeps the wrong bytes shows here, and not in the counters of a load.
     pub fn check_answers(&self, value_bytes_max: usize) -> Result<(), String> {
         let mut client = self.client()?;
         let value = |index: usize| -> Vec<u8> {
@@ -363,7 +363,7 @@ impl Server {
     }
 }
 
-/// Refuses a server that holds keys: they are somebody's.
+/// Refuses a server that holds keys: they belong to a user.
 fn refuse_keys(keys: u64) -> Result<(), String> {
     match keys {
         0 => Ok(()),

@@ -29,7 +29,7 @@ pub struct SessionPlan {
     pub seed: u64,
 }
 
-/// What the threads saw.
+/// Latencies and duration of a run of sessions.
 pub struct SessionOutcome {
     /// Latencies of each kind of operation.
     pub kinds: Vec<Latencies>,

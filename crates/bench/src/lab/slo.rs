@@ -45,8 +45,8 @@ impl std::fmt::Display for Slo {
     }
 }
 
-/// The highest rate up to `most` that `keeps` finds good, to a 2^`steps`th of it, by bisection: whoever
-/// keeps a rate keeps all lower ones. 0 when none was good.
+/// The highest rate up to `most` that `keeps` finds good, to a 2^`steps`th of it, by bisection: a
+/// server that keeps a rate keeps all lower ones. 0 when none was good.
 pub fn highest_rate(
     most: f64,
     steps: u32,

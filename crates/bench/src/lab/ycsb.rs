@@ -55,7 +55,7 @@ const SLO_STEPS: u32 = 6;
 const SLO_MEASURED: Duration = Duration::from_secs(2);
 const SLO_METRIC: &str = "highest rate that keeps the SLO";
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Read,
@@ -213,7 +213,7 @@ fn drive(
     workload: Workload,
     plan: SessionPlan,
 ) -> Result<SessionOutcome, String> {
-    // The popularity of records is over those that were loaded; what is inserted later is as popular as
+    // The popularity of records is over those that were loaded; a record inserted later is as popular as
     // its scattered place among them.
     let zipf = Zipf::new(table.loaded, ZIPF_EXPONENT);
     sessions::run(plan, OPERATIONS_ALL.len(), |_| {
@@ -281,7 +281,7 @@ fn field_name(field: u64) -> String {
     format!("field{field}")
 }
 
-/// What a field's value begins with.
+/// The beginning of a field's value.
 fn mark(number: u64, field: u64) -> String {
     format!("{number}:{field}:")
 }
@@ -379,7 +379,7 @@ impl Application<'_> {
 
     /// Records from one on in the order of their numbers: from the index, then each in one pipeline.
     fn scan(&mut self, first: u64, count: u64) -> Result<(), String> {
-        // What was there before must be found; what is being inserted may be.
+        // Records that were there before must be found; those being inserted may be.
         let certain = self.table.acknowledged.load(Ordering::Acquire);
         let (from, limit) = (first.to_string(), count.to_string());
         let command = ["ZRANGEBYSCORE", INDEX, &from, "+inf", "LIMIT", "0", &limit];

@@ -2,7 +2,7 @@
 //!
 //! An axis is a coordinate of the drawing library. The numbers of a logarithmic one are 1, 2 and 5 of each power of ten, only
 //! the powers where there are many, and round steps where it spans less than a decade: an axis has at least two
-//! numbers, whatever its range.
+//! numbers, at any range.
 
 use std::ops::Range;
 
@@ -95,7 +95,7 @@ fn number(value: f64) -> String {
         magnitude if magnitude >= 1e4 => (value / 1e3, "k"),
         _ => (value, ""),
     };
-    // Four significant digits: what a multiplication of floating-point numbers leaves behind is cut.
+    // Four significant digits: the rounding errors of floating-point multiplication are cut.
     let places = 3 - scaled.abs().max(1e-9).log10().floor() as i32;
     let factor = 10_f64.powi(places.clamp(0, 12));
     format!("{}{suffix}", (scaled * factor).round() / factor)

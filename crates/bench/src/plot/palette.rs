@@ -1,8 +1,8 @@
 //! Colours and marks: one of each for a server, the same in all plots of a report.
 //!
-//! Colours are those of Okabe and Ito (<https://jfly.uni-koeln.de/color/>), which colour-blind readers can tell
-//! apart, each with a lighter twin for a dark background. Marks and dashes differ as well, for prints in black and
-//! white.
+//! Colours are those of Okabe and Ito (<https://jfly.uni-koeln.de/color/>), which colour-blind readers can
+//! distinguish, each with a lighter twin for a dark background. Marks and dashes differ as well, for prints in
+//! black and white.
 
 use plotters::style::RGBColor;
 

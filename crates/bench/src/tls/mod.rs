@@ -12,7 +12,8 @@ pub use absent::{Tls, TlsStream};
 #[cfg(feature = "tls")]
 pub use session::{Tls, TlsStream};
 
-/// Whom to trust, and who the client is. Nothing given: the certificates that the system trusts.
+/// The authorities to trust, and the client's certificate. By default: the certificates that the
+/// system trusts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// Trust these certificates (PEM) instead.

@@ -1,12 +1,12 @@
 //! TLS around a socket that may block or not.
 //!
 //! ```text
-//! write ─→ session (plaintext → records) ─→ socket        what the socket does not take stays in the session
+//! write ─→ session (plaintext → records) ─→ socket        a full socket leaves the rest in the session
 //! read  ←─ session (records → plaintext) ←─ socket
 //! ```
 //!
 //! rustls's own stream writes all that is unsent before it reads. Over a socket that does not block, a server
-//! that pauses its reading until its replies are read would then wait for ever; here the two are apart.
+//! that pauses its reading until its replies are read would then wait for ever; here the two are separate.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};

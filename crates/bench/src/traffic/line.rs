@@ -9,14 +9,14 @@ pub struct Recorded {
     pub at: Duration,
     /// In which database.
     pub database: u32,
-    /// Who: an address, or `lua` for what a script called.
+    /// The client: an address, or `lua` for a command that a script called.
     pub client: String,
     /// The command.
     pub arguments: Vec<Vec<u8>>,
 }
 
 impl Recorded {
-    /// Whether a script has called it: who replays the script replays it.
+    /// Whether a script has called it: a replay of the script replays it.
     pub fn is_from_script(&self) -> bool {
         self.client == "lua"
     }
@@ -54,7 +54,7 @@ fn split(bytes: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
     Some((&bytes[..position], &bytes[position + 1..]))
 }
 
-/// An argument up to its closing quote, and what lies behind that.
+/// An argument up to its closing quote, and the text behind that.
 fn unquoted(mut quoted: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut argument = Vec::new();
     loop {

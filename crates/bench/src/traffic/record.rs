@@ -1,4 +1,4 @@
-//! `dunlin bench record`: writes what MONITOR shows to a file.
+//! `dunlin bench record`: writes the output of MONITOR to a file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -13,7 +13,7 @@ use super::{line, seconds};
 use crate::server_flags::ServerFlags;
 use crate::target::TargetError;
 
-/// How long to wait for a command before what has come is written out.
+/// How long to wait for a command before the recorded ones are written out.
 const IDLE: Duration = Duration::from_millis(200);
 
 /// Records the commands that clients send to a server, through MONITOR.

@@ -19,7 +19,7 @@ use crate::load::Outcome;
 use crate::server_flags::ServerFlags;
 use crate::target::Target;
 
-/// What is not sent again: it changes what a connection is, waits for others, or harms the server.
+/// Commands that are not sent again: they change the state of a connection, wait for others, or harm the server.
 const SKIPPED: [&str; 21] = [
     "AUTH",
     "HELLO",
@@ -95,7 +95,7 @@ struct Due {
     arguments: Vec<Vec<u8>>,
 }
 
-/// What a recording holds.
+/// The contents of a recording.
 #[derive(Debug, Default)]
 struct Recording {
     /// The commands of each connection, in their order.
@@ -107,7 +107,7 @@ struct Recording {
 }
 
 impl ReplayArguments {
-    /// Replays the whole recording and prints what came of it.
+    /// Replays the whole recording and prints the result.
     pub fn run(&self) -> Result<(), String> {
         let target = self.server.target()?;
         let file = File::open(&self.file)

@@ -155,7 +155,7 @@ impl<'a> Args<'a> {
         self.error.take().map_or(Ok(()), Err)
     }
 
-    /// The first error so far; words that nobody has read are a syntax error.
+    /// The first error so far; words that no method has read are a syntax error.
     #[inline]
     pub fn finish(&mut self) -> CommandResult {
         if !self.is_empty() {

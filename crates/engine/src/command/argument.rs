@@ -1,11 +1,11 @@
-//! The shape of a command's arguments, as `COMMAND DOCS` tells it to clients and tools.
+//! The shape of a command's arguments, as `COMMAND DOCS` reports it to clients and tools.
 
 /// One argument, or a group of them.
 #[derive(Debug, Clone, Copy)]
 pub struct Argument {
     /// Its name.
     pub name: &'static str,
-    /// What it is.
+    /// Its kind.
     pub kind: ArgumentKind,
     /// The literal word in front of it.
     pub token: Option<&'static str>,
@@ -23,7 +23,7 @@ pub struct Argument {
     pub children: &'static [Argument],
 }
 
-/// What an argument is.
+/// The kind of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of COMMAND DOCS")]
 pub enum ArgumentKind {

@@ -36,7 +36,7 @@ impl<'a> Blocking<'a> {
     }
 }
 
-/// What a client is to wait for.
+/// The keys and conditions that a client is to wait for.
 #[derive(Debug)]
 pub struct Wait<'a> {
     /// The keys.
@@ -45,13 +45,14 @@ pub struct Wait<'a> {
     pub value_type: ValueType,
     /// For how many milliseconds; `None` for ever.
     pub timeout_ms: Option<NonZeroU64>,
-    /// The words to run again, where they are not those of the request: what depends on the moment of
-    /// the request is settled in them. The keys stay where they are.
+    /// The words to run again, where they are not those of the request: values that depend on the moment of
+    /// the request are settled in them. The keys stay where they are.
     pub words: Option<Vec<Box<[u8]>>>,
     /// Whether to run again, too, when a key goes or comes to hold another type.
     pub on_loss: bool,
-    /// When to run again though no key has changed, in Unix milliseconds: what is there may have come of age.
+    /// When to run again though no key has changed, in Unix milliseconds: entries there may have come of age
+    /// by then.
     pub again_ms: Option<u64>,
-    /// What is answered where nobody can wait: in transactions and scripts.
+    /// Writes the reply where no client can wait: in transactions and scripts.
     pub refused: fn(&mut ReplyBuffer),
 }

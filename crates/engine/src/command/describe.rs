@@ -10,7 +10,7 @@ use dunlin_resp::ReplyBuffer;
 
 use super::{Access, Argument, ArgumentKind, BeginSearch, CommandTable, Entry, FindKeys, Flags, KeySpec};
 
-/// Properties by their names in `COMMAND INFO`, in the order in which they are told.
+/// Properties by their names in `COMMAND INFO`, in the order of the reply.
 const FLAG_NAMES: &[(Flags, &str)] = &[
     (Flags::DENY_OOM, "denyoom"),
     (Flags::ADMIN, "admin"),
@@ -160,7 +160,7 @@ impl Entry {
         line
     }
 
-    /// What changed since the command was introduced, oldest first: the versions of its younger arguments. Of one version,
+    /// Changes since the command was introduced, oldest first: the versions of its younger arguments. Of one version,
     /// options with a value come before those without, as in the texts that clients' tests compare.
     fn history(&self) -> Vec<(&'static str, String)> {
         let mut younger = Vec::new();
@@ -235,7 +235,7 @@ impl Argument {
     }
 }
 
-/// Appends what `COMMAND INFO` tells of a command.
+/// Appends the reply of `COMMAND INFO` about a command.
 pub fn write_info(table: &CommandTable, entry: &Entry, reply: &mut ReplyBuffer) {
     let command = entry.command;
     let range = KeyRange::of(command.keys);
@@ -325,7 +325,7 @@ fn write_key_spec(spec: &KeySpec, reply: &mut ReplyBuffer) {
     }
 }
 
-/// Appends a command's name and what `COMMAND DOCS` tells of it: one pair of a map.
+/// Appends a command's name and its part of `COMMAND DOCS`: one pair of a map.
 pub fn write_docs(table: &CommandTable, entry: &Entry, reply: &mut ReplyBuffer) {
     let command = entry.command;
     let subcommands = &table.entries()[entry.subcommands.clone()];

@@ -1,4 +1,4 @@
-//! What a command answers when it cannot do what it was asked: the client's errors.
+//! The client's errors: the replies of commands that cannot do as asked.
 //!
 //! Client libraries match on these texts, so they are the protocol's, to the letter.
 
@@ -34,8 +34,8 @@ pub enum CommandError {
     OutOfMemory,
     /// A script has been holding the keys for long.
     Busy,
-    /// Nobody's mistake: the command would hold others up and is to be offloaded
-    /// ([`crate::Offloaded`]). The client never hears of it.
+    /// No mistake: the command would hold others up and is to be offloaded ([`crate::Offloaded`]). The
+    /// client never hears of it.
     TooLong,
     /// Nobody's mistake: the client of a command that is offloaded has gone, or the server ends. Nobody
     /// hears of it.

@@ -10,20 +10,20 @@ pub enum Access {
     Read,
     /// The value is read and changed (`RW`).
     ReadWrite,
-    /// The value is replaced, whatever it was (`OW`).
+    /// The value is replaced, of any type (`OW`).
     Overwrite,
-    /// The key is removed, whatever it held (`RM`).
+    /// The key is removed, with any value (`RM`).
     Remove,
 }
 
-/// What else is said about a key.
+/// Further properties of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyFlags(u8);
 
 impl KeyFlags {
     /// Data of the value may be returned.
     pub const ACCESS: Self = Self(1);
-    /// Data may be changed on the basis of what is there.
+    /// Data may be changed on the basis of the present value.
     pub const UPDATE: Self = Self(2);
     /// Data may be added.
     pub const INSERT: Self = Self(4);
@@ -67,8 +67,8 @@ pub enum BeginSearch {
         /// Options before the word and how many operands each has: no operand is taken for the word.
         options: &'static [(&'static str, usize)],
     },
-    /// Where only the command itself can tell: the position of its key among a request's words, if it
-    /// has one there. Clients learn that it is unknown.
+    /// Where only the command itself knows: the position of its key among a request's words, if it has one there.
+    /// Clients learn that it is unknown.
     Unknown(fn(&[&[u8]]) -> Option<usize>),
 }
 
@@ -104,7 +104,7 @@ pub struct KeySpec {
     pub find: FindKeys,
     /// How they are used.
     pub access: Access,
-    /// What else is said of them.
+    /// Their further properties.
     pub flags: KeyFlags,
 }
 
@@ -132,7 +132,7 @@ impl KeySpec {
         self
     }
 
-    /// One key where only the command itself can tell.
+    /// One key where only the command itself knows its position.
     pub const fn found_by(find: fn(&[&[u8]]) -> Option<usize>) -> Self {
         Self { begin: BeginSearch::Unknown(find), ..Self::at(0) }
     }
@@ -184,7 +184,7 @@ impl KeySpec {
         self.flag(KeyFlags::ACCESS)
     }
 
-    /// Data may be changed on the basis of what is there.
+    /// Data may be changed on the basis of the present value.
     pub const fn updates(self) -> Self {
         self.flag(KeyFlags::UPDATE)
     }
@@ -219,8 +219,8 @@ impl KeySpec {
         self
     }
 
-    /// The specification as this request uses it: what depends on the arguments (see
-    /// [`KeyFlags::VARIABLE`]) is settled.
+    /// The specification as this request uses it, with the parts settled that depend on the arguments (see
+    /// [`KeyFlags::VARIABLE`]).
     pub fn used_by(self, command: &super::Command, words: &[&[u8]]) -> Self {
         if !self.flags.has(KeyFlags::VARIABLE) {
             return self;
@@ -238,8 +238,8 @@ impl KeySpec {
         }
     }
 
-    /// The positions of the keys among `words`; none where the request is too short or malformed
-    /// (its handler then tells what is wrong).
+    /// The positions of the keys among `words`; none where the request is too short or malformed (its handler then
+    /// reports the error).
     pub fn positions(&self, words: &[&[u8]]) -> Positions {
         self.try_positions(words).unwrap_or(Positions { next: 0, step: 1, remaining: 0 })
     }
@@ -306,7 +306,7 @@ fn past_options(words: &[&[u8]], options: &'static [(&'static str, usize)]) -> i
     std::iter::successors((words.len() > 1).then_some(1), step)
 }
 
-/// Whether these operations of `BITFIELD` only read; what is malformed may be anything.
+/// Whether these operations of `BITFIELD` only read; for malformed ones either answer will do.
 fn only_gets(mut operations: &[&[u8]]) -> bool {
     while let [operation, operands @ ..] = operations {
         let count = match operation.to_ascii_uppercase().as_slice() {

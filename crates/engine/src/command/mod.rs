@@ -47,11 +47,11 @@ pub struct Command {
     pub group: Group,
     /// Time complexity, for `COMMAND DOCS`.
     pub complexity: &'static str,
-    /// The version that deprecated it, and what to use instead.
+    /// The version that deprecated it, and its replacement.
     pub deprecated: Option<(&'static str, &'static str)>,
     /// How many words a request has, the name (and the container's name) included.
     pub arity: Arity,
-    /// What it may do, and the handler.
+    /// The permission and the handler.
     pub run: Run,
     /// Properties that checks and clients look at.
     pub flags: Flags,
@@ -63,7 +63,7 @@ pub struct Command {
     /// Where words stand that name elements of the collection under its only key: they are fetched from
     /// memory ahead (docs/decisions/0011). Words that name none cost a little time and do no harm.
     pub elements: Option<ElementWords>,
-    /// Positions of words that nobody may see: passwords. Logs and MONITOR show [`Entry::redacted`].
+    /// Positions of secret words: passwords. Logs and MONITOR show [`Entry::redacted`].
     pub secrets: Option<SecretWords>,
     /// Its arguments, for `COMMAND DOCS`.
     pub args: &'static [Argument],
@@ -111,7 +111,7 @@ impl Command {
         }
     }
 
-    /// Whether the command may change what the data set says.
+    /// Whether the command may change the contents of the data set.
     pub fn is_write(&self) -> bool {
         self.may_write() && !self.flags.has(Flags::READ_ONLY)
     }
@@ -122,7 +122,7 @@ impl Command {
     }
 }
 
-/// What a command is allowed to do; the variant is the permission.
+/// The permission of a command, as the variant, with its handler.
 #[derive(Clone, Copy)]
 pub enum Run {
     /// Reads values under the locks of its keys.
@@ -135,8 +135,8 @@ pub enum Run {
     Keyspace(fn(&mut KeyspaceContext<'_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult),
     /// Changes the keyspace as a whole while nothing else runs.
     Exclusive(fn(&mut ExclusiveContext<'_>, &mut Args<'_>, &mut ReplyBuffer) -> CommandResult),
-    /// Belongs to whoever hosts the engine (connections, configuration, the process): a handler of
-    /// a type that only the host knows.
+    /// Belongs to the host of the engine (connections, configuration, the process): a handler of a type that only
+    /// the host knows.
     Host(&'static (dyn Any + Send + Sync)),
     /// Answers these lines.
     Help(&'static [&'static str]),
@@ -305,7 +305,7 @@ impl Group {
             Self::Transactions => "transaction",
             Self::Scripting => "scripting",
             Self::Connection => "connection",
-            // What publishes and subscribes says so by a property.
+            // Commands that publish or subscribe say so by a property.
             Self::PubSub | Self::Server | Self::Cluster => return None,
         })
     }
@@ -365,7 +365,7 @@ flags! {
     NO_ASYNC_LOADING,
     /// A command of the host, or one that may wait, that changes the data set.
     WRITE,
-    /// A command of the host that reads the data set, or one that keeps what it has computed in the
+    /// A command of the host that reads the data set, or one that keeps its result in the
     /// value that it reads.
     READ_ONLY,
     /// Dangerous beyond what the other properties imply.
@@ -386,7 +386,8 @@ flags! {
     UNQUEUED,
     /// A node of a cluster runs it on a slot that is being moved there, without `ASKING` before it.
     ASKING,
-    /// Refused while writes are, though it writes nothing: whoever looks whether all is well is to learn that it is not.
+    /// Refused while writes are, though it writes nothing: a client that checks the server's health must see the
+    /// refusal.
     HEALTH_CHECK,
     /// Runs the commands that were queued before.
     RUNS_QUEUE,
@@ -396,7 +397,7 @@ flags! {
     ENDS_PAUSE,
     /// Sends a message to subscribers.
     PUBLISHES,
-    /// For clients that listen, and could not tell messages from other replies.
+    /// For clients that listen, and could not distinguish messages from other replies.
     FOR_LISTENERS,
 }
 

@@ -28,7 +28,7 @@ pub struct Entry {
     pub command: &'static Command,
     /// The container's row, of a subcommand.
     pub container: Option<&'static Command>,
-    /// Position in [`CommandTable::entries`]: what per-command statistics are indexed with.
+    /// Position in [`CommandTable::entries`], the index of per-command statistics.
     pub index: usize,
     /// How keys are found.
     pub keys: KeyShape,
@@ -318,7 +318,7 @@ impl Index {
     }
 }
 
-/// The first eight bytes of a name as a word, blanks where it is shorter, in lower case: bit 5 tells
+/// The first eight bytes of a name as a word, blanks where it is shorter, in lower case: bit 5 distinguishes
 /// lower from upper case of a letter. The name is the first `length` bytes of the text.
 #[inline]
 fn folded_head(text: &[u8], length: usize) -> u64 {

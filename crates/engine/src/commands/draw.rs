@@ -1,4 +1,4 @@
-//! What `SRANDMEMBER`, `HRANDFIELD` and `ZRANDMEMBER` share.
+//! The parts that `SRANDMEMBER`, `HRANDFIELD` and `ZRANDMEMBER` share.
 
 use crate::command::{Args, CommandError};
 

@@ -1,4 +1,4 @@
-//! What commands that set expiries share: times, options, conditions.
+//! The parts that commands which set expiries share: times, options, conditions.
 
 use crate::{
     command::{Args, CommandError},
@@ -10,7 +10,7 @@ pub(super) fn to_seconds(milliseconds: u64) -> u64 {
     (milliseconds + 500) / 1000
 }
 
-/// How an option tells a time.
+/// The form of an option's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Clock {
     /// `EX`: in so many seconds.
@@ -62,7 +62,7 @@ impl Clock {
     }
 }
 
-/// What a request says about the expiry.
+/// The option of a request about the expiry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ExpiryOption<'a> {
     /// Nothing.
@@ -100,7 +100,7 @@ impl<'a> ExpiryOption<'a> {
         true
     }
 
-    /// What becomes of the expiry of a value that is written.
+    /// The change of the expiry when the value is written.
     pub(super) fn change(self, now_ms: u64, command: &'static str) -> Result<ExpiryChange, CommandError> {
         Ok(match self {
             Self::None | Self::Persist => ExpiryChange::Clear,
@@ -147,7 +147,7 @@ impl Conditions {
         Ok(conditions)
     }
 
-    /// Whether an expiry may be replaced by `at`; what has none counts as never expiring.
+    /// Whether an expiry may be replaced by `at`; a value without one counts as never expiring.
     pub(super) fn allow(&self, current: Option<u64>, at: i64) -> bool {
         let current = current.map(|current| current as i64);
         !(self.absent && current.is_some()

@@ -1,4 +1,4 @@
-//! What the commands of the SCAN family share: cursors and options.
+//! The parts that the commands of the SCAN family share: cursors and options.
 
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::Element;
@@ -10,7 +10,7 @@ use crate::{
     value::Collection,
 };
 
-/// Elements that a call visits, about, unless it is told.
+/// Elements that a call visits, about, without COUNT.
 pub(super) const COUNT_DEFAULT: usize = 10;
 
 /// Reads a cursor: an unsigned number of 64 bits; ours stay below 2^42. It is read as Redis does, with
@@ -31,7 +31,7 @@ pub(super) fn parse_cursor(args: &mut Args<'_>) -> Result<u64, CommandError> {
     Ok(if negative { cursor.wrapping_neg() } else { cursor })
 }
 
-/// What a command of the family can leave out of its answer.
+/// The part that a command of the family can leave out of its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Omission {
     /// Nothing.
@@ -45,7 +45,7 @@ pub(super) enum Omission {
 /// The options of a walk through a collection.
 #[derive(Debug)]
 struct CollectionScan {
-    /// What elements must match.
+    /// The pattern that elements must match.
     pattern: Option<Glob>,
     /// How many elements a call visits, about.
     count: usize,
@@ -89,17 +89,17 @@ impl CollectionScan {
     }
 }
 
-/// What a walk through a collection has found.
+/// The elements that a walk through a collection has found.
 pub(super) struct Found {
     options: CollectionScan,
-    /// In RESP2: scores are bulk strings here whatever the protocol.
+    /// In RESP2: scores are bulk strings here in both protocols.
     elements: ReplyBuffer,
     count: usize,
     visited: usize,
 }
 
 impl Found {
-    /// Visits an element, and tells it and its value, if it has one, where they are asked for.
+    /// Visits an element, and writes it and its value, if it has one, to the reply where they are asked for.
     pub(super) fn element(&mut self, name: Element<'_>, value: Option<impl FnOnce(&mut ReplyBuffer)>) {
         self.visited += 1;
         if !self.options.wants(&name.text()) {

@@ -13,9 +13,9 @@ pub struct Policy {
     pub string_bytes_max: usize,
     /// Whether the freeing of what has expired is left for later (`lazyfree-lazy-expire`).
     pub lazyfree_expire: bool,
-    /// Whether the freeing of what a command replaces is (`lazyfree-lazy-server-del`).
+    /// Whether the freeing of values that a command replaces is (`lazyfree-lazy-server-del`).
     pub lazyfree_server_del: bool,
-    /// Whether `DEL` leaves the freeing of what it removes for later (`lazyfree-lazy-user-del`).
+    /// Whether `DEL` leaves the freeing of removed values for later (`lazyfree-lazy-user-del`).
     pub lazyfree_user_del: bool,
     /// Whether `FLUSHALL` and `FLUSHDB` do so without an option that says which (`lazyfree-lazy-user-flush`).
     pub lazyfree_user_flush: bool,

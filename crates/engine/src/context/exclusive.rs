@@ -12,7 +12,7 @@ use crate::{
 
 use super::{Caller, Environment, Garbage, Policy, Worker};
 
-/// Notes that all keys of a database that somebody waits for may be ready.
+/// Notes that all keys of a database that clients wait for may be ready.
 fn note_ready(
     locked: &LockedStripes<'_>,
     stripe: usize,
@@ -31,7 +31,7 @@ pub struct ExclusiveContext<'a> {
     database: usize,
     environment: Environment<'a>,
     worker: &'a mut Worker,
-    /// What is freed before the answer leaves.
+    /// Values that are freed before the reply leaves.
     freed: Garbage,
     changed: bool,
 }
@@ -51,7 +51,7 @@ impl<'a> ExclusiveContext<'a> {
         self.worker.propagation.end(self.database, words, self.changed);
     }
 
-    /// What is left to be freed before the answer leaves.
+    /// Returns the values that are left to be freed before the reply leaves.
     pub(crate) fn finish(self) -> Garbage {
         self.freed
     }
@@ -120,8 +120,8 @@ impl<'a> ExclusiveContext<'a> {
         Snapshot::begin(&mut self.locked, self.environment.caller.now_ms, options)
     }
 
-    /// Copies a database chunk by chunk, until `show` fails: [`Self::begin_snapshot`] for who has nothing
-    /// else running anyway.
+    /// Copies a database chunk by chunk, until `show` fails: [`Self::begin_snapshot`] for a caller that
+    /// has nothing else running anyway.
     pub fn try_for_each_chunk<E>(
         &self,
         database: usize,
@@ -156,8 +156,8 @@ impl<'a> ExclusiveContext<'a> {
         }
     }
 
-    /// Empties one database, or all. O(stripes) while everything stands still: the keys are freed
-    /// later, before the answer leaves or, if `lazy`, by who takes the worker's garbage.
+    /// Empties one database, or all. O(stripes) while everything stands still: the keys are freed later,
+    /// before the answer leaves or, if `lazy`, by the thread that takes the worker's garbage.
     pub fn flush(&mut self, database: Option<usize>, lazy: bool) {
         let databases = match database {
             Some(database) => database..database + 1,
@@ -186,7 +186,7 @@ impl<'a> ExclusiveContext<'a> {
         }
         self.worker.notices.push(Notice::Invalidation(Invalidation::Everything));
         self.worker.statistics.changes.add(keys);
-        // Recorded even where nothing was there, as Redis has it: somebody may wait for the word.
+        // Recorded even where nothing was there, as in Redis: a reader of the log may wait for the command.
         self.changed = true;
     }
 
@@ -206,7 +206,7 @@ impl<'a> ExclusiveContext<'a> {
         self.changed = true;
     }
 
-    /// Tells those who watch keys of one database that it gives way to another.
+    /// Notifies clients that watch keys of one database that it gives way to another.
     fn show_swap(&self, stripe: usize, database: usize, replacement: usize) {
         let state = self.locked.stripe(stripe);
         let Some(watches) = state.watches() else { return };

@@ -1,8 +1,8 @@
-//! What a running command is given: keys under lock, the time, limits, its worker.
+//! The context of a running command: keys under lock, the time, limits, its worker.
 //!
 //! The type carries the permission: [`ReadContext`] has no way to change a value. All changes go
-//! through [`WriteContext`], which counts them, so that whatever must learn of a change has one
-//! place to stand.
+//! through [`WriteContext`], which counts them, so that every part that must learn of a change has
+//! one place to stand.
 
 mod environment;
 mod exclusive;
@@ -27,7 +27,7 @@ pub use walk::Host;
 pub use worker::{Garbage, Worker};
 pub use write::{Change, WriteContext};
 
-/// What happens to a key's expiry when its value is written.
+/// The change of a key's expiry when its value is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpiryChange {
     /// It stays as it is.

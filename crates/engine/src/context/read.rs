@@ -151,7 +151,7 @@ impl<'a> ReadContext<'a> {
         entry
     }
 
-    /// [`Self::inspect`] of which nobody is told.
+    /// [`Self::inspect`] without a notice.
     pub fn inspect_quietly(&mut self, key: &[u8]) -> Option<EntryRef<'a>> {
         let entry = self.peek(key);
         let statistics = &self.worker.statistics;
@@ -184,8 +184,8 @@ impl<'a> ReadContext<'a> {
         entry.inspect(|entry| self.touch_entry(*entry)).is_some()
     }
 
-    /// Bytes that a key takes: its cell, what key and value have on the heap, and its slot in the
-    /// index. No access is noted. Free slots and cells are nobody's: `MEMORY STATS` shows them.
+    /// Bytes that a key takes: its cell, what key and value have on the heap, and its slot in the index. No access is
+    /// noted. Free slots and cells belong to no key: `MEMORY STATS` shows them.
     pub fn memory_bytes(&mut self, key: &[u8]) -> Option<usize> {
         self.peek(key).map(EntryRef::memory_bytes)
     }
@@ -195,7 +195,7 @@ impl<'a> ReadContext<'a> {
         write_dump_in_pieces(entry, self.environment.caller.now_ms, self.compressor())
     }
 
-    /// What compresses strings of dumps, unless they stay as they are.
+    /// The compressor for strings of dumps, unless they stay as they are.
     fn compressor(&mut self) -> Option<&mut Compressor> {
         self.environment.policy.compress_dumps.then_some(&mut self.worker.compressor)
     }

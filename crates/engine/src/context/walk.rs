@@ -1,4 +1,4 @@
-//! Walking over the keyspace apart from a worker (`docs/decisions/0013-long-commands.md`).
+//! Walking over the keyspace on an offload thread (`docs/decisions/0013-long-commands.md`).
 //!
 //! ```text
 //! gate kept open, a stripe locked    look at some hundred entries, copy the keys that are wanted
@@ -6,8 +6,8 @@
 //! again, until all stripes are done
 //! ```
 //!
-//! A stripe's position is a cursor of its table, so what is there throughout comes once, whatever happens between two slices:
-//! the table may grow, shrink, be emptied or be exchanged for that of another database.
+//! A stripe's position is a cursor of its table, so a key that is there throughout comes once. Between two slices the
+//! table may grow, shrink, be emptied or be exchanged for that of another database.
 
 use dunlin_structures::Handle;
 
@@ -16,17 +16,17 @@ use crate::{
     keyspace::{Database, EntryRef, KeptOpen, Keyspace, Locked},
 };
 
-/// Entries that a slice looks at: some ten microseconds' work, which is what others wait at most. A snapshot takes as long.
+/// Entries that a slice looks at: some ten microseconds' work, the longest wait of others. A snapshot takes as long.
 const SLICE_ENTRIES: usize = 256;
 /// Bytes of keys that a slice copies before it ends.
 const SLICE_BYTES: usize = 16 * 1024;
 
 /// The host of a command that is offloaded.
 pub trait Host {
-    /// Whether somebody still waits for the reply.
+    /// Whether the client still waits for the reply.
     fn is_wanted(&self) -> bool;
 
-    /// Waits a moment: a script has been holding for long what the command needs next.
+    /// Waits a moment: a script has been holding for long the stripe that the command needs next.
     fn pause(&self);
 }
 
@@ -34,7 +34,7 @@ pub trait Host {
 pub(super) struct Held<'a> {
     stripe: usize,
     locked: Locked<'a>,
-    /// For who is not inside the gate.
+    /// For a caller that is not inside the gate.
     _open: Option<KeptOpen<'a>>,
 }
 

@@ -1,4 +1,4 @@
-//! What a worker brings along, and what its commands have thrown away.
+//! A worker's own resources, and the values that its commands have removed.
 
 use std::{any::Any, collections::VecDeque, sync::Arc};
 
@@ -24,7 +24,7 @@ const LARGE_GARBAGE_BYTES_MIN: usize = if cfg!(test) { 4 << 20 } else { 32 << 20
 pub struct Garbage {
     values: Vec<Owned>,
     databases: Vec<Database>,
-    /// What was taken or made apart from a worker.
+    /// Values that were taken or made without a worker.
     others: Vec<Box<dyn Any + Send>>,
     /// From which value on they are to be freed before the answer leaves.
     freed_from: Option<usize>,
@@ -53,7 +53,8 @@ impl Garbage {
         self.freed_from.get_or_insert(self.values.len());
     }
 
-    /// Frees what [`Self::free_soon`] was said of, unless it is so much that the worker's other clients would wait for it:
+    /// Frees the values queued by [`Self::free_soon`], unless they are so many that the worker's other clients would
+    /// wait for it:
     /// then it is handed over with the rest. No lock is held.
     #[inline]
     pub(crate) fn free_marked(&mut self) {
@@ -68,7 +69,7 @@ impl Garbage {
         self.values[kept..].iter().map(Owned::heap_bytes).sum()
     }
 
-    /// Whether freeing it would hold up whoever does.
+    /// Whether freeing it would stall the thread that does.
     pub fn is_large(&self) -> bool {
         self.bytes() >= LARGE_GARBAGE_BYTES_MIN
     }
@@ -85,7 +86,7 @@ impl Garbage {
         self.freed_from.is_some()
     }
 
-    /// Takes what [`Self::free_soon`] was said of out, where that is so much that it would hold up whoever frees it.
+    /// Takes the values queued by [`Self::free_soon`] if freeing them here would stall the worker.
     #[inline]
     pub(crate) fn take_large_marked(&mut self) -> Option<Garbage> {
         let kept = self.freed_from?;
@@ -113,23 +114,23 @@ impl Garbage {
     }
 }
 
-/// What a worker brings along: its number, counters, random numbers, garbage.
+/// A worker's own resources: its number, counters, random numbers, garbage.
 #[derive(Debug)]
 pub struct Worker {
     id: usize,
     /// Its counters.
     pub statistics: Arc<Statistics>,
-    /// A monotonic clock of the host's, in nanoseconds: what clients that have waited are served with is timed by it.
+    /// A monotonic clock of the host's, in nanoseconds: it times the commands of clients that have waited.
     pub clock_ns: fn() -> u64,
-    /// What its commands have thrown away.
+    /// Values and databases that its commands have removed and that are to be freed.
     pub garbage: Garbage,
-    /// What they have changed, until it is in the log.
+    /// Its commands' changes that are not in the log yet.
     pub propagation: Propagation,
-    /// What others are to be told of its commands, in order, until they are.
+    /// Notices of its commands for others, in order, until the audience has them.
     pub notices: Vec<Notice>,
-    /// Who is told. Without, nobody is.
+    /// The receiver of notices; without one, they are dropped.
     pub audience: Option<Box<dyn Audience>>,
-    /// Keys that its commands have changed and that somebody waits for, each with its database.
+    /// Keys that its commands have changed and that clients wait for, each with its database.
     pub(crate) ready: VecDeque<(usize, Box<[u8]>)>,
     /// Such keys whose clients cannot be served while a script holds other stripes of theirs.
     pub(crate) kept_out: Vec<(usize, Box<[u8]>)>,
@@ -168,8 +169,7 @@ impl Worker {
         self.id
     }
 
-    /// Tells its audience what commands have done since this was last called, on behalf of a client. To be called before the
-    /// locks go.
+    /// Passes the notices since the last call to its audience, on behalf of a client. To be called before the locks go.
     #[inline]
     pub fn tell(&mut self, writer: ClientToken) {
         if !self.notices.is_empty() {
@@ -179,7 +179,7 @@ impl Worker {
 
     #[cold]
     fn tell_notices(&mut self, writer: ClientToken) {
-        // First: clients get what their own commands have done behind the replies.
+        // First: the notices of clients' own commands come behind the replies.
         self.mark_client();
         if let Some(audience) = &mut self.audience {
             audience.tell(&self.notices, writer);
@@ -187,8 +187,8 @@ impl Worker {
         self.notices.retain(|notice| matches!(notice, Notice::Client(_)));
     }
 
-    /// Decides the place among all changes of the command at hand, if that matters to its client. What it looks at is
-    /// locked, and stays so for a while.
+    /// Decides the place among all changes of the command at hand, if that matters to its client. The keys that it
+    /// looks at are locked, and stay so for a while.
     pub fn mark_client(&self) {
         for notice in &self.notices {
             if let Notice::Client(client) = notice {

@@ -23,7 +23,7 @@
 //! - Codes are live (a row of `Epochs::live`), retired (being merged away by the sweep under way) or free.
 //! - No stamp is written with a retired or free code but by a worker whose batch began before its epoch was merged;
 //!   such a stamp reads as too old until the code is used again.
-//! - The lock of `epochs` is taken last: nobody takes another while holding it.
+//! - The lock of `epochs` is taken last: no thread takes another while holding it.
 
 use std::{
     collections::VecDeque,
@@ -57,7 +57,7 @@ const FREE_RESERVED: usize = 8;
 /// Epochs in the time that a key spends in memory before it is evicted.
 const EPOCHS_PER_LIFETIME: u64 = 128;
 
-/// By what stamps rank keys.
+/// The property by which stamps rank keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Ranking {
@@ -68,7 +68,7 @@ pub enum Ranking {
     Frequency = 1,
 }
 
-/// What the accesses of a batch of commands leave in stamps.
+/// The values that the accesses of a batch of commands leave in stamps.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Access {
     /// The stamp that an access leaves as it is: that of the present epoch, or of a counter that is full.
@@ -113,7 +113,7 @@ fn counted_below(log_factor: u32, random: u64) -> u8 {
     u64::from(FREQUENCY_NEW).saturating_add(above).min(u8::MAX.into()) as u8
 }
 
-/// What an access leaves in a stamp.
+/// The value that an access leaves in a stamp.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Touch {
     settled: u8,
@@ -156,14 +156,14 @@ pub struct AccessClock {
     ranking: AtomicU8,
     log_factor: AtomicU32,
     decay_minutes: AtomicU32,
-    /// Length of epochs to come, for who looks without the lock.
+    /// Length of epochs to come, for readers without the lock.
     length_ms: AtomicU64,
     /// How old keys are when they are evicted, in milliseconds, on a moving average; 0 while none is.
     victim_age_ms: AtomicU64,
     /// By code: when the epoch began, in unix milliseconds.
     starts_ms: [AtomicU64; CODES],
     epochs: Mutex<Epochs>,
-    /// The sweep under way. Taken by whoever does a slice of it, before locks of stripes.
+    /// The sweep under way. A worker takes it to do a slice of the sweep, before locks of stripes.
     pub(crate) sweep: Mutex<Option<Sweep>>,
 }
 
@@ -186,7 +186,7 @@ struct Epochs {
     free: VecDeque<u8>,
     /// Length of epochs to come.
     length_ms: u64,
-    /// What the stamps are, but for those that a sweep has yet to convert.
+    /// The meaning of the stamps, but for those that a sweep has yet to convert.
     stamped: Ranking,
     /// Up to when counters have been decayed.
     decayed_ms: u64,
@@ -194,7 +194,7 @@ struct Epochs {
     entries: u64,
 }
 
-/// A sweep over all entries: what becomes of their stamps, and how far it is.
+/// A sweep over all entries: the new value of each stamp, and how far the sweep is.
 #[derive(Debug)]
 pub(crate) struct Sweep {
     pub(crate) stamps: [u8; CODES],
@@ -211,7 +211,7 @@ impl Sweep {
     }
 }
 
-/// Stamps that stay what they are.
+/// Stamps that do not change.
 fn unchanged() -> [u8; CODES] {
     std::array::from_fn(|code| code as u8)
 }
@@ -245,7 +245,7 @@ impl AccessClock {
         self.epochs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// By what stamps rank keys now.
+    /// The property by which stamps rank keys now.
     #[inline]
     pub fn ranking(&self) -> Ranking {
         if self.ranking.load(Relaxed) == Ranking::Frequency as u8 {
@@ -263,7 +263,7 @@ impl AccessClock {
         self.ranking.store(ranking as u8, Relaxed);
     }
 
-    /// What accesses at a time leave in stamps. To be called once for a batch of commands.
+    /// The values that accesses at a time leave in stamps. To be called once for a batch of commands.
     #[inline]
     pub fn access(&self, now_ms: u64) -> Access {
         match self.ranking() {
@@ -283,7 +283,7 @@ impl AccessClock {
 
     #[cold]
     fn begin_epoch(&self, now_ms: u64) {
-        // Whoever holds the lock is doing the same.
+        // The thread that holds the lock is doing the same.
         if let Ok(mut epochs) = self.epochs.try_lock()
             && now_ms >= self.ends_ms.load(Relaxed)
         {
@@ -468,7 +468,8 @@ impl AccessClock {
     }
 }
 
-/// Merges epochs with their older neighbours, as few as will do: what they span together is a small part of their age.
+/// Merges epochs with their older neighbours, as few as will do: the span of a merged epoch is a small part of its
+/// age.
 fn merge(live: &mut Vec<Epoch>, now_ms: u64) -> Sweep {
     let kept_max = CODES - FREE_WANTED;
     let mut kept = Vec::new();

@@ -4,11 +4,11 @@
 //! stripe ─▶ (database, key) ─▶ queue: waiter, waiter, …      first come, first served
 //! ```
 //!
-//! A waiter stands in the queues of all keys that it waits for, in whatever stripes these live, or in none:
-//! it is entered, served and withdrawn under the locks of all stripes of its command at once. So whoever
-//! holds one of them knows that the waiter is not being served elsewhere, and no waiter is served twice.
+//! A waiter stands in the queues of all keys that it waits for, in whatever stripes these live, or in none: it is
+//! entered, served and withdrawn under the locks of all stripes of its command at once. So a thread that holds one of
+//! them knows that the waiter is not being served elsewhere, and no waiter is served twice.
 //!
-//! A stripe without waiters has no [`Queues`] at all: what a writer pays for is one look at a pointer.
+//! A stripe without waiters has no [`Queues`] at all: a writer then pays for one look at a pointer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{
@@ -21,7 +21,7 @@ use dunlin_resp::Protocol;
 use super::StripeSet;
 use crate::{command::Command, context::Caller, value::ValueType};
 
-/// What the host knows a client by: two numbers that mean nothing here.
+/// The host's token of a client: two numbers that mean nothing here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClientToken(pub u64, pub u64);
 
@@ -35,7 +35,7 @@ pub struct Waiter {
     pub(crate) command: &'static Command,
     /// The words of the command as it was sent.
     pub(crate) words: Vec<Box<[u8]>>,
-    /// Those that it is run again with, where what depended on the moment of the request has been settled.
+    /// Those that it is run again with, where values that depended on the moment of the request have been settled.
     pub(crate) settled_words: Option<Vec<Box<[u8]>>>,
     pub(crate) database: usize,
     /// The keys it waits for, without repetitions, each with its stripe.
@@ -107,7 +107,7 @@ impl Queue {
         self.on_loss > 0
     }
 
-    /// Whether somebody waits for a value of that type. O(n) where waiters want different types.
+    /// Whether a client waits for a value of that type. O(n) where waiters want different types.
     pub(crate) fn wants(&self, value_type: ValueType) -> bool {
         self.waiters.iter().any(|waiter| waiter.value_type == value_type && !waiter.is_gone())
     }
@@ -120,7 +120,7 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Who waits for a key.
+    /// The clients that wait for a key.
     pub(crate) fn get(&self, database: usize, key: &[u8]) -> Option<&Queue> {
         self.databases.get(&database)?.get(key)
     }
@@ -154,17 +154,17 @@ impl Queues {
         true
     }
 
-    /// Whether nobody waits.
+    /// Whether no client waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.databases.is_empty()
     }
 
-    /// The keys of a database that somebody waits for.
+    /// The keys of a database that clients wait for.
     pub(crate) fn keys(&self, database: usize) -> impl Iterator<Item = &[u8]> {
         self.databases.get(&database).into_iter().flat_map(|keys| keys.keys().map(|key| &**key))
     }
 
-    /// How many keys somebody waits for, and to how many of them a loss matters.
+    /// How many keys clients wait for, and to how many of the keys' clients a loss matters.
     pub(crate) fn count(&self) -> BlockingKeys {
         let mut count = BlockingKeys::default();
         for queue in self.databases.values().flat_map(BTreeMap::values) {
@@ -180,6 +180,6 @@ impl Queues {
 pub struct BlockingKeys {
     /// All of them.
     pub keys: usize,
-    /// Those whose loss would be told, too.
+    /// Those whose clients would learn of their loss, too.
     pub on_loss: usize,
 }

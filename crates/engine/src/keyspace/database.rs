@@ -42,14 +42,14 @@ const CACHE_LINE_BYTES: usize = 64;
 /// Insertions between two looks at how large entries are on average.
 const SIZE_SAMPLE_INSERTIONS: usize = 256;
 
-/// After how many milliseconds elements of a collection that somebody has a view of are looked at again.
+/// Milliseconds until elements of a collection that a view shares are looked at again.
 const VIEWED_PAUSE_MS: u64 = 1000;
 
 /// Elements of collections that a slice of expiry reclaims, for each bucket that it may look at: an
 /// entry each for the slots of a bucket, roughly.
 const ELEMENTS_PER_BUCKET: usize = 16;
 
-/// What ended when something expired.
+/// The key or elements whose time was over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expiration {
     /// The key.
@@ -61,7 +61,7 @@ pub(crate) enum Expiration {
 }
 
 impl Expiration {
-    /// What is told of it, in order.
+    /// The events of it, in order.
     pub(crate) fn events(self) -> &'static [(EventClass, &'static str)] {
         const KEY: (EventClass, &str) = (EventClass::Expired, "expired");
         const ELEMENTS: (EventClass, &str) = (EventClass::Hash, "hexpired");
@@ -78,11 +78,11 @@ impl Expiration {
 pub(crate) struct Taken<'b> {
     pub(crate) value: NewValue<'b>,
     pub(crate) expiry: Option<u64>,
-    /// What snapshots have in pieces of it.
+    /// Pieces of it that snapshots have.
     pub(crate) pieces: Vec<IncrementalEntry>,
 }
 
-/// What a slice of expiry has done.
+/// The removals of a slice of expiry.
 #[derive(Debug, Default)]
 pub(crate) struct ExpirySlice {
     /// Keys removed because their own time had come.
@@ -131,7 +131,7 @@ pub struct Database {
     measured_bytes: usize,
     /// The stamps of entries that no snapshot has yet to see. New entries have them.
     stamps: u8,
-    /// What snapshots have of the part, while there are any.
+    /// Snapshots' state of the part, while there are any.
     captures: Option<Box<Captures>>,
     /// Keys that eviction has found worth removing, once there is any.
     candidates: Option<Box<Candidates>>,
@@ -144,11 +144,11 @@ impl fmt::Debug for Database {
     }
 }
 
-/// What may be looked at without the lock, to fetch memory ahead.
+/// State that may be read without the lock, to fetch memory ahead.
 pub(super) struct Probe {
     table: Arc<TableProbe>,
     pages: Arc<PageDirectory>,
-    /// Bytes of an entry on average, [`PREFETCH_BYTES_MAX`] at most: what is worth fetching.
+    /// Bytes of an entry on average, [`PREFETCH_BYTES_MAX`] at most: as many are worth fetching.
     entry_bytes: AtomicUsize,
 }
 
@@ -205,7 +205,7 @@ fn deadline(expiry_ms: u64, now_ms: u64) -> Tick {
 /// Frees an entry and its cell.
 ///
 /// # Safety
-/// `handle` must refer to an entry of the slab that nobody reads again.
+/// `handle` must refer to an entry of the slab that no thread reads again.
 unsafe fn free_entry(slab: &mut Slab, handle: Handle, garbage: &mut Garbage) {
     // SAFETY: the caller vouches.
     let bytes = unsafe {
@@ -400,7 +400,7 @@ impl Database {
         self.table.note_deadline(slot, deadline(deadline_ms, now_ms));
     }
 
-    /// Gives an entry another expiry, or none. O(1); what the entry owns stays where it is.
+    /// Gives an entry another expiry, or none. O(1); values that the entry owns stay where they are.
     pub(crate) fn set_expiry(&mut self, slot: Slot, expiry: Option<u64>, now_ms: u64) {
         self.preserve(slot);
         let old = self.entry(slot).expiry();
@@ -480,7 +480,7 @@ impl Database {
     }
 
     /// Works on a collection, and notes an access; `None` for values of other types. The entry is found once, and the
-    /// type is known: what all of it takes is looked up with each change of a collection.
+    /// type is known: the memory of the whole collection is looked up with each of its changes.
     #[inline]
     pub(crate) fn edit_collection<T: Collection, R>(
         &mut self,
@@ -513,7 +513,7 @@ impl Database {
         self.edit_measured(slot, |mut entry| entry.edit_long(length, edit))
     }
 
-    /// Works on an entry, and measures anew what its value takes.
+    /// Works on an entry, and measures the memory of its value anew.
     fn edit_measured<R>(&mut self, slot: Slot, edit: impl FnOnce(EntryMut<'_>) -> R) -> R {
         self.preserve(slot);
         let before = self.entry(slot).value_heap_bytes();
@@ -578,8 +578,8 @@ impl Database {
     }
 
     /// Removes expired entries, reclaims expired elements and reaps what is left of removed ones, looking at no more than `buckets_max`
-    /// buckets that may hold some; `tell` learns of each key, before it changes, with the elements
-    /// that go: how many, and if `name_elements` which.
+    /// buckets that may hold some; `tell` gets each key, before it changes, with the elements that go: how many, and if
+    /// `name_elements` which.
     pub(crate) fn expire(
         &mut self,
         now_ms: u64,
@@ -595,8 +595,8 @@ impl Database {
         let (slab, expiries) = (&mut self.slab, &mut self.expiries);
         let (captures, stamps) = (&mut self.captures, self.stamps);
         let visited = self.table.due(now_tick(now_ms), buckets_max, |handle| {
-            // SAFETY: handles in the table refer to entries of the slab beside it, which nobody else
-            // uses meanwhile.
+            // SAFETY: handles in the table refer to entries of the slab beside it, which no other thread uses
+            // meanwhile.
             let (entry, mut changing) =
                 unsafe { (EntryRef::new(slab.pointer(handle)), EntryMut::new(slab.pointer(handle))) };
             match entry.next_deadline_ms() {
@@ -612,7 +612,7 @@ impl Database {
             let mut end = Some(Expiration::Key);
             if !is_due {
                 if entry.object().is_some_and(Object::is_shared) {
-                    // Nobody sees the elements, and whoever has a view will soon be done with it.
+                    // No command sees the elements, and the view will soon be gone.
                     return Verdict::KeepUntil(deadline(now_ms + VIEWED_PAUSE_MS, now_ms));
                 }
                 let mut names = Vec::new();
@@ -663,7 +663,7 @@ impl Database {
     /// Gives that memory up.
     ///
     /// # Safety
-    /// Nobody uses the probe meanwhile: the gate is closed.
+    /// No thread uses the probe meanwhile: the gate is closed.
     pub(super) unsafe fn release_spare(&mut self) {
         // SAFETY: the caller vouches.
         unsafe { self.table.release_spare() };
@@ -675,7 +675,7 @@ impl Database {
         self.table.next_deadline().is_some_and(|deadline| deadline.is_due(now_tick(now_ms)))
     }
 
-    /// Frees what the entries own outside the slab; only dropping may follow.
+    /// Frees the memory that the entries own outside the slab; only dropping may follow.
     fn free_owned(&mut self) {
         let slab = &self.slab;
         self.table.for_each(|handle| {

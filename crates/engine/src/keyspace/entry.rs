@@ -46,7 +46,7 @@ const FAR: u64 = (1 << (8 * EXPIRY_BYTES)) - 1;
 const FAR_BYTES: usize = 8;
 const POINTER_BYTES: usize = size_of::<usize>();
 const OBJECT_BYTES: usize = size_of::<Object>();
-/// What cells are aligned to.
+/// The alignment of cells.
 const CELL_ALIGNMENT: usize = 8;
 /// Longest key that stands in its entry.
 const KEY_INLINE_BYTES_MAX: usize = 255;
@@ -348,7 +348,7 @@ impl<'a> EntryRef<'a> {
         at + length + if self.near_expiry() == Some(FAR) { FAR_BYTES } else { 0 }
     }
 
-    /// What [`Self::bytes`] would be with another expiry, or without.
+    /// The value that [`Self::bytes`] would have with another expiry, or without.
     pub(crate) fn bytes_with_expiry(self, expiry: Option<u64>) -> usize {
         self.tail_bytes() + self.value_place(expiry.is_some()) + if is_far(expiry) { FAR_BYTES } else { 0 }
     }
@@ -365,7 +365,7 @@ impl<'a> EntryRef<'a> {
         value_at(self.kind(), self.expiry_at() + if expires { EXPIRY_BYTES } else { 0 })
     }
 
-    /// Bytes of the entry, all told: cell, heap, slot in the index.
+    /// Bytes of the entry as a whole: cell, heap, slot in the index.
     pub fn memory_bytes(self) -> usize {
         dunlin_structures::class_bytes(self.bytes())
             + self.key_heap_bytes()
@@ -437,7 +437,7 @@ impl<'a> EntryRef<'a> {
         })
     }
 
-    /// The pointer that stands at `at`; what it points to is for the caller to know.
+    /// The pointer that stands at `at`; the caller knows the type behind it.
     #[inline]
     fn pointer<T>(self, at: usize) -> *const T {
         // SAFETY: only called for Shared and Rope entries with the value's place.
@@ -477,7 +477,7 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// Whether the value was edited in place, which `OBJECT ENCODING` can tell.
+    /// Whether the value was edited in place, which `OBJECT ENCODING` may show.
     pub(crate) fn is_edited(self) -> bool {
         self.kind() == Kind::Edited
     }
@@ -559,7 +559,7 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// Takes out what the value owns on the heap; the value must be overwritten or the cell freed.
+    /// Takes out the memory that the value owns on the heap; the value must be overwritten or the cell freed.
     ///
     /// # Safety
     /// The caller must be the only one to use the entry, and not read its value again.
@@ -577,7 +577,7 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// Frees what the key owns on the heap; the cell must be freed next.
+    /// Frees the memory that the key owns on the heap; the cell must be freed next.
     ///
     /// # Safety
     /// As for [`Self::take_owned`].
@@ -589,7 +589,7 @@ impl<'a> EntryRef<'a> {
     }
 }
 
-/// An entry outside any slab: what one in a database was at some moment. Long values are shared with that.
+/// An entry outside any slab: the state of one in a database at some moment. Long values are shared with that one.
 pub(crate) struct LooseEntry {
     /// As aligned as a slab's cells are.
     cell: Box<[UnsafeCell<u64>]>,
@@ -597,7 +597,7 @@ pub(crate) struct LooseEntry {
 
 const _: () = {
     assert!(align_of::<u64>() == CELL_ALIGNMENT);
-    // What a cell owns and shares may be used by several threads.
+    // Values that a cell owns and shares may be used by several threads.
     const fn is_free<T: Send + Sync>() {}
     is_free::<Object>();
     is_free::<Arc<Vec<u8>>>();
@@ -605,7 +605,7 @@ const _: () = {
 };
 
 impl LooseEntry {
-    /// The entry as it is now. O(1) but for what is stored in few bytes, which is copied.
+    /// The entry as it is now. O(1) but for values of few bytes, which are copied.
     pub(crate) fn of(entry: EntryRef<'_>) -> Self {
         let value = match entry.object() {
             Some(object) => NewValue::Object(object.clone()),
@@ -625,7 +625,7 @@ impl LooseEntry {
         NonNull::from(&self.cell[..]).cast()
     }
 
-    /// The entry, whose accesses nobody notes.
+    /// The entry; accesses to it are not noted.
     pub(crate) fn get(&self) -> EntryRef<'_> {
         // SAFETY: the cell was filled by `Shape::write` and is not changed.
         unsafe { EntryRef::new(self.start()) }
@@ -642,9 +642,9 @@ impl Drop for LooseEntry {
     }
 }
 
-/// What became of a collection that was worked on.
+/// The result of working on a collection.
 pub(crate) struct Edited<R> {
-    /// What the work has answered.
+    /// The answer of the work.
     pub(crate) result: R,
     /// Whether no element is left.
     pub(crate) is_empty: bool,
@@ -686,8 +686,7 @@ impl<'a> EntryMut<'a> {
         true
     }
 
-    /// Moves the entry to another cell, or within its own, with another expiry. What it owns moves
-    /// along.
+    /// Moves the entry to another cell, or within its own, with another expiry. The values that it owns move along.
     ///
     /// # Safety
     /// `to` must be valid for writes of [`EntryRef::bytes_with_expiry`] bytes and be the entry's own
@@ -723,7 +722,7 @@ impl<'a> EntryMut<'a> {
         }
         if let Some(word) = self.entry.word_before(at + length) {
             let shift = 64 - 8 * length;
-            // SAFETY: a word inside a live entry that is ours to change; what stands before the value stays.
+            // SAFETY: a word inside a live entry that is ours to change; the bytes before the value stay.
             unsafe {
                 let before = u64::from_le_bytes(word.read()) & ((1 << shift) - 1);
                 word.write((before | (value as u64) << shift).to_le_bytes());
@@ -756,9 +755,9 @@ impl<'a> EntryMut<'a> {
         Some(edited)
     }
 
-    /// Works on the object; `None` for strings. It is copied first if somebody has a view of it, before
-    /// anything is looked up in it: places in a table are no places in its copy. Answers also the bytes that
-    /// it took outside the cell before and takes there now.
+    /// Works on the object; `None` for strings. It is copied first if a view shares it, before anything is looked up in
+    /// it: places in a table are no places in its copy. Answers also the bytes that it took outside the cell before and
+    /// takes there now.
     #[inline]
     pub(crate) fn edit_object<R>(
         &mut self,
@@ -977,7 +976,7 @@ mod tests {
         ) {
             let (value, other) = (value >> shift, other >> other_shift);
             with_entry(&key, NewString::Integer(value), expiry, |entry| {
-                // SAFETY: the entry is used by nobody else.
+                // SAFETY: no other thread uses the entry.
                 let is_set = unsafe { EntryMut::new(entry.cell) }.set_integer(other);
                 assert_eq!(is_set, integer_bytes(value) == integer_bytes(other));
                 assert_eq!(entry.string().integer(), Some(if is_set { other } else { value }));

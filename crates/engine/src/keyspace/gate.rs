@@ -1,17 +1,17 @@
 //! The gate: every batch of commands passes it shared, global work closes it.
 //!
-//! A big-reader lock. Each worker has a word of its own, so passing costs no shared cache line; the
-//! one that closes the gate waits until all words are clear. Closing is rare (FLUSHALL, SWAPDB, the
-//! snapshot cut), and the wait is bounded by the longest batch.
+//! A big-reader lock. Each worker has a word of its own, so passing costs no shared cache line; the thread that closes
+//! the gate waits until all words are clear. Closing is rare (FLUSHALL, SWAPDB, the snapshot cut), and the wait is
+//! bounded by the longest batch.
 //!
 //! ```text
 //! enter: inside[w] = 1; closed? then inside[w] = 0, sleep, again
 //! close: closed = 1; wait until all inside[] = 0        (sequentially consistent: one of the two sees the other)
 //! ```
 //!
-//! Who will stay for long, inside or behind the closed gate, says so (`LONG`): then others who can do
-//! something else do not wait for it, and who wants to close the gate all the same waits with the gate open. So nobody
-//! is kept out by somebody who waits.
+//! A thread that will stay for long, inside or behind the closed gate, says so (`LONG`). Then threads that can do
+//! something else do not wait for it, and a thread that still wants to close the gate waits with the gate open. So no
+//! waiting thread keeps another out.
 
 #[cfg(loom)]
 use loom::sync::atomic::AtomicU32;
@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use super::lock::{StripeLock, wait, wake_all};
 
-/// Nobody: inside, or behind the gate.
+/// No thread: inside, or behind the gate.
 const NO: u32 = 0;
 const YES: u32 = 1;
 /// Yes, and for long.
@@ -80,8 +80,8 @@ impl Gate {
         }
     }
 
-    /// Closes the gate and waits until nobody is inside. The caller must not be inside itself. While somebody stays
-    /// inside for long, the gate is open, and it may be closed by others.
+    /// Closes the gate and waits until no thread is inside. The caller must not be inside itself. While a thread stays
+    /// inside for long, the gate is open, and others may close it.
     pub fn close(&self) -> Closed<'_> {
         loop {
             self.closer.lock();
@@ -92,8 +92,8 @@ impl Gate {
         }
     }
 
-    /// Closes the gate; `None`, with the gate open again, where somebody has it closed for long, or stays
-    /// inside for long.
+    /// Closes the gate; `None`, with the gate open again, where another thread has it closed for long, or stays inside
+    /// for long.
     pub fn close_unless_long(&self) -> Option<Closed<'_>> {
         if !self.closer.lock_unless_long() {
             return None;
@@ -101,13 +101,14 @@ impl Gate {
         self.shut().ok()
     }
 
-    /// Keeps the gate from being closed, for who looks at stripes from outside of it; `None` where it stays
-    /// closed for long. Whoever is inside works on.
+    /// Keeps the gate from being closed, for a thread that looks at stripes from outside of it; `None` where it stays
+    /// closed for long. Threads inside work on.
     pub fn keep_open(&self) -> Option<KeptOpen<'_>> {
         self.closer.lock_unless_long().then(|| KeptOpen { gate: self })
     }
 
-    /// Waits until nobody is inside; the caller is the closer. The error, with the gate open again, is who stays for long.
+    /// Waits until no thread is inside; the caller is the closer. The error, with the gate open again, is the
+    /// participant that stays for long.
     fn shut(&self) -> Result<Closed<'_>, usize> {
         self.closed.store(YES, SeqCst);
         loom_fence();
@@ -128,7 +129,7 @@ impl Gate {
         Ok(closed)
     }
 
-    /// Says that a participant, who is inside, will stay for long; or that it will not any more.
+    /// Says that a participant inside will stay for long; or that it will not any more.
     pub fn mark_inside(&self, participant: usize, long: bool) {
         let word = &self.inside[participant].0;
         word.store(if long { LONG } else { YES }, SeqCst);
@@ -137,7 +138,7 @@ impl Gate {
         }
     }
 
-    /// Whether somebody who is inside stays for long.
+    /// Whether a participant inside stays for long.
     pub fn is_long_inside(&self) -> bool {
         self.inside.iter().any(|word| word.0.load(Relaxed) == LONG)
     }
@@ -172,7 +173,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Proof that nobody closes the gate.
+/// Proof that no thread closes the gate.
 #[derive(Debug)]
 pub struct KeptOpen<'a> {
     gate: &'a Gate,
@@ -184,7 +185,7 @@ impl Drop for KeptOpen<'_> {
     }
 }
 
-/// Proof that nobody is inside; the gate opens when it is dropped.
+/// Proof that no thread is inside; the gate opens when it is dropped.
 #[derive(Debug)]
 pub struct Closed<'a> {
     gate: &'a Gate,
@@ -201,7 +202,7 @@ impl Closed<'_> {
 
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
-        // Pairs with the load in `enter`: what was done behind the closed gate is seen inside.
+        // Pairs with the load in `enter`: threads inside see everything that was done behind the closed gate.
         self.gate.closed.store(NO, Release);
         wake_all(&self.gate.closed);
         self.gate.closer.unlock();
@@ -227,7 +228,7 @@ mod loom_tests {
             };
             {
                 let _closed = shared.0.close();
-                // SAFETY: nobody is inside.
+                // SAFETY: no thread is inside.
                 shared.1.with_mut(|value| unsafe { *value += 1 });
             }
             other.join().unwrap();

@@ -39,8 +39,8 @@ const fn crc16_tables() -> [[u16; 256]; CRC16_STEP] {
 }
 
 /// CRC16/XMODEM by tables (Kounavis and Berry, 2005). It is computed for every key of every request, and
-/// keys are short: so what is no whole step comes first, where it can be looked up side by side as well
-/// (zeros in front change nothing), not last, one byte after the other.
+/// keys are short: so the part that is no whole step comes first, where it can be looked up side by side as
+/// well (zeros in front change nothing), not last, one byte after the other.
 #[inline]
 fn crc16(bytes: &[u8]) -> u16 {
     let look_up = |crc: u16, (byte, table): (&u8, &[u16; 256])| crc ^ table[usize::from(*byte)];
@@ -70,7 +70,7 @@ fn may_have_tag(key: &[u8]) -> bool {
     }
 }
 
-/// A key with what is computed from it once a request.
+/// A key with the values that are computed from it once a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Key<'a> {
     /// Its bytes.
@@ -106,7 +106,7 @@ pub(super) fn same_bytes(one: &[u8], other: &[u8]) -> bool {
         }
 }
 
-/// The slot of a key: CRC16 of what stands between the first `{` and the next `}`, if there is
+/// The slot of a key: CRC16 of the part between the first `{` and the next `}`, if there is
 /// anything, or else of the whole key, modulo 16384.
 #[inline]
 pub fn slot(key: &[u8]) -> u16 {
@@ -122,7 +122,7 @@ fn hashed_part(key: &[u8]) -> &[u8] {
     }
 }
 
-/// Hashes keys under a secret of the process: who does not know it cannot make keys collide.
+/// Hashes keys under a secret of the process: clients that do not know it cannot make keys collide.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyHasher(RandomState);
 

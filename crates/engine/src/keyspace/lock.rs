@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The three-state mutex of Drepper, "Futexes Are Tricky" (2011), §6: an unlock makes a system call
-//! only where somebody sleeps. It is not std's mutex because the word stands in the stripe's own
+//! only where a thread sleeps. It is not std's mutex because the word stands in the stripe's own
 //! cache line and because sets of locks are released without guards. The fourth state is for scripts that
-//! run for seconds: who can do something else meanwhile does not wait for them.
+//! run for seconds: threads that can do something else meanwhile do not wait for them.
 
 #[cfg(loom)]
 use loom::sync::atomic::AtomicU32;
@@ -64,7 +64,7 @@ impl StripeLock {
         }
         loop {
             match self.0.load(Relaxed) {
-                // Who has slept cannot know whether others still do.
+                // A thread that has slept cannot know whether others still do.
                 FREE => {
                     if self.0.compare_exchange(FREE, CONTENDED, Acquire, Relaxed).is_ok() {
                         return true;
@@ -79,7 +79,7 @@ impl StripeLock {
 
     /// Says that the lock will be held for long; the caller must hold it.
     pub(super) fn mark_long(&self) {
-        // Not a store: loom lets an exchange that follows one read what was there before.
+        // Not a store: loom lets an exchange that follows one read the value before.
         self.0.swap(LONG, Release);
         wake_all(&self.0);
     }
@@ -111,7 +111,7 @@ pub(super) fn wake_all(word: &AtomicU32) {
     atomic_wait::wake_all(word);
 }
 
-/// Loom has no futex: who waits looks again whenever another thread has taken a step.
+/// Loom has no futex: a waiting thread looks again whenever another has taken a step.
 #[cfg(loom)]
 pub(super) fn wait(word: &AtomicU32, expected: u32) {
     while word.load(Relaxed) == expected {

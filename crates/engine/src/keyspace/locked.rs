@@ -1,4 +1,4 @@
-//! Locked stripes: who holds the locks, and the way to what they guard.
+//! Locked stripes: the holder of the locks, and the way to the state that they guard.
 //!
 //! [`Locked`] owns the locks and gives them back when dropped. [`LockedStripes`] borrows it, all of
 //! it, for one command after the other: it is two words, so contexts carry it about by value.
@@ -39,19 +39,19 @@ pub struct Locked<'k> {
 }
 
 impl<'k> Locked<'k> {
-    /// What holds the lock of one stripe, which has been taken.
+    /// The holder of one stripe's lock, which has been taken.
     #[inline]
     pub(super) fn one(keyspace: &'k Keyspace, stripe: usize) -> Self {
         Self { keyspace, held: Held::One(stripe) }
     }
 
-    /// What holds the locks of a set, which have been taken.
+    /// The holder of the locks of a set, which have been taken.
     #[inline]
     pub(super) fn set(keyspace: &'k Keyspace, stripes: StripeSet) -> Self {
         Self { keyspace, held: Held::Set(Box::new(stripes)) }
     }
 
-    /// What stands for all locks: nobody else is inside the gate.
+    /// The holder of all stripes: no other thread is inside the gate.
     pub(super) fn all(keyspace: &'k Keyspace, closed: Closed<'k>) -> Self {
         Self { keyspace, held: Held::All(closed) }
     }
@@ -109,8 +109,8 @@ impl<'k> Locked<'k> {
         }
     }
 
-    /// Locks a set of stripes as well, unless one of them is taken: nobody is waited for, because that
-    /// would be out of order. Whether all of them are locked now.
+    /// Locks a set of stripes as well, unless one of them is taken: it does not wait, because that would be out of
+    /// order. Returns whether all of them are locked now.
     pub(crate) fn extend(&mut self, stripes: &StripeSet) -> bool {
         let mut all = match &self.held {
             Held::All(_) => return true,
@@ -206,7 +206,7 @@ impl<'a> LockedStripes<'a> {
         self.keyspace.tracked[2].fetch_add(if new_key { key.len() } else { 0 }, Relaxed);
     }
 
-    /// Forgets who keeps copies of a key of a locked stripe: who that was.
+    /// Forgets the clients that keep copies of a key of a locked stripe, and returns them.
     pub(crate) fn untrack(&mut self, stripe: usize, key: &[u8]) -> Option<Vec<ClientToken>> {
         let readers = self.stripe_mut(stripe).untrack(key)?;
         self.keyspace.tracked[0].fetch_sub(1, Relaxed);
@@ -215,7 +215,7 @@ impl<'a> LockedStripes<'a> {
         Some(readers)
     }
 
-    /// Forgets any one key of a locked stripe that clients keep copies of: that key, and who that was.
+    /// Forgets any one key of a locked stripe that clients keep copies of; returns the key and these clients.
     pub(crate) fn untrack_any(&mut self, stripe: usize) -> Option<(Box<[u8]>, Vec<ClientToken>)> {
         let key = self.stripe(stripe).any_tracked()?;
         let readers = self.untrack(stripe, &key)?;
@@ -264,14 +264,14 @@ impl<'a> LockedStripes<'a> {
         Some(buffer)
     }
 
-    /// Tells everyone how much memory the stripe uses, after a change in `database`.
+    /// Publishes how much memory the stripe uses, after a change in `database`.
     #[inline]
     pub(crate) fn publish_usage(&mut self, stripe: usize, database: usize) {
         let (bytes, database_bytes) = self.stripe_mut(stripe).measure(database);
         self.locked(stripe).set_used_bytes(bytes, database, database_bytes);
     }
 
-    /// Tells prefetching about a database that has just been created.
+    /// Publishes a database that has just been created to prefetching.
     pub(crate) fn publish_new(&mut self, stripe: usize, database: usize) {
         // SAFETY: the stripe is locked, and the database was not published before.
         unsafe { self.locked(stripe).publish(database) };
@@ -280,14 +280,14 @@ impl<'a> LockedStripes<'a> {
     /// Lets the tables of a stripe give up the memory they no longer need.
     pub(crate) fn release_spare(&mut self, stripe: usize) {
         assert!(matches!(self.held, Held::All(_)));
-        // SAFETY: nobody prefetches behind the closed gate.
+        // SAFETY: no thread prefetches behind the closed gate.
         unsafe { self.stripe_mut(stripe).release_spare() };
         for database in 0..self.keyspace.databases() {
             self.publish_usage(stripe, database);
         }
     }
 
-    /// Tells prefetching and statistics about a database that was replaced.
+    /// Publishes a database that was replaced to prefetching and statistics.
     pub(crate) fn publish_database(&mut self, stripe: usize, database: usize) {
         assert!(matches!(self.held, Held::All(_)));
         // SAFETY: the gate is closed.

@@ -69,7 +69,7 @@ const STRIPES_MIN: usize = 16;
 /// Stripes per worker.
 const STRIPES_PER_WORKER: usize = 16;
 
-/// Keys whose buckets are asked for together: what the first-level cache bears.
+/// Keys whose buckets are fetched together: as many as the first-level cache bears.
 const PREFETCH_KEYS: usize = 64;
 
 /// All databases of a server.
@@ -181,13 +181,13 @@ impl Keyspace {
         &self.snapshots
     }
 
-    /// What the access stamps of entries mean.
+    /// The clock that gives entries' access stamps their meaning.
     #[inline]
     pub fn access_clock(&self) -> &AccessClock {
         &self.access_clock
     }
 
-    /// What collections need.
+    /// The resources of collections.
     pub fn resources(&self) -> &Arc<Resources> {
         &self.resources
     }
@@ -231,8 +231,8 @@ impl Keyspace {
         }
     }
 
-    /// Asks the processor for elements, by their names, of the collection under a key. The key's stripe
-    /// is locked for it; where somebody else has locked it, nothing is done. O(elements).
+    /// Asks the processor for elements, by their names, of the collection under a key. The key's stripe is locked for
+    /// it; where another thread has locked it, nothing is done. O(elements).
     pub fn prefetch_elements(&self, _: &Inside<'_>, database: usize, key: &Key<'_>, names: &[&[u8]]) {
         if !self.stripes[key.stripe].try_lock() {
             return;
@@ -257,12 +257,12 @@ impl Keyspace {
         self.gate.enter_unless_long(participant)
     }
 
-    /// Whether somebody holds locks for long.
+    /// Whether a script holds locks for long.
     pub fn is_held_for_long(&self) -> bool {
         self.gate.is_long_inside()
     }
 
-    /// Keeps the gate from being closed, for who looks at stripes without being inside: behind the closed
+    /// Keeps the gate from being closed, for a thread that looks at stripes without being inside: behind the closed
     /// gate stripes are changed without their locks. `None` where it stays closed for long.
     pub(crate) fn keep_open(&self) -> Option<KeptOpen<'_>> {
         self.gate.keep_open()
@@ -274,7 +274,7 @@ impl Keyspace {
         self.stripes[stripe].lock_unless_long().then(|| Locked::one(self, stripe))
     }
 
-    /// Locks one stripe, unless somebody else has it.
+    /// Locks one stripe, unless another thread has it.
     pub(crate) fn try_lock_one(&self, stripe: usize) -> Option<Locked<'_>> {
         self.stripes[stripe].try_lock().then(|| Locked::one(self, stripe))
     }
@@ -352,7 +352,7 @@ impl Keyspace {
         usage
     }
 
-    /// Bytes of the stripes and their lists of databases: what an empty keyspace takes.
+    /// Bytes of the stripes and their lists of databases: the size of an empty keyspace.
     pub fn fixed_bytes(&self) -> usize {
         let database = size_of::<Option<Box<Database>>>() + size_of::<usize>();
         self.stripes.len() * (size_of::<Stripe>() + self.databases * database)
@@ -363,7 +363,8 @@ impl Keyspace {
         ViewMark::new(&self.views)
     }
 
-    /// Whether somebody has a view of some keys, a snapshot being one of all. Who holds the lock of a key knows of all views of that key.
+    /// Whether there is a view of some keys, a snapshot being one of all. A thread that holds the lock of a key knows
+    /// of all views of that key.
     #[inline]
     pub(crate) fn has_views(&self) -> bool {
         self.views.load(Relaxed) > 0

@@ -35,7 +35,7 @@ pub(super) struct Stripe {
 // SAFETY: `state` is reached only under the lock or behind the closed gate; the rest is atomic.
 unsafe impl Sync for Stripe {}
 
-/// What the lock of a stripe guards.
+/// The state that the lock of a stripe guards.
 pub(crate) struct StripeState {
     databases: Box<[Option<Box<Database>>]>,
     /// Keys that clients keep copies of, while there are any.
@@ -101,7 +101,7 @@ impl Stripe {
     }
 
     /// # Safety
-    /// The caller holds the lock or has closed the gate, and nobody changes the state meanwhile.
+    /// The caller holds the lock or has closed the gate, and no thread changes the state meanwhile.
     #[inline]
     pub(super) unsafe fn state(&self) -> &StripeState {
         // SAFETY: the caller vouches.
@@ -145,8 +145,8 @@ impl Stripe {
         self.probes[database].store(probe.cast_mut(), Ordering::Release);
     }
 
-    /// What prefetching needs to know of a database, unless it is empty. `_inside` is the pass of
-    /// the calling thread.
+    /// The state of a database that prefetching reads, unless the database is empty. `_inside` is
+    /// the pass of the calling thread.
     #[inline]
     pub(super) fn probe<'a>(&'a self, database: usize, _inside: &'a Inside<'_>) -> Option<&'a Probe> {
         // SAFETY: a published probe lives until it is replaced behind the closed gate, and the
@@ -218,7 +218,7 @@ impl StripeState {
         self.databases.swap(one, other);
     }
 
-    /// Whether somebody watches a key of the stripe, waits for one, or keeps a copy of one.
+    /// Whether a client watches a key of the stripe, waits for one, or keeps a copy of one.
     #[inline]
     pub(crate) fn is_observed(&self) -> bool {
         self.watches.is_some() | self.queues.is_some() | self.tracked.is_some()
@@ -229,7 +229,7 @@ impl StripeState {
         self.tracked.get_or_insert_default().add(key, client)
     }
 
-    /// Forgets who keeps copies of a key: who that was.
+    /// Forgets the clients that keep copies of a key, and returns them.
     pub(super) fn untrack(&mut self, key: &[u8]) -> Option<Vec<ClientToken>> {
         let tracked = self.tracked.as_mut()?;
         let readers = tracked.take(key);
@@ -249,7 +249,7 @@ impl StripeState {
         self.tracked.take().map_or((0, 0, 0), |tracked| tracked.count())
     }
 
-    /// Who watches keys, if anybody does.
+    /// The watches of keys, if there are any.
     #[inline]
     pub(crate) fn watches(&self) -> Option<&Watches> {
         self.watches.as_deref()

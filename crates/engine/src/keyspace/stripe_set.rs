@@ -1,4 +1,4 @@
-//! A set of stripes: what a command must lock, in the one order in which stripes are locked.
+//! A set of stripes: those that a command must lock, in the one order in which stripes are locked.
 
 /// Most stripes there can be.
 pub const STRIPES_MAX: usize = 1024;

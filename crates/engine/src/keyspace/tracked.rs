@@ -1,8 +1,8 @@
-//! Keys that clients have read and keep copies of: who is to be told when they change
+//! Keys that clients have read and keep copies of, and the clients to notify when they change
 //! (`CLIENT TRACKING`).
 //!
 //! ```text
-//! stripe ─▶ Tracked ─▶ key ─▶ [client, client, …]      sorted, told once, then forgotten
+//! stripe ─▶ Tracked ─▶ key ─▶ [client, client, …]      sorted, notified once, then forgotten
 //! ```
 //!
 //! A key is entered under the lock under which it is read, and leaves under the one under which it
@@ -15,11 +15,11 @@ use super::ClientToken;
 /// Something that clients keep copies of has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Invalidation {
-    /// A key: the clients that have read it, and all who want to know of any change.
+    /// A key: the clients that have read it, and all that want to know of any change.
     Key {
         /// Its name.
         key: Box<[u8]>,
-        /// Those who have read it since it last changed.
+        /// Clients that have read it since it last changed.
         readers: Vec<ClientToken>,
     },
     /// All keys.

@@ -1,8 +1,8 @@
-//! Keys as they were at one moment, apart from the keyspace.
+//! Keys as they were at one moment, outside the keyspace.
 //!
 //! A view is taken under the locks of its keys and read without them. It costs O(1) a key, because large
-//! values are shared; while it lives, who wants to change one of those has to copy it first, and who can wait
-//! instead does ([`Locked::is_viewed`]).
+//! values are shared. While it lives, a command has to copy such a value before it changes it; a command that
+//! can wait does that instead ([`Locked::is_viewed`]).
 
 use std::sync::{
     Arc,
@@ -16,7 +16,7 @@ use super::{EntryRef, Locked, entry::LooseEntry};
 pub(crate) struct ViewMark(Arc<AtomicUsize>);
 
 impl ViewMark {
-    /// One that nobody looks for.
+    /// One that no test looks for.
     #[cfg(test)]
     pub(crate) fn alone() -> Self {
         Self::new(&Arc::default())
@@ -45,7 +45,7 @@ pub(crate) struct View {
     database: usize,
     /// In order, with their entries where they were there.
     keys: Vec<(Box<[u8]>, Option<LooseEntry>)>,
-    /// Last, so that it is dropped last: who sees that there is no view must not find anything shared.
+    /// Last, so that it is dropped last: a thread that sees no view must not find a value shared.
     _mark: ViewMark,
 }
 
@@ -125,7 +125,8 @@ fn find<'a>(locked: &'a Locked<'_>, database: usize, key: &[u8]) -> Option<Entry
 }
 
 impl Locked<'_> {
-    /// Whether somebody has a view of one of these keys that would have to be copied before it is changed.
+    /// Whether a view shares the value of one of these keys, which would have to be copied before it is
+    /// changed.
     /// Snapshots that have yet to see one of them, and would be lent it, have it now.
     #[inline(never)]
     pub(crate) fn is_viewed<'a>(

@@ -4,9 +4,10 @@
 //! stripe ─▶ Watches ─▶ database ─▶ key ─▶ [Watch { watcher, present }]
 //! ```
 //!
-//! The registry of a stripe stands behind its lock, and is not there while nobody watches a key of the
-//! stripe: then a writer looks at one pointer. Who runs a transaction holds the locks of all keys that
-//! he watches, so what he reads of his [`Watcher`] is true until he is done.
+//! The registry of a stripe stands behind its lock, and is not there while no client watches a key of
+//! the stripe: then a writer looks at one pointer. A worker that runs a transaction holds the locks of
+//! all keys that its client watches, so the state of the [`Watcher`] is true until the transaction
+//! ends.
 //!
 //! Invariant: no database and no key without a watch is kept.
 
@@ -20,7 +21,7 @@ use std::{
 
 use super::Expiration;
 
-/// Somebody who watches keys, and whether one of them has changed. Clones are the same watcher.
+/// A client that watches keys, and whether one of them has changed. Clones are the same watcher.
 #[derive(Debug, Clone, Default)]
 pub struct Watcher(Arc<AtomicBool>);
 
@@ -97,7 +98,7 @@ impl Watches {
     }
 
     /// The time of a key, or of some of its elements, has come. A key that is removed for it is nothing
-    /// new to who found it expired already.
+    /// new to a watcher that found it expired already.
     pub(crate) fn expired(&self, database: usize, key: &[u8], what: Expiration) {
         self.mark(database, key, |watch| watch.present || what == Expiration::Elements);
     }
@@ -107,8 +108,9 @@ impl Watches {
         watches.into_iter().flatten().filter(|watch| concerns(watch)).for_each(|watch| watch.watcher.mark());
     }
 
-    /// The whole database is replaced by one that has the keys of which `will_have` says so: that is
-    /// a change to who has seen a key there, and to who will see one where there was none.
+    /// The whole database is replaced by one that has the keys of which `will_have` says so: that is a
+    /// change to a watcher that has seen a key there, and to one that will see a key where there was
+    /// none.
     pub(crate) fn replaced(&self, database: usize, will_have: impl Fn(&[u8]) -> bool) {
         for (key, watches) in self.0.get(&database).into_iter().flatten() {
             let appears = will_have(key);

@@ -102,7 +102,7 @@ pub(crate) fn serialized_bytes(
     output.sink().0
 }
 
-/// Counts what is written.
+/// Counts the bytes that are written.
 struct Count(usize);
 
 impl io::Write for Count {
@@ -123,8 +123,8 @@ pub fn seal_dump(dump: &mut Vec<u8>, version: Version) {
     dump.extend_from_slice(&checksum.to_le_bytes());
 }
 
-/// What a dump holds in front of version and checksum, which are right; where `relaxed`, also of a version
-/// that is not known.
+/// The value inside a dump, before version and checksum, which are right; where `relaxed`, also of a version that is
+/// not known.
 pub fn unseal_dump(dump: &[u8], relaxed: bool) -> Result<(&[u8], Version), DumpError> {
     let (summed, checksum) = dump.split_last_chunk::<CHECKSUM_BYTES>().ok_or(DumpError::Footer)?;
     let (body, version) = summed.split_last_chunk::<VERSION_BYTES>().ok_or(DumpError::Footer)?;

@@ -40,7 +40,7 @@ pub enum RdbError {
     Io(io::Error),
     /// The bytes break a rule of the format: which one.
     Corrupt(&'static str),
-    /// The bytes may be good, but what they hold does not exist here.
+    /// The bytes may be good, but the type of their value does not exist here.
     Unsupported(String),
     /// A collection without elements, read to its end. Old servers wrote some; it is no key.
     Empty,
@@ -222,7 +222,7 @@ impl<R: io::BufRead> Input<R> {
         }
     }
 
-    /// Reads a string in place of what `out` holds.
+    /// Reads a string in place of the contents of `out`.
     pub fn string_into(&mut self, out: &mut Vec<u8>) -> Result<(), RdbError> {
         let head = self.head()?;
         self.string_behind(head, out)
@@ -296,7 +296,7 @@ impl<R: io::BufRead> Input<R> {
         Ok(rope)
     }
 
-    /// Takes back buffers that are done with, whatever they hold; those of more than 4 KiB are freed.
+    /// Takes back buffers that are done with, with any contents; those of more than 4 KiB are freed.
     pub fn recycle(&mut self, buffers: impl IntoIterator<Item = Vec<u8>>) {
         let fits = |buffer: &Vec<u8>| (1..=RECYCLED_BYTES_MAX).contains(&buffer.capacity());
         let room = RECYCLED_MAX - self.recycled.len();

@@ -6,7 +6,7 @@
 //! 111ooooo llllllll oooooooo           │ copy l + 9 bytes from o + 1 bytes back: 9 to 264
 //! ```
 //!
-//! A copy may reach into what it is writing, so that one byte and a copy make a run. A distance is at most
+//! A copy may reach into the bytes that it is writing, so that one byte and a copy make a run. A distance is at most
 //! 8192 bytes.
 //!
 //! The format leaves to the compressor which copies it finds. This one chooses as Redis's does: greedily, by
@@ -40,7 +40,7 @@ const PIECES_BYTES_MAX: usize = 16 << 20;
 pub struct Compressor {
     /// By hash: position plus `base`. Empty until it is first needed.
     last_seen: Vec<u32>,
-    /// What is below it was noted for an earlier string.
+    /// Positions below it were noted for an earlier string.
     base: u32,
     /// The next string's base.
     next: u32,
@@ -77,7 +77,8 @@ impl Compressor {
         true
     }
 
-    /// Appends the compressed form of `input`, where that is worth it; where it is not, what was appended is of no use.
+    /// Appends the compressed form of `input`, where that is worth it; where it is not, the appended bytes are of no
+    /// use.
     fn append(&mut self, input: &[u8], output: &mut Vec<u8>) -> bool {
         if input.len() <= SAVED_BYTES_MIN || input.len() > INPUT_BYTES_MAX {
             return false;
@@ -125,7 +126,7 @@ impl Compressor {
 
     /// Makes the table ready for a string of `bytes` bytes.
     fn prepare(&mut self, bytes: usize) {
-        // The string before this one ended at `next`: what it noted is below.
+        // The string before this one ended at `next`: its positions are below.
         self.base = self.next;
         match self.base.checked_add(bytes as u32) {
             Some(next) if !self.last_seen.is_empty() => self.next = next,
@@ -182,8 +183,8 @@ fn write_copy(offset: usize, length: usize, output: &mut Vec<u8>) {
     output.push(low);
 }
 
-/// Expands `input`, which must come to exactly `length` bytes. Memory grows with what `input` holds, not
-/// with what it promises.
+/// Expands `input`, which must come to exactly `length` bytes. Memory grows with the contents of `input`, not with the
+/// announced length.
 pub(crate) fn decompress(input: &[u8], length: usize) -> Result<Vec<u8>, Corrupt> {
     const CUT: Corrupt = Corrupt("compressed string is cut short");
     // No byte of input brings more than a third of the longest copy.

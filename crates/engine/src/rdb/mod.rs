@@ -1,4 +1,4 @@
-//! Values in the format of RDB files and of DUMP: byte for byte what Redis and Valkey write and read.
+//! Values in the format of RDB files and of DUMP: byte for byte as Redis and Valkey write and read them.
 //!
 //! ```text
 //! file     … type │ key │ value …                    (crates/persist reads and writes files)
@@ -7,13 +7,12 @@
 //! string   length, bytes │ integer │ LZF             ([`Input`], [`Output`])
 //! ```
 //!
-//! What is read is never trusted. Every length is checked against the bytes that are there before it is
-//! believed, packed forms are validated through and through, an element that must be unique is one; what
-//! breaks a rule is refused with the rule. What is older than the packed forms of today (ziplist, zipmap) is
-//! translated.
+//! Input is never trusted. Every length is checked against the bytes that are there before it is believed, packed forms
+//! are validated through and through, and an element that must be unique is one. Input that breaks a rule is refused
+//! with the rule. Forms older than today's packed ones (ziplist, zipmap) are translated.
 //!
-//! What is written is the oldest form that carries the value, so that servers from Redis 7.0 on can read it; or that of
-//! a version that was asked for ([`Version::writable`]).
+//! The output has the oldest form that carries the value, so that servers from Redis 7.0 on can read it; or that of a
+//! version that was asked for ([`Version::writable`]).
 //!
 //! Sources: Redis 7.0–7.4 and Valkey 9 `rdb.c`, `cluster.c` (DUMP), `ziplist.c`, `zipmap.c`;
 //! docs/formats/rdb.md draws all of it.

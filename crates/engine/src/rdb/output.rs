@@ -54,7 +54,7 @@ pub struct Output<'a, W> {
     compressed: Vec<u8>,
 }
 
-/// What becomes of long strings.
+/// The compression of long strings.
 #[derive(Debug)]
 enum Compression<'a> {
     /// They stay as they are.

@@ -63,7 +63,7 @@ enum Contents {
 }
 
 impl Value {
-    /// Adds what [`PRODUCERS_FIELD`] says to a stream; anything else has none.
+    /// Adds the contents of [`PRODUCERS_FIELD`] to a stream; values of other types have none.
     pub fn adopt_producers(&mut self, bytes: &[u8]) -> Result<(), RdbError> {
         let Contents::Object(object) = &mut self.0 else { return Ok(()) };
         if let Some(stream) = Stream::of_mut(object) {
@@ -72,8 +72,8 @@ impl Value {
         Ok(())
     }
 
-    /// Hands the value to `store` as the keyspace takes it. What comes back beside the result is the buffer that
-    /// it was read into, where the keyspace has copied it ([`Input::recycle`]), and empty otherwise.
+    /// Hands the value to `store` as the keyspace takes it. Returns the result and the buffer that the value was read
+    /// into, where the keyspace has copied it ([`Input::recycle`]), and empty otherwise.
     pub(crate) fn store<R>(self, store: impl FnOnce(NewValue<'_>) -> R) -> (R, Vec<u8>) {
         match self.0 {
             Contents::String(mut text) => (store(NewValue::String(NewString::from_owned(&mut text))), text),
@@ -102,7 +102,7 @@ pub fn version_of(entry: EntryRef<'_>) -> Version {
     entry.object().map_or(Version::OLDEST, |object| each!(object, collection => collection.oldest_version()))
 }
 
-/// [`version_of`], or the version that also carries what an auxiliary field would say in a file ([`PRODUCERS_FIELD`]).
+/// [`version_of`], or the version that also carries the contents of an auxiliary field in a file ([`PRODUCERS_FIELD`]).
 pub(crate) fn whole_version_of(entry: EntryRef<'_>) -> Version {
     entry.object().map_or(Version::OLDEST, |object| each!(object, collection => collection.whole_version()))
 }
@@ -138,7 +138,7 @@ pub(crate) fn write_key<W: io::Write>(
     output.string(entry.key())
 }
 
-/// Writes the entry's value in the form that [`type_of`] names, without what has expired by `now_ms`.
+/// Writes the entry's value in the form that [`type_of`] names, without elements that have expired by `now_ms`.
 /// O(n).
 pub fn write_value<W: io::Write>(
     entry: EntryRef<'_>,
@@ -203,8 +203,8 @@ pub(crate) fn is_written_in_elements(entry: EntryRef<'_>, version: Version) -> b
         .is_none_or(|object| each!(object, collection => collection.is_written_in_elements(version)))
 }
 
-/// Reads a value of a form. What has the right form for a compact encoding but is over its limits leaves it
-/// at once, as everywhere. O(n).
+/// Reads a value of a form. A value in the form of a compact encoding that is over its limits leaves it at once, as
+/// everywhere. O(n).
 pub fn read_value<R: io::BufRead>(
     type_number: u8,
     version: Version,

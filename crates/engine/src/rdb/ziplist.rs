@@ -275,7 +275,7 @@ mod tests {
         let (written, elements) = (|elements: &[Element<'_>]| from_elements(elements.iter().copied()), {
             texts.iter().map(|text| Element::String(text)).collect::<Vec<_>>()
         });
-        // Integers are told from texts by their looks: the last one of the sample takes its short form.
+        // Integers are distinguished from texts by their looks: the last one of the sample takes its short form.
         let listpack = to_listpack(&written(&elements)).unwrap();
         let read: Vec<Vec<u8>> = listpack.view().iter().map(|element| element.text().into_owned()).collect();
         assert_eq!(read, texts);

@@ -1,4 +1,4 @@
-//! What a snapshot has of a part.
+//! A snapshot's state of a part.
 
 use std::{mem, sync::Arc};
 
@@ -7,12 +7,12 @@ use dunlin_structures::{CellPosition, CellWalk, Handle};
 use super::{Chunk, Due, IncrementalEntry, SnapshotQueue};
 use crate::keyspace::{EntryRef, STAMP_BITS};
 
-/// What looking at an entry or a page counts for, in bytes copied.
+/// The cost of looking at an entry or a page, in bytes copied.
 const VISIT_BYTES: usize = 16;
-/// What lending an entry counts for, in bytes copied.
+/// The cost of lending an entry, in bytes copied.
 const LENT_COST_BYTES: usize = 1024;
 
-/// What a snapshot has of a part.
+/// A snapshot's state of a part.
 pub(crate) struct Capture {
     snapshot_queue: Arc<SnapshotQueue>,
     /// The number of the database that the part was of at the cut.
@@ -44,9 +44,9 @@ impl Capture {
             && entry.object().is_some_and(|object| object.heap_bytes() >= bytes_min)
     }
 
-    /// Copies an entry that the snapshot has not seen, takes a view of it, or begins to have it in pieces. How many bytes that took,
-    /// and whether the snapshot has seen it now, so that the caller stamps it: what it has in pieces stays unseen until the
-    /// last of them, or until it `leaves` the keyspace.
+    /// Copies an entry that the snapshot has not seen, takes a view of it, or begins to have it in pieces. Returns how
+    /// many bytes that took, and whether the snapshot has seen it now, so that the caller stamps it: an entry in pieces
+    /// stays unseen until the last of them, or until it `leaves` the keyspace.
     pub(crate) fn add(&mut self, entry: EntryRef<'_>, leaves: bool) -> (usize, bool) {
         if let Some(at) = self.incremental.iter().position(|known| known.is_of(entry.key())) {
             return (0, self.keep(at, entry, leaves));
@@ -151,7 +151,7 @@ impl Capture {
             let mut handles = mem::take(&mut self.handles);
             self.position = page(self.position, &mut handles);
             *budget = budget.saturating_sub((1 + handles.len()) * VISIT_BYTES);
-            // Under load most of them have been copied by who has changed them.
+            // Under load commands that changed them have copied most of them.
             handles.retain(|handle| unseen(*handle).inspect(|_| fetch(*handle)).is_some());
             for handle in handles.drain(..) {
                 let Some(entry) = unseen(handle) else { continue };

@@ -20,12 +20,12 @@ use crate::{
 
 /// Bytes of a chunk from which on it is finished.
 pub(super) const CHUNK_BYTES: usize = 16 * 1024;
-/// What the last entry of a chunk takes behind [`CHUNK_BYTES`], usually.
+/// Bytes that the last entry of a chunk takes behind [`CHUNK_BYTES`], usually.
 const ENTRY_BYTES_USUAL: usize = 512;
 /// Most bytes behind an entry that are fetched for the next.
 const FETCHED_BYTES_MAX: usize = 512;
 
-/// What chunks are made of.
+/// The form of chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Form {
     /// Commands instead of parts of RDB files.
@@ -33,7 +33,7 @@ pub struct Form {
     /// The version of RDB files that the servers load which are to read it; `None` for the oldest from
     /// [`Version::OLDEST`] on that carries the values. Where it is given, each value fits: [`crate::rdb::unfit`].
     pub version: Option<Version>,
-    /// Whether long strings of RDB files may be compressed by who writes the chunks.
+    /// Whether the writer of the chunks may compress long strings of RDB files.
     pub compress: bool,
 }
 
@@ -76,10 +76,10 @@ pub struct Chunk {
 /// A piece of a collection that is copied in pieces.
 #[derive(Debug)]
 pub(super) struct Piece {
-    /// What stands in the file before the elements; empty but for the first piece.
+    /// The bytes before the elements in the file; empty but for the first piece.
     pub(super) head: Vec<u8>,
     pub(super) elements: Elements,
-    /// What stands behind them; none but in the last piece.
+    /// The part behind them; none but in the last piece.
     pub(super) tail: Option<Box<StreamTail>>,
     /// Whether it is not the last piece, or all elements of the cut were in one of them.
     pub(super) is_sound: bool,
@@ -144,14 +144,14 @@ impl Chunk {
     /// strings.
     pub(super) fn add(&mut self, entry: EntryRef<'_>, now_ms: u64) {
         if self.keys == 0 {
-            // All at once: what grows in steps is copied at each.
+            // All at once: a buffer that grows in steps is copied at each.
             self.bytes.reserve_exact(CHUNK_BYTES + ENTRY_BYTES_USUAL);
         }
         self.keys += 1;
         let before = self.bytes.len();
         self.copy(entry, now_ms);
         // The next entry goes there and may be as long. The memory comes from the thread that has written the last
-        // chunk, and whoever copies is about to release a lock.
+        // chunk, and the copying thread is about to release a lock.
         let fetched = (self.bytes.len() - before).min(FETCHED_BYTES_MAX);
         prefetch_span_for_write(self.bytes.as_ptr().wrapping_add(self.bytes.len()), fetched);
     }

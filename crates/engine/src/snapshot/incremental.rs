@@ -16,9 +16,9 @@ pub(crate) struct IncrementalEntry {
     database: usize,
     /// Where it stands in its part now; its key at the cut is in the head.
     key: Box<[u8]>,
-    /// What stands in the file before its elements, until that was copied.
+    /// The bytes before its elements in the file, until they were copied.
     head: Vec<u8>,
-    /// What stands behind them, where something does.
+    /// The part behind them, where there is one.
     tail: Option<Box<StreamTail>>,
     version: Version,
     copy: IncrementalCopy,
@@ -54,7 +54,7 @@ impl IncrementalEntry {
         &self.key
     }
 
-    /// Whether it is what stands under a key of its part.
+    /// Whether it is the collection under a key of its part.
     pub(super) fn is_of(&self, key: &[u8]) -> bool {
         !self.is_gone() && *self.key == *key
     }
@@ -87,7 +87,7 @@ impl IncrementalEntry {
         }
     }
 
-    /// It is removed: the snapshot has a view of it from now on, and nobody else has it.
+    /// It is removed: the snapshot has a view of it from now on, which is the only one.
     pub(super) fn leave(&mut self, entry: EntryRef<'_>) {
         self.snapshot_queue.note_gone();
         self.gone = Some(self.snapshot_queue.lend(entry));

@@ -9,29 +9,29 @@
 //! FLUSHALL      │ takes the part out ─▶ snapshots adopt it, visit the rest; the last one frees it
 //! ```
 //!
-//! Every entry has a bit for each snapshot that can be under way, and so has its part (the part of a
-//! database in a stripe). Where the bits are equal the snapshot has the entry or it came after the cut;
-//! where they differ it has yet to see it. Bits are parities: the next snapshot flips the part's bit
-//! again, so nothing has to be cleared. While there is no snapshot, all bits are equal, and what a command
-//! pays is the comparison of two bytes that it has at hand.
+//! Every entry has a bit for each snapshot that can be under way, and so has its part (the part of a database in a
+//! stripe). Where the bits are equal the snapshot has the entry or it came after the cut; where they differ it has yet
+//! to see it. Bits are parities: the next snapshot flips the part's bit again, so nothing has to be cleared. While
+//! there is no snapshot, all bits are equal, and a command pays for the comparison of two bytes that it has at hand.
 //!
-//! The walk goes over the cells of the part's slab in the order of their addresses, so that the processor fetches what comes
-//! next. An entry that a snapshot has yet to see is where it was at the cut, for whoever moves or removes it hands it over
-//! before, or says where the rest of it goes; what is younger is behind the last page of then, or in a cell that was given
-//! back, and stamped either way. So every entry of the cut is copied once, in the state of the cut, and splits and merges of buckets are no business of the walk's:
+//! The walk goes over the cells of the part's slab in the order of their addresses, so that the processor fetches the
+//! next ones. An entry that a snapshot has yet to see is where it was at the cut: a command that moves or removes it
+//! hands it over before, or says where the rest of it goes. A younger entry is behind the last page of then, or in a
+//! cell that was given back, and stamped either way. So every entry of the cut is copied once, in the state of the cut,
+//! and splits and merges of buckets do not concern the walk:
 //! - All changes of entries are in `keyspace/database.rs`, and begin with `preserve`.
 //! - Stamps are looked at and changed under the lock of the stripe, as entries are.
 //! - Which database an entry is in was settled by the cut: `SWAPDB` moves whole parts.
 //!
-//! Copies are [`Chunk`]s of entries in the [`Form`] of the file, made under the lock without compression, which
-//! whoever writes the file adds. They queue in a [`SnapshotQueue`]; commands that write wait while the queue is too
-//! long ([`Snapshots::is_congested`]), so the memory that a snapshot takes is bounded: by the queue, one
-//! unfinished chunk for each thread and database, and what was lent and has been replaced since.
+//! Copies are [`Chunk`]s of entries in the [`Form`] of the file, made under the lock without compression, which the
+//! writer of the file adds. They queue in a [`SnapshotQueue`]; commands that write wait while the queue is too long
+//! ([`Snapshots::is_congested`]), so the memory that a snapshot takes is bounded: by the queue, one unfinished chunk
+//! for each thread and database, and what was lent and has been replaced since.
 //!
-//! A large collection is *copied in pieces* ([`crate::value::copy`]): when the walk is over, so that nobody
-//! copies anything else meanwhile, or as soon as memory needs that. It changes as ever, also under another key (what the snapshot
-//! has of it goes along), and counts as unseen until the last piece. While there are some pieces and not the last, nothing else
-//! can be written.
+//! A large collection is *copied in pieces* ([`crate::value::copy`]): when the walk is over, so that no thread copies
+//! anything else meanwhile, or as soon as memory needs that. It changes as ever, also under another key (what the
+//! snapshot has of it goes along), and counts as unseen until the last piece. While there are some pieces and not the
+//! last, nothing else can be written.
 //!
 //! ```text
 //! cut ─── walk ──────────▶ │ pieces of h ▶ │ pieces of z ▶ │
@@ -39,13 +39,14 @@
 //!          f's region is copied first     m's region, too, unless it was before
 //! ```
 //!
-//! Where members of a sorted set were removed and are yet to be reaped, where elements belong to a stream whose groups are large
-//! themselves, and where the file consists of commands, a large collection is not copied either but *lent*: the chunk has a
-//! view of it, which takes no time, and whoever writes the file reads it without the lock. A command that would change it is
-//! presented again until that is done (`Locked::is_viewed`); what is replaced or removed is left to the snapshot; and a transaction or a
-//! script, which cannot wait, copies it as it copies what any view shares (`value/shared.rs`).
+//! Where members of a sorted set were removed and are yet to be reaped, where elements belong to a stream whose groups
+//! are large themselves, and where the file consists of commands, a large collection is not copied either but *lent*.
+//! The chunk has a view of it, which takes no time, and the writer of the file reads it without the lock. A command
+//! that would change it is presented again until that is done (`Locked::is_viewed`). A collection that is replaced or
+//! removed is left to the snapshot. A transaction or a script, which cannot wait, copies it as it copies a value that
+//! any view shares (`value/shared.rs`).
 //!
-//! What the threads share of the queue is checked with loom (`snapshot_queue.rs`):
+//! Loom checks the part of the queue that the threads share (`snapshot_queue.rs`):
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p dunlin-engine --lib loom --release
@@ -172,7 +173,7 @@ impl Snapshots {
 /// How a snapshot is taken.
 #[derive(Debug, Clone, Copy)]
 pub struct SnapshotOptions {
-    /// What its chunks are made of.
+    /// The form of its chunks.
     pub form: Form,
     /// Bytes of chunks that may wait to be written before writers have to wait, until there are half as many.
     pub queue_bytes_max: usize,
@@ -185,9 +186,9 @@ pub struct SnapshotOptions {
 pub enum Advance {
     /// There is more to visit.
     More,
-    /// Somebody holds a lock for long: to be tried again later.
+    /// A script holds a lock for long: to be tried again later.
     Held,
-    /// Everything was visited; what is queued is the rest.
+    /// Everything was visited; only the queue is left.
     Complete,
 }
 
@@ -323,7 +324,7 @@ impl Snapshot {
         })
     }
 
-    /// Visits what was taken out of the keyspace; whether there is no more of it.
+    /// Visits entries that were taken out of the keyspace; returns whether there are no more of them.
     fn advance_orphans(&self, budget: &mut usize) -> bool {
         let snapshots = Arc::clone(self.snapshot_queue.snapshots());
         while !snapshots.advance_orphan(self.snapshot_queue.index(), budget) {
@@ -340,13 +341,13 @@ impl Snapshot {
         self.snapshot_queue.take()
     }
 
-    /// Gives the memory of a chunk back. Whether that lets writers go on that had to wait: they are to be told.
+    /// Gives the memory of a chunk back. Returns whether writers that had to wait may go on: the caller wakes them.
     pub fn release(&self, chunk: Chunk) -> bool {
         self.snapshot_queue.release(chunk)
     }
 
-    /// Whether there will be time to compress what is copied from now on. What is to be compressed has to be noted, which
-    /// costs whoever copies.
+    /// Whether there will be time to compress entries that are copied from now on. Strings to be compressed have to be
+    /// noted, at the cost of the thread that copies.
     pub fn set_compresses(&self, compresses: bool) {
         self.snapshot_queue.set_compresses(compresses);
     }
@@ -361,8 +362,8 @@ impl Snapshot {
         self.snapshot_queue.waiting_bytes()
     }
 
-    /// Gives the snapshot up: from here on entries are stamped and not copied, and nobody waits. What has
-    /// been copied may still be taken.
+    /// Gives the snapshot up: from here on entries are stamped and not copied, and nobody waits. Chunks that have been
+    /// copied may still be taken.
     pub fn cancel(&self) {
         self.snapshot_queue.cancel();
     }

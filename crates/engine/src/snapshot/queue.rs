@@ -1,4 +1,4 @@
-//! The queue of what a snapshot has, on its way to who writes the file.
+//! The queue of a snapshot's copies, on their way to the writer of the file.
 
 use std::{
     collections::VecDeque,
@@ -41,7 +41,7 @@ pub(crate) struct SnapshotQueue {
     cancelled: AtomicBool,
     /// Whether strings of new chunks are noted that may be compressed.
     compresses: AtomicBool,
-    /// While there is a snapshot, whoever changes a value looks whether it has to be lent first.
+    /// While there is a snapshot, a command that changes a value looks whether it has to be lent first.
     mark: ViewMark,
 }
 
@@ -56,7 +56,7 @@ pub(crate) enum Due {
     Any,
 }
 
-/// What is ready to be written.
+/// Chunks that are ready to be written.
 #[derive(Default)]
 struct Queue {
     chunks: VecDeque<Chunk>,
@@ -64,9 +64,11 @@ struct Queue {
     pieces: VecDeque<Chunk>,
     /// Whether there will be more of them: until then nothing else can be written.
     is_in_pieces: bool,
-    /// Strings in chunks, which take long to be written and no memory before: they go last, when nobody copies anything.
+    /// Strings in chunks, which take long to be written and no memory before: they go last, when no thread copies
+    /// anything.
     ropes: Vec<Chunk>,
-    /// Views that are needed no more. They may be all that is left of millions of elements: who frees them holds no locks.
+    /// Views that are needed no more. They may be all that is left of millions of elements: the thread that frees them
+    /// holds no locks.
     done: Vec<LentEntry>,
 }
 
@@ -100,7 +102,7 @@ impl SnapshotQueue {
         }
     }
 
-    /// Of a snapshot that nobody takes, with its cut at that time.
+    /// Of a snapshot without a reader, with its cut at that time.
     #[cfg(test)]
     pub(crate) fn alone(cut_ms: u64) -> Arc<Self> {
         let options = SnapshotOptions {
@@ -116,7 +118,7 @@ impl SnapshotQueue {
         self.index
     }
 
-    /// When the cut was made, in unix milliseconds: what had expired then does not belong to the snapshot.
+    /// When the cut was made, in unix milliseconds: entries that had expired then do not belong to the snapshot.
     pub(crate) fn cut_ms(&self) -> u64 {
         self.cut_ms
     }
@@ -160,7 +162,7 @@ impl SnapshotQueue {
         }
     }
 
-    /// Hands in what all threads have copied. Nobody copies anything any more.
+    /// Hands in the copies of all threads. No thread copies anything any more.
     pub(super) fn finish_chunks(&self) {
         self.buffers.drain().for_each(|chunk| self.push(chunk));
         let mut queue = self.queue();
@@ -179,7 +181,7 @@ impl SnapshotQueue {
             return;
         }
         self.add_waiting(chunk.memory_bytes());
-        // Somebody may wait for what is lent.
+        // A command may wait for a lent value.
         if chunk.lends() { queue.chunks.push_front(chunk) } else { queue.chunks.push_back(chunk) }
     }
 
@@ -314,7 +316,7 @@ impl SnapshotQueue {
 
     pub(super) fn set_compresses(&self, compresses: bool) {
         let compresses = compresses && self.options.form.compress;
-        // Whoever copies reads what is beside it.
+        // Threads that copy read the fields beside it.
         if self.compresses.load(Relaxed) != compresses {
             self.compresses.store(compresses, Relaxed);
         }
@@ -331,7 +333,7 @@ mod loom_tests {
     use super::*;
     use loom::{sync::Arc as Shared, thread};
 
-    /// A queue that is too long with its second chunk, and the message by which a worker is told of room.
+    /// A queue that is too long with its second chunk, and the message that wakes a worker when there is room.
     struct Model {
         snapshots: Arc<Snapshots>,
         snapshot_queue: SnapshotQueue,
@@ -353,7 +355,7 @@ mod loom_tests {
             self.snapshot_queue.push(Chunk::of_bytes(BYTES));
         }
 
-        /// What the snapshot's thread does; how many chunks it got.
+        /// Does the work of the snapshot's thread; returns how many chunks it got.
         fn take(&self) -> usize {
             let told = |chunk| {
                 if self.snapshot_queue.release(chunk) {
@@ -401,7 +403,7 @@ mod loom_tests {
             let model = model();
             let worker = write_twice(&model);
             model.snapshot_queue.cancel();
-            // As `end_snapshot` does, whether or not somebody waits.
+            // As `end_snapshot` does, whether or not a worker waits.
             *model.has_message.lock().unwrap() = true;
             let waits = worker.join().unwrap();
             assert!(!waits || *model.has_message.lock().unwrap());

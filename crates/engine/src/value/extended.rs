@@ -235,7 +235,7 @@ fn parse_power(text: &[u8]) -> Option<i64> {
 
 /// `integer` × 10^`power`, exactly or with bits to spare.
 fn scale_decimal(integer: BigUint, power: i64) -> Exact {
-    // What lies beyond the type by its count of digits alone needs no arithmetic.
+    // A number whose count of digits alone puts it beyond the type needs no arithmetic.
     const DECIMAL_POWER_MAX: i64 = 5_000;
     let leading = power + (integer.bits() as f64 * std::f64::consts::LOG10_2) as i64;
     if leading > DECIMAL_POWER_MAX {

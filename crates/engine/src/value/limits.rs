@@ -58,11 +58,11 @@ impl Default for CollectionLimits {
     }
 }
 
-/// What decides how a collection that grows is laid out, and where its memory comes from.
+/// Thresholds for the layout of a collection that grows, and the source of its memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout<'a> {
     /// The thresholds of now.
     pub limits: &'a CollectionLimits,
-    /// For what outgrows them.
+    /// For values that outgrow them.
     pub resources: &'a Arc<Resources>,
 }

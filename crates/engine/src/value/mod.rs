@@ -114,7 +114,7 @@ pub(crate) fn rope_bytes(rope: &StringRope) -> usize {
 /// The counts of an `Arc`.
 const COUNTS_BYTES: usize = 2 * size_of::<usize>();
 
-/// What a value owned on the heap, taken out of its entry.
+/// The memory that a value owned on the heap, taken out of its entry.
 #[derive(Debug)]
 pub(crate) enum Owned {
     /// The block of a long string.
@@ -126,7 +126,7 @@ pub(crate) enum Owned {
 }
 
 impl Owned {
-    /// Roughly what freeing it gives back, in bytes.
+    /// About how many bytes its freeing gives back.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::Block(block) => block.capacity(),
@@ -136,7 +136,7 @@ impl Owned {
     }
 }
 
-/// What collections need from their keyspace: memory, and a secret to hash members under.
+/// Resources of collections from their keyspace: memory, and a secret to hash members under.
 #[derive(Debug)]
 pub struct Resources {
     pub(crate) pool: Arc<PagePool>,

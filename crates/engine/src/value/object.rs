@@ -46,7 +46,7 @@ pub enum Object {
     Set(Set),
     /// A sorted set.
     SortedSet(SortedSet),
-    /// A stream: apart, being much larger than the others.
+    /// A stream: in an allocation of its own, being much larger than the others.
     Stream(Shared<Stream>),
 }
 
@@ -83,7 +83,7 @@ impl Object {
         }
     }
 
-    /// Takes a copy of it that shares nothing in its place, with what snapshots have of it. O(n).
+    /// Puts a copy of it that shares nothing in its place, with the state of snapshots. O(n).
     pub(crate) fn unshare(&mut self) {
         fn unshare<T: Stored>(collection: &mut T) {
             let copy = collection.copied();
@@ -93,7 +93,7 @@ impl Object {
         each!(self, collection => unshare(collection));
     }
 
-    /// Whether it is what `other` was made from by cloning, unchanged: the same large form, or equal compact
+    /// Whether `other` is an unchanged clone of it: the same large form, or equal compact
     /// ones. O(bytes) where compact.
     pub(crate) fn is(&self, other: &Self) -> bool {
         match (self, other) {
@@ -106,7 +106,7 @@ impl Object {
         }
     }
 
-    /// Whether changing it would copy it first, because somebody has a view of it.
+    /// Whether changing it would copy it first, because a view shares it.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         each!(self, collection => Stored::is_shared(collection))
@@ -130,8 +130,8 @@ impl Object {
         each!(self, collection => collection.next_deadline_ms())
     }
 
-    /// Gives back memory of elements that were removed, of no more than `elements_max`; of how many. Nobody
-    /// can tell but by the memory.
+    /// Gives back memory of elements that were removed, of no more than `elements_max`; returns of how many. Only
+    /// the memory shows it.
     pub(crate) fn reap(&mut self, elements_max: usize) -> usize {
         each!(self, collection => Stored::reap(collection, elements_max))
     }

@@ -6,9 +6,9 @@
 //! view  ─▶ Object ─▶ Set ─▶ Shared ─┘
 //! ```
 //!
-//! Cloning shares: it takes a view of millions of elements in no time. Whoever changes a table that is
-//! shared gets a copy of it first, so a view never changes (`docs/decisions/0013-long-commands.md`). Usually
-//! nobody shares it, and then all that is added to a change is one look at the count.
+//! Cloning shares: it takes a view of millions of elements in no time. A command that changes a shared table
+//! gets a copy of it first, so a view never changes (`docs/decisions/0013-long-commands.md`). Usually the
+//! table is not shared, and then a change costs one look at the count more.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -61,10 +61,10 @@ impl<T: Clone> DerefMut for Shared<T> {
         if self.is_shared() {
             self.0 = copied(&self.0);
         }
-        // What another holder has read, it has read before.
+        // Another holder's reads have come before.
         fence(Acquire);
-        // SAFETY: this is the only strong pointer, nobody makes weak ones, and `&mut self` keeps it from
-        // being cloned. `Arc::get_mut` would lock the weak count to be sure of what is sure here.
+        // SAFETY: this is the only strong pointer, no code makes weak ones, and `&mut self` keeps it from
+        // being cloned. `Arc::get_mut` would lock the weak count to be sure of a fact that holds here.
         unsafe { &mut *Arc::as_ptr(&self.0).cast_mut() }
     }
 }

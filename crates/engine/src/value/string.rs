@@ -7,8 +7,8 @@
 //! longer                              Rope      pointer to an `Arc<Rope>`: chunks, each shared until it is changed
 //! ```
 //!
-//! Whoever changes a block that a reply or a snapshot shares copies all of it, of a rope one chunk: no change of a
-//! string takes longer than that (docs/decisions/0023).
+//! A command that changes a block which a reply or a snapshot shares copies all of it, of a rope one chunk: no change
+//! of a string takes longer than that (docs/decisions/0023).
 
 use std::{borrow::Cow, mem, ops::Range, ptr, sync::Arc};
 
@@ -26,7 +26,7 @@ use crate::long_words::LongWord;
 pub(crate) const INLINE_BYTES_MAX: usize = 1536;
 /// Longest string that `OBJECT ENCODING` calls `embstr`; longer ones are `raw`.
 pub(crate) const EMBEDDED_BYTES_MAX: usize = 44;
-/// Bytes of a chunk: what a change of a long string copies at most. Smaller ones make more work of sharing them all,
+/// Bytes of a chunk: a change of a long string copies as many at most. Smaller ones make more work of sharing them all,
 /// larger ones of changing one.
 const CHUNK_BYTES: usize = if cfg!(test) { 4 * 1024 } else { 64 * 1024 };
 /// Longest string that stands in one block.
@@ -50,7 +50,7 @@ pub enum StringRef<'a> {
     Rope(RopeRef<'a>),
 }
 
-/// What an `Arc` holds that the keyspace owns a count of, borrowed from there.
+/// The contents of an `Arc` of which the keyspace owns a count, borrowed from there.
 #[derive(Debug)]
 pub struct ArcRef<'a, T>(&'a T);
 
@@ -192,8 +192,8 @@ impl<'a> StringRef<'a> {
         }
     }
 
-    /// The bytes of a range of the text in order, each piece with its place; `buffer` holds them where the string is kept
-    /// as an integer. What lies behind the end is left out.
+    /// The bytes of a range of the text in order, each piece with its place; `buffer` holds them where the string is
+    /// kept as an integer. A part of the range behind the end is left out.
     pub fn pieces<'b>(
         self,
         buffer: &'b mut itoa::Buffer,
@@ -287,7 +287,7 @@ impl LongText {
         }
     }
 
-    /// Bytes that are copied when somebody changes the text while it is shared.
+    /// Bytes that a change of the text copies while it is shared.
     pub(crate) fn shared_bytes(&self) -> usize {
         match self {
             Self::Block(block) => block.len(),

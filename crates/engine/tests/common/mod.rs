@@ -116,7 +116,7 @@ impl Client<'_> {
         String::from_utf8_lossy(&self.run(&words)).replace("\r\n", " ").trim_end().to_owned()
     }
 
-    /// Removes what has expired, in small slices, until nothing more is due.
+    /// Removes expired keys, in small slices, until nothing more is due.
     pub fn expire(&mut self) {
         let engine = &self.store.engine;
         let inside = engine.keyspace.enter(self.worker.id());

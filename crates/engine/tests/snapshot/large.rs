@@ -19,7 +19,7 @@ use crate::{
     taken::{NONE, OPTIONS, check, client_of, contents, cut, difference, recorded_store, replay},
 };
 
-/// Large collections are neither copied, nor does anyone wait for them who changes, replaces or removes one.
+/// Large collections are not copied as a whole, and commands that change, replace or remove one do not wait for them.
 #[test]
 fn large_collections_are_not_copied() {
     const FIELDS: usize = 1000;
@@ -95,7 +95,7 @@ fn large_collections_are_not_copied() {
     }
 }
 
-/// Strings in chunks are shared, whatever becomes of them, and what changes of them is copied by the chunk.
+/// Strings in chunks are shared, and changes of them copy single chunks.
 #[test]
 fn long_strings_are_shared() {
     let (store, tape) = recorded_store(1);
@@ -357,7 +357,7 @@ proptest! {
                 client.database = usize::from(dice.roll(10) == 0);
                 let line = dice.large_line();
                 let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
-                // Where somebody else has a view, it is left undone.
+                // Where another client has a view, it is left undone.
                 let _ = client.try_run(&words);
                 drop(client.worker.garbage.take());
                 for at in (0..running.len()).rev() {
@@ -405,7 +405,7 @@ impl io::Write for Pieces {
     }
 }
 
-/// What is lent is not copied as a whole either where the file consists of commands.
+/// Collections that are lent are not copied as a whole either where the file consists of commands.
 #[test]
 fn large_collections_become_commands_in_pieces() {
     const FIELDS: usize = 5000;

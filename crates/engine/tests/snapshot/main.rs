@@ -1,5 +1,5 @@
-//! Snapshots while everything changes: what a snapshot holds is what the log says of the time before its cut,
-//! and with the log behind it, what there is in the end.
+//! Snapshots while everything changes: a snapshot holds the state that the log before its cut makes, and with
+//! the log behind it, the final state.
 //!
 //! ```text
 //! records  ─────────────┬──────────────────────▶ end
@@ -39,7 +39,7 @@ proptest! {
         let (store, tape) = recorded_store(1);
         let mut client = client_of(&store, 0);
         let (mut dice, mut compressor) = (Dice(seed), Compressor::default());
-        // With what there was at the cut.
+        // With the contents at the cut.
         let mut running: Vec<(Snapshot, (Taken, Contents))> = Vec::new();
         let mut done: Vec<Taken> = Vec::new();
         let mut left = 6_000;
@@ -83,7 +83,7 @@ proptest! {
     }
 }
 
-/// Tells others that this thread has failed.
+/// Shows other threads that this one has failed.
 struct EndOnPanic<'a>(&'a AtomicBool);
 
 impl Drop for EndOnPanic<'_> {
@@ -175,7 +175,7 @@ fn a_cancelled_snapshot_leaves_no_trace() {
     assert!(store.engine.keyspace.snapshots().has_room());
 }
 
-/// Writers are told to wait while nobody takes what they copy, and that they may go on.
+/// Writers have to wait while no thread takes their copies, and then may go on.
 #[test]
 fn the_queue_is_bounded_by_who_writes() {
     let (store, tape) = recorded_store(1);
@@ -205,7 +205,7 @@ fn the_queue_is_bounded_by_who_writes() {
     while snapshot.advance(&store.engine.keyspace, usize::MAX) != Advance::Complete {}
 }
 
-/// What is not to be compressed when it is copied stays as it is, whenever it is written.
+/// Strings that are not to be compressed when they are copied stay as they are, whenever they are written.
 #[test]
 fn strings_are_compressed_where_that_was_foreseen() {
     const FIRST_CHUNKS_MAX: usize = 16 * 20 * 1024;

@@ -1,4 +1,4 @@
-//! What a snapshot has brought, held against what the log says of the time before its cut.
+//! The contents of a snapshot, compared with the log before its cut.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -75,7 +75,7 @@ pub(crate) fn client_of(store: &Store, number: usize) -> Client<'_> {
     client
 }
 
-/// What a snapshot has brought: its place in the log, its time, and the keys of databases as in a file.
+/// The contents of a snapshot: its place in the log, its time, and the keys of databases as in a file.
 pub(crate) struct Taken {
     pub(crate) offset: usize,
     pub(crate) cut_ms: u64,
@@ -111,7 +111,7 @@ impl Taken {
             chunk.write(&mut Output::new(&mut bytes, Some(compressor)), small).unwrap();
             self.keys += chunk.keys();
             match self.parts.last_mut() {
-                // A further piece of a collection: it belongs to what is before it.
+                // A further piece of a collection: it belongs to the entry before it.
                 Some((_, part)) if chunk.keys() == 0 => part.append(&mut bytes),
                 _ => self.parts.push((chunk.database(), bytes)),
             }
@@ -163,7 +163,8 @@ pub(crate) fn command<'l>(log: &mut &'l [u8]) -> Vec<&'l [u8]> {
     words.collect()
 }
 
-/// Runs the commands of a log. Transactions are run command by command: nobody looks in between.
+/// Runs the commands of a log. Transactions are run command by command: no other client looks in
+/// between.
 pub(crate) fn replay(store: &Store, mut log: &[u8]) {
     let mut client = store.client(0);
     client.policy = Policy { string_bytes_max: usize::MAX, collection_limits: limits(), ..Policy::default() };
@@ -181,7 +182,8 @@ pub(crate) fn replay(store: &Store, mut log: &[u8]) {
     }
 }
 
-/// What there is at a time: each key with its database, when it expires, and a digest of its value.
+/// The contents of a store at a time: each key with its database, when it expires, and a digest of its
+/// value.
 pub(crate) fn contents(store: &Store, now_ms: u64) -> Contents {
     let table = CommandTable::new(&[commands::debug::COMMANDS]);
     let (policy, caller) = (Policy::default(), Caller { now_ms, ..Caller::default() });

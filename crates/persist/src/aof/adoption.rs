@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! thread `log`      begin ─ writes on into the newest file ─ … ─ end
-//! another thread       └─ name the base ─ manifest ─ remove what it replaces ─┘
+//! another thread       └─ name the base ─ manifest ─ remove the old files ───┘
 //! ```
 
 use std::io;
@@ -31,8 +31,8 @@ pub struct Adoption {
 }
 
 impl Adoption {
-    /// Has the log's manifest name the base. `put` gives the base's file the name that it is told, durably.
-    /// After a crash at any moment there is the old log or the new one; on an error there is the old one.
+    /// Has the log's manifest name the base. `put` gives the base's file the name in its argument, durably. After a
+    /// crash at any moment there is the old log or the new one; on an error there is the old one.
     pub fn put_in_place(&mut self, put: impl FnOnce(&str) -> io::Result<()>) -> io::Result<()> {
         put(&self.base.name)?;
         let newest = self.manifest.increments.len().saturating_sub(1);

@@ -22,7 +22,7 @@ use super::WriterOptions;
 use crate::manifest::LogFile;
 use crate::storage::Storage;
 
-/// More directories of kept files than anybody has.
+/// More directories of kept files than any server has.
 const NUMBER_MAX: u32 = 1_000_000;
 
 /// A directory for the files of an old log.

@@ -25,7 +25,7 @@ pub struct BaseWriter<W: io::Write> {
     checks: bool,
 }
 
-/// A sink that sums what passes.
+/// A sink that sums the bytes that pass.
 struct Summed<W> {
     sink: W,
     sum: Checksum,

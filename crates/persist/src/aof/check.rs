@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What the line begins with.
+/// The beginning of the line.
 pub const PREFIX: &[u8] = b"#CRC32C:";
 /// A CRC-32C (Castagnoli, RFC 3720) in the making.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -15,7 +15,7 @@ impl Checksum {
     }
 }
 
-/// What a check says besides its checksum.
+/// The fields of a check besides its checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Check {
     /// The log's offset behind the batch.
@@ -39,7 +39,7 @@ impl Check {
     }
 
     /// Reads a line (without its end) behind a batch with this checksum. `None` where it is no check;
-    /// otherwise what it says, and whether it is the check of that batch.
+    /// otherwise its fields, and whether it is the check of that batch.
     pub fn parse(line: &[u8], sum: Checksum) -> Option<(Self, bool)> {
         let (_, rest) = line.strip_prefix(PREFIX)?.split_at_checked(8)?;
         let numbers = std::str::from_utf8(rest).ok()?.strip_prefix(" LSN:")?;

@@ -1,7 +1,7 @@
-//! Noticing that somebody else writes the log's files: another server of the same directory, or a tool.
+//! Noticing that another process writes the log's files: another server of the same directory, or a tool.
 //!
-//! A file is as long as this writer has made it, and the manifest says what this writer has put there. Where that is not
-//! so nothing more is written: another batch would stand in the midst of somebody else's.
+//! A file is as long as this writer has made it, and the manifest has this writer's contents. Where that is not so
+//! nothing more is written: another batch would stand in the midst of another writer's.
 
 use std::{fmt, io};
 
@@ -9,7 +9,7 @@ use super::WriterOptions;
 use crate::manifest::Manifest;
 use crate::storage::Storage;
 
-/// Somebody else has changed a file.
+/// Another process has changed a file.
 #[derive(Debug)]
 struct Intrusion {
     name: String,
@@ -23,7 +23,7 @@ impl fmt::Display for Intrusion {
 
 impl std::error::Error for Intrusion {}
 
-/// Whether the log cannot be written because somebody else has changed its files.
+/// Whether the log cannot be written because another process has changed its files.
 pub fn is_intrusion(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Intrusion>())
 }
@@ -50,7 +50,7 @@ impl Extent {
         *self = Self { bytes: self.bytes.max(bytes), at_most: true };
     }
 
-    /// Nobody knows how much of what was done has lasted.
+    /// It is unknown how many of the last writes have lasted.
     pub(super) fn doubt(&mut self) {
         self.at_most = true;
     }

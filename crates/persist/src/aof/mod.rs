@@ -9,8 +9,8 @@
 //!
 //! `LEN` counts the bytes of the batch before its check, `LSN` is the log's offset behind it, and the
 //! checksum covers the batch and the rest of the check's line, from the blank before `LSN`. Redis 7 and
-//! Valkey skip lines that begin with `#` between commands, so they read such a file; what they append has
-//! no checks, and is read all the same.
+//! Valkey skip lines that begin with `#` between commands, so they read such a file. Batches that they
+//! append have no checks, and are read all the same.
 //!
 //! docs/formats/aof.md has the whole story.
 

@@ -1,8 +1,8 @@
 //! Reading an append-only file: its commands, one by one, and whether its batches are whole.
 //!
-//! Nothing of the file is believed: no announced length sizes an allocation, and what is not a command
-//! ends the reading with its place. The two ways in which a file ends early are told apart: where it just
-//! stops, or goes on with nothing but zeros, it was *cut*, as a crash does it; anything else is *corrupt*.
+//! Nothing of the file is believed: no announced length sizes an allocation, and bytes that are no command end the
+//! reading with their place. The two ways in which a file ends early are distinguished: where it just stops, or goes on
+//! with nothing but zeros, it was *cut*, as a crash does it; anything else is *corrupt*.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -26,9 +26,9 @@ pub enum ReadError {
     Io(io::Error),
     /// The file stops in the middle of something, or only zeros follow.
     Cut,
-    /// What is there makes no sense.
+    /// The bytes there make no sense.
     Corrupt(&'static str),
-    /// A check stands there, and the batch before it is not what was written.
+    /// A check stands there, and the batch before it has changed since it was written.
     Disproved(&'static str),
 }
 
@@ -50,7 +50,7 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// What has been read of a file.
+/// How far a file has been read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Where the next command begins, in bytes from the start of the file.
@@ -70,7 +70,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// The log's offset behind what was read of a file, where it was at `lsn` in front of it.
+    /// The log's offset behind the part of a file that was read, where it was at `lsn` in front of it.
     pub fn log_end(&self, lsn: u64) -> u64 {
         let proven = if self.batches > 0 { self.lsn } else { lsn };
         proven.saturating_add(self.unproven_record_bytes)
@@ -93,7 +93,7 @@ pub struct Reader<R> {
     begins_at: Option<u64>,
 }
 
-/// What stands at one place of a file.
+/// The item at one place of a file.
 enum Parsed {
     /// A line that begins with `#`, and its length with its end.
     Comment(usize),
@@ -101,7 +101,7 @@ enum Parsed {
     Command(usize),
 }
 
-/// Why nothing could be made of what stands there.
+/// Why the bytes there could not be parsed.
 enum Stop {
     /// More bytes are needed.
     Incomplete,
@@ -151,8 +151,7 @@ impl<R: Read> Reader<R> {
         self.proven
     }
 
-    /// The words of the next command; `None` at the end of the file. After an error, [`Self::progress`]
-    /// tells where it is.
+    /// The words of the next command; `None` at the end of the file. After an error, [`Self::progress`] has the place.
     pub fn read_command(&mut self) -> Result<Option<Vec<&[u8]>>, ReadError> {
         loop {
             let parsed = parse(&self.buffer[self.at..], &mut self.words);
@@ -219,7 +218,7 @@ impl<R: Read> Reader<R> {
             return Ok(false);
         }
         self.buffer.drain(..std::mem::take(&mut self.at));
-        // Twice what there is: a long command is looked at a few times only.
+        // Twice the present size: a long command is looked at a few times only.
         let wanted = READ_BYTES.max(self.buffer.len()) as u64;
         let read = (&mut self.source).take(wanted).read_to_end(&mut self.buffer)?;
         self.ended = read == 0;
@@ -240,7 +239,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Looks at what stands at the start of `bytes`; of a command, notes where its words are.
+/// Looks at the item at the start of `bytes`; of a command, notes where its words are.
 fn parse(bytes: &[u8], words: &mut Vec<Range<usize>>) -> Result<Parsed, Stop> {
     match bytes.first() {
         None => return Err(Stop::Incomplete),
@@ -443,7 +442,7 @@ mod tests {
         let between = ends(&first, None).unwrap();
         assert_eq!(ends(&second, Some(between)), Ok(lsn));
         assert_eq!(ends(b"", Some(between)), Ok(between));
-        // What Redis has written has no checks, and counts.
+        // A file written by Redis has no checks, and counts.
         assert_eq!(ends(&unproven, Some(7)), Ok(7 + unproven.len() as u64));
         for other in [0, 500, between - 1, between + 1, lsn, u64::MAX] {
             assert_eq!(

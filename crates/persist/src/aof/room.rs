@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! file  batch… ####…#⏎ ####…#⏎    room: lines of 512 bytes, each ends where a multiple of 512 does; durable, and the
-//!       batch… batch …#⏎ ###…#⏎   length stays: the next sync has nothing to tell the file system's journal
+//!       batch… batch …#⏎ ###…#⏎   length stays: the next sync needs no write to the file system's journal
 //! ```
 //!
 //! Redis and Valkey skip lines that begin with `#`, so a file with room is a log that they read, and may append to. A batch
 //! does not end in front of the end of a line, which would be left as a line of its own: see [`cuts_a_line`].
 //!
-//! What a power cut leaves of a batch in room may have holes, which look like `#` within a value. So of a file that ends
-//! with room nothing is believed but what a check proves. Whether a file does is seen at its end, since the last
-//! [`BYTES_MIN`] are never written over.
+//! After a power cut, a batch in room may have holes, which look like `#` within a value. So of a file that ends with
+//! room, the reader believes only batches that a check proves. The end of a file shows whether it has room, since the
+//! last [`BYTES_MIN`] are never written over.
 
 use std::fs::File;
 use std::io;
@@ -21,7 +21,7 @@ use super::reader::{ReadError, Reader};
 
 /// Bytes of a line of room.
 pub(super) const LINE_BYTES: u64 = 512;
-/// What is put behind the records of a batch that would end in front of the end of a line.
+/// The padding behind the records of a batch that would end in front of the end of a line.
 pub(super) const PADDING: &[u8] = b"#\r\n";
 /// Bytes of room that a file with room ends with, at least.
 pub(super) const BYTES_MIN: u64 = 4096;
@@ -32,12 +32,12 @@ const PIECE_BYTES: u64 = 64 << 10;
 /// The longest line of a check.
 pub(super) const CHECK_BYTES_MAX: u64 = 128;
 
-/// What stands before room.
+/// The state of the bytes before room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tail {
     /// Its check proves the last batch.
     Whole,
-    /// Nothing proves the last batch: a power cut has torn it, before anybody was told that it is durable.
+    /// Nothing proves the last batch: a power cut has torn it, before any client had a reply that says it is durable.
     Torn,
     /// More than the last batch is damaged.
     Damaged,
@@ -48,13 +48,13 @@ pub enum Tail {
 pub struct Roomy {
     /// Where the room begins.
     pub room: u64,
-    /// Where what is proven ends.
+    /// Where the proven part ends.
     pub proven: u64,
-    /// What is between the two.
+    /// The state of the bytes between the two.
     pub tail: Tail,
 }
 
-/// What room has at an offset of the file.
+/// The byte of room at an offset of the file.
 fn byte_at(offset: u64) -> u8 {
     if offset % LINE_BYTES == LINE_BYTES - 1 { b'\n' } else { b'#' }
 }
@@ -91,7 +91,7 @@ impl Roomy {
     }
 }
 
-/// Whether what stands there can be what one sync was to make durable: no check stands in it but at its end.
+/// Whether the bytes there can be those that one sync was to make durable: no check stands in them but at their end.
 fn is_one_batch(file: &File, from: u64, end: u64) -> io::Result<bool> {
     if end - from > BATCH_BYTES_MAX + CHECK_BYTES_MAX {
         return Ok(false);
@@ -232,7 +232,8 @@ mod tests {
         let end = before.len() + last.len();
         let whole_bytes = with_room([before.clone(), last].concat(), BYTES_MIN);
         assert_eq!(find(&whole_bytes), Some(whole(end as u64)));
-        // What the last sync was to make durable, sector by sector; of the first one the part behind the batch before.
+        // The bytes that the last sync was to make durable, sector by sector; of the first one the part behind the
+        // batch before.
         let sectors: Vec<_> = (before.len() / SECTOR..=end / SECTOR)
             .map(|sector| (sector * SECTOR).max(before.len())..((sector + 1) * SECTOR).min(end))
             .collect();
@@ -270,7 +271,7 @@ mod tests {
         let batches: Vec<_> = (0..3).map(|_| batch(&mut lsn, &[b"SET", b"a", b"12"])).collect();
         let mut bytes = with_room(batches.concat(), BYTES_MIN);
         let (second, end) = (batches[0].len(), batches.concat().len());
-        // The last one proves itself; a replay finds what is before.
+        // The last one proves itself; a replay finds those before.
         bytes[second + 4] ^= 1;
         assert_eq!(find(&bytes).unwrap().tail, Tail::Whole);
         bytes[end - 10] ^= 1;

@@ -7,17 +7,17 @@
 //!             durable  │  to lose       │
 //! ```
 //!
-//! A failure leaves the file in doubt behind some point: behind `written` where a write failed, behind
-//! `synced` where a sync did, since the system may forget what it could not write, and then believe it
-//! clean. So bytes stay in the ring until they are durable, the next attempt first cuts the file to that
-//! point, and writes again what was behind it.
+//! A failure leaves the file in doubt behind some point: behind `written` where a write failed, behind `synced` where a
+//! sync did, since the system may forget bytes that it could not write, and then believe them clean. So bytes stay in
+//! the ring until they are durable. The next attempt first cuts the file to that point, and writes the bytes behind it
+//! again.
 //!
-//! Where every batch is to be durable at once, the file has room ([`Writer::keep_room`]): a sync of bytes that were written
-//! over others has nothing to tell the file system's journal.
+//! Where every batch is to be durable at once, the file has room ([`Writer::keep_room`]): a sync of bytes that were
+//! written over others needs no write to the file system's journal.
 //!
-//! Where a disk is slower than the log grows, the ring would fill up: [`Writer::trust_system`] gives up what is
-//! written though nobody knows yet whether it reaches the disk. A sync that fails behind that leaves the log
-//! *torn*: nothing of it counts as durable from there on, until a base has taken the place of that file.
+//! Where a disk is slower than the log grows, the ring would fill up: [`Writer::trust_system`] gives up bytes that are
+//! written though it is unknown whether they reach the disk. A sync that fails behind that leaves the log *torn*:
+//! nothing of it counts as durable from there on, until a base has taken the place of that file.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -44,7 +44,7 @@ const RESERVED_PART: u64 = 4;
 
 /// Room that is made at once: a part of the file between these.
 const ROOM_BYTES: (u64, u64) = (64 << 10, 1 << 20);
-/// What a batch takes besides its records, at most: a time stamp, padding, a check.
+/// Bytes of a batch besides its records, at most: a time stamp, padding, a check.
 const FRAME_BYTES_MAX: u64 = 32 + room::PADDING.len() as u64 + room::CHECK_BYTES_MAX;
 
 /// Where the log's files are, and how they are called.
@@ -52,7 +52,7 @@ const FRAME_BYTES_MAX: u64 = 32 + room::PADDING.len() as u64 + room::CHECK_BYTES
 pub struct WriterOptions {
     /// The directory of the files (`appenddirname` in `dir`).
     pub directory: PathBuf,
-    /// What their names begin with (`appendfilename`).
+    /// The beginning of their names (`appendfilename`).
     pub filename: String,
 }
 
@@ -63,12 +63,12 @@ impl WriterOptions {
     }
 }
 
-/// What was read of the newest file of a log that is gone on with.
+/// The end of a log's newest file, as read, where the log goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resume {
     /// Where the file ended.
     pub bytes: u64,
-    /// What it has behind its last check, which gets one.
+    /// The bytes behind its last check, which get one.
     pub unproven: Option<(Checksum, u64)>,
 }
 
@@ -89,8 +89,8 @@ pub struct PendingSync {
 }
 
 impl PendingSync {
-    /// Makes durable what was written when it was begun. Takes as long as the disk does. The system then need not keep
-    /// it in memory any more.
+    /// Makes the bytes durable that were written when it was begun. Takes as long as the disk does. The system then
+    /// need not keep it in memory any more.
     pub fn run(mut self) -> FinishedSync {
         let Self { from_bytes, to, .. } = self;
         let result = self.file.sync().map(|()| self.file.uncache(from_bytes, to.bytes - from_bytes));
@@ -98,7 +98,7 @@ impl PendingSync {
     }
 }
 
-/// What became of a sync: for [`Writer::end_sync`].
+/// The result of a sync, for [`Writer::end_sync`].
 #[derive(Debug)]
 #[must_use]
 pub struct FinishedSync {
@@ -111,12 +111,12 @@ pub struct FinishedSync {
 pub struct Outgrown {
     file: Box<dyn File>,
     bytes: u64,
-    /// Where what was reserved ends.
+    /// Where the reserved room ends.
     end: u64,
 }
 
 impl Outgrown {
-    /// Gives back what is behind its records. That takes its time where the disk discards it; where it fails, it goes
+    /// Gives back the room behind its records. That takes its time where the disk discards it; where it fails, it goes
     /// with the file.
     pub fn end_reserving(mut self) {
         if self.end > self.bytes {
@@ -143,11 +143,11 @@ pub struct Writer {
     ring: RingReader,
     file: Box<dyn File>,
     extent: Extent,
-    /// Somebody else has changed the files: nothing more is written.
+    /// Another process has changed the files: nothing more is written.
     intruded: bool,
     written: Point,
     synced: Point,
-    /// What lies before it has been given up, be it durable or left to the system.
+    /// Bytes before it have been given up, be they durable or left to the system.
     kept: Point,
     torn: Option<Tear>,
     /// The file is in doubt behind `written`.
@@ -179,9 +179,10 @@ impl fmt::Debug for Writer {
 }
 
 impl Writer {
-    /// Goes on with the newest file of a manifest, whose log ends where the ring begins; begins one where
-    /// there is none. Where `resume` says what was read of the file, nobody may have written to it since. Files of another log
-    /// that the manifest names are moved to where they are kept, once it is in place. The ring comes back with an error.
+    /// Goes on with the newest file of a manifest, whose log ends where the ring begins; begins one where there is
+    /// none. Where `resume` has the end of the file as it was read, no process may have written to it since. Files of
+    /// another log that the manifest names are moved to where they are kept, once it is in place. The ring comes back
+    /// with an error.
     pub fn open(
         storage: Arc<dyn Storage>,
         options: WriterOptions,
@@ -193,7 +194,7 @@ impl Writer {
     }
 
     /// Begins a log whose base is yet to come: until [`Self::adopt_base`] the manifest on disk stays as it
-    /// is. `manifest` names what the log will take the place of, as history or to be kept. The ring comes back with an
+    /// is. `manifest` names the files that the log will replace, as history or to be kept. The ring comes back with an
     /// error.
     pub fn begin_in_background(
         storage: Arc<dyn Storage>,
@@ -246,7 +247,7 @@ impl Writer {
                 write_all(&mut *file, &mut [IoSlice::new(&line)])?;
             }
             let bytes = file.length()?;
-            // Who wrote it before may have reserved more.
+            // A former writer may have reserved more.
             file.truncate(bytes)?;
             file.sync()?;
             storage.sync_directory(&options.directory)?;
@@ -287,7 +288,7 @@ impl Writer {
         }
     }
 
-    /// Begins behind what was recorded before the base was cut at that offset. Nothing has been written yet.
+    /// Begins behind the records before the base's cut at that offset. Nothing has been written yet.
     pub fn begin_at(&mut self, offset: u64) {
         debug_assert_eq!(self.written.offset, self.kept.offset, "nothing has been written");
         for point in [&mut self.written, &mut self.synced, &mut self.kept] {
@@ -300,7 +301,7 @@ impl Writer {
 
     /// Ends the writing; the ring can be given to another writer.
     pub fn close(mut self) -> RingReader {
-        // What is in doubt is for the next writer, as is what cannot be given back; room is what was reserved, too.
+        // A part in doubt, or one that cannot be given back, is left to the next writer. Room counts as reserved.
         if !self.in_doubt && self.expect_untouched().is_ok() {
             let end = self.reserved_bytes.max(self.room_end);
             Outgrown { file: self.file, bytes: self.written.bytes, end }.end_reserving();
@@ -353,10 +354,10 @@ impl Writer {
         self.ring.published() > self.written.offset
     }
 
-    /// Writes what the workers have appended, as one batch; whether there was any. `stamp_s` is the time in
+    /// Writes the workers' new records, as one batch; returns whether there were any. `stamp_s` is the time in
     /// seconds since 1970 where batches are to carry it.
     ///
-    /// A batch ends where a record does: what is published does, and nothing between can be told to.
+    /// A batch ends where a record does: the end of the published part is one, and no other is known here.
     pub fn write(&mut self, stamp_s: Option<u64>) -> io::Result<bool> {
         self.settle_doubt()?;
         let (from, to) = (self.written.offset, self.ring.published());
@@ -402,7 +403,7 @@ impl Writer {
     /// The check of a batch of so many bytes before padding, and its padding.
     fn frame(&self, lsn: u64, length: u64) -> (Check, &'static [u8]) {
         let check = Check { lsn, length };
-        // A check is as long whatever its sum is.
+        // A check has the same length for every sum.
         let end = || self.written.bytes + length + check.line(Checksum::default()).len() as u64;
         match self.room_end > 0 && room::cuts_a_line(end()) {
             true => (Check { lsn, length: length + room::PADDING.len() as u64 }, room::PADDING),
@@ -410,8 +411,8 @@ impl Writer {
         }
     }
 
-    /// Writes what does not stand in the ring as a whole, copied piece by piece: whoever puts a record aside
-    /// does not wait for the disk.
+    /// Writes records that do not stand in the ring as a whole, copied piece by piece: a worker that puts a record
+    /// aside does not wait for the disk.
     fn write_by_pieces(&mut self, from: u64, to: u64, sum: &mut Checksum) -> io::Result<()> {
         let mut at = from;
         let mut piece = Vec::new();
@@ -447,7 +448,7 @@ impl Writer {
 
     /// Sees to it that a batch of so many bytes finds room, and that room is left behind it; or that there is none.
     fn make_room(&mut self, batch_bytes: u64) -> io::Result<()> {
-        // In front of room, a power cut tears one batch at most: what is before must be durable.
+        // In front of room, a power cut tears one batch at most: bytes before must be durable.
         let is_durable = self.synced == self.written;
         if !self.keeps_room || !is_durable || batch_bytes > room::BATCH_BYTES_MAX - FRAME_BYTES_MAX {
             return self.do_without_room();
@@ -480,7 +481,7 @@ impl Writer {
         self.end_room()
     }
 
-    /// Cuts the room off. What is written next must not be mixed up with it.
+    /// Cuts the room off. The next bytes must not be mixed up with it.
     fn end_room(&mut self) -> io::Result<()> {
         if self.room_end > self.written.bytes {
             self.expect_untouched()?;
@@ -497,7 +498,7 @@ impl Writer {
         self.extent = Extent::exactly(self.written.bytes.max(self.room_end));
     }
 
-    /// Makes durable what was written. No other sync is under way.
+    /// Makes all written bytes durable. No other sync is under way.
     pub fn sync(&mut self) -> io::Result<()> {
         if self.synced == self.written {
             return Ok(());
@@ -506,7 +507,7 @@ impl Writer {
         self.end_sync(FinishedSync { result, to: self.written })
     }
 
-    /// Begins a sync of what was written, to be run on another thread while this one goes on; `None` where
+    /// Begins a sync of the written bytes, to be run on another thread while this one goes on; `None` where
     /// nothing is to be made durable. One is under way at most, and none when the file is to change.
     pub fn begin_sync(&self) -> io::Result<Option<PendingSync>> {
         if self.synced == self.written {
@@ -515,7 +516,7 @@ impl Writer {
         Ok(Some(PendingSync { file: self.file.share()?, from_bytes: self.synced.bytes, to: self.written }))
     }
 
-    /// Takes note of what became of a sync.
+    /// Takes note of the result of a sync.
     pub fn end_sync(&mut self, sync: FinishedSync) -> io::Result<()> {
         if let Err(error) = sync.result.and_then(|()| self.expect_untouched()) {
             if self.kept.offset > self.synced.offset && self.torn.is_none() {
@@ -538,7 +539,7 @@ impl Writer {
         self.ring.give_up(to.offset);
     }
 
-    /// Leaves it to the system when what was written becomes durable.
+    /// Leaves it to the system when the written bytes become durable.
     pub fn trust_system(&mut self) -> io::Result<()> {
         if self.kept != self.written {
             self.expect_untouched()?;
@@ -547,7 +548,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Cuts off what a failed attempt has left behind.
+    /// Cuts off the bytes that a failed attempt has left behind.
     fn settle_doubt(&mut self) -> io::Result<()> {
         if self.in_doubt {
             self.expect_untouched()?;
@@ -586,9 +587,8 @@ impl Writer {
         self.manifest.increments.last().map_or(0, |file| file.sequence)
     }
 
-    /// Begins to put a new base in the place of the old one and of all incremental files before the one
-    /// numbered `since`. Until [`Self::end_adopting`] the files stay those that they are; what is recorded
-    /// meanwhile is written as ever.
+    /// Begins to put a new base in the place of the old one and of all incremental files before the one numbered
+    /// `since`. Until [`Self::end_adopting`] the files stay as they are; records are written as ever meanwhile.
     pub fn begin_adopting(&self, since: u64, format: BaseFormat) -> Adoption {
         let (storage, options) = (Arc::clone(&self.storage), self.options.clone());
         let mut manifest = self.manifest.clone();
@@ -661,7 +661,7 @@ fn names(bytes: &[u8], manifest: &Manifest) -> bool {
 }
 
 fn write_all(file: &mut dyn File, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
-    // What is empty goes, be it all of it.
+    // Removes empty pieces, be they all.
     IoSlice::advance_slices(&mut pieces, 0);
     while !pieces.is_empty() {
         match file.write(pieces) {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! magic and version: 9 bytes, REDIS0010 or VALKEY080
-//! FA name │ value                    auxiliary: who wrote it and when
+//! FA name │ value                    auxiliary: the writer and the time
 //! F5 code                            a library of functions
 //! FE number                          keys of that database follow
 //!   FB keys │ of these expiring      how many

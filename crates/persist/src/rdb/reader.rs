@@ -12,7 +12,7 @@ use super::{opcode, summed::SummedSource};
 /// From this version on a file ends with a checksum.
 const CHECKSUM_SINCE: u16 = 5;
 
-/// What a reader insists on.
+/// The checks of a reader.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadOptions {
     /// The checksum has to be right, where there is one (`rdbchecksum`).
@@ -29,7 +29,7 @@ pub struct ReadError {
     pub offset: u64,
     /// The key whose value was being read.
     pub key: Option<Vec<u8>>,
-    /// What is wrong.
+    /// The fault.
     pub cause: RdbError,
 }
 
@@ -85,7 +85,7 @@ pub struct Reader<R: io::Read> {
     attributes: Attributes,
 }
 
-/// What was said of the next key.
+/// The attributes of the next key.
 #[derive(Default)]
 struct Attributes {
     producers: Option<Vec<u8>>,
@@ -93,7 +93,7 @@ struct Attributes {
     idle_seconds: Option<u64>,
 }
 
-/// What stands in front of the data of a file.
+/// The part of a file before its data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Head {
     /// Names and values of auxiliary fields, in their order.
@@ -143,7 +143,7 @@ impl<R: io::Read> Reader<R> {
         self.input.offset()
     }
 
-    /// Takes back buffers of keys and strings that are done with: what is read next comes in them.
+    /// Takes back buffers of keys and strings that are done with: the reader fills them next.
     pub fn recycle(&mut self, buffers: impl IntoIterator<Item = Vec<u8>>) {
         self.input.recycle(buffers);
     }

@@ -1,4 +1,4 @@
-//! Sources and sinks that sum what passes, a buffer at a time.
+//! Sources and sinks that sum the bytes that pass, a buffer at a time.
 
 use std::io;
 
@@ -12,16 +12,16 @@ fn begin_sum() -> Digest {
     Digest::new(CrcAlgorithm::Crc64Redis)
 }
 
-/// A buffered source that knows the checksum of what was consumed.
+/// A buffered source that knows the checksum of the bytes consumed.
 pub(super) struct SummedSource<R> {
     source: R,
     buffer: Box<[u8]>,
     filled: usize,
-    /// What is before was consumed.
+    /// Bytes before it were consumed.
     at: usize,
-    /// What is before is in the sum.
+    /// Bytes before it are in the sum.
     summed: usize,
-    /// `None` where nobody asks.
+    /// `None` where no checksum is wanted.
     sum: Option<Digest>,
 }
 
@@ -38,7 +38,7 @@ impl<R: io::Read> SummedSource<R> {
         self.summed = self.at;
     }
 
-    /// The checksum of what was consumed, where there is one. The summing ends here.
+    /// The checksum of the bytes consumed, where there is one. The summing ends here.
     pub(super) fn checksum(&mut self) -> Option<u64> {
         self.catch_up();
         self.sum.take().map(|sum| sum.finalize())
@@ -71,11 +71,11 @@ impl<R: io::Read> io::Read for SummedSource<R> {
     }
 }
 
-/// A buffered sink that knows the checksum of what was written.
+/// A buffered sink that knows the checksum of the bytes written.
 pub(super) struct SummedSink<W> {
     sink: W,
     buffer: Vec<u8>,
-    /// `None` where nobody asks.
+    /// `None` where no checksum is wanted.
     sum: Option<Digest>,
 }
 
@@ -84,7 +84,7 @@ impl<W: io::Write> SummedSink<W> {
         Self { sink, buffer: Vec::with_capacity(BUFFER_BYTES), sum: sums.then(begin_sum) }
     }
 
-    /// The checksum of what was written, where there is one. The summing ends here.
+    /// The checksum of the bytes written, where there is one. The summing ends here.
     pub(super) fn checksum(&mut self) -> io::Result<Option<u64>> {
         self.empty()?;
         Ok(self.sum.take().map(|sum| sum.finalize()))
@@ -138,7 +138,7 @@ pub(super) fn checksum_with_other_start<const N: usize>(
 ) -> u64 {
     let difference = std::array::from_fn::<u8, N, _>(|at| was[at] ^ is[at]);
     let mut sum = CRC64.checksum(&difference);
-    // Column by column, what becomes of a sum whose only bit is that of the column.
+    // Column by column, the result for a sum whose only bit is that of the column.
     let mut zeros: [u64; 64] = std::array::from_fn(|bit| {
         let mut digest = CRC64.digest_with_initial((1_u64 << bit).reverse_bits());
         digest.update(&[0]);

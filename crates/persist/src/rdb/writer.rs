@@ -79,8 +79,8 @@ impl<'a, W: io::Write> Writer<'a, W> {
         self.output.written()
     }
 
-    /// Ends the file. What was written is in the sink, but for what is returned: the file is of a newer
-    /// version than it was begun with, and these bytes are to be put in the place of its first ones. The
+    /// Ends the file. All bytes are in the sink, but for those that are returned: the file is of a newer
+    /// version than it was begun with, and these bytes belong in the place of its first ones. The
     /// checksum is that of the file with them.
     pub fn finish(mut self) -> io::Result<Option<[u8; 9]>> {
         self.output.byte(opcode::END)?;

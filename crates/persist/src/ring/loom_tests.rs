@@ -1,6 +1,6 @@
 use super::*;
 
-/// What takes more preemptions takes hours to try, and few mistakes need them (Musuvathi and Qadeer, 2007).
+/// Mistakes that need more preemptions take hours to find, and are few (Musuvathi and Qadeer, 2007).
 const PREEMPTIONS_MAX: usize = 3;
 
 /// Two segments.
@@ -36,8 +36,8 @@ fn write_and_read(sizes: RingSizes) {
     });
 }
 
-/// A writer that comes round while the reader gives back what is behind it: no segment is given back with something
-/// in it, and none is had by two.
+/// A writer that comes round while the reader gives back the segments behind it: no segment is given back with
+/// something in it, and none is had by two.
 #[test]
 fn segments_are_given_back_behind_the_reader_only() {
     [0, 1].map(give_segments_back);

@@ -3,11 +3,11 @@
 //! ```text
 //! offsets    ── … ─┤ number 6 ├ number 7 ├ number 8 ├ number 9 ┼ … ─▶
 //!                       ┌──────────┴──────┐
-//! slots      [ 8 ]   [ 9 ]   [ none ]  [ 7 ]       number modulo how many there are; none: nobody has been there
+//! slots      [ 8 ]   [ 9 ]   [ none ]  [ 7 ]       number modulo how many there are; none: not written yet
 //! spare      a few, the one that was given back last first
 //! ```
 //!
-//! What is in use is as much as the log is ahead of the disk, and most often the same few segments.
+//! As many segments are in use as the log is ahead of the disk, and most often the same few.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -36,10 +36,10 @@ struct Spare {
     fewest: usize,
 }
 
-/// A segment that nobody has a pointer to but this.
+/// A segment with no other pointer to it.
 struct Segment(Box<[Byte]>);
 
-// SAFETY: nobody else reads or writes its bytes.
+// SAFETY: no other thread reads or writes its bytes.
 unsafe impl Send for Segment {}
 
 // SAFETY: access is through the unsafe functions below, whose callers keep to their own parts.
@@ -100,7 +100,7 @@ impl Memory {
     #[cold]
     fn install(&self, slot: &AtomicPtr<Byte>) -> *mut Byte {
         let mut spare = self.spare();
-        // Somebody may have been quicker.
+        // Another thread may have been quicker.
         let found = slot.load(Acquire);
         if !found.is_null() {
             return found;
@@ -127,7 +127,7 @@ impl Memory {
     }
 
     /// # Safety
-    /// Nobody else reads or writes these bytes meanwhile; they are neither behind [`Self::end`] nor released.
+    /// No other thread reads or writes these bytes meanwhile; they are neither behind [`Self::end`] nor released.
     #[inline]
     pub(super) unsafe fn write(&self, offset: u64, bytes: &[u8]) {
         let (mut at, mut rest) = (offset, bytes);
@@ -143,7 +143,8 @@ impl Memory {
         }
     }
 
-    /// Fetches where the record behind `end` will be, of about that length: nobody has touched that for a while.
+    /// Fetches where the record behind `end` will be, of about that length: no thread has touched that for a
+    /// while.
     #[inline]
     pub(super) fn prefetch(&self, end: u64, length: usize) {
         // A guess: where the segment ends or is yet to come, the next one makes up for it.
@@ -153,10 +154,10 @@ impl Memory {
     }
 
     /// # Safety
-    /// Nobody writes these bytes meanwhile, and all of them have been written and not released.
+    /// No thread writes these bytes meanwhile, and all of them have been written and not released.
     pub(super) unsafe fn read(&self, from: u64, to: u64, show: &mut impl FnMut(&[u8])) {
         for (at, place, length) in self.parts(from, to) {
-            // SAFETY: the part is inside its segment, and nobody writes it.
+            // SAFETY: the part is inside its segment, and no thread writes it.
             unsafe { bytes::read(self.segment(at).add(place), length, show) };
         }
     }
@@ -179,7 +180,8 @@ impl Memory {
     /// Gives back the segments that end between the offsets, or at the second one.
     ///
     /// # Safety
-    /// Nobody reads or writes there any more, and nobody has written at or behind [`Self::end`] of the first one.
+    /// No thread reads or writes there any more, and none has written at or behind [`Self::end`] of the first
+    /// one.
     pub(super) unsafe fn release(&self, from: u64, to: u64) {
         let numbers = self.number(from)..self.number(to);
         let mut surplus = Vec::new();
@@ -195,14 +197,14 @@ impl Memory {
                 }
             }
         }
-        // Freed here, where nobody waits for the list.
+        // Freed here, where no thread waits for the list.
         drop(surplus);
     }
 
     /// Gives back all segments.
     ///
     /// # Safety
-    /// Nobody reads or writes.
+    /// No thread reads or writes.
     pub(super) unsafe fn clear(&self) {
         // SAFETY: each slot is visited once; the caller's.
         unsafe { self.release(0, self.sizes.capacity()) };
@@ -233,7 +235,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: nobody else has it.
+        // SAFETY: no other thread has it.
         unsafe { self.clear() };
     }
 }
@@ -264,7 +266,7 @@ mod bytes {
     }
 
     /// # Safety
-    /// There are as many bytes, and nobody writes them.
+    /// There are as many bytes, and no thread writes them.
     pub(super) unsafe fn read(from: *mut Byte, length: usize, show: &mut impl FnMut(&[u8])) {
         // SAFETY: the caller's.
         show(unsafe { std::slice::from_raw_parts(from.cast::<u8>().cast_const(), length) });
@@ -281,7 +283,7 @@ mod bytes {
 
 #[cfg(loom)]
 mod bytes {
-    /// As above; loom sees who meets whom where.
+    /// As above; loom sees which threads meet where.
     pub(super) type Byte = loom::cell::UnsafeCell<u8>;
 
     pub(super) fn zeroed(length: usize) -> Box<[Byte]> {

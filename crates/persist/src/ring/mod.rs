@@ -7,24 +7,23 @@
 //! memory    ├── segment ──┼── segment ──┼── segment ──┼── segment ──┼── segment ──┤ see [`memory`]
 //! ```
 //!
-//! A worker that appends announces a lower bound of where (`appending[w]`), reserves its place
-//! (`tail.fetch_add`), copies, and withdraws the announcement. What lies below `tail` and below every
-//! announcement is *published*. Nobody waits for anybody: a record for which the ring has no room, be it
-//! that the reader is behind or that the record is larger than the ring, is put *aside*, in memory of its
-//! own; its place in the order stays empty. Workers keep that rare by looking for
-//! [room](Ring::has_room) before they lock anything.
+//! A worker that appends announces a lower bound of where (`appending[w]`), reserves its place (`tail.fetch_add`),
+//! copies, and withdraws the announcement. Bytes below `tail` and below every announcement are *published*. No worker
+//! waits: a record for which the ring has no room, be it that the reader is behind or that the record is larger than
+//! the ring, is put *aside*, in memory of its own; its place in the order stays empty. Workers keep that rare by
+//! looking for [room](Ring::has_room) before they lock anything.
 //!
-//! How far writers may be ahead is for the reader to say ([`Ring::set_room`]): where the disk hangs, what comes is
-//! memory's to take, up to there. Records that share their bytes with the data set ([`Log::append_shared`]) are put aside as
-//! they are, whatever room there is: they take no memory of the ring's, and count for no room. Only up to
-//! [`SHARED_BYTES_MAX`], though: nobody else may have what they share any more.
+//! The reader says how far writers may be ahead ([`Ring::set_room`]): where the disk hangs, memory takes the records,
+//! up to there. Records that share their bytes with the data set ([`Log::append_shared`]) are put aside as they are,
+//! whatever room there is: they take no memory of the ring's, and count for no room. Only up to [`SHARED_BYTES_MAX`],
+//! though: the record may be the last holder of the bytes that it shares.
 //!
-//! Why nothing below `published` is still being copied: whoever sees a `tail` with a worker's reservation
-//! also sees its announcement, which came first, or a later one of the same worker, before which the copy
-//! was complete. `fetch_add` orders the former, the releasing stores to `appending[w]` the latter.
+//! Why nothing below `published` is still being copied: a thread that sees a `tail` with a worker's reservation also
+//! sees its announcement, which came first, or a later one of the same worker, before which the copy was complete.
+//! `fetch_add` orders the former, the releasing stores to `appending[w]` the latter.
 //!
-//! A worker may be interrupted between reading `tail` and announcing it; the bound that it then announces is
-//! below its place by far, and below what was published meanwhile. The reader remembers what it has seen.
+//! A worker may be interrupted between reading `tail` and announcing it; the bound that it then announces is below its
+//! place by far, and below the bytes published meanwhile. The reader remembers the highest that it has seen.
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p dunlin-persist --lib loom --release
@@ -52,7 +51,7 @@ use self::memory::Memory;
 pub struct RingSizes {
     /// Bytes of a segment, a power of two: memory is taken and given back by so many.
     pub segment_bytes: usize,
-    /// Segments at most, a power of two: what goes beyond is put aside, record by record.
+    /// Segments at most, a power of two: records beyond are put aside, one by one.
     pub segments_max: usize,
     /// Segments at most that are kept with nothing in them.
     pub spare_max: usize,
@@ -92,11 +91,11 @@ pub struct Ring {
     memory: Memory,
     /// Behind the last reservation.
     tail: Padded,
-    /// Everything before it may be overwritten: the least of what readers hold.
+    /// Everything before it may be overwritten: the least of the readers' holds.
     head: Padded,
     /// By reader: the first byte that it may still read, or [`PARKED`].
     holds: Mutex<[u64; READERS_MAX]>,
-    /// What the first reader holds: how far the disk is behind.
+    /// The first reader's hold: how far the disk is behind.
     first_hold: AtomicU64,
     /// By participant: a lower bound of where it appends, or [`IDLE`].
     appending: Box<[Padded]>,
@@ -157,7 +156,7 @@ impl fmt::Debug for Ring {
 
 impl Ring {
     /// A ring whose first record gets offset `start`, and its one reader. Three quarters of it are room until
-    /// somebody says otherwise.
+    /// [`Ring::set_room`] changes that.
     ///
     /// # Panics
     /// Where a size is not a power of two.
@@ -210,8 +209,8 @@ impl Ring {
         self.used_bytes() <= self.room_bytes.load(Relaxed)
     }
 
-    /// Says how many bytes are to be used before there is no room: less than the capacity by what those may append
-    /// who have seen some.
+    /// Says how many bytes are to be used before there is no room: less than the capacity, by the records that workers
+    /// may still append after they have seen some room.
     pub fn set_room(&self, bytes: u64) {
         let mut aside = self.aside();
         aside.room_bytes = bytes;
@@ -232,7 +231,7 @@ impl Ring {
         let start = self.tail.0.fetch_add(record.len() as u64, AcqRel);
         let end = start + record.len() as u64;
         if end <= self.memory.end(self.head.0.load(Acquire)) {
-            // SAFETY: `start..end` was reserved by nobody else, nothing of it is published, hence neither read nor
+            // SAFETY: `start..end` was reserved by no other thread, nothing of it is published, hence neither read nor
             // released, and there can be memory for it.
             unsafe { self.memory.write(start, record) };
             self.memory.prefetch(end, record.len());
@@ -274,8 +273,8 @@ impl Ring {
         self.aside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets nothing that is appended from here on be published until [`Self::lift_boundary`]: the reader
-    /// will do something between what is before and what is behind. Nobody appends meanwhile. The offset.
+    /// Publishes no record that is appended from here on until [`Self::lift_boundary`]: the reader will act between the
+    /// records before and those behind. No worker appends meanwhile. Returns the offset.
     pub fn set_boundary(&self) -> u64 {
         let tail = self.tail();
         self.boundary.store(tail, Release);
@@ -292,11 +291,11 @@ impl Ring {
         self.boundary.store(IDLE, Release);
     }
 
-    /// The offset below which all records are complete, as far as can be told now: it may be less than it was.
+    /// The offset below which all records are complete, as far as is known now: it may be less than it was.
     fn complete(&self) -> u64 {
         let tail = self.tail.0.load(Acquire);
         let complete = self.appending.iter().map(|announced| announced.0.load(Acquire)).fold(tail, u64::min);
-        // Read last: who sees a tail behind the boundary sees the boundary, which was set before.
+        // Read last: a thread that sees a tail behind the boundary sees the boundary, which was set before.
         complete.min(self.boundary.load(Acquire))
     }
 }
@@ -311,13 +310,13 @@ impl Log for Ring {
     }
 }
 
-/// A reading end of a ring. What one holds, no other gives up.
+/// A reading end of a ring. Segments that one holds, no other gives up.
 #[derive(Debug)]
 pub struct RingReader {
     ring: Arc<Ring>,
     /// Its place among the readers.
     index: usize,
-    /// The offset below which all records were complete when somebody asked last.
+    /// The offset below which all records were complete at the last look.
     published: u64,
 }
 
@@ -333,12 +332,12 @@ impl RingReader {
         Self { ring: Arc::clone(&self.ring), index: 1, published: self.published }
     }
 
-    /// Holds nothing from now on: what is appended is not for this reader.
+    /// Holds nothing from now on: records that are appended are not for this reader.
     pub fn park(&mut self) {
         self.hold(PARKED);
     }
 
-    /// Holds what is appended from now on; the offset of the first byte.
+    /// Holds records that are appended from now on; returns the offset of the first byte.
     pub fn resume(&mut self) -> u64 {
         let mut holds = self.ring.holds();
         // The head is never behind it, and does not move while `holds` is locked.
@@ -357,7 +356,7 @@ impl RingReader {
         holds.iter().enumerate().any(|(index, hold)| index != self.index && *hold != PARKED)
     }
 
-    /// Gives up all there is, and lets the next record have offset `start`. Nobody appends meanwhile.
+    /// Gives up all there is, and lets the next record have offset `start`. No worker appends meanwhile.
     ///
     /// # Panics
     /// Where another reader holds something.
@@ -369,7 +368,7 @@ impl RingReader {
         (aside.records, aside.shared_bytes, aside.own_bytes) = (BTreeMap::new(), 0, 0);
         self.ring.settle_room(&aside);
         drop(aside);
-        // SAFETY: nobody appends, the caller says, and the reader is here.
+        // SAFETY: no worker appends, the caller says, and the reader is here.
         unsafe { self.ring.memory.clear() };
         self.ring.tail.0.store(start, Release);
         self.ring.head.0.store(start, Release);
@@ -406,7 +405,7 @@ impl RingReader {
         }
         drop(aside);
         // SAFETY: the bytes were copied before they were published, which the caller has seen, and
-        // nobody overwrites them before `give_up`, which needs `&mut self`.
+        // no thread overwrites them before `give_up`, which needs `&mut self`.
         unsafe { self.ring.memory.read(at, to, &mut show) };
     }
 
@@ -444,8 +443,8 @@ impl RingReader {
         if offset <= head {
             return;
         }
-        // SAFETY: all of it is published, so nobody writes there, and no reader holds it; the lock keeps others from
-        // releasing; who appends goes by the old head until it changes.
+        // SAFETY: all of it is published, so no thread writes there, and no reader holds it; the lock keeps others from
+        // releasing; a worker that appends goes by the old head until it changes.
         unsafe { self.ring.memory.release(head, offset) };
         self.ring.head.0.store(offset, Release);
         drop(holds);
@@ -464,7 +463,7 @@ impl RingReader {
             self.ring.settle_room(&aside);
         }
         drop(aside);
-        // Strings that were replaced meanwhile may be large: freed here, where nobody waits.
+        // Strings that were replaced meanwhile may be large: freed here, where no client waits.
         drop(done);
     }
 }

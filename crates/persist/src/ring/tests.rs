@@ -216,7 +216,7 @@ fn writers_do_not_mix_their_records() {
     });
 }
 
-/// Memory is taken as the log is ahead of its reader, and given back but for what is spare.
+/// Memory is taken as the log is ahead of its reader, and given back but for spare segments.
 #[test]
 fn memory_comes_and_goes_with_what_is_kept() {
     let (ring, mut reader) = ring(32, 1, 0);

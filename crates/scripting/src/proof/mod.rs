@@ -1,10 +1,10 @@
 //! Whether a script keeps to the keys that a call declares, proven from its compiled code.
 //!
-//! Abstract interpretation: every register holds what is known of its value on all paths to an
-//! instruction, until nothing changes any more. What matters are the *capabilities*, the values through which
-//! keys are reached: the table `redis`, its `call` and `pcall`, the table `KEYS`. The proof follows them
-//! through registers and into closures; where one would go elsewhere (into a table, to a function) or where
-//! a command is called with something else than an element of `KEYS` in the place of a key, it gives up.
+//! Abstract interpretation: every register holds the facts that are true of its value on all paths to an instruction,
+//! until nothing changes any more. The proof is about the *capabilities*, the values through which keys are reached:
+//! the table `redis`, its `call` and `pcall`, the table `KEYS`. The proof follows them through registers and into
+//! closures; where one would go elsewhere (into a table, to a function) or where a command is called with something
+//! else than an element of `KEYS` in the place of a key, it gives up.
 //!
 //! ```text
 //!                 Unknown                anything, a power too: not to be used
@@ -35,7 +35,7 @@ pub enum Word<'a> {
     Other,
 }
 
-/// Decides of a command: its words, and of what kind all that follow are, if there may be more.
+/// Decides of a command: its words, and the kind of all that follow, if there may be more.
 pub type KeyAccess<'j> = &'j dyn Fn(&[Word<'_>], Option<Word<'_>>) -> bool;
 
 /// Most times that an instruction is looked at, on average: more than that, and the proof gives up.
@@ -48,14 +48,14 @@ const KEPT_MAX: usize = 1 << 20;
 /// Most registers that are looked at in one proof.
 const LOOKED_AT_MAX: usize = 1 << 26;
 
-/// Whether a compiled script calls only commands that `key_access` accepts, whatever its keys and arguments.
+/// Whether a compiled script calls only commands that `key_access` accepts, for all keys and arguments.
 pub(crate) fn holds(dump: &[u8], key_access: KeyAccess<'_>) -> bool {
     chunk::read(dump)
         .is_some_and(|main| check(&main, &[], Role::Main, key_access, &mut Effort::default()).is_some())
 }
 
-/// [`holds`] of a function that is called with a table of keys and a table of arguments. What it shares
-/// with other functions may be anything.
+/// [`holds`] of a function that is called with a table of keys and a table of arguments. Values that it shares with
+/// other functions may be anything.
 pub(crate) fn holds_of_function(dump: &[u8], key_access: KeyAccess<'_>) -> bool {
     chunk::read(dump).is_some_and(|function| {
         let upvalues = vec![Value::Unknown; function.upvalues];
@@ -63,7 +63,7 @@ pub(crate) fn holds_of_function(dump: &[u8], key_access: KeyAccess<'_>) -> bool 
     })
 }
 
-/// What a proof may still cost.
+/// The cost that a proof may still have.
 struct Effort {
     kept: usize,
     looked_at: usize,
@@ -75,7 +75,7 @@ impl Default for Effort {
     }
 }
 
-/// How a function is called, and by whom.
+/// How a function is called, and its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// By the machine, without arguments: a script.
@@ -86,7 +86,7 @@ enum Role {
     Inner,
 }
 
-/// What is known of a value.
+/// The facts known of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Value {
     Dead,
@@ -97,7 +97,7 @@ enum Value {
     Constant(usize),
     /// `ipairs` or `pairs`.
     Iterate,
-    /// What `ipairs(KEYS)` answers first.
+    /// The first result of `ipairs(KEYS)`.
     Iterator,
     /// `unpack`.
     Unpack,
@@ -122,11 +122,11 @@ impl Value {
     }
 }
 
-/// What is known in front of an instruction.
+/// The facts known in front of an instruction.
 #[derive(Debug, Clone, PartialEq)]
 struct Registers {
     values: Vec<Value>,
-    /// What a closure has been shown of a register, which from then on must stay that.
+    /// The value of a register that a closure has captured, which from then on must stay that.
     shown: Vec<Option<Value>>,
     /// Where a list of values begins that reaches to the top of the stack, and of what kind they are.
     list: Option<(usize, Value)>,
@@ -143,7 +143,8 @@ impl Registers {
         self.get(register).filter(|value| !value.is_capability())
     }
 
-    /// Closures may change what they are shown: nothing more is known of it than they are told.
+    /// Closures may change a register that they have captured: nothing more is known of it than the value that the
+    /// closure assumes.
     fn set(&mut self, register: usize, value: Value) -> Option<()> {
         let value = match *self.shown.get(register)? {
             Some(Value::Other) if !value.is_capability() => Value::Other,
@@ -161,7 +162,7 @@ impl Registers {
         }
     }
 
-    /// Takes in what is known on another path; whether that changes anything.
+    /// Merges the facts of another path; returns whether that changes anything.
     fn join(&mut self, other: &Self) -> Option<bool> {
         let before = self.clone();
         for (value, other) in self.values.iter_mut().zip(&other.values) {
@@ -180,7 +181,7 @@ impl Registers {
     }
 }
 
-/// Checks a function with what is known of its upvalues, and those inside it. `None` where the proof
+/// Checks a function with the known facts of its upvalues, and those inside it. `None` where the proof
 /// has to give up.
 fn check(
     function: &Function,
@@ -222,7 +223,7 @@ fn check(
             }
         }
     }
-    // Closures, with what is known for good of what they are shown.
+    // Closures, with the facts that are known for good of their captures.
     for (at, registers) in known.iter().enumerate().filter_map(|(at, known)| Some((at, known.as_ref()?))) {
         let instruction = function.code[at];
         if instruction.operation() == CLOSURE {
@@ -249,7 +250,7 @@ struct Step<'f> {
 }
 
 impl Step<'_> {
-    /// Where an instruction leads, and with what known. `None` where the proof has to give up.
+    /// Where an instruction leads, and the facts known there. `None` where the proof has to give up.
     fn run(&self, at: usize, mut now: Registers) -> Option<Vec<(usize, Registers)>> {
         let instruction = self.function.code[at];
         let (a, b, c) = (instruction.a(), instruction.b(), instruction.c());
@@ -313,7 +314,7 @@ impl Step<'_> {
             }
             // CALL
             28 => self.call(&mut now, a, b, c)?,
-            // TAILCALL: the return behind it returns what it answers.
+            // TAILCALL: the return behind it returns the call's results.
             29 => self.call(&mut now, a, b, 0)?,
             // RETURN
             30 => {
@@ -428,8 +429,7 @@ impl Step<'_> {
         if operand < IS_CONSTANT { now.harmless(operand).map(drop) } else { Some(()) }
     }
 
-    /// What a closure is shown: of each upvalue the register, if it is one of this function, and the
-    /// value.
+    /// The captures of a closure: of each upvalue the register, if it is one of this function, and the value.
     fn captured(&self, at: usize, inner: &Function, now: &Registers) -> Option<Vec<(Option<usize>, Value)>> {
         let target = self.function.code[at].a();
         let sources = self.function.code.get(at + 1..at + 1 + inner.upvalues)?;

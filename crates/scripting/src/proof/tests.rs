@@ -94,7 +94,7 @@ fn what_is_no_code_proves_nothing() {
     for end in 0..dump.len() {
         assert!(!holds(&dump[..end], &key_access), "cut at {end}");
     }
-    // Whatever stands there: no panic.
+    // No byte there makes it panic.
     for at in 12..dump.len() {
         for byte in [0, 1, 0x7f, 0xff] {
             let mut damaged = dump.clone();

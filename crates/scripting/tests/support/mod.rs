@@ -65,7 +65,7 @@ pub fn run_in(machine: &mut Machine, host: &mut Host, script: &str) -> Result<Ve
     Ok(reply.chunks().collect::<Vec<_>>().concat())
 }
 
-/// [`run_in`] a machine of its own; what it leaves is good for another script.
+/// [`run_in`] a machine of its own; the machine is good for another script.
 pub fn run(script: &str) -> Result<Vec<u8>, String> {
     let script = script.to_owned();
     on_stack(move || {

@@ -2,16 +2,16 @@
 //!
 //! Clients that were released come back with their next writes a moment later. Where a sync takes longer than
 //! that, two groups would take turns, each waiting for the other's sync: half of the clients share one. So the
-//! next sync waits until as much has come as was under way, or half of what a sync takes has passed.
+//! next sync waits until as many bytes have come as were under way, or half of a sync's duration has passed.
 //!
 //! ```text
 //!            │◀─ sync ─▶│ released: a
 //!  pending   │    b      │────────── wait ───────▶ a + b ─▶ sync
 //! ```
 //!
-//! A single client is alone: b is nothing, so what it writes next is complete at once.
+//! A single client is alone: b is nothing, so its next write is complete at once.
 //!
-//! Where the disk is quick, two groups that take turns are what is best: one is served while the other's sync is under
+//! Where the disk is quick, two groups that take turns are best: one is served while the other's sync is under
 //! way. With a sync of `s` and all clients back within `r`, together they get a sync each `s + r`, in turns half of
 //! them each `max(s, r / 2)`: the wait pays where `r < s`. It is found out by trying: after a wait in vain there is none
 //! for twice as many syncs as after the one before, 64 at most.
@@ -25,12 +25,12 @@ const SETBACKS_MAX: u32 = 6;
 /// Shorter sleeps are not worth being woken for.
 const STEP_MIN: Duration = Duration::from_micros(30);
 
-/// What is known of the last syncs.
+/// Measurements of the last syncs.
 #[derive(Debug, Default)]
 pub(super) struct GroupCommit {
     /// Bytes that were under way when the last sync ended: those that it released, and those that had come.
     expected_bytes: u64,
-    /// What a sync takes, smoothed.
+    /// The duration of a sync, smoothed.
     sync_time: Duration,
     /// When the wait for the next sync began.
     since: Option<Instant>,

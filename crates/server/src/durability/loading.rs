@@ -1,13 +1,12 @@
-//! Loading the log: its files in order, its commands by way of [`super::replay`]. Which files a start loads is [`super::start`]'s
-//! business.
+//! Loading the log: its files in order, its commands by way of [`super::replay`]. [`super::start`] decides which files
+//! a start loads.
 //!
 //! ```text
-//! manifest ─▶ base ─▶ incremental files ─▶ where to go on: manifest, the log's offset, what has no check
+//! manifest ─▶ base ─▶ incremental files ─▶ where to go on: manifest, the log's offset, the bytes without a check
 //! ```
 //!
-//! A last file that was cut by a crash is cut back to its last whole command or transaction, and what was
-//! cut is told, unless `aof-load-truncated no`. Anything else that is wrong ends the start: nothing of the
-//! files is changed then.
+//! A last file that was cut by a crash is cut back to its last whole command or transaction, and the server log reports
+//! the cut, unless `aof-load-truncated no`. Any other fault ends the start: nothing of the files is changed then.
 
 use std::fs;
 use std::io::{self, Read, Seek};
@@ -30,11 +29,11 @@ use crate::{
 
 /// Commands between two looks at the clock.
 const COMMANDS_PER_REPORT: u64 = 1024;
-/// What is wrong with a file that ends with room, and before it with a batch that no check proves.
+/// The fault of a file that ends with room, and before it with a batch that no check proves.
 pub(crate) const TORN_IN_ROOM: &str = "the last batch is torn, as by a power cut";
-/// What is wrong with one where more than that is.
+/// The fault of one with more damage than that.
 const DAMAGED: &str = "no check proves what follows";
-/// What an RDB file begins with.
+/// The beginning of an RDB file.
 const RDB_MAGIC: &[u8] = b"REDIS";
 /// The same, of newer versions of Valkey.
 const VALKEY_MAGIC: &[u8] = b"VALKE";
@@ -43,7 +42,7 @@ const VALKEY_MAGIC: &[u8] = b"VALKE";
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
     pub(super) manifest: Manifest,
-    /// What was read of the last file, where there is one to go on with.
+    /// The end of the last file, as read, where there is one to go on with.
     pub(super) resume: Option<Resume>,
     /// The log's offset.
     pub(super) lsn: u64,
@@ -74,7 +73,7 @@ pub(super) fn load_again(shared: &Shared, config: &Config) -> Result<Loaded, Loa
     load(shared, config, manifest)
 }
 
-/// Loads the log of a manifest, to go on with it, into an engine that nobody else changes meanwhile.
+/// Loads the log of a manifest, to go on with it, into an engine that no client changes meanwhile.
 pub(super) fn load(shared: &Shared, config: &Config, manifest: Manifest) -> Result<Loaded, LoadError> {
     let parts = files::parts(&LogThread::options(config).manifest_path(), &manifest);
     expect_bytes(shared, &parts);
@@ -125,7 +124,7 @@ fn expect_bytes(shared: &Shared, parts: &[Part]) {
     shared.loading.expect(parts.iter().map(bytes).sum());
 }
 
-/// Loads the files of one data set, in order, into an engine that nobody else uses. What is cut or damaged is refused.
+/// Loads the files of one data set, in order, into an engine of its own. A file that is cut or damaged is refused.
 pub(crate) fn load_files(shared: &Shared, parts: &[Part]) -> Result<(), LoadError> {
     let config = shared.config.current();
     shared.loading.begin(Now::read().unix_ms);
@@ -137,16 +136,16 @@ pub(crate) fn load_files(shared: &Shared, parts: &[Part]) -> Result<(), LoadErro
     Ok(())
 }
 
-/// What may be cut off the end of a file.
+/// The part that may be cut off the end of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
     /// It is to stay as it is.
     Nothing,
-    /// The same, and what a crash has torn is passed over.
+    /// The same, and a batch that a crash has torn is passed over.
     Ignored,
-    /// Room, which holds nothing: what is written next goes there.
+    /// Room, which holds nothing: the next writes go there.
     Room,
-    /// Also what a crash has torn.
+    /// Also a batch that a crash has torn.
     Torn,
 }
 
@@ -176,7 +175,7 @@ impl<'a> Loader<'a, '_> {
         })
     }
 
-    /// Loads one file; what was read of it. A base has no place in the log.
+    /// Loads one file; returns how far it was read. A base has no place in the log.
     fn part(&mut self, part: &Part, may_cut: Cut) -> Result<Progress, LoadError> {
         let progress = self.file(part, may_cut, self.lsn.filter(|_| part.is_increment))?;
         self.reporter.next_file(progress.offset);
@@ -186,7 +185,7 @@ impl<'a> Loader<'a, '_> {
         Ok(progress)
     }
 
-    /// Loads one file, in front of which the log is at `lsn`; what was read of it.
+    /// Loads one file, in front of which the log is at `lsn`; returns how far it was read.
     fn file(&mut self, part: &Part, may_cut: Cut, lsn: Option<u64>) -> Result<Progress, LoadError> {
         let path = &part.path;
         let named = |reason: &dyn std::fmt::Display| format!("{}: {reason}", path.display());
@@ -200,7 +199,7 @@ impl<'a> Loader<'a, '_> {
         let mut start = 0;
         if magic == RDB_MAGIC || magic == VALKEY_MAGIC {
             start = self.snapshot(&file, path)?.bytes;
-            // What follows are commands: the file of a Redis before 7.
+            // Commands follow: the file of a Redis before 7.
             file.seek(io::SeekFrom::Start(start)).map_err(|error| named(&describe(&error)))?;
         } else if files::is_named_rdb(path) {
             // Where its beginning is gone, it is no log that happens to be short.
@@ -209,7 +208,7 @@ impl<'a> Loader<'a, '_> {
         let end = settle_room(&file, part, may_cut)?;
         let input = ReadAhead::new(file, start).take(end.saturating_sub(start));
         let mut reader = Reader::new(input, start).going_on_from(lsn);
-        // What was read before the transaction, in one.
+        // The progress before the transaction, in one.
         let mut transaction = None;
         self.replay.begin_file();
         let ended = loop {
@@ -300,7 +299,7 @@ fn settle_room(file: &fs::File, part: &Part, may_cut: Cut) -> Result<u64, LoadEr
 /// A file makes no sense from some place on; it is good up to `whole`.
 fn damaged(part: &Part, offset: u64, reason: &dyn std::fmt::Display, whole: u64) -> LoadError {
     let path = part.path.display();
-    // Only the whole log shows where a file has to go on, and what cutting one costs.
+    // Only the whole log shows where a file has to go on, and the cost of cutting one.
     let checked = part.manifest.as_ref().unwrap_or(&part.path).display();
     let advice = match part.is_last {
         true => format!(", and with --fix cuts the file at byte {whole}, which loses all that follows"),

@@ -1,16 +1,16 @@
-//! Durability at work: what workers, the log's thread and INFO share.
+//! Durability at work: state that workers, the log's thread and INFO share.
 //!
 //! ```text
 //! worker: locks ─ run ─ append to the ring ─ unlock … end of tick: ring the wakeup
 //! thread `log`: wakeup or pause ─ write ─ sync ─ released ▶ messages to workers that withhold replies
 //! ```
 //!
-//! With `appendfsync everysec` a thread beside it makes the syncs, so that a slow disk holds nobody up: see
+//! With `appendfsync everysec` a thread beside it makes the syncs, so that a slow disk holds up no client: see
 //! [`syncer`].
 //!
-//! With `appendfsync always`, what a connection was served leaves once the log is durable up to where it
-//! ended then: its own writes, and all that its reads can have seen. A failure of the disk releases nothing
-//! and refuses writes; the thread tries again until it succeeds.
+//! With `appendfsync always`, the replies to a connection leave once the log is durable up to its end at that time: it
+//! has the client's own writes, and all that its reads can have seen. A failure of the disk releases nothing and
+//! refuses writes; the thread tries again until it succeeds.
 
 mod group_commit;
 mod loading;
@@ -52,21 +52,21 @@ use crate::{
     observe::command_stats::{Histogram, Latencies},
 };
 
-/// The ring. Its spare segments are what it holds at [`ROOM_BYTES`]'s least, and a bit.
+/// The ring. Its spare segments are its contents at [`ROOM_BYTES`]'s least, and a bit.
 pub(crate) const RING: RingSizes = RingSizes { segment_bytes: 4 << 20, segments_max: 128, spare_max: 16 };
-/// Bytes that workers can be ahead of the disk before they wait for it: a part of what the data set takes, so that
+/// Bytes that workers can be ahead of the disk before they wait for it: a part of the data set's memory, so that
 /// memory does not grow by more where the disk hangs, between these.
 const ROOM_DATA_PARTS: u64 = 16;
 const ROOM_BYTES: (u64, u64) = (48 << 20, 384 << 20);
-/// Bytes that are worth being written before the thread's pause is over: what the caches of its processor may
+/// Bytes that are worth being written before the thread's pause is over: as many as the caches of its processor may
 /// still hold.
 const HASTE_BYTES: u64 = 1 << 20;
 /// How often a snapshot looks whether the log is on disk.
 const SETTLE_PAUSE: Duration = Duration::from_millis(2);
-/// Nobody waits.
+/// No worker waits.
 const NO_MARK: u64 = u64::MAX;
 
-/// What a worker waits for; on cache lines of its own.
+/// The marks that a worker waits for; on cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Awaited {
@@ -90,7 +90,7 @@ pub(crate) struct Durability {
     written: AtomicU64,
     /// The log cannot be written at the moment.
     failing: AtomicBool,
-    /// Somebody waits for room in the ring.
+    /// A worker waits for room in the ring.
     starved: AtomicBool,
     /// By worker.
     awaited: Box<[Awaited]>,
@@ -151,7 +151,7 @@ impl Durability {
         (!self.is_off() && !self.lacks_base.load(SeqCst)).then(|| self.synced.load(SeqCst))
     }
 
-    /// Tells the workers, which know who waits for room to write, that there is some.
+    /// Notifies the workers, which know the clients that wait for room to write, that there is some.
     pub(crate) fn tell_room(&self) {
         if let Some(queues) = self.queues.get() {
             queues.send_to_services(WorkerMessage::HasRoom);
@@ -192,7 +192,7 @@ impl Durability {
         false
     }
 
-    /// Whether somebody waits for the disk, whatever the policy.
+    /// Whether a client waits for the disk, under any policy.
     fn is_sync_awaited(&self) -> bool {
         self.snapshot_waits.load(SeqCst)
             || self.awaited.iter().any(|awaited| awaited.sync_mark.load(SeqCst) != NO_MARK)
@@ -229,7 +229,7 @@ impl Durability {
         false
     }
 
-    /// What a command that changes something is answered while the disk fails.
+    /// The reply to a command that changes something while the disk fails.
     #[cold]
     pub(crate) fn refusal(&self) -> CommandError {
         CommandError::owned(format!("MISCONF Errors writing to the AOF file: {}", self.write_error()))
@@ -260,7 +260,7 @@ impl Durability {
     #[cold]
     fn await_room(&self) -> bool {
         self.starved.store(true, SeqCst);
-        // Looked at again: the thread makes room before it looks whether anybody waits.
+        // Looked at again: the thread makes room before it looks whether a worker waits.
         self.ring.has_room()
     }
 
@@ -282,7 +282,7 @@ impl Durability {
         self.wakeup.notify(recorded_to.saturating_sub(self.written.load(Relaxed)) > HASTE_BYTES);
     }
 
-    /// What INFO tells.
+    /// The state for INFO.
     pub(crate) fn status(&self) -> MutexGuard<'_, Status> {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -333,7 +333,7 @@ impl Durability {
         result.recv().map_err(|_| "the server is ending".to_owned())?
     }
 
-    /// Publishes how far the log is durable, and wakes whom that concerns.
+    /// Publishes how far the log is durable, and wakes the workers that wait for that.
     fn publish(&self, durable: u64, synced: u64) {
         self.durable.store(durable, SeqCst);
         self.synced.store(synced, SeqCst);
@@ -354,7 +354,7 @@ impl Durability {
     }
 }
 
-/// How long the log's thread lets a batch grow where nobody waits for it: each has a price of its own.
+/// How long the log's thread lets a batch grow where no client waits for it: each has a price of its own.
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
@@ -362,7 +362,7 @@ mod tests {
     use super::*;
     use dunlin_net::{TestQueues, To};
 
-    /// Clients are told by their workers, and only those that wait.
+    /// Workers notify their clients, and only those that wait.
     #[test]
     fn room_is_told_of_to_workers() {
         let (queues, messages) = TestQueues::of_workers(2);

@@ -6,10 +6,10 @@
 //!               └────────────── buffers, to be used again ◀──────┘
 //! ```
 //!
-//! A key belongs to one runner, that of its stripe: commands on it run in the order of the log, and what is in other keys
-//! does not depend on them. A command that concerns several runners, or the keyspace as a whole, is runner 0's while
-//! the others have nothing to do, and so is what follows it for a while: a log that has such commands has many.
-//! Where there is one runner, as on two cores, nobody waits for that.
+//! A key belongs to one runner, that of its stripe: commands on it run in the order of the log, and the values of other
+//! keys does not depend on them. A command that concerns several runners, or the keyspace as a whole, is runner 0's
+//! while the others have nothing to do, and so are the commands behind it for a while: a log that has such commands has
+//! many. Where there is one runner, as on two cores, no runner waits for that.
 
 use std::{
     io, mem,
@@ -40,7 +40,7 @@ use crate::{
 /// Commands that are handed over together, and bytes that are enough. Few in tests, where logs are short.
 const BATCH_COMMANDS: usize = if cfg!(test) { 4 } else { 256 };
 const BATCH_BYTES: usize = 64 << 10;
-/// Batches on their way to one runner: what is in memory twice.
+/// Batches on their way to one runner: so many are in memory twice.
 const QUEUED_BATCHES_MAX: usize = 4;
 /// From so many bytes on a batch is the only one on its way to its runner, and its memory is not kept.
 const LARGE_BATCH_BYTES: usize = 1 << 20;
@@ -50,9 +50,9 @@ const WINDOW: usize = 64;
 /// in tests, so that runners take over again.
 const FOLLOWING: u32 = if cfg!(test) { 16 } else { 1024 };
 
-/// What is wrong with EXEC where there was no MULTI.
+/// The fault of EXEC without MULTI.
 pub(crate) const ENDS_OUTSIDE: &str = "a transaction ends that has not begun";
-/// What is wrong with MULTI where there was no EXEC.
+/// The fault of MULTI without EXEC.
 pub(crate) const BEGINS_INSIDE: &str = "a transaction begins inside another";
 
 /// Commands, copied one behind the other.
@@ -97,7 +97,7 @@ impl Commands {
     }
 }
 
-/// What a command is, and the database that it concerns.
+/// A command's row, and the database that it concerns.
 #[derive(Debug, Clone, Copy)]
 struct Target<'a> {
     entry: &'a Entry,
@@ -111,7 +111,7 @@ struct Batch<'a> {
     targets: Vec<Target<'a>>,
 }
 
-/// The reader's end of a runner. A runner that has panicked is passed over: the scope of its thread tells of it.
+/// The reader's end of a runner. A runner that has panicked is passed over: the scope of its thread reports it.
 #[derive(Debug)]
 struct RunnerHandle<'a> {
     batch: Batch<'a>,
@@ -133,7 +133,7 @@ impl<'a> RunnerHandle<'a> {
         }
     }
 
-    /// Hands over what there is.
+    /// Hands over the batch as it is.
     fn send(&mut self) {
         if self.batch.targets.is_empty() {
             return;
@@ -166,8 +166,8 @@ pub(super) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// Has `work` read a log whose commands are run as at that time, in milliseconds since 1970, in an engine that nobody
-    /// else changes meanwhile; comes back when all of them have been run. The error is that there are no threads for it.
+    /// Has `work` read a log whose commands are run as at that time, in milliseconds since 1970, in an engine that no
+    /// client changes meanwhile. Returns when all of them have been run. The error is that there are no threads for it.
     pub(super) fn with<R>(
         shared: &'a Shared,
         config: &Config,
@@ -228,7 +228,7 @@ impl<'a> Replay<'a> {
         self.queued.is_some()
     }
 
-    /// A file begins, with database 0. What an unfinished transaction has queued is forgotten.
+    /// A file begins, with database 0. Commands queued by an unfinished transaction are forgotten.
     pub(super) fn begin_file(&mut self) {
         self.database = 0;
         self.queued = None;
@@ -240,8 +240,8 @@ impl<'a> Replay<'a> {
         self.runners.iter_mut().for_each(RunnerHandle::settle);
     }
 
-    /// Has a command run, or queues it where it belongs to a transaction. The error tells why a log cannot have it; the commands
-    /// before it are run nonetheless.
+    /// Has a command run, or queues it where it belongs to a transaction. The error says why a log cannot have it; the
+    /// commands before it are run nonetheless.
     pub(super) fn command(&mut self, words: &[&[u8]]) -> Result<(), String> {
         self.commands += 1;
         let is = |name: &[u8]| words.len() == 1 && words[0].eq_ignore_ascii_case(name);
@@ -324,7 +324,8 @@ pub(crate) fn is_for_replicas(words: &[&[u8]]) -> bool {
         .any(|name| words[0].eq_ignore_ascii_case(name))
 }
 
-/// What a command of a log is, if it is not about databases or transactions. The error tells why a log cannot have it.
+/// Finds the row of a log's command that is not about databases or transactions. The error says why a log cannot have
+/// it.
 pub(crate) fn entry_in_log<'a>(commands: &'a CommandTable, words: &[&[u8]]) -> Result<&'a Entry, String> {
     let entry = commands.find_row(words[0]);
     let entry = entry.ok_or_else(|| format!("unknown command '{}'", shown(words)))?;
@@ -450,7 +451,7 @@ impl<'a> Runner<'a> {
             shared.engine.execute(request, database, environment, worker, inside, reply).map(drop)
         };
         self.reply.clear(usize::MAX);
-        // There is nobody to tell what has changed.
+        // No audience is there for notices.
         debug_assert!(self.worker.notices.is_empty());
         drop(self.worker.garbage.take());
         // Redis does not look at replies here, and neither is a log that it wrote worth losing for one.
@@ -500,7 +501,7 @@ mod tests {
         assert_eq!(commands.len(), 0);
     }
 
-    /// A command line of a log, whose result depends on what has been run before.
+    /// A command line of a log, whose result depends on the commands before.
     fn line() -> impl Strategy<Value = String> {
         let key = || prop::sample::select(&KEYS[..]);
         let database = || 0..DATABASES;
@@ -521,7 +522,7 @@ mod tests {
         ]
     }
 
-    /// What all keys hold behind those commands, run by so many workers' runners.
+    /// The values of all keys behind those commands, run by so many workers' runners.
     fn replayed(lines: &[String], workers: usize) -> Vec<Vec<u8>> {
         let notify_keyspace_events = KeyspaceEvents::parse(b"AKE").unwrap();
         let config = Config { notify_keyspace_events, ..Config::default() };

@@ -1,4 +1,4 @@
-//! Rewriting the log: a snapshot becomes its base, and what was recorded before the cut goes.
+//! Rewriting the log: a snapshot becomes its base, and the records before the cut go.
 //!
 //! ```text
 //!                 cut, gate closed        thread `log`                     thread `log-base`
@@ -46,7 +46,7 @@ pub(crate) struct Base {
     pub(crate) format: BaseFormat,
 }
 
-/// What is known of rewriting.
+/// The state of rewriting.
 #[derive(Debug, Default)]
 pub(crate) struct Rewriting {
     pub(crate) current: Option<Arc<Progress>>,
@@ -80,12 +80,12 @@ impl Rewriting {
         self.scheduled && self.current.is_none() && !self.ended && is_rested
     }
 
-    /// The thread that goes on with what is under way.
+    /// The thread that goes on with the rewrite under way.
     pub(super) fn set_thread(&mut self, thread: JoinHandle<()>) {
         self.thread = Some(thread);
     }
 
-    /// Gives up what is under way.
+    /// Gives up the rewrite under way.
     pub(super) fn cancel(&self) {
         self.current.iter().for_each(|progress| progress.cancel());
     }
@@ -99,19 +99,19 @@ impl Rewriting {
 }
 
 impl super::Durability {
-    /// What is known of rewriting.
+    /// The state of rewriting.
     pub(crate) fn rewriting(&self) -> MutexGuard<'_, Rewriting> {
         self.rewriting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends rewriting for good: nothing comes of what is under way.
+    /// Ends rewriting for good: the rewrite under way has no result.
     pub(crate) fn end_rewriting(&self) {
         self.rewriting().ended = true;
         self.rewriting().cancel();
         self.await_rewriting();
     }
 
-    /// Waits until what is under way has ended, but for what the log's thread does then; whether there was
+    /// Waits until the rewrite under way has ended, but for the log thread's part; whether there was
     /// something.
     pub(super) fn await_rewriting(&self) -> bool {
         let Some(thread) = self.rewriting().thread.take() else { return false };
@@ -156,7 +156,7 @@ pub(crate) fn begin_rewrite(
                 if shared.engine.log.is_on_for(LogConsumer::File) {
                     durability.ring.set_boundary();
                 } else {
-                    // It holds what there is at the cut; snapshots that are cut later hold more.
+                    // It holds the data set of the cut; snapshots that are cut later hold more.
                     let mut status = durability.status();
                     status.log = next_id(status.held_log()).ok();
                     status.standing = Standing::Off;

@@ -1,8 +1,8 @@
-//! Scripts in a log, as Redis before 7.0 has them: there they were recorded as they were called, and what they
-//! change is what they come to when they run again.
+//! Scripts in a log, as Redis before 7.0 has them: there they were recorded as they were called, and their changes come
+//! from running them again.
 //!
-//! Such scripts were written for a server that made them deterministic, and so does this one: what has no order comes in
-//! that of its bytes. Chance is the same in any run of a script (the scripting crate sees to that).
+//! Such scripts were written for a server that made them deterministic, and so does this one: elements without an order
+//! come in that of their bytes. Chance is the same in any run of a script (the scripting crate sees to that).
 
 use std::collections::HashSet;
 
@@ -30,7 +30,7 @@ pub(crate) struct Scripts {
     known: HashSet<Sha>,
 }
 
-/// What scripts run in.
+/// The surroundings of scripts.
 pub(crate) struct Surroundings<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) environment: Environment<'a>,
@@ -44,7 +44,7 @@ pub(super) fn is_known(name: &str) -> bool {
 }
 
 impl Scripts {
-    /// Does what a command of scripts does, whose full name is given. The caller is not inside the gate.
+    /// Runs a command of scripts, whose full name is given. The caller is not inside the gate.
     pub(crate) fn command(
         &mut self,
         name: &str,
@@ -99,7 +99,7 @@ impl Scripts {
     }
 }
 
-/// A script of the log at work. Nobody else changes anything: its commands need not be one transaction.
+/// A script of the log at work. No client changes anything: its commands need not be one transaction.
 struct Calls<'a> {
     surroundings: Surroundings<'a>,
 }
@@ -138,7 +138,7 @@ impl Calls<'_> {
                 reply.ok();
                 Ok(())
             }
-            // There is nobody to hear it.
+            // No client is there to hear it.
             (Some(_), "publish", _) => {
                 reply.integer(0);
                 Ok(())

@@ -22,7 +22,7 @@
 //! With `appendonly no` the RDB file is loaded, as in Redis, and the log where there is no RDB file.
 //!
 //! The times of rows 4 and 7 are those of clocks and file systems; where two files say by themselves how they stand to each other, no
-//! time counts. Why so, and what becomes of the other file: docs/decisions/0026.
+//! time counts. The reasons, and the place of the other file: docs/decisions/0026.
 
 use std::{
     cmp::Ordering,
@@ -65,7 +65,7 @@ pub(super) struct SnapshotFacts {
     /// When the file was last written to, in unix milliseconds.
     pub(super) written_ms: u64,
     pub(super) stamp: Option<LogStamp>,
-    /// A word that tells it from others, for the manifest of a log that begins with it; `None` where it cannot be read.
+    /// A word that identifies it, for the manifest of a log that begins with it; `None` where it cannot be read.
     pub(super) fingerprint: Option<String>,
 }
 
@@ -146,7 +146,7 @@ pub(super) fn choose(found: &Found) -> Source {
     }
 }
 
-/// Whether a snapshot that is loaded alone holds all that the log beside it does, as far as anybody can say.
+/// Whether a snapshot that is loaded alone holds all that the log beside it does, as far as is known.
 pub(super) fn holds_log(found: &Found) -> bool {
     let (Some(snapshot), Some(log)) = (&found.snapshot, &found.log) else { return found.log.is_none() };
     match choose(found) {

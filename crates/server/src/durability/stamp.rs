@@ -15,11 +15,11 @@ use crate::system::host::random_id;
 /// How a data set stands to the log beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Standing {
-    /// The log records all changes, so it holds what the data set does.
+    /// The log records all changes, so it holds the whole data set.
     On,
     /// It does not, and the data set holds all that it does.
     Off,
-    /// It does not, and the data set was not made from all of it: each may hold what the other one lacks.
+    /// It does not, and the data set was not made from all of it: each may hold data that the other one lacks.
     #[default]
     Apart,
 }

@@ -1,4 +1,4 @@
-//! The start: loads what [`super::source`] chooses, and makes the rest harmless.
+//! The start: loads the files that [`super::source`] chooses, and makes the rest harmless.
 //!
 //! ```text
 //!                  appendonly yes                                           appendonly no
@@ -39,7 +39,7 @@ use crate::{
     shared::Shared,
 };
 
-/// Loads what there is for a log to go on with, into an engine that nobody else changes meanwhile.
+/// Loads the data set for a log to go on with, into an engine that no client changes meanwhile.
 pub(super) fn load_for_log(shared: &Shared, config: &Config) -> Result<Loaded, LoadError> {
     let options = LogThread::options(config);
     let found = source::find(config)?;
@@ -78,8 +78,8 @@ pub(super) fn load_for_log(shared: &Shared, config: &Config) -> Result<Loaded, L
     }
 }
 
-/// Loads what there is for a server without a log; how the data set stands to the log that lies there, if one does. No file is
-/// changed.
+/// Loads the data set for a server without a log; how the data set stands to the log that lies there, if one does. No
+/// file is changed.
 pub(super) fn load_without_log(
     shared: &Shared,
     config: &Config,
@@ -112,7 +112,7 @@ pub(super) fn load_without_log(
     Ok((id, if holds_log { Standing::Off } else { Standing::Apart }))
 }
 
-/// Loads a log that nobody goes on with.
+/// Loads a log without going on with it.
 fn load_log_unchanged(shared: &Shared, config: &Config, log: &LogFacts) -> Result<Standing, LoadError> {
     let (options, path) = (LogThread::options(config), persistence::path(config));
     let directory = options.directory.display();
@@ -183,7 +183,7 @@ fn missing(options: &WriterOptions, log: &LogFacts) -> String {
     format!("{} names files that are not there: {}", manifest.display(), log.missing.join(", "))
 }
 
-/// Logs what is loaded, why, and what becomes of the other file.
+/// Logs which file is loaded, why, and where the other one goes.
 fn announce(config: &Config, options: &WriterOptions, source: Source) {
     let (snapshot, directory) = (persistence::path(config), options.directory.display());
     let snapshot = snapshot.display();
@@ -286,7 +286,7 @@ pub(super) fn keep_single(options: &WriterOptions, single: &Path, kept_in: Optio
 }
 
 /// Takes over the file of a Redis before 7, as Redis 7 does: it becomes the base of a new log. First there is a
-/// manifest that names it: whatever happens before the file is moved, the next start goes on from there.
+/// manifest that names it: if the server ends before the file is moved, the next start goes on from there.
 fn adopt_single_file(options: &WriterOptions, manifest: &Manifest) -> Result<(), String> {
     let name = || {
         Disk.create_directory(&options.directory)?;
@@ -295,9 +295,9 @@ fn adopt_single_file(options: &WriterOptions, manifest: &Manifest) -> Result<(),
     name().map_err(|error| format!("{}: {}", options.directory.display(), describe(&error)))
 }
 
-/// Renames what looks like files of a log whose manifest is gone. Nobody knows what of them counts, so they are not loaded; but the
-/// log that begins now gives its files the same names. A copy of the snapshot of that fingerprint stays: it was to become the base
-/// when a start was interrupted, and it will be replaced by the same.
+/// Renames files that look like those of a log whose manifest is gone. It is unknown which of them count, so they are
+/// not loaded; but the log that begins now gives its files the same names. A copy of the snapshot of that fingerprint
+/// stays: it was to become the base when a start was interrupted, and it will be replaced by the same.
 fn set_aside(options: &WriterOptions, snapshot: Option<&str>) -> Result<(), String> {
     let mut names = Vec::new();
     for path in files::unlisted(&options.manifest_path(), &Manifest::default()) {

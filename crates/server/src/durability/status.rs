@@ -1,4 +1,4 @@
-//! What INFO tells of durability.
+//! The state of durability for INFO.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::stamp::{LogStamp, Standing};
 /// How often `everysec` makes the log durable.
 pub(super) const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the log's thread has to tell.
+/// The report of the log's thread.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Status {
     /// Why the log cannot be written, in the system's words; `None` where it can.

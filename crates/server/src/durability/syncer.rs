@@ -2,7 +2,7 @@
 //! beside the thread that writes it.
 //!
 //! ```text
-//! thread `log`        write ─ begin ─ write ─ write ─ … ─ take: give up what is durable
+//! thread `log`        write ─ begin ─ write ─ write ─ … ─ take: give up durable bytes
 //! thread `log-sync`             └──── fdatasync ────┘ wakeup
 //! ```
 
@@ -51,13 +51,13 @@ impl Desk {
         self.changed.notify_all();
     }
 
-    /// Waits for one of the stages that `is_awaited` knows; whoever waits takes its content and leaves `then`.
+    /// Waits for one of the stages that `is_awaited` knows; the caller takes its content and leaves `then`.
     fn take(&self, is_awaited: impl Fn(&Stage) -> bool, then: Stage) -> Stage {
         let stage = self.changed.wait_while(self.stage(), |stage| !is_awaited(stage));
         mem::replace(&mut *stage.unwrap_or_else(PoisonError::into_inner), then)
     }
 
-    /// Runs what is ordered until the end; tells `ended` of each.
+    /// Runs each order until the end; calls `ended` after each.
     fn serve(&self, ended: impl Fn()) {
         let is_for_us = |stage: &Stage| matches!(stage, Stage::Ordered(_) | Stage::Closed);
         while let Stage::Ordered(sync) = self.take(is_for_us, Stage::Running) {
@@ -94,7 +94,7 @@ impl Syncer {
         matches!(*self.desk.stage(), Stage::Ended(_))
     }
 
-    /// Begins a sync; the wakeup tells when it has ended. None is under way.
+    /// Begins a sync; the wakeup rings when it has ended. None is under way.
     pub(super) fn begin(&mut self, sync: PendingSync, now: Instant) {
         debug_assert!(!self.is_busy());
         self.begun_at = Some(now);

@@ -5,7 +5,7 @@
 //!  orders ──▶ │ off ── turned on: gate closed, base ──▶ on ────┤
 //!             └────────────────────────────────────────────────┘
 //!  on: the base of a log that is turned on comes later, from a snapshot: [`super::rewrite`]
-//!      write what is published ─ sync where the policy asks for it ─ publish ─ rest
+//!      write the published records ─ sync where the policy asks for it ─ publish ─ rest
 //!      `everysec` has another thread sync: [`super::syncer`]
 //!      on an error: failing until an attempt, one a second, has succeeded
 //! ```
@@ -60,7 +60,7 @@ const KEPT_BYTES_MAX: u64 = ROOM_BYTES.0 / 3 * 2;
 /// wait for it. Redis too goes on for two seconds beyond the one that it promises.
 const UNSYNCED_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// What the thread can be told to do.
+/// An order to the thread.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Record changes from now on, or no longer.
@@ -69,7 +69,7 @@ pub(crate) enum Order {
     Reload { done: Sender<Result<(), String>> },
     /// Begin the next file behind the ring's boundary: a snapshot was cut there.
     Rotate,
-    /// Put a snapshot in the place of what is before its cut.
+    /// Put a snapshot in the place of the log before its cut.
     Adopt(io::Result<Base>),
     /// It is in place.
     EndAdopting(Box<io::Result<Adoption>>),
@@ -82,7 +82,7 @@ pub(crate) struct LogThread {
     shared: Arc<Shared>,
     config: ConfigReader,
     state: State,
-    /// Who syncs under `everysec`.
+    /// The thread that syncs under `everysec`.
     syncer: Syncer,
     /// When the last sync began under `everysec` that has ended well.
     synced_at: Instant,
@@ -99,11 +99,11 @@ pub(crate) struct LogThread {
     cut_at: Option<u64>,
     /// That of the directory where the log is, while it is on.
     lock: Option<Arc<DirectoryLock>>,
-    /// What the directory holds since the log was turned off.
+    /// The log that the directory holds since recording was turned off.
     left: Option<LeftLog>,
 }
 
-/// A log that this process has written and that nobody writes now.
+/// A log that this process has written and that is not written now.
 struct LeftLog {
     manifest: Manifest,
     /// Of all its files.
@@ -125,7 +125,7 @@ enum State {
     Turning,
 }
 
-/// What the thread does next.
+/// The thread's next pause.
 enum Rest {
     /// Goes on at once.
     None,
@@ -133,7 +133,7 @@ enum Rest {
     Nap,
     /// Until there is something to do, or this much time has passed.
     For(Option<Duration>),
-    /// Until a moment whatever there is to do.
+    /// Until a moment, unless there is work.
     Regardless(Duration),
 }
 
@@ -168,9 +168,9 @@ impl LogThread {
         }
     }
 
-    /// Starts it; it loads the data set first, which has been said to be loading: the log, or the snapshot where there is to be
-    /// none. Then it calls `loaded`. What is loaded quickly is loaded when this returns. The thread ends with an error, a
-    /// line for the operator, where it cannot load, and stops the server.
+    /// Starts it; it loads the data set first, which has been said to be loading: the log, or the snapshot where there
+    /// is to be none. Then it calls `loaded`. A data set that loads quickly is loaded when this returns. The thread
+    /// ends with an error, a line for the operator, where it cannot load, and stops the server.
     pub(crate) fn start(
         self,
         loaded: impl FnOnce() + Send + 'static,
@@ -178,7 +178,7 @@ impl LogThread {
         let (quick, news) = channel();
         let run = move || self.run(loaded, quick);
         let thread = thread::Builder::new().name("log".to_owned()).spawn(run)?;
-        // Clients that come at once are not to be told to come again for the sake of milliseconds.
+        // Clients that come at once are not to get LOADING for the sake of milliseconds.
         let _ = news.recv_timeout(QUICK_LOADING);
         Ok(thread)
     }
@@ -196,7 +196,8 @@ impl LogThread {
         Ok(())
     }
 
-    /// Loads the log, or at a start what there is, and goes on with the log. Nobody changes anything meanwhile.
+    /// Loads the log, or at a start the data set in any form, and goes on with the log. No client changes anything
+    /// meanwhile.
     fn load(&mut self) -> Result<(), LoadError> {
         let started = Instant::now();
         let shared = Arc::clone(&self.shared);
@@ -282,7 +283,7 @@ impl LogThread {
         let shared = Arc::clone(&self.shared);
         shared.loading.begin(Now::read().unix_ms);
         {
-            // Whoever is served from here on is told that the data set is being loaded.
+            // Clients that are served from here on get LOADING.
             let _closed = shared.engine.keyspace.close();
             shared.engine.log.turn(LogConsumer::File, false);
         }
@@ -320,7 +321,7 @@ impl LogThread {
                     Order::Turn { on, done } => {
                         self.config.refresh();
                         let result = if on { self.turn_on() } else { self.turn_off() };
-                        // Nobody waits for the answer when the server is ending.
+                        // No client waits for the reply when the server is ending.
                         let _ = done.send(result);
                     }
                     Order::Reload { done } => {
@@ -377,7 +378,7 @@ impl LogThread {
         }
     }
 
-    /// Writes what there is, and makes it durable where that is due.
+    /// Writes the published records, and makes them durable where that is due.
     fn advance(&mut self, now: Instant) -> io::Result<Rest> {
         let State::On(writer) = &mut self.state else { return Ok(Rest::For(None)) };
         let config = self.config.config();
@@ -400,7 +401,7 @@ impl LogThread {
         if policy == AppendFsync::Always {
             give_way(|| pending(writer));
         }
-        // One at a time; and what failed must have been made durable before it is said to work.
+        // One at a time; and a failed write must have been made durable before the disk is said to work.
         let syncs_in_background = policy == AppendFsync::Everysec && self.retry_at.is_none();
         let ended = if syncs_in_background { self.syncer.take() } else { self.syncer.wait() };
         if let Some((sync, begun_at)) = ended {
@@ -427,7 +428,7 @@ impl LogThread {
                     self.group_commit.note(now.elapsed(), released, pending(writer));
                 }
                 let synced = writer.synced();
-                // Whoever learns that the disk works may write at once.
+                // Clients that learn that the disk works may write at once.
                 recover(durability, &mut self.retry_at);
                 durability.publish(synced, synced);
             }
@@ -572,7 +573,7 @@ impl LogThread {
         };
         shared.durability.lacks_base.store(true, SeqCst);
         let held = shared.durability.status().held_log().cloned();
-        // Replicas may be sent what is recorded before the cut, which the base holds.
+        // Replicas may be sent records before the cut, which the base holds.
         let mut cut = 0;
         let begun = begin_log(&config, self.left.as_ref(), held, ring).and_then(|mut writer| {
             let (directory, id) = (writer.directory().to_owned(), writer.manifest().id.clone());
@@ -680,7 +681,7 @@ impl LogThread {
             writer.end_adopting(adoption);
         });
         self.end_rewrite(result);
-        // Whoever is told that what was written is durable finds the rewrite over.
+        // A client that learns that its writes are durable finds the rewrite over.
         if was_in_vain && let State::On(writer) = &self.state {
             let durability = &self.shared.durability;
             durability.lacks_base.store(writer.is_in_background(), SeqCst);
@@ -793,7 +794,8 @@ impl LogThread {
         ring.park();
         self.state = State::Off(ring);
         recover(&shared.durability, &mut self.retry_at);
-        // What was withheld for the log's sake has nothing to wait for any more, and who waits for the disk is told so.
+        // Replies that were withheld for the log's sake need not wait any more, and clients that wait for the disk
+        // learn of that.
         shared.durability.lacks_base.store(false, SeqCst);
         shared.durability.publish(tail, tail);
         Ok(())
@@ -822,7 +824,7 @@ impl LogThread {
     }
 }
 
-/// Puts a base in the place of what is before its cut, and removes that.
+/// Puts a base in the place of the log before its cut, and removes that.
 fn put_in_place(mut adoption: Adoption, base: Base) -> io::Result<Adoption> {
     adoption.put_in_place(|name| base.file.put_in_place(name).map(drop))?;
     match adoption.keep_others() {
@@ -864,8 +866,8 @@ fn recover(durability: &Durability, retry_at: &mut Option<Instant>) {
     tracing::warn!("the append-only log can be written again; writes are accepted");
 }
 
-/// Begins a new log that has no base yet. What the directory has is to become history, where this process has `left` it, and
-/// to be kept otherwise; until then it stays as it is. On an error the ring comes back.
+/// Begins a new log that has no base yet. The directory's former log is to become history, where this process has
+/// `left` it, and to be kept otherwise; until then it stays as it is. On an error the ring comes back.
 ///
 /// `held` is the log that the data set holds all of.
 fn begin_log(
@@ -898,7 +900,7 @@ fn is_of(manifest: &Manifest, log: &LogId) -> bool {
     manifest.files().next().is_none() || manifest.id.as_ref().is_some_and(|id| id.name == log.name)
 }
 
-/// What the directory of a log holds that this process has just left there.
+/// The log that this process has just left in a directory.
 fn left_log(options: &WriterOptions) -> Option<LeftLog> {
     let manifest = loading::read_manifest(options).ok().flatten()?;
     let bytes = |file: &LogFile| Disk.len(&options.directory.join(&file.name)).unwrap_or(0);
@@ -918,7 +920,7 @@ fn keep_log(options: &WriterOptions, manifest: &Manifest) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells where a log is that was replaced and that nobody has loaded.
+/// Logs the place of a log that was replaced without having been loaded.
 pub(super) fn tell_kept(directory: &std::path::Path) {
     tracing::warn!(
         "The log that was there before, which this server has not loaded, is kept in {}; 'dunlin check' shows what it holds. Remove it when it is not needed",
@@ -926,8 +928,8 @@ pub(super) fn tell_kept(directory: &std::path::Path) {
     );
 }
 
-/// Puts a base in the place of a log that nobody writes, of that manifest, as the log `id`; the old files take their room for as
-/// long as what is answered.
+/// Puts a base in the place of a log that is not written, of that manifest, as the log `id`; the old files take their
+/// room for as long as the result exists.
 pub(crate) fn replace_log(
     options: &WriterOptions,
     mut manifest: Manifest,
@@ -941,7 +943,7 @@ pub(crate) fn replace_log(
     manifest.base = Some(file);
     let history = std::mem::take(&mut manifest.history);
     Disk.replace(&options.manifest_path(), &manifest.encode())?;
-    // Nobody needs them any more; no manifest names them.
+    // They are not needed any more; no manifest names them.
     let removed = history.iter().filter_map(|file| Disk.remove(&options.directory.join(&file.name)).ok());
     Ok(removed.collect())
 }
@@ -951,7 +953,7 @@ fn is_writing_snapshot(shared: &Shared) -> bool {
     shared.durability.rewriting().current.is_some() || shared.background_save().0.is_some()
 }
 
-/// What an operator can do about a failure.
+/// Advice to an operator about a failure.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room on the disk",

@@ -46,7 +46,7 @@ impl Wakeup {
         }
     }
 
-    /// Wakes the thread whatever it does.
+    /// Wakes the thread in any state.
     #[cold]
     pub(super) fn wake(&self) {
         self.state.store(AWAKE, SeqCst);

@@ -1,6 +1,6 @@
 //! Whether the data set is being loaded, and how far that is.
 //!
-//! Meanwhile clients are told so, but for commands that need no data (the flag `loading` of their rows).
+//! Meanwhile clients get LOADING, but for commands that need no data (the flag `loading` of their rows).
 
 mod snapshot;
 
@@ -26,7 +26,7 @@ pub(crate) enum LoadError {
 }
 
 impl LoadError {
-    /// The error of the load of an RDB file, with the file's name and what can be done.
+    /// The error of the load of an RDB file, with the file's name and a remedy.
     pub(crate) fn of_file(self, path: &Path) -> Self {
         match self {
             Self::Failed(reason) => {
@@ -124,12 +124,12 @@ impl Loading {
     }
 }
 
-/// How many threads work beside the one that reads what is loaded.
+/// How many threads work beside the reader of the file.
 pub(crate) fn helpers(workers: usize) -> usize {
     workers.saturating_sub(1).max(1)
 }
 
-/// Tells how far it has come, from time to time.
+/// Reports its progress from time to time.
 #[derive(Debug)]
 pub(crate) struct Reporter<'a> {
     loading: &'a Loading,

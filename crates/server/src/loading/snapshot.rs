@@ -33,10 +33,10 @@ use crate::{
 
 /// Keys that are handed over together.
 const BATCH_KEYS: usize = 256;
-/// Batches on their way to one storer: what is in memory twice.
+/// Batches on their way to one storer: so many are in memory twice.
 const QUEUED_BATCHES_MAX: usize = 4;
 
-/// What is done with keys whose time has come.
+/// The treatment of keys whose time has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expired {
     /// They are loaded: a log that follows may have more to say of them.
@@ -45,7 +45,7 @@ pub(crate) enum Expired {
     Dropped,
 }
 
-/// What a file held.
+/// Counts of a file's contents.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct LoadedSnapshot {
     /// Keys that were loaded.
@@ -69,10 +69,10 @@ struct Loaded {
     idle_seconds: u64,
 }
 
-/// What keys and strings were read into, on the way back to the reader.
+/// Buffers that keys and strings were read into, on the way back to the reader.
 type Buffers = Vec<Vec<u8>>;
 
-/// The reader's ends of what it and the storers have between them.
+/// The reader's ends of the queues between it and the storers.
 struct Storers {
     queues: Vec<SyncSender<Vec<Loaded>>>,
     given_back: Receiver<Buffers>,
@@ -106,8 +106,8 @@ pub(crate) fn load_dump(shared: &Shared) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Loads a file, whose libraries take the place of those that there are. `now_ms` is unix time. Nobody
-/// changes the data set meanwhile. The error is one line, without the file's name.
+/// Loads a file, whose libraries take the place of those that there are. `now_ms` is unix time. No client changes
+/// the data set meanwhile. The error is one line, without the file's name.
 pub(crate) fn load(
     shared: &Shared,
     file: impl io::Read,
@@ -157,7 +157,7 @@ fn read(
     let mut hand_over = |batch: &mut Vec<Loaded>| {
         let batch = std::mem::replace(batch, Vec::with_capacity(BATCH_KEYS));
         let storer = turns.next().map(|turn| &queues[turn]);
-        // A storer that has ended has an error to tell, which the caller hears of.
+        // A storer that has ended has an error, which the caller gets.
         storer.is_some_and(|storer| storer.send(batch).is_ok())
     };
     let is_past = |at: i64| u64::try_from(at).is_ok_and(|at| at <= now_ms) || at < 0;
@@ -207,7 +207,7 @@ fn read(
     Ok(found)
 }
 
-/// Stores what comes.
+/// Stores the batches that come.
 fn store(
     shared: &Shared,
     participant: usize,

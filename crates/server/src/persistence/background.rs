@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! worker or thread `log`      thread `snapshot`
-//! gate closed: cut ─────────▶ advance a slice ─ write what was copied ─ rest ─ … ─ sync ─ put in place
+//! gate closed: cut ─────────▶ advance a slice ─ write all the copies ─ rest ─ … ─ sync ─ put in place
 //! commands: copy what they                     ▲
 //!   are about to change ───────────────────────┘
 //! ```
@@ -41,9 +41,9 @@ const QUEUE_DATA_PARTS: usize = 12;
 const QUEUE_BYTES: (usize, usize) = (8 << 20, 256 << 20);
 /// Collections of so many bytes are not copied under a lock, which would take a millisecond or more.
 const LENT_BYTES_MIN: usize = 512 << 10;
-/// The longest that copies wait to be written, and that a cancelled snapshot is not told.
+/// Longest sleep of the writer thread: bounds how late copies reach the file and how late a cancel is noticed.
 const NAP_MAX: Duration = Duration::from_millis(2);
-/// How long it waits where somebody holds a lock for long.
+/// How long it waits where a script holds a lock for long.
 const HELD_PAUSE: Duration = Duration::from_millis(1);
 /// After a snapshot that failed, save points wait so long, as in Redis.
 const RETRY: Duration = Duration::from_secs(5);
@@ -69,7 +69,7 @@ pub(crate) struct Progress {
 }
 
 impl Cut {
-    /// What a base that it becomes is made of.
+    /// The format of a base that it becomes.
     pub(crate) fn base_format(&self) -> BaseFormat {
         if self.head.form.commands { BaseFormat::Commands } else { BaseFormat::Rdb }
     }
@@ -90,7 +90,7 @@ impl Progress {
     }
 }
 
-/// What is known of the snapshots that are written to the file that SAVE writes.
+/// The state of snapshots that are written to the file of SAVE.
 #[derive(Debug, Default)]
 pub(super) struct Saving {
     current: Option<Arc<Progress>>,
@@ -153,7 +153,7 @@ pub(crate) fn is_cancellation(error: &io::Error) -> bool {
 }
 
 impl Shared {
-    /// Begins a snapshot of what there is now; `None` where there are too many under way.
+    /// Begins a snapshot of the present data set; `None` where there are too many under way.
     pub(crate) fn cut(
         &self,
         context: &mut ExclusiveContext<'_>,
@@ -278,7 +278,7 @@ impl Shared {
                 Advance::Held => HELD_PAUSE,
             };
             snapshot.set_compresses(pace.has_leisure());
-            // What writers copy does not wait for the end of a long rest.
+            // Copies by writers do not wait for the end of a long rest.
             while !rest.is_zero() {
                 let nap = rest.min(NAP_MAX);
                 thread::sleep(nap);
@@ -288,7 +288,7 @@ impl Shared {
         }
     }
 
-    /// Writes what was copied, `small` where there is time for that.
+    /// Writes the copies, `small` where there is time for that.
     fn write_chunks(
         &self,
         snapshot: &Snapshot,
@@ -323,7 +323,7 @@ impl Shared {
         }
     }
 
-    /// Lets a snapshot end, whatever it has come to.
+    /// Ends a snapshot, complete or not.
     fn end_snapshot(&self, snapshot: &mut Snapshot) {
         snapshot.cancel();
         self.durability.tell_room();
@@ -359,7 +359,7 @@ impl Shared {
         std::mem::take(&mut saving.scheduled).then_some(CancelledSave::Scheduled)
     }
 
-    /// Ends writing snapshots: nothing more comes of what is under way.
+    /// Ends writing snapshots: those under way have no result.
     pub(crate) fn end_saving(&self) {
         let thread = {
             let mut saving = self.persistence.saving();
@@ -422,7 +422,7 @@ pub(crate) fn begin_save(
     }
     let config = shared.config.current();
     let path = path(&config);
-    // Until it is written, whatever becomes of `dir` meanwhile.
+    // Until it is written, even if `dir` changes meanwhile.
     let lock = shared.directory.hold(&config).map_err(|in_use| SaveError::InUse(in_use.to_string()))?;
     let (thread, order) = thread_for_cut(shared, move |shared, cut| {
         save(shared, cut, &path);
@@ -477,7 +477,7 @@ fn save(shared: &Shared, cut: Cut, path: &Path) {
         let (directory, _) = directory_and_name(path)?;
         let written = shared.write_cut(cut, directory, &format!("temp-bg-{}.rdb", std::process::id()))?;
         shared.durability.settle_for_snapshot(logged_to, || progress.is_cancelled());
-        // Who cancels holds this lock, and may then write a newer snapshot to the same file.
+        // A caller that cancels holds this lock, and may then write a newer snapshot to the same file.
         let _installing = shared.persistence.installing();
         if progress.is_cancelled() { Err(cancelled()) } else { shared.put_in_place(written, path) }
     };
@@ -486,7 +486,7 @@ fn save(shared: &Shared, cut: Cut, path: &Path) {
     match written {
         Err(error) if is_cancellation(&error) => tracing::warn!("Background saving cancelled"),
         written => {
-            // What went wrong has been logged.
+            // The error has been logged.
             failed = shared.note_saved(path, written, changes, progress.begun).is_err();
             if failed {
                 shared.persistence.last_save_ok.store(false, Relaxed);

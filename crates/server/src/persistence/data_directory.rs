@@ -1,16 +1,16 @@
 //! The directory of the data files belongs to one server at a time.
 //!
 //! ```text
-//! dir/.dunlin.lock     pid 4711                        there while a server runs, and after it was killed: what counts
-//!                      host mill                       is the lock on the file, which the system takes back when the
+//! dir/.dunlin.lock     pid 4711                        there while a server runs, and after it was killed: the lock
+//!                      host mill                       on the file counts, which the system takes back when the
 //!                      appenddirname appendonlydir     process ends
 //! ```
 //!
 //! A server that keeps something (save points, the append-only log) takes the lock when it starts, another one when it
-//! first writes a file. So any number of servers that keep nothing may share a directory, and nobody else may.
+//! first writes a file. So any number of servers that keep nothing may share a directory, and no others may.
 //!
 //! The lock is flock(2)'s, which every local file system and NFS know. Where there is none, or the directory cannot be
-//! written, the server says so and goes on; the log then still notices whoever writes into its files.
+//! written, the server says so and goes on; the log then still notices other writers of its files.
 
 use std::{
     ffi::OsStr,
@@ -44,7 +44,7 @@ pub(crate) struct DirectoryLock {
     file: Option<File>,
 }
 
-/// Who has a directory.
+/// The server that holds a directory.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Holder {
     pid: Option<u32>,
@@ -60,7 +60,7 @@ impl Holder {
                 "pid" => holder.pid = value.parse().ok(),
                 "host" => holder.host = Some(value.to_owned()),
                 "appenddirname" => holder.appenddirname = Some(value.to_owned()),
-                // What a newer version has to say besides.
+                // A field of a newer version.
                 _ => {}
             }
         }
@@ -110,7 +110,7 @@ pub(crate) struct InUse {
 }
 
 impl Display for InUse {
-    /// For messages that go on with what can be done.
+    /// For messages that go on with a remedy.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "the directory {} is in use by {}", self.directory.display(), self.holder)
     }
@@ -130,7 +130,7 @@ impl From<io::Error> for Failure {
 }
 
 impl DirectoryLock {
-    /// Locks a directory for `holder`. One that cannot be locked is told of, and counts as locked.
+    /// Locks a directory for `holder`. One that cannot be locked is logged, and counts as locked.
     fn take(directory: &Path, holder: &Holder) -> Result<Self, InUse> {
         let file = match lock(&directory.join(LOCK_NAME), holder) {
             Ok(file) => Some(file),
@@ -150,14 +150,14 @@ impl DirectoryLock {
 impl Drop for DirectoryLock {
     fn drop(&mut self) {
         if self.file.is_some() {
-            // Still locked: whoever has opened it meanwhile looks whether it has kept its name. A file left behind does
-            // no harm.
+            // Still locked: a server that has opened it meanwhile looks whether it has kept its name. A file left
+            // behind does no harm.
             let _ = fs::remove_file(self.directory.join(LOCK_NAME));
         }
     }
 }
 
-/// Opens and locks a file, and writes into it who has it.
+/// Opens and locks a file, and writes its holder into it.
 fn lock(path: &Path, holder: &Holder) -> Result<File, Failure> {
     let mut retries = 0;
     for _ in 0..ATTEMPTS_MAX {
@@ -200,7 +200,7 @@ fn open(path: &Path) -> io::Result<File> {
 
 fn read_holder(file: &File) -> Holder {
     let mut text = String::new();
-    // Who cannot be read stays unknown.
+    // A holder that cannot be read stays unknown.
     let _ = file.take(CONTENT_BYTES_MAX).read_to_string(&mut text);
     Holder::parse(&text)
 }
@@ -221,13 +221,13 @@ pub(crate) struct DataDirectory {
 struct State {
     /// That of `dir`, from when the server keeps something there.
     current: Option<Arc<DirectoryLock>>,
-    /// All that somebody still needs: the log, and a snapshot that is being written, stay where they have begun.
+    /// All locks in use: the log, and a snapshot that is being written, stay where they have begun.
     all: Vec<Weak<DirectoryLock>>,
 }
 
 impl DataDirectory {
-    /// Takes the directory of a configuration for this server, unless it has it. Whoever writes there keeps the lock
-    /// until that is done.
+    /// Takes the directory of a configuration for this server, unless it has it. A writer there keeps the lock until it
+    /// is done.
     pub(crate) fn hold(&self, config: &Config) -> Result<Arc<DirectoryLock>, InUse> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.all.retain(|lock| lock.strong_count() > 0);
@@ -294,7 +294,7 @@ pub(crate) fn expect_unwritten(path: &Path) -> Result<(), String> {
     Err(format!("{} is open for writing in {who}: stop it first", path.display()))
 }
 
-/// The other processes that have a file open, as far as the system tells.
+/// The other processes that have a file open, as far as the system reports them.
 fn processes_with(path: &Path) -> Vec<(u32, String)> {
     let Ok(file) = fs::metadata(path) else { return Vec::new() };
     let own = std::process::id();

@@ -1,4 +1,4 @@
-//! Which files of a path make up data sets: what `dunlin check` and `dunlin convert` are given.
+//! The files of a path that make up data sets, for `dunlin check` and `dunlin convert`.
 //!
 //! ```text
 //! dump.rdb, appendonly.aof        a file
@@ -17,11 +17,10 @@ use dunlin_persist::manifest::{LogFile, MANIFEST_BYTES_MAX, Manifest};
 
 use crate::config::describe;
 
-/// What files that are being written are called at first; where their server was killed then they stay, and mean
-/// nothing.
+/// The prefix of files that are being written. Where their server was killed then, they stay, and mean nothing.
 const UNFINISHED: &[u8] = b"temp-";
 
-/// What stands in the name of a file between the name of the one that it was cut off from, and the byte.
+/// The text in a file's name between the name of the one that it was cut off from, and the byte.
 pub(crate) const CUT_OFF: &str = ".cut-";
 
 /// Files that belong together.
@@ -83,14 +82,14 @@ pub(crate) fn is_named_rdb(path: &Path) -> bool {
     has_extension(path, "rdb")
 }
 
-/// What is said of one that does not.
+/// The message about one that does not.
 pub(crate) const NO_RDB: &str = "the file does not begin like an RDB file, as its name says";
 
 fn has_extension(path: &Path, wanted: &str) -> bool {
     path.extension().is_some_and(|extension| extension == wanted)
 }
 
-/// What is in a directory, by name, without what was never finished.
+/// The contents of a directory, by name, without unfinished files.
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = fs::read_dir(directory).map_err(|error| describe(&error))?;
     let paths: io::Result<Vec<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();
@@ -103,7 +102,7 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Removes what servers have left behind in a directory that ended while they wrote it. What somebody has open stays.
+/// Removes files that servers have left unfinished in a directory. Files that a process has open stay.
 pub(crate) fn remove_unfinished(directory: &Path) {
     let is_left = |name: &str| {
         let number = name.strip_prefix("temp-").and_then(|name| name.strip_suffix(".rdb"));
@@ -206,7 +205,7 @@ mod tests {
         drop(open);
         let mut expected = [&stays[..], &["temp-5.rdb", "temp-9.rdb"]].concat();
         expected.sort_unstable();
-        // Where the system gives no leases, nobody knows whether they are written.
+        // Where the system gives no leases, it is unknown whether they are written.
         if left.len() == expected.len() {
             assert_eq!(left, expected);
         }

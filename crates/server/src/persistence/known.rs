@@ -10,7 +10,7 @@ use std::{
 
 use dunlin_persist::{Disk, Storage, directory_and_name};
 
-/// More files than anybody keeps of one name.
+/// More files than any user keeps of one name.
 const KEPT_MAX: u32 = 1_000_000;
 /// Names that are remembered: a server writes one file, some write several in turn.
 const NAMES_MAX: usize = 16;
@@ -19,7 +19,7 @@ const NAMES_MAX: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct KnownFiles(Mutex<Vec<(PathBuf, Identity)>>);
 
-/// Tells a file, as it is, from all others.
+/// Identifies a file in its present state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -79,7 +79,7 @@ fn add(known: &mut Vec<(PathBuf, Identity)>, path: &Path, identity: Identity) {
     known.push((path.to_owned(), identity));
 }
 
-/// `dump.rdb.kept-1`: the extension is not that of an RDB file, so that nobody takes it for one of the server's.
+/// `dump.rdb.kept-1`: the extension is not that of an RDB file, so that no tool takes it for one of the server's.
 fn kept_name(name: &std::ffi::OsStr, number: u32) -> std::ffi::OsString {
     let mut kept = name.to_owned();
     kept.push(format!(".kept-{number}"));

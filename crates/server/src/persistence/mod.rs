@@ -1,8 +1,8 @@
 //! Snapshots: the data set in an RDB file, written by BGSAVE, SAVE and SHUTDOWN and as the base of the
 //! append-only log, read at start and by DEBUG RELOAD.
 //!
-//! SAVE, SHUTDOWN and what reads work behind the closed gate: nothing else runs meanwhile. What is written in
-//! the background is in [`background`].
+//! SAVE, SHUTDOWN and commands that load work behind the closed gate: nothing else runs meanwhile. Writing in the
+//! background is in [`background`].
 
 mod background;
 pub(crate) mod data_directory;
@@ -63,7 +63,7 @@ enum Writer<'a, 'f> {
     Replicas(Box<dyn SnapshotWriter + 'a>),
 }
 
-/// An RDB writer, whatever it writes to.
+/// An RDB writer over any sink.
 trait SnapshotWriter {
     fn function(&mut self, code: &[u8]) -> io::Result<()>;
     fn chunk(&mut self, chunk: &Chunk, small: bool) -> io::Result<()>;
@@ -101,7 +101,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// Ends the file; what is to be put in the place of its first bytes, if anything.
+    /// Ends the file; returns the bytes to put in the place of its first ones, if any.
     fn finish(self) -> io::Result<Option<[u8; 9]>> {
         match self {
             Self::Rdb(writer) => writer.finish(),
@@ -111,12 +111,12 @@ impl Writer<'_, '_> {
     }
 }
 
-/// What is known of snapshots.
+/// The state of snapshots.
 #[derive(Debug)]
 pub(crate) struct Persistence {
     /// Unix time of the last snapshot; of the start until there is one.
     pub(crate) last_save_s: AtomicU64,
-    /// Whether the last one in the background was written, or any since: who asks for SAVE is told of its failure.
+    /// Whether the last one in the background was written, or any since: SAVE reports its failure to its client.
     pub(crate) last_save_ok: AtomicBool,
     /// How many were written.
     pub(crate) saves: AtomicU64,
@@ -128,11 +128,11 @@ pub(crate) struct Persistence {
     pub(crate) expired_keys: AtomicU64,
     saving: Mutex<Saving>,
     known: KnownFiles,
-    /// Held while a snapshot is put in place, and by who takes care that it is not.
+    /// Held while a snapshot is put in place, and by a caller that prevents that.
     installing: Mutex<()>,
 }
 
-/// What was read.
+/// Counts of a load.
 #[derive(Debug, Default)]
 struct Loaded {
     keys: u64,
@@ -140,7 +140,7 @@ struct Loaded {
     empty: u64,
 }
 
-/// What happens where a key of a file is there already.
+/// The treatment of keys of a file that are there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Existing {
     /// The file is refused.
@@ -269,8 +269,8 @@ impl Shared {
         self.write_as(context, Form::rdb(config.rdbcompression), false, file, |_| ())
     }
 
-    /// Writes the data set as a file of a form, whose version holds all of it; the keys of each part are told
-    /// to `note`.
+    /// Writes the data set as a file of a form, whose version holds all of it; `note` gets the number of keys of each
+    /// part.
     pub(crate) fn write_as(
         &self,
         context: &ExclusiveContext<'_>,
@@ -293,7 +293,7 @@ impl Shared {
             log: self.durability.stamp().filter(|_| !is_base),
             stream_database: None,
         };
-        // Nobody else wants the memory, and it may be for a restart.
+        // No other part of the server wants the memory, and the file may be for a restart.
         let uncached = false;
         write_file(&self.config.current(), file, &head, &sizes, uncached, |writer| {
             for size in &sizes {
@@ -423,7 +423,7 @@ fn cut_ms(context: &ExclusiveContext<'_>) -> u64 {
     if context.caller().now_ms > 0 { (unix_us() / 1000) as u64 } else { 0 }
 }
 
-/// What a file says of itself.
+/// The fields at the head of a file.
 struct Head {
     cut_ms: u64,
     used_bytes: usize,
@@ -514,7 +514,7 @@ impl Head {
     }
 }
 
-/// Tells the operator what a file says of itself.
+/// Logs a field of a file's head for the operator.
 pub(crate) fn tell(name: &[u8], value: &[u8], now_ms: u64) {
     let text = value.escape_ascii();
     match name {

@@ -1,10 +1,10 @@
 //! How fast a snapshot goes: as fast as it can while there are cores to spare, and with a small share of them
 //! while there are none.
 //!
-//! The walk goes in slices, each under the lock of one stripe: short enough that a client who needs the stripe
-//! does not notice. Between them it rests, so that its thread takes no more than its share of a core. What
-//! commands copy on their way has to be written at once and counts too: while there is much of it, the walk
-//! rests longer, up to a limit that has it come to an end.
+//! The walk goes in slices, each under the lock of one stripe: short enough that a client which needs the stripe does
+//! not notice. Between them it rests, so that its thread takes no more than its share of a core. Copies by commands
+//! have to be written at once and count too: while there are many, the walk rests longer, up to a limit that has it
+//! come to an end.
 //!
 //! ```text
 //! share   1 ┤              ╭──────      work ▮ and rest    ▮▮▮▮▮▮▮▮▮▮▮▮▮▮▮▮  cores to spare
@@ -27,8 +27,8 @@ const BUDGET_BYTES: (usize, usize) = (1024, 512 * 1024);
 const SLICES_PER_REST: u32 = 10;
 /// The longest rest: with this the walk has a fiftieth of a core at least, however much writers copy.
 const REST_MAX: Duration = Duration::from_millis(5);
-/// The share of all cores that it may take whatever else there is to do. Writing what others copy counts, too: while there is
-/// much of it, the walk rests for as long as it may, and it gets faster as the copies get fewer.
+/// The share of all cores that it may take whatever else there is to do. Writing others' copies counts, too: while
+/// there is much of it, the walk rests for as long as it may, and it gets faster as the copies get fewer.
 const CORES_MIN: f64 = 0.015;
 /// The share of all cores that it leaves idle, but for that: with less, others wait for a core now and then.
 const CORES_MARGIN: f64 = 0.15;
@@ -37,7 +37,7 @@ const WATCH: (Duration, Duration) = (Duration::from_millis(30), Duration::from_m
 /// How much larger the share becomes by one judgement at most: processors are idle for a moment, too, when those who
 /// keep them busy wait for the disk.
 const GROWTH_MAX: f64 = 4.0;
-/// The share of a core from which on there is time for what makes files smaller.
+/// The share of a core from which on there is time for work that makes files smaller.
 const LEISURE: f64 = 0.5;
 
 /// The pace of one snapshot.
@@ -62,13 +62,13 @@ impl Pace {
         Self { budget_bytes: BUDGET_BYTES.0, slices: 0, rested_at: watch.own, watch, share }
     }
 
-    /// Does a slice of work, which is told how many bytes it may copy.
+    /// Does a slice of work, which gets the number of bytes that it may copy.
     pub(super) fn slice<R>(&mut self, work: impl FnOnce(usize) -> R) -> R {
         let begun = Instant::now();
         let result = work(self.budget_bytes);
         let took = begun.elapsed();
         self.slices += 1;
-        // Whoever was not let run for a while learns nothing from that: it is halved or doubled at most.
+        // A slice during which the thread was not let run shows nothing: the budget is halved or doubled at most.
         let fitting = self.budget_bytes as f64 * SLICE.as_secs_f64() / took.as_secs_f64().max(1e-9);
         let near = fitting.clamp(self.budget_bytes as f64 / 2.0, self.budget_bytes as f64 * 2.0);
         self.budget_bytes = (near as usize).clamp(BUDGET_BYTES.0, BUDGET_BYTES.1);
@@ -95,17 +95,17 @@ impl Pace {
     }
 }
 
-/// The share of a core for who finds so many cores idle, out of `cores`.
+/// The share of a core for a thread that finds so many cores idle, out of `cores`.
 fn share_of(idle: f64, cores: f64) -> f64 {
     (idle - cores * CORES_MARGIN).max(cores * CORES_MIN).min(1.0)
 }
 
-/// The share behind one of `before`, for who finds that there is one of `found`.
+/// The share after one of `before`, for a thread that finds one of `found`.
 fn next_share(before: f64, found: f64) -> f64 {
     found.min(before * GROWTH_MAX)
 }
 
-/// What the processors do, watched for a while.
+/// The time of the processors, watched for a while.
 #[derive(Debug)]
 struct Watch {
     since: Instant,
@@ -113,7 +113,7 @@ struct Watch {
     /// Time on the processor of the calling thread, and of the process.
     own: Duration,
     process: Duration,
-    /// What the machine's were idle; `None` where it does not tell.
+    /// The machine's idle time; `None` where the system does not report it.
     idle: Option<IdleTime>,
 }
 
@@ -125,7 +125,7 @@ impl Watch {
         Self { since, until: since + time, own, process, idle: IdleTime::now() }
     }
 
-    /// The share of a core that the calling thread may take, when there is something new to be told of it.
+    /// The share of a core that the calling thread may take, when there is a new one.
     fn judge(&mut self) -> Option<f64> {
         if Instant::now() < self.until {
             return None;
@@ -140,7 +140,7 @@ impl Watch {
         let idle = match (&before.idle, &self.idle) {
             (Some(before), Some(now)) => {
                 let left = now.since(before).as_secs_f64() / took;
-                // Where others get less than the margin, they get back half of what this thread has had.
+                // Where others get less than the margin, they get back half of this thread's share.
                 let own = if left < cores * CORES_MARGIN { own / 2.0 } else { own };
                 (left + own).min(unused)
             }
@@ -158,7 +158,7 @@ mod tests {
     fn slices_grow_and_shrink_with_the_time_they_take() {
         let mut pace = Pace::new();
         assert_eq!(pace.slice(|bytes| bytes), BUDGET_BYTES.0);
-        // Whoever is not let run meanwhile needs another try.
+        // A slice during which the thread is not let run needs another try.
         let reaches_most = (0..1000).any(|_| pace.slice(|bytes| bytes) == BUDGET_BYTES.1);
         assert!(reaches_most, "work that takes no time");
         let long = |bytes| {

@@ -1,4 +1,4 @@
-//! The scripts that clients have shown: one cache for all workers, and what each worker has compiled of it.
+//! The scripts that clients have shown: one cache for all workers, and each worker's compiled ones.
 
 use std::{
     collections::hash_map,
@@ -61,7 +61,7 @@ impl ScriptCache {
         self.machines.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// Tells how much a worker's machine takes.
+    /// Publishes the memory of a worker's machine.
     #[inline]
     pub(crate) fn publish_machine_bytes(&self, worker: usize, bytes: usize) {
         self.machines[worker].store(bytes, Ordering::Relaxed);
@@ -122,7 +122,7 @@ pub(crate) struct Compiled {
 }
 
 impl Compiled {
-    /// Forgets what the cache has forgotten; the machine begins anew, too.
+    /// Forgets the scripts that the cache has forgotten; the machine begins anew, too.
     #[inline]
     fn catch_up(&mut self, cache: &ScriptCache) {
         let generation = cache.generation.load(Ordering::Acquire);

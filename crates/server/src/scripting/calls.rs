@@ -1,4 +1,4 @@
-//! What a running script asks for: commands, under the locks of its keys.
+//! The calls of a running script: commands, under the locks of its keys.
 
 use std::time::{Duration, Instant};
 
@@ -34,11 +34,11 @@ pub(super) struct Calls<'c, 'a, 'k> {
     short_of_memory: bool,
     has_written: bool,
     who: Who<'c>,
-    /// What the clock says, once it has been looked at.
+    /// The time, once the clock has been read.
     watch: Option<Watch>,
 }
 
-/// What a script is called.
+/// The name of a script.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Name<'c> {
     Script(Sha),
@@ -97,7 +97,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         }
     }
 
-    /// Shows one of its commands to those who watch.
+    /// Shows one of its commands to monitors.
     #[cold]
     fn show(&self, entry: &Entry, words: &[&[u8]]) {
         let line = monitor::line(entry, words, self.database, Origin::Script);
@@ -133,7 +133,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
         self.transaction.take_long(&self.context.executor.worker);
     }
 
-    /// Has the worker's other clients answered: that it is busy, but for those who come to end it.
+    /// Has the worker's other clients answered: that it is busy, but for those that come to end it.
     #[cold]
     fn attend_to_others(&mut self) {
         let begun = Instant::now();
@@ -190,7 +190,7 @@ impl<'c, 'a, 'k> Calls<'c, 'a, 'k> {
                 let context = &mut *self.context;
                 context.executor.over_memory_limit(words, self.database, context.turn.inside.as_ref());
             }
-            // What has begun to write goes on.
+            // A script that has begun to write goes on.
             self.short_of_memory = false;
             if self.is_known() && !shared.running.write(self.worker()) {
                 return Err(CommandError::owned(format!("ERR {KILLED_LINE}")));

@@ -4,11 +4,11 @@ use dunlin_engine::command::{BeginSearch, CommandTable, Entry, FindKeys, Flags, 
 use dunlin_resp::number::parse_integer;
 use dunlin_scripting::Word;
 
-/// Commands of the host that touch no keys, whatever they are told.
+/// Commands of the host that touch no keys, whatever their arguments.
 const KEYLESS: &[&str] = &["echo", "ping", "publish", "select", "spublish", "time"];
 
 /// Whether a command, known as far as `words` say, and of which more words of the kind `list` may follow,
-/// touches declared keys only. What is refused before it runs touches none.
+/// touches declared keys only. A command that is refused before it runs touches none.
 pub(super) fn keeps_to_declared(table: &CommandTable, words: &[Word<'_>], list: Option<Word<'_>>) -> bool {
     let Some(Word::Text(name)) = words.first() else { return false };
     let Some(mut entry) = table.find(name) else { return true };

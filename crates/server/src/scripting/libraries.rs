@@ -5,7 +5,7 @@
 //! FCALL         ─▶ a worker whose version is older reads the journal: which of its libraries are gone
 //! ```
 //!
-//! A change costs as much as it changes, however many libraries there are. Only while somebody looks at all of them
+//! A change costs as much as it changes, however many libraries there are. Only while a reader looks at all of them
 //! (a snapshot, FUNCTION LIST) does the first change copy the table.
 
 use std::{
@@ -136,7 +136,7 @@ impl Libraries {
     }
 }
 
-/// What is to become of the libraries.
+/// A change of the libraries.
 #[derive(Debug, Default)]
 pub(super) struct Change {
     /// Whether all go that are there.
@@ -152,7 +152,7 @@ impl Change {
     }
 }
 
-/// What a lock guards.
+/// The state that a lock guards.
 #[derive(Debug, Default)]
 struct State {
     libraries: Arc<Libraries>,
@@ -168,7 +168,7 @@ impl State {
             let former = std::mem::take(&mut self.libraries);
             former.iter().for_each(|library| self.note_removal(library));
         }
-        // A copy is made while somebody else has the libraries.
+        // A copy is made while a reader has the libraries.
         let libraries = Arc::make_mut(&mut self.libraries);
         let removed: Vec<_> = change.removed.iter().filter_map(|name| libraries.remove(name)).collect();
         change.added.into_iter().for_each(|library| libraries.insert(library));
@@ -184,7 +184,7 @@ impl State {
     }
 }
 
-/// What a worker learns that has missed changes.
+/// The changes that a worker has missed.
 pub(super) struct Missed {
     /// The version that it knows now.
     pub(super) version: u64,
@@ -239,7 +239,7 @@ impl LibraryCache {
         state.libraries.by_name.get(&library.name).is_some_and(|current| current.id == library.id)
     }
 
-    /// What has happened since a version, at which so many libraries had been removed; `None` where nothing has.
+    /// The changes since a version, at which so many libraries had been removed; `None` where there are none.
     #[inline]
     pub(super) fn missed(&self, version: u64, removals: u64) -> Option<Missed> {
         if self.version.load(Ordering::Acquire) == version {
@@ -260,7 +260,7 @@ impl LibraryCache {
         self.machines.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// Tells how much a worker's machine takes.
+    /// Publishes the memory of a worker's machine.
     pub(super) fn publish_machine_bytes(&self, worker: usize, bytes: usize) {
         self.machines[worker].store(bytes, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Loading libraries of functions, and what each worker has of them.
+//! Loading libraries of functions, and each worker's compiled ones.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -51,7 +51,7 @@ impl LibraryCache {
                 })
             })
         };
-        // Whoever reads a file may be on any thread: libraries need the stack that scripts are promised.
+        // Any thread may read a file: libraries need the stack that scripts are promised.
         thread::scope(|scope| {
             let thread = thread::Builder::new().name("libraries".to_owned()).stack_size(STACK_BYTES);
             let thread = thread
@@ -65,7 +65,7 @@ impl LibraryCache {
 /// The first line of a library, understood.
 struct Header<'a> {
     name: Vec<u8>,
-    /// What follows the line, its line break included.
+    /// The text behind the line, its line break included.
     code: &'a [u8],
 }
 
@@ -121,7 +121,7 @@ pub(crate) struct LoadedLibraries {
 }
 
 impl LoadedLibraries {
-    /// Lets go of what others have replaced or taken out.
+    /// Lets go of libraries that others have replaced or taken out.
     #[inline]
     fn catch_up(&mut self, cache: &LibraryCache) {
         if let Some(missed) = cache.missed(self.version, self.removals) {
@@ -245,7 +245,7 @@ impl LoadedLibraries {
             self.machine().unload(loaded);
             return Err(error);
         }
-        // Before it is looked at what others have taken out: it may be among that already.
+        // Before a look at the libraries that others have taken out: it may be among them already.
         self.loaded.insert(library.id(), (library, loaded));
         self.catch_up(cache);
         Ok(name)
@@ -260,7 +260,7 @@ impl LoadedLibraries {
         record: impl FnOnce(),
     ) -> CommandResult {
         let codes = codes_of(dump)?;
-        // Loaded apart first, so that a library that does not load spoils nothing.
+        // Loaded into a library cache of its own first, so that a library that does not load spoils nothing.
         let (separate, mut loader) = (LibraryCache::new(1), Self::default());
         for code in &codes {
             loader.load(&separate, table, (code, false), || ())?;
@@ -293,14 +293,14 @@ impl LoadedLibraries {
         machine.call(loaded, &callable.function().name, keys, arguments, caller, reply)
     }
 
-    /// Tells how much the machine takes.
+    /// Publishes the memory of the machine.
     pub(super) fn publish_bytes(&self, cache: &LibraryCache, worker: usize) {
         let bytes = self.machine.as_ref().map_or(0, |machine| machine.used_bytes());
         cache.publish_machine_bytes(worker, bytes);
     }
 }
 
-/// What FUNCTION can change.
+/// The change that FUNCTION makes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum LibraryChange<'a> {
     /// One more library, or another in its place.
@@ -313,7 +313,7 @@ pub(crate) enum LibraryChange<'a> {
     Restore { dump: &'a [u8], policy: RestorePolicy },
 }
 
-/// What RESTORE does with the libraries that are there.
+/// The treatment of existing libraries by RESTORE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RestorePolicy {
     /// They are removed.
@@ -351,7 +351,7 @@ fn not_loaded(error: LoadError) -> CommandError {
     CommandError::Text([before.as_bytes(), &message].concat().into())
 }
 
-/// What a library may ask for while it loads: hardly anything.
+/// The caller of a library that loads: it offers hardly anything.
 struct Loader {
     until: Instant,
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A script runs as a transaction: under the locks of the stripes of its declared keys where its text shows that it
-//! touches no others, or else while nobody else runs. Decision 0010 has the reasons.
+//! touches no others, or else while no other command runs. Decision 0010 has the reasons.
 
 mod cache;
 mod calls;
@@ -80,7 +80,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Shebang<'_>, CommandError> {
     Shebang::parse(text).map_err(|error| CommandError::owned(format!("ERR {error}")))
 }
 
-/// What a client is told of a script that cannot be compiled.
+/// The reply about a script that cannot be compiled.
 pub(crate) fn not_compiled(CompileError(message): CompileError) -> CommandError {
     CommandError::Text([b"ERR Error compiling script (new function): ", &message[..]].concat().into())
 }
@@ -95,7 +95,7 @@ fn compile(compiled: &mut Compiled, script: &Arc<Script>) -> Result<Rc<CompiledS
     Ok(compiled.add(script))
 }
 
-/// Shows a command that runs a script to who watches, before anything else is done.
+/// Shows a command that runs a script to monitors, before anything else is done.
 #[inline]
 pub(crate) fn show(context: &mut ServerContext<'_, '_>, words: &[&[u8]]) {
     if context.shared.monitor.is_watched() {
@@ -178,7 +178,7 @@ impl Plan<'_> {
                 return Err(CommandError::OutOfMemory);
             }
         }
-        // As in Redis, one that says what it does is refused before it has begun, not in the middle.
+        // As in Redis, a script that declares its flags is refused before it has begun, not in the middle.
         if !no_writes && !self.flags.has(ScriptFlags::COMPATIBLE) {
             if let Some(error) = shared.replication.write_refusal(context.executor.config.config()) {
                 return Err(error);

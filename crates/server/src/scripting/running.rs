@@ -22,7 +22,7 @@ const READING: u32 = 1;
 const WRITTEN: u32 = 2;
 const KILLED: u32 = 3;
 
-/// What a client has to call to end a script.
+/// The command by which a client ends a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `SCRIPT KILL`.
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// What a client is told who may not wait.
+    /// The reply to a client that may not wait.
     fn busy(self) -> CommandError {
         match self {
             Self::Script => CommandError::Busy,
@@ -51,10 +51,10 @@ impl Kind {
     }
 }
 
-/// The error in which a script or function ends that was told to.
+/// The error in which a killed script or function ends.
 pub(super) const KILLED_LINE: &str = "Script killed by user with SCRIPT KILL.";
 
-/// What is known of a script that runs.
+/// The state of a running script.
 #[derive(Debug, Clone)]
 pub(crate) struct Running {
     pub(crate) kind: Kind,
@@ -130,7 +130,7 @@ impl RunningScripts {
         running.min_by_key(|(_, running)| running.since)
     }
 
-    /// What a client is told who wants what a script holds.
+    /// The reply to a client whose keys a script holds.
     pub(crate) fn busy(&self) -> CommandError {
         self.longest().map_or(Kind::Script, |running| running.kind).busy()
     }
@@ -168,19 +168,19 @@ pub(super) struct Watch {
     since: Instant,
     /// When others get to know of it; `None` when they have.
     known_at: Option<Instant>,
-    /// When others are told not to wait for it; `None` when they have been, or never are.
+    /// When the script is marked so that others do not wait for it; `None` when it is, or never will be.
     busy_at: Option<Instant>,
     /// When the worker's other clients are to be attended to; `None` while it is not busy.
     others_at: Option<Instant>,
 }
 
-/// What a script has to do because of the time.
+/// The step that a script has to take because of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,
     /// To make itself known.
     Known,
-    /// To tell others not to wait, after so long.
+    /// To mark the script so that others do not wait, after so long.
     Busy(Duration),
     /// To have the worker's other clients attended to.
     Others,
@@ -203,7 +203,7 @@ impl Watch {
         self.known_at.is_none()
     }
 
-    /// What is due now: each once, in order.
+    /// Returns the step that is due now: each once, in order.
     pub(super) fn due(&mut self) -> Due {
         let now = Instant::now();
         if self.known_at.take_if(|at| *at <= now).is_some() {

@@ -1,5 +1,5 @@
-//! The general allocator, mimalloc, from outside: what it says of itself, and how it gives memory back.
-//! Where another allocator serves the process (in tests), mimalloc has little to tell.
+//! The general allocator, mimalloc, from outside: its own figures, and how it gives memory back. Where another
+//! allocator serves the process (in tests), mimalloc's figures mean little.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 
@@ -10,7 +10,7 @@ const PURGE_DELAY: c_int = 15;
 /// Longer than any server runs.
 const PURGE_DELAY_NEVER_MS: c_long = 1 << 40;
 
-/// From now on free memory stays until somebody calls [`collect`]. By itself mimalloc gives it back a second later, in
+/// From now on free memory stays until a thread calls [`collect`]. By itself mimalloc gives it back a second later, in
 /// whichever thread frees something then: a worker would do so with hundreds of megabytes at once, and one that has
 /// nothing to free never does.
 pub(crate) fn leave_to_collect() {
@@ -18,7 +18,8 @@ pub(crate) fn leave_to_collect() {
     unsafe { mimalloc::mi_option_set(PURGE_DELAY, PURGE_DELAY_NEVER_MS) };
 }
 
-/// Gives free memory back to the system: all of the process's but for what other threads have set aside for small blocks.
+/// Gives free memory back to the system: all of the process's but for memory that other threads have set aside for
+/// small blocks.
 pub(crate) fn collect() {
     // SAFETY: it takes no pointers and may be called at any time.
     unsafe { mimalloc::mi_collect(true) };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What does not change while the process runs.
+/// Facts that do not change while the process runs.
 #[derive(Debug)]
 pub(crate) struct Process {
     /// 40 hexadecimal digits, drawn afresh by every process.
@@ -13,7 +13,7 @@ pub(crate) struct Process {
     pub(crate) started: Instant,
     /// The same in seconds since 1970.
     pub(crate) started_s: u64,
-    /// Empty where the system does not tell.
+    /// Empty where the system does not report it.
     pub(crate) executable: PathBuf,
     /// Name and release of the system, and the machine.
     pub(crate) system: String,
@@ -56,14 +56,14 @@ pub(crate) fn unix_us() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros()
 }
 
-/// Memory of the process that is in the machine's memory, in bytes; 0 where the system does not tell.
+/// Memory of the process that is in the machine's memory, in bytes; 0 where the system does not report it.
 pub(crate) fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm.split(' ').nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
     pages * rustix::param::page_size() as u64
 }
 
-/// Memory of the machine in bytes; 0 where the system does not tell.
+/// Memory of the machine in bytes; 0 where the system does not report it.
 pub(crate) fn system_memory_bytes() -> u64 {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
@@ -88,7 +88,7 @@ impl ProcessorTime {
         Self::ask(libc::RUSAGE_SELF)
     }
 
-    /// Of the calling thread; of the process where the system does not tell threads apart.
+    /// Of the calling thread; of the process where the system does not count threads by themselves.
     pub(crate) fn of_thread() -> Self {
         #[cfg(any(target_os = "linux", target_os = "freebsd"))]
         return Self::ask(libc::RUSAGE_THREAD);
@@ -121,7 +121,7 @@ impl ProcessorTime {
 pub(crate) struct IdleTime(Duration);
 
 impl IdleTime {
-    /// `None` where the system does not tell. Costs some ten microseconds.
+    /// `None` where the system does not report it. Costs some ten microseconds.
     pub(crate) fn now() -> Option<Self> {
         #[cfg(target_os = "linux")]
         {
@@ -147,11 +147,12 @@ fn idle_ticks(stat: &str) -> Option<u64> {
     idle.checked_add(waiting)
 }
 
-/// Has the calling thread take the time that others leave: a small share where there is none, and woken, it interrupts nobody
-/// (the policy for batch work, sched(7), unless the operator has chosen another one). On Linux a thread has a priority of its own.
+/// Has the calling thread take the time that others leave: a small share where there is none, and woken, it interrupts
+/// no thread (the policy for batch work, sched(7), unless the operator has chosen another one). On Linux a thread has a
+/// priority of its own.
 ///
-/// The idle policy would disturb others less still, but whoever waits for a lock of such a thread waits until a processor is
-/// idle, and without privileges there is no way back from it.
+/// The idle policy would disturb others less still, but a thread that waits for a lock of such a thread waits until a
+/// processor is idle, and without privileges there is no way back from it.
 pub(crate) fn lower_priority() {
     const STEPS: i32 = 10;
     #[cfg(target_os = "linux")]
@@ -165,7 +166,7 @@ pub(crate) fn lower_priority() {
 }
 
 /// Has the calling thread run as soon as it is woken, in shorter turns: for those that serve clients beside threads
-/// that compute. Its share of the time stays what it is, and a policy that the operator has chosen, too.
+/// that compute. Its share of the time stays, and a policy that the operator has chosen, too.
 ///
 /// On Linux from 6.12 on a thread that is woken takes the processor from one with a longer slice (a custom slice of
 /// EEVDF, sched_setattr(2)); without, it waits until that one's slice is over, which only the next tick of the clock

@@ -1,4 +1,4 @@
-//! Giving back the room of files that nobody needs any more, while others use the disk.
+//! Giving back the room of files that are not needed any more, while others use the disk.
 
 use std::{
     thread,
@@ -10,7 +10,7 @@ use dunlin_persist::Removed;
 /// Shortest rest between two pieces.
 const REST_MIN: Duration = Duration::from_millis(1);
 
-/// Gives the room of removed files back, with half of the disk's time, on a thread of its own that nobody waits for: when the
+/// Gives the room of removed files back, with half of the disk's time, on a thread of its own without waiters: when the
 /// process ends, so do the files.
 pub(crate) fn give_back(files: Vec<Removed>) {
     if files.is_empty() {
@@ -28,8 +28,8 @@ pub(crate) fn give_back(files: Vec<Removed>) {
     in_background(run);
 }
 
-/// Has something done that waits for the disk, on a thread of its own that nobody waits for. Where there is no thread to
-/// be had, files are let go with what was to run there.
+/// Has work done that waits for the disk, on a thread of its own without waiters. Where there is no thread to be had,
+/// the work is dropped, and its files with it.
 pub(crate) fn in_background(run: impl FnOnce() + Send + 'static) {
     let _ = thread::Builder::new().name("file-removal".to_owned()).spawn(run);
 }

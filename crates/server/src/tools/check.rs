@@ -8,11 +8,11 @@
 //! dunlin check /var/lib/redis                 all of these that are in the directory of a server
 //! ```
 //!
-//! With `--fix`, a file of commands that is damaged is cut at the end of its last good command or
-//! transaction, after asking. What is behind is lost, so a damage in the middle is told with what it costs; one in a file
-//! of a log that is not its last is not cut, as what follows would then follow something else.
+//! With `--fix`, a file of commands that is damaged is cut at the end of its last good command or transaction, after
+//! asking. The rest is lost, so a damage in the middle is reported with its cost. A file of a log that is not its last
+//! is not cut, as the next one would then follow the wrong state.
 //!
-//! A file that does not begin as one of ours is none, and is not cut. What is cut off is kept beside the file, as
+//! A file that does not begin as one of ours is none, and is not cut. The cut part is kept beside the file, as
 //! `NAME.cut-BYTE`, until the user removes it.
 
 use std::ffi::{OsStr, OsString};
@@ -42,7 +42,7 @@ use crate::{
     },
 };
 
-/// What is wrong with a file that no server has written.
+/// The fault of a file that no server has written.
 const NOT_OURS: &str = "it begins neither as an append-only file nor as an RDB file";
 /// Lines that an append-only file may begin with besides a command: a time, a check, room.
 const FIRST_COMMENTS: [&[u8]; 3] = [b"#TS:", b"#CRC32C:", b"####"];
@@ -82,17 +82,17 @@ struct Arguments {
     yes: bool,
 }
 
-/// What was found in one file.
+/// The result of checking one file.
 #[derive(Debug)]
 struct Finding {
     path: PathBuf,
     bytes: u64,
-    /// What is good, in words.
+    /// The good part, in words.
     good: String,
     damage: Option<Damage>,
 }
 
-/// What is wrong with a file.
+/// A fault of a file.
 #[derive(Debug)]
 struct Damage {
     /// Where, in bytes.
@@ -215,7 +215,7 @@ fn keep_end(path: &Path, at: u64) -> io::Result<PathBuf> {
         return match copied {
             Ok(()) => Ok(beside),
             Err(error) => {
-                // Half of it is of no use to anybody, and the file itself is whole.
+                // Half of it is of no use, and the file itself is whole.
                 let _ = fs::remove_file(&beside);
                 Err(error)
             }
@@ -227,13 +227,13 @@ fn keep_end(path: &Path, at: u64) -> io::Result<PathBuf> {
 fn ask(question: &str) -> bool {
     print!("{question}");
     let mut answer = String::new();
-    // Nobody there to answer is a no.
+    // No input is a no.
     let read = io::stdout().flush().and_then(|()| io::stdin().lock().read_line(&mut answer));
     read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
-/// Whether a file is whole, for who has just written it: its keys where it is an RDB file, its commands otherwise. How many
-/// bytes have been read is told to `note`.
+/// Whether a file is whole, for the caller that has just written it: its keys where it is an RDB file, its commands
+/// otherwise. `note` gets the number of bytes that have been read.
 pub(crate) fn verify(path: &Path, note: &dyn Fn(u64)) -> Result<u64, String> {
     let (finding, count, _) =
         check_file(path, None, note).map_err(|error| format!("{}: {}", path.display(), describe(&error)))?;
@@ -262,7 +262,7 @@ fn check_log(path: &Path) -> Result<Vec<Finding>, String> {
     for (behind, part) in (0..count).rev().zip(&parts) {
         let (mut finding, end) = check_part(&part.path, lsn.filter(|_| part.is_increment));
         if part.is_increment {
-            // Where one is damaged, nobody knows where the next one begins.
+            // Where one is damaged, the offset at which the next one begins is unknown.
             lsn = end;
         }
         if let Some(damage) = &mut finding.damage
@@ -281,7 +281,7 @@ fn check_log(path: &Path) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// What is to be said of a file that is a part of something, also where it cannot be read; and where the log is behind it.
+/// The finding about a file that is a part of something, also where it cannot be read; and where the log is behind it.
 fn check_part(path: &Path, lsn: Option<u64>) -> (Finding, Option<u64>) {
     check_file(path, lsn, &|_| ()).map(|(finding, _, end)| (finding, end)).unwrap_or_else(|error| {
         let reason = format!("it cannot be read: {}", describe(&error));
@@ -290,8 +290,8 @@ fn check_part(path: &Path, lsn: Option<u64>) -> (Finding, Option<u64>) {
     })
 }
 
-/// What is to be said of a file; its keys, or its commands where it holds nothing else; and where the log is behind it, unless it
-/// is damaged. In front of it the log is at `lsn`, where that is known.
+/// The finding about a file; its keys, or its commands where it holds nothing else; and where the log is behind it,
+/// unless it is damaged. In front of it the log is at `lsn`, where that is known.
 fn check_file(path: &Path, lsn: Option<u64>, note: &dyn Fn(u64)) -> io::Result<(Finding, u64, Option<u64>)> {
     let mut file = fs::File::open(path)?;
     let bytes = file.metadata()?.len();
@@ -325,7 +325,7 @@ fn check_file(path: &Path, lsn: Option<u64>, note: &dyn Fn(u64)) -> io::Result<(
         };
         let room = if room_bytes > 0 { format!(", then {room_bytes} bytes of room") } else { String::new() };
         match roomy {
-            // Of what stands before room, nothing is believed that no check proves.
+            // Of the bytes before room, only those that a check proves are believed.
             Some(Roomy { proven, tail: Tail::Torn, .. }) => {
                 damage =
                     Some(Damage { offset: proven, reason: TORN_IN_ROOM.to_owned(), cut_at: Some(proven) });
@@ -379,7 +379,7 @@ fn check_snapshot(file: &fs::File, note: &dyn Fn(u64)) -> Result<(u64, u64), (u6
     Ok((keys, reader.offset()))
 }
 
-/// How far the commands of a file are good, and what is wrong behind.
+/// How far the commands of a file are good, and the fault behind.
 fn check_commands(
     file: &fs::File,
     start: u64,
@@ -388,7 +388,7 @@ fn check_commands(
 ) -> io::Result<(Progress, Option<Damage>)> {
     let mut reader = Reader::new(file, start).going_on_from(lsn);
     let table = commands::table();
-    // What was read before the transaction, in one.
+    // The progress before the transaction, in one.
     let mut transaction = None;
     let ended = loop {
         match reader.read_command() {

@@ -1,4 +1,5 @@
-//! Edits of the block deque. All of them keep its sums, and what its pasts need, through `edit_packed`, `insert_block`,
+//! Edits of the block deque. All of them keep its sums, and the blocks that its pasts need, through `edit_packed`,
+//! `insert_block`,
 //! `detach_block` and `take_blocks`.
 
 use std::{collections::VecDeque, mem, ops};
@@ -9,7 +10,7 @@ use crate::{Element, LISTPACK_BYTES_EMPTY, Listpack};
 /// Blocks from which on a new one at an end gets all the room that it may need at once, instead of growing:
 /// the rest of the list is large enough to hide it.
 const FULL_BLOCKS_MIN: usize = 8;
-/// Slack of a block that is done growing, as a part of what it has allocated, that is not worth a copy.
+/// Slack of a block that is done growing, as a part of its allocation, that is not worth a copy.
 const SLACK_PART: usize = 32;
 
 /// An end of the list.
@@ -179,7 +180,7 @@ impl BlockDeque {
     }
 
     /// Removes the elements with these numbers, as far as they exist; answers how many, and the blocks that went as
-    /// a whole, which the caller may free where it holds nobody up. O(blocks).
+    /// a whole, which the caller may free where that delays no client. O(blocks).
     pub fn take_range(&mut self, range: ops::Range<usize>) -> (usize, TakenBlocks) {
         let count = range.end.min(self.len).saturating_sub(range.start);
         let mut left = count;
@@ -282,20 +283,19 @@ impl BlockDeque {
                 }
             }
         }
-        // What is removed already is only counted here.
+        // Entries that are removed already are only counted here.
         self.edit_packed(block, -(removed as isize), |_| ());
         removed
     }
 
-    /// Appends a listpack from a serialized list as a block, whatever its size; one without elements is
-    /// dropped.
+    /// Appends a listpack of any size from a serialized list as a block; one without elements is dropped.
     pub fn push_packed(&mut self, listpack: Listpack) {
         if !listpack.is_empty() {
             self.insert_block(self.blocks.len(), Block::packed(listpack));
         }
     }
 
-    /// Appends an element from a serialized list as a plain block, whatever its size.
+    /// Appends an element of any size from a serialized list as a plain block.
     pub fn push_plain(&mut self, text: &[u8]) {
         self.insert_block(self.blocks.len(), Block::plain(Element::String(text)));
     }
@@ -401,7 +401,7 @@ impl BlockDeque {
         }
     }
 
-    /// Gives back what a block has allocated and does not use.
+    /// Gives back the part of a block's allocation that it does not use.
     fn shrink(&mut self, block: usize) {
         if let Some(Block { contents: Contents::Packed(listpack), .. }) = self.blocks.get_mut(block)
             && listpack.capacity() - listpack.bytes().len() > listpack.capacity() / SLACK_PART
@@ -422,7 +422,7 @@ impl BlockDeque {
         self.insert_block(block + 1, Block::packed(tail));
     }
 
-    /// Merges what fits one block around `centre`, in the order in which Redis does after a split.
+    /// Merges blocks that fit one around `centre`, in the order in which Redis does after a split.
     fn merge_around(&mut self, mut centre: usize) {
         if centre >= 2 && self.merge(centre - 2) {
             centre -= 1;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Block, BlockDeque, Contents};
 use crate::{Element, Elements};
 
-/// What is left of one block.
+/// The rest of one block.
 #[derive(Clone)]
 enum Cursor<'a> {
     Packed(Elements<'a>),

@@ -82,7 +82,7 @@ impl BlockLimit {
     }
 }
 
-/// A block, for those who serialize it.
+/// A block, for callers that serialize it.
 #[derive(Clone, Copy)]
 pub enum BlockRef<'a> {
     /// One or more elements.
@@ -98,7 +98,7 @@ enum Contents {
     Plain(Arc<[u8]>),
 }
 
-/// The counts of an [`Arc`], which stand before what it holds.
+/// The counts of an [`Arc`], which stand before its contents.
 const ARC_HEAD_BYTES: usize = 2 * size_of::<usize>();
 
 /// Elements that stand together.
@@ -130,7 +130,7 @@ impl Block {
         self.count as usize
     }
 
-    /// The block, for those who serialize it.
+    /// The block, for callers that serialize it.
     #[inline]
     pub fn view(&self) -> BlockRef<'_> {
         match &self.contents {
@@ -169,7 +169,7 @@ impl Block {
     }
 }
 
-/// Blocks that were taken out of a deque, to be freed when nobody waits.
+/// Blocks that were taken out of a deque, to be freed when no client waits.
 #[derive(Default)]
 pub struct TakenBlocks(VecDeque<Block>);
 
@@ -211,7 +211,7 @@ impl BlockDeque {
         BlockDeque { blocks: VecDeque::new(), len: 0, block_bytes: 0, limit, pasts: Pasts::default() }
     }
 
-    /// The elements of a listpack, which becomes the only block whatever its size.
+    /// The elements of a listpack, which becomes the only block at any size.
     pub fn from_listpack(listpack: Listpack, limit: BlockLimit) -> BlockDeque {
         let mut deque = BlockDeque::new(limit);
         deque.push_packed(listpack);

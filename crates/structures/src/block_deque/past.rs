@@ -1,8 +1,8 @@
-//! What a deque was at an instant, while it changes: for a snapshot that is written bit by bit.
+//! The state of a deque at an instant, while it changes: for a snapshot that is written bit by bit.
 //!
-//! The blocks of then are asked for in their order. Those that have not changed since are still in the deque, in *runs*
-//! whose places move with what is inserted and removed before them; one that is about to change, or to go, is kept
-//! aside as it was.
+//! The snapshot asks for the blocks of then in their order. Those that have not changed since are still in the deque,
+//! in *runs* whose places move when blocks are inserted or removed before them; a block that is about to change, or to
+//! go, is kept aside as it was.
 //!
 //! ```text
 //! then   0 1 2 3 4 5 6 7 8 9       given: 0 1
@@ -25,7 +25,7 @@ use std::{
 
 use super::{Block, BlockDeque};
 
-/// A past, as the deque and who asks for its blocks share it.
+/// A past, as the deque and the reader of its blocks share it.
 pub type SharedPast = Arc<Mutex<Past>>;
 
 /// A deque's pasts. A copy of the deque has none.
@@ -41,11 +41,11 @@ pub struct Past {
     runs: VecDeque<Run>,
     kept: BTreeMap<usize, Block>,
     kept_bytes: usize,
-    /// Learns how many bytes have been kept; `None` once nobody asks any more: the deque may keep this for long.
+    /// Learns how many bytes have been kept; `None` once the reader has ended: the deque may keep this for long.
     on_kept: Option<Box<dyn Fn(usize) + Send>>,
 }
 
-/// Blocks that stand where they are told, unchanged.
+/// Unchanged blocks at the places that this says.
 #[derive(Clone, Copy)]
 struct Run {
     /// The number of the first one.
@@ -90,7 +90,7 @@ impl Past {
         Some(given)
     }
 
-    /// Nobody asks any more. Answers how many bytes were kept.
+    /// The reader has ended. Returns how many bytes were kept.
     pub fn end(&mut self) -> usize {
         self.on_kept = None;
         self.runs.clear();
@@ -184,7 +184,7 @@ impl Pasts {
         self.own().is_empty()
     }
 
-    /// Works on all pasts that somebody still asks for.
+    /// Works on all pasts whose readers have not ended.
     #[inline]
     fn for_each(&mut self, work: impl FnMut(&mut Past)) {
         if !self.are_none() {
@@ -223,7 +223,7 @@ impl Pasts {
         self.for_each(|past| past.note_removed(range.clone()));
     }
 
-    /// Blocks from `at` on were taken out: what of them is not kept.
+    /// Blocks from `at` on were taken out; returns those that are not kept.
     pub(super) fn keep_taken(&mut self, at: usize, blocks: VecDeque<Block>) -> VecDeque<Block> {
         if self.are_none() {
             return blocks;
@@ -234,7 +234,7 @@ impl Pasts {
         self.for_each(|past| {
             others -= 1;
             for (at, block) in range.clone().zip(&mut blocks) {
-                // Most have only one past, which need not copy what nobody else has.
+                // Most have only one past, which need not copy a block that no other has.
                 let mut kept = || if others == 0 { block.take() } else { block.clone() };
                 past.keep(at, || kept().expect("only the last past takes blocks away"));
             }

@@ -255,7 +255,7 @@ proptest! {
     }
 }
 
-/// Makes an edit without looking at what comes of it.
+/// Makes an edit without looking at the result.
 fn apply(list: &mut BlockDeque, edit: &Edit) {
     match edit {
         Edit::Push(back, text) => list.push(end(*back), text),
@@ -277,7 +277,7 @@ fn apply(list: &mut BlockDeque, edit: &Edit) {
     }
 }
 
-/// What a past has given so far, beside what it has to give.
+/// The blocks that a past has given so far, beside those that it has to give.
 struct Given {
     past: SharedPast,
     expected: Vec<Vec<Vec<u8>>>,
@@ -325,7 +325,8 @@ impl Given {
 }
 
 proptest! {
-    /// The blocks of an instant are given one by one as they were, in order, whatever becomes of the deque meanwhile; two instants at once.
+    /// The blocks of an instant are given one by one as they were, in order, while the deque changes; two instants at
+    /// once.
     #[test]
     fn a_past_gives_the_blocks_of_its_instant(
         limit in prop::sample::select(vec![-1, 1, 2, 3, 7]),
@@ -360,7 +361,7 @@ fn a_past_outlives_the_deque() {
     given.finish(&list);
 }
 
-/// A list that nobody changes has been in many snapshots.
+/// A list that no command changes has been in many snapshots.
 #[test]
 fn pasts_that_are_over_are_forgotten() {
     let mut list = of(2, "a b c d e");
@@ -372,7 +373,7 @@ fn pasts_that_are_over_are_forgotten() {
     }
 }
 
-/// What is cut off as a whole is not copied.
+/// Blocks that are cut off as a whole are not copied.
 #[test]
 fn what_is_taken_out_is_kept_as_it_is() {
     let mut list = of(2, "a b c d e f g h");

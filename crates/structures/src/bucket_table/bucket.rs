@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Everything is read and written as relaxed atomics, which compile to plain moves: only the owner writes,
-//! while other threads may look for what to prefetch and cope with anything they see.
+//! while other threads may look for addresses to prefetch and cope with anything they see.
 
 use super::tick::Tick;
 use crate::slab::Handle;

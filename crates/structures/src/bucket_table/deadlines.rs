@@ -44,7 +44,7 @@ impl BucketTable {
     }
 
     /// Looks at up to `buckets_max` buckets that may hold an entry due at `now`: hands each of their entries
-    /// to `judge` and does what it answers. Returns the number of buckets looked at; less than the limit means
+    /// to `judge` and acts on its verdict. Returns the number of buckets looked at; less than the limit means
     /// that nothing due is left. The next call goes on where this one stopped.
     ///
     /// O(1) when nothing is due; else one word per 128 buckets, and a line per bucket of a due block.

@@ -26,7 +26,7 @@ pub(super) const PAGE_BUCKETS: u32 = (PAGE_BYTES / size_of::<Bucket>()) as u32;
 const SMALL_BLOCKS: u32 = PAGE_BUCKETS.ilog2();
 const FIRST_TIER_LOG2: u32 = 3;
 const TIERS: usize = 20;
-/// What is added to a block number to make the first page block the first index of the tiers.
+/// The number that is added to a block number to make the first page block the first index of the tiers.
 const TIER_OFFSET: u32 = (1 << FIRST_TIER_LOG2) - SMALL_BLOCKS;
 
 /// A directory has at least this many buckets, if memory has.
@@ -195,7 +195,7 @@ impl Directory {
     /// Frees the blocks in a range that exist.
     ///
     /// # Safety
-    /// No other thread is inside [`bucket`](Self::bucket) or uses what it returned.
+    /// No other thread is inside [`bucket`](Self::bucket) or uses its result.
     pub(super) unsafe fn release(&self, blocks: Range<u32>) {
         let end = self.blocks_end();
         let mut freed = 0;

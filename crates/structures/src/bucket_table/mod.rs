@@ -65,7 +65,7 @@ const MERGE_PERCENT: usize = SPLIT_PERCENT / 2;
 /// So many insertions before a split, the entries of the bucket to split are prefetched.
 const PREPARE_INSERTIONS: usize = 4;
 
-/// What a table has to know of the entries behind its handles.
+/// The entries behind a table's handles, as far as the table has to know them.
 pub trait Entries {
     /// The hash that the handle was inserted with.
     fn hash(&self, handle: Handle) -> u64;
@@ -232,7 +232,8 @@ impl BucketTable {
         Slot { primary, place, position: position as u8, handle }
     }
 
-    /// The bucket that entries of a hash belong to: who visits many in this order passes through memory once.
+    /// The bucket that entries of a hash belong to: a visitor of many in this order passes through memory
+    /// once.
     #[inline]
     pub fn bucket_of(&self, hash: u64) -> u32 {
         index_of(hash, self.buckets)
@@ -442,7 +443,7 @@ impl BucketTable {
         }
     }
 
-    /// Takes the chain of a bucket apart and puts each entry where `destination` says.
+    /// Empties the chain of a bucket and puts each entry into the bucket that `destination` returns.
     fn redistribute(&mut self, primary: u32, mut destination: impl FnMut(Handle) -> u32) {
         let probe = self.probe.clone();
         let bucket = self.primary(primary);

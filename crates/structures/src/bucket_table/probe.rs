@@ -1,4 +1,4 @@
-//! What other threads may see of a table while its owner changes it: enough to prefetch.
+//! The part of a table that other threads may see while its owner changes it: enough to prefetch.
 
 use super::bucket::{Bucket, fingerprint};
 use super::directory::Directory;
@@ -61,8 +61,8 @@ impl TableProbe {
         self.bucket(hash).map(BucketProbe::fetch)
     }
 
-    /// What may lead to the entry of this hash from a bucket that was asked for some 100 ns ago. An
-    /// overflow bucket is prefetched.
+    /// A candidate for the entry of this hash, from a bucket that was asked for some 100 ns ago. An overflow
+    /// bucket is prefetched.
     #[inline]
     pub fn candidate(&self, bucket: BucketProbe<'_>, hash: u64) -> Candidate<'_> {
         if let Some(slot) = bucket.0.matches(fingerprint(hash)).lowest() {

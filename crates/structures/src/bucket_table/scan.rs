@@ -6,7 +6,7 @@ use super::probe::index_of;
 use super::{BucketTable, Entries};
 use crate::slab::Handle;
 
-/// Draws of a random bucket and slot before `random` takes what is next instead.
+/// Draws of a random bucket and slot before `random` takes the next entry instead.
 const RANDOM_DRAWS_MAX: usize = 128;
 /// Slots drawn from: a primary bucket's, and as many of a usual chain.
 const RANDOM_SLOTS: u32 = 2 * SLOTS_PER_BUCKET as u32;
@@ -44,7 +44,7 @@ impl BucketTable {
     /// most once.
     ///
     /// Why: the entries with r below the cursor's are those that earlier calls have visited. They come again only where the
-    /// interval of the present L begins before the cursor, because the table has shrunk; their hashes tell them apart.
+    /// interval of the present L begins before the cursor, because the table has shrunk; their hashes distinguish them.
     pub fn scan_once(&self, cursor: u64, entries: &impl Entries, mut visit: impl FnMut(Handle)) -> u64 {
         let cursor_bits = cursor as u32;
         if u64::from(cursor_bits) >> self.level() == 0 {
@@ -64,7 +64,7 @@ impl BucketTable {
     }
 
     /// Visits the entries whose hash ends in the `level` low bits of `region`; where the table has fewer address bits
-    /// by now, others with them, which the caller tells by their hashes. O(1) an entry, and O(1).
+    /// by now, others with them, which the caller distinguishes by their hashes. O(1) an entry, and O(1).
     pub fn for_each_in_region(&self, region: u32, level: u32, mut visit: impl FnMut(Handle)) {
         if self.buckets == 0 {
             return;
@@ -97,7 +97,7 @@ impl BucketTable {
         if self.len == 0 {
             return None;
         }
-        // A draw that hits an empty slot is repeated, which is what makes the slots' chances equal.
+        // A draw that hits an empty slot is repeated, so that the slots' chances are equal.
         let mut state = random;
         let mut index = 0;
         for _ in 0..RANDOM_DRAWS_MAX {

@@ -278,7 +278,7 @@ proptest! {
 }
 
 proptest! {
-    /// Whatever the table has become since its regions were counted, they hold each entry once.
+    /// However the table has changed since its regions were counted, they hold each entry once.
     #[test]
     fn regions_stay_what_they_are_although_the_table_changes(
         (before, after) in (1..many(900, 40), 1..many(900, 40)),

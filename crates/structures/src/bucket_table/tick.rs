@@ -7,7 +7,7 @@
 //!
 //! - a deadline is noted at most [`Tick::REACH`] (a quarter of the range, 3.1 days) ahead; one that lies
 //!   farther is noted as that far, which only means that its bucket is looked at once more on the way;
-//! - the owner asks for what is due at least once per [`Tick::REACH`].
+//! - the owner asks for due entries at least once per [`Tick::REACH`].
 //!
 //! An owner that breaks the second rule (a machine suspended for days) has no deadline lost, but some may
 //! be found up to half a range late.

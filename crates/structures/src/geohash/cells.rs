@@ -6,7 +6,7 @@
 //! SW │ S │ SE
 //! ```
 //!
-//! They are chosen as Redis chooses them, which gives places that nobody sorts in its order. Where they do not hold all of an
+//! They are chosen as Redis chooses them, so that unsorted replies have Redis's order. Where they do not hold all of an
 //! area, as across a pole, a grid is laid over its bounds instead.
 
 use std::{
@@ -24,8 +24,8 @@ const MERCATOR_MAX_METERS: f64 = 20_037_726.37;
 /// The cells of a grid over bounds, at most.
 const CELLS_MAX: u64 = 16;
 
-/// What surrounds the area searched, in degrees. It may reach beyond the map: to the east and west it goes on at the other
-/// side, to the north and south there is nothing.
+/// The rectangle around the area searched, in degrees. It may reach beyond the map: to the east and west it goes on at
+/// the other side, to the north and south there is nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bounds {
     /// Southwestern corner.
@@ -78,7 +78,8 @@ impl Bounds {
         self.high.longitude - self.low.longitude >= 2.0 * LONGITUDE_MAX
     }
 
-    /// Roughly the bounds of what reaches so many meters from a place to either side, as Redis takes them to choose cells.
+    /// Roughly the bounds of the area that reaches so many meters from a place to either side, as Redis takes them to
+    /// choose cells.
     pub fn around(place: Place, east_meters: f64, north_meters: f64) -> Self {
         let latitude_delta = (north_meters / EARTH_RADIUS_METERS).to_degrees();
         // Meridians approach each other towards the poles: the border nearer to one counts.
@@ -152,7 +153,7 @@ fn steps_for(radius_meters: f64, latitude: f64) -> u32 {
         radius *= 2.0;
         steps += 1;
     }
-    // Two fewer, so that the neighbours hold what the cell itself does not; towards the poles the
+    // Two fewer, so that the neighbours hold the places that the cell itself does not; towards the poles the
     // cells are smaller than they seem.
     steps -= 2 + i32::from(latitude.abs() > 66.0) + i32::from(latitude.abs() > 80.0);
     steps.clamp(1, STEPS as i32) as u32
@@ -163,7 +164,8 @@ fn steps_for(radius_meters: f64, latitude: f64) -> u32 {
 pub fn covering(center: Place, radius_meters: f64, bounds: Bounds, reach: Bounds) -> Vec<Range<u64>> {
     let cells = around(center, radius_meters, bounds, reach).unwrap_or_else(|| grid_over(reach));
     let mut ranges: Vec<_> = cells.into_iter().map(Cell::geohashes).collect();
-    // What lies on the northern and the eastern border of the map has a row and a column of its own behind the last one.
+    // Places on the northern and the eastern border of the map have a row and a column of their own behind the last
+    // one.
     if reach.high.latitude >= LATITUDE_MAX {
         ranges.push(MAP_END..2 * MAP_END);
     }

@@ -21,7 +21,7 @@ const STEPS: u32 = 26;
 pub const LONGITUDE_MAX: f64 = 180.0;
 /// Largest latitude, and less its sign the smallest, in degrees.
 pub const LATITUDE_MAX: f64 = 85.051_128_78;
-/// What is taken for the earth's radius.
+/// The earth's radius in these formulas.
 const EARTH_RADIUS_METERS: f64 = 6_372_797.560_856;
 /// Characters of a geohash as text.
 pub const TEXT_BYTES: usize = 11;

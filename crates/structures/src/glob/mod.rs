@@ -6,7 +6,7 @@
 //!
 //! A pattern is compiled once, then matches any number of texts. Its runs between stars have fixed lengths: the head and the
 //! tail are compared where they must stand, each needle is searched for behind the one before, and the first place found
-//! is kept, since a later one would leave less room for the rest. So matching is O(text), whatever the pattern; a run with
+//! is kept, since a later one would leave less room for the rest. So matching is O(text) with any pattern; a run with
 //! `?` or classes that has to be searched for takes a step for each 64 elements and byte.
 //!
 //! Patterns match as `stringmatchlen` of redis-server 7.0 has them, its peculiarities included:
@@ -100,7 +100,7 @@ impl Starred {
     }
 }
 
-/// What a pattern lets through that a command of the `SCAN` family, or `KEYS`, was given; `None` for everything.
+/// The filter for the pattern of `KEYS` or of a command of the `SCAN` family; `None` if every name matches.
 pub fn filter(pattern: &[u8]) -> Result<Option<Glob>, TooComplex> {
     (pattern != b"*").then(|| Glob::new(pattern)).transpose()
 }
@@ -110,8 +110,7 @@ pub fn literal(pattern: &[u8]) -> Option<&[u8]> {
     (!pattern.iter().any(is_special)).then_some(pattern)
 }
 
-/// The hash tag, braces included, that every key has which matches: what stands in front of its end
-/// is literal.
+/// The hash tag, braces included, of every key that matches: the pattern is literal up to the tag's end.
 pub fn hash_tag(pattern: &[u8]) -> Option<&[u8]> {
     let open = pattern.iter().position(|byte| *byte == b'{')?;
     let length = pattern[open..].iter().position(|byte| *byte == b'}')?;

@@ -1,4 +1,4 @@
-//! What a pattern means, said as simply as can be: by trying everything.
+//! The meaning of a pattern, as simple as can be: by trying everything.
 
 /// Whether a text matches, in time exponential in the number of stars.
 pub(super) fn matches(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {

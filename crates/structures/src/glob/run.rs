@@ -17,7 +17,7 @@ const WORDS_MAX: usize = SETS_MAX / WORD_BITS;
 
 const _: () = assert!(SETS_MAX.is_multiple_of(WORD_BITS));
 
-/// What matches one byte.
+/// An element of a pattern that matches one byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Element {
     Byte(u8),

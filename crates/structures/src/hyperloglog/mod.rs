@@ -19,7 +19,7 @@
 //! Otmar Ertl's, "New cardinality estimation algorithms for HyperLogLog sketches" (arXiv:1702.01284).
 //!
 //! The bytes are the client's: anything may stand in them. [`HyperLogLog::read`] looks at the header
-//! only, and whatever walks sparse runs answers [`Corrupt`] where they do not cover the registers.
+//! only, and methods that walk sparse runs return [`Corrupt`] where they do not cover the registers.
 
 mod dense;
 mod estimate;
@@ -92,7 +92,7 @@ impl<'a> HyperLogLog<'a> {
         (cached[7] & OUT_OF_DATE == 0).then_some(u64::from_le_bytes(*cached))
     }
 
-    /// The cardinality that the registers tell. O(bytes).
+    /// The estimate of the cardinality from the registers. O(bytes).
     pub fn estimate(self) -> Result<u64, Corrupt> {
         let mut histogram = estimate::Histogram::default();
         if self.is_dense() {
@@ -269,7 +269,7 @@ impl HyperLogLogUnion {
     }
 }
 
-/// The register of an element, and what the element raises it to.
+/// The register of an element, and the value that the element raises it to.
 #[inline]
 fn place(element: &[u8]) -> (usize, u8) {
     let hash = murmur64a(element, HASH_SEED);
@@ -298,8 +298,8 @@ fn murmur64a(bytes: &[u8], seed: u64) -> u64 {
     hash ^ hash >> SHIFT
 }
 
-/// Checks the arithmetic that the rest relies on: registers hold what is written into them, and
-/// estimates stay within four standard errors. About a tenth of a second.
+/// Checks the arithmetic that the rest relies on: registers hold the values that are written into them,
+/// and estimates stay within four standard errors. About a tenth of a second.
 pub fn self_test() -> Result<(), String> {
     // 1.04 / √registers, four times.
     const ERROR_MAX: f64 = 4.0 * 1.04 / 128.0;

@@ -8,7 +8,7 @@ use crate::Corrupt;
 const ZERO_MAX: usize = 64;
 /// Registers that VAL covers at most.
 const VALUE_RUN_MAX: usize = 4;
-/// Largest value that VAL can tell.
+/// Largest value that VAL can hold.
 const VALUE_MAX: u8 = 32;
 /// Runs that are looked at for merging behind an edit, the one before it included.
 const MERGED_RUNS_MAX: usize = 5;
@@ -76,7 +76,7 @@ impl Run {
     }
 
     /// The run at the beginning of `runs`. The second byte of a long one that ends too early counts
-    /// as 0, which is what Redis reads behind the end of its strings.
+    /// as 0, as Redis reads the bytes behind the end of its strings.
     #[inline]
     fn read(runs: &[u8]) -> Option<Run> {
         let first = *runs.first()?;
@@ -124,7 +124,7 @@ pub(super) fn get(runs: &[u8], index: usize) -> Option<u8> {
     .map(Run::value)
 }
 
-/// What became of raising a register.
+/// The result of raising a register.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It was as high already.

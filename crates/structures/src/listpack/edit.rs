@@ -5,8 +5,8 @@
 //!                       ▲ mark
 //! ```
 //!
-//! An edit moves the shorter of the two parts around its place, so that both ends are cheap: what is
-//! removed in front becomes room, and what is added there takes it again.
+//! An edit moves the shorter of the two parts around its place, so that both ends are cheap: a removal in
+//! front leaves room, and an addition there takes it again.
 
 use std::{fmt, ops::Range};
 
@@ -57,7 +57,7 @@ fn block_step(bytes: usize) -> usize {
     (bytes.next_power_of_two() / 8).max(16)
 }
 
-/// Bytes of the block that an allocator takes for `bytes`: asking for less of it leaves the rest to nobody.
+/// Bytes of the block that an allocator takes for `bytes`: asking for less of it wastes the rest.
 #[inline]
 fn block_bytes(bytes: usize) -> usize {
     bytes.next_multiple_of(block_step(bytes))
@@ -145,7 +145,7 @@ impl Listpack {
         self.block.len()
     }
 
-    /// Gives back what is allocated beyond the bytes in use.
+    /// Gives back the memory beyond the bytes in use.
     pub fn shrink_to_fit(&mut self) {
         if self.block.len() > self.size() {
             *self = self.clone();
@@ -369,7 +369,7 @@ impl Listpack {
         &mut self.bytes_mut()[at..at + inserted]
     }
 
-    /// Makes room at one end for what is about to be added there, for a listpack that is to grow up to
+    /// Makes room at one end for the entries about to be added there, for a listpack that is to grow up to
     /// `bytes_max` bytes: by half of what it has, and never beyond.
     #[inline]
     pub fn reserve_within(&mut self, additional: usize, in_front: bool, bytes_max: usize) {
@@ -383,7 +383,7 @@ impl Listpack {
     }
 
     /// Makes room for `additional` bytes, on one side. About an eighth more than asked, not double: most
-    /// listpacks are many and small, and their slack would be most of what they take.
+    /// listpacks are many and small, and their slack would be most of their memory.
     #[inline]
     fn reserve(&mut self, additional: usize, in_front: bool) {
         if self.start() < additional && self.room_behind() < additional {
@@ -423,7 +423,7 @@ impl Listpack {
         self.block[start..start + HEADER_BYTES].copy_from_slice(&[a, b, c, d, e, f]);
     }
 
-    /// What is to stand in the header for one element more; a count that reaches 65535 becomes unknown.
+    /// The count in the header for one element more; a count that reaches 65535 becomes unknown.
     #[inline]
     fn count_with_one_more(&self) -> u16 {
         let start = self.start();

@@ -15,7 +15,7 @@ const INTEGER_24: u8 = 0xF2;
 const INTEGER_32: u8 = 0xF3;
 const INTEGER_64: u8 = 0xF4;
 
-/// What the head of an entry says about it, before its contents are touched.
+/// Facts that the head of an entry states, before its contents are touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Head {
     /// Bytes before a string's contents; 0 for integers, which a string never has.

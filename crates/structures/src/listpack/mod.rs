@@ -17,8 +17,8 @@
 //! [`ListpackRef`] reads, [`Listpack`] owns and edits, [`validate`] admits bytes from outside. All code here
 //! is safe: bytes that never passed [`validate`] can make a reader panic or answer nonsense, no more.
 //!
-//! Invariants of what is written here: the count is exact or 65535; every element has its smallest encoding;
-//! a string that is the canonical text of an integer is stored as that integer.
+//! Invariants of listpacks written here: the count is exact or 65535; every element has its smallest
+//! encoding; a string that is the canonical text of an integer is stored as that integer.
 //!
 //! Source of the format: Redis 7.0 `listpack.c` and <https://github.com/antirez/listpack>.
 
@@ -347,7 +347,7 @@ pub struct Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    /// What is left, but no further than the entry at `position`, which must be one of them.
+    /// The rest, but no further than the entry at `position`, which must be one of them.
     #[inline]
     pub fn through(self, position: Position) -> Elements<'a> {
         Elements { end: position.at() + self.listpack.entry_bytes(position.at()), ..self }

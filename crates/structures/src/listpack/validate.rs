@@ -21,7 +21,7 @@ pub fn validate(bytes: &[u8]) -> Result<usize, Corrupt> {
     if bytes[bytes.len() - 1] != END {
         return Err(Corrupt("listpack does not end with its end byte"));
     }
-    // The end byte is no part of what entries may use.
+    // The end byte does not count among the bytes that entries may use.
     let entries = &bytes[..bytes.len() - 1];
     let mut at = HEADER_BYTES;
     let mut count = 0;

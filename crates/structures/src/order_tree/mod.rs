@@ -41,7 +41,7 @@ pub trait Members {
 /// An element: its score, never NaN, and the handle of its member.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scored {
-    /// What elements are ordered by first; -0 equals 0.
+    /// The first key of the order; -0 equals 0.
     pub score: f64,
     /// The member, by whose bytes elements of equal score are ordered.
     pub handle: Handle,
@@ -206,8 +206,8 @@ impl OrderTree {
         stays
     }
 
-    /// Removes the elements with these ranks, as far as they exist, and tells each to `removed`, ascending;
-    /// answers how many. O(log n) for each leaf touched.
+    /// Removes the elements with these ranks, as far as they exist, and passes each to `removed`, ascending;
+    /// returns how many. O(log n) for each leaf touched.
     pub fn remove_range(&mut self, ranks: ops::Range<usize>, mut removed: impl FnMut(Scored)) -> usize {
         let count = ranks.end.min(self.len).saturating_sub(ranks.start);
         let mut left = count;
@@ -345,7 +345,7 @@ impl OrderTree {
     }
 
     /// Scores and handles from `rank` to the end of its leaf: 1 to 85 of them, none beyond the last element.
-    /// For callers who fetch members ahead. O(log n).
+    /// For callers that fetch members ahead. O(log n).
     pub fn run(&self, rank: usize) -> (&[f64], &[Handle]) {
         if rank >= self.len {
             return (&[], &[]);

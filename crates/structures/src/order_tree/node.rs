@@ -1,4 +1,4 @@
-//! Nodes of the order tree, and what can be done with one node or two neighbours.
+//! Nodes of the order tree, and operations on one node or two neighbours.
 
 use std::mem::offset_of;
 
@@ -174,7 +174,7 @@ impl Node {
         }
     }
 
-    /// What it takes with all nodes below it. O(inner nodes).
+    /// The memory of it and of all nodes below. O(inner nodes).
     pub fn usage(&self) -> Usage {
         match self {
             Node::Leaf(_) => Usage { leaves: 1, inners: 0 },
@@ -248,7 +248,7 @@ impl Node {
     }
 }
 
-/// Children with what is asked about them most, side by side, in the order in which a search needs it.
+/// Children with the facts asked most about them, side by side, in the order in which a search needs them.
 #[repr(C)]
 pub(super) struct Inner {
     /// Elements below each child.
@@ -344,7 +344,7 @@ impl Inner {
         unreachable!("a rank below this node's count")
     }
 
-    /// Inserts below this node, which is not full. `before` tells what comes before `entry`.
+    /// Inserts below this node, which is not full. `before` says whether an entry comes before `entry`.
     pub fn insert(&mut self, entry: Scored, before: impl Fn(Scored) -> bool, usage: &mut Usage) {
         let mut node = self;
         let mut edges = Edges { left: true, right: true };
@@ -501,7 +501,7 @@ impl Inner {
         }
     }
 
-    /// Reads again what is kept here about a child.
+    /// Reads the facts kept here about a child again.
     fn refresh(&mut self, index: usize) {
         let child = self.child(index);
         let (count, first) = (child.count(), child.first());

@@ -11,7 +11,7 @@ use super::part::Part;
 pub(super) const CHUNK_BYTES_MAX: usize = 1 << 20;
 /// Capacity of a chunk that begins with few bytes.
 const CAPACITY_MIN: usize = 4096;
-/// What a chunk takes besides its bytes.
+/// Bytes that a chunk takes besides its own.
 const HEAD_BYTES: usize = size_of::<ChunkBytes>() + 2 * size_of::<usize>();
 
 /// Some of a rope's bytes. A clone shares them.
@@ -47,7 +47,7 @@ impl Chunk {
         Self(Arc::new(ChunkBytes::Part(part)))
     }
 
-    /// Zeros, as many as the longest chunk has. They take no memory until somebody reads them.
+    /// Zeros, as many as the longest chunk has. They take no memory until they are read.
     pub(super) fn zeros() -> Self {
         ZEROS.get_or_init(|| Self::new(vec![0; CHUNK_BYTES_MAX])).clone()
     }
@@ -63,7 +63,7 @@ impl Chunk {
         self.0.as_ref().as_ref()
     }
 
-    /// A share of the bytes, for whoever need not know of ropes.
+    /// A share of the bytes, for callers that need not know of ropes.
     pub fn share(&self) -> Arc<dyn AsRef<[u8]> + Send + Sync> {
         // Named, since the other `clone` would not be one of the trait object.
         let share: Arc<ChunkBytes> = Arc::clone(&self.0);
@@ -79,7 +79,7 @@ impl Chunk {
         }
     }
 
-    /// Its part of an allocation, where it is one that nobody else holds.
+    /// Its part of an allocation, where it is one without other holders.
     pub(super) fn part_mut(&mut self) -> Option<&mut Part> {
         match Arc::get_mut(&mut self.0)? {
             ChunkBytes::Own(_) => None,
@@ -91,7 +91,7 @@ impl Chunk {
     pub(super) fn write(&mut self, length: usize, at: usize, bytes: &[u8]) {
         debug_assert!(at + bytes.len() <= length && length <= self.bytes().len());
         if bytes.len() == length {
-            // Nothing is left of what was there.
+            // Nothing is left of the former bytes.
             if let Some(own) = self.own_mut(length) {
                 own.copy_from_slice(bytes);
             } else {
@@ -143,7 +143,7 @@ impl Chunk {
         *self = Self::new(copy);
     }
 
-    /// The first `length` bytes, where nobody else holds them.
+    /// The first `length` bytes, where they have no other holder.
     fn own_mut(&mut self, length: usize) -> Option<&mut [u8]> {
         match Arc::get_mut(&mut self.0)? {
             ChunkBytes::Own(own) => Some(&mut own[..length]),

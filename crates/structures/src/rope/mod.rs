@@ -4,16 +4,16 @@
 //! rope     length │ chunks: ● ● ● ● ●
 //!                           │ │ │ │ └──▶ the last chunk: up to CHUNK_BYTES, grows by doubling
 //!                           │ │ └─┴────▶ zeros, one chunk for all ropes, where nothing was ever written
-//!                           │ └────────▶ a part of what came as a whole: a vector, or a block
+//!                           │ └────────▶ a part of an allocation that came as a whole: a vector, or a block
 //!                           └──────────▶ CHUNK_BYTES in a vector of their own
 //! ```
 //!
-//! A clone of a rope shares all chunks, and so do replies and snapshots with those that they hold; whoever changes a
-//! chunk that is shared copies that one first. So a change costs O(its bytes), at most [`Rope::CHUNK_BYTES`] more
+//! A clone of a rope shares all chunks, and so do replies and snapshots with those that they hold; a writer copies a
+//! chunk that is shared before it changes the chunk. So a change costs O(its bytes), at most [`Rope::CHUNK_BYTES`] more
 //! for each chunk that it touches, however long the rope is.
 //!
-//! Invariants: every chunk but the last has `CHUNK_BYTES` bytes, so the place of a byte is found by a division; the last has
-//! at least one; `heap_bytes` is what the chunks take.
+//! Invariants: every chunk but the last has `CHUNK_BYTES` bytes, so the place of a byte is found by a division; the
+//! last has at least one; `heap_bytes` is the memory of the chunks.
 
 mod chunk;
 mod part;
@@ -100,7 +100,7 @@ impl<const CHUNK_BYTES: usize> Rope<CHUNK_BYTES> {
         CHUNK_BYTES.min(self.len - index * CHUNK_BYTES)
     }
 
-    /// The chunks that a range lies in, each with the range that is meant of it. What lies behind the end is left out.
+    /// The chunks that a range lies in, each with its part of the range. Bytes behind the end are left out.
     pub fn chunks(&self, range: Range<usize>) -> impl DoubleEndedIterator<Item = ChunkRange<'_>> {
         let range = range.start.min(self.len)..range.end.min(self.len);
         let first = range.start / Self::CHUNK_BYTES;
@@ -193,7 +193,7 @@ impl<const CHUNK_BYTES: usize> Rope<CHUNK_BYTES> {
             rest = tail;
         }
         for part in rest.chunks(CHUNK_BYTES) {
-            // Whoever begins with few bytes may go on so.
+            // A string that begins with few bytes may go on so.
             let capacity =
                 if self.chunks.is_empty() { part.len() } else { grown_capacity(0, part.len(), CHUNK_BYTES) };
             let mut chunk = Vec::with_capacity(capacity);

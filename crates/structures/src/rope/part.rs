@@ -5,8 +5,8 @@
 //! ```
 //!
 //! A large vector or mapping that comes from elsewhere becomes chunks without a copy. The owner of a part may change it,
-//! whoever has the others. A part that is dropped gives its whole pages back to the system; the last one frees the
-//! allocation.
+//! regardless of the holders of the others. A part that is dropped gives its whole pages back to the system; the last
+//! one frees the allocation.
 //!
 //! Invariant: the parts of an allocation do not overlap.
 
@@ -20,7 +20,7 @@ use std::{
 
 use crate::memory_map;
 
-/// A part of an allocation, owned by whoever has it.
+/// A part of an allocation, owned by its holder.
 pub(super) struct Part {
     start: NonNull<u8>,
     length: usize,
@@ -29,7 +29,7 @@ pub(super) struct Part {
     allocation: Arc<Allocation>,
 }
 
-// SAFETY: nobody else has a pointer to the bytes of a part, and the allocation is only counted and freed.
+// SAFETY: no other pointer to the bytes of a part exists, and the allocation is only counted and freed.
 unsafe impl Send for Part {}
 // SAFETY: as above.
 unsafe impl Sync for Part {}
@@ -51,18 +51,18 @@ enum Origin {
     Mapping { bytes: usize },
 }
 
-// SAFETY: its pointer is used to free it once, and by those who see to it that nobody writes where others read.
+// SAFETY: its pointer is used to free it once, and by holders who see to it that no thread writes where others read.
 unsafe impl Send for Allocation {}
 // SAFETY: as above.
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
-    /// The memory of a vector. What it has room for besides goes back to the system, as far as it is whole pages.
+    /// The memory of a vector. Its spare capacity goes back to the system, as far as it is whole pages.
     pub(super) fn of_vector(bytes: Vec<u8>) -> Arc<Self> {
         let mut bytes = ManuallyDrop::new(bytes);
         let (length, capacity) = (bytes.len(), bytes.capacity());
         let start = NonNull::from(bytes.as_mut_slice()).cast::<u8>();
-        // SAFETY: the spare room is part of the allocation, and nobody has written there or will read it.
+        // SAFETY: the spare room is part of the allocation, and no code has written there or will read it.
         unsafe { discard_pages(start.add(length), capacity - length) };
         Arc::new(Self { start, length, origin: Origin::Vector { capacity } })
     }
@@ -82,9 +82,9 @@ impl Allocation {
     /// All bytes.
     ///
     /// # Safety
-    /// Nobody changes any of them while the result exists.
+    /// No thread changes any of them while the result exists.
     pub(super) unsafe fn bytes(&self) -> &[u8] {
-        // SAFETY: the bytes are initialized, and alive as long as `self`; nobody changes them, by the caller.
+        // SAFETY: the bytes are initialized, and alive as long as `self`; no thread changes them, by the caller.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }
@@ -98,7 +98,7 @@ pub(super) struct Mapping {
     committed: usize,
 }
 
-// SAFETY: it is memory that nobody else has a pointer to.
+// SAFETY: it is memory without any other pointer to it.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -125,9 +125,10 @@ impl Mapping {
         done && bytes <= self.reserved
     }
 
-    /// What is memory.
+    /// The bytes that are backed by memory.
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: these are initialized bytes (zeros, unless somebody has written), and `&mut self` is the only way to them.
+        // SAFETY: these are initialized bytes (zeros, unless the owner has written), and `&mut self` is the only way to
+        // them.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.committed) }
     }
 }
@@ -140,20 +141,20 @@ impl Drop for Mapping {
 }
 
 impl Part {
-    /// Divides a vector into parts of so many bytes; the last may be shorter. What the vector has room for besides goes
-    /// back to the system, as far as it is whole pages.
+    /// Divides a vector into parts of so many bytes; the last may be shorter. The vector's spare capacity goes back to
+    /// the system, as far as it is whole pages.
     ///
     /// # Panics
     /// Where `part_bytes` is 0.
     pub(super) fn divide(bytes: Vec<u8>, part_bytes: usize) -> impl Iterator<Item = Self> {
-        // SAFETY: the allocation is new, and nobody else knows it.
+        // SAFETY: the allocation is new, and not shared yet.
         unsafe { Self::divide_from(Allocation::of_vector(bytes), 0, part_bytes) }
     }
 
-    /// Divides what stands in an allocation from `start` on.
+    /// Divides the bytes of an allocation from `start` on.
     ///
     /// # Safety
-    /// It is done once for an allocation, and nobody uses [`Allocation::bytes`] while a part is changed.
+    /// It is done once for an allocation, and no thread uses [`Allocation::bytes`] while a part is changed.
     ///
     /// # Panics
     /// Where `part_bytes` is 0.
@@ -189,7 +190,8 @@ impl Deref for Part {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: these are initialized bytes of an allocation that lives as long as the part, and nobody else's.
+        // SAFETY: these are initialized bytes of an allocation that lives as long as the part, and they belong to it
+        // alone.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }
@@ -206,7 +208,7 @@ impl Drop for Part {
     fn drop(&mut self) {
         // The last one frees everything at once, next.
         if self.discards && Arc::strong_count(&self.allocation) > 1 {
-            // SAFETY: the bytes are the part's own, and nobody reads them again.
+            // SAFETY: the bytes are the part's own, and are not read again.
             unsafe { discard_pages(self.start, self.length) };
         }
     }
@@ -228,13 +230,13 @@ impl Drop for Allocation {
 /// Gives the pages that lie wholly in a range back to the system.
 ///
 /// # Safety
-/// The range is inside one allocation, and nobody reads its bytes before they are written again.
+/// The range is inside one allocation, and its bytes are not read before they are written again.
 unsafe fn discard_pages(start: NonNull<u8>, bytes: usize) {
     let page_bytes = rustix::param::page_size();
     let skipped = start.as_ptr().addr().next_multiple_of(page_bytes) - start.as_ptr().addr();
     let pages = bytes.saturating_sub(skipped) / page_bytes;
     if pages > 0 {
-        // SAFETY: whole pages of the range, by the caller. Their contents change to what nobody reads.
+        // SAFETY: whole pages of the range, by the caller. Their contents are not read after this.
         unsafe { memory_map::discard(start.add(skipped), pages * page_bytes) };
     }
 }

@@ -7,8 +7,8 @@
 //! rope      ├ head ┼─ chunk ─┼─ chunk ─┼─ chunk ─┼─ chunk ─┼─ … ─┤       the chunks of a rope, from any place on
 //! ```
 //!
-//! A reader of the source needs the bytes as they arrived, whoever has chunks of it: the source holds a share of each chunk,
-//! and a chunk that is shared is copied by whoever changes it.
+//! A reader of the source needs the bytes as they arrived, whatever holders its chunks have: the source holds a share
+//! of each chunk, and a writer copies a shared chunk before it changes the chunk.
 
 use std::{
     fmt,
@@ -26,7 +26,7 @@ const FIRST_BYTES_MAX: usize = 1 << 20;
 /// mappings a process has, so shorter ones come from the allocator.
 const MAPPED_BYTES_MIN: usize = if cfg!(any(test, miri)) { 64 * 1024 } else { 4 << 20 };
 
-/// A block of bytes of a known length that are still arriving. Memory follows what has arrived.
+/// A block of bytes of a known length that are still arriving. Memory follows the bytes that have arrived.
 pub struct GrowingBlock {
     memory: Memory,
     arrived: usize,
@@ -122,7 +122,7 @@ impl GrowingBlock {
             if mapping.commit(wanted) {
                 return;
             }
-            // Its address range is not memory that the system has. What the allocator says to that holds.
+            // Its address range is not memory that the system has. The allocator's answer to that holds.
             self.memory = Memory::Vector(mapping.bytes_mut()[..self.arrived].to_vec());
         }
         if let Memory::Vector(bytes) = &mut self.memory {
@@ -180,8 +180,8 @@ impl<const CHUNK_BYTES: usize> RopeSource<CHUNK_BYTES> {
     /// The bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the parts of the allocation are the chunks of the division's rope. `self` holds a share of that rope and so
-        // of each chunk, and whoever has another one changes neither a rope nor a chunk that somebody else holds, too.
+        // SAFETY: the parts of the allocation are the chunks of the division's rope. `self` holds a share of that rope
+        // and so of each chunk, and the holder of another share changes neither a rope nor a chunk that is shared.
         unsafe { self.allocation.bytes() }
     }
 
@@ -191,7 +191,7 @@ impl<const CHUNK_BYTES: usize> RopeSource<CHUNK_BYTES> {
         let division = self.division.get_or_init(|| {
             let mut rope = Rope::default();
             // SAFETY: this is done once for each source, which has made its allocation itself; and `bytes` says why no
-            // part is changed while somebody may read all.
+            // part is changed while a reader may read all.
             rope.adopt_parts(unsafe {
                 Part::divide_from(Arc::clone(&self.allocation), skipped, CHUNK_BYTES)
             });
@@ -200,7 +200,7 @@ impl<const CHUNK_BYTES: usize> RopeSource<CHUNK_BYTES> {
         (division.skipped == skipped).then(|| Arc::clone(&division.rope))
     }
 
-    /// Whether the bytes are nobody else's: dropping the source frees them.
+    /// Whether the bytes have no other holder: dropping the source frees them.
     pub fn is_last(&self) -> bool {
         self.division.get().is_none_or(|division| Arc::strong_count(&division.rope) == 1)
     }
@@ -223,8 +223,8 @@ impl<const CHUNK_BYTES: usize> Rope<CHUNK_BYTES> {
         }
     }
 
-    /// Appends all bytes of a source, sharing what can stand in chunks. O(chunks + `CHUNK_BYTES`), unless it was divided
-    /// otherwise before.
+    /// Appends all bytes of a source, sharing the parts that can stand in chunks. O(chunks + `CHUNK_BYTES`), unless it
+    /// was divided otherwise before.
     pub fn append_source(&mut self, source: &RopeSource<CHUNK_BYTES>) {
         let (head, rest) = Self::split_source(source, self.len);
         let Some(rest) = rest else { return self.append(source.bytes()) };
@@ -394,7 +394,7 @@ mod tests {
         assert!(*rope == source.bytes()[10..]);
         drop(rope);
         assert!(source.is_last());
-        // What cannot share copies.
+        // A source that cannot share copies.
         let mut other = Rope::default();
         other.append_source(&source);
         assert!(other == *source.bytes());

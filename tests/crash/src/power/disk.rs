@@ -1,13 +1,13 @@
-//! What a disk may have after a power cut.
+//! The possible contents of a disk after a power cut.
 //!
 //! ```text
 //! calls   write a ─ begin sync ─ write b ─ end sync ─ write c ─ ✂
 //!         durable                open                 open
 //! ```
 //!
-//! What was done before a sync began that has ended is durable. What becomes of the rest is open:
-//! - Bytes: none of them are there, or all, or those that were written first, or any sectors of what was written over
-//!   others. A file does not end with what was not written, as where data goes to disk before the journal tells of it.
+//! Calls that were done before a sync began that has ended are durable. The state of later ones is open:
+//! - Bytes: none of them are there, or all, or those that were written first, or any sectors of those that were written
+//!   over others. A file does not end with bytes that were not written, as where data goes to disk before its metadata.
 //! - Names: as many of the changes as were first, as where a journal has them; and all in a directory that was synced.
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,10 +20,10 @@ use dunlin_test_support::random::Random;
 
 use super::recording::{Call, What};
 
-/// What a disk writes as a whole.
+/// Bytes that a disk writes as a whole.
 const SECTOR_BYTES: usize = 512;
 
-/// A directory as it was, and what was done to it. Moments are numbers of calls.
+/// A directory as it was, and the calls on it since. Moments are numbers of calls.
 #[derive(Debug)]
 pub struct Disk {
     root: PathBuf,
@@ -31,11 +31,11 @@ pub struct Disk {
     renamings: Vec<(usize, Renaming)>,
     files: Vec<DiskFile>,
     directories: HashMap<PathBuf, Vec<Sync>>,
-    /// What has an inode now.
+    /// The file or directory that has an inode now.
     inodes: HashMap<u64, Place>,
 }
 
-/// What a name stands for: a file by its number.
+/// The file, by its number, or directory of a name.
 #[derive(Debug, Clone, Copy)]
 enum Node {
     File(usize),
@@ -77,7 +77,7 @@ struct Sync {
 }
 
 impl Disk {
-    /// What a directory has now, all of it durable.
+    /// The present contents of a directory, all of them durable.
     pub fn of(root: &Path) -> io::Result<Self> {
         let mut disk = Self {
             root: root.to_owned(),
@@ -114,7 +114,7 @@ impl Disk {
         number
     }
 
-    /// Takes note of what was done since.
+    /// Takes note of the calls since.
     pub fn record(&mut self, calls: Vec<Call>) -> Result<(), String> {
         for (moment, call) in calls.into_iter().enumerate() {
             let unknown = || format!("call {moment} is about a file that nobody has made");
@@ -167,7 +167,7 @@ impl Disk {
     /// Makes a directory as the disk may have it if power fails at a moment.
     pub fn leave(&self, moment: usize, random: &mut Random, into: &Path) -> io::Result<()> {
         let names = self.names_at(moment, random);
-        // Parents stand before what is in them.
+        // Parents stand before their entries.
         for (path, node) in &names {
             let relative = path.strip_prefix(&self.root).expect("only what is below it is recorded");
             let path = into.join(relative);
@@ -210,7 +210,7 @@ impl Disk {
                 }
             }
         }
-        // What is in a directory that is not there cannot be found.
+        // Files in a directory that is not there cannot be found.
         let all = names.clone();
         let is_there = |path: &Path| path == self.root || matches!(all.get(path), Some(Node::Directory));
         names.retain(|path, _| path.parent().is_some_and(is_there));
@@ -273,7 +273,7 @@ fn write_over(to: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     to[offset..end].copy_from_slice(bytes);
 }
 
-/// Up to which moment syncs have made durable what was done.
+/// The moment up to which syncs have made calls durable.
 fn durable_until(syncs: &[Sync], moment: usize) -> usize {
     let ended = syncs.iter().filter(|sync| sync.ended.is_some_and(|ended| ended < moment));
     ended.map(|sync| sync.begun).max().unwrap_or(0)

@@ -1,11 +1,12 @@
-//! Power cuts: a server runs with a disk that only seems to sync, and every call is recorded. Then power fails at some of
-//! these calls, and what the disk may have by then is what a server is started on.
+//! Power cuts: a server runs with a disk that only seems to sync, and every call is recorded. Then power fails at some
+//! of these calls, and a server is started on the possible contents of the disk by then.
 //!
 //! ```text
-//! server + record.c ──▶ calls ──▶ ✂ behind one ──▶ directory ──▶ server: what was acknowledged by then is there
+//! server + record.c ──▶ calls ──▶ ✂ behind one ──▶ directory ──▶ server: all writes acknowledged by then are there
 //! ```
 //!
-//! A process that is killed loses nothing that it has written: this tells whether it syncs what it must, and in which order.
+//! A process that is killed loses nothing that it has written: this test shows whether it syncs what it must, and in
+//! which order.
 
 mod disk;
 mod recording;
@@ -31,30 +32,32 @@ const LOAD_MS_MAX: i64 = 150;
 const EVERYSEC_LOAD_MS_MAX: i64 = 3000;
 /// How often, of 100 times, a server begins without files.
 const FRESH_PERCENT: u32 = 30;
-/// How often, of 100 times, there is one more server before power fails: it finds what is written and not durable.
+/// How often, of 100 times, there is one more server before power fails: it finds data that are written and not
+/// durable.
 const ONE_MORE_PERCENT: u32 = 40;
 /// How often, of 100 times, a server is killed instead of ending by itself.
 const KILLED_PERCENT: u32 = 75;
 /// How often, of 100 times, power fails beside a call that is not a write: there are few of them, and more depends on them.
 const TURN_PERCENT: u32 = 60;
-/// What `everysec` may lose, with what its threads take.
+/// The loss that `everysec` may have, with the time that its threads take.
 const EVERYSEC_LOSS_MAX: Duration = Duration::from_millis(1200);
-/// Calls that a failure tells of.
+/// Calls that a failure lists.
 const TOLD_CALLS: usize = 24;
 const WATCH: Duration = Duration::from_millis(5);
 /// A server that has something to do calls the disk within this time.
 const CALLS_WITHIN: Duration = Duration::from_millis(100);
 
-/// What is promised to be durable, and when.
+/// The writes that are promised to be durable, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Policy {
-    /// What was acknowledged, as `appendfsync always` has it.
+    /// Acknowledged writes, as `appendfsync always` has it.
     Always,
     /// The same a second ago.
     Everysec,
-    /// Nothing but what was there in the beginning.
+    /// Nothing but the data of the beginning.
     No,
-    /// There is no log: what was acknowledged before SAVE or BGSAVE began, once they are done, and before the server ended by itself.
+    /// There is no log: writes that were acknowledged before SAVE or BGSAVE began, once they are done, and before the
+    /// server ended by itself.
     Saves,
 }
 
@@ -69,14 +72,14 @@ pub struct Power<'a> {
     pub seed: u64,
 }
 
-/// What was recorded of a server, or of one behind the other.
+/// The recording of a server, or of one behind the other.
 struct Life {
     disk: Disk,
-    /// When each call had been done, and what it was.
+    /// When each call had been done, and the call.
     calls: Vec<(Instant, String)>,
     /// The calls that are no writes.
     turns: Vec<usize>,
-    /// For how long nobody was let run, at most.
+    /// The longest time for which all threads were suspended.
     stall: Duration,
     begun_at: Instant,
     ended_at: Instant,
@@ -154,7 +157,7 @@ impl Power<'_> {
                         load::check(&server, writers, |writer| self.durable(writer, now, Duration::ZERO))?;
                     writers.iter().zip(found).for_each(|(writer, found)| writer.go_on_from(found));
                     self.serve(server, recorder, writers, random)?;
-                    // What one did not sync in its second, the next may.
+                    // Records that one server did not sync in its second, the next may.
                     if self.policy == Policy::Everysec || !random.chance(ONE_MORE_PERCENT) {
                         return Ok(());
                     }
@@ -174,7 +177,8 @@ impl Power<'_> {
         Ok(Life { disk, calls, turns, stall, begun_at: now, ended_at: Instant::now() })
     }
 
-    /// What of a writer's is durable at a moment, as it was promised, on a machine that lets nobody run for `stall`.
+    /// The last number of a writer that is durable at a moment, as promised, on a machine that suspends all threads for
+    /// `stall`.
     fn durable(&self, writer: &Writer, at: Instant, stall: Duration) -> u64 {
         match self.policy {
             Policy::Always => writer.acknowledged_by(at),
@@ -187,7 +191,7 @@ impl Power<'_> {
     /// When power failed at the latest, if so many calls of a life were done by then: at the end of it, if these are all.
     fn moment_of(&self, life: &Life, calls: usize) -> Instant {
         match (self.policy, calls.checked_sub(1)) {
-            // A server that is killed does not sync what it has acknowledged in its last second.
+            // A server that is killed does not sync the acknowledged writes of its last second.
             (policy, _) if policy != Policy::Everysec && calls == life.calls.len() => life.ended_at,
             (_, Some(last)) => life.calls[last].0,
             (_, None) => life.begun_at,
@@ -201,8 +205,8 @@ impl Power<'_> {
         writers: &[Writer],
         random: &mut Random,
     ) -> Result<(), String> {
-        // What is rewritten is synced, and so is what grows fast, before its second is over; and a disk that is busy with it
-        // would have more lost.
+        // A rewritten file is synced, and so is one that grows fast, before its second is over; and a disk that is busy
+        // with it would have more lost.
         let (time_ms_max, pauses_ms) = match self.policy {
             Policy::Everysec => (EVERYSEC_LOAD_MS_MAX, [1, 1, 5]),
             _ => (LOAD_MS_MAX, [0, 0, 5]),
@@ -227,7 +231,8 @@ impl Power<'_> {
         Ok(())
     }
 
-    /// Power fails at some moment of a life, and a server starts on what is left: what each writer finds.
+    /// Power fails at some moment of a life, and a server starts on the rest; returns the numbers that each writer
+    /// finds.
     fn cut(
         &self,
         life: &Life,
@@ -258,7 +263,7 @@ impl Power<'_> {
     }
 }
 
-/// What records the calls of a server, one at a time.
+/// The program that records the calls of a server, one at a time.
 struct Recorder {
     library: PathBuf,
     record: PathBuf,

@@ -1,4 +1,4 @@
-//! What a server had the disk do, as `record.c` tells it.
+//! The calls of a server to the disk, as `record.c` records them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,7 @@ pub struct Call {
     pub what: What,
 }
 
-/// What was done. Files and directories go by their inodes, which may be used again for a file that is created.
+/// A call. Files and directories go by their inodes, which may be used again for a file that is created.
 #[derive(Debug)]
 pub enum What {
     Create { path: PathBuf, inode: u64 },

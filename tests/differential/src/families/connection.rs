@@ -24,7 +24,8 @@ pub const FAMILY: Family = Family {
             )],
         )
         .shape()
-        // Redis applies what it has read before it meets a bad option; a wire test compares those errors.
+        // Redis applies the options that it has read before it meets a bad one; a wire test compares
+        // those errors.
         .unspoiled(),
         row("CLIENT SETNAME", 60, &[OneOf(&[&[Letters], &[Value]])]),
         row("CLIENT GETNAME", 60, &[]),

@@ -1,4 +1,4 @@
-//! Libraries of functions: loading, replacing and removing them, what they may be called and may do.
+//! Libraries of functions: loading, replacing and removing them, their calls and their rights.
 
 use crate::grammar::Arg::*;
 use crate::grammar::{Arg, Family, row};
@@ -16,8 +16,8 @@ const LOADABLE: Arg = Text(&[
     "#!lua name=resp\nredis.register_function('map', function(keys) redis.setresp(3) redis.call('set', keys[1], 'v') return redis.call('config', 'get', 'maxmemory') end)\nredis.register_function('bool', function() redis.setresp(3) return true end)",
 ]);
 
-/// Libraries, right and wrong. What makes Redis 7.0 crash is left out: `register_function` with none or three
-/// arguments, libraries without code, names that differ in their letter case only.
+/// Libraries, right and wrong. Calls that make Redis 7.0 crash are left out: `register_function` with none or
+/// three arguments, libraries without code, names that differ in their letter case only.
 const LIBRARY: Arg = Text(&[
     "#!lua name=one\nredis.register_function('double', function(keys, args) return {keys, args, keys, args} end)",
     "#!lua name=two\nlocal function double(keys, args) return #keys * 2 + #args end\nredis.register_function('double', double)",

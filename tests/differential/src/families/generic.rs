@@ -11,7 +11,7 @@ pub const FAMILY: Family = Family {
     name: "generic",
     private: false,
     rows: &[
-        // Something for the others to work on, whatever families are enabled.
+        // Something for the others to work on, with any families enabled.
         row("SET", 12, &[AnyKey, Value]),
         row("COPY", 8, &[AnyKey, AnyKey, Options(&[&[Word("REPLACE")], &[Word("DB"), Database]])]),
         row("DEL", 3, &[Repeat(1, 3, &[AnyKey])]),

@@ -51,7 +51,8 @@ pub const ALL: &[&Family] = &[
     &function::FAMILY,
 ];
 
-/// The families that the server under test claims to have: what a run covers unless told otherwise.
+/// The families that the server under test claims to have: a run covers them unless its arguments
+/// name others.
 pub const ENABLED: &[&str] = &[
     "string",
     "hash",

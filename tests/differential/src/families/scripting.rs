@@ -93,7 +93,7 @@ const SCRIPT: Arg = Text(&[
     "\n\nreturn nosuch",
 ]);
 
-/// What scripts may call and look at, and what not.
+/// Calls and globals that scripts may use, and others that they may not.
 const BORDER: Arg = Text(&[
     "return redis.call('subscribe', 'a')",
     "return redis.call('debug', 'sleep', '0')",
@@ -179,7 +179,7 @@ const BORDER: Arg = Text(&[
     "local t = {} for k in pairs(string) do t[#t + 1] = k end for k in pairs(table) do t[#t + 1] = k end for k in pairs(math) do t[#t + 1] = k end table.sort(t) return t",
 ]);
 
-/// What answers in the order of a hash table.
+/// Commands that reply in the order of a hash table.
 const COLLECTION: Arg = Text(&[
     "redis.call('sadd', KEYS[1], ARGV[1]) redis.setresp(3) return redis.call('smembers', KEYS[1])",
     "redis.call('hset', KEYS[1], 'f', ARGV[1]) redis.setresp(3) return redis.call('hgetall', KEYS[1])",
@@ -190,7 +190,7 @@ const COLLECTION: Arg = Text(&[
     "local t = {} for k, v in pairs(redis.call('hgetall', KEYS[1])) do t[#t + 1] = v end return t",
 ]);
 
-/// Expressions over `ARGV[1]`: what the libraries make of it. What they set they set back: in Redis it would
+/// Expressions over `ARGV[1]` that call the libraries. They reset all that they set: in Redis it would
 /// outlive the script.
 const EXPRESSION: Arg = Text(&[
     "return cjson.encode(ARGV[1])",

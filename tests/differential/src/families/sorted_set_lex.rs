@@ -1,4 +1,4 @@
-//! Sorted sets whose scores are all equal: what a range by member returns is defined for these alone.
+//! Sorted sets whose scores are all equal: the reply of a range by member is defined for these alone.
 
 use crate::grammar::Arg::*;
 use crate::grammar::{Arg, Family, row};

@@ -1,4 +1,4 @@
-//! What sorted sets can do since Redis 7.0: the oracle is Valkey 9.
+//! Commands on sorted sets since Redis 7.0: the oracle is Valkey 9.
 
 use crate::grammar::Arg::*;
 use crate::grammar::{Arg, Family, row};

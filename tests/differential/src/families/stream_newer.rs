@@ -1,4 +1,4 @@
-//! What streams can do since Redis 8.4: no oracle has it, so this family is for replaying logs.
+//! Commands on streams since Redis 8.4: no oracle has them, so this family is for replaying logs.
 
 use crate::grammar::Arg::*;
 use crate::grammar::{Arg, Family, row};

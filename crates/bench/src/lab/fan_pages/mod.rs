@@ -69,7 +69,7 @@ enum Way {
     Count(Collection),
 }
 
-/// What one run left behind, to be compared, and what it took.
+/// The records that one run left behind, to be compared, and its cost.
 struct Run {
     records: Box<dyn FnMut(u32) -> Result<Record, String>>,
     elapsed: Duration,

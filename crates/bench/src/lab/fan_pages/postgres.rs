@@ -43,7 +43,7 @@ const SHARED: &str = "SELECT other, fans FROM dunlin_lab.shared WHERE page = $1"
 /// The lab's schema; dropped with its owner.
 struct Schema(Client);
 
-/// An empty schema in somebody's database.
+/// An empty schema in a user's database.
 pub struct Postgres {
     schema: Schema,
     read: Statement,
@@ -53,7 +53,7 @@ pub struct Postgres {
 }
 
 impl Schema {
-    /// Refuses a database that has a schema of that name: it may be somebody's, or another lab's.
+    /// Refuses a database that has a schema of that name: it may belong to a user, or to another lab.
     fn new(url: &str) -> Result<Self, String> {
         let mut client = connect(url)?;
         lock(&mut client)?;
@@ -87,7 +87,7 @@ impl Postgres {
         Ok(Self { schema, read, write, count, shared })
     }
 
-    /// Drops what a lab has left which was killed; whether there was anything.
+    /// Drops the schema that a killed lab has left; returns whether there was one.
     pub fn sweep(url: &str) -> Result<bool, String> {
         let mut client = connect(url)?;
         lock(&mut client)?;
@@ -113,7 +113,7 @@ pub fn check_url(url: &str) -> Result<(), String> {
     Place::parse(url).map(drop)
 }
 
-/// What a URL says.
+/// The parts of a URL.
 struct Place {
     config: Config,
     /// Nothing for a connection that is not encrypted.

@@ -29,7 +29,7 @@ pub trait CounterStore {
     fn record(&mut self, page: u32) -> Result<Record, String>;
 }
 
-/// Answers nothing and keeps nothing: what the client itself costs.
+/// Answers nothing and keeps nothing: shows the cost of the client itself.
 pub struct Null;
 
 impl RecordStore for Null {
@@ -42,7 +42,7 @@ impl RecordStore for Null {
     }
 }
 
-/// A map in this process: what no server can be faster than.
+/// A map in this process: no server can be faster.
 #[derive(Default)]
 pub struct Ram(HashMap<u32, Vec<u8>>);
 

@@ -46,7 +46,7 @@ impl Iterator for Profiles {
     }
 }
 
-/// What is known of a page.
+/// The facts known of a page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Record {
     /// Fans of the page.

@@ -31,7 +31,7 @@ pub struct Report {
     pub machine: String,
     /// Columns and their versions, scale, rounds, seed, processors.
     pub conditions: Vec<String>,
-    /// What the experiments gave.
+    /// The results of the experiments.
     pub results: Vec<Results>,
 }
 
@@ -215,7 +215,7 @@ impl Report {
 }
 
 impl Results {
-    /// Everything beside the figures, with what it is.
+    /// Everything beside the figures, with its name.
     fn remarks(&self) -> [(&'static str, &[String]); 3] {
         [("setting", &self.settings), ("checked", &self.checks), ("note", &self.notes)]
     }

@@ -42,7 +42,7 @@ pub(super) const BITOP: Command = Command {
     ..Command::DEFAULT
 };
 
-/// What is computed, bit by bit, of the first string and the others.
+/// The operation that combines the first string with the others, bit by bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operation {
     And,
@@ -119,8 +119,8 @@ fn bitop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
 }
 
 impl Operation {
-    /// What it makes of the sources; those that are missing are empty. Long ones are gone through a chunk at a time, so
-    /// that nothing is in memory but them and the result. O(n) in the length of all sources.
+    /// Returns the combination of the sources; missing ones count as empty. It reads long ones a chunk at a time, so
+    /// that only the sources and the result take memory. O(n) in the length of all sources.
     fn combine(self, sources: &[Option<StringRef<'_>>]) -> NewText {
         let length = sources.iter().flatten().map(|string| string.len()).max().unwrap_or(0);
         let mut result = NewText::with_capacity(length);
@@ -143,7 +143,7 @@ impl Operation {
 struct Fold {
     operation: Operation,
     sources: usize,
-    /// The first source, for the operations that treat it apart.
+    /// The first source, for the operations in which it has a role of its own.
     first: Vec<u8>,
     /// The result so far; for those operations, of the other sources.
     result: Vec<u8>,

@@ -16,7 +16,7 @@ const INDEX_UNIT: Argument =
         .optional()
         .since("7.0.0");
 
-/// What positions count.
+/// The unit of positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Byte,
@@ -58,8 +58,8 @@ fn range_from(bits: &Range<u64>, byte: usize) -> Range<u64> {
     bits.start.saturating_sub(first)..bits.end.saturating_sub(first)
 }
 
-/// The part of a string that is looked at. Read before the key is, as in Redis 7.2 and newer: a mistake is
-/// told whatever the key holds.
+/// The range of a string that the command reads. Parsed before the key is read, as in Redis 7.2 and newer:
+/// a mistake is reported for any value of the key.
 struct Part {
     start: i64,
     end: Option<i64>,

@@ -156,7 +156,8 @@ impl Operation {
         (self.offset / 8) as usize..self.bytes()
     }
 
-    /// Answers, and tells whether the string has changed, of which `bytes` are [`Self::range`].
+    /// Writes the reply, and returns whether it has changed the string, of which `bytes` are
+    /// [`Self::range`].
     fn run(self, bytes: &mut [u8], reply: &mut ReplyBuffer) -> bool {
         let offset = self.offset % 8;
         let before = self.field.read(bytes, offset);
@@ -208,7 +209,7 @@ impl Operation {
         let bytes = &mut bytes[..self.range().len()];
         text.read(self.range().start, bytes);
         let changed = self.run(bytes, reply);
-        // What stays as it is may be shared, and is not to be copied.
+        // An unchanged string may be shared, and must not be copied.
         if changed {
             text.write(self.range().start, bytes);
         }

@@ -32,7 +32,7 @@ fn parse_offset(text: &[u8], bytes_max: usize) -> Result<u64, CommandError> {
     checked_offset(offset, bytes_max)
 }
 
-/// Reads an offset that may be told in fields (`#3`: behind three fields of `width` bits).
+/// Reads an offset, which may count in fields (`#3`: behind three fields of `width` bits).
 fn parse_field_offset(text: &[u8], width: u32, bytes_max: usize) -> Result<u64, CommandError> {
     let Some(fields) = text.strip_prefix(b"#") else { return parse_offset(text, bytes_max) };
     let fields = parse_integer(fields).and_then(|fields| u64::try_from(fields).ok());

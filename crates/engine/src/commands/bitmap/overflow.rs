@@ -1,4 +1,4 @@
-//! Numbers of 1 to 64 bits, and what happens when a result needs more.
+//! Numbers of 1 to 64 bits, and the treatment of results that need more.
 
 use dunlin_structures::bits::{self, FIELD_BITS_MAX};
 
@@ -11,7 +11,7 @@ pub(super) struct FieldType {
     pub(super) width: u32,
 }
 
-/// What a result that does not fit becomes.
+/// The treatment of a result that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overflow {
     /// Its low bits.

@@ -71,7 +71,7 @@ fn setbit(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
             let mut byte = [0];
             text.read(bytes - 1, &mut byte);
             let before = bits::set_bit(&mut byte, offset % 8, value);
-            // What would stay as it is may be shared, and is not to be copied.
+            // An unchanged string may be shared, and must not be copied.
             if before != value {
                 text.write(bytes - 1, &byte);
             }

@@ -189,7 +189,7 @@ mod tests {
         bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect()
     }
 
-    /// What DUMP answers, quoted.
+    /// The reply of DUMP, quoted.
     fn dump(story: &mut Story, key: &str) -> String {
         let reply = story.reply(&format!("DUMP {key}"), Protocol::Resp2);
         let start = reply.iter().position(|byte| *byte == b'\n').expect("a bulk string") + 1;

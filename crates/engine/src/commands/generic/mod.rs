@@ -1,4 +1,4 @@
-//! Commands on keys, whatever they hold, and on databases as a whole.
+//! Commands on keys of any type, and on databases as a whole.
 
 mod database;
 mod dump;

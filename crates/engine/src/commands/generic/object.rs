@@ -118,7 +118,7 @@ fn reference_count(
     args: &mut Args<'_>,
     reply: &mut ReplyBuffer,
 ) -> CommandResult {
-    /// What Redis answers for the small integers that it keeps once for all keys.
+    /// Redis's reply for the small integers that it keeps once for all keys.
     const SHARED_FOREVER: i64 = i32::MAX as i64;
     match context.inspect_quietly(args.word()) {
         None => reply.null(),

@@ -1,4 +1,4 @@
-//! Keys as such: whether they are there, what type they hold, their removal.
+//! Keys as such: their presence, type and removal.
 
 use dunlin_resp::ReplyBuffer;
 

@@ -51,9 +51,9 @@ pub(super) const PEXPIRETIME: Command = Command {
     ..ROW
 };
 
-/// What is answered for a key that is not there.
+/// The reply for a key that is not there.
 const NO_KEY: i64 = -2;
-/// What is answered for a key that does not expire.
+/// The reply for a key that does not expire.
 const NO_EXPIRY: i64 = -1;
 
 fn ttl(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {

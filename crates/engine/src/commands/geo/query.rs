@@ -1,4 +1,4 @@
-//! What a search asks for, as all of its commands spell it.
+//! The options of a search, as all of its commands spell them.
 
 use dunlin_structures::geohash::Place;
 
@@ -8,7 +8,7 @@ use crate::{
     value::SortedSet,
 };
 
-/// How a command states the area, and what else it takes.
+/// How a command states the area, and its other options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// Longitude, latitude, radius and unit in front; STORE where `stores`.
@@ -40,7 +40,7 @@ pub(super) struct Query<'a> {
     /// `None` where it is to be a member of a sorted set that is missing.
     pub(super) center: Option<Place>,
     pub(super) shape: Shape,
-    /// What distances are told in.
+    /// The unit of distances in the reply.
     pub(super) unit_meters: f64,
     pub(super) with_distance: bool,
     pub(super) with_geohash: bool,
@@ -135,7 +135,7 @@ impl<'a> Query<'a> {
                 draft.center = Some(parse_place(args)?);
                 draft.parse_circle(args)?;
             }
-            // Nobody looks at the radius around a member of nothing.
+            // The radius around a member of nothing does not matter.
             Form::RadiusByMember { .. } if set.is_none() => {
                 args.take(3);
                 draft.shape = Some(Shape::Circle { radius: 0.0 });

@@ -81,7 +81,7 @@ pub(super) fn find<'a>(set: &'a SortedSet, around: Around, query: &Query<'_>) ->
     found
 }
 
-/// Tells what was found.
+/// Writes the found members to the reply.
 pub(super) fn tell(found: &[Found<'_>], query: &Query<'_>, reply: &mut ReplyBuffer) {
     let extras = [query.with_distance, query.with_geohash, query.with_place];
     let extras = extras.into_iter().filter(|wanted| *wanted).count();
@@ -103,7 +103,7 @@ pub(super) fn tell(found: &[Found<'_>], query: &Query<'_>, reply: &mut ReplyBuff
     }
 }
 
-/// What was found as a sorted set, whose scores are distances or geohashes.
+/// Returns the found members as a sorted set, whose scores are distances or geohashes.
 pub(super) fn gather(found: &[Found<'_>], distances: bool, layout: Layout<'_>) -> SortedSet {
     let mut gathered = Gathered::new(layout);
     for Found { member, geohash, distance, .. } in found {

@@ -1,4 +1,4 @@
-//! What a search looks for: the places in a circle, a box or a polygon.
+//! The area of a search: the places in a circle, a box or a polygon.
 
 use std::ops::Range;
 
@@ -120,7 +120,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2048))]
-        /// A search finds what looking at every place finds.
+        /// A search finds the same places as a look at every place.
         #[test]
         fn every_place_of_an_area_is_looked_at(
             center in place(),

@@ -69,15 +69,15 @@ pub(super) const HPERSIST: Command = Command {
     ..HEXPIRE
 };
 
-/// What is answered for a field that is not there.
+/// The reply for a field that is not there.
 pub(super) const NO_FIELD: i64 = -2;
-/// What is answered for a field that does not expire.
+/// The reply for a field that does not expire.
 pub(super) const NO_DEADLINE: i64 = -1;
-/// What is answered for a field whose deadline was not changed, as a condition did not hold.
+/// The reply for a field whose deadline was not changed, as a condition did not hold.
 const NOT_CHANGED: i64 = 0;
-/// What is answered for a field whose deadline was changed.
+/// The reply for a field whose deadline was changed.
 const CHANGED: i64 = 1;
-/// What is answered for a field that was removed, as the deadline had come.
+/// The reply for a field that was removed, as the deadline had come.
 const REMOVED: i64 = 2;
 
 fn hexpire(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {

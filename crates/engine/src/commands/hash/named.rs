@@ -4,7 +4,7 @@ use dunlin_resp::number::parse_integer;
 
 use crate::command::{Argument, CommandError};
 
-/// What most commands answer where the count is not that of the fields.
+/// The reply of most commands where the count is not that of the fields.
 pub(super) const WRONG_COUNT: CommandError =
     CommandError::text("ERR numfields should be greater than 0 and match the provided number of fields");
 
@@ -16,14 +16,14 @@ pub(super) const FIELDS: Argument =
 /// A run of a request's words.
 type Words<'a> = &'a [&'a [u8]];
 
-/// The options of a request, and what stands behind FIELDS.
+/// The options of a request, and the words behind FIELDS.
 pub(super) fn split_options(words: Words<'_>) -> Result<(Words<'_>, Words<'_>), CommandError> {
     let at = words.iter().position(|word| word.eq_ignore_ascii_case(b"FIELDS"));
     let at = at.filter(|at| at + 1 < words.len()).ok_or(WRONG_COUNT)?;
     Ok((&words[..at], &words[at + 1..]))
 }
 
-/// What stands behind FIELDS, where no option may come before it.
+/// The words behind FIELDS, where no option may come before it.
 pub(super) fn behind_fields(words: Words<'_>) -> Result<Words<'_>, CommandError> {
     match words {
         [first, rest @ ..] if first.eq_ignore_ascii_case(b"FIELDS") => Ok(rest),

@@ -44,7 +44,7 @@ pub(super) const HGETEX: Command = Command {
     ..Command::DEFAULT
 };
 
-/// What becomes of the deadlines of fields.
+/// The change of the deadlines of fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Deadlines {
     Keep,
@@ -55,7 +55,7 @@ enum Deadlines {
 }
 
 impl Deadlines {
-    /// What options say; the time is 0 or more.
+    /// Returns the change that the options ask for; the time is 0 or more.
     fn of(
         option: ExpiryOption<'_>,
         (now_ms, clock_ms): (u64, u64),
@@ -204,7 +204,7 @@ pub(super) const HSETEX: Command = Command {
     ..HGETEX
 };
 
-/// The options of HSETEX; where a condition is told, whether what it is about must be there.
+/// The options of HSETEX; a condition that was given says whether its key or fields must be there.
 #[derive(Debug, Default)]
 struct SetOptions<'a> {
     key_exists: Option<bool>,

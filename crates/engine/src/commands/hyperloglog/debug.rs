@@ -1,4 +1,4 @@
-//! What operators look at: registers, runs, encodings.
+//! Views for operators: registers, runs, encodings.
 
 use dunlin_resp::ReplyBuffer;
 use dunlin_structures::hyperloglog::{self, HLL_REGISTERS, HyperLogLog, Run as RegisterRun};
@@ -35,7 +35,7 @@ fn pfdebug(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
             reply.array(HLL_REGISTERS);
             let told = hyperloglog.for_each_register(|_, value| reply.integer(value.into()));
             told.map_err(corrupt)?;
-            // As in Redis, whoever asks for registers gets a value that has them.
+            // As in Redis, a command that asks for registers converts the value to the dense form.
             make_dense(context, key)?;
         }
         b"DECODE" if hyperloglog.is_dense() => {

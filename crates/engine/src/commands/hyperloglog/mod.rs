@@ -18,7 +18,7 @@ use crate::{
 /// The rows of the family.
 pub(super) const COMMANDS: &[Command] = &[single::PFADD, single::PFCOUNT, debug::PFDEBUG, merge::PFMERGE];
 
-/// The header is right, what it heads is not.
+/// The header is right, the rest is not.
 fn corrupt(_: Corrupt) -> CommandError {
     CommandError::text("INVALIDOBJ Corrupted HLL object detected")
 }
@@ -32,7 +32,7 @@ fn hyperloglog_of(string: StringRef<'_>) -> Result<HyperLogLog<'_>, CommandError
         StringRef::Integer(_) => &[],
         StringRef::Inline(bytes) => bytes,
         StringRef::Shared(payload) => payload.bytes(),
-        // None is so long: its head decides what is wrong with it.
+        // None is so long: its head decides which error it gets.
         StringRef::Rope(rope) => {
             let head = rope.rope().slices(0..rope.rope().len()).next().unwrap_or_default();
             return Err(HyperLogLog::read(head).map_or(NONE, |_| corrupt(Corrupt("it is too long"))));

@@ -34,7 +34,7 @@ fn pfadd(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     Ok(())
 }
 
-/// Adds elements to what a key holds; whether that changed it, or created it.
+/// Adds elements to the value of a key; returns whether that changed it, or created it.
 fn add(context: &mut WriteContext<'_>, key: &[u8], elements: &[&[u8]]) -> Result<bool, CommandError> {
     let mut dense_changes = None;
     context.edit_string_in_place(key, |bytes| {
@@ -60,7 +60,7 @@ fn add(context: &mut WriteContext<'_>, key: &[u8], elements: &[&[u8]]) -> Result
             *bytes = hyperloglog::new_hyperloglog();
             hyperloglog::forget_cardinality(bytes);
         }
-        // What was added before the runs turned out to be broken stays, as in Redis.
+        // Elements that were added before the runs turned out to be broken stay, as in Redis.
         elements.iter().try_for_each(|element| {
             changes += usize::from(hyperloglog::add(bytes, element, sparse_bytes_max)?);
             Ok(())

@@ -14,7 +14,7 @@ use crate::{
     value::{List, ValueType},
 };
 
-/// What the rows have in common.
+/// The properties that the rows have in common.
 const FLAGS: Flags = Flags::WRITE.and(Flags::NO_SCRIPT).and(Flags::BLOCKING);
 type Outcome<'a> = Result<Blocking<'a>, CommandError>;
 
@@ -87,7 +87,7 @@ pub(super) const BLMPOP: Command = Command {
 };
 
 fn blmpop<'a>(context: &mut WriteContext<'_>, args: &mut Args<'a>, reply: &mut ReplyBuffer) -> Outcome<'a> {
-    // As in Redis, a mistake in the timeout is told last.
+    // As in Redis, a mistake in the timeout is reported last.
     let mut timeout = Args::new(args.take(1), 0);
     let request = ManyKeys::parse(args)?;
     let timeout_ms = parse_seconds(&mut timeout, context.now_ms())?;

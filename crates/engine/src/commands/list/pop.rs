@@ -105,7 +105,7 @@ fn pop_counted(
     pop_told(context, key, count, reply, end)
 }
 
-/// [`pop_many`], the answer made apart where it is long.
+/// [`pop_many`]; a long reply is written by an offload thread.
 fn pop_told(
     context: &mut WriteContext<'_>,
     key: &[u8],
@@ -213,7 +213,7 @@ fn lmpop(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     Ok(())
 }
 
-/// What LMPOP and BLMPOP are asked for.
+/// The arguments of LMPOP and BLMPOP.
 pub(super) struct ManyKeys<'a> {
     pub(super) keys: &'a [&'a [u8]],
     end: ListEnd,
@@ -280,7 +280,7 @@ impl<'a> ManyKeys<'a> {
         Ok(removed > 0)
     }
 
-    /// The answer, where it is long enough to be made apart.
+    /// The reply, where it is long enough to be offloaded.
     fn told_apart(
         &self,
         context: &mut WriteContext<'_>,
@@ -304,7 +304,7 @@ impl<'a> ManyKeys<'a> {
     }
 }
 
-/// The elements of a list, answered apart from it.
+/// The elements of a list in a reply that was written on an offload thread.
 struct Told {
     /// Which of the keys it is under.
     at: usize,

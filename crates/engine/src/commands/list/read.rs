@@ -130,12 +130,12 @@ fn lpos(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
     Ok(())
 }
 
-/// What LPOS looks for.
+/// The arguments of LPOS.
 struct Search {
     from: ListEnd,
     /// Matches that are passed over.
     skipped: usize,
-    /// How many matches are told, where the answer is to be an array.
+    /// How many matches the reply has, where it is to be an array.
     count: Option<usize>,
     /// How many elements are looked at.
     elements_max: usize,

@@ -194,7 +194,7 @@ fn lookups(sets: &[Option<&Set>]) -> usize {
     smallest.saturating_mul(sets.len())
 }
 
-/// Stores what `combine` makes of the sets, and answers how many members it has.
+/// Stores the result of `combine` on the sets, and replies with its number of members.
 fn store(
     context: &mut WriteContext<'_>,
     args: &mut Args<'_>,

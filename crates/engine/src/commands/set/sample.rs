@@ -114,7 +114,7 @@ fn remove_all(context: &mut WriteContext<'_>, key: &[u8]) {
     context.notify(EventClass::Generic, "del", key);
 }
 
-/// How many members popping `count` of them visits apart from the worker.
+/// How many members an offloaded pop of `count` of them visits.
 fn visits(set: &Set, count: usize) -> usize {
     /// A member that is drawn takes as long as so many that are come upon: each waits for memory three times.
     const DRAWN: usize = 8;
@@ -132,7 +132,7 @@ fn is_copied(set: &Set, popped: usize) -> bool {
     set.len() - popped <= popped.saturating_mul(STAYING_MAX)
 }
 
-/// What a set is to be left with.
+/// The members that a set is to be left with.
 enum Left {
     /// The members that stay, which were copied.
     Copied(Set),
@@ -140,7 +140,7 @@ enum Left {
     AllBut(Places),
 }
 
-/// Members that were popped from a set apart from it.
+/// Members that an offloaded command popped from a view of a set.
 struct Popped {
     count: usize,
     /// All of them, unless the set goes with them.

@@ -63,7 +63,7 @@ pub(in crate::commands) struct Conditions {
     increment: bool,
 }
 
-/// What became of the members.
+/// Counts of members by outcome.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::commands) struct Outcome {
     /// Members that are new.

@@ -67,7 +67,7 @@ fn pop_one<'a>(
 }
 
 fn bzmpop<'a>(context: &mut WriteContext<'_>, args: &mut Args<'a>, reply: &mut ReplyBuffer) -> Outcome<'a> {
-    // As in Redis, a mistake in the timeout is told last.
+    // As in Redis, a mistake in the timeout is reported last.
     let mut timeout = Args::new(args.take(1), 0);
     let (keys, end, count) = parse_many(args)?;
     pop_or_wait(context, &mut timeout, reply, keys, end, count, Shape::KeyAndPairs)

@@ -21,7 +21,7 @@ pub(super) struct ScoreRange {
     high: Bound<f64>,
 }
 
-/// A member as a bound, or what is below or above all members.
+/// A member as a bound, or the end below or above all members.
 #[derive(Debug, Clone, Copy)]
 enum LexBound<'a> {
     Lowest,
@@ -37,7 +37,7 @@ pub(super) struct LexRange<'a> {
 }
 
 /// Reads a score as C's `strtod` does, which stops at a NUL, skips blanks in front, takes an empty
-/// text for 0 and what is too large for infinity.
+/// text for 0 and numbers that are too large for infinity.
 fn parse_bound(text: &[u8]) -> Option<f64> {
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     if text.is_empty() {

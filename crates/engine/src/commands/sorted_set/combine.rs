@@ -97,7 +97,7 @@ pub(super) const ZDIFFSTORE: Command = Command {
     ..ZUNIONSTORE
 };
 
-/// What is made of several sorted sets.
+/// The operation on several sorted sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Union,
@@ -105,7 +105,7 @@ enum Operation {
     Difference,
 }
 
-/// What becomes of the scores of a member that is in several.
+/// The aggregate of the scores of a member that is in several.
 #[derive(Debug, Clone, Copy)]
 enum Aggregate {
     Sum,
@@ -300,7 +300,7 @@ fn combine_and_store(
     Ok(())
 }
 
-/// What entries hold that have been found to be sets of either kind.
+/// The contents of entries that are known to be sets of either kind.
 fn sources_of<'a>(entries: &[Option<EntryRef<'a>>]) -> Vec<Source<'a>> {
     entries.iter().map(|entry| Source::of(*entry).unwrap_or(Source::Missing)).collect()
 }

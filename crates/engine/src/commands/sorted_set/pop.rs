@@ -58,7 +58,7 @@ pub(super) enum End {
     Max,
 }
 
-/// How popped members are told.
+/// The form of popped members in the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     /// Members and scores in one array.
@@ -163,7 +163,7 @@ fn ranks_at(set: &SortedSet, end: End, count: usize) -> Range<usize> {
     }
 }
 
-/// Tells members, the outermost first.
+/// Writes members to the reply, the outermost first.
 fn tell(set: &SortedSet, ranks: Range<usize>, key: &[u8], end: End, shape: Shape, reply: &mut ReplyBuffer) {
     let count = ranks.len();
     match shape {
@@ -188,7 +188,7 @@ fn tell(set: &SortedSet, ranks: Range<usize>, key: &[u8], end: End, shape: Shape
     });
 }
 
-/// [`pop`], the answer made apart where it is long.
+/// [`pop`]; a long reply is written by an offload thread.
 fn pop_told(
     context: &mut WriteContext<'_>,
     key: &[u8],
@@ -211,8 +211,8 @@ fn pop_told(
     remove(context, key, end, count, |_, _| ())
 }
 
-/// Removes up to `count` members from one end of a sorted set and tells them, the outermost first;
-/// how many, `None` where there is no key.
+/// Removes up to `count` members from one end of a sorted set and writes them to the reply, the
+/// outermost first; returns how many, `None` where there is no key.
 pub(super) fn pop(
     context: &mut WriteContext<'_>,
     key: &[u8],

@@ -1,6 +1,6 @@
 //! Ranges of members: by rank, by score or by member, in either direction.
 //!
-//! All of these commands are one: they differ in what is fixed by their name.
+//! All of these commands are one: they differ in the properties that their name fixes.
 
 use std::ops::Range;
 
@@ -114,7 +114,7 @@ pub(super) const ZRANGESTORE: Command = Command {
     ..ZRANGE
 };
 
-/// What a range is given by.
+/// The unit of a range's bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     Rank,
@@ -122,7 +122,7 @@ enum By {
     Lex,
 }
 
-/// What a command's name fixes; `None` where options say it.
+/// The properties that a command's name fixes; `None` where options say it.
 #[derive(Debug, Clone, Copy)]
 struct Fixed {
     by: Option<By>,

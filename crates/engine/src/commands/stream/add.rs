@@ -56,7 +56,7 @@ pub(super) const XADD: Command = Command {
     ..Command::DEFAULT
 };
 
-/// What tells that an entry has been added already.
+/// The mark by which an entry that was added before is recognised.
 #[derive(Debug, Clone, Copy)]
 struct Once<'a> {
     producer: &'a [u8],
@@ -93,9 +93,9 @@ impl<'a> Once<'a> {
     }
 }
 
-/// A digest of fields and values, whatever their order.
+/// A digest of fields and values, independent of their order.
 ///
-/// Redis combines the hashes of pairs with an exclusive or, and does not tell where a field ends: entries that differ can
+/// Redis combines the hashes of pairs with an exclusive or, and ignores where a field ends: entries that differ can
 /// have one digest, and the second is lost. Here a pair counts with the length of its field, and hashes are added up.
 fn digest(pairs: &[&[u8]]) -> [u8; 16] {
     let sum = pairs.chunks_exact(2).fold(0_u128, |sum, pair| {
@@ -108,7 +108,7 @@ fn digest(pairs: &[&[u8]]) -> [u8; 16] {
     sum.to_le_bytes()
 }
 
-/// What became of an entry.
+/// The outcome for an entry.
 #[derive(Debug, Clone, Copy)]
 enum Outcome {
     Added(StreamId),
@@ -151,7 +151,8 @@ fn xadd(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
     let add = |stream: &mut Stream| {
         if let Some((producer, name)) = &once
             && let Some(former) = stream.producers().and_then(|known| known.find(producer, name, now_ms))
-            // Nothing is past its time while a log is replayed: the ID tells what it was then.
+            // Nothing is past its time while a log is replayed: the ID shows whether the entry was known at its
+            // recording.
             && (!is_replaying || id == NewId::Exactly(former))
         {
             stream.edit_producers(limits.producers, Producers::count_duplicate);

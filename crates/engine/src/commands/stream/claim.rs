@@ -74,7 +74,7 @@ pub(super) const XAUTOCLAIM: Command = Command {
 #[derive(Default)]
 struct ClaimOptions {
     ids: Vec<StreamId>,
-    /// As told; what makes no sense counts as now.
+    /// As given; a time that makes no sense counts as now.
     time_ms: Option<i64>,
     count: Option<u64>,
     forces: bool,
@@ -179,7 +179,7 @@ fn xclaim(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
         let mut claimed = 0;
         for id in &options.ids {
             if !log.contains(*id) {
-                // The entry is gone, so nobody owes an answer for it.
+                // The entry is gone, so no consumer owes an acknowledgement for it.
                 if group.acknowledge(*id) {
                     changed = true;
                     touched.push(*id);
@@ -214,7 +214,7 @@ const ATTEMPTS_FACTOR: u64 = 10;
 /// The largest `COUNT`: Redis sizes an array of IDs by it.
 const COUNT_MAX: i64 = i64::MAX / 16;
 
-/// A consumer that takes over what has been idle, from an ID on.
+/// A consumer that takes over idle deliveries, from an ID on.
 struct AutoClaim<'a> {
     consumer: &'a [u8],
     idle_ms_min: u64,
@@ -225,7 +225,7 @@ struct AutoClaim<'a> {
     now_ms: u64,
 }
 
-/// What there is to take over.
+/// The deliveries that can be taken over.
 struct Takeover {
     claimed: Vec<StreamId>,
     /// Those whose entries are gone.
@@ -241,7 +241,7 @@ impl Takeover {
     }
 }
 
-/// A takeover that was found, and answered, apart from its stream.
+/// A takeover that an offloaded command has found, with its reply.
 struct OffloadedClaim {
     takeover: Takeover,
     /// The group from now on, and whether the consumer is new in it, where many deliveries change.
@@ -271,7 +271,7 @@ impl AutoClaim<'_> {
         found
     }
 
-    /// Makes what was found the consumer's; whether the consumer is new.
+    /// Makes the found deliveries the consumer's; returns whether the consumer is new.
     fn take(&self, found: &Takeover, group: &mut ConsumerGroup) -> bool {
         let is_new = group.see_consumer(self.consumer, self.now_ms);
         let claim = Claim { time_ms: self.now_ms, count: None, keeps_count: self.only_ids };
@@ -293,8 +293,8 @@ impl AutoClaim<'_> {
         found.deleted.iter().for_each(|id| reply_id(reply, *id));
     }
 
-    /// Finds and answers apart, where there may be much to look at. Few deliveries are left to be taken under the
-    /// locks; for many a copy of the group is made, to be put in its place.
+    /// Finds the deliveries and writes the reply on an offload thread, where there may be many. A few deliveries
+    /// are left to be taken under the locks; for many a copy of the group is made, to be put in its place.
     fn find_offloaded(
         &self,
         context: &mut WriteContext<'_>,
@@ -326,7 +326,8 @@ impl AutoClaim<'_> {
         Ok(found.flatten())
     }
 
-    /// Takes over what was found apart, and answers; what was found, and whether the consumer is new.
+    /// Takes over the deliveries that were found without the locks, and replies; those deliveries, and whether
+    /// the consumer is new.
     fn finish(
         &self,
         context: &mut WriteContext<'_>,

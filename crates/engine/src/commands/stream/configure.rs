@@ -54,7 +54,7 @@ fn xcfgset(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
             duration_s: duration_s.unwrap_or(former.duration_s),
             entries_max: entries_max.unwrap_or(former.entries_max),
         };
-        // What is the default now need not be later.
+        // Today's default may be another one later.
         let is_first = stream.producers().is_none();
         let changed = stream.edit_producers(defaults, |producers| producers.set_limits(limits));
         ((), Change::of_groups(changed || is_first))

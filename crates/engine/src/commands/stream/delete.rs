@@ -1,4 +1,4 @@
-//! Removing entries by ID, and what becomes of the deliveries that name them.
+//! Removing entries by ID, and the treatment of the deliveries that name them.
 
 use dunlin_resp::ReplyBuffer;
 
@@ -76,7 +76,7 @@ pub(super) const XACKDEL: Command = Command {
     ..Command::DEFAULT
 };
 
-/// What became of an entry, as these commands answer it.
+/// The outcome for an entry, as these commands reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Missing = -1,
@@ -153,7 +153,7 @@ fn xackdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
             if !found {
                 return Outcome::Missing;
             }
-            // What was delivered may have been removed since: then nothing is left to be deleted.
+            // A delivered entry may have been removed since: then nothing is left to be deleted.
             match delete(stream, *id, references) {
                 Outcome::Missing => Outcome::Deleted,
                 outcome => outcome,
@@ -171,7 +171,7 @@ fn xackdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Repl
     Ok(())
 }
 
-/// Tells what became of each entry; without a stream none was there.
+/// Replies with the outcome for each entry; without a stream none was there.
 fn answer(
     context: &mut WriteContext<'_>,
     key: &[u8],

@@ -154,7 +154,7 @@ fn create(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     if context.collection::<Stream>(key)?.is_none() && !mkstream {
         return Err(NO_KEY);
     }
-    // More words than all options take, each told once.
+    // More words than all options take, each given once.
     if args.words().len() > 8 {
         return Err(wrong_subcommand(args, "XGROUP"));
     }

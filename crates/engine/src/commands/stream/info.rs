@@ -91,7 +91,7 @@ const STREAM: Command = Command {
     ..SUBCOMMAND
 };
 
-/// Entries and deliveries that `FULL` tells unless told otherwise.
+/// Entries and deliveries that the reply of `FULL` lists without a count.
 const FULL_COUNT: u64 = 10;
 
 fn stream_of<'a>(context: &mut ReadContext<'a>, key: &[u8]) -> Result<&'a Stream, CommandError> {
@@ -202,7 +202,7 @@ fn stream(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut ReplyB
     Ok(())
 }
 
-/// What is remembered of producers: six pairs of a map.
+/// The reply about the producers that are remembered: six pairs of a map.
 fn reply_producers(reply: &mut ReplyBuffer, stream: &Stream, now_ms: u64, defaults: ProducerLimits) {
     let none = Producers::new(defaults);
     let producers = stream.producers().unwrap_or(&none);
@@ -233,7 +233,7 @@ fn reply_ends(reply: &mut ReplyBuffer, stream: &Stream) {
     or_null(reply, stream.log().range_reversed(StreamId::MIN, StreamId::MAX).next());
 }
 
-/// How many entries, consumers and deliveries [`reply_full`] tells, at most.
+/// How many entries, consumers and deliveries [`reply_full`] lists, at most.
 fn visits_of_full(stream: &Stream, count: u64) -> usize {
     let of_group = |group: &ConsumerGroup| {
         let (pending, consumers) = (group.pending().len(), group.consumers().len());
@@ -292,7 +292,7 @@ fn reply_consumers(reply: &mut ReplyBuffer, group: &ConsumerGroup, count: u64) {
     }
 }
 
-/// How many of `length` are told; a count of 0 tells all.
+/// How many of `length` the reply lists; a count of 0 lists all.
 fn limited(length: usize, count: u64) -> usize {
     if count == 0 { length } else { length.min(count as usize) }
 }
@@ -304,7 +304,7 @@ mod tests {
     use crate::transcript::{Story, check};
 
     /// Plays lines on a stream of five entries, 1 to 5, with a group at its beginning. After each line stand how many entries
-    /// the group has read, and how many it has yet to read; `_` for what is unknown.
+    /// the group has read, and how many it has yet to read; `_` for unknown counts.
     fn check_lag(lines: &[(&str, &str, &str)]) {
         let mut story = Story::new();
         for ms in 1..=5 {

@@ -73,7 +73,7 @@ pub(super) const XPENDING: Command = Command {
     ..Command::DEFAULT
 };
 
-/// Which deliveries are told one by one.
+/// The deliveries that the reply lists one by one.
 struct Filter<'a> {
     idle_ms_min: i64,
     start: StreamId,

@@ -1,7 +1,7 @@
-//! What commands on streams change, as commands that do the same again.
+//! Records of changes to streams, as commands that do the same again.
 //!
-//! An ID that was made is told, and so is what an approximate trim came to. Deliveries are told one by one,
-//! as claims that state everything about them; Redis does it so.
+//! A record states the ID that was made, and how much an approximate trim removed. It lists deliveries one
+//! by one, as claims that state everything about them; Redis does it so.
 
 use crate::{
     context::WriteContext,
@@ -28,7 +28,7 @@ pub(super) fn record_edit(
     while let [word, behind @ ..] = rest {
         rest = behind;
         if word.eq_ignore_ascii_case(b"LIMIT") {
-            // It has done its part: the threshold is what it led to.
+            // It has done its part: the threshold is its result.
             rest = rest.get(1..).unwrap_or_default();
             continue;
         }
@@ -37,7 +37,7 @@ pub(super) fn record_edit(
             .into_iter()
             .find(|(name, _)| word.eq_ignore_ascii_case(name));
         if let Some((_, operands)) = operands {
-            // Names, whatever they look like.
+            // Names, of any form.
             let (names, behind) = rest.split_at(operands.min(rest.len()));
             out.extend_from_slice(names);
             rest = behind;
@@ -58,7 +58,7 @@ pub(super) fn record_edit(
     context.propagate(&out);
 }
 
-/// What has happened to a consumer of a group.
+/// The changes of a consumer of a group.
 pub(super) struct Deliveries<'a> {
     pub(super) key: &'a [u8],
     pub(super) group: &'a [u8],
@@ -71,7 +71,7 @@ pub(super) struct Deliveries<'a> {
     pub(super) has_read: bool,
 }
 
-/// Records what has happened to a consumer.
+/// Records the changes of a consumer.
 pub(super) fn record_deliveries(context: &mut WriteContext<'_>, done: &Deliveries<'_>) {
     if !context.is_recorded() {
         return;

@@ -1,4 +1,4 @@
-//! Reading what is new: XREAD, and XREADGROUP for the consumers of a group.
+//! Reading new entries: XREAD, and XREADGROUP for the consumers of a group.
 
 use std::{collections::HashSet, mem, num::NonZeroU64};
 
@@ -135,7 +135,7 @@ impl<'a> ReadRequest<'a> {
         Ok(request)
     }
 
-    /// Whether no key is named twice: what is read from it first would change what is read then.
+    /// Whether no key is named twice: the first read from a key would change the result of the second.
     fn names_each_key_once(&self) -> bool {
         let mut seen = HashSet::with_capacity(self.keys.len());
         self.keys.iter().all(|key| seen.insert(key))
@@ -146,7 +146,7 @@ impl<'a> ReadRequest<'a> {
         if self.count == 0 { usize::MAX } else { self.count as usize }
     }
 
-    /// What follows where there is nothing to read, and may be at a time in Unix milliseconds.
+    /// The outcome where there is nothing to read; entries may come of age at a time in Unix milliseconds.
     fn find_nothing(
         &self,
         words: Option<Vec<Box<[u8]>>>,
@@ -254,12 +254,12 @@ fn close(reply: &mut ReplyBuffer, mark: Mark, streams: usize) {
     }
 }
 
-/// What a consumer wants of a stream.
+/// The entries that a consumer asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
-    /// `>`: what nobody in the group has had.
+    /// `>`: entries that no consumer of the group has had.
     New,
-    /// What it has not acknowledged, behind an ID.
+    /// Entries that it has not acknowledged, behind an ID.
     HistoryBehind(StreamId),
 }
 
@@ -343,7 +343,7 @@ struct GroupReading<'a> {
     wanted: Vec<Wanted>,
 }
 
-/// What reading a stream has done to its group.
+/// The changes that reading a stream has made to its group.
 #[derive(Default)]
 struct Done {
     /// Whether the consumer is new.
@@ -363,7 +363,7 @@ impl Done {
     }
 }
 
-/// A stream that was read apart from it: its group from now on, and the answer.
+/// The result of an offloaded read of a stream: its group from now on, and the reply.
 struct OffloadedRead {
     group: ConsumerGroup,
     done: Done,
@@ -371,7 +371,7 @@ struct OffloadedRead {
 }
 
 impl GroupReading<'_> {
-    /// Reads from the stream of one key, and answers what there is.
+    /// Reads from the stream of one key, and replies with the entries.
     fn read(
         &self,
         at: usize,
@@ -427,7 +427,7 @@ impl GroupReading<'_> {
         idle.take(self.request.entries_max()).collect()
     }
 
-    /// Takes deliveries over for the consumer, and tells each with how long it was idle and how often it was made
+    /// Takes deliveries over for the consumer, and replies with each, how long it was idle and how often it was made
     /// before.
     fn claim(
         &self,
@@ -477,7 +477,7 @@ impl GroupReading<'_> {
             let stream = Stream::of((*entry)?.object()?)?;
             let group = stream.group(self.name)?;
             let unread = match wanted {
-                // Where there is nothing it may have to wait, which is nothing to do apart.
+                // Where there is nothing the command may have to wait, and nothing is to be offloaded.
                 Wanted::New if stream.log().last_entry_id() <= Some(group.last_id()) => 0,
                 Wanted::New => stream.log().entries_about(group.last_id().next()?, StreamId::MAX),
                 Wanted::HistoryBehind(_) => group.consumers().get(self.consumer)?.pending().len(),
@@ -493,8 +493,8 @@ impl GroupReading<'_> {
         entries.iter().zip(&self.wanted).filter_map(of_stream).sum()
     }
 
-    /// Reads from copies of the groups, apart, where there is much to read: what is left to do under the locks
-    /// is to put the copies in their place.
+    /// Reads from copies of the groups, without the locks, where there is much to read: under the locks, the command
+    /// then only puts the copies in their place.
     fn offloaded(
         &self,
         context: &mut WriteContext<'_>,
@@ -519,7 +519,7 @@ impl GroupReading<'_> {
         Ok(read.flatten())
     }
 
-    /// Puts the groups in their place that were read apart, and answers; whether there was an answer.
+    /// Puts the groups of an offloaded read in their place, and replies; returns whether there was a reply.
     fn finish(
         &self,
         context: &mut WriteContext<'_>,
@@ -544,7 +544,7 @@ impl GroupReading<'_> {
         Ok(served > 0)
     }
 
-    /// Records and tells what reading a stream has done.
+    /// Records and reports the changes that reading a stream has made.
     fn record(&self, context: &mut WriteContext<'_>, key: &[u8], done: Done) {
         let Done { is_new, has_read, ids, has_answered, .. } = done;
         context.count_changes(usize::from(is_new) + usize::from(has_answered));
@@ -561,7 +561,8 @@ impl GroupReading<'_> {
 /// Deliveries that are counted before a claim of many is offloaded.
 const IDLE_COUNTED_MAX: usize = 16 * 1024;
 
-/// An entry as a claim by idle time tells it: with the milliseconds since its last delivery, and how many there were.
+/// An entry in the reply of a claim by idle time: with the milliseconds since its last delivery, and how many there
+/// were.
 fn reply_aged(reply: &mut ReplyBuffer, entry: &StreamEntry<'_>, idle_ms: u64, deliveries: u64) {
     reply.array(4);
     reply_entry_parts(reply, entry);
@@ -569,7 +570,7 @@ fn reply_aged(reply: &mut ReplyBuffer, entry: &StreamEntry<'_>, idle_ms: u64, de
     reply.integer(deliveries as i64);
 }
 
-/// Tells a consumer again what it has not acknowledged, behind an ID; which deliveries that repeats.
+/// Replies with a consumer's unacknowledged entries behind an ID; returns which deliveries that repeats.
 fn repeat(
     reply: &mut ReplyBuffer,
     group: &mut ConsumerGroup,

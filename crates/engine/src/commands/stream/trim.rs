@@ -43,7 +43,7 @@ pub(super) const TRIM: Argument = Argument::block(
     ],
 );
 
-/// What becomes of references that groups have to removed entries.
+/// The treatment of references that groups have to removed entries.
 pub(super) const REFERENCES: Argument = Argument::one_of(
     "references",
     &[
@@ -54,7 +54,7 @@ pub(super) const REFERENCES: Argument = Argument::one_of(
 )
 .since("8.2.0");
 
-/// What becomes of the deliveries of an entry that is removed.
+/// The treatment of the deliveries of an entry that is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum References {
     /// They stay.
@@ -83,7 +83,7 @@ pub(super) struct TrimOptions {
     references: Option<References>,
 }
 
-/// What to trim, and what of the references.
+/// The trim, and the treatment of references.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TrimPlan {
     trim: Trim,
@@ -131,8 +131,8 @@ impl TrimOptions {
         Ok(())
     }
 
-    /// What the options say together; `None` where nothing is to be trimmed. Logs of Redis have `LIMIT` where
-    /// clients must not.
+    /// Combines the options to a plan; `None` where nothing is to be trimmed. Logs of Redis have `LIMIT`
+    /// where clients must not.
     pub(super) fn plan(
         &self,
         limits: &CollectionLimits,
@@ -162,7 +162,7 @@ impl TrimOptions {
     }
 }
 
-/// How many entries an approximate trim removes at most where it is not told: those of a hundred
+/// How many entries an approximate trim removes at most without a LIMIT: those of a hundred
 /// nodes, within reason.
 fn approximate_entries_max(limits: &CollectionLimits) -> u64 {
     match limits.stream_node_max_entries.saturating_mul(100) {
@@ -182,7 +182,7 @@ impl TrimPlan {
     }
 }
 
-/// Has what was trimmed away freed where that holds nobody up; how many entries it was.
+/// Has trimmed nodes freed where that delays no client; returns how many entries were trimmed.
 pub(super) fn discard(context: &mut WriteContext<'_>, trimmed: Trimmed) -> u64 {
     let entries = trimmed.entries;
     if trimmed.is_large() {

@@ -1,4 +1,4 @@
-//! Strings compared with what a client believes them to be: whole, or by their digest.
+//! Strings compared with a client's expectation: whole, or by their digest.
 
 use dunlin_resp::ReplyBuffer;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};

@@ -80,7 +80,7 @@ fn getdel(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     Ok(())
 }
 
-/// Replies what the key holds, or null; whether it holds something. Counted as a lookup.
+/// Replies with the value of the key, or null; returns whether there is one. Counted as a lookup.
 fn read(
     context: &mut WriteContext<'_>,
     key: &[u8],

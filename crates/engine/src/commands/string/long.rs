@@ -293,7 +293,7 @@ fn records_share_what_was_stored() {
         assert!(records.take() == [expected], "row {number}");
         assert_eq!(records.shared(), number + 1);
     }
-    // What the next command brings may stand where this one's words did.
+    // The words of the next command may stand where this one's did.
     story.say(&[b"APPEND", b"k", &b]);
     assert!(records.take() == [format!("APPEND k {b_text}")]);
     story.database = 3;

@@ -145,7 +145,7 @@ fn set(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBuf
     Ok(())
 }
 
-/// Records what SET with options has stored.
+/// Records the value that SET with options has stored.
 fn record_options(
     context: &mut WriteContext<'_>,
     key: &[u8],

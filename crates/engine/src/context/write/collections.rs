@@ -17,7 +17,7 @@ use super::{ExpiryChange, WriteContext, collection_of};
 pub enum Change {
     /// Nothing.
     None,
-    /// The groups of a stream, or what it remembers of its past. It counts, and clients that wait for the key are served;
+    /// The groups of a stream, or its memory of its past. It counts, and clients that wait for the key are served;
     /// WATCH and tracking are about the entries, and hear nothing.
     Groups,
     /// The elements.
@@ -68,7 +68,7 @@ impl WriteContext<'_> {
         self.update_or_create(key, |collection| (edit(collection), true))
     }
 
-    /// [`Self::edit`] that may find nothing to do: `edit` also answers whether, or what, it has changed.
+    /// [`Self::edit`] that may find nothing to do: `edit` also returns whether, or how, it has changed something.
     pub fn update<T: Collection, R, C: Into<Change>>(
         &mut self,
         key: &[u8],
@@ -133,7 +133,7 @@ impl WriteContext<'_> {
         Ok(result)
     }
 
-    /// Stores a collection, whatever the key held; an empty one removes the key.
+    /// Stores a collection in place of any value; an empty one removes the key.
     pub fn set_collection<T: Collection>(&mut self, key: &[u8], collection: T, expiry: ExpiryChange) {
         if collection.is_empty() {
             self.remove(key);
@@ -142,12 +142,12 @@ impl WriteContext<'_> {
         self.set_value_in(self.database, key, NewValue::Object(collection.into_object()), expiry);
     }
 
-    /// Has a collection that is no longer wanted freed where that takes nobody's time.
+    /// Has a collection that is no longer wanted freed where that delays no client.
     pub fn discard<T: Collection>(&mut self, collection: T) {
         self.worker.garbage.push(Owned::Object(collection.into_object()));
     }
 
-    /// [`Self::discard`] for what is no collection.
+    /// [`Self::discard`] for values that are no collections.
     pub fn discard_other<T: Any + Send>(&mut self, other: T) {
         self.worker.garbage.push_other(Box::new(other));
     }

@@ -77,7 +77,7 @@ impl<'a> WriteContext<'a> {
         Some(self.locked.stripe(key.stripe).database(self.database)?.entry(slot).value_type())
     }
 
-    /// Whether what a key holds belongs to clients that have waited for it and are about to be served:
+    /// Whether the value of a key belongs to clients that have waited for it and are about to be served:
     /// a blocking command that has just come does not overtake them.
     pub fn is_reserved(&mut self, key: &[u8], value_type: ValueType) -> bool {
         if self.serving {
@@ -89,7 +89,7 @@ impl<'a> WriteContext<'a> {
         queue.is_some_and(|queue| queue.wants(value_type))
     }
 
-    /// Notes that a key may be what somebody waits for.
+    /// Notes that a key may be ready for clients that wait for it.
     #[cold]
     fn note_ready(&mut self, database: usize, key: &Key<'_>) {
         let queues = self.locked.stripe(key.stripe).queues();
@@ -259,7 +259,7 @@ impl<'a> WriteContext<'a> {
         self.find(key).map(string_of).transpose()
     }
 
-    /// What new collections need.
+    /// The resources that new collections need.
     pub fn resources(&self) -> &'a Arc<Resources> {
         self.locked.keyspace().resources()
     }
@@ -426,13 +426,13 @@ impl<'a> WriteContext<'a> {
         }
     }
 
-    /// What an access leaves in stamps.
+    /// The value that an access leaves in stamps.
     #[inline]
     fn touch(&mut self) -> Touch {
         self.environment.caller.access.one(|| self.worker.random())
     }
 
-    /// Copies a value with its expiry to another place, replacing what is there; whether the source
+    /// Copies a value with its expiry to another place, replacing a value there; whether the source
     /// is there. Long strings are shared, not copied; of a collection `copy` may have been made before.
     pub fn copy(&mut self, from: (usize, &[u8]), to: (usize, &[u8]), copy: Option<Object>) -> bool {
         let replaces = self.notes_new() && self.contains_in(to.0, to.1);
@@ -450,12 +450,12 @@ impl<'a> WriteContext<'a> {
         true
     }
 
-    /// Whether somebody wants to know of new keys. A key that is moved over another is one.
+    /// Whether a client wants to know of new keys. A key that is moved over another is one.
     fn notes_new(&self) -> bool {
         self.environment.policy.notifications.has(EventClass::New)
     }
 
-    /// Moves a value with its expiry to another place, replacing what is there; whether the source
+    /// Moves a value with its expiry to another place, replacing a value there; whether the source
     /// is there. The places must differ. Long values are handed on, not copied.
     pub fn relocate(&mut self, from: (usize, &[u8]), to: (usize, &[u8])) -> bool {
         let replaces = self.notes_new() && self.contains_in(to.0, to.1);
@@ -494,7 +494,7 @@ impl<'a> WriteContext<'a> {
         self.show_change(database, key);
     }
 
-    /// [`Self::changed_in_place`] where those who watch the key, or keep copies of it, need not know.
+    /// [`Self::changed_in_place`] without notice to clients that watch the key, or keep copies of it.
     fn changed_groups(&mut self, database: usize, key: &Key<'_>) {
         self.changed_keys += 1;
         if self.locked.stripe(key.stripe).queues().is_some() {
@@ -502,7 +502,7 @@ impl<'a> WriteContext<'a> {
         }
     }
 
-    /// Tells those who watch a key, and notes for those who wait for it, that it has changed.
+    /// Marks the watchers of a changed key, and notes the key for clients that wait for it.
     #[inline(always)]
     fn show_change(&mut self, database: usize, key: &Key<'_>) {
         if self.locked.stripe(key.stripe).is_observed() | self.environment.caller.broadcasts {
@@ -522,14 +522,14 @@ impl<'a> WriteContext<'a> {
         }
     }
 
-    /// Whether changes are recorded: what follows from that alone need not be found out where not.
+    /// Whether changes are recorded: if not, commands need not compute what only the record needs.
     #[inline]
     pub fn is_recorded(&self) -> bool {
         self.worker.propagation.are_recorded()
     }
 
-    /// Says what the command changes, in the client's database, where its own words would not change the
-    /// same again. Several in a row belong together. Their form is what Redis 7 writes in such a case.
+    /// Records the command's changes, in the client's database, where its own words would not change the same again.
+    /// Several in a row belong together. Their form is that of Redis 7 in such a case.
     pub fn propagate(&mut self, words: &[&[u8]]) {
         self.worker.propagation.replace(self.database, words);
     }
@@ -558,7 +558,8 @@ impl<'a> WriteContext<'a> {
         self.declared_changes = Some(self.declared_changes.unwrap_or(0) + changes as u64);
     }
 
-    /// The command has ended: its changes are counted, and unless it has said what it changes, its words do.
+    /// The command has ended: its changes are counted, and unless it has recorded them otherwise, its words are the
+    /// record.
     #[inline]
     pub(crate) fn end_propagation(&mut self, words: &[&[u8]]) {
         let changed = self.changed_keys > 0;
@@ -569,7 +570,7 @@ impl<'a> WriteContext<'a> {
         self.worker.propagation.end(self.database, words, changed);
     }
 
-    /// Tells those who keep copies of a key that it has changed.
+    /// Queues the invalidation of a changed key for clients that keep copies of it.
     fn invalidate(&mut self, stripe: usize, key: &[u8]) {
         let readers = self.locked.untrack(stripe, key);
         if readers.is_some() || self.environment.caller.broadcasts {

@@ -1,5 +1,4 @@
-//! Commands that compute something from large values and then store it: the first part may be done apart from
-//! the worker.
+//! Commands that compute something from large values and then store it: an offload thread may do the first part.
 //!
 //! ```text
 //! Whole ──compute: too long──▶ Prepare, on a view ──▶ Finish, under the locks, with the result
@@ -25,19 +24,19 @@ pub(super) enum Phase<'a> {
     Whole,
     /// As far as it computes something, from a view.
     Prepare { view: &'a View, result: &'a mut Option<Box<dyn Any + Send>> },
-    /// All of it, with what it has computed before.
+    /// All of it, with the result that it has computed before.
     Finish(Option<Box<dyn Any + Send>>),
 }
 
 impl Phase<'_> {
-    /// Whether what is looked up is counted.
+    /// Whether lookups are counted.
     pub(super) fn counts(&self) -> bool {
         matches!(self, Self::Whole)
     }
 }
 
 impl<'a> WriteContext<'a> {
-    /// For a command that only computes, apart from its worker. `nothing` holds no locks.
+    /// For a command that only computes, on an offload thread. `nothing` holds no locks.
     pub(crate) fn preparing(
         nothing: &'a mut Locked<'_>,
         view: &'a View,
@@ -50,16 +49,16 @@ impl<'a> WriteContext<'a> {
         Self { phase, ..Self::new(nothing.stripes(), database, &[], environment, worker) }
     }
 
-    /// Has the command use what it has computed before, if it has.
+    /// Has the command use the result that it has computed before, if there is one.
     pub(crate) fn finish_with(&mut self, result: Option<Box<dyn Any + Send>>) {
         if result.is_some() {
             self.phase = Phase::Finish(result);
         }
     }
 
-    /// What `compute` makes of the entries of some keys, which must depend on nothing else. Where it would visit
-    /// more than a few of their elements the error, which is to be passed on, has it done apart from the worker
-    /// and the command run again. Nothing may have been changed before; lookups are not counted here.
+    /// Returns the result of `compute` on the entries of some keys, which must depend on nothing else. If it would
+    /// visit more than a few of their elements, the error, which is to be passed on, has an offload thread compute
+    /// it and the command run again. Nothing may have been changed before; lookups are not counted here.
     pub fn compute<R: Any + Send>(
         &mut self,
         keys: &[&[u8]],
@@ -83,7 +82,7 @@ impl<'a> WriteContext<'a> {
         Ok(compute(&entries, layout))
     }
 
-    /// [`Self::compute`] for what is quicker done in place while nobody waits for it: `None` where it is little
+    /// [`Self::compute`] for work that is done sooner in place while no client waits: `None` where it is little
     /// enough, or has to be done at once.
     pub fn compute_offloaded<R: Any + Send>(
         &mut self,
@@ -129,9 +128,9 @@ impl<'a> WriteContext<'a> {
         }
     }
 
-    /// What `answer` makes of the entries of some keys, for a command that turns out to change nothing: where it
-    /// would visit more than a few elements the error, which is to be passed on, has the whole command run
-    /// apart from the worker.
+    /// Returns the result of `answer` on the entries of some keys, for a command that turns out to change nothing.
+    /// If it would visit more than a few elements, the error, which is to be passed on, has an offload thread run
+    /// the whole command.
     pub fn examine<R>(
         &mut self,
         keys: &[&[u8]],
@@ -150,7 +149,7 @@ impl<'a> WriteContext<'a> {
         Ok(answer(&entries))
     }
 
-    /// What the command has computed before.
+    /// The result that the command has computed before.
     fn computed<R: Any>(&mut self) -> Option<R> {
         let Phase::Finish(result) = &mut self.phase else { return None };
         let result = result.take()?;
@@ -163,7 +162,7 @@ impl<'a> WriteContext<'a> {
         self.environment.caller.visits_max.filter(|_| !must_stay)
     }
 
-    /// Whether the command is being offloaded, where it gets no farther than what it computes: only the keys
+    /// Whether the command is being offloaded, where it gets no farther than its computation: only the keys
     /// that it reads or changes are there, and only to be read.
     pub fn is_offloaded(&self) -> bool {
         self.view().is_some()

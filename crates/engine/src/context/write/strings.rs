@@ -14,7 +14,7 @@ use crate::{
 use super::{ExpiryChange, WriteContext, string_of};
 
 impl WriteContext<'_> {
-    /// Stores a string, whatever the key held. With an expiry that has passed, the key is removed.
+    /// Stores a string in place of any value. With an expiry that has passed, the key is removed.
     pub fn set_string(&mut self, key: &[u8], value: NewString<'_>, expiry: ExpiryChange) {
         self.set_string_in(self.database, key, value, expiry);
     }
@@ -31,7 +31,7 @@ impl WriteContext<'_> {
         self.worker.propagation.long_words.find(word).map(Arc::clone)
     }
 
-    /// Stores a word of the command as a string, whatever the key held; as [`Self::set_string`].
+    /// Stores a word of the command as a string in place of any value; as [`Self::set_string`].
     #[inline]
     pub fn set_word(&mut self, key: &[u8], word: &[u8], expiry: ExpiryChange) {
         if word.len() < LONG_WORD_BYTES_MIN {
@@ -48,7 +48,7 @@ impl WriteContext<'_> {
         self.note_stored(key, word);
     }
 
-    /// Says that what a key holds now are the bytes of a word of the command: a record need not copy them.
+    /// Says that the value of a key is now the bytes of a word of the command: a record need not copy them.
     #[inline]
     pub fn note_stored(&mut self, key: &[u8], word: &[u8]) {
         if word.len() > BLOCK_BYTES_MAX && self.is_recorded() {
@@ -69,7 +69,7 @@ impl WriteContext<'_> {
         }
     }
 
-    /// Stores the string that `decide` makes of what the key holds, if it makes one; whether it did.
+    /// Stores the string that `decide` makes of the key's value, if it makes one; returns whether it did.
     /// With an expiry that has passed, the key is removed instead.
     ///
     /// The key is looked up once.
@@ -114,9 +114,9 @@ impl WriteContext<'_> {
         self.update_string(key, 0, edit)
     }
 
-    /// Works on the text under a key, which is to be at least `length` bytes long: whoever makes it longer than it is has
-    /// said so. The expiry stays. A missing key is an empty text, and is created. `edit` also answers whether it has
-    /// changed the bytes.
+    /// Works on the text under a key, which is to be at least `length` bytes long: a caller that makes it longer than
+    /// it is has said so. The expiry stays. A missing key is an empty text, and is created. `edit` also returns whether
+    /// it has changed the bytes.
     ///
     /// Long strings are edited where they stand: O(edit), not O(text).
     pub fn update_string<R>(

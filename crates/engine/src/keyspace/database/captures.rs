@@ -1,5 +1,5 @@
-//! What a part has to do with snapshots: everything that changes an entry lets those that have not seen it have it first, and
-//! their walks go over its cells. How that comes to a snapshot: [`crate::snapshot`].
+//! A part's duties towards snapshots. Every change of an entry first hands the entry to the snapshots that have not
+//! seen it, and their walks go over the part's cells. [`crate::snapshot`] says how entries reach a snapshot.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     snapshot::{Capture, Due, IncrementalEntry, SNAPSHOTS_MAX, SnapshotQueue},
 };
 
-/// By snapshot, what it has of a part.
+/// By snapshot, its state of the part.
 pub(super) type Captures = [Option<Capture>; SNAPSHOTS_MAX];
 
 /// Gives an entry that is about to change, or `leaves` the keyspace, to the snapshots that have not seen it.
@@ -74,7 +74,7 @@ impl Database {
         }
     }
 
-    /// What snapshots have in pieces of an entry, which goes elsewhere and takes that along.
+    /// The pieces that snapshots have of an entry, which moves elsewhere and takes them along.
     #[inline]
     pub(super) fn release_pieces(&mut self, slot: Slot) -> Vec<IncrementalEntry> {
         let cell = self.slab.pointer(slot.handle());
@@ -162,7 +162,7 @@ impl Database {
         Some(is_last)
     }
 
-    /// Forgets what a snapshot has of the part, if that is all.
+    /// Forgets a snapshot's state of the part, if that is all.
     fn settle_capture(&mut self, index: usize) {
         let Some(captures) = &mut self.captures else { return };
         if captures[index].as_ref().is_some_and(Capture::is_complete) {

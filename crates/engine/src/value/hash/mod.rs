@@ -8,8 +8,8 @@
 //!
 //! A hash only ever moves down this list, as in Redis: removing fields changes no encoding.
 //!
-//! Whoever asks for fields says what time it is: a field whose deadline has come is not there, though
-//! its memory may not have been reclaimed yet.
+//! Callers that ask for fields pass the time: a field whose deadline has come is not there, though its
+//! memory may not have been reclaimed yet.
 
 mod stored;
 
@@ -31,7 +31,7 @@ pub struct Hash {
     fields: Fields,
 }
 
-/// The table stands apart so that small hashes stay small.
+/// The table has an allocation of its own so that small hashes stay small.
 #[derive(Debug, Clone)]
 enum Fields {
     Listpack(Listpack),
@@ -135,7 +135,7 @@ impl Hash {
         }
     }
 
-    /// Whether there is nothing in it, not even what has expired and was not reclaimed. O(1).
+    /// Whether there is nothing in it, not even an expired field that was not reclaimed. O(1).
     #[inline]
     pub fn is_empty(&self) -> bool {
         match &self.fields {
@@ -319,8 +319,8 @@ impl Hash {
         }
     }
 
-    /// Visits some fields behind `cursor` with their values and answers the next cursor, 0 at the
-    /// end: what is there from the call with 0 to the one that answers 0 is visited at least once.
+    /// Visits some fields behind `cursor` with their values and returns the next cursor, 0 at the end:
+    /// a field that is there from the call with 0 to the one that returns 0 is visited at least once.
     /// A compact hash is visited whole.
     pub fn scan(&self, cursor: u64, now_ms: u64, mut visit: impl FnMut(Element<'_>, Element<'_>)) -> u64 {
         if let Fields::Table(table) = &self.fields {
@@ -399,7 +399,7 @@ mod tests {
         ]
     }
 
-    /// What a hash should hold: values with their deadlines.
+    /// The expected contents of a hash: values with their deadlines.
     #[derive(Default)]
     struct Model(BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>);
 

@@ -1,8 +1,8 @@
-//! What a snapshot has of a large collection that changes while it is written.
+//! A snapshot's state of a large collection that changes while it is written.
 //!
-//! A collection of millions of elements takes a second to write, and nobody is to wait for that long: so it is handed
-//! over in pieces, under the lock of its stripe each, and changes between them. What is about to change is set aside
-//! first, as it was at the cut:
+//! A collection of millions of elements takes a second to write, and no command is to wait for that long. So it is
+//! handed over in pieces, under the lock of its stripe each, and changes between them. Elements that are about to
+//! change are set aside first, as they were at the cut:
 //!
 //! ```text
 //! hashes, sets, sorted sets   regions of records     table.rs
@@ -10,9 +10,9 @@
 //! streams                     nodes by ID            nodes.rs
 //! ```
 //!
-//! What stands before the elements in the file is written when that begins, and what stands behind those of a stream, its
-//! groups, is kept as a copy that shares what neither changes: both are of the cut, too, since whoever changes anything begins
-//! first.
+//! The bytes before the elements in the file are written when the copy begins. The groups of a stream stand behind its
+//! elements; a copy of them shares all parts that neither side changes. Both are of the cut, too, since a command that
+//! changes anything begins the copy first.
 
 pub(in crate::value) mod nodes;
 pub(in crate::value) mod table;
@@ -30,7 +30,7 @@ use crate::snapshot::SnapshotQueue;
 use nodes::{SharedNodeCopy, lock_nodes};
 use table::SharedTableCopy;
 
-/// What going on by a block or a node counts for, in bytes copied.
+/// The cost of going on by a block or a node, in bytes copied.
 const VISIT_COST_BYTES: usize = 64;
 
 /// A copy, as whoever takes the pieces has it.
@@ -43,7 +43,7 @@ pub(crate) enum IncrementalCopy {
     Nodes(SharedNodeCopy),
 }
 
-/// What the records of a table are.
+/// The form of a table's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordForm {
     /// Members of a set.
@@ -79,7 +79,8 @@ impl Elements {
 }
 
 impl IncrementalCopy {
-    /// Begins: from here on, what is about to change is set aside first. None of that snapshot is under way. `None` where the
+    /// Begins: from here on, parts that are about to change are set aside first. None of that snapshot is under way.
+    /// `None` where the
     /// collection is not made of parts that can be set aside. O(1), but for a bit for some ten records of a table.
     pub(crate) fn begin(object: &Object, snapshot_queue: &Arc<SnapshotQueue>) -> Option<Self> {
         each!(object, collection => collection.begin_copy(snapshot_queue))
@@ -126,7 +127,7 @@ impl IncrementalCopy {
 }
 
 impl Drop for IncrementalCopy {
-    /// Nobody takes anything any more.
+    /// The reader of the pieces has gone.
     fn drop(&mut self) {
         match self {
             Self::Records(_, copy) => table::locked(copy).end(),
@@ -177,7 +178,7 @@ mod tests {
         },
     };
 
-    /// A transaction copies what somebody has a view of, and goes on with the copy.
+    /// A transaction copies a value that a view shares, and goes on with the copy.
     #[test]
     fn a_copy_goes_on_in_the_place_of_a_list() {
         let limits = CollectionLimits { list_max_listpack_size: 4, ..CollectionLimits::default() };
@@ -245,7 +246,8 @@ mod tests {
         assert!(copy.is_whole() && bytes > 0);
     }
 
-    /// Whoever changes a value looks whether it is lent while there is a snapshot: what is over must not keep one alive.
+    /// A command that changes a value looks whether it is lent while there is a snapshot: a copy that is over must not
+    /// keep a snapshot alive.
     #[test]
     fn what_is_over_knows_nothing_of_its_snapshot() {
         let limits = CollectionLimits {

@@ -1,7 +1,7 @@
-//! What a snapshot has of a stream, whose nodes change while they are copied.
+//! A snapshot's state of a stream, whose nodes change while they are copied.
 //!
-//! Nodes are told apart by their first IDs, which never change, and stand in the order of these. The walk goes through
-//! them from the first to the last; what is about to change behind it is set aside.
+//! Nodes are distinguished by their first IDs, which never change, and stand in the order of these. The walk goes
+//! through them from the first to the last; a node behind the walk's place that is about to change is set aside.
 //!
 //! ```text
 //! nodes     1-0 │ 5-0 │ 9-0 │ 14-0 │ 20-0 │      20-0 is the last of the cut
@@ -32,7 +32,7 @@ pub(crate) type SharedNodeCopy = Arc<Mutex<NodeCopy>>;
 #[derive(Debug, Default)]
 pub(in crate::value) struct NodeCopies(Mutex<Vec<SharedNodeCopy>>);
 
-/// What a snapshot has of a stream; see the module's head.
+/// A snapshot's state of a stream; see the module's head.
 #[derive(Debug)]
 pub(crate) struct NodeCopy {
     /// The ID from which on the walk goes on; `None` at the end of all IDs.
@@ -44,7 +44,7 @@ pub(crate) struct NodeCopy {
     aside_bytes: usize,
     /// Nodes of the cut that are still to be copied.
     left: usize,
-    /// `None` once nobody fetches anything any more: the stream may keep this for long.
+    /// `None` once the snapshot fetches nothing any more: the stream may keep this for long.
     snapshot_queue: Option<Arc<SnapshotQueue>>,
 }
 
@@ -109,7 +109,7 @@ impl NodeCopy {
         (nodes, is_last)
     }
 
-    /// Nobody fetches anything any more.
+    /// The snapshot fetches nothing any more.
     pub(super) fn end(&mut self) {
         self.aside.clear();
         self.let_go(self.aside_bytes);
@@ -168,13 +168,13 @@ impl NodeCopies {
         copy
     }
 
-    /// Has the copies of what this is a copy of go on with this.
+    /// Has the copies of the stream that this is copied from go on with this.
     pub(in crate::value) fn carry(&self, from: &Self) {
         let carried = from.shared().clone();
         *self.shared() = carried;
     }
 
-    /// Works on those that somebody still fetches from.
+    /// Works on those that a snapshot still fetches from.
     #[inline]
     fn for_each(&mut self, work: impl FnMut(&mut NodeCopy)) {
         if !self.are_none() {
@@ -201,13 +201,13 @@ impl NodeCopies {
         self.for_each(|copy| copy.set_aside(id, || entries.clone()));
     }
 
-    /// A node was taken out; it comes back unless somebody has it now.
+    /// A node was taken out; it comes back unless a snapshot has it now.
     pub(in crate::value) fn keep_taken(&mut self, id: StreamId, entries: Listpack) -> Option<Listpack> {
         let mut others = self.own().len();
         let mut entries = Some(entries);
         self.for_each(|copy| {
             others -= 1;
-            // Most have only one copy, which need not copy what nobody else has.
+            // Most have only one copy, which need not copy a node that no other has.
             let mut taken = || if others == 0 { entries.take() } else { entries.clone() };
             copy.set_aside(id, || taken().expect("only the last copy takes a node away"));
         });

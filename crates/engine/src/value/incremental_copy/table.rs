@@ -1,4 +1,4 @@
-//! What a snapshot has of a table, whose records change while they are copied.
+//! A snapshot's state of a table, whose records change while they are copied.
 //!
 //! The records are divided into *regions* by the low bits of their keys' hashes, some ten records each.
 //!
@@ -8,13 +8,13 @@
 //!                 walk ▲  ▲ a change
 //! ```
 //!
-//! Invariant: the records of a region that is not taken are those of the cut, whatever the table has become, and
+//! Invariant: the records of a region that is not taken are those of the cut, however the table has changed, and
 //! however often it has split and merged buckets. So each record of the cut is copied once, as it was,
 //! and none that came later is. A copy of the table has the same records in such a region: it can go on in the place of
 //! the table.
 //!
 //! The walk over a sorted set is in its order, which makes the file quick to load. Then a region's records are
-//! those that the walk has not passed, and the walk passes over what is in a region that was taken.
+//! those that the walk has not passed, and the walk passes over records in a region that was taken.
 
 use std::{
     mem,
@@ -32,9 +32,10 @@ pub(crate) type SharedTableCopy = Arc<Mutex<TableCopy>>;
 /// A table's copies, by snapshot.
 pub(in crate::value) type TableCopies = [Option<SharedTableCopy>; SNAPSHOTS_MAX];
 
-/// What stands in a table, and can be copied in pieces.
+/// A table that can be copied in pieces.
 pub(crate) trait CopiedTable {
-    /// Begins: from here on, whatever changes is copied first. None of that snapshot is under way. So many `elements` have not
+    /// Begins: from here on, records are copied before they change. None of that snapshot is under way. So many
+    /// `elements` have not
     /// expired at its cut. O(1), but for a bit for some ten elements.
     fn begin(&self, elements: usize, snapshot_queue: &Arc<SnapshotQueue>) -> SharedTableCopy;
 
@@ -46,9 +47,9 @@ pub(crate) trait CopiedTable {
     fn next_piece(&self, copy: &mut TableCopy, budget: &mut usize) -> (Vec<u8>, bool);
 }
 
-/// What a snapshot has of a table; see the module's head.
+/// A snapshot's state of a table; see the module's head.
 pub(crate) struct TableCopy {
-    /// Bits of a hash that tell its region.
+    /// Bits of a hash that give its region.
     level: u32,
     /// A bit for each region that a change has taken.
     taken: Vec<u64>,
@@ -61,7 +62,7 @@ pub(crate) struct TableCopy {
     left: usize,
     /// When the cut was made.
     cut_ms: u64,
-    /// `None` once nobody fetches anything any more: the table may keep this for long.
+    /// `None` once the snapshot fetches nothing any more: the table may keep this for long.
     snapshot_queue: Option<Arc<SnapshotQueue>>,
 }
 
@@ -196,12 +197,13 @@ impl TableCopy {
         }
     }
 
-    /// Whether nobody fetches anything any more.
+    /// Whether the snapshot fetches nothing any more.
     pub(in crate::value) fn is_over(&self) -> bool {
         self.snapshot_queue.is_none()
     }
 
-    /// What changes have copied since the last piece, and what `walk` adds to it. It no longer counts as held.
+    /// Returns the records that changes have copied since the last piece, and those that `walk` adds. They no longer
+    /// count as held.
     pub(in crate::value) fn piece(&mut self, walk: impl FnOnce(&mut Self)) -> Vec<u8> {
         if let Some(snapshot_queue) = &self.snapshot_queue {
             snapshot_queue.let_go(self.records.len());
@@ -215,7 +217,7 @@ impl TableCopy {
         self.left == 0 && self.records.is_empty()
     }
 
-    /// Nobody fetches anything any more.
+    /// The snapshot fetches nothing any more.
     pub(crate) fn end(&mut self) {
         self.taken = Vec::new();
         self.piece(|_| ());
@@ -232,7 +234,7 @@ mod tests {
     use super::*;
     use crate::value::{MemberTable, Resources, for_each_record};
 
-    /// What happens to a table between two pieces. Numbers choose keys.
+    /// A change of a table between two pieces. Numbers choose keys.
     #[derive(Debug, Clone)]
     enum Step {
         Add(u32),

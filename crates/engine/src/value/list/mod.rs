@@ -7,7 +7,7 @@
 //!
 //! As in Redis 7.2, a list becomes a quicklist before something is added that could be too much for one
 //! block, by an estimate that leaves the elements' heads out, and a listpack again when its only block has
-//! come down to half the limit: between the two it stays what it is.
+//! come down to half the limit: between the two its encoding stays.
 
 mod stored;
 
@@ -34,7 +34,7 @@ pub struct List {
     items: Items,
 }
 
-/// The deque stands apart so that small lists stay small.
+/// The deque has an allocation of its own so that small lists stay small.
 #[derive(Clone)]
 enum Items {
     Listpack(Listpack),
@@ -300,7 +300,8 @@ impl List {
         self.take_range(range).0
     }
 
-    /// Removes the elements with these numbers, as far as they exist; how many, and what of them is still to be freed.
+    /// Removes the elements with these numbers, as far as they exist; returns how many, and the blocks that are still
+    /// to be freed.
     pub fn take_range(&mut self, range: ops::Range<usize>) -> (usize, TakenBlocks) {
         match &mut self.items {
             Items::Listpack(listpack) => {
@@ -407,7 +408,7 @@ enum Range<'a> {
         listpack: ListpackRef<'a>,
         elements: Elements<'a>,
         left: usize,
-        /// Number of the element behind the last one, until somebody reads from the back.
+        /// Number of the element behind the last one, until a caller reads from the back.
         end: Option<usize>,
     },
     Quicklist(DequeRange<'a>),
@@ -601,7 +602,7 @@ mod tests {
 
     #[test]
     fn encodings_change_where_redis_changes_them() {
-        // As Valkey 9.1 does, told by OBJECT ENCODING.
+        // As Valkey 9.1 does, by its OBJECT ENCODING.
         assert_eq!(turns(-2, b"abcdefghij"), (683, 340));
         assert_eq!(turns(-1, b"abcdefghij"), (341, 170));
         assert_eq!(turns(-9, b"abcdefghij"), (5461, 2730));

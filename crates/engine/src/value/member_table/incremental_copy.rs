@@ -10,12 +10,12 @@ use crate::{
     value::incremental_copy::table::{self, CopiedTable, SharedTableCopy, TableCopies, TableCopy},
 };
 
-/// What looking at a region counts for, in bytes copied.
+/// The cost of looking at a region, in bytes copied.
 const REGION_COST_BYTES: usize = 64;
 
 impl MemberTable {
-    /// Begins to hand all records over to a snapshot, of which so many have not expired at its cut; `in_order` where whoever asks for the pieces goes through them as members of a
-    /// sorted set. None with its number is under way.
+    /// Begins to hand all records over to a snapshot, of which so many have not expired at its cut; `in_order` where
+    /// the reader of the pieces goes through them as members of a sorted set. None with its number is under way.
     pub(in crate::value) fn begin_copy(
         &self,
         records: usize,
@@ -28,13 +28,13 @@ impl MemberTable {
         copy
     }
 
-    /// Whether what changes is copied first, or was a moment ago.
+    /// Whether records are copied before they change, or were a moment ago.
     #[inline]
     pub(in crate::value) fn is_being_copied(&mut self) -> bool {
         self.own_copies().is_some()
     }
 
-    /// Has the copies of what this is a copy of go on with this.
+    /// Has the copies of the table that this is copied from go on with this.
     pub(in crate::value) fn carry_copies(&self, other: &Self) {
         let carried = other.copies().clone();
         *self.copies() = carried;

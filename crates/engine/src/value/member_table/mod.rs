@@ -10,7 +10,7 @@
 //! large    255, then a pointer to a Box<Vec<u8>> that holds the record (over CELL_BYTES_MAX)
 //! ```
 //!
-//! 8 to 9 bytes of index and 2 bytes of lengths a record, whatever the size of the table; a stamp, a
+//! 8 to 9 bytes of index and 2 bytes of lengths a record, at any size of the table; a stamp, a
 //! number that its owner keeps with a record, costs those that have one 7 bytes more, or 9. The table owns
 //! all its memory, so it can be dropped on any thread.
 
@@ -59,7 +59,7 @@ pub struct MemberTable {
     boxed_bytes: usize,
     /// Records that are out of the table and whose cells are still to be freed.
     doomed: Vec<Handle>,
-    /// Those under way, or that were when the table last changed. Whatever changes a record looks here first.
+    /// Those under way, or that were when the table last changed. A method that changes a record looks here first.
     copies: Mutex<Option<Box<TableCopies>>>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Places {
 pub struct Record<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// What is kept with it.
+    /// The bytes that are kept with it.
     pub payload: &'a [u8],
     /// The number it is stamped with.
     pub stamp: Option<u64>,
@@ -100,7 +100,7 @@ impl Entries for Records<'_> {
 }
 
 /// Bytes of a record that are worth fetching ahead: those of the average cell. A record of 24 bytes lies in
-/// two lines one time in four, and what is compared is its end.
+/// two lines one time in four, and its end is compared.
 #[inline]
 fn fetch_bytes(slab: &Slab, records: usize) -> usize {
     (slab.used_bytes() / records.max(1)).min(FETCH_BYTES_MAX)
@@ -144,7 +144,7 @@ impl Record<'_> {
         }
     }
 
-    /// Writes what stands before the key; answers where that goes.
+    /// Writes the part before the key; returns the place of the key.
     fn write_head<'o>(&self, out: &'o mut [u8]) -> &'o mut [u8] {
         let (head, rest) = out.split_at_mut(self.head_bytes());
         let mut at = 0;
@@ -426,7 +426,7 @@ impl MemberTable {
         }
     }
 
-    /// Tells the first record that each key's bucket names for it, nearly always the right one where there
+    /// Passes the first record that each key's bucket names for it to `tell`, nearly always the right one where there
     /// is one: all buckets are fetched side by side, those in overflow last (docs/decisions/0011).
     fn candidates(&self, keys: &[&[u8]], mut tell: impl FnMut(Handle)) {
         let probe = self.table.probe();
@@ -449,7 +449,7 @@ impl MemberTable {
         }
     }
 
-    /// What the table was made with.
+    /// The resources that the table was made with.
     pub fn resources(&self) -> &Arc<Resources> {
         &self.resources
     }
@@ -491,7 +491,7 @@ impl MemberTable {
         Places { table: ptr::from_ref(self).addr(), records }
     }
 
-    /// Whether places are of this table, and not of what it was copied from.
+    /// Whether places are of this table, and not of the one that it was copied from.
     pub(crate) fn has(&self, places: &Places) -> bool {
         places.table == ptr::from_ref(self).addr()
     }
@@ -533,8 +533,8 @@ impl MemberTable {
         reaped.len()
     }
 
-    /// Visits some records behind `cursor` and answers the next cursor, 0 at the end: what is there
-    /// from the call with 0 to the one that answers 0 is visited at least once.
+    /// Visits some records behind `cursor` and returns the next cursor, 0 at the end: a record that is there from the
+    /// call with 0 to the one that returns 0 is visited at least once.
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Record<'_>)) -> u64 {
         self.table.scan(cursor, |handle| visit(self.record(handle)))
     }

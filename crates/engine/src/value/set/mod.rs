@@ -25,7 +25,7 @@ pub struct Set {
     members: Members,
 }
 
-/// The table stands apart so that small sets stay small.
+/// The table has an allocation of its own so that small sets stay small.
 #[derive(Debug, Clone)]
 enum Members {
     IntSet(IntSet),
@@ -239,7 +239,7 @@ impl Set {
         }
     }
 
-    /// Adds what is no integer to an intset, which ends with that.
+    /// Adds a member that is no integer to an intset, which ends with that.
     fn insert_beside_integers(&mut self, member: &[u8], layout: Layout<'_>) -> bool {
         let Members::IntSet(integers) = &self.members else { unreachable!("called on intsets") };
         let view = integers.view();
@@ -291,7 +291,7 @@ impl Set {
     pub(crate) fn doom(&mut self, others: &Self, places: &Places) {
         match &mut self.members {
             Members::Table(table) if table.has(places) => table.doom(places),
-            // It was copied since, for somebody who has a view of it.
+            // It was copied since, because a view shares it.
             _ => others.for_each(|member| _ = self.remove(&member.text())),
         }
     }
@@ -314,9 +314,8 @@ impl Set {
         }
     }
 
-    /// Visits some members behind `cursor` and answers the next cursor, 0 at the end: what is there
-    /// from the call with 0 to the one that answers 0 is visited at least once. A compact set is
-    /// visited whole.
+    /// Visits some members behind `cursor` and returns the next cursor, 0 at the end: a member that is there from
+    /// the call with 0 to the one that returns 0 is visited at least once. A compact set is visited whole.
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>)) -> u64 {
         if let Members::Table(table) = &self.members {
             return table.scan(cursor, |record| visit(Element::String(record.key)));
@@ -413,7 +412,7 @@ mod tests {
             let places = set.places(&others);
             let view = is_copied.then(|| set.clone());
             if view.is_some() {
-                // As whoever changes it does.
+                // As a command that changes it does.
                 set = set.copied();
             }
             set.doom(&others, &places);
@@ -421,7 +420,7 @@ mod tests {
                 members(&filled(0..100)).union(&members(&filled(400..1000))).cloned().collect();
             assert_eq!((set.len(), members(&set)), (700, left.clone()));
             assert!(view.is_none_or(|view| members(&view) == members(&filled(0..1000))));
-            // A copy has the memory of what is there alone.
+            // A copy has the memory of its members alone.
             assert_eq!(set.next_deadline_ms(), (!is_copied).then_some(0));
             let reaped: Vec<usize> =
                 std::iter::from_fn(|| Some(set.reap(128)).filter(|&count| count > 0)).collect();

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A sorted set only ever moves down this list, as in Redis: removing members changes no encoding.
-//! Every range, whatever it is given by, becomes a range of ranks first. Scores are never NaN.
+//! Every range, by rank, score or member, becomes a range of ranks first. Scores are never NaN.
 
 mod gathered;
 mod packed;
@@ -37,7 +37,7 @@ pub struct SortedSet {
     members: Members,
 }
 
-/// The large form stands apart so that small sets stay small.
+/// The large form has an allocation of its own so that small sets stay small.
 #[derive(Debug, Clone)]
 enum Members {
     Packed(Packed),
@@ -283,9 +283,8 @@ impl SortedSet {
         }
     }
 
-    /// Visits some members behind `cursor` and answers the next cursor, 0 at the end: what is there
-    /// from the call with 0 to the one that answers 0 is visited at least once. A compact sorted set
-    /// is visited whole.
+    /// Visits some members behind `cursor` and returns the next cursor, 0 at the end: a member that is there from
+    /// the call with 0 to the one that returns 0 is visited at least once. A compact sorted set is visited whole.
     pub fn scan(&self, cursor: u64, mut visit: impl FnMut(Element<'_>, f64)) -> u64 {
         match &self.members {
             Members::Packed(_) => {

@@ -10,7 +10,7 @@
 //!
 //! Members that are removed by the thousand are only cut out of the tree, in O(log n). Their records are *doomed*:
 //! still in the table, but of no member, since they are not in the tree; [`Ranked::reap`] takes them out of it by
-//! and by. Who comes by a record other than through the tree has to ask whether it is doomed.
+//! and by. A caller that finds a record other than through the tree has to ask whether it is doomed.
 
 use std::{collections::HashSet, fmt, ops::Range, sync::Arc};
 
@@ -30,7 +30,7 @@ use crate::{
 const DOOMED_MIN: usize = if cfg!(test) { 3 } else { 1024 };
 /// Members that a copy looks at before it asks whether it is enough.
 const STEP_MEMBERS: usize = 64;
-/// What looking at one counts for, in bytes copied.
+/// The cost of looking at one, in bytes copied.
 const STEP_COST_BYTES: usize = 8;
 /// Trees of doomed records from which on none is added.
 const DOOMED_TREES_MAX: usize = 512;
@@ -42,7 +42,7 @@ pub(super) struct Ranked {
     doomed: Doomed,
 }
 
-/// Doomed records, in the order they had in trees that nobody looks for members in. None of these is empty.
+/// Doomed records, in the order they had in trees that no longer serve lookups of members. None of these is empty.
 #[derive(Default)]
 struct Doomed {
     trees: Vec<OrderTree>,
@@ -162,7 +162,7 @@ impl Ranked {
     /// doomed.
     pub(super) fn remove_range(&mut self, ranks: Range<usize>) {
         if ranks.len() >= DOOMED_MIN && self.doomed.trees.len() < DOOMED_TREES_MAX {
-            // Whom the records are copied to does not ask which of them are doomed.
+            // The receiver of the copy does not ask which records are doomed.
             let Self { table, tree, .. } = self;
             if table.is_being_copied() {
                 tree.range(ranks.clone()).for_each(|entry| table.preserve_record(entry.handle));

@@ -1,6 +1,6 @@
 //! Scores as text.
 
-/// The text that C's `%.17g` gives: what a score looks like inside a listpack and in a digest.
+/// Returns the text of C's `%.17g`: the form of a score inside a listpack and in a digest.
 pub(crate) fn exact_text(score: f64) -> String {
     /// Significant digits.
     const DIGITS: i32 = 17;

@@ -194,7 +194,8 @@ proptest! {
 }
 
 proptest! {
-    /// Pieces of a large sorted set that changes between them: what it was in the beginning, in order where nothing changes.
+    /// Pieces of a large sorted set that changes between them have its state from the beginning, in order where nothing
+    /// changes.
     #[test]
     fn is_handed_over_as_it_was(
         len in 1u32..2000,
@@ -229,7 +230,7 @@ proptest! {
                 5 => set.remove_range(*number as usize % (set.len() + 1)..(*number as usize + amount).min(set.len())),
                 6 => _ = set.reap(*amount),
                 7 => {
-                    // As a transaction does where somebody has a view.
+                    // As a transaction does where a view shares the value.
                     let _view = object.clone();
                     object.unshare();
                 }

@@ -5,7 +5,8 @@
 //! consumer  seen, active          │ pending: the IDs among them that are its own
 //! by time   (time, ID) of all deliveries, from the first claim by idle time on
 //! ```
-//! A copy of a group, which a snapshot has, shares what neither changes, but for the consumers' names and times.
+//! A copy of a group, which a snapshot has, shares all parts that neither changes, but for the consumers' names and
+//! times.
 //!
 //! Invariants:
 //! - Each pending ID of the group is in the set of exactly one consumer, the one its delivery names.
@@ -24,7 +25,7 @@ pub struct Delivery {
     pub time_ms: u64,
     /// How often it was delivered.
     pub count: u64,
-    /// To whom.
+    /// The consumer.
     pub consumer: Arc<[u8]>,
 }
 
@@ -52,7 +53,7 @@ impl Consumer {
     }
 }
 
-/// What a claim does to a delivery.
+/// The changes that a claim makes to a delivery.
 #[derive(Debug, Clone, Copy)]
 pub struct Claim {
     /// The time of delivery from now on.
@@ -107,14 +108,14 @@ impl ConsumerGroup {
         self.entries_read
     }
 
-    /// What `XGROUP SETID` changes.
+    /// Changes the position, as `XGROUP SETID` does.
     pub fn set_position(&mut self, last_id: StreamId, entries_read: Option<u64>, log: &StreamLog) {
         (self.last_id, self.entries_read) = (last_id, entries_read);
         self.doubt_count(log);
     }
 
-    /// Forgets how many entries have been read where the group is ahead of the log: what is added up to its last ID is never
-    /// read, nor counted.
+    /// Forgets how many entries have been read where the group is ahead of the log: entries that are added up to its
+    /// last ID are never read, nor counted.
     pub(super) fn doubt_count(&mut self, log: &StreamLog) {
         if self.last_id > log.last_id() {
             self.entries_read = None;
@@ -186,14 +187,14 @@ impl ConsumerGroup {
         self.own_bytes
     }
 
-    /// The same without the index by time, sharing what neither changes.
+    /// The same without the index by time, sharing all parts that neither changes.
     pub(super) fn unindexed(&self) -> Self {
         Self { pending: self.pending.clone(), consumers: self.consumers.clone(), by_time: None, ..*self }
     }
 
     /// Bytes that [`Self::unindexed`] copies, nearly. O(1).
     pub(super) fn copied_bytes(&self) -> usize {
-        /// What a consumer's deliveries have beside their leaves.
+        /// Bytes of a consumer's deliveries beside their leaves.
         const ROOT_BYTES: usize = 64;
         2 * self.pending.copied_bytes()
             + tree_bytes(self.consumers.len(), size_of::<(Arc<[u8]>, Consumer)>() + ROOT_BYTES)
@@ -246,7 +247,7 @@ impl ConsumerGroup {
         self.last_id = id;
     }
 
-    /// Hands entries to a consumer, which now owes an answer for them, whoever did before.
+    /// Hands entries to a consumer, which now owes an acknowledgement for them, in place of any former one.
     pub fn deliver(&mut self, ids: impl IntoIterator<Item = StreamId>, name: &[u8], now_ms: u64) {
         let Some((name, _)) = self.consumers.get_key_value(name) else { return };
         let name = Arc::clone(name);
@@ -335,7 +336,7 @@ impl ConsumerGroup {
         true
     }
 
-    /// Notes that a delivery is told to its consumer once more.
+    /// Notes that a reply lists a delivery to its consumer once more.
     pub fn repeat_delivery(&mut self, id: StreamId, now_ms: u64) {
         if let Some(delivery) = self.pending.get_mut(&id) {
             let former_ms = std::mem::replace(&mut delivery.time_ms, now_ms);
@@ -393,7 +394,7 @@ mod tests {
         Delete(u64),
         TrimToLength(u64),
         TrimFrom(u64),
-        /// Trims what no group refers to.
+        /// Trims entries that no group refers to.
         TrimUnreferenced(u64),
         Read(usize),
         /// XCLAIM with LASTID.

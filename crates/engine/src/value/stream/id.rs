@@ -7,7 +7,7 @@ use std::fmt;
 pub struct StreamId {
     /// Unix time in milliseconds, unless the client chose otherwise.
     pub ms: u64,
-    /// Tells entries of the same millisecond apart.
+    /// Distinguishes entries of the same millisecond.
     pub seq: u64,
 }
 
@@ -58,7 +58,7 @@ impl StreamId {
     }
 }
 
-/// What `XADD` is told of the ID of a new entry.
+/// The argument of `XADD` for the ID of a new entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewId {
     /// `*`: now, or behind the last.

@@ -1,6 +1,6 @@
 //! The entries of a stream, in nodes ordered by ID.
 //!
-//! Nodes stand in a deque: appending and trimming, which is what streams live on, touch one end of
+//! Nodes stand in a deque: appending and trimming, the usual work of streams, touch one end of
 //! it; an ID is found by bisection. A node that loses its last entry in the middle is taken out, which
 //! moves the 40 bytes of each node to one side of it.
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{snapshot::SnapshotQueue, value::CollectionLimits};
 
-/// Larger than this neither a node nor an entry may grow, whatever the configuration says.
+/// Longest node or entry, whatever the configuration allows.
 const NODE_BYTES_MAX: usize = 1 << 30;
 /// Memory for a node is asked for in advance up to here.
 const NODE_BYTES_EXPECTED_MAX: usize = 4096;
@@ -78,12 +78,12 @@ impl Trim {
     }
 }
 
-/// What trimming has removed.
+/// The entries that trimming has removed.
 #[derive(Debug, Default)]
 pub struct Trimmed {
     /// How many entries.
     pub entries: u64,
-    /// The nodes that went whole: most of the memory, to be freed when nobody waits.
+    /// The nodes that went whole: most of the memory, to be freed when no client waits.
     nodes: VecDeque<Node>,
 }
 
@@ -101,7 +101,7 @@ impl Trimmed {
     }
 }
 
-/// Entries by ID, and what is remembered of those that are gone.
+/// Entries by ID, and the memory of those that are gone.
 #[derive(Debug, Clone, Default)]
 pub struct StreamLog {
     nodes: VecDeque<Node>,
@@ -123,12 +123,12 @@ impl StreamLog {
         self.copies.begin(self.nodes.len(), last, snapshot_queue)
     }
 
-    /// Goes on as that of which it is a copy: what is copied is copied from here, too.
+    /// Goes on as the original of a copy: nodes that snapshots copy are copied from here, too.
     pub(in crate::value) fn carry_copies(&self, from: &Self) {
         self.copies.carry(&from.copies);
     }
 
-    /// What it knows of its entries without having them, for files.
+    /// Returns its knowledge of entries without the entries, for files.
     pub(super) fn without_nodes(&self) -> Self {
         Self { nodes: VecDeque::new(), listpack_bytes: 0, copies: NodeCopies::default(), ..*self }
     }
@@ -150,7 +150,7 @@ impl StreamLog {
         self.len == 0
     }
 
-    /// The ID of the entry added last, or what `XSETID` has made of it.
+    /// The ID of the entry added last, or the one that `XSETID` has set.
     pub fn last_id(&self) -> StreamId {
         self.last_id
     }
@@ -194,8 +194,8 @@ impl StreamLog {
         self.nodes.capacity() * size_of::<Node>() + self.listpack_bytes
     }
 
-    /// The log of nodes from outside, whose listpacks have been found sound. The IDs and counts are
-    /// taken as they are told, but for those that the nodes tell better.
+    /// The log of nodes from outside, whose listpacks have been found sound. The IDs and counts are taken as given, but
+    /// for those that the nodes show more exactly.
     pub fn from_parts(
         listpacks: impl IntoIterator<Item = (StreamId, Listpack)>,
         last_id: StreamId,
@@ -367,7 +367,7 @@ impl StreamLog {
         front
     }
 
-    /// Has what is copied keep nodes that were taken out; the others.
+    /// Has copies keep nodes that were taken out; returns the others.
     fn keep_taken(&mut self, nodes: VecDeque<Node>) -> VecDeque<Node> {
         if self.copies.are_none() {
             return nodes;
@@ -460,7 +460,7 @@ impl StreamLog {
         removed as u64
     }
 
-    /// What `XSETID` changes here; the caller has checked that entries and IDs stay in order.
+    /// Changes the log's part of `XSETID`; the caller has checked that entries and IDs stay in order.
     pub(super) fn set_ids(
         &mut self,
         last_id: StreamId,

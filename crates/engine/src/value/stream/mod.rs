@@ -38,7 +38,7 @@ pub struct Stream {
     producers: Option<Box<Producers>>,
 }
 
-/// What stands behind a stream's nodes in files, as it was when this was made; see [`Stream::tail`].
+/// The part behind a stream's nodes in files, as it was when this was made; see [`Stream::tail`].
 #[derive(Debug)]
 pub(crate) struct StreamTail(Stream);
 
@@ -102,7 +102,8 @@ impl Stream {
         Self { log, ..Self::default() }
     }
 
-    /// What `XSETID` changes; the caller has checked that entries and IDs stay in order.
+    /// Changes the IDs and counts, as `XSETID` does; the caller has checked that entries and IDs stay in
+    /// order.
     pub fn set_ids(
         &mut self,
         last_id: StreamId,

@@ -21,7 +21,7 @@ const ENTRY_HEAD: usize = 3;
 /// A run of entries.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
-    /// What IDs inside are relative to.
+    /// The ID to which IDs inside are relative.
     pub(super) first: StreamId,
     pub(super) entries: Listpack,
     /// The counts of the master entry, kept where they need no decoding.
@@ -29,7 +29,7 @@ pub(super) struct Node {
     deleted: u32,
 }
 
-/// What stands before the entries.
+/// The part before the entries.
 #[derive(Clone)]
 struct Master<'a> {
     fields: usize,
@@ -96,7 +96,7 @@ impl Node {
         node
     }
 
-    /// Takes a node from outside. The listpack has been found sound; this looks at what it holds.
+    /// Takes a node from outside. The listpack has been found sound; this looks at its contents.
     pub(super) fn from_listpack(first: StreamId, entries: Listpack) -> Result<Self, Corrupt> {
         let mut node = Self { first, entries, live: 0, deleted: 0 };
         let counts = node.told_counts().ok_or(Corrupt("stream node has no counts"))?;
@@ -143,7 +143,7 @@ impl Node {
         for _ in 0..master.fields {
             elements.next()?;
         }
-        // Whoever goes back from the first entry stops at this.
+        // A reader that goes back from the first entry stops at this.
         (elements.next()?.as_integer()? == 0).then_some(())?;
         elements.position()
     }
@@ -266,7 +266,7 @@ impl Node {
         if chosen.is_empty() {
             return 0;
         }
-        // Flags take one byte whatever they are, so positions stay.
+        // Flags take one byte in all cases, so positions stay.
         for (position, flags) in &chosen {
             self.entries.replace(*position, flags | DELETED);
         }

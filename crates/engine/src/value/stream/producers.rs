@@ -1,8 +1,8 @@
 //! Producers of a stream whose entries are added once, however often they are sent (XADD's IDMP).
 //!
 //! ```text
-//! Producers ── producer ─▶ Recent ─┬─ name of an entry ─▶ ID        what was added under the name
-//!                                  └─ (ID, name), oldest first      what is forgotten next
+//! Producers ── producer ─▶ Recent ─┬─ name of an entry ─▶ ID        the entry that was added under the name
+//!                                  └─ (ID, name), oldest first      the next to be forgotten
 //! ```
 //! A name is forgotten so many seconds behind the time in its entry's ID, or when so many newer ones are there. Names that
 //! are past their time may stay until the stream gets the next such entry, but are found no more.
@@ -67,7 +67,7 @@ pub struct Producers {
 const SWEPT_AT_ONCE: usize = 2;
 
 impl Producers {
-    /// Nobody yet.
+    /// Without any producer yet.
     pub fn new(limits: ProducerLimits) -> Self {
         Self {
             limits,
@@ -113,13 +113,14 @@ impl Producers {
         id.ms.saturating_add(u64::from(self.limits.duration_s) * 1000) <= now_ms
     }
 
-    /// What was added under a producer's name for it, while that is remembered. O(log n).
+    /// The entry that was added under a producer's name for it, while that is remembered. O(log n).
     pub fn find(&self, producer: &[u8], name: &[u8], now_ms: u64) -> Option<StreamId> {
         let id = *self.recent.get(producer)?.ids.get(name)?;
         Some(id).filter(|id| !self.is_past(*id, now_ms))
     }
 
-    /// Remembers what was added under a producer's name for it, and forgets what is past its time. O(log n), amortized.
+    /// Remembers the entry that was added under a producer's name for it, and forgets names past their time. O(log n),
+    /// amortized.
     pub fn remember(&mut self, producer: &[u8], name: &[u8], id: StreamId, now_ms: u64) {
         self.added = self.added.saturating_add(1);
         self.put(producer, name, id);
@@ -148,7 +149,7 @@ impl Producers {
         }
     }
 
-    /// Forgets the oldest name of a producer, who is forgotten with the last one.
+    /// Forgets the oldest name of a producer, and the producer with its last one.
     fn forget_oldest(&mut self, producer: &[u8]) {
         let Some(recent) = self.recent.get_mut(producer) else { return };
         if let Some((_, name)) = recent.order.pop_front() {

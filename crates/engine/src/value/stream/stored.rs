@@ -13,9 +13,9 @@
 //! IDs of nodes and deliveries are 16 bytes, high bits first; other IDs are two lengths. Names are strings,
 //! times unix milliseconds.
 //!
-//! STREAM_LISTPACKS lacks what stands between the last ID and the groups, and what groups have read: servers before
-//! Redis 7.0 do not know of it. STREAM_LISTPACKS_3 has one thing more: behind `seen` the time at which a consumer last
-//! got an entry, i64 LE, -1 for never. Both are written for files of their versions only.
+//! STREAM_LISTPACKS lacks the part between the last ID and the groups, and the counts of entries that groups have
+//! read: servers before Redis 7.0 do not know of it. STREAM_LISTPACKS_3 has one thing more: behind `seen` the time at
+//! which a consumer last got an entry, i64 LE, -1 for never. Both are written for files of their versions only.
 //!
 //! ```text
 //! STREAM_LISTPACKS_4   STREAM_LISTPACKS_3 │ producers

@@ -63,7 +63,7 @@ fn collect<'a>(range: impl Iterator<Item = StreamEntry<'a>>) -> Vec<(StreamId, F
     range.map(|entry| (entry.id, fields(&entry))).collect()
 }
 
-/// The group `g` has these deliveries: to whom, of `names`, and how often.
+/// The group `g` has these deliveries: the consumer, of `names`, and how often.
 fn assert_deliveries(stream: &Stream, names: &[&[u8]], model: &BTreeMap<StreamId, (usize, u64)>) {
     let group = stream.group(b"g").expect("created");
     let position = |name: &[u8]| names.iter().position(|known| *known == name).expect("a known name");
@@ -244,13 +244,13 @@ proptest! {
     }
 }
 
-/// What happens to a stream between two pieces.
+/// A change of a stream between two pieces.
 #[derive(Debug, Clone)]
 enum Turn {
     Change(Step),
     /// The last ID becomes that of the last entry, or one not far behind it.
     Reset(u64),
-    /// As a transaction does where somebody has a view.
+    /// As a transaction does where a view shares the stream.
     Copy,
     Piece(usize),
 }
@@ -265,7 +265,8 @@ fn turn() -> impl Strategy<Value = Turn> {
 }
 
 proptest! {
-    /// The nodes of a stream are copied one by one as they were in the beginning, in order, whatever becomes of it.
+    /// The nodes of a stream are copied one by one as they were in the beginning, in order, however the stream
+    /// changes.
     #[test]
     fn nodes_are_handed_over_as_they_were(
         before in prop::collection::vec((fields(), 1u64..20), 0..60),

@@ -1,4 +1,4 @@
-//! Batches, files and room, on a disk that fails when it is told to.
+//! Batches, files and room, on a disk that fails on request.
 
 use super::super::reader::Reader;
 use super::*;
@@ -366,7 +366,7 @@ fn writer_acknowledges_nothing_behind_what_somebody_else_has_written() {
     intrude(&bench, "a.aof.1.incr.aof", b"theirs\n");
     assert!(is_intrusion(&bench.writer.sync().unwrap_err()));
     assert_eq!(bench.writer.synced(), 100);
-    // Nor is theirs cut off by who tries again.
+    // Nor does another attempt cut theirs off.
     assert!(is_intrusion(&bench.writer.write(None).unwrap_err()));
     assert!(bench.text("a.aof.1.incr.aof").ends_with("theirs\n"));
 }

@@ -1,4 +1,4 @@
-//! How far it is, for whoever watches: on standard error, where that is a terminal.
+//! The progress, for a user who watches: on standard error, where that is a terminal.
 
 use std::{io::IsTerminal, sync::mpsc::channel, thread, time::Duration};
 
@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 const REDRAW: Duration = Duration::from_millis(100);
 
-/// Does some work while a bar tells how far it is: `position` answers what has been done of how much.
+/// Does some work while a bar shows its progress: `position` returns the parts done and all of them.
 pub(super) fn watched<R>(
     title: &'static str,
     is_quiet: bool,

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! The data set is in memory meanwhile: a conversion needs as much as a server that holds it. Nothing expires on the way:
-//! what has come to its time is written with its time, for the server that loads it to judge.
+//! a key that has expired is written with its time, for the server that loads it to judge.
 //!
-//! Invariant: until all of DEST is written and checked, what was there is as it was.
+//! Invariant: until all of DEST is written and checked, the former files are as they were.
 
 mod bar;
 
@@ -118,7 +118,7 @@ struct Arguments {
     quiet: bool,
 }
 
-/// What is written.
+/// The kind of files to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Target {
     /// A snapshot.
@@ -138,7 +138,7 @@ fn parse_version(text: &str) -> Result<Version, String> {
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let words = std::iter::once(OsString::from("dunlin convert")).chain(words);
     let arguments = Arguments::parse_from(words);
-    // What loading has to tell, as of commands that were refused.
+    // Warnings of loading, as of commands that were refused.
     log::install_warnings();
     match convert(&arguments) {
         Ok(done) => {
@@ -154,7 +154,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// What was written.
+/// The result of a conversion.
 #[derive(Debug)]
 struct Done {
     destination: PathBuf,
@@ -232,7 +232,7 @@ fn sources(path: &Path) -> Result<Vec<Part>, String> {
     }
 }
 
-/// Refuses to take the place of something that nobody said is to go.
+/// Refuses to take the place of a file that no flag says is to go.
 fn expect_room(arguments: &Arguments, target: Target) -> Result<(), String> {
     let path = &arguments.destination;
     let taken = |what: &str| Err(format!("{} {what}: --force replaces it", path.display()));
@@ -259,7 +259,7 @@ fn expect_room(arguments: &Arguments, target: Target) -> Result<(), String> {
     }
 }
 
-/// Loads some files into a store that nobody else uses.
+/// Loads some files into a store of its own.
 fn load(arguments: &Arguments, sources: &[Part]) -> Result<Arc<Shared>, String> {
     let config = Config { databases: arguments.databases as _, ..Config::default() };
     let threads = config.worker_count();
@@ -275,7 +275,7 @@ fn load(arguments: &Arguments, sources: &[Part]) -> Result<Arc<Shared>, String> 
     }
 }
 
-/// Refuses what a version has no form for.
+/// Refuses values that a version has no form for.
 fn expect_fit(
     shared: &Shared,
     context: &ExclusiveContext<'_>,
@@ -308,7 +308,7 @@ fn expect_fit(
     Err(format!("key \"{key}\" in database {database}{more} has no form in version {number}: {reason}"))
 }
 
-/// Has a signal that ends the process (Ctrl-C) first remove what is half written.
+/// Has a signal that ends the process (Ctrl-C) first remove half-written files.
 fn remove_when_interrupted(path: PathBuf) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let remove = move || {
@@ -321,7 +321,7 @@ fn remove_when_interrupted(path: PathBuf) -> io::Result<()> {
     thread::Builder::new().name("signals".to_owned()).spawn(remove).map(drop)
 }
 
-/// Writes the data set, checks what was written, and puts it in place.
+/// Writes the data set, checks the files, and puts them in place.
 fn write(
     arguments: &Arguments,
     target: Target,
@@ -372,7 +372,7 @@ fn write(
     }
     match (&log, name) {
         (Some(log), _) => {
-            // Whatever is wrong with the manifest that there may be: it is to go.
+            // Any fault of a manifest that may be there is passed over: it is to go.
             let manifest = files::read_manifest(&log.manifest_path()).map(|(manifest, _)| manifest);
             let format = if form.commands { BaseFormat::Commands } else { BaseFormat::Rdb };
             let base = Base { file: replacement, format };

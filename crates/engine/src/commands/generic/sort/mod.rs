@@ -1,11 +1,11 @@
-//! SORT: the elements of a list, set or sorted set in order, or what other keys hold about them.
+//! SORT: the elements of a list, set or sorted set in order, or the values of other keys about them.
 //!
 //! ```text
 //! elements ──BY──▶ weights ──▶ order ──LIMIT──▶ places ──GET──▶ reply or list
 //! ```
 //!
 //! The elements are copied before weights are looked up: keys found by patterns are any keys, and
-//! looking at them may remove what has expired. A request with patterns holds all stripes
+//! looking at them may remove expired ones. A request with patterns holds all stripes
 //! (docs/decisions/0007).
 
 mod options;
@@ -74,7 +74,7 @@ const ORDER: Argument =
     Argument::one_of("order", &[Argument::word("asc", "ASC"), Argument::word("desc", "DESC")]).optional();
 const ALPHA: Argument = Argument::word("sorting", "ALPHA").optional();
 
-/// What both kinds of context can do for the command.
+/// The abilities of both kinds of context that the command needs.
 trait Lookup {
     /// The entry of a key that is there and has not expired.
     fn entry(&mut self, key: &[u8]) -> Option<EntryRef<'_>>;
@@ -155,7 +155,7 @@ fn sort(context: &mut WriteContext<'_>, args: &mut Args<'_>, reply: &mut ReplyBu
     Ok(())
 }
 
-/// Stores what was sorted, and answers how many elements it has.
+/// Stores the sorted elements, and replies with their number.
 fn store(context: &mut WriteContext<'_>, destination: &[u8], list: List, reply: &mut ReplyBuffer) {
     reply.count(list.len());
     context.count_changes(list.len());
@@ -179,11 +179,11 @@ fn sort_ro(context: &mut ReadContext<'_>, args: &mut Args<'_>, reply: &mut Reply
     Ok(())
 }
 
-/// Elements and the order in which they are to be told.
+/// Elements, and their order in the reply.
 #[derive(Debug)]
 struct Sorted {
     elements: Texts,
-    /// Which elements are told.
+    /// The elements of the reply, by index.
     order: Vec<usize>,
 }
 
@@ -214,7 +214,7 @@ impl Sorted {
         Ok(Self { elements, order })
     }
 
-    /// Tells all that is asked for about each element, in order.
+    /// Passes each item that the options ask for to `tell`, element by element, in order.
     fn tell(&self, context: &mut impl Lookup, options: &Options<'_>, mut tell: impl FnMut(Option<&[u8]>)) {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         for at in &self.order {
@@ -255,7 +255,7 @@ impl Sorted {
     }
 }
 
-/// Appends what a pattern finds for an element to `value`; whether there is something.
+/// Appends the text that a pattern finds for an element to `value`; returns whether there is one.
 fn look_up(
     context: &mut impl Lookup,
     pattern: Pattern<'_>,
@@ -268,7 +268,7 @@ fn look_up(
     context.entry(key).is_some_and(|entry| pattern.write_value(entry, now_ms, value))
 }
 
-/// What a pattern finds for each element: its place among the texts, if there is something.
+/// The text that a pattern finds for each element: its place among the texts, if there is one.
 fn weights_of(
     context: &mut impl Lookup,
     elements: &Texts,
@@ -291,7 +291,7 @@ fn numbers<'t>(texts: impl Iterator<Item = Option<&'t [u8]>>) -> Result<Vec<f64>
     texts.map(|text| text.map_or(Some(0.0), weight).ok_or(NOT_NUMBERS)).collect()
 }
 
-/// The elements of what is to be sorted; none where there is no such key.
+/// The elements of the key to sort; none where there is no such key.
 fn elements_of(
     context: &mut impl Lookup,
     key: &[u8],
@@ -306,7 +306,8 @@ fn elements_of(
         }
         Object::List(list) => list.iter().for_each(&mut add),
         Object::Set(set) => {
-            // What is stored, and what a script does, must not depend on how the set happens to be laid out.
+            // The stored list, and the work of a script, must not depend on how the set happens to be laid
+            // out.
             if options.keep_order && (options.store.is_some() || options.in_script) {
                 (options.keep_order, options.as_texts, options.by) = (false, true, None);
             }

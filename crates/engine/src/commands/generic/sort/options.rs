@@ -1,14 +1,15 @@
-//! What a SORT request asks for, and which of its words are keys.
+//! The options of a SORT request, and which of its words are keys.
 
 use super::pattern::Pattern;
 use crate::command::{Args, CommandError};
 
-/// One thing to tell about each element.
+/// One item of the reply for each element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Get<'a> {
     /// The element.
     Itself,
-    /// What a pattern finds for it; nothing, where the pattern has no place for the element.
+    /// The text that a pattern finds for it; nothing, where the pattern has no place for the
+    /// element.
     Found(Option<Pattern<'a>>),
 }
 
@@ -49,7 +50,7 @@ impl<'a> Options<'a> {
                 options.store = Some(args.word());
             } else if args.token_with("BY", 1) {
                 options.by = Pattern::parse(args.word());
-                // A pattern without a place for the element cannot tell elements apart.
+                // A pattern without a place for the element gives all elements the same weight.
                 options.keep_order |= options.by.is_none();
             } else if args.token_with("GET", 1) {
                 options.gets.push(match args.word() {
@@ -72,8 +73,8 @@ impl<'a> Options<'a> {
     }
 }
 
-/// The options of a request that name keys or patterns, with their operands' positions. What is no
-/// option is passed over: the handler tells the client.
+/// The options of a request that name keys or patterns, with their operands' positions. A word that
+/// is no option is passed over: the handler reports it to the client.
 fn operands<'w>(words: &'w [&'w [u8]]) -> impl Iterator<Item = (&'static str, usize)> + 'w {
     let mut at = 2;
     std::iter::from_fn(move || {

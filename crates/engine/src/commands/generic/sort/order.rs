@@ -22,7 +22,7 @@ impl Texts {
         self.ends.len()
     }
 
-    /// Adds what `write` appends.
+    /// Adds the text that `write` appends.
     pub(super) fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.bytes);
         self.ends.push(self.bytes.len());
@@ -41,7 +41,7 @@ impl Texts {
     }
 }
 
-/// What elements are ordered by.
+/// The weights by which elements are ordered.
 #[derive(Debug)]
 pub(super) enum Weights<'a> {
     /// A number each.
@@ -95,7 +95,7 @@ fn ordinal(weight: f64) -> u64 {
 }
 
 /// Sorts by key, equal keys by `compare`, and answers the places that are wanted. Keys alone decide
-/// nearly all comparisons, so what follows them is looked at in a second pass.
+/// nearly all comparisons, so a second pass looks at the bytes behind them.
 fn sort<K: Ord>(
     mut keyed: Vec<(K, usize)>,
     descending: bool,
@@ -129,7 +129,7 @@ fn sort<K: Ord>(
 }
 
 /// Reads a weight as C's `strtod` does: blanks before it are passed over, a NUL ends it, nothing is 0,
-/// hexadecimal digits are fine; what a double cannot hold is not.
+/// hexadecimal digits are fine; numbers that a double cannot hold are not.
 pub(super) fn weight(text: &[u8]) -> Option<f64> {
     if let Some(integer) = parse_integer(text) {
         return Some(integer as f64);
@@ -144,7 +144,7 @@ pub(super) fn weight(text: &[u8]) -> Option<f64> {
         let is_hexadecimal = text.iter().any(|byte| matches!(byte, b'x' | b'X'));
         is_hexadecimal.then(|| parse_float(ExtendedFloat::parse(text)?.to_text()?.as_bytes())).flatten()
     })?;
-    // C reports what comes too close to 0.
+    // C reports numbers that come too close to 0.
     let digits = text.split(|byte| matches!(byte, b'e' | b'E')).next().unwrap_or_default();
     let is_zero = !digits.iter().any(|byte| matches!(byte, b'1'..=b'9'));
     (number.is_normal() || number.is_infinite() || is_zero).then_some(number)

@@ -38,7 +38,7 @@ impl<'a> Pattern<'a> {
         }
     }
 
-    /// Appends what the entry of such a key holds to `out`; whether there is something.
+    /// Appends the value of such a key to `out`; returns whether there is one.
     pub(super) fn write_value(&self, entry: EntryRef<'_>, now_ms: u64, out: &mut Vec<u8>) -> bool {
         match (self.field, entry.object()) {
             (None, None) => entry.string().write_to(out),
