@@ -36,6 +36,8 @@ impl ClientFlags {
     pub(crate) const NO_TOUCH: Self = Self(1 << 3);
     /// `CLIENT CAPA redirect`.
     pub(crate) const CAN_REDIRECT: Self = Self(1 << 4);
+    /// `READONLY`: a replica answers its reads, though the client takes redirections.
+    pub(crate) const READS_REPLICAS: Self = Self(1 << 9);
 
     /// `MONITOR`.
     pub(crate) const MONITOR: Self = Self(1 << 5);
@@ -184,6 +186,8 @@ pub struct Session {
     pub(crate) unfinished: Option<Box<Unfinished>>,
     /// What it has said of itself as a replica.
     pub(crate) replica: Option<Arc<ReplicaClient>>,
+    /// The change of the server's role that it has ordered and that its command waits for.
+    pub(crate) role_order: Option<u64>,
 }
 
 impl Session {
@@ -222,6 +226,7 @@ impl Session {
             asleep: None,
             unfinished: None,
             replica: None,
+            role_order: None,
         };
         session.refresh_conditions(access.is_open());
         session
@@ -254,6 +259,7 @@ impl Session {
         }
         self.flags.set(ClientFlags::NO_EVICT, false);
         self.flags.set(ClientFlags::NO_TOUCH, false);
+        self.flags.set(ClientFlags::READS_REPLICAS, false);
         let mut names = self.client.names();
         names.name.clear();
         names.user.clear();

@@ -141,6 +141,11 @@ pub(crate) trait Facts {
     /// Why commands are refused that a script keeps out.
     fn busy(&self) -> CommandError;
 
+    /// Where a client is to go with a command that is for the primary; or that it waits, while a failover decides where that is.
+    fn redirection(&self, _: &Entry) -> Option<Verdict> {
+        None
+    }
+
     /// Whether the words ask for a wait (XREAD … BLOCK).
     fn asks_to_block(&self) -> Option<CommandError> {
         None

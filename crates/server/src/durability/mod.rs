@@ -26,7 +26,7 @@ mod thread;
 mod wakeup;
 
 use std::sync::atomic::{
-    AtomicBool, AtomicU64,
+    AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, SeqCst},
 };
 use std::sync::mpsc::Sender;
@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use dunlin_engine::command::CommandError;
 use dunlin_net::WorkerQueues;
-use dunlin_persist::{Ring, RingSizes};
+use dunlin_persist::{Ring, RingSizes, aof::Follower, manifest::StreamId};
 
 use self::wakeup::Wakeup;
 pub(crate) use self::{
@@ -47,7 +47,7 @@ pub(crate) use self::{
     status::Status,
     thread::{LogThread, Order, replace_log},
 };
-use crate::executor::WorkerMessage;
+use crate::{config::Config, executor::WorkerMessage};
 
 /// The ring. Its spare segments are what it holds at [`ROOM_BYTES`]'s least, and a bit.
 pub(crate) const RING: RingSizes = RingSizes { segment_bytes: 4 << 20, segments_max: 128, spare_max: 16 };
@@ -93,6 +93,8 @@ pub(crate) struct Durability {
     awaited: Box<[Awaited]>,
     /// A snapshot waits for the disk, see [`Self::settle_for_snapshot`].
     snapshot_waits: AtomicBool,
+    /// The database that the log has selected at the ring's boundary.
+    boundary_database: AtomicUsize,
     wakeup: Wakeup,
     orders: Mutex<Vec<Order>>,
     queues: OnceLock<WorkerQueues<WorkerMessage>>,
@@ -115,6 +117,7 @@ impl Durability {
             starved: AtomicBool::new(false),
             awaited: awaited.collect(),
             snapshot_waits: AtomicBool::new(false),
+            boundary_database: AtomicUsize::new(0),
             wakeup: Wakeup::default(),
             orders: Mutex::default(),
             queues: OnceLock::new(),
@@ -159,6 +162,19 @@ impl Durability {
     /// Whether the log is on disk up to `mark`, for a start to load.
     pub(crate) fn is_on_disk(&self, mark: u64) -> bool {
         !self.lacks_base.load(SeqCst) && self.synced.load(SeqCst) >= mark
+    }
+
+    /// The log's files at an offset, where they go back so far. Waits for the disk.
+    pub(crate) fn follow_files(&self, config: &Config, at: u64) -> Option<Follower> {
+        if self.is_off() || self.lacks_base.load(SeqCst) {
+            return None;
+        }
+        let options = LogThread::options(config);
+        let manifest = loading::read_manifest(&options).ok().flatten()?;
+        Follower::open(&options.directory, &manifest, at)
+            .inspect_err(|error| tracing::warn!("the log's files cannot be read for a replica: {error}"))
+            .ok()
+            .flatten()
     }
 
     /// Whether there is no log, or it was turned off.
@@ -298,6 +314,11 @@ impl Durability {
     /// the client, without prefix.
     pub(crate) fn turn(&self, on: bool) -> Result<(), String> {
         self.order_and_wait(|done| Order::Turn { on, done })
+    }
+
+    /// Has the log say whose stream of replication it is, durably. The caller is not inside the gate.
+    pub(crate) fn set_stream(&self, stream: Option<StreamId>) -> Result<(), String> {
+        self.order_and_wait(|done| Order::SetStream { stream, done })
     }
 
     /// Empties the data set and loads the log again. The caller is not inside the gate.

@@ -17,6 +17,7 @@ use crate::{
     admission::{Caller, Check, Conditions, Facts, PauseScope, Verdict, Wait, decide},
     commands,
     push::pubsub::{Kind, Subscriptions},
+    replication::redirection,
     session::{ClientFlags, Session},
     shared::Shared,
 };
@@ -98,6 +99,17 @@ impl Facts for ClientFacts<'_, '_, '_> {
     fn busy(&self) -> CommandError {
         self.shared.running.busy()
     }
+
+    fn redirection(&self, entry: &Entry) -> Option<Verdict> {
+        if entry.command.is_read_only() && self.session.flags.has(ClientFlags::READS_REPLICAS) {
+            return None;
+        }
+        // Both ends are replicas for a moment, and would send the client to each other.
+        if self.shared.replication.is_handing_over() {
+            return Some(Verdict::Park(Wait::Pause(None)));
+        }
+        redirection(self.shared).map(Verdict::Refuse)
+    }
 }
 
 /// The facts before the result of an offloaded command is stored: only the log can be in its way.
@@ -178,6 +190,10 @@ impl Executor {
         session.conditions = session
             .conditions
             .and(shared.replication.conditions(self.config.config()))
+            .with(
+                Check::Redirect,
+                session.flags.has(ClientFlags::CAN_REDIRECT) && shared.replication.is_replica(),
+            )
             .with(Check::Loading, shared.loading.is_active())
             .with(Check::Unsaved, shared.persistence.has_failed())
             .with(Check::Memory, has_limit && !is_queueing)

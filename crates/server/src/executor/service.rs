@@ -210,6 +210,9 @@ impl Service for Executor {
                 let is_held = session.flags.has(ClientFlags::BLOCKED) && !is_waiting;
                 is_held.then_some(Next::Again)
             }
+            WorkerMessage::Unblocked(unblocked) if unblocked.closes => {
+                Some(self.stop_demoted(session, reply, &unblocked))
+            }
             WorkerMessage::Unblocked(unblocked) if session.durability.is_some() => {
                 Some(self.stop_durability_wait(session, reply, &unblocked))
             }

@@ -14,7 +14,7 @@ use crate::{
     commands::WITHOUT_LOG,
     config::AppendFsync,
     executor::blocked::{self, Ending, Unblocked, error_line},
-    replication::AckWait,
+    replication::{AckWait, redirection},
     session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
     shared::Shared,
 };
@@ -55,8 +55,8 @@ impl RoomWaits {
 /// Sends the replies to clients that a command has served, and tells those who are to be looked at sooner.
 pub(crate) fn send_served(worker: &mut Worker, queues: &WorkerQueues<WorkerMessage>) {
     for ServedWaiter { waiter, reply, nanoseconds } in worker.served.drain(..) {
-        let unblocked =
-            reply.map(|reply| WorkerMessage::Unblocked(Arc::new(Unblocked { reply, nanoseconds })));
+        let unblocked = reply.map(|reply| Unblocked { nanoseconds, ..Unblocked::with(reply) });
+        let unblocked = unblocked.map(|unblocked| WorkerMessage::Unblocked(Arc::new(unblocked)));
         let message = unblocked.unwrap_or(WorkerMessage::Sooner);
         queues.send(blocked::address(waiter.client), message);
     }
@@ -65,7 +65,7 @@ pub(crate) fn send_served(worker: &mut Worker, queues: &WorkerQueues<WorkerMessa
 impl<'r> Finish<'r> {
     /// Of a command that has waited.
     fn of(unblocked: &'r Unblocked) -> Self {
-        let Unblocked { reply, nanoseconds } = unblocked;
+        let Unblocked { reply, nanoseconds, .. } = unblocked;
         Self {
             nanoseconds: *nanoseconds,
             reply_bytes: reply.len(),
@@ -147,6 +147,33 @@ impl Executor {
             reply.raw(&unblocked.reply);
         }
         Next::Read
+    }
+
+    /// Ends the wait of a client whose server has become a replica, and its connection. A client that takes redirections is sent to
+    /// the primary instead; WAIT and WAITAOF are about what was written here.
+    #[cold]
+    pub(super) fn stop_demoted(
+        &mut self,
+        session: &mut Session,
+        reply: &mut ReplyBuffer,
+        unblocked: &Unblocked,
+    ) -> Next {
+        if session.durability.is_some() {
+            self.stop_durability_wait(session, reply, unblocked);
+        } else {
+            // It may have been offloaded before it waited.
+            session.waiting = session.waiting.take().or_else(|| Some(session.offloaded.take()?.is_heard));
+            let redirected = session.flags.has(ClientFlags::CAN_REDIRECT).then(|| {
+                let error = redirection(&self.shared)?;
+                Some(Unblocked::with(blocked::encode(session.protocol, |reply| reply.error(error.line()))))
+            });
+            if let Some(redirected) = redirected.flatten() {
+                return self.stop_waiting(session, reply, &redirected);
+            }
+            self.stop_waiting(session, reply, unblocked);
+        }
+        session.flags.set(ClientFlags::CLOSING, true);
+        Next::CloseAfterReply
     }
 
     /// Ends a client's wait for keys, and how it goes on: where it was served at the last moment, the reply is on its

@@ -289,7 +289,7 @@ fn unblock(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyB
 fn encode_durability(context: &ServerContext<'_, '_>, ending: Ending, wanted: &DurabilityWait) -> Unblocked {
     Unblocked::with(blocked::encode(Protocol::Resp2, |reply| match ending {
         Ending::Timeout => context.executor.answer_durability(wanted, reply),
-        Ending::Error => ending.answer(reply),
+        Ending::Error | Ending::Demoted => ending.answer(reply),
     }))
 }
 

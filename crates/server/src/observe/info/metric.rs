@@ -95,6 +95,8 @@ pub(crate) enum Shown {
     WhileSyncing,
     /// While the primary's stream does not come.
     WhileLinkIsDown,
+    /// While the link to the primary was stopped for good.
+    WhileLinkIsStopped,
     /// Where `min-replicas-to-write` is set.
     WithMinReplicas,
 }

@@ -149,6 +149,10 @@ impl Lines {
                 let link = reading.shared.replication.link().state;
                 reading.shared.replication.is_replica() && link != LinkState::Connected
             }
+            Shown::WhileLinkIsStopped => {
+                let replication = &reading.shared.replication;
+                replication.is_replica() && replication.link().stopped.is_some()
+            }
             Shown::WithMinReplicas => {
                 reading.config.min_replicas_to_write > 0 && reading.config.min_replicas_max_lag > 0
             }
