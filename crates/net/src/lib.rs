@@ -57,6 +57,7 @@ pub use listening::Listening;
 pub use open_files::{HTTP_CLIENTS_MAX, OpenFilesError, reserve_open_files};
 pub use pushes::{ClientPushes, Listener, Push, PushList, Pushed};
 pub use service::{Next, Now, REPLY_BYTES_MAX, Served, Service, To};
+pub use withheld::Commitment;
 #[cfg(any(test, feature = "testing"))]
 pub use worker_queue::TestQueues;
 pub use worker_queue::WorkerQueues;

@@ -264,7 +264,10 @@ fn replconf(
     let answered = replica.peer().options(words, now_ms);
     match answered {
         Ok(true) => reply.ok(),
-        Ok(false) => context.shared.replication.note_acknowledged(),
+        Ok(false) => {
+            let shared = context.shared;
+            shared.replication.note_acknowledged(shared, context.executor.config.config());
+        }
         Err(error) => return Err(CommandError::owned(error.to_string())),
     }
     Ok(())

@@ -38,10 +38,11 @@ pub(crate) use source::{describe, escape_control};
 pub use store::{ConfigReader, ConfigStore, Hook, RewriteError, SetError};
 pub use table::{DIRECTIVES, find};
 pub(crate) use units::parse_memory;
+pub(crate) use values::SYNC_REPLICAS_MAX;
 pub use values::{
     AppendFsync, BindAddress, Config, LogLevel, MaxmemoryPolicy, OutputBufferLimit, OutputBufferLimits,
     Permission, PrimaryAddress, PubsubDefault, Sanitize, SavePoint, Secret, ShutdownFlags, Supervised,
-    UserLine, VersionCheck,
+    SyncReplicasAck, SyncReplicasMissing, UserLine, VersionCheck,
 };
 
 #[cfg(test)]

@@ -189,15 +189,22 @@ impl Durability {
 
     /// Asks for a message when the log is on disk up to `mark`; `false`: it is.
     pub(crate) fn await_sync(&self, worker: usize, mark: u64) -> bool {
-        let awaited = &self.awaited[worker];
-        awaited.sync_mark.store(mark, SeqCst);
-        // As in `await_durable`.
-        if !self.is_on_disk(mark) {
-            self.wakeup.notify(true);
-            return true;
+        if self.is_on_disk(mark) {
+            return false;
         }
-        awaited.sync_mark.store(NO_MARK, Relaxed);
-        false
+        // Others of the worker may wait for less.
+        self.awaited[worker].sync_mark.fetch_min(mark, SeqCst);
+        // As in `await_durable`. A message that nobody needs does no harm.
+        let waits = !self.is_on_disk(mark);
+        if waits {
+            self.wakeup.notify(true);
+        }
+        waits
+    }
+
+    /// How far the log is on disk, for a start to load.
+    pub(crate) fn on_disk(&self) -> u64 {
+        if self.lacks_base.load(SeqCst) { 0 } else { self.synced.load(SeqCst) }
     }
 
     /// Whether somebody waits for the disk, whatever the policy.

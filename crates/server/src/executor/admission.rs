@@ -16,6 +16,7 @@ use crate::{
     access::AclRequest,
     admission::{Caller, Check, Conditions, Facts, PauseScope, Verdict, Wait, decide},
     commands,
+    config::SyncReplicasMissing,
     push::pubsub::{Kind, Subscriptions},
     replication::redirection,
     session::{ClientFlags, Session},
@@ -190,6 +191,7 @@ impl Executor {
         session.conditions = session
             .conditions
             .and(shared.replication.conditions(self.config.config()))
+            .with(Check::FewReplicas, self.lacks_sync_replicas(shared, session))
             .with(
                 Check::Redirect,
                 session.flags.has(ClientFlags::CAN_REDIRECT) && shared.replication.is_replica(),
@@ -200,6 +202,17 @@ impl Executor {
             .with(Check::QueueMemory, has_limit && is_queueing)
             .with(Check::LogFailure, fails)
             .with(Check::Pause, shared.pause.is_set());
+    }
+
+    /// Whether a client's writes would wait for replicas that are not there, and are to be refused instead.
+    #[inline]
+    fn lacks_sync_replicas(&self, shared: &Shared, session: &Session) -> bool {
+        let config = self.config.config();
+        let replicas = session.sync_replicas(config);
+        replicas > 0
+            && config.sync_replicas_missing == SyncReplicasMissing::Refuse
+            && !shared.replication.is_replica()
+            && shared.replication.online() < usize::from(replicas)
     }
 
     /// The conditions for the next command of a client.

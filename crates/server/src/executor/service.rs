@@ -7,7 +7,7 @@ use std::{
 };
 
 use dunlin_engine::{GrowingBlock, Notice, keyspace::ClientToken};
-use dunlin_net::{Client, EventLoop, Next, Now, Served, Service};
+use dunlin_net::{Client, Commitment, EventLoop, Next, Now, Served, Service};
 use dunlin_resp::{Decoded, ReplyBuffer};
 
 use super::{
@@ -170,7 +170,7 @@ impl Service for Executor {
         drop(turn);
         debug_assert!(self.worker.notices.iter().all(|notice| matches!(notice, Notice::Client(_))));
         self.worker.notices.clear();
-        self.withhold_to = self.durability_mark();
+        self.withhold_to = self.commitment(session);
         session.publish();
         self.dispose();
         self.batch = batch;
@@ -179,7 +179,7 @@ impl Service for Executor {
     }
 
     fn resume(&mut self, session: &mut Session, reply: &mut ReplyBuffer) -> Next {
-        self.withhold_to = 0;
+        self.withhold_to = Commitment::default();
         if session.waiting.is_some() {
             return match session.waits_until {
                 Some(until) if until <= self.now.instant => self.withdraw(session, reply),
@@ -201,7 +201,7 @@ impl Service for Executor {
     ) -> Option<Next> {
         // What a client that has waited is answered is a change that somebody else has made.
         self.saw_data = matches!(message, WorkerMessage::Unblocked(_) | WorkerMessage::Finished(_));
-        self.withhold_to = self.durability_mark();
+        self.withhold_to = self.commitment(session);
         match message {
             WorkerMessage::Unpaused | WorkerMessage::HasRoom => {
                 // From now on it is to be told again.
@@ -307,16 +307,20 @@ impl Service for Executor {
         Self::may_receive(message)
     }
 
-    fn withhold_to(&self) -> u64 {
+    fn withhold_to(&self) -> Commitment {
         self.withhold_to
     }
 
-    fn released(&self) -> u64 {
-        self.shared.durability.durable()
+    fn released(&self, level: u8) -> u64 {
+        self.level_released(level)
     }
 
-    fn await_release(&mut self, mark: u64) -> bool {
-        self.shared.durability.await_durable(self.worker.id(), mark)
+    fn await_release(&mut self, commitment: Commitment) -> bool {
+        self.await_commitment(commitment)
+    }
+
+    fn has_lost(&self, level: u8) -> bool {
+        self.has_lost_level(level)
     }
 
     fn end_tick(&mut self) {

@@ -5,14 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_engine::{Blocked, LogConsumer, Served as ServedWaiter, Worker, keyspace::Inside};
+use dunlin_engine::{Blocked, Served as ServedWaiter, Worker, keyspace::Inside};
 use dunlin_net::{Address, Next, WorkerQueues};
 use dunlin_resp::ReplyBuffer;
 
 use super::{Executor, Finish, Flow, WorkerMessage};
 use crate::{
     commands::WITHOUT_LOG,
-    config::AppendFsync,
     executor::blocked::{self, Ending, Unblocked, error_line},
     replication::{AckWait, redirection},
     session::{ClientFlags, DurabilityWait, IsHeard, Replies, Session},
@@ -217,23 +216,6 @@ impl Executor {
         Flow::Postpone { until: None }
     }
 
-    /// How far the log must be durable before what was just served may be told: as far as it is
-    /// recorded, since that is what the commands may have seen. 0 where nothing needs to be durable, as
-    /// with INFO, which has to answer while the disk fails.
-    #[inline]
-    pub(super) fn durability_mark(&self) -> u64 {
-        if !self.saw_data {
-            return 0;
-        }
-        let config = self.config.config();
-        if config.appendfsync != AppendFsync::Always || !self.shared.engine.log.is_on_for(LogConsumer::File) {
-            return 0;
-        }
-        let durability = &self.shared.durability;
-        let tail = durability.tail();
-        if tail > durability.durable() { tail } else { 0 }
-    }
-
     /// Whether all that is wanted is there.
     pub(crate) fn is_fulfilled(&self, wanted: &DurabilityWait) -> bool {
         let confirmed = || self.shared.replication.acknowledged(wanted.mark, wanted.counts_local);
@@ -273,7 +255,7 @@ impl Executor {
             let client = session.client.address;
             self.shared.replication.await_acks(AckWait { mark, replicas, fsynced: counts_local, client });
             // They may have acknowledged it meanwhile.
-            self.shared.replication.note_acknowledged();
+            self.shared.replication.note_acknowledged(&self.shared, self.config.config());
         }
     }
 

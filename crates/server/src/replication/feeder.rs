@@ -148,7 +148,7 @@ pub(super) struct Shared {
     waits: Mutex<Vec<AckWait>>,
     /// How many waits there are.
     waiting: AtomicUsize,
-    acks_wanted: AtomicBool,
+    pub(super) acks_wanted: AtomicBool,
     is_resting: AtomicBool,
     waker: OnceLock<Waker>,
     queues: OnceLock<WorkerQueues<WorkerMessage>>,
@@ -269,7 +269,8 @@ impl super::Replication {
     }
 
     /// A replica has acknowledged something: clients that have waited for it are told.
-    pub(crate) fn note_acknowledged(&self) {
+    pub(crate) fn note_acknowledged(&self, server: &Server, config: &Config) {
+        self.note_commits(server, config);
         if self.is_failing_over() {
             self.feeder.wake();
         }
@@ -417,6 +418,7 @@ impl Feeder {
             }
         }
         replication.feeder.good.store(good, Relaxed);
+        replication.note_commits(&self.server, config);
         let wanted = config.min_replicas_to_write as usize;
         replication.set_state(LONELY, max_lag_s > 0 && good < wanted);
         if !replicas.is_empty() {

@@ -12,6 +12,7 @@
 
 mod apply;
 mod catch_up;
+mod commit;
 mod failover;
 mod feeder;
 mod link;
@@ -107,6 +108,7 @@ pub(crate) struct Replication {
     ordered: AtomicU64,
     replica_waker: OnceLock<mio::Waker>,
     failover: Mutex<Failover>,
+    commits: commit::Commits,
     feeder: feeder::Shared,
     pub(crate) syncs: SyncCounts,
     /// The log's files could not be read for a replica: they are not tried again.
@@ -118,7 +120,7 @@ pub(crate) struct Replication {
 }
 
 impl Replication {
-    pub(crate) fn new(id: Id) -> Self {
+    pub(crate) fn new(id: Id, workers: usize) -> Self {
         Self {
             state: AtomicU8::new(0),
             history: Mutex::new(History::new(id)),
@@ -139,6 +141,7 @@ impl Replication {
             ordered: AtomicU64::new(0),
             replica_waker: OnceLock::new(),
             failover: Mutex::default(),
+            commits: commit::Commits::new(workers),
             feeder: feeder::Shared::default(),
             syncs: SyncCounts::default(),
             files_failed: AtomicBool::new(false),

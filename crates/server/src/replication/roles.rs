@@ -51,6 +51,7 @@ impl Link {
         self.primary = Some(Primary { address, replica, is_stopped: false });
         // Behind the gate: whoever was let in as a primary's client waits by now.
         self.to_unblock = shared.blocked.all();
+        replication.end_commits(&shared);
     }
 
     pub(super) fn promote(&mut self) {

@@ -18,11 +18,12 @@ use self::filter::{Filter, Known, Purpose};
 pub(in crate::commands) use self::line::user;
 use crate::{
     admission::PauseScope,
+    config::SYNC_REPLICAS_MAX,
     executor::{
         Flow, QUOTED_BYTES_MAX, ServerContext, WorkerMessage,
         blocked::{self, Ending, Unblocked},
     },
-    session::{ClientFlags, DurabilityWait, Replies},
+    session::{ClientFlags, Durability, DurabilityWait, Replies},
 };
 
 pub(super) const COMMANDS: &[Command] = &[docs::CLIENT];
@@ -233,6 +234,32 @@ fn unpause(context: Context<'_, '_, '_>, _: &mut Args<'_>, reply: &mut ReplyBuff
     context.shared.pause.end();
     // Behind the store: a client that has parked before finds the message in its worker's queue.
     context.executor.queues().send_to_everyone(WorkerMessage::Unpaused);
+    reply.ok();
+    Ok(())
+}
+
+fn durability(context: Context<'_, '_, '_>, args: &mut Args<'_>, reply: &mut ReplyBuffer) -> CommandResult {
+    let mode = args.word();
+    let is = |name: &[u8]| mode.eq_ignore_ascii_case(name);
+    let chosen = if is(b"configured") {
+        Durability::Configured
+    } else if is(b"async") {
+        Durability::Async
+    } else if is(b"disk") {
+        if !context.executor.newest_config().appendonly {
+            return Err(CommandError::text("ERR CLIENT DURABILITY DISK needs appendonly yes"));
+        }
+        Durability::Disk
+    } else if is(b"sync") {
+        let replicas = args.optional().map_or(Some(1), parse_integer);
+        let replicas = replicas.filter(|replicas| (1..=SYNC_REPLICAS_MAX).contains(replicas));
+        let refusal = CommandError::text("ERR the number of replicas must be between 1 and 16");
+        Durability::Sync(replicas.ok_or(refusal)? as u8)
+    } else {
+        return Err(CommandError::Syntax);
+    };
+    args.finish()?;
+    context.session.durability_mode = chosen;
     reply.ok();
     Ok(())
 }
