@@ -1183,6 +1183,8 @@ mod tests {
                 "allkeys-lru",
                 "KEx",
                 "allchannels",
+                "disk",
+                "wait",
             ];
             let changed = other.iter().any(|value| {
                 directive.assign_argument(value.as_bytes(), &mut config).is_ok()

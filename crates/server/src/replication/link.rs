@@ -114,13 +114,14 @@ impl Link {
         }
         while !self.shared.replication.has_ended() {
             let ordered = self.shared.replication.ordered.load(std::sync::atomic::Ordering::SeqCst);
-            if let Some(order) = self.shared.replication.take_order() {
-                self.carry_out(order);
-            }
+            let order = self.shared.replication.take_order();
+            let has_order = order.is_some();
+            order.into_iter().for_each(|order| self.carry_out(order));
             self.shared.replication.note_carried_out(ordered);
             let may_read = self.connection.as_ref().is_some_and(|connection| connection.readable);
             let timeout = match &self.primary {
-                _ if may_read => Duration::ZERO,
+                // A link that is ordered is made at once.
+                _ if may_read || has_order => Duration::ZERO,
                 Some(_) => TICK,
                 None => Duration::from_secs(1),
             };
