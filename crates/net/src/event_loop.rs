@@ -325,8 +325,8 @@ impl<S: Service> EventLoop<S> {
         for level in 0..self.withheld.len() {
             while let Some(&reply) = self.withheld[level].front() {
                 let WithheldReply { commitment, slot, client } = reply;
-                let is_lost = kit.service.has_lost(commitment.level);
-                if !is_lost && kit.service.released(commitment.level) < commitment.mark {
+                let is_met = kit.service.released(commitment.level) >= commitment.mark;
+                if !is_met && !kit.service.has_lost(commitment.level) {
                     if kit.service.await_release(commitment) {
                         break;
                     }
@@ -334,7 +334,7 @@ impl<S: Service> EventLoop<S> {
                 }
                 self.withheld[level].pop_front();
                 match self.find(slot, client) {
-                    Some(_) if is_lost => self.close(kit, slot),
+                    Some(_) if !is_met => self.close(kit, slot),
                     Some(connection) => {
                         let service = &*kit.service;
                         connection

@@ -133,7 +133,7 @@ fn replicaof(
         }
     };
     let shared = context.shared;
-    if let Some(order) = context.session.role_order {
+    if let Some(order) = awaited_order(context) {
         await_order(context, order)?;
         reply.ok();
         return Ok(());
@@ -161,6 +161,11 @@ fn replicaof(
     }
     reply.ok();
     Ok(())
+}
+
+/// The order that the command has given when it was presented before. One that was refused in between begins anew.
+fn awaited_order(context: &ServerContext<'_, '_>) -> Option<u64> {
+    context.session.held_since.and(context.session.role_order)
 }
 
 /// Has the command presented again until the role has changed, which takes a load's time where one has to be given up. The worker
@@ -287,7 +292,7 @@ fn psync(context: &mut ServerContext<'_, '_>, args: &mut Args<'_>, _: &mut Reply
 
 /// A primary hands over to this replica, which is one from now on.
 fn take_over(context: &mut ServerContext<'_, '_>, id: &[u8]) -> CommandResult {
-    if let Some(order) = context.session.role_order {
+    if let Some(order) = awaited_order(context) {
         return await_order(context, order);
     }
     let shared = context.shared;
